@@ -113,6 +113,48 @@ static int decode_scalars(const Decoded *c, int64_t at, int64_t rows, float *out
     return !wrong || plain_scalars(c, at, rows, out);
 }
 
+#elif POSIT_AVX2
+
+static int decode_vectors(const Decoded *c, int64_t at, float *out)
+{
+    const int lanes = (int)c->lanes;
+    Wrong wrong = 0;
+    if (by_entries(c->d) && lanes < LANES)
+        return plain_vectors(c, at, out);
+    const Number *f = &c->m->numbers[by_entries(c->d) ? c->d->g_format : c->d->x_format];
+    for (int64_t k = 0; k < c->sum.count; k++) {
+        if (!by_entries(c->d)) {
+            const int16_t *row = c->o->x + (at + c->sum.x[k]) * lanes;
+            decode_words(f, row, lanes, out + k * LANES, &wrong);
+            continue;
+        }
+        int32_t pairs[8 * LANES];
+        transpose_pairs(c->o->g + (at + c->sum.g[k]) * c->o->g_words, c->o->entry_step, pairs);
+        float *to = out + k * LANES * LANES;
+        for (int p = 0; p < 8; p++, to += 2 * LANES)
+            decode_pairs(f, pairs + p * LANES, to, to + LANES, &wrong);
+    }
+    return !wrong || plain_vectors(c, at, out);
+}
+
+static int decode_scalars(const Decoded *c, int64_t at, int64_t rows, float *out)
+{
+    const int lanes = (int)c->lanes, count = by_entries(c->d) ? lanes : (int)c->rows;
+    const Number *f = &c->m->numbers[by_entries(c->d) ? c->d->x_format : c->d->g_format];
+    Wrong wrong = 0;
+    for (int64_t k = 0; k < c->sum.count; k++) {
+        if (!by_entries(c->d)) {
+            const int16_t *from = c->o->g + (at + c->sum.g[k]) * c->o->g_words;
+            decode_words(f, from, count, out + k * c->step, &wrong);
+            continue;
+        }
+        const int16_t *row = c->o->x + (at + c->sum.x[k]) * lanes;
+        for (int64_t r = 0; r < rows; r++, row += c->d->x_row_stride * lanes)
+            decode_words(f, row, count, out + r * c->terms + k * lanes, &wrong);
+    }
+    return !wrong || plain_scalars(c, at, rows, out);
+}
+
 #else
 
 static int decode_vectors(const Decoded *c, int64_t at, float *out) { return plain_vectors(c, at, out); }
@@ -254,7 +296,7 @@ static int decoded_operation(Machine *m, const Descriptor *d, const Operands *o,
 {
     Decoded c = {.m = m, .d = d, .o = o, .base = base, .rq = rq, .lanes = m->lanes};
     c.scale = ldexp(1, -(int)d->shift);
-#if POSIT_VECTORS
+#if POSIT_VECTORS || POSIT_AVX2
     Encoder encoder;
     if (d->z_format && m->numbers[d->z_format].registers) {
         encoder = encoder_of(&m->numbers[d->z_format], d->underflow_zero != 0, (int)c.lanes);

@@ -3,6 +3,7 @@
 #define TRAINWRIGHT_POSIT_TILES_H
 
 #include "pack.h"
+#include "posit_avx2.h"
 #include "posit_vectors.h"
 
 typedef struct {
@@ -16,7 +17,7 @@ typedef struct {
     int64_t terms;       /* of a sum */
     int64_t step;        /* PE2, PE3: scalars from one term to the next */
     double scale;
-#if POSIT_VECTORS
+#if POSIT_VECTORS || POSIT_AVX2
     Encoder *encoder; /* NULL where results are fixed point, or the format has more places */
 #endif
 } Decoded;
@@ -162,20 +163,94 @@ static void decoded_tile(const Decoded *c, int64_t z, int64_t rows, const float 
 
 #else
 
+/* Row ``r`` of a tile. */
+static void put_plain_sums(const Decoded *c, int64_t z, int64_t r, const float *vectors,
+                           const float *scalars)
+{
+    const int64_t step = by_entries(c->d) ? 1 : c->step;
+    double sums[LANES] = {0};
+    const float *v = vectors, *s = scalar_at(c, scalars, r);
+    for (int64_t k = 0; k < c->terms; k++, v += LANES, s += step)
+        for (int l = 0; l < LANES; l++)
+            sums[l] += (double)v[l] * *s;
+    put_row_plain(c, z + r * c->d->z_row_stride, sums);
+}
+
+#if POSIT_AVX2
+
+enum { ROWS = 4 };
+
+/* Sums of ``ROWS`` rows, in halves of 8 lanes; 0 where one was rounded on its way. */
+static INLINE int add_floats(const Decoded *c, const float *v, const float *const at[ROWS],
+                             const int64_t step, __m256 *sums)
+{
+    __m256 sum[2 * ROWS];
+    for (int i = 0; i < 2 * ROWS; i++)
+        sum[i] = _mm256_setzero_ps();
+    for (int64_t k = 0; k < c->terms; k++, v += LANES) {
+        const __m256 low = _mm256_loadu_ps(v), high = _mm256_loadu_ps(v + 8);
+        for (int i = 0; i < ROWS; i++) {
+            const __m256 scalar = _mm256_broadcast_ss(at[i] + k * step);
+            sum[2 * i] = _mm256_fmadd_ps(low, scalar, sum[2 * i]);
+            sum[2 * i + 1] = _mm256_fmadd_ps(high, scalar, sum[2 * i + 1]);
+        }
+    }
+    for (int i = 0; i < 2 * ROWS; i++) {
+        __asm__ volatile("" : "+x"(sum[i])); /* all are there before the flag is read */
+        sums[i] = sum[i];
+    }
+    return !rounded();
+}
+
+static inline void put_floats(const Decoded *c, int64_t z, __m256 low, __m256 high)
+{
+    if (c->encoder) {
+        encode_floats(c->encoder, low, high, _mm256_set1_ps((float)c->scale), row_of(c, z));
+        trace_row(c, z);
+        return;
+    }
+    float floats[LANES];
+    double sums[LANES];
+    _mm256_storeu_ps(floats, low);
+    _mm256_storeu_ps(floats + 8, high);
+    for (int l = 0; l < LANES; l++)
+        sums[l] = floats[l];
+    put_row_plain(c, z, sums);
+}
+
 static void decoded_tile(const Decoded *c, int64_t z, int64_t rows, const float *vectors,
                          const float *scalars)
 {
-    const int64_t step = by_entries(c->d) ? 1 : c->step;
-    for (int64_t r = 0; r < rows; r++) {
-        double sums[LANES] = {0};
-        const float *v = vectors, *s = scalar_at(c, scalars, r);
-        for (int64_t k = 0; k < c->terms; k++, v += LANES, s += step)
-            for (int l = 0; l < LANES; l++)
-                sums[l] += (double)v[l] * *s;
-        put_row_plain(c, z + r * c->d->z_row_stride, sums);
+    for (int64_t r = 0; r < rows; r += ROWS) {
+        const int64_t count = rows - r < ROWS ? rows - r : ROWS;
+        const float *at[ROWS]; /* scalars of rows that there are not are anything that lies there */
+        __m256 sums[2 * ROWS];
+        for (int i = 0; i < ROWS; i++)
+            at[i] = scalar_at(c, scalars, i < count ? r + i : r);
+        if (by_entries(c->d) ? add_floats(c, vectors, at, 1, sums)
+                             : add_floats(c, vectors, at, c->step, sums)) {
+            for (int64_t i = 0; i < count; i++)
+                put_floats(c, z + (r + i) * c->d->z_row_stride, sums[2 * i], sums[2 * i + 1]);
+            continue;
+        }
+        for (int64_t i = 0; i < count; i++)
+            put_plain_sums(c, z, r + i, vectors, scalars);
+        clear_rounded();
     }
+    if (c->encoder)
+        take_counts(c->encoder, c->rq);
 }
 
+#else
+
+static void decoded_tile(const Decoded *c, int64_t z, int64_t rows, const float *vectors,
+                         const float *scalars)
+{
+    for (int64_t r = 0; r < rows; r++)
+        put_plain_sums(c, z, r, vectors, scalars);
+}
+
+#endif
 #endif
 
 #endif

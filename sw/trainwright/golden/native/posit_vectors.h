@@ -4,6 +4,18 @@
 
 #include "numbers.h"
 
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+
+/* Floats raise this where a result is rounded: sums without it are exact. */
+static inline unsigned rounded(void) { return _mm_getcsr() & _MM_EXCEPT_INEXACT; }
+static inline void clear_rounded(void)
+{
+    _mm_setcsr(_mm_getcsr() & ~_MM_EXCEPT_INEXACT);
+    __asm__ volatile("" ::: "memory"); /* no sum begins before */
+}
+#endif
+
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 #define POSIT_VECTORS 1
 
@@ -156,10 +168,6 @@ static inline void take_counts(Encoder *e, Requantiser *rq)
     e->total = _mm512_setzero_si512();
     e->saturations = e->underflows = 0;
 }
-
-/* Floats raise this where a result is rounded: sums without it are exact. */
-static inline unsigned rounded(void) { return _mm_getcsr() & _MM_EXCEPT_INEXACT; }
-static inline void clear_rounded(void) { _mm_setcsr(_mm_getcsr() & ~_MM_EXCEPT_INEXACT); }
 
 #endif
 #endif
