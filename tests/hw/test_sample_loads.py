@@ -1,5 +1,6 @@
 """LOAD's SAMPLES against the golden model: rows, targets and order, under stalls and latency."""
 
+from collections import deque
 from dataclasses import replace
 from random import Random
 
@@ -14,7 +15,7 @@ from trainwright.golden.transfer import transfer
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer
 from trainwright.program.encoding import encode_descriptor
-from trainwright.program.fields import Operation
+from trainwright.program.fields import ORDER_WIDTH, Operation
 from trainwright.program.sample_order import SampleOrder
 from trainwright.program.samples import Samples
 from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT
@@ -76,16 +77,10 @@ def simulate(
             place = address if take else None
 
     async def give(ctx, most):
-        for bit, value in enumerate((order.next, order.increment, order.left)):
-            ctx.set(dut.order.write, 1 << bit)
-            ctx.set(dut.order.value, value)
-            await ctx.tick()
-        ctx.set(dut.order.write, 0)
+        await set_order(ctx, dut, order)
         cycles = 0
         for d in commands:
-            word = int.from_bytes(encode_descriptor(d), "little")
-            ctx.set(Value.cast(dut.command.payload), word & ((1 << TRANSFER_LAYOUT.size) - 1))
-            ctx.set(dut.command.valid, 1)
+            set_command(ctx, dut, d)
             ready = False
             while not ready and (not most or cycles < most):
                 _, _, ready = await ctx.tick().sample(dut.command.ready)
@@ -107,9 +102,7 @@ def simulate(
             writes.clear()
         await give(ctx, 0)
         await ctx.tick()
-        found = SampleOrder(
-            *(ctx.get(getattr(dut.order, n)) for n in ("next", "increment", "left"))
-        )
+        found = order_of(ctx, dut)
 
     simulator = Simulator(ResetInserter(rst)(dut) if cut else dut)
     simulator.add_clock(1e-8)
@@ -159,44 +152,91 @@ def test_random_samples(name, stall):
     assert max(beats for _, beats in bus.read_bursts) <= p.burst_beats
 
 
-def test_addresses_of_all_bits():
-    """A stride and numbers beyond 16 bits; only what is asked for is looked at."""
-    p = PARAMETERS["16"]
-    d = Samples(address=1 << 31, local=0, targets=9, samples=5, beats=1, stride=0x1230,
-                local_step=1, total=700_000, drawn=True, order_first=3,
-                order_length=700_000)  # fmt: skip
-    order = SampleOrder(0x0ABCDE, 0xFEDCBA98, 2)
-    starts, after = [], order
-    for _ in range(d.samples):
-        number, after = after.draw(d.total, d.order_first, d.order_length)
-        starts.append((d.address + number * d.stride) % (1 << 32))
+async def set_order(ctx, dut, order: SampleOrder) -> None:
+    for bit, value in enumerate((order.next, order.increment, order.left)):
+        ctx.set(dut.order.write, 1 << bit)
+        ctx.set(dut.order.value, value)
+        await ctx.tick()
+    ctx.set(dut.order.write, 0)
 
+
+def order_of(ctx, dut) -> SampleOrder:
+    return SampleOrder(*(ctx.get(getattr(dut.order, n)) for n in ("next", "increment", "left")))
+
+
+def set_command(ctx, dut, d: Samples) -> None:
+    word = int.from_bytes(encode_descriptor(d), "little")
+    ctx.set(Value.cast(dut.command.payload), word & ((1 << TRANSFER_LAYOUT.size) - 1))
+    ctx.set(dut.command.valid, 1)
+
+
+async def asked_for(ctx, dut, d: Samples) -> list[int]:
+    """Where a command begins its bursts; all beats that come are 0."""
+    asked, due = [], deque()
+    set_command(ctx, dut, d)
+    begun = False
+    while not begun or ctx.get(dut.status.busy):
+        ctx.set(dut.axi.rvalid, bool(due))
+        ctx.set(dut.axi.rlast, due[0] if due else 0)
+        *_, taken, address, beats, got, begins = await ctx.tick().sample(
+            dut.axi.arvalid, dut.axi.araddr, dut.axi.arlen, dut.axi.rready, dut.command.ready
+        )
+        if due and got:
+            due.popleft()
+        if taken:
+            asked.append(address)
+            due.extend(n == beats for n in range(beats + 1))
+        if begins and not begun:
+            begun = True
+            ctx.set(dut.command.valid, 0)
+    ctx.set(dut.axi.rvalid, 0)
+    return asked
+
+
+def test_addresses_of_all_bits():
+    """Of records, and registers of the order; an epoch that ends after each power of two."""
+    p, random = PARAMETERS["16"], Random("addresses")
     dut = LoadEngine(p)
-    asked = []
 
     async def bench(ctx):
-        for bit, value in enumerate((order.next, order.increment, order.left)):
-            ctx.set(dut.order.write, 1 << bit)
-            ctx.set(dut.order.value, value)
-            await ctx.tick()
-        ctx.set(dut.order.write, 0)
-        word = int.from_bytes(encode_descriptor(d), "little")
-        ctx.set(Value.cast(dut.command.payload), word & ((1 << TRANSFER_LAYOUT.size) - 1))
-        ctx.set(dut.command.valid, 1)
         ctx.set(dut.axi.arready, 1)
-        for cycle in range(900):
-            *_, taken, address = await ctx.tick().sample(dut.axi.arvalid, dut.axi.araddr)
-            if taken:
-                asked.append(address)
-            if cycle == 2:
-                ctx.set(dut.command.valid, 0)
-        assert ctx.get(dut.order.next) == after.next
+        ctx.set(dut.scratchpad.request.ready, 1)
+        for left in range(ORDER_WIDTH):
+            total = random.getrandbits(24) | 1 << 23 >> left % 5
+            draw = random.randrange
+            d = Samples(
+                address=32 * draw(1 << 27), local=0, targets=9, samples=2, beats=1,
+                stride=32 * draw(1 << 27), local_step=1, total=total, drawn=True,
+                order_first=draw(total), order_length=1 + draw(total),
+            )  # fmt: skip
+            after = SampleOrder(draw(1 << 24), draw(1 << 32), (1 << left) + 1)
+            await set_order(ctx, dut, after)
+            starts = []
+            for _ in range(d.samples):
+                number, after = after.draw(d.total, d.order_first, d.order_length)
+                starts.append((d.address + number * d.stride) % (1 << 32))
+            assert await asked_for(ctx, dut, d) == starts
+            assert order_of(ctx, dut) == after
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-8)
     simulator.add_testbench(bench)
     simulator.run()
-    assert asked == starts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("many", ("samples", "beats"))
+def test_counts_of_many_bits(many):
+    """Of samples and of rows: one more than 4,096 and than 2,048."""
+    p = PARAMETERS["16"]
+    memory = Random(many).randbytes(1 << 18)
+    for count in (4097, 2049):
+        counts = {"samples": 3, "beats": 1, many: count}
+        d = Samples(address=0, local=0, targets=10_000, stride=(counts["beats"] + 1) * 16,
+                    local_step=2, total=count, pixels=4, **counts)  # fmt: skip
+        d = replace(d, stride=32 if many == "samples" else d.stride)
+        writes, _, _ = simulate(p, [d], memory[: d.stride * d.samples + 32], SampleOrder())
+        assert writes == expected(p, [d], memory[: d.stride * d.samples + 32], SampleOrder())[0]
 
 
 @pytest.mark.parametrize("cut", (5, 23, 60, 117))

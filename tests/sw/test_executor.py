@@ -265,23 +265,26 @@ NUMBERS = ("posit(8,0)", "posit(8,1)c", "posit(9,0)")
 
 
 def one_word(
-    word: int, at: int = 3, **options
+    word: int, at: int = 3, *, lanes: int = P.lanes, **options
 ) -> tuple[np.ndarray, Program, AcceleratorParameters]:
     """A program that reads rows of 0, one word of them ``word``."""
-    p = replace(P, scratchpad_rows=ROWS, formats=NUMBERS)
+    tile = min(P.pe1_rows, lanes)
+    p = replace(P, lanes=lanes, pe1_rows=tile, pe2_rows=tile, scratchpad_rows=ROWS, formats=NUMBERS)
     rows = np.zeros((ROWS, p.lanes), "<i2")
     rows[0, at] = word
-    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * ROWS, tensor="t")
+    beats = rows.nbytes // p.beat_bytes
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=beats, tensor="t")
     return rows.view(np.uint8).ravel(), program_of(p, load, pe3(**options)), p
 
 
 @pytest.mark.parametrize("number", (1, 2, 3))
 @pytest.mark.parametrize("operand", ("x_format", "g_format"))
 @pytest.mark.parametrize("beyond", (False, True))
-def test_words_that_are_no_numbers_are_refused_by_all(operand, number, beyond):
+@pytest.mark.parametrize("lanes", (4, 16))
+def test_words_that_are_no_numbers_are_refused_by_all(operand, number, beyond, lanes):
     fmt = replace(P, formats=NUMBERS).number_formats[number]
     word = fmt.largest + 1 if beyond else -(1 << (fmt.width - 1))
-    memory, program, p = one_word(word, **{operand: number})
+    memory, program, p = one_word(word, lanes=lanes, **{operand: number})
     for kind in (GoldenAccelerator, interpreter):
         accelerator = kind(p, memory_bytes=memory.size)
         accelerator.write(0, memory)
