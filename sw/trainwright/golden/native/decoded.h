@@ -69,51 +69,7 @@ static int plain_scalars(const Decoded *c, int64_t at, int64_t rows, float *out)
     return 1;
 }
 
-#if POSIT_VECTORS
-
-static int decode_vectors(const Decoded *c, int64_t at, float *out)
-{
-    const int lanes = (int)c->lanes;
-    __mmask32 wrong = 0;
-    if (by_entries(c->d) && lanes < LANES)
-        return plain_vectors(c, at, out);
-    const Number *f = &c->m->numbers[by_entries(c->d) ? c->d->g_format : c->d->x_format];
-    for (int64_t k = 0; k < c->sum.count; k++) {
-        if (by_entries(c->d)) {
-            int32_t pairs[8 * LANES];
-            transpose_pairs(c->o->g + (at + c->sum.g[k]) * c->o->g_words, c->o->entry_step, pairs);
-            float *to = out + k * LANES * LANES;
-            for (int p = 0; p < 8; p++, to += 2 * LANES)
-                decode_pairs(f, _mm512_loadu_si512(pairs + p * LANES), to, to + LANES, &wrong);
-        } else {
-            const int16_t *row = c->o->x + (at + c->sum.x[k]) * lanes;
-            _mm512_storeu_ps(out + k * LANES, decode_row(f, row, lanes, &wrong));
-        }
-    }
-    return !wrong || plain_vectors(c, at, out);
-}
-
-static int decode_scalars(const Decoded *c, int64_t at, int64_t rows, float *out)
-{
-    const int lanes = (int)c->lanes, count = by_entries(c->d) ? lanes : (int)c->rows;
-    const Number *f = &c->m->numbers[by_entries(c->d) ? c->d->x_format : c->d->g_format];
-    const __mmask16 there = (__mmask16)((1u << count) - 1);
-    __mmask32 wrong = 0;
-    for (int64_t k = 0; k < c->sum.count; k++) {
-        if (!by_entries(c->d)) {
-            const int16_t *from = c->o->g + (at + c->sum.g[k]) * c->o->g_words;
-            _mm512_mask_storeu_ps(out + k * c->step, there, decode_row(f, from, count, &wrong));
-            continue;
-        }
-        const int16_t *row = c->o->x + (at + c->sum.x[k]) * lanes;
-        for (int64_t r = 0; r < rows; r++, row += c->d->x_row_stride * lanes)
-            _mm512_mask_storeu_ps(out + r * c->terms + k * lanes, there,
-                                  decode_row(f, row, count, &wrong));
-    }
-    return !wrong || plain_scalars(c, at, rows, out);
-}
-
-#elif POSIT_AVX2
+#if POSIT_VECTORS || POSIT_AVX2
 
 static int decode_vectors(const Decoded *c, int64_t at, float *out)
 {
@@ -245,7 +201,7 @@ static int plain_elementwise_row(const Decoded *c, const int16_t *first, const i
 static int decoded_row(Decoded *c, const int16_t *first, const int16_t *second, int64_t z)
 {
     const Descriptor *d = c->d;
-    __mmask32 wrong = 0;
+    Wrong wrong = 0;
     const __m512 x = decode_row(&c->m->numbers[d->x_format], first, (int)c->lanes, &wrong);
     const __m512 g = decode_row(&c->m->numbers[d->g_format], second, (int)c->lanes, &wrong);
     if (wrong)

@@ -2,7 +2,8 @@
  *
  * Tables come from ``trainwright.formats`` (``trainwright.golden.tables``, which says what they
  * hold). A sum's *size* is |sum| / 2^shift as the bits of a float32, cut, the last bit set where
- * that was inexact. Bodies of one row of up to 16 words; those of AVX-512 are in posit_vectors.h.
+ * that was inexact. Bodies of one row of up to 16 words; those of AVX-512 are in
+ * posit_vectors.h, those of AVX2 in posit_avx2.h.
  */
 #ifndef TRAINWRIGHT_NUMBERS_H
 #define TRAINWRIGHT_NUMBERS_H

@@ -19,8 +19,10 @@ static inline void clear_rounded(void)
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 #define POSIT_VECTORS 1
 
+typedef __mmask32 Wrong; /* not 0 once a word stands for no number */
+
 /* 32 words of up to 8 bits as the upper halves of floats; ``wrong`` gets those that are no number. */
-static inline __m512i upper_halves(const Number *f, __m512i words, __mmask32 *wrong)
+static inline __m512i upper_halves(const Number *f, __m512i words, Wrong *wrong)
 {
 #if defined(__AVX512VBMI__)
     const __m512i sizes = _mm512_abs_epi16(words);
@@ -48,7 +50,7 @@ static inline int by_bytes(const Number *f)
 #endif
 }
 
-static inline __m512 gathered(const Number *f, __m512i words, __mmask32 *wrong)
+static inline __m512 gathered(const Number *f, __m512i words, Wrong *wrong)
 {
     const __m512 found = _mm512_i32gather_ps(words, f->integers, 4);
     *wrong |= _mm512_cmp_ps_mask(found, found, _CMP_UNORD_Q);
@@ -56,7 +58,7 @@ static inline __m512 gathered(const Number *f, __m512i words, __mmask32 *wrong)
 }
 
 /* ``count`` words of a row, zeros behind them. */
-static inline __m512 decode_row(const Number *f, const int16_t *from, int count, __mmask32 *wrong)
+static inline __m512 decode_row(const Number *f, const int16_t *from, int count, Wrong *wrong)
 {
     const __m256i words = _mm256_maskz_loadu_epi16((__mmask16)((1u << count) - 1), from);
     if (!f->integers)
@@ -67,10 +69,16 @@ static inline __m512 decode_row(const Number *f, const int16_t *from, int count,
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
-/* 16 pairs of words: the lower words of all, and the upper ones. */
-static inline void decode_pairs(const Number *f, __m512i pairs, float *lower, float *upper,
-                                __mmask32 *wrong)
+static inline void decode_words(const Number *f, const int16_t *from, int count, float *out, Wrong *wrong)
 {
+    _mm512_mask_storeu_ps(out, (__mmask16)((1u << count) - 1), decode_row(f, from, count, wrong));
+}
+
+/* 16 pairs of words: the lower words of all, and the upper ones. */
+static inline void decode_pairs(const Number *f, const int32_t *from, float *lower, float *upper,
+                                Wrong *wrong)
+{
+    const __m512i pairs = _mm512_loadu_si512(from);
     __m512 low, high;
     if (!f->integers) {
         low = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(pairs, 16), 16));
