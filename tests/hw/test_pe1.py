@@ -34,7 +34,7 @@ PARAMETERS = {
 }
 OPERATIONS = (Operation.PE1, Operation.PE4)
 SLOW = {"8x4-digits-random", "8x8-wide", "4x4", "8x2-narrow"}
-"""Sizes of the slow tests: the benches have all of them under Verilator, by many more commands."""
+"""Sizes of the slow tests, as are benches of them under Verilator."""
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ PARAMETERS = {
 }
 OPERATIONS = (Operation.PE2, Operation.PE3, Operation.BIAS, Operation.MASK)
 SLOW = {"8x4-digits-random", "8x4-wide", "4x4"}
-"""Sizes of the slow tests: the benches have all of them under Verilator, by many more commands."""
+"""Sizes of the slow tests, as are benches of them under Verilator."""
 
 
 @pytest.mark.parametrize(
