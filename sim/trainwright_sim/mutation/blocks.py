@@ -69,7 +69,7 @@ SUITES = {
         LoadEngine,
         AcceleratorParameters(sample_loads=1),
         ("hw/test_sample_loads.py",),
-        "16- or addresses or errors",
+        "16- or addresses or errors or counts",
     ),
     "shared-reads": Suite(ReadInTurn, _FOUR_BANKS, ("hw/test_shared_ports.py",), "reads"),
     "shared-writes": Suite(WriteByEither, _FOUR_BANKS, ("hw/test_shared_ports.py",), "writes"),
