@@ -68,7 +68,6 @@ def test_a_step_of_digits_on_the_netlist_is_exact(step):
     parameters = replace(SMALL, **changes)
     batch = 4
     seed = random.Random(batch).randrange(1000)
-    plan = "paper" if "wide_tensors" in changes else "auto"
     with RtlAccelerator(
         parameters,
         memory_bytes=1 << 20,
@@ -76,12 +75,12 @@ def test_a_step_of_digits_on_the_netlist_is_exact(step):
         trace=False,
         watchdog_cycles=200_000,
     ) as netlist:
-        outcome = check_step(network, batch, Untraced(netlist), seed=seed, plan=plan)
+        outcome = check_step(network, batch, Untraced(netlist), seed=seed)
         assert outcome.comparison.mismatches == {}
         assert outcome.comparison.values > 1000
         cycles = outcome.counters.cycles
     with RtlAccelerator(parameters, memory_bytes=1 << 20, trace=False) as rtl:
-        outcome = check_step(network, batch, Untraced(rtl), seed=seed, plan=plan)
+        outcome = check_step(network, batch, Untraced(rtl), seed=seed)
         assert outcome.comparison.mismatches == {}
         assert outcome.counters.cycles == cycles
 

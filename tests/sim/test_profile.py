@@ -27,8 +27,10 @@ def simulated(step) -> int:
         )
 
 
-@pytest.mark.parametrize("plan", ["auto", "paper"])
-@pytest.mark.parametrize(("name", "ranks"), [("digits", None), ("fashion", LOW_RANKS)])
+@pytest.mark.parametrize(
+    ("name", "ranks", "plan"),
+    [("digits", None, "auto"), ("digits", None, "paper"), ("fashion", LOW_RANKS, "auto")],
+)
 def test_the_model_is_within_five_per_cent(name, ranks, plan):
     network = load_network(name)
     step = compile_step(network.with_ranks(ranks) if ranks else network, 64, P, plan=plan)

@@ -7,7 +7,7 @@ magnitudes of the other operand, and half a unit of the exponent it is rounded t
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -36,6 +36,11 @@ class Counted:
     count: int
     total: int
     saturations: int
+
+
+def product(number: int, factors: Iterable[int], rest: str) -> str:
+    """The name of a product of a layer's factors (from 0) and what else is in it."""
+    return ".".join((f"l{number}", *(f"G{n + 1}" for n in factors), rest))
 
 
 def exact(value: torch.Tensor) -> Tracked:
@@ -88,7 +93,9 @@ class Chains:
         ]
 
     def round(self, name: str, x: Tracked) -> Tracked:
-        """Round to the exponent and width reported of tensor ``name``."""
+        """Round to the exponent and width reported of tensor ``name``; what has none is exact."""
+        if name not in self.statistics:
+            return x
         s = self.statistics[name]
         result, self.counted[name] = rounded(x, s.exponent, s.width)
         return result
@@ -112,7 +119,7 @@ class Chains:
             lead, trail = prod(layer.inputs[:n]), prod(layer.outputs[n + 1 :])
             z = z.reshape(batch * lead, i, right, trail)
             z = contract("aisc,rjis->arjc", z, self.factors[number - 1][n])
-            name = f"l{number}.z{layer.order - n}" if n else f"l{number}.y"
+            name = product(number, range(n, layer.order), "x") if n else f"l{number}.y"
             z = self.round(name, z)
         return z.reshape(batch, layer.output_size)
 
@@ -126,6 +133,11 @@ class Chains:
             b, self.counted_biases[f"l{number}.b"] = rounded(exact(bias), exponent, width)
             y = Tracked(y.value + b.value, y.error + b.error)
         return Tracked(y.value.clamp_min(0), y.error) if layer.relu else y
+
+    def _upper(self, number: int) -> str:
+        """The gradient that a layer is given: to its activations where it has no ReLU."""
+        masked = self.network.layers[number - 1].relu or number == len(self.network.layers)
+        return "dy" if masked else "da"
 
     # Backward: equations 11 to 19.
 
@@ -154,8 +166,13 @@ class Chains:
             lead, trail = prod(layer.inputs[:n]), prod(layer.outputs[n + 1 :])
             z = z.reshape(batch * lead, left, j, trail)
             z = contract("arjc,rjis->aisc", z, self.factors[number - 1][n])
-            last = f"l{number}.dx" if below.relu else f"l{number - 1}.dy"
-            z = self.round(last if n == layer.order - 1 else f"l{number}.dz{n + 1}", z)
+            last = f"l{number}.dx"
+            z = self.round(
+                last
+                if n == layer.order - 1
+                else product(number, range(n + 1), self._upper(number)),
+                z,
+            )
         z = z.reshape(batch, layer.input_size)
         if not below.relu:
             return z
@@ -170,14 +187,16 @@ class Chains:
         x = self.activations[number - 1].value
         w = contract("sj,si->ji", y, x)
         w = w.reshape(*layer.outputs, *layer.inputs)
+        upper = f"x.{self._upper(number)}"
         order = [axis for n in range(d) for axis in (n, d + n)]
         w = Tracked(w.value.permute(order), w.error.permute(order))
-        rights = {d: self.round(f"l{number}.r{d}", w)}  # (j_1, i_1, ..., j_n, i_n, R_n)
+        rights = {d: self.round(product(number, (), upper), w)}  # (j_1, i_1, ..., j_n, i_n, R_n)
         for n in range(d - 1, 0, -1):
             left, j, i, right = layer.factor_shapes[n]
             z = rights[n + 1].reshape(-1, j, i, right)
             z = contract("ajis,rjis->ar", z, factors[n])
-            rights[n] = self.round(f"l{number}.r{n}" if n > 1 else f"l{number}.dG1", z)
+            name = product(number, range(n, d), upper)
+            rights[n] = self.round(name if n > 1 else f"l{number}.dG1", z)
         result = [rights[1].reshape(*layer.factor_shapes[0])]
         for n in range(1, d):
             z, name = rights[n + 1], f"l{number}.dG{n + 1}"
@@ -185,7 +204,8 @@ class Chains:
                 left, j, i, right = layer.factor_shapes[k]
                 z = z.reshape(left, j, i, -1)
                 z = contract("rjic,rjis->sc", z, factors[k])
-                z = self.round(name if k == n - 1 else f"{name}.t{k + 1}", z)
+                part = product(number, (*range(k + 1), *range(n + 1, d)), upper)
+                z = self.round(name if k == n - 1 else part, z)
             result.append(z.reshape(*layer.factor_shapes[n]))
         return result
 

@@ -31,7 +31,7 @@ def ttm_matrix(layer: Layer, factors: list[torch.Tensor]) -> torch.Tensor:
 class FloatDriver:
     """Runs steps in float64."""
 
-    def __init__(self, accelerator, network: Network, batch: int, *, plan="paper", rounded=True):
+    def __init__(self, accelerator, network: Network, batch: int, *, plan="auto", rounded=True):
         self.network = network
         self.batch = batch
         self.rounded = rounded

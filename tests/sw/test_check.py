@@ -16,7 +16,7 @@ from trainwright.parameters import AcceleratorParameters
 
 P = AcceleratorParameters()
 DIGITS = load_network("digits")
-STEP = compile_step(DIGITS, 4, P, plan="paper")
+STEP = compile_step(DIGITS, 4, P)
 
 
 class Wrong(GoldenAccelerator):
@@ -33,7 +33,7 @@ class Wrong(GoldenAccelerator):
 
 
 def check(at: int, spoil):
-    return check_step(DIGITS, 4, Wrong(at, spoil), plan="paper").comparison
+    return check_step(DIGITS, 4, Wrong(at, spoil)).comparison
 
 
 def traced(engine: str, change):
@@ -68,10 +68,10 @@ def tensor_at(at: int, engine: str, row: int) -> str:
 
 
 def test_the_golden_model_agrees_with_itself():
-    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes), plan="paper")
+    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes))
     assert done.comparison.differing == 0 and done.comparison.first is None
     assert done.comparison.mismatches == {}
-    for name in ("l1.z1", "l2.a", "l2.dx", "l1.dG1", "l1.db in memory", "l1.y statistics"):
+    for name in ("l1.G2.x", "l2.a", "l2.dx", "l1.dG1", "l1.db in memory", "l1.y statistics"):
         assert done.comparison.tensors[name] > 0
     assert done.comparison.values == sum(done.comparison.tensors.values()) > 10_000
     assert done.step.macs == STEP.macs
@@ -115,10 +115,10 @@ def test_rows_that_are_too_many():
 def test_no_rows_at_all():
     found = check(2, traced("pe1", lambda addresses, rows: (addresses[:0], rows[:0])))
     assert found.differing > 1000
-    assert found.first == tensor_at(2, "pe1", 0)
+    assert found.first in labels(2, "pe1")
 
 
-@pytest.mark.parametrize("name", ["l1.dG1", "l2.db", "l1.a", "x", "l1.G1.forward", "l2.r2"])
+@pytest.mark.parametrize("name", ["l1.dG1", "l2.db", "l1.a", "x", "l2.G1.x"])
 def test_one_wrong_bit_in_memory(name):
     def flip(accelerator, run):
         buffer = STEP.buffers[name]
@@ -150,11 +150,11 @@ def test_an_error_spreads_and_its_origin_is_named_first():
 
     found = check(1, flip)
     assert found.first == "l1.a"
-    assert {"l2.r2", "l2.dG1", "l2.dG1 in memory"} <= set(found.mismatches)
+    assert {"l2.dG1", "l2.dG1 in memory"} <= set(found.mismatches)
 
 
 def test_figures_and_summary():
-    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes), plan="paper")
+    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes))
     figures = done.to_dict()
     assert figures["network"] == "digits" and figures["batch"] == 4
     assert figures["mismatches"] == 0 and figures["first_mismatch"] is None
@@ -169,7 +169,7 @@ def test_the_golden_model_is_held_to_its_interpreter(monkeypatch):
     accelerator = GoldenAccelerator(P, memory_bytes=STEP.memory_bytes)
     if accelerator.interpreted:
         pytest.skip("there is no compiler for the kernel")
-    right = check_step(DIGITS, 4, accelerator, plan="paper")
+    right = check_step(DIGITS, 4, accelerator)
     assert right.comparison.values > 0 and right.comparison.differing == 0
     assert "C kernel against its interpreter: 0" in summary(right.to_dict(), right.compared)
     before = interpreter.compute
@@ -178,17 +178,17 @@ def test_the_golden_model_is_held_to_its_interpreter(monkeypatch):
         return before(replace(d, shift=d.shift + 1) if d.tensor == "l2.y" else d, state, p)
 
     monkeypatch.setattr(interpreter, "compute", wrong)
-    assert check_step(DIGITS, 4, accelerator, plan="paper").comparison.first == "l2.y"
+    assert check_step(DIGITS, 4, accelerator).comparison.first == "l2.y"
 
 
 def test_an_interpreter_is_not_compared_with_itself():
     accelerator = GoldenAccelerator(P, memory_bytes=STEP.memory_bytes, interpreted=True)
     with pytest.raises(AcceleratorError, match=r"no C compiler: .*--backend rtl"):
-        check_step(DIGITS, 4, accelerator, plan="paper")
+        check_step(DIGITS, 4, accelerator)
 
 
 def test_figures_of_a_back_end_that_counts():
-    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes), plan="paper")
+    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes))
     counted = replace(done, counters=replace(done.counters, cycles=10_000), seconds=2.0)
     figures = counted.to_dict()
     assert figures["sim_cycles_per_second"] == 5000

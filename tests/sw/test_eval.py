@@ -38,7 +38,7 @@ def complaint(capsys, *argv):
 def trained(tmp_path_factory):
     """The folder of a finished run whose plan and batch are not the default ones."""
     out = tmp_path_factory.mktemp("trained") / "r"
-    arguments = ["train", "--steps", "30", "--batch", "48", "--plan", "paper", "--out", str(out)]
+    arguments = ["train", "--steps", "30", "--batch", "48", "--out", str(out)]
     assert main(arguments) == 0
     return out
 

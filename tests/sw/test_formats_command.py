@@ -11,7 +11,7 @@ from trainwright.cli.options import accelerator_parameters
 from trainwright.cli.reproduce.formats import FORMATS, NARROW_WORDS, ROWS, rows_named
 from trainwright.cli.reproduce.table1.runs import all_runs
 from trainwright.cli.train.options import add_arguments
-from trainwright.compiler.limits import require_network
+from trainwright.compiler.limits import require_words
 from trainwright.network import load_network
 from trainwright.parameters import POSIT_ACCUMULATOR
 from trainwright.train.export import load_model
@@ -176,7 +176,7 @@ def test_rows_are_command_lines_of_train_and_formats_of_the_network():
         network = load_network("fashion").with_formats(args.formats)
         p = accelerator_parameters(args.accelerator, network)
         assert p.word_width == (8 if "words-8" in row.name else 16)
-        require_network(network, 64, p)
+        require_words(network, p)
 
 
 def test_reproduced_and_given_again(folder, tmp_path, capsys):

@@ -10,8 +10,8 @@ from reference import ReferenceAccelerator
 
 from trainwright.check.step import random_inputs
 from trainwright.compiler import CompileError
-from trainwright.compiler.builder import Rule, Written
 from trainwright.compiler.digits import cut
+from trainwright.compiler.rules import Rule, Written
 from trainwright.compiler.step import CompiledProgram
 from trainwright.driver import Driver
 from trainwright.fixed.scale import TensorClass
@@ -59,18 +59,17 @@ def narrow_case(seed: int, name: str):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("plan", ("auto", "paper"))
 @pytest.mark.parametrize(
     "seed", (0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 12)))
 )
-def test_steps_are_those_of_the_literal_interpreter(seed, name, plan):
+def test_steps_are_those_of_the_literal_interpreter(seed, name):
     network, batch, p = narrow_case(seed, name)
     with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:
-        driver = Driver(golden, network, batch, plan=plan)
+        driver = Driver(golden, network, batch)
         given = random_inputs(network, driver, seed)
         memories = []
         for accelerator in (golden, ReferenceAccelerator(p, memory_bytes=1 << 22)):
-            driver = Driver(accelerator, network, batch, plan=plan, trace=True)
+            driver = Driver(accelerator, network, batch, trace=True)
             forward = driver.forward(given.inputs, given.model, given.scales).run
             backward = driver.backward(given.gradient, given.scales).run
             memories.append((accelerator.read(0, 1 << 22), forward, backward))
@@ -84,71 +83,11 @@ def test_steps_are_those_of_the_literal_interpreter(seed, name, plan):
                 assert len(trace.rows) == 0 or -128 <= trace.rows.min() <= trace.rows.max() < 128
 
 
-@pytest.mark.parametrize("width", (9, 12, 15, 16))
-@pytest.mark.parametrize("factor", ("factor", "l1.G2"))
-def test_factors_by_digits_are_those_of_a_wide_multiplier(factor, width):
-    """The same step on 16-bit words, whose multipliers take factors whole: every value equal."""
-    formats = f"{factor}=fixed({width}),activation=fixed(8),intermediate=fixed(8),gradient=fixed(8)"
-    network = load_network("digits").with_formats(formats)
-    # biases would be aligned by up to 7 bits here and 15 there
-    network = replace(network, layers=tuple(replace(one, bias=False) for one in network.layers))
-    results, terms = [], []
-    for p in (P, AcceleratorParameters()):
-        p = replace(p, factor_width=min(width, p.word_width), pe1_store_depth=4096)
-        with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:
-            driver = Driver(golden, network, 16, plan="paper")
-            given = random_inputs(network, driver, width)
-            forward = driver.forward(given.inputs, given.model, given.scales)
-            results.append((forward, driver.backward(given.gradient, given.scales)))
-            terms.append(sum(d.steps for d in computes(driver.step.forward)))
-    (ours, our_gradients), (wide, wide_gradients) = results
-    assert (
-        ours.statistics == wide.statistics and our_gradients.statistics == wide_gradients.statistics
-    )
-    assert torch.equal(ours.logits, wide.logits)
-    for mine, other in zip(our_gradients.factors, wide_gradients.factors, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
-    least = 1.3 if factor == "factor" else 1.05
-    assert terms[0] > least * terms[1]  # contractions of factors take as many passes as digits
-
-
-WIDE = "activation=fixed(8),intermediate=fixed({}),gradient=fixed({}),factor=fixed({})"
-
-
-@pytest.mark.parametrize(
-    ("intermediate", "gradient", "factor"), [(12, 12, 4), (16, 15, 12), (9, 16, 8), (15, 12, 16)]
-)
-@pytest.mark.parametrize("seed", (0, 1))
-def test_wide_tensors_by_digits_are_those_of_wide_words(seed, intermediate, gradient, factor):
-    """Factors, intermediate results and gradients: every value and statistic of the step."""
-    case = random_case(seed)
-    formats = WIDE.format(intermediate, gradient, factor)
-    network = case.network.with_formats(formats)
-    network = replace(network, widths=replace(network.widths, bias=8))
-    results, given = [], None
-    for narrow in (True, False):
-        p = replace(case.parameters, factor_width=min(8, factor) if narrow else factor)
-        p = replace(p, word_width=8, wide_tensors=1) if narrow else p
-        with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:
-            driver = Driver(golden, network, case.batch, plan="paper")
-            # biases are aligned by up to 7 bits here and 15 there
-            forward = replace(driver.step.forward, most_alignment=7)
-            driver.step = replace(driver.step, forward=forward)
-            given = given or random_inputs(network, driver, seed)
-            forward = driver.forward(given.inputs, given.model, given.scales)
-            results.append((forward, driver.backward(given.gradient, given.scales)))
-    (ours, mine), (wide, other) = results
-    assert ours.statistics == wide.statistics and mine.statistics == other.statistics
-    assert torch.equal(ours.logits, wide.logits)
-    for a, b in zip([*mine.factors, mine.biases], [*other.factors, other.biases], strict=True):
-        assert all(x is y is None or torch.equal(x, y) for x, y in zip(a, b, strict=True))
-
-
 def test_three_digits_times_three_are_refused():
-    network = load_network("digits").with_formats(WIDE.format(16, 16, 16))
-    p = replace(P, factor_width=8, wide_tensors=1, pe1_store_depth=1 << 14)
-    with pytest.raises(CompileError, match=r"have 3 digits .* choose fixed\(15\)"):
-        compile_step(network, 8, p, plan="paper")
+    network = load_network("digits").with_formats(
+        "intermediate=fixed(16),gradient=fixed(16),factor=fixed(16)"
+    )
+    p = replace(P, factor_width=8, wide_tensors=1)
     with pytest.raises(CompileError, match=r"have 3 digits .* choose fixed\(15\)"):
         compile_step(network, 8, p)
     with pytest.raises(ValueError, match="wide_tensors is of words"):
@@ -196,14 +135,14 @@ def test_sums_of_digits_are_proven_as_those_of_their_integers():
     formats = "factor=fixed({}),intermediate=fixed(8),gradient=fixed(8)"
     p = replace(P, factor_width=8, accumulator_width=26)
     network = load_network("digits")
-    assert compile_step(network.with_formats(formats.format(8)), 8, p, plan="paper")
+    assert compile_step(network.with_formats(formats.format(8)), 8, p)
     with pytest.raises(CompileError, match="products of 8 x 16 bits need accumulators of"):
-        compile_step(network.with_formats(formats.format(16)), 8, p, plan="paper")
+        compile_step(network.with_formats(formats.format(16)), 8, p)
 
 
 def test_programs_keep_their_digits():
     network = load_network("digits").with_formats(FORMATS["wide"])
-    step = compile_step(network, 8, replace(P, factor_width=8), plan="paper")
+    step = compile_step(network, 8, replace(P, factor_width=8))
     of_digits = [d for d in computes(step.forward) if d.digits]
     assert of_digits
     for d in of_digits:
@@ -214,24 +153,20 @@ def test_programs_keep_their_digits():
 
 def test_factors_that_multipliers_do_not_take():
     network = load_network("digits").with_formats(FORMATS["wide"])
-    p = replace(P, factor_width=8)
-    step, paper = compile_step(network, 8, p), compile_step(network, 8, p, plan="paper")
-    assert step.predicted_cycles < paper.predicted_cycles
-    for plan in ("auto", "paper"):
-        with pytest.raises(CompileError, match=r"takes at most 4: .* factor_width=8"):
-            compile_step(network, 8, P, plan=plan)
+    assert compile_step(network, 8, replace(P, factor_width=8))
+    with pytest.raises(CompileError, match=r"takes at most 4: .* factor_width=8"):
+        compile_step(network, 8, P)
     with pytest.raises(CompileError, match=r"takes at most 4: .* factor_width=12"):
         compile_step(network, 8, AcceleratorParameters())
 
 
 def test_every_tensor_takes_a_byte():
     network = load_network("digits").with_formats(FORMATS["fixed"])
-    for plan in ("auto", "paper"):
-        step = compile_step(network, 8, P, plan=plan)
-        for program in (step.forward, step.backward):
-            for d in program.descriptors:
-                assert not isinstance(d, Transfer) or d.element_bytes < 2
-                assert not isinstance(d, Compute) or d.out_width <= 8
+    step = compile_step(network, 8, P)
+    for program in (step.forward, step.backward):
+        for d in program.descriptors:
+            assert not isinstance(d, Transfer) or d.element_bytes < 2
+            assert not isinstance(d, Compute) or d.out_width <= 8
 
 
 @pytest.mark.parametrize("name", ("activation", "intermediate", "gradient", "bias"))

@@ -3,7 +3,6 @@
 import pytest
 from graph_cases import colour_network, graph_network
 
-from trainwright.compiler import CompileError
 from trainwright.lowering import compile_step
 from trainwright.network import (
     Apply,
@@ -136,10 +135,8 @@ def test_what_is_wrong_is_named(layers, more, message):
         network(*layers, **more)
 
 
-def test_plans_of_one_line_refuse_a_graph():
+def test_modules_in_a_row_are_no_graph():
     found = network(STEM, SQUARE, SUM, HEAD)
-    with pytest.raises(CompileError, match="'network' is a graph, plan paper takes layers in one"):
-        compile_step(found, 2, AcceleratorParameters(), plan="paper")
     with pytest.raises(NetworkError, match="is a graph: modules in a row are for layers in one"):
         from_network(found)
 

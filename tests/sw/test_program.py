@@ -362,7 +362,7 @@ def test_documented_fields_are_the_fields(name):
 
 
 def test_documented_listing_is_a_listing():
-    step = compile_step(load_network("digits"), 64, P, plan="paper")
+    step = compile_step(load_network("digits"), 64, P)
     programs = [Program(part.descriptors, 0) for part in (step.forward, step.backward)]
     lines = [line for program in programs for line in listing(program).splitlines()]
     excerpt = DOCUMENT.read_text().split("```text\n")[1].split("```")[0].splitlines()

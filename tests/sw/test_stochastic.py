@@ -423,11 +423,11 @@ def test_training_on_an_accelerator_without_it_says_so(digits):
 
 def test_a_program_that_has_no_room_for_its_seed_is_refused():
     network = load_network("digits")
-    size = compile_step(network, 8, P, plan="paper")
+    size = compile_step(network, 8, P)
     full = len(size.backward.descriptors)
     short = replace(size.buffers["program.backward"], shape=(full * 128,), padded=full * 128)
     step = replace(size, buffers=size.buffers | {"program.backward": short})
-    driver = Driver(GoldenAccelerator(P, memory_bytes=size.memory_bytes), network, 8, plan="paper")
+    driver = Driver(GoldenAccelerator(P, memory_bytes=size.memory_bytes), network, 8)
     driver.step = step
     with pytest.raises(AcceleratorError, match=rf"has {full + 1} descriptors, .* for {full};"):
         driver._check_seed("backward", step.backward, 1)

@@ -191,7 +191,7 @@ def _images(driver: ChipDriver, model: QuantisedModel) -> dict[str, np.ndarray]:
         image.name: image.packed(model.factors[image.layer][image.index], p)
         for program in programs
         for image, _ in program.images
-        if image.use
+        if image.is_factor
     }
     for part in driver.layout.parts:
         bias = model.biases[part.layer]

@@ -45,7 +45,7 @@ class Case:
     ranks: tuple[tuple[int, ...], ...]
     batch: int
     seed: int
-    plan: str = "paper"
+    plan: str = "auto"
 
     @property
     def path(self) -> Path:
@@ -54,13 +54,11 @@ class Case:
 
 
 CASES = (
-    Case("digits", "digits", ((16,), (8,)), 64, 1),
+    Case("digits", "digits", ((16,), (8,)), 64, 5),
     Case("digits-cut", "digits", ((13,), (5,)), 7, 2),
-    Case("fashion", "fashion", ((16, 16, 16), (16,)), 64, 3),
-    Case("fashion-cut", "fashion", ((12, 5, 13), (16,)), 33, 4),
-    Case("digits-auto", "digits", ((16,), (8,)), 64, 5, "auto"),
-    Case("fashion-auto", "fashion", ((16, 16, 16), (16,)), 64, 6, "auto"),
-    Case("fashion-cut-auto", "fashion", ((12, 5, 13), (16,)), 64, 7, "auto"),
+    Case("digits-paper", "digits", ((16,), (8,)), 64, 1, "paper"),
+    Case("fashion", "fashion", ((16, 16, 16), (16,)), 64, 6),
+    Case("fashion-cut", "fashion", ((12, 5, 13), (16,)), 64, 7),
 )
 
 

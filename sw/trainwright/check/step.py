@@ -102,7 +102,7 @@ def compare_memory(step: CompiledStep, golden: Accelerator, other: Accelerator) 
     for name, buffer in step.buffers.items():
         if name.startswith("program."):
             continue
-        kind = "<i2" if buffer.element_bytes // buffer.digits == 2 else np.int8
+        kind = "<i2" if buffer.element_bytes == 2 else np.int8
         ours = golden.read(buffer.address, buffer.size).view(kind)
         found = other.read(buffer.address, buffer.size).view(kind)
         result.add(f"{name} in memory", ours.size, int((ours != found).sum()))

@@ -85,14 +85,13 @@ def add_network_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_plan_option(parser: argparse.ArgumentParser) -> None:
-    """Which schedule to compile."""
+    """Which plan to compile by."""
     parser.add_argument(
         "--plan",
         default="auto",
         metavar="PLAN",
         help="auto: contraction orders, layouts and tiling searched, see `trainwright plan`; "
-        "paper: the schedule of the paper's Table 3; paper-order: its contraction order, layouts "
-        "and tiling searched (default: auto)",
+        "paper: the contraction order of the paper, the rest searched (default: auto)",
     )
 
 

@@ -8,6 +8,7 @@ from trainwright.cli.options import (
     add_accelerator_options,
     add_formats_option,
     add_network_argument,
+    add_plan_option,
     add_ranks_option,
     positive,
     with_formats,
@@ -22,9 +23,8 @@ an order is a tree of products of two tensors. Those that have names are shown, 
 the factors left and right of a bond, both sides of a bond without W, and the paper's. Where an
 order is not the chosen one its row says why. Then what is computed together, in slices of how many
 values of which axes, by which array; and cycles, multiply-accumulates and memory of each program,
-by the cycle model. At the end the same step by the schedule of the paper, where that fits.
-Utilisation is the useful multiply-accumulates (padding and copies left out) over multipliers times
-cycles.
+by the cycle model. Utilisation is the useful multiply-accumulates (padding and copies left out)
+over multipliers times cycles.
 
 Exit status 2, and one line that says what is lacking and what to change, where nothing fits.
 """
@@ -35,6 +35,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_network_argument(parser)
     add_ranks_option(parser)
     add_formats_option(parser)
+    add_plan_option(parser)
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
     parser.add_argument("--json", action="store_true", help="print JSON and no tables")
     add_accelerator_options(parser)
@@ -48,7 +49,7 @@ def _run(args: argparse.Namespace) -> int:
     network = with_formats(load_network(args.network), args.formats)
     network = with_ranks(network, args.ranks)
     parameters = accelerator_parameters(args.accelerator, network)
-    figures = plan_report.report(network, args.batch, parameters)
+    figures = plan_report.report(network, args.batch, parameters, args.plan)
     if args.json:
         print(to_json(figures))
     else:

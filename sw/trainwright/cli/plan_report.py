@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainwright.compiler import CompiledStep
     from trainwright.graph.order import Order
     from trainwright.lowering.compile import Lowered, Step
     from trainwright.network import Network
@@ -31,7 +30,8 @@ def _why(order: "Order", chosen: "Order", refused: str | None) -> str | None:
     return "as many multiply-accumulates: the first found"
 
 
-def _orders(network: "Network", batch: int, step: "Step") -> list[dict[str, Any]]:
+def _orders(network: "Network", batch: int, step: "Step", plan: str) -> list[dict[str, Any]]:
+    from trainwright.compiler.step import PAPER
     from trainwright.graph.named import named_orders
     from trainwright.graph.order import ordered
     from trainwright.graph.step import step_graph
@@ -57,7 +57,11 @@ def _orders(network: "Network", batch: int, step: "Step") -> list[dict[str, Any]
                     "order": order.text,
                     "macs": order.macs,
                     "chosen": order.text == chosen.text,
-                    "dropped": _why(order, chosen, step.refused.get(order.text)),
+                    "dropped": (
+                        "not the paper's"
+                        if plan == PAPER and order.text != chosen.text
+                        else _why(order, chosen, step.refused.get(order.text))
+                    ),
                 }
             )
     return rows
@@ -94,47 +98,27 @@ def layers(network: "Network") -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _plan(step: "Step | CompiledStep", name: str, cycles: int) -> dict[str, Any]:
-    return {
-        "plan": name,
-        "macs": step.macs,
-        "cycles": cycles,
-        "utilisation": step.macs / (step.parameters.multipliers * cycles),
-        "external_memory_bytes": step.memory_bytes,
-    }
-
-
-def _paper(network: "Network", batch: int, p: "AcceleratorParameters") -> dict[str, Any]:
-    """The row of the paper's schedule; an ``error`` where that does not take the network."""
-    from trainwright.compiler.errors import CompileError
-    from trainwright.compiler.step import PAPER
-    from trainwright.lowering import compile_step
-
-    try:
-        step = compile_step(network, batch, p, plan=PAPER)
-    except CompileError as error:
-        return {"plan": PAPER, "error": str(error)}
-    return _plan(step, PAPER, step.predicted_cycles)
-
-
-def report(network: "Network", batch: int, p: "AcceleratorParameters") -> dict[str, Any]:
+def report(network: "Network", batch: int, p: "AcceleratorParameters", plan: str) -> dict[str, Any]:
     """What ``--json`` prints. Raises ``CompileError`` where the network does not fit."""
     from trainwright.compiler.limits import require_batch, require_integers
-    from trainwright.compiler.step import AUTO
+    from trainwright.compiler.step import PAPER
     from trainwright.lowering.compile import compile_step
+    from trainwright.lowering.plans import require_plan
     from trainwright.timing import predict
 
+    require_plan(plan)
     require_batch(batch)
     require_integers(network)
-    step = compile_step(network, batch, p)
+    step = compile_step(network, batch, p, paper=plan == PAPER)
     programs = {"forward": step.forward, "backward": step.backward}
     cycles = {name: predict(one.descriptors, p).cycles for name, one in programs.items()}
     total = sum(cycles.values())
     return {
         "network": network.name,
         "batch": batch,
+        "plan": plan,
         "layers": layers(network),
-        "orders": _orders(network, batch, step),
+        "orders": _orders(network, batch, step, plan),
         "stages": [row for name, one in programs.items() for row in _stages(name, one.lowered)],
         "programs": {
             name: {
@@ -149,7 +133,6 @@ def report(network: "Network", batch: int, p: "AcceleratorParameters") -> dict[s
         "cycles": total,
         "mac_utilisation": step.macs / (p.multipliers * total),
         "external_memory_bytes": step.memory_bytes,
-        "plans": [_plan(step, AUTO, total), _paper(network, batch, p)],
     }
 
 
@@ -179,11 +162,6 @@ def show(figures: dict[str, Any]) -> None:
     print(markdown(("program", "cycles", "macs", "descriptors", "scratchpad rows"), cells), end="")
     print(
         f"a step of {figures['batch']} samples: {figures['cycles']:,} cycles, "
-        f"{figures['mac_utilisation']:.1%} utilisation\n"
+        f"{figures['mac_utilisation']:.1%} utilisation, "
+        f"{figures['external_memory_bytes']:,} bytes of external memory"
     )
-    names = ("plan", "macs", "cycles", "utilisation", "external_memory_bytes")
-    good = [row for row in figures["plans"] if "error" not in row]
-    print(markdown(names, [[row[name] for name in names] for row in good]), end="")
-    for row in figures["plans"]:
-        if "error" in row:
-            print(f"{row['plan']}: does not fit: {row['error']}")

@@ -1,4 +1,4 @@
-"""What programs are made of, the paper's schedule, and the programs of a loop on the chip."""
+"""What programs are made of, and the programs of a loop on the chip."""
 
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.step import PLANS, Bound, CompiledProgram, CompiledStep

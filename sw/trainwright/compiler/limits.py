@@ -4,17 +4,14 @@ Every limit is a parameter of the accelerator, or fixed by the encoding of descr
 number of layers or factors: how many fit follows from these.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
-from trainwright.compiler.names import activation_name
 from trainwright.formats import Format, sum_width
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import DIGIT_WIDTH, digit_count
-from trainwright.program.fields import COUNT_WIDTH, MOST_DESCRIPTORS, REGISTERS
+from trainwright.program.fields import COUNT_WIDTH, MOST_DESCRIPTORS
 
 MOST_SAMPLES = 4096
 """Of a batch."""
@@ -59,29 +56,11 @@ class Limit:
             )
 
 
-STATISTICS = Limit(
-    "statistics slots (one for each tensor it makes)",
-    "use fewer layers or factors",
-    "statistics_depth",
-    256,
-)
 PROGRAM = Limit("descriptors", "use fewer layers or factors", "program_depth", 4096)
 STREAMED = Limit("descriptors", "use fewer layers or a smaller batch", fixed=MOST_DESCRIPTORS)
 """Of a program without long loops, which is loaded as it goes on."""
-LOOPS = Limit("nested loops", "use fewer layers or factors", "loop_depth", 8, memory=False)
-ADDRESS_REGISTERS = Limit(
-    "address registers (one for each tensor of its loop over the samples)",
-    "use fewer layers, or --plan auto, whose programs need none",
-    fixed=REGISTERS - 1,
-)
 SCRATCHPAD = Limit(
     "rows of the scratchpad", "use smaller layers or ranks", "scratchpad_rows", 1 << 17
-)
-PE1_STORE = Limit(
-    "entries of the PE1 factor store", "use smaller factors or ranks", "pe1_store_depth", 1 << 16
-)
-PE2_STORE = Limit(
-    "entries of the PE2 factor store", "use smaller factors or ranks", "pe2_store_depth", 1 << 16
 )
 COUNTS = Limit("iterations of one loop level", "use smaller layers or ranks", fixed=MOST_COUNT)
 
@@ -141,20 +120,6 @@ def require_integers(network: Network) -> None:
         )
 
 
-def require_network(network: Network, batch: int, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` for what the paper's schedule cannot compute on this accelerator."""
-    _require_factors(network, p)
-    _require_widths(network, p)
-    _require_biases(network, p)
-    _require_posits(network, p)
-    gradients = sum(layer.order + layer.bias for layer in network.layers) + len(network.layers) - 1
-    STATISTICS.require(gradients, p, "the backward program")  # at least: known before any plan
-    for n, layer in enumerate(network.layers, 1):
-        for what, sizes in (("outputs", layer.outputs), ("inputs", layer.inputs)):
-            if sizes[-1] % p.lanes:
-                raise CompileError(_not_a_multiple(n, what, sizes, p.lanes, len(network.layers)))
-
-
 def require_words(network: Network, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` for tensors that the graph's programs cannot hold in words of this
     accelerator, by digits or whole."""
@@ -210,51 +175,3 @@ def _require_widths(network: Network, p: AcceleratorParameters) -> None:
                 f"network {network.name!r} has {name} in {fmt}, the words of this accelerator have "
                 f"{bits} bits: choose {name}=fixed({bits}) in [formats], or {remedies}"
             )
-
-
-def _require_biases(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` for biases and masks of other digits than what they meet."""
-    widths = network.widths
-    joins = widths.intermediate if p.wide_tensors else 0  # BIAS takes as many digits of both
-    most = max(p.word_width, DIGIT_WIDTH * digit_count(joins) + 1 if joins else 0)
-    if widths.bias > most:
-        wider = f", intermediate=fixed({widths.bias}) in [formats]" if p.wide_tensors else ""
-        raise CompileError(
-            f"network {network.name!r} has biases of {widths.bias} bits, the words of this "
-            f"accelerator have {most}: choose bias = {most}{wider}, or an accelerator with "
-            "word_width=16"
-        )
-    if p.wide_tensors:
-        _require_masks(network, p)
-
-
-def _require_masks(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` where MASK would take other digits of its two operands."""
-    gradient = network.format("gradient").width
-    for number, layer in enumerate(network.layers[:-1], 1):
-        name = activation_name(number)
-        width = network.tensor_format(name, "activation").width
-        if layer.relu and digit_count(width) not in (1, digit_count(gradient)):
-            raise CompileError(
-                f"network {network.name!r} has {name} in fixed({width}), and gradients of "
-                f"{gradient} bits, which it masks, have another number of digits on words of "
-                f"{p.word_width} bits: choose {name}=fixed({p.word_width}) or "
-                f"gradient=fixed({width}) in [formats]"
-            )
-
-
-def _not_a_multiple(n: int, what: str, sizes: Sequence[int], lanes: int, layers: int) -> str:
-    """The complaint about the last dimension of a layer's outputs or inputs."""
-    last = sizes[-1]
-    enough = -(-last // lanes) * lanes
-    if what == "inputs" and n == 1:
-        remedy = "pad the image (`padded`), or split its pixels otherwise"
-    elif what == "outputs" and n == layers:
-        remedy = "the outputs after the first `classes` are ignored"
-    else:
-        below = n if what == "outputs" else n - 1
-        remedy = f"as layer {below}'s outputs are layer {below + 1}'s inputs, change both"
-    return (
-        f"layer {n}: the last of {what} {list(sizes)} must be a multiple of the accelerator's "
-        f"{lanes} lanes, which {last} is not: use {enough}, for instance; {remedy}"
-    )

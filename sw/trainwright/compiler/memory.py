@@ -1,4 +1,4 @@
-"""Where things lie: buffers in external memory, rows in the scratchpad, entries in the stores."""
+"""Where things lie: buffers in external memory, rows in the scratchpad."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trainwright.compiler.digits import cut, joined
 from trainwright.compiler.errors import DoesNotFitError
-from trainwright.compiler.limits import Limit, refuse_memory
+from trainwright.compiler.limits import SCRATCHPAD, refuse_memory
 from trainwright.parameters import AcceleratorParameters
 
 Bytes = npt.NDArray[np.uint8]
@@ -35,10 +34,6 @@ class Buffer:
     """Where each dimension of ``shape`` comes from, if the host has them in another order."""
     repeat: int = 1
     """Times that the host's values are repeated along a last dimension of their own."""
-    digits: int = 1
-    """Rows of bytes that a row is cut into (``trainwright.compiler.digits``); ``element_bytes``."""
-    lanes: int = 0
-    """Values of a row."""
 
     @property
     def size(self) -> int:
@@ -59,20 +54,12 @@ class Buffer:
             whole = np.zeros(stored, data.dtype)
             whole[tuple(slice(size) for size in data.shape)] = data
             data = whole
-        if self.digits > 1:
-            rows = torch.from_numpy(data.astype(np.int64)).reshape(-1, self.lanes)
-            data = torch.stack(cut(rows, self.digits), 1).numpy().astype(np.int8)
         return np.ascontiguousarray(data).view(np.uint8).ravel()
 
     def unpack(self, data: Bytes) -> torch.Tensor:
         """The host's int64 integers from all bytes, padding removed."""
         kind = np.int8 if self.element_bytes == 1 else "<i2"
-        if self.digits > 1:
-            rows = torch.from_numpy(data.view(np.int8).reshape(-1, self.digits, self.lanes).copy())
-            values = joined(rows.to(torch.int64)).numpy()
-        else:
-            values = data.view(kind)
-        values = values.reshape(*self.shape[:-1], self.padded)
+        values = data.view(kind).reshape(*self.shape[:-1], self.padded)
         found = torch.from_numpy(values[..., : self.shape[-1]].astype(np.int64))
         inverse = sorted(range(len(self.order)), key=self.order.__getitem__)
         return found.permute(inverse) if inverse else found
@@ -92,27 +79,14 @@ class MemoryMap:
     """External memory, filled from address 0 upwards; every buffer starts at a beat of any port."""
 
     lanes: int
-    by_digits: bool = False
-    """Whether elements of several bytes are cut into digits."""
     top: int = 0
     buffers: dict[str, Buffer] = field(default_factory=dict)
 
-    def add(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        element_bytes: int,
-        *,
-        order: tuple[int, ...] = (),
-        repeat: int = 1,
-    ) -> Buffer:
+    def add(self, name: str, shape: tuple[int, ...], element_bytes: int) -> Buffer:
         """A new buffer; its last dimension is padded to a multiple of the lanes."""
         assert name not in self.buffers, name
         padded = -(-shape[-1] // self.lanes) * self.lanes
-        digits = element_bytes if self.by_digits else 1
-        buffer = Buffer(
-            name, self.top, shape, padded, element_bytes, order, repeat, digits, self.lanes
-        )
+        buffer = Buffer(name, self.top, shape, padded, element_bytes)
         self.buffers[name] = buffer
         self.top += -(-buffer.size // BEAT) * BEAT
         return buffer
@@ -127,7 +101,7 @@ class MemoryMap:
 
 @dataclass(frozen=True)
 class Region:
-    """``count`` rows (or entries) of a local memory from ``start``."""
+    """``count`` rows of the scratchpad from ``start``."""
 
     name: str
     start: int
@@ -139,24 +113,19 @@ class Region:
 
 
 class LocalMemory:
-    """First-fit allocator of a local memory, from the bottom or from the top."""
+    """First-fit allocator of the scratchpad."""
 
-    def __init__(self, limit: Limit, p: AcceleratorParameters, *, align: int = 1):
-        self.limit = limit
+    def __init__(self, p: AcceleratorParameters):
         self.parameters = p
-        self.size = limit.available(p)
-        self.align = align
         self._used: list[Region] = []
         self._avoided: tuple[Region, ...] = ()
-        self.peak = 0
-        """Most rows or entries in use at once so far."""
 
     def _gaps(self) -> list[tuple[int, int]]:
         gaps, stop = [], 0
         for region in sorted((*self._used, *self._avoided), key=lambda r: r.start):
             gaps.append((stop, max(stop, region.start)))
             stop = max(stop, region.stop)
-        return [*gaps, (stop, self.size)]
+        return [*gaps, (stop, self.parameters.scratchpad_rows)]
 
     def avoid(self, regions: Sequence[Region]) -> None:
         """Allocate nothing there, until told of others; they may be in use."""
@@ -165,11 +134,11 @@ class LocalMemory:
     def allocate(
         self, name: str, count: int, *, top: bool = False, within: range | None = None
     ) -> Region:
-        """Rows for ``name``; ``within`` a range if they fit there, else anywhere.
+        """Rows for ``name``; ``within`` a range if they fit there, else anywhere; the first ones,
+        or the last ones of the ``top``.
 
         Raises ``DoesNotFitError`` when no gap is large enough.
         """
-        count = -(-count // self.align) * self.align
         gaps = self._gaps()
         if within is not None:
             inside = [(max(a, within.start), min(b, within.stop)) for a, b in gaps]
@@ -178,26 +147,21 @@ class LocalMemory:
             if stop - start >= count:
                 region = Region(name, stop - count if top else start, count)
                 self._used.append(region)
-                self.peak = max(self.peak, sum(used.count for used in self._used))
                 return region
         used = sum(region.count for region in self._used)
-        refuse_memory(self.limit, self.parameters, name, count, used, self.largest_gap)
+        refuse_memory(SCRATCHPAD, self.parameters, name, count, used, self.largest_gap)
 
     def free(self, region: Region) -> None:
         """Give a region back."""
         self._used.remove(region)
 
-    def clear(self) -> None:
-        """Give everything back."""
-        self._used.clear()
-
     def free_rows(self, within: range) -> int:
-        """Rows or entries of a range that are not allocated."""
+        """Rows of a range that are not allocated."""
         inside = ((max(a, within.start), min(b, within.stop)) for a, b in self._gaps())
         return sum(max(0, stop - start) for start, stop in inside)
 
     def has_room(self, counts: Sequence[int]) -> bool:
-        """Whether regions of so many rows or entries fit, one after the other."""
+        """Whether regions of so many rows fit, one after the other."""
         regions: list[Region] = []
         try:
             for count in counts:

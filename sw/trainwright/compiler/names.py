@@ -13,8 +13,3 @@ def activation_name(layer: int) -> str:
 def gradient_name(layer: int) -> str:
     """Name of the gradient to the pre-activation of layer ``layer`` (from 1)."""
     return f"l{layer}.dy"
-
-
-def right_name(layer: int, n: int) -> str:
-    """Gradient of the weights with factors n + 1 .. d contracted (n = d: of the weights)."""
-    return f"l{layer}.r{n}"

@@ -29,7 +29,6 @@ class Arrangement(Enum):
 
 
 OF_STATE = (Arrangement.STATE, Arrangement.STATE_LAST)
-CONSTANTS = (Arrangement.IDENTITY, Arrangement.ZEROS)
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,8 @@ class RowImage:
     element_bytes: int
 
     @property
-    def use(self) -> Arrangement | None:
-        """The arrangement of a factor; ``None`` for a constant."""
-        return None if self.arrangement in CONSTANTS else self.arrangement
+    def is_factor(self) -> bool:
+        return self.arrangement in OF_STATE
 
     @property
     def entries(self) -> int:

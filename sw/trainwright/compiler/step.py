@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
-from trainwright.compiler.builder import Rule, Written
-from trainwright.compiler.images import Image
+import numpy as np
+import numpy.typing as npt
+import torch
+
 from trainwright.compiler.memory import Buffer
-from trainwright.compiler.row_images import RowImage
+from trainwright.compiler.rules import Rule, Written
 from trainwright.fixed.align import Alignment, aligned
 from trainwright.fixed.requantise import MAX_SHIFT
 from trainwright.network import Network
@@ -19,13 +22,42 @@ from trainwright.timing import MemoryTiming, predict
 AUTO = "auto"
 """The plan of ``trainwright.lowering``: contraction order, layouts and tiling searched."""
 PAPER = "paper"
-"""The schedule of the paper's Table 3 (``trainwright.compiler.paper``)."""
-PAPER_ORDER = "paper-order"
-"""The contraction order of the paper, layouts and tiling searched."""
+"""The contraction order of the paper's equations 8 to 19; layouts and tiling are searched."""
 IN_ROWS = "in-rows"
 """``AUTO`` with its tensors in the rows of a state on the chip (``trainwright.lowering.rows``)."""
-PLANS = (AUTO, PAPER, PAPER_ORDER)
+PLANS = (AUTO, PAPER)
 """Names of the plans that a user can ask for."""
+
+
+class FactorImage(Protocol):
+    """What the host writes for one program: a factor as it reads it, or a constant."""
+
+    @property
+    def name(self) -> str:
+        """Of its buffer."""
+        ...
+
+    @property
+    def is_factor(self) -> bool: ...
+
+    @property
+    def layer(self) -> int:
+        """The factor's layer, from 0."""
+        ...
+
+    @property
+    def index(self) -> int:
+        """The factor in its layer, from 0."""
+        ...
+
+    @property
+    def entries(self) -> int:
+        """Rows of the scratchpad that it takes."""
+        ...
+
+    def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> npt.NDArray[np.uint8]:
+        """The bytes of an int64 factor (R_{n-1}, J_n, I_n, R_n); a constant ignores it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -48,7 +80,7 @@ class CompiledProgram:
     descriptors: tuple[Descriptor, ...]
     rules: dict[int, Rule]
     tensors: tuple[Written, ...]
-    images: tuple[tuple[Image | RowImage, Buffer], ...]
+    images: tuple[tuple[FactorImage, Buffer], ...]
     macs: int
     address: int
     """Where in external memory the program lies."""

@@ -132,7 +132,7 @@ class ChipDriver(Driver):
     def images(self) -> Iterator[tuple[str, npt.NDArray]]:
         """Bytes of every image of a factor, and values of every bias, as they are in memory."""
         for image, buffer in (*self.step.forward.images, *self.step.backward.images):
-            if image.use:
+            if image.is_factor:
                 yield image.name, self.accelerator.read(buffer.address, buffer.size)
         for part in self.layout.parts:
             if part.index < 0:

@@ -139,7 +139,7 @@ class Driver:
         for image, buffer in program.images:
             if image.name in there:
                 continue
-            factor = model.factors[image.layer][image.index] if image.use else torch.zeros(())
+            factor = model.factors[image.layer][image.index] if image.is_factor else torch.zeros(())
             self.accelerator.write(buffer.address, image.packed(factor, self.step.parameters))
 
     def _check_model(self, model: QuantisedModel) -> None:

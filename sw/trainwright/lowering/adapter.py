@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trainwright.compiler.builder import Rule, Written
 from trainwright.compiler.memory import Buffer
 from trainwright.compiler.row_images import RowImage
-from trainwright.compiler.step import AUTO, PAPER_ORDER, CompiledProgram, CompiledStep
+from trainwright.compiler.rules import Rule, Written
+from trainwright.compiler.step import AUTO, PAPER, CompiledProgram, CompiledStep
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.differentiate import gradient_name
@@ -71,9 +71,8 @@ class GraphImage:
     """The word of all values of a constant."""
 
     @property
-    def use(self) -> str | None:
-        """How it is used; ``None`` for a constant."""
-        return self.name if self.layer >= 0 else None
+    def is_factor(self) -> bool:
+        return self.layer >= 0
 
     @property
     def entries(self) -> int:
@@ -82,7 +81,7 @@ class GraphImage:
 
     def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> Bytes:
         """The bytes of int64 ``factor``; a constant ignores it."""
-        if self.layer >= 0:
+        if self.is_factor:
             return self.packing.pack(factor.numpy().reshape(self.shape))
         known = constant(self.packing.outer.tensor, p.lanes)
         return self.packing.pack(np.full(self.shape, self.value) if known is None else known)
@@ -195,7 +194,7 @@ class Adapter:
             descriptors=emitted.descriptors,
             rules=self._rules(emitted, tensors),
             tensors=tuple(tensors.values()),
-            images=tuple(self._images(emitted)),  # type: ignore[arg-type]
+            images=tuple(self._images(emitted)),
             macs=emitted.lowered.macs,
             address=emitted.address,
             fingerprint=self.step.parameters.fingerprint,
@@ -223,7 +222,7 @@ def compiled(
         network=network,
         batch=batch,
         parameters=p,
-        plan=PAPER_ORDER if paper else AUTO,
+        plan=PAPER if paper else AUTO,
         inputs=inputs,
         input_gradients=tuple(
             adapter.origin(gradient_name(name)) for name in inputs if input_gradients

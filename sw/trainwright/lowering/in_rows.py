@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cache
 
 from trainwright.compiler.errors import CompileError
-from trainwright.compiler.layout import class_bytes, storage_bytes
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.compiler.names import (
     SAMPLES_INSIDE,
@@ -31,6 +30,11 @@ INSIDE = (1, 0)
 """The host has (batch, values); the buffer (values, batch)."""
 CONSTANTS = Arrangement.IDENTITY, Arrangement.ZEROS
 """What programs of the loop read, whether the step's own do or not."""
+
+
+def _bytes(width: int) -> int:
+    """Bytes of an element of ``width`` bits in external memory."""
+    return 1 if width <= 8 else 2
 
 
 class _RowsAdapter(Adapter):
@@ -63,7 +67,7 @@ class _RowsAdapter(Adapter):
         padded = -(-shape[-1] // row) * row
         there = self._there.get((of or name, lanes))
         address = there.address if there else self.memory.top
-        found = Buffer(name, address, shape, padded, size, order, repeat, 1, self.lanes)
+        found = Buffer(name, address, shape, padded, size, order, repeat)
         if there:
             assert found.size == there.size, (name, found.size, there.size)
         else:
@@ -73,7 +77,7 @@ class _RowsAdapter(Adapter):
 
     def _samples(self) -> None:
         """The inputs, in both orders."""
-        small, *_ = class_bytes(self.network)
+        small = _bytes(self.network.widths.activation)
         size = self.network.layers[0].input_size
         ways = samples_of(self.step.graph.whole, self.lanes)
         inside, outside = (one.layout.lanes for one in ways if one.layout)
@@ -83,8 +87,8 @@ class _RowsAdapter(Adapter):
     def _layer(self, n: int) -> None:
         """Bias and gradients of layer ``n`` (from 1)."""
         layer = self.network.layers[n - 1]
-        *_, gradient = class_bytes(self.network)
-        bias, outputs = storage_bytes(self.network.widths.bias), layer.output_size
+        gradient, bias = _bytes(self.network.widths.gradient), _bytes(self.network.widths.bias)
+        outputs = layer.output_size
         self._add(f"l{n}.b", (outputs, self.lanes), bias, repeat=self.lanes)
         if layer.bias:
             self._add(f"l{n}.db", (outputs,), gradient, row=LANES)
@@ -95,7 +99,8 @@ class _RowsAdapter(Adapter):
     def _ends(self) -> None:
         """Logits and their gradient."""
         last = len(self.network.layers)
-        _, intermediate, gradient = class_bytes(self.network)
+        widths = self.network.widths
+        intermediate, gradient = _bytes(widths.intermediate), _bytes(widths.gradient)
         shape = self.network.layers[-1].output_size, self.batch
         self._add(activation_name(last), shape, intermediate, order=INSIDE)
         self._add(gradient_name(last), shape, gradient, order=INSIDE)

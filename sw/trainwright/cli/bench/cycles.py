@@ -30,7 +30,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", metavar="NETWORK", help="only this network")
     parser.add_argument("--ranks", type=ranks, metavar="R", help="its ranks, as '12,5,13|16'")
     parser.add_argument(
-        "--plan", action="append", metavar="PLAN", help="default: auto and paper (repeatable)"
+        "--plan", action="append", metavar="PLAN", help="default: auto (repeatable)"
     )
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
     parser.add_argument(
@@ -106,16 +106,15 @@ def _row(network: Any, batch: int, plan: str, args: argparse.Namespace) -> dict[
 
 def _run(args: argparse.Namespace) -> int:
     from trainwright.cli.output import to_json
-    from trainwright.compiler import PLANS
-    from trainwright.compiler.step import AUTO, PAPER
+    from trainwright.compiler.step import AUTO
+    from trainwright.lowering.plans import require_plan
     from trainwright.report.tables import markdown
 
     if args.ranks and not args.network:
         raise OptionError("--ranks needs --network: they are those of one network")
-    for plan in args.plan or ():
-        if plan not in PLANS:
-            raise OptionError(f"--plan must be one of {', '.join(PLANS)}, not {plan!r}")
-    plans = args.plan or (AUTO, PAPER)
+    plans = args.plan or (AUTO,)
+    for plan in plans:
+        require_plan(plan)
     rows = [_row(network, batch, plan, args) for network, batch in _cases(args) for plan in plans]
     parameters = accelerator_parameters(args.accelerator, None)
     if args.json:

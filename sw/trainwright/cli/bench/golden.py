@@ -31,10 +31,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON and no table")
 
 
-def _golden(
-    network: Any, batch: int, plan: str, seed: int, rounding: str = "nearest"
-) -> Callable[[], object]:
-    """A step in the given plan, its exponents calibrated, its seeds other ones each time."""
+def _golden(network: Any, batch: int, seed: int, rounding: str = "nearest") -> Callable[[], object]:
+    """A step, its exponents calibrated, its seeds other ones each time."""
     from trainwright.check.step import random_inputs
     from trainwright.driver import Driver
     from trainwright.fixed.random_bits import step_seeds
@@ -45,7 +43,7 @@ def _golden(
         factor_width=network.widths.factor, stochastic_rounding=rounding != "nearest"
     )
     golden = GoldenAccelerator(parameters, memory_bytes=1 << 24)
-    driver = Driver(golden, network, batch, plan=plan)
+    driver = Driver(golden, network, batch)
     given = random_inputs(network, driver, seed)
     numbers = count()
 
@@ -159,13 +157,9 @@ def _run(args: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     network = load_network(args.network)
-    steps = {
-        f"golden, plan {plan}": _golden(network, args.batch, plan, args.seed)
-        for plan in ("auto", "paper")
-    }
+    steps = {"golden": _golden(network, args.batch, args.seed)}
     for rounding in ROUNDINGS[1:]:
-        step = _golden(network, args.batch, "auto", args.seed, rounding)
-        steps[f"golden, plan auto, {rounding}"] = step
+        steps[f"golden, {rounding}"] = _golden(network, args.batch, args.seed, rounding)
     steps |= _own(network, args.batch) | _peers(network, args.batch)
     times = _measure(steps, args.repeat)
     rows = [{"step": name, "median_ms": median(t), "least_ms": min(t)} for name, t in times.items()]

@@ -85,9 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_rounding(parser.add_argument_group("rounding the trained model"))
     _add_output(parser.add_argument_group("output"))
     machine = parser.add_argument_group("the accelerator")
-    machine.add_argument(
-        "--plan", help="auto, see `trainwright plan`, paper or paper-order (default: auto)"
-    )
+    machine.add_argument("--plan", help="auto or paper, see `trainwright plan` (default: auto)")
     add_accelerator_options(machine)
     add_simulation_options(parser)
 

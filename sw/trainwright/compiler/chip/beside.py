@@ -12,7 +12,6 @@ from trainwright.compiler.chip.samples import DataSet, ample_rows, samples_progr
 from trainwright.compiler.chip.update import gradient_of, update_program
 from trainwright.compiler.chip.weave import touches
 from trainwright.compiler.errors import DoesNotFitError
-from trainwright.compiler.limits import SCRATCHPAD
 from trainwright.compiler.memory import Buffer, LocalMemory, Region
 from trainwright.compiler.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.onchip.rates import RateTable
@@ -94,7 +93,7 @@ class Beside:
         buffers = [{**self.memory.step.buffers, **self.memory.buffers}[name] for name in names]
         first = 1 + max(n for n, d in enumerate(self.main) if _reads(d, buffers, self._p))
         spans = [self._rows(n) for n in range(first, len(self.main))]
-        pad = LocalMemory(SCRATCHPAD, self._p)
+        pad = LocalMemory(self._p)
         for n, rows in enumerate(spans):
             pad.avoid(rows)
             if pad.has_room(ample_rows(self.memory.step.batch)):

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trainwright.compiler.builder import Rule
 from trainwright.compiler.errors import CompileError
+from trainwright.compiler.rules import Rule
 from trainwright.compiler.step import CompiledProgram
 from trainwright.fixed.scale import ScaleRanges, window
 from trainwright.formats import Posit

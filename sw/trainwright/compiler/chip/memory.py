@@ -191,7 +191,7 @@ class ChipMemory:
 def factor_images(step: CompiledStep) -> list[RowImage]:
     """The images of factors in the rows of the state, each once."""
     found = {image.name: image for one in (step.forward, step.backward) for image, _ in one.images}
-    return [image for image in found.values() if isinstance(image, RowImage) and image.use]
+    return [image for image in found.values() if isinstance(image, RowImage) and image.is_factor]
 
 
 def _require(step: CompiledStep, layout: Layout, kept: Kept) -> None:

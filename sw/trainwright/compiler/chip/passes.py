@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from enum import IntEnum
 
-from trainwright.compiler.builder import Builder
+from trainwright.compiler.chip.builder import Builder
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.compiler.memory import Buffer, Region, largest_divisor
 from trainwright.compiler.row_images import Arrangement
@@ -46,7 +46,7 @@ class Passes:
         ``by_step``."""
         self.memory, self._seed, self._by_step = memory, seed, by_step
         self._moved = True  # the stream, by a command of PE1
-        self.b = Builder(memory.step.parameters, memory.step.network)
+        self.b = Builder(memory.step.parameters)
         self._held: dict[tuple[Instruction, ...], int] = {}
         self._next = 0
         self._constants: dict[str, Region] = {}

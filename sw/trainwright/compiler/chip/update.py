@@ -134,7 +134,7 @@ class _PartJob:
         mine = self.part.layer, self.part.index
         images = (*step.forward.images, *step.backward.images)
         rows = {image.name: image.entries for image, _ in images
-                if image.use and (image.layer, image.index) == mine}  # fmt: skip
+                if image.is_factor and (image.layer, image.index) == mine}  # fmt: skip
         rows.pop(self.place.name, None)  # that is where factors are kept
         self._images = rows
         self.per = self.part.rows // self.part.blocks

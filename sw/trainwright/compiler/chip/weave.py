@@ -13,7 +13,7 @@ from functools import reduce
 from itertools import count
 from operator import or_
 
-from trainwright.compiler.builder import MEMORY
+from trainwright.compiler.chip.builder import MEMORY
 from trainwright.compiler.chip.pairs import Pairs, conflicts
 from trainwright.compiler.hazards import ARRAYS, Hazards, Waits
 from trainwright.parameters import AcceleratorParameters

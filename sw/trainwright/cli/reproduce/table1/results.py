@@ -110,7 +110,7 @@ def memory_table(runs: Mapping[Row, Sequence[Run]]) -> str:
     schemes = {"dense float32": float_memory(network, batch, dense_parameters(network))}
     parameters = AcceleratorParameters()
     paper = compile_step(network, batch, parameters, plan="paper")
-    schemes["the paper's schedule"] = [
+    schemes["the paper's contraction order"] = [
         *accelerator_memory(paper),
         *host_memory(network, TrainSettings()),
     ]

@@ -1,0 +1,40 @@
+"""What a program makes, and which exponents give its descriptors their shifts."""
+
+from dataclasses import dataclass
+
+from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Format
+
+
+@dataclass(frozen=True)
+class Written:
+    """A tensor that compute descriptors write: what its statistics and its exponent need."""
+
+    name: str
+    kind: TensorClass
+    format: Format
+    count: int
+    """Values a step, padding not counted."""
+    counted: bool = True
+    """Whether its statistics say anything: those of copies do not."""
+
+    @property
+    def width(self) -> int:
+        """Bits of a word."""
+        return self.format.width
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which tensors' exponents give the shifts of one descriptor.
+
+    Without a ``g``, ``x`` is its one operand, and the other a constant.
+    """
+
+    x: str
+    g: str | None
+    z: Written
+    exact: bool = False
+    """Nothing is rounded: z's exponent is its floor."""
+    sign: str = ""
+    """Of MASK: the tensor whose values say what passes."""
