@@ -13,6 +13,7 @@ from trainwright.fixed.random_bits import mixed, unit_bytes
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.writeback.ports import column_lead, row_lead
+from trainwright_hw.writeback.slots import BLIND, least_credit
 from trainwright_hw.writeback.unit import WriteBack
 
 PARAMETERS = {
@@ -155,7 +156,7 @@ class Bench:
 
     def __init__(self, engines, dut, p, random, sources, stall):
         self.engines, self.dut, self.p, self.random = engines, dut, p, random
-        self.sources, self.stall = sources, stall
+        self.sources, self.stall, self.takes = sources, stall, 0.4
         self.cycle = 0
         self.row_lead, self.column_lead = (of(lane_format(p)) for of in (row_lead, column_lead))
         self.due: list[dict[int, list[tuple[int, int]]]] = [{}, {}]
@@ -305,7 +306,7 @@ class Bench:
         bank = ctx.get(z.request.payload) % self.p.scratchpad_rows // self.p.bank_rows
         assert ctx.get(z.banks) == ctx.get(z.request.valid) << bank
         self.writer = ctx.get(self.dut.writer)
-        take = self.random.random() < 0.4
+        take = self.random.random() < self.takes
         ctx.set(item.ready, take)
         for source in self.sources:
             source.rows_done += ctx.get(source.port.final_row)
@@ -472,28 +473,90 @@ def test_neither_engine_starves(engines, name, stall, kept):
         return  # what each has had is then the queue's credit
     period = max(p.lanes, p.pe1_rows + p.pe2_rows)
     starts = sources[0].starts
-    assert max(b - a for a, b in pairwise(starts)) <= period
+    distances = [b - a for a, b in pairwise(starts)]
+    assert max(distances) <= period
+    # but for the first tiles, and the last ones, which PE2 has nothing to do beside
+    assert {*distances[3:-8]} == {period}, distances
     served = [c for c in sources[1].row_cycles if c < starts[-1]]
     assert len(served) >= 0.75 * (starts[-1] - starts[0]) // period * p.pe2_rows
 
 
-def test_a_row_a_cycle_and_a_tile_in_as_many_cycles_as_lanes(engines):
+def tiles_of(engine: int, p, count: int) -> list[Tile]:
+    """Tiles as high as they can be, of one command."""
+    rows = (p.pe1_rows, p.pe2_rows)[engine]
+    values = [[[n] * p.lanes] * rows for n in range(count)]
+    return [Tile(64 * n, rows, n == count - 1, 0, True, values[n]) for n in range(count)]
+
+
+@pytest.mark.parametrize("engine", (0, 1))
+@pytest.mark.parametrize("name", ("8x8", "4x2"))
+def test_a_row_a_cycle_and_a_tile_in_as_many_cycles_as_lanes(engines, name, engine):
     """Where the other engine has no results, and the port takes a row a cycle."""
-    p = PARAMETERS["8x8"]
-    for engine, count in ((0, 40), (1, 40)):
-        random = Random(f"write back rate {engine}")
-        dut = WriteBack(p)
-        sources = sources_of(dut, random, p, (engine == 0, engine == 1), (1, 1))
-        command = sources[engine].commands[0]
-        command.tiles = [
-            Tile(64 * n, 8, n == count - 1, 0, True, [[n] * 8] * 8) for n in range(count)
+    p, count = PARAMETERS[name], 40
+    random = Random(f"write back rate {engine}")
+    dut = WriteBack(p)
+    sources = sources_of(dut, random, p, (engine == 0, engine == 1), (1, 1))
+    sources[engine].commands[0].tiles = tiles_of(engine, p, count)
+
+    async def testbench(ctx):
+        bench = Bench(engines, dut, p, random, sources, 0)
+        await bench.run(ctx)
+        bench.check()
+
+    simulate(dut, testbench)
+    starts = sources[engine].starts
+    assert starts[-1] - starts[1] == (p.lanes, p.pe2_rows)[engine] * (count - 2)
+
+
+@pytest.mark.parametrize("busy", ((1, 0), (0, 1), (1, 1)), ids=("pe1", "pe2", "both"))
+@pytest.mark.parametrize("name", ("8x4-posits", "4x2", "8x4-digits"))
+def test_a_port_that_is_shut(engines, name, busy):
+    """Both fill the queue as far as there is credit, and no further; nothing is lost."""
+    p = PARAMETERS[name]
+    random = Random(f"write back shut {name} {busy}")
+    dut = WriteBack(p)
+    sources = sources_of(dut, random, p, busy, (1, 1))
+    for engine, source in enumerate(sources):
+        if source.commands:
+            source.commands[0].tiles = tiles_of(engine, p, 40)
+    least = least_credit(p)
+
+    async def testbench(ctx):
+        bench = Bench(engines, dut, p, random, sources, 1)
+        await bench.run(ctx, 40 * p.lanes)
+        rows = [
+            len(source.starts) * n
+            for source, n in zip(sources, (p.pe1_rows, p.pe2_rows), strict=True)
         ]
+        if busy == (1, 0):  # the last tile that starts finds as many places as there must be
+            alone = least - BLIND + 2
+            assert rows[0] == ((dut.depth - alone) // p.pe1_rows + 1) * p.pe1_rows
+        else:  # PE2's rows have credit each, when they are due; of its last tile none has
+            started = rows[0] + len(sources[1].row_cycles)
+            assert dut.depth - least < started <= dut.depth
+        bench.stall = 0
+        await bench.run(ctx)
+        bench.check()
 
-        async def testbench(ctx, dut=dut, random=random, sources=sources):
-            bench = Bench(engines, dut, p, random, sources, 0)
-            await bench.run(ctx)
-            bench.check()
+    simulate(dut, testbench)
 
-        simulate(dut, testbench)
-        starts = sources[engine].starts
-        assert starts[-1] - starts[1] == 8 * (count - 2)
+
+@pytest.mark.parametrize("name", ("8x4", "4x2", "8x4-posits"))
+def test_statistics_that_nobody_takes(engines, name):
+    """Those of as many commands as can be in flight are kept."""
+    p = PARAMETERS[name]
+    random = Random(f"write back statistics {name}")
+    dut = WriteBack(p)
+    sources = sources_of(dut, random, p, (6, 6), (1, 1))
+
+    async def testbench(ctx):
+        bench = Bench(engines, dut, p, random, sources, 0)
+        bench.takes = 0
+        await bench.run(ctx, 400)
+        assert [source.begun for source in sources] == [COMMANDS_IN_FLIGHT] * 2
+        assert ctx.get(dut.statistics.item.valid)
+        bench.takes = 1
+        await bench.run(ctx)
+        bench.check()
+
+    simulate(dut, testbench)
