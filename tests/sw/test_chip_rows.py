@@ -64,7 +64,9 @@ def test_a_step_moves_rows_of_the_state():
     """Each gradient, and each factor, in the order of the layout; both orders of the inputs."""
     state = random_state(FASHION.with_ranks(((3, 13, 2), (5,))), 0)
     step = compile_step(state.layout.network, 16, P, plan=IN_ROWS)
-    images = {(one.layer, one.index): buffer for one, buffer in step.backward.images if one.use}
+    images = {
+        (one.layer, one.index): buffer for one, buffer in step.backward.images if one.is_factor
+    }
     for part in state.layout.parts:
         values = np.arange(part.size) % 100 + 1
         rows = np.zeros(part.rows * LANES, np.int64)

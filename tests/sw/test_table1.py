@@ -42,7 +42,7 @@ def test_what_it_leaves_behind(done):
         assert row["digests"] == [stored["digest"]] and stored["digest"][:16] in text
         assert row["reduction"] == pytest.approx(stored["dense_bits"] / stored["model_bits"])
         assert row["command"] in text
-    assert "dense float32" in text and "the paper's schedule" in text
+    assert "dense float32" in text and "the paper's contraction order" in text
     pictures = {path.name for path in done.glob("*.png")}
     assert pictures == {"accuracy.png", "ranks.png", "frontier.png", "scales-fixed-prior.png"}
 
