@@ -99,21 +99,18 @@ class AcceleratorParameters:
     pe1_rows: int = 8
     """Rows of PE1: stationary rows of the first operand (index a of equation 5)."""
     pe2_rows: int = 8
-    """Rows of PE2 and PE3: second-operand scalars in use at once (index d of equation 6)."""
+    """Rows of PE2: second-operand scalars in use at once (index d of equation 6)."""
     word_width: int = 16
     """Bits of a scratchpad word, signed, 8 or 16: gradients, intermediates, activations."""
     factor_width: int = 4
-    """Bits of a factor element in the factor stores, signed, 2 to 16, at most those of a word."""
+    """Bits of a factor element at most, signed, 2 to 16, at most those of a word. An element has a
+    byte in external memory where this is at most 8, else two."""
     accumulator_width: int = 48
     """Bits of an accumulator, signed, 24 to 48. The compiler proves that none can overflow."""
     scratchpad_banks: int = 4
     """Banks of one read and one write port each; the bank is the top bits of a row address."""
     scratchpad_rows: int = 16384
     """Rows in all banks together, a power of two."""
-    pe1_store_depth: int = 2048
-    """Entries of PE1's factor store; an entry is ``lanes`` factor elements."""
-    pe2_store_depth: int = 4096
-    """Entries of PE2's factor store; an entry is ``pe2_rows`` factor elements."""
     program_depth: int = 512
     """Descriptors the program memory holds."""
     statistics_depth: int = 64
@@ -220,8 +217,6 @@ class AcceleratorParameters:
         for name in (
             "scratchpad_banks",
             "scratchpad_rows",
-            "pe1_store_depth",
-            "pe2_store_depth",
             "program_depth",
             "statistics_depth",
             "burst_beats",
@@ -234,9 +229,6 @@ class AcceleratorParameters:
             "scratchpad_rows must be from 16 rows a bank to 2^17, "
             f"not {self.scratchpad_rows!r} in {self.scratchpad_banks!r} banks",
         )
-        for name in ("pe1_store_depth", "pe2_store_depth"):
-            depth = getattr(self, name)
-            _require(16 <= depth <= 1 << 16, f"{name} must be from 16 to 65536, not {depth!r}")
         _require(
             self.program_depth <= 1 << 12,
             f"program_depth must be at most 4096, not {self.program_depth!r}",
@@ -268,7 +260,7 @@ class AcceleratorParameters:
 
     @property
     def multipliers(self) -> int:
-        """Multipliers of the arrays. PE3 shares those of PE2."""
+        """Multipliers of the arrays."""
         return (self.pe1_rows + self.pe2_rows) * self.lanes
 
     @property
@@ -327,11 +319,6 @@ class AcceleratorParameters:
     def row_bytes(self) -> int:
         """Bytes of a scratchpad row."""
         return self.lanes * self.word_width // 8
-
-    @property
-    def factor_storage_width(self) -> int:
-        """Bits of one factor element in external memory and in the stores: 4, 8 or 16."""
-        return next(width for width in (4, 8, 16) if width >= self.factor_width)
 
     @property
     def bank_rows(self) -> int:
@@ -394,10 +381,8 @@ class AcceleratorParameters:
     @property
     def on_chip_bits(self) -> int:
         """Bits of every memory of the accelerator, queues included."""
-        store_bits = self.pe1_store_depth * self.lanes + self.pe2_store_depth * self.pe2_rows
         return (
             self.scratchpad_bits
-            + store_bits * self.factor_width
             + self.program_depth * 1024
             + self.statistics_depth * (112 if self.formats else 80)
             + self.pe1_rows * self.lanes * self.accumulator_width
@@ -455,9 +440,9 @@ def _queue_bits(p: AcceleratorParameters) -> int:
     )
     latency, item = (17, 121) if p.formats else (13, 89)
     results = -(-(p.lanes + p.pe1_rows + latency) // 16) * 16
-    step = 31 + p.narrow  # with whether a digit begins
-    pe1 = (16 + ahead) * asked + 16 * (19 + step) + 4 * 21
-    pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + step + group_bits)
+    step = 29 + p.narrow  # with whether a digit begins
+    pe1 = (16 + ahead) * asked + 16 * step + 4 * 21
+    pe2 = 32 * asked + 16 * (step + 1 + group_bits)
     write_back = results * result + 2 * place + 4 * item
     table = TABLES * (1 << TABLE_WORD_WIDTH) * POSIT_OPERAND_WIDTH
     return transfers + pe1 + pe2 + write_back + p.decoder_tables * table
@@ -560,12 +545,22 @@ def _preset_sizes(name: str) -> Mapping[str, Any]:
     return PRESETS[name].sizes
 
 
+GONE = ("pe1_store_depth", "pe2_store_depth")
+"""Sizes of the factor stores that accelerators had. Checkpoints, models and reports of builds of
+that time name them."""
+
+
+def without_gone(sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of ``AcceleratorParameters`` from sizes that may be of long ago."""
+    return {name: value for name, value in sizes.items() if name not in GONE}
+
+
 def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
     """``NAME=VALUE`` texts as keyword arguments of ``AcceleratorParameters``.
 
     ``preset=NAME`` stands for the sizes of a preset; other settings override it. Raises
     ``ValueError`` naming the text for an unknown parameter or preset or a value that is no integer,
-    or in ``formats`` no list of formats.
+    or in ``formats`` no list of formats. What is ``GONE`` is passed over.
     """
     known = [field.name for field in fields(AcceleratorParameters)]
     values: dict[str, Any] = {}
@@ -574,7 +569,7 @@ def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
         values |= _preset_sizes(item.partition("=")[2])
     for item in (item for item in items if item not in presets):
         name, _, text = item.partition("=")
-        if name not in known:
+        if name not in known and name not in GONE:
             raise ValueError(f"no parameter {name!r} (from {item!r}); there are {', '.join(known)}")
         if name == "formats":
             values[name] = text
@@ -583,4 +578,4 @@ def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
             values[name] = int(text, 0)
         except ValueError:
             raise ValueError(f"{name} must be an integer, as in {name}=8, not {text!r}") from None
-    return values
+    return without_gone(values)

@@ -90,14 +90,14 @@ def nest(random: Random, operation: Operation, p=P) -> Compute:
 def case(seed: int, p=P):
     """Memory, a random program with everything that the file does, exponents."""
     random = Random(f"resident {seed}")
-    memory, loads, store = filling(random, p, random.choice((3, 8, 12)))
+    memory, load, store = filling(random, p, random.choice((3, 8, 12)))
     store = replace(store, address=memory.size // p.beat_bytes * p.beat_bytes)
     passes = random_scalars(random, random_passes(random, rows=512, passes=2))
     passes = random_eighths(random, passes) if p.vector_engine else []
     work = [nest(random, operation, p) for operation in random.sample(OPERATIONS, 6)]
     begin = Set(values=(), seed=random.getrandbits(32), by_step=bool(seed % 3))
     program = ordered(
-        [begin, *loads, *work[:3], random_scales(random), *passes, *work[3:],
+        [begin, load, *work[:3], random_scales(random), *passes, *work[3:],
          random_scales(random), replace(store, eighth=random.choice((0, 0, 7, 8))), store], p,
     )  # fmt: skip
     whole = np.zeros(PROGRAM, np.uint8)

@@ -95,8 +95,6 @@ def random_case(seed: int, *, largest: int = 24, most_batch: int = 7) -> Case:
         factor_width=factor_width,
         accumulator_width=48,
         scratchpad_rows=1024,
-        pe1_store_depth=8192,
-        pe2_store_depth=8192,
         nest_levels=rng.choice([4, 6, 10]),
         scratchpad_banks=rng.choice([2, 4]),
     )

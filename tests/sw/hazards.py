@@ -3,8 +3,8 @@
 Every engine has a queue; a command counts as unfinished until a later descriptor waits for its
 engine or, for PE1 and PE2, two more of its engine are issued. A command must not touch what an
 unfinished command of another engine writes, nor write what such a command reads; nor may it read
-what the unfinished command just before it in its own engine writes. Touched are the exact rows,
-store entries and bytes, from the descriptors alone.
+what the unfinished command just before it in its own engine writes. Touched are the exact rows
+and bytes, from the descriptors alone.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from trainwright.program.descriptors import (
     TransferLevel,
     is_skipped,
 )
-from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
+from trainwright.program.fields import ENGINE_OF, Engine, Operation
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
 
@@ -65,25 +65,15 @@ def touched_by_compute(d: Compute, registers: list[int], p: AcceleratorParameter
     x, g, z = (
         getattr(d, name) + registers[getattr(d, f"{name}_register")] for name in ("x", "g", "z")
     )
-    rows = {
-        Operation.PE1: p.pe1_rows,
-        Operation.PE2: p.pe2_rows,
-        Operation.PE3: p.pe2_rows,
-        Operation.PE4: p.pe1_rows,
-    }
-    count = rows.get(d.operation, 1)
+    count = {Operation.PE3: p.pe2_rows, Operation.PE4: p.pe1_rows}.get(d.operation, 1)
     groups = addresses(g, d.levels, "g")
     digits = -(-(d.out_width - 1) // 7) if p.wide_tensors else 1
     written = ("pad", _runs(_tiles(d, z, "z", d.z_row_stride, count), digits), True)
-    if d.operation in (Operation.PE1, Operation.PE4):
+    if d.operation is Operation.PE4:
         read = ("pad", _tiles(d, x, "x", d.x_row_stride, count), False)
-        if d.operation is Operation.PE4:
-            entries = groups[:, None] + np.arange(p.lanes) * d.g_row_stride
-            return [read, ("pad", np.unique(entries), False), written]
-        return [read, (Target.PE1_STORE.name, _runs(groups, p.lanes), False), written]
+        entries = groups[:, None] + np.arange(p.lanes) * d.g_row_stride
+        return [read, ("pad", np.unique(entries), False), written]
     read = ("pad", addresses(x, d.levels, "x"), False)
-    if d.operation is Operation.PE2:
-        return [read, (Target.PE2_STORE.name, groups, False), written]
     second = groups // (p.lanes // p.pe2_rows) if d.operation is Operation.PE3 else groups
     return [read, ("pad", second, False), written]
 
@@ -94,15 +84,9 @@ def touched_by_transfer(d: Transfer, registers: list[int], p: AcceleratorParamet
     bytes_ = addresses(d.address + registers[d.address_register], d.levels, "address")
     assert not np.any(bytes_ % p.beat_bytes), "transfers start at whole beats"
     outside = ("memory", _runs(bytes_ // p.beat_bytes, d.beats), not load)
-    size = d.beats * p.beat_bytes
-    if d.target is Target.SCRATCHPAD:
-        space, count = "pad", size // (p.lanes * d.element_bytes)
-    else:
-        space = d.target.name
-        width = p.lanes if d.target is Target.PE1_STORE else p.pe2_rows
-        count = 8 * size // (width * p.factor_storage_width)
     local = addresses(d.local + registers[d.local_register], d.levels, "local")
-    return [outside, (space, _runs(local, count), load)]
+    count = d.beats * p.beat_bytes // (p.lanes * d.element_bytes)
+    return [outside, ("pad", _runs(local, count), load)]
 
 
 def touched_by_samples(d: Samples, _registers: list[int], p: AcceleratorParameters) -> Touched:
@@ -140,12 +124,7 @@ def check_waits(
 
     Instructions of the vector engine touch nothing; that they are executed in order is left out.
     """
-    sizes = {
-        "pad": p.scratchpad_rows,
-        "memory": memory_bytes // p.beat_bytes,
-        Target.PE1_STORE.name: p.pe1_store_depth,
-        Target.PE2_STORE.name: p.pe2_store_depth,
-    }
+    sizes = {"pad": p.scratchpad_rows, "memory": memory_bytes // p.beat_bytes}
     readers = {space: np.zeros(size, np.uint8) for space, size in sizes.items()}
     writers = {space: np.zeros(size, np.uint8) for space, size in sizes.items()}
     commands = 0

@@ -19,14 +19,12 @@ from trainwright.program.descriptors import (
     Set,
     Transfer,
 )
-from trainwright.program.fields import Operation, Target
-from trainwright.program.packing import pack
+from trainwright.program.fields import Operation
 
 ROWS = 512
 """Rows of the scratchpad: operands below ``RESULTS``."""
 RESULTS = 256
-ENTRIES = 128
-CONTRACTIONS = (Operation.PE1, Operation.PE2, Operation.PE3, Operation.PE4)
+CONTRACTIONS = (Operation.PE3, Operation.PE4)
 MAGNITUDES = (3, 8, 12, 16)
 """Bits of words: from sums that fit 32 bits by far to such that only a split fits."""
 
@@ -39,11 +37,8 @@ def random_parameters(random: Random) -> AcceleratorParameters:
         lanes=lanes,
         pe1_rows=random.choice(rows),
         pe2_rows=random.choice(rows),
-        factor_width=random.choice((2, 4, 7, 8, 16)),
         accumulator_width=48,
         scratchpad_rows=ROWS,
-        pe1_store_depth=ENTRIES,
-        pe2_store_depth=ENTRIES,
     )
 
 
@@ -102,7 +97,7 @@ def random_nest(
     operands, all close together.
     """
     elementwise = operation not in CONTRACTIONS
-    entries = operation in (Operation.PE1, Operation.PE4)
+    entries = operation is Operation.PE4
     rows = 1 if elementwise else p.pe1_rows if entries else p.pe2_rows
     while True:
         outer = [random.choice((1, 1, 2, 3, 4)) for _ in range(random.randint(1, 4))]
@@ -117,15 +112,11 @@ def random_nest(
         x_row, z_row, g_row = random.randint(-4, 4), random.randint(-9, 9), random.randint(-3, 3)
         groups = p.lanes // p.pe2_rows
         operands, results = (120, (0, 120)) if crossing else (RESULTS, (RESULTS, ROWS))
-        g_counts, g_strides, g_high = counts, g, ENTRIES
+        g_counts, g_strides, g_high = counts, g, operands
         if operation is Operation.PE3:
             g_high = operands * groups
-        elif operation is Operation.PE4:
-            g_counts, g_strides, g_high = [*counts, p.lanes], [*g, g_row], operands
-        elif operation is Operation.PE1:
-            g_counts, g_strides = [*counts, p.lanes], [*g, 1]
-        elif elementwise:
-            g_high = operands
+        elif entries:
+            g_counts, g_strides = [*counts, p.lanes], [*g, g_row]
         reads = rows if entries else 1
         bases = (
             _base(random, [*counts, reads], [*x, x_row], 0, operands),
@@ -148,7 +139,7 @@ def random_nest(
         last_rows=random.randint(1, rows),
         x_row_stride=x_row if entries else 0,
         z_row_stride=z_row,
-        g_row_stride=g_row if operation is Operation.PE4 else 0,
+        g_row_stride=g_row if entries else 0,
         shift=random.choice((0, 3, 8, 20, random.randrange(64))),
         out_width=random.choice((16, 16, 8, random.randint(2, 16))),
         slot=random.randrange(p.statistics_depth),
@@ -159,39 +150,21 @@ def random_nest(
     )
 
 
-def _load(p: AcceleratorParameters, address: int, beats: int, **options) -> Transfer:
-    return Transfer(operation=Operation.LOAD, address=address, beats=beats, **options)
-
-
 def filling(
     random: Random, p: AcceleratorParameters, width: int, most: int = 1 << 15
-) -> tuple[npt.NDArray[np.uint8], list[Descriptor], Transfer]:
-    """Memory, loads that fill scratchpad and stores from it, and a store of all rows.
+) -> tuple[npt.NDArray[np.uint8], Transfer, Transfer]:
+    """Memory, a load that fills the scratchpad from it, and a store of all rows.
 
     No word is greater than ``most``.
     """
     rows = words(random, (ROWS, p.lanes), width).clip(-most, most)
     size = p.word_width // 8
     rows = rows.astype(f"<i{size}").view(np.uint8).ravel()
-    load = _load(p, 0, size * ROWS, local=0, tensor="rows", element_bytes=size)
-    memory, loads, at = [rows], [load], rows.size
-    for target, size in ((Target.PE1_STORE, p.lanes), (Target.PE2_STORE, p.pe2_rows)):
-        values = words(random, (ENTRIES, size), p.factor_width).clip(-most, most)
-        image = pack(values, p.factor_width, p.factor_storage_width).ravel()
-        loads.append(
-            _load(p, at, image.size // p.beat_bytes, local=0, target=target, element_bytes=0)
-        )
-        memory.append(image)
-        at += image.size
-    everything = Transfer(
-        operation=Operation.STORE,
-        address=0,
-        local=0,
-        beats=p.word_width // 8 * ROWS,
-        element_bytes=p.word_width // 8,
-        tensor="all",
-    )
-    return np.concatenate(memory), [*loads], everything
+    load = Transfer(
+        operation=Operation.LOAD, address=0, local=0, beats=size * ROWS, element_bytes=size,
+        tensor="rows",
+    )  # fmt: skip
+    return rows, load, replace(load, operation=Operation.STORE, tensor="all")
 
 
 def program_of(p: AcceleratorParameters, *descriptors: Descriptor) -> Program:

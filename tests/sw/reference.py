@@ -17,14 +17,11 @@ from trainwright.posit import PositFormat
 from trainwright.posit.word import round_exact
 from trainwright.posit.word import value as value_of
 from trainwright.program.descriptors import Compute, End, Halt, Level, Loop, Program, Set, Transfer
-from trainwright.program.fields import Operation, Target
+from trainwright.program.fields import Operation
 
 ENGINE_NAMES = {
     Operation.LOAD: "load",
-    Operation.PE1: "pe1",
-    Operation.PE2: "pe2",
     Operation.PE3: "pe2",
-    Operation.PE4: "pe1",
     Operation.BIAS: "pe2",
     Operation.MASK: "pe2",
     Operation.PE4: "pe1",
@@ -153,10 +150,6 @@ class ReferenceAccelerator:
         assert program.fingerprint == p.fingerprint
         self.pad = np.zeros((p.scratchpad_rows, p.lanes), np.int64)
         self.known = np.zeros(p.scratchpad_rows, bool)
-        self.stores = {
-            Target.PE1_STORE: np.zeros((p.pe1_store_depth, p.lanes), np.int64),
-            Target.PE2_STORE: np.zeros((p.pe2_store_depth, p.pe2_rows), np.int64),
-        }
         self.sums = [0] * p.statistics_depth
         self.saturations = [0] * p.statistics_depth
         self.underflows = [0] * p.statistics_depth
@@ -218,10 +211,8 @@ class ReferenceAccelerator:
             self.bytes[d.operation] += size
             if d.operation is Operation.STORE:
                 self._store(d, address, local, size)
-            elif d.target is Target.SCRATCHPAD:
-                self._load(d, address, local, size)
             else:
-                self._load_entries(d.target, address, local, size)
+                self._load(d, address, local, size)
 
     def _load(self, d: Transfer, address: int, local: int, size: int) -> None:
         lanes, width = self.parameters.lanes, d.element_bytes
@@ -243,28 +234,11 @@ class ReferenceAccelerator:
                 start = address + (row * lanes + k) * width
                 self.memory[start : start + width] = list(data)
 
-    def _load_entries(self, target: Target, address: int, local: int, size: int) -> None:
-        p, store = self.parameters, self.stores[target]
-        number = int.from_bytes(self.memory[address : address + size].tobytes(), "little")
-        entry_bits = store.shape[1] * p.factor_storage_width
-        assert 8 * size % entry_bits == 0
-        for entry in range(8 * size // entry_bits):
-            bits = number >> (entry * entry_bits)
-            store[local + entry] = [
-                signed(bits >> (k * p.factor_storage_width), p.factor_width)
-                for k in range(store.shape[1])
-            ]
-
     # Contractions and element-wise operations: one tile for every index of the outer levels.
 
     def _compute(self, d: Compute, registers: list[int]) -> None:
         p = self.parameters
-        count = {
-            Operation.PE1: p.pe1_rows,
-            Operation.PE2: p.pe2_rows,
-            Operation.PE3: p.pe2_rows,
-            Operation.PE4: p.pe1_rows,
-        }
+        count = {Operation.PE3: p.pe2_rows, Operation.PE4: p.pe1_rows}
         for index in indices(d.outer):
             x = d.x + registers[d.x_register] + offset(d.outer, index, "x")
             g = d.g + registers[d.g_register] + offset(d.outer, index, "g")
@@ -300,7 +274,7 @@ class ReferenceAccelerator:
     def _requantised(self, d: Compute, value: int, z: int, r: int, lane: int) -> tuple[int, bool]:
         if not d.stochastic:
             return requantised(value, d.shift, d.out_width)
-        if d.operation in (Operation.PE1, Operation.PE4):
+        if d.operation is Operation.PE4:
             byte = random_byte(self.stream, 16 * z + lane, r)
         else:
             byte = random_byte(self.stream, 16 * (z + r * d.z_row_stride), lane)
@@ -325,14 +299,7 @@ class ReferenceAccelerator:
                 sums = [row * 128 for row in sums]
             x_at, g_at = x + offset(d.reduction, step, "x"), g + offset(d.reduction, step, "g")
             for r in range(rows):
-                if d.operation is Operation.PE1:
-                    first = self._row(x_at + r * d.x_row_stride, d.x_format)
-                    entries = [
-                        self._integers(entry, d.g_format)
-                        for entry in self.stores[Target.PE1_STORE][g_at : g_at + p.lanes]
-                    ]
-                    sums[r] = sums[r] + np.array([(first * entry).sum() for entry in entries])
-                elif d.operation is Operation.PE4:
+                if d.operation is Operation.PE4:
                     first = self._row(x_at + r * d.x_row_stride, d.x_format)
                     entries = [
                         self._row(g_at + k * d.g_row_stride, d.g_format) for k in range(p.lanes)
@@ -346,8 +313,6 @@ class ReferenceAccelerator:
 
     def _scalar(self, d: Compute, g: int, r: int) -> np.int64:
         p = self.parameters
-        if d.operation is Operation.PE2:
-            return self._integers(self.stores[Target.PE2_STORE][g, r : r + 1], d.g_format)[0]
         groups = p.lanes // p.pe2_rows
         at = g % groups * p.pe2_rows + r
         return self._integers(self._row(g // groups, 0)[at : at + 1], d.g_format)[0]

@@ -12,18 +12,11 @@ from trainwright.program.fields import Operation
 from trainwright.program.footprint import Touch, footprint
 
 P = AcceleratorParameters(lanes=8, pe1_rows=4, pe2_rows=2)
-COMPUTE = (
-    Operation.PE1,
-    Operation.PE2,
-    Operation.PE3,
-    Operation.PE4,
-    Operation.BIAS,
-    Operation.MASK,
-)
+COMPUTE = (Operation.PE3, Operation.PE4, Operation.BIAS, Operation.MASK)
 
 
 def random_compute(operation: Operation, rng: random.Random) -> Compute:
-    rows = {Operation.PE1: 4, Operation.PE4: 4, Operation.PE2: 2, Operation.PE3: 2}.get(operation)
+    rows = {Operation.PE4: 4, Operation.PE3: 2}.get(operation)
     levels = [
         Level(rng.randint(1, 4), *(rng.randint(-9, 9) for _ in range(3)))
         for _ in range(rng.randint(1, 4))
@@ -47,11 +40,11 @@ def random_compute(operation: Operation, rng: random.Random) -> Compute:
 @pytest.mark.parametrize("operation", COMPUTE)
 @pytest.mark.parametrize("seed", range(20))
 def test_footprint_is_the_span_of_what_is_touched(operation, seed):
-    """The least and the greatest address of each operand, in the memory where it lies."""
+    """The least and the greatest row of each operand."""
     d = random_compute(operation, random.Random(f"{operation} {seed}"))
     exact = touched_by_compute(d, [0] * 8, P)
     for touch, (space, addresses, written) in zip(footprint(d, P), exact, strict=True):
-        assert touch.space == {"pad": "SCRATCHPAD"}.get(space, space)
+        assert (touch.space, space) == ("SCRATCHPAD", "pad")
         assert touch.write == written
         assert (touch.start, touch.stop) == (addresses.min(), addresses.max() + 1)
         for row in range(touch.start - 2, touch.stop + 2):
@@ -90,4 +83,4 @@ def test_ranges_that_overlap_may_not_meet():
     odd = Touch("SCRATCHPAD", 1, 8, False, ((1, ((4, 2),)),))
     assert even.overlaps(odd) and not even.meets(odd)
     assert even.meets(Touch("SCRATCHPAD", 3, 4, False)) and not even.meets(replace(odd, start=7))
-    assert not even.meets(replace(even, space="PE1_STORE"))
+    assert not even.meets(replace(even, space="memory"))

@@ -17,7 +17,7 @@ from trainwright.program.descriptors import (
     Transfer,
     TransferLevel,
 )
-from trainwright.program.fields import Engine, Operation, Target
+from trainwright.program.fields import Engine, Operation
 from trainwright.program.listing import listing
 
 
@@ -56,7 +56,7 @@ def test_loops_are_indented():
 
 def test_compute_line():
     d = Compute(
-        operation=Operation.PE2,
+        operation=Operation.PE3,
         levels=(Level(3, x=8, z=4), Level(2, g=5, z=1), Level(7, x=1, g=1)),
         x=100,
         g=20,
@@ -75,7 +75,7 @@ def test_compute_line():
     )
     line = line_of(d)
     for part in (
-        "PE2   l1.z2: x[100+R2] G2[20] -> z[300]",
+        "PE3   l1.z2: x[100+R2] group[20] -> z[300]",
         "for 3(x+8,z+4) 2*(g+5,z+1) sum 7(x+1,g+1)",
         "z+2 last 3",
         ">>9 to 12 bits",
@@ -117,12 +117,7 @@ def test_transfer_lines():
     assert "x: mem[0x01f000+R4] -> pad[64]  3 beats, 1 bytes an element" in line_of(load)
     assert "for 5(mem+128,local+3)" in line_of(load)
     store = Transfer(operation=Operation.STORE, address=16, local=7, beats=2, tensor="y")
-    assert "y: pad[7] -> mem[0x000010]  2 beats" in line_of(store)
-    factor = Transfer(
-        operation=Operation.LOAD, address=0, local=8, beats=2, element_bytes=0,
-        target=Target.PE1_STORE, tensor="g",
-    )  # fmt: skip
-    assert "-> pe1_store[8]  2 beats" in line_of(factor)
+    assert "y: pad[7] -> mem[0x000010]  2 beats, 2 bytes an element" in line_of(store)
 
 
 def test_control_lines():

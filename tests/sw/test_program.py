@@ -62,16 +62,7 @@ def random_compute(rng: random.Random) -> Compute:
     levels = random_levels(rng, 10)
     reduce_levels = rng.randrange(len(levels))
     return Compute(
-        operation=rng.choice(
-            [
-                Operation.PE1,
-                Operation.PE2,
-                Operation.PE3,
-                Operation.PE4,
-                Operation.BIAS,
-                Operation.MASK,
-            ]
-        ),
+        operation=rng.choice([Operation.PE3, Operation.PE4, Operation.BIAS, Operation.MASK]),
         levels=levels,
         x=rng.randrange(LOCAL),
         g=rng.randrange(LOCAL),
@@ -107,7 +98,7 @@ def random_transfer(rng: random.Random) -> Transfer:
             for _ in range(rng.randrange(4))
         ),
         target=rng.choice(list(Target)),
-        element_bytes=rng.randrange(3),
+        element_bytes=rng.randint(1, 2),
         address_register=rng.randrange(8),
         local_register=rng.randrange(8),
         wait=Engine(rng.randrange(16)),
@@ -229,6 +220,33 @@ def test_descriptors_fit():
 # Errors.
 
 
+def of_fields(**values: int) -> bytes:
+    """A LOAD of a beat, with some of its fields changed."""
+    d = Transfer(operation=Operation.LOAD, address=0, local=0, beats=1)
+    fields, word, position = descriptor_fields(d) | values, 0, 0
+    for name, width in LAYOUTS[Operation.LOAD]:
+        word |= fields[name] << position
+        position += width
+    return word.to_bytes(DESCRIPTOR_BYTES, "little")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"operation": 3}, "operation 3 is unknown"),
+        ({"operation": 4}, "operation 4 is unknown"),
+        ({"target": 1}, "LOAD: target = 1 is not from 0 to 0"),
+        ({"target": 2}, "LOAD: target = 2 is not from 0 to 0"),
+    ],
+)
+def test_descriptors_that_there_are_not(values, message):
+    assert decode_descriptor(of_fields()).beats == 1
+    with pytest.raises(ProgramError, match=message):
+        decode_descriptor(of_fields(**values))
+    with pytest.raises(ProgramError, match=f"descriptor 0: {message}"):
+        decode(resealed(of_fields(**values)), P)
+
+
 @pytest.mark.parametrize(
     ("descriptor", "message"),
     [
@@ -243,20 +261,20 @@ def test_descriptors_fit():
             "LOAD: address = 4294967296 is not from 0",
         ),
         (
-            Compute(operation=Operation.PE1, levels=(Level(1 << 16),), x=0, g=0, z=0),
-            "PE1: count9 = 65536",
+            Compute(operation=Operation.PE4, levels=(Level(1 << 16),), x=0, g=0, z=0),
+            "PE4: count9 = 65536",
         ),
         (
-            Compute(operation=Operation.PE2, levels=(Level(1),), x=-1, g=0, z=0, tensor="z"),
+            Compute(operation=Operation.PE3, levels=(Level(1),), x=-1, g=0, z=0, tensor="z"),
             "z: x_base = -1 is not from 0 to 1048575",
         ),
         (
-            Compute(operation=Operation.PE2, levels=(Level(1),), x=0, g=0, z=0, shift=64),
-            "PE2: shift = 64 is not from 0 to 63",
+            Compute(operation=Operation.PE3, levels=(Level(1),), x=0, g=0, z=0, shift=64),
+            "PE3: shift = 64 is not from 0 to 63",
         ),
         (
-            Compute(operation=Operation.PE2, levels=(Level(2),) * 11, x=0, g=0, z=0),
-            "PE2: 11 loop levels, at most 10 fit",
+            Compute(operation=Operation.PE3, levels=(Level(2),) * 11, x=0, g=0, z=0),
+            "PE3: 11 loop levels, at most 10 fit",
         ),
         (
             Transfer(

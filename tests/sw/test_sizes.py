@@ -54,4 +54,4 @@ def test_help_shows_sizes_and_presets(capsys):
         assert len(line) <= 98
     for name in PRESETS:
         assert name in describe_sizes()
-    assert "pe1_store_depth      16, 32 .. 65536   2048 " in shown
+    assert "program_depth        1, 2 .. 4096      512 " in shown

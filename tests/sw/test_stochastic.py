@@ -231,7 +231,7 @@ def test_seeds_of_steps_differ():
 
 def test_descriptors_round_trip():
     d = Compute(
-        operation=Operation.PE2, levels=(Level(3, 1, 2, 3),), x=1, g=2, z=3, stochastic=True
+        operation=Operation.PE3, levels=(Level(3, 1, 2, 3),), x=1, g=2, z=3, stochastic=True
     )
     assert decode_descriptor(encode_descriptor(d)) == d
     for seed in (None, 0, 0xFFFFFFFF):
@@ -311,13 +311,13 @@ OPERATIONS = (*CONTRACTIONS, Operation.BIAS, Operation.MASK)
 def test_random_nests(operation, seed):
     random = Random(f"stochastic {operation.name} {seed}")
     p = replace(random_parameters(random), stochastic_rounding=True)
-    memory, loads, store = filling(random, p, random.choice(MAGNITUDES))
+    memory, load, store = filling(random, p, random.choice(MAGNITUDES))
     nests = [
         replace(random_nest(random, operation, p), stochastic=random.random() < 0.8)
         for _ in range(4)
     ]
     start = Set(values=(), seed=random.getrandbits(32))
-    assert_same(p, memory, program_of(p, *loads, start, *nests, store), literal=seed < 4)
+    assert_same(p, memory, program_of(p, load, start, *nests, store), literal=seed < 4)
 
 
 def test_every_execution_has_other_bits():

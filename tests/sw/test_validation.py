@@ -35,15 +35,14 @@ from trainwright.program.reach import MOST_EXECUTED, MOST_STEPS
 from trainwright.program.validation import MOST_PLACES, check_program
 from trainwright.support import native
 
-P = AcceleratorParameters(scratchpad_rows=256, pe1_store_depth=64, pe2_store_depth=64)
+P = AcceleratorParameters(scratchpad_rows=256)
 MEMORY = 4096
 
 LOAD = Transfer(operation=Operation.LOAD, address=0, local=0, beats=32, tensor="in")
 STORE = Transfer(operation=Operation.STORE, address=0, local=0, beats=2, tensor="out")
-ENTRIES = replace(LOAD, target=Target.PE1_STORE, element_bytes=0, beats=8)
-PE1 = Compute(operation=Operation.PE1, levels=(Level(2, z=8), Level(2, x=1)), x=0, g=0, z=64,
-              reduce_levels=1, last_rows=8, z_row_stride=1, tensor="pe1")  # fmt: skip
-PE3 = replace(PE1, operation=Operation.PE3, levels=(Level(2, 1, 1, 8), Level(2, 1)))
+PE4 = Compute(operation=Operation.PE4, levels=(Level(2, z=8), Level(2, x=1)), x=0, g=0, z=64,
+              reduce_levels=1, last_rows=8, z_row_stride=1, tensor="pe4")  # fmt: skip
+PE3 = replace(PE4, operation=Operation.PE3, levels=(Level(2, 1, 1, 8), Level(2, 1)))
 BIAS = Compute(operation=Operation.BIAS, levels=(Level(2, 1, 1, 1),), x=0, g=2, z=64, tensor="b")
 
 
@@ -52,7 +51,7 @@ def nested(depth: int, iterations: int, *body: Descriptor) -> tuple[Descriptor, 
 
 
 ACCEPTED: dict[str, tuple[Descriptor, ...]] = {
-    "loads, arrays and a store": (LOAD, ENTRIES, PE1, PE3, BIAS, replace(STORE, local=64)),
+    "loads, arrays and a store": (LOAD, PE4, PE3, BIAS, replace(STORE, local=64)),
     "the deepest loops": nested(P.loop_depth, 2, LOAD),
     "the last rows": (replace(LOAD, local=P.scratchpad_rows - 16),),
     "the last bytes": (replace(LOAD, address=MEMORY - 512),),
@@ -83,9 +82,9 @@ ACCEPTED: dict[str, tuple[Descriptor, ...]] = {
 REFUSED: dict[str, tuple[tuple[Descriptor, ...], str]] = {
     "rows of a tile": (
         (LOAD, replace(PE3, last_rows=9)),
-        r"1: (pe1|PE3): last_rows = 9 is not from 1",
+        r"1: (pe4|PE3): last_rows = 9 is not from 1",
     ),
-    "rows of PE1": ((replace(PE1, last_rows=31),), "last_rows = 31 is not from 1 to 8"),
+    "rows of PE4": ((replace(PE4, last_rows=31),), "last_rows = 31 is not from 1 to 8"),
     "a number format": (
         (LOAD, replace(BIAS, g_format=1)),
         r"g_format = 1 is not from 0 to 0; this accelerator has 0 fixed point; use one with more",
@@ -98,21 +97,21 @@ REFUSED: dict[str, tuple[tuple[Descriptor, ...], str]] = {
         (replace(BIAS, levels=(Level(1), Level(2)), reduce_levels=1),),
         "reduce_levels = 1 is not from 0 to 0",
     ),
-    "tile level": ((replace(PE1, tile_level=1),), "tile.level (= 1|9) is not "),
+    "tile level": ((replace(PE4, tile_level=1),), "tile.level (= 1|9) is not "),
     "a moving result": (
-        (replace(PE1, levels=(Level(2), Level(2, z=1))),),
+        (replace(PE4, levels=(Level(2), Level(2, z=1))),),
         "its result moves in a level that is summed",
     ),
     "element bytes": ((replace(LOAD, element_bytes=3),), "element_bytes = 3 is not from 1 to 2"),
     "no element bytes": ((replace(LOAD, element_bytes=0),), "element_bytes = 0 is not from 1"),
-    "program memory": ((replace(LOAD, target=Target.PROGRAM),), "target = 3 is not from 0 to 2"),
-    "a store from a store": (
-        (replace(STORE, target=Target.PE1_STORE),),
-        "target = 1 is not from 0 to 0",
+    "program memory": ((replace(LOAD, target=Target.PROGRAM),), "target = 3 is not from 0 to 0"),
+    "a store from program memory": (
+        (replace(STORE, target=Target.PROGRAM),),
+        "target = 3 is not from 0 to 0",
     ),
     "half a row": ((replace(LOAD, beats=3),), "a run of 3 beats is not a whole number of rows"),
-    "a quarter of an entry": (
-        (replace(ENTRIES, beats=1, target=Target.PE2_STORE), replace(STORE, beats=1)),
+    "half a row stored": (
+        (LOAD, replace(STORE, beats=1)),
         "1: (out|STORE): a run of 1 beats is not a whole number",
     ),
     "half a beat": ((replace(STORE, address=8),), "step 8 is not a multiple of the 16 bytes"),
@@ -137,8 +136,10 @@ REFUSED: dict[str, tuple[tuple[Descriptor, ...], str]] = {
         "R3 is not always a multiple of the 16 bytes",
     ),
     "rows": ((replace(LOAD, local=241),), r"SCRATCHPAD\[241\] to \[256\]; it has 256 rows"),
-    "entries": ((replace(ENTRIES, local=57),), r"PE1_STORE\[57\] to \[72\]; it has 64"),
-    "entries read": ((replace(PE1, g=49),), r"reads PE1_STORE\[49\] to \[64\]"),
+    "entries": (
+        (replace(PE4, g=241, g_row_stride=1),),
+        r"reads SCRATCHPAD\[241\] to \[256\]",
+    ),
     "groups": ((replace(PE3, g=511),), r"reads SCRATCHPAD\[255\] to \[256\]"),
     "below": ((replace(BIAS, levels=(Level(2, x=-1),)),), r"reads SCRATCHPAD\[-1\] to \[0\]"),
     "bytes": ((replace(LOAD, address=MEMORY - 496),), "bytes 3600 to 4111 of a memory of 4096"),
@@ -255,8 +256,6 @@ def executed(descriptors, registers, at=0):
 
 
 def inside(d, registers) -> bool:
-    depths = {"SCRATCHPAD": P.scratchpad_rows, "PE1_STORE": P.pe1_store_depth,
-              "PE2_STORE": P.pe2_store_depth}  # fmt: skip
     if isinstance(d, Transfer):
         low, high = external(replace(d, address=d.address + registers[d.address_register]), P)
         if low < 0 or high > MEMORY or low % P.beat_bytes:
@@ -265,7 +264,7 @@ def inside(d, registers) -> bool:
     else:
         x, g, z = (getattr(d, name) + registers[getattr(d, f"{name}_register")] for name in "xgz")
         d = replace(d, x=x, g=g, z=z)
-    return all(t.start >= 0 and t.stop <= depths[t.space] for t in footprint(d, P))
+    return all(t.start >= 0 and t.stop <= P.scratchpad_rows for t in footprint(d, P))
 
 
 def random_program(random: Random) -> list[Descriptor]:
@@ -385,7 +384,7 @@ def test_mangled_program_files():
         program_of(
             P,
             *(replace(LOAD, beats=256), replace(LOAD, beats=256, local=128)),
-            *(ENTRIES, replace(ENTRIES, target=Target.PE2_STORE), PE1, PE3, BIAS),
+            *(PE4, PE3, BIAS),
             *(Set(values=((1, 32),)), Loop(iterations=2), replace(PE3, x_register=1)),
             *(replace(STORE, local=64, address_register=1), End(steps=((1, 16),))),
         )

@@ -52,8 +52,6 @@ SIZES = (
     Size("accumulator_width", "bits of an accumulator", least=24, greatest=48),
     _powers("scratchpad_banks", "banks of the scratchpad, of at least 16 rows", 1, 8192),
     _powers("scratchpad_rows", "rows of all banks, 16 a bank at least", 16, 1 << 17),
-    _powers("pe1_store_depth", "entries of PE1's factor store", 16, 1 << 16),
-    _powers("pe2_store_depth", "entries of PE2's factor store", 16, 1 << 16),
     _powers("program_depth", "descriptors that the program memory holds", 1, 1 << 12),
     _powers("statistics_depth", "slots of statistics, one for a tensor", 1, 256),
     Size("nest_levels", "levels of a descriptor's loop nest", least=3, greatest=10),

@@ -1,8 +1,8 @@
 """What each compute descriptor does, in exact integers, from the addresses that its nest gives.
 
 All operands are read before any result is written. A contraction gathers them and is one batched
-matrix product: levels that move both operands are its batch, levels that move x its rows (PE1, PE4)
-or columns (PE2, PE3), levels that move g its other dimension. Sums are taken in float64, which is
+matrix product: levels that move both operands are its batch, levels that move x its rows (PE4)
+or columns (PE3), levels that move g its other dimension. Sums are taken in float64, which is
 exact: none passes 2^53.
 """
 
@@ -22,7 +22,7 @@ from trainwright.golden.state import Addresses, State, Words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, Compute, Level
 from trainwright.program.encoding import ProgramError
-from trainwright.program.fields import Operation, Target
+from trainwright.program.fields import Operation
 from trainwright.program.footprint import result_digits
 
 Values = npt.NDArray[np.float64]
@@ -53,7 +53,7 @@ class Nest:
     def __init__(self, d: Compute, tile_rows: int):
         self.d = d
         self.tile_rows = tile_rows
-        by_entries = d.operation in (Operation.PE1, Operation.PE4)
+        by_entries = d.operation is Operation.PE4
         groups: tuple[list[int], list[int], list[int]] = ([], [], [])
         for index, level in enumerate(d.outer):
             moves_x = level.x or (by_entries and index == d.tile_level)
@@ -124,10 +124,6 @@ class Operands:
         chosen = np.take_along_axis(words, (groups % in_row)[..., None, None], -2)
         return self._integers(chosen[..., 0, :], self.d.g_format)
 
-    def entries(self, target: Target, entries: Addresses) -> Values:
-        """Second operands: (..., width) for entries (...) of a factor store."""
-        return self._integers(self.state.entries(target, entries), self.d.g_format)
-
     def _integers(self, words: Words, number: int) -> Values:
         if not number:
             return words.astype(np.float64)
@@ -138,7 +134,7 @@ class Operands:
 
 
 def _by_entries(nest: Nest, x: int, g: int, operands: Operands) -> Values:
-    """PE1 and PE4: (both, first, second, rows, lanes)."""
+    """PE4: (both, first, second, rows, lanes)."""
     d, lanes = nest.d, operands.state.pad.shape[1]
     tile = np.arange(nest.tile_rows)
     used = nest.used_rows(nest.both, nest.first)[..., None]
@@ -146,12 +142,9 @@ def _by_entries(nest: Nest, x: int, g: int, operands: Operands) -> Values:
     place = place + np.where(tile < used, tile, 0) * d.x_row_stride  # row 0 where there is none
     rows = operands.x(x + place[..., None] + nest.summed("x"))  # (both, first, rows, sum, k)
     place = nest.group(nest.both, "g")[:, None] + nest.group(nest.second, "g")
-    step = d.g_row_stride if d.operation is Operation.PE4 else 1
-    place = place[..., None, None] + (np.arange(lanes) * step)[:, None] + nest.summed("g")
-    if d.operation is Operation.PE4:
-        entries = operands.g(g + place)
-    else:
-        entries = operands.entries(Target.PE1_STORE, g + place)  # (both, second, lanes, sum, k)
+    entry = (np.arange(lanes) * d.g_row_stride)[:, None]
+    place = place[..., None, None] + entry + nest.summed("g")
+    entries = operands.g(g + place)  # (both, second, lanes, sum, k)
     batch, terms = rows.shape[0], prod(rows.shape[3:])
     left = rows.reshape(batch, -1, terms)
     right = (entries * nest.weights[:, None]).reshape(batch, -1, terms)
@@ -160,16 +153,13 @@ def _by_entries(nest: Nest, x: int, g: int, operands: Operands) -> Values:
 
 
 def _by_scalars(nest: Nest, x: int, g: int, operands: Operands) -> Values:
-    """PE2 and PE3: (both, first, second, rows, lanes)."""
+    """PE3: (both, first, second, rows, lanes)."""
     width = nest.tile_rows
     place = nest.group(nest.both, "x")[:, None, None] + nest.group(nest.first, "x")
     rows = operands.x(x + place + nest.summed("x")[:, None])  # (both, sum, first, lanes)
     place = nest.group(nest.both, "g")[:, None, None] + nest.group(nest.second, "g")[:, None]
     place = g + place + nest.summed("g")
-    if nest.d.operation is Operation.PE3:
-        scalars = operands.groups(place, width)
-    else:
-        scalars = operands.entries(Target.PE2_STORE, place)
+    scalars = operands.groups(place, width)
     batch, terms = rows.shape[:2]
     left = (scalars * nest.weights[:, None]).transpose(0, 1, 3, 2)  # (both, second, rows, sum)
     z = left.reshape(batch, -1, terms) @ rows.reshape(batch, terms, -1)
@@ -196,12 +186,12 @@ def _random(
 ) -> npt.NDArray[np.int64]:
     """Random bits of every result, (tiles, rows, lanes), from the addresses of all tiles' rows.
 
-    PE1 and PE4: a key for every tile, by the address of its first row, and lane, a unit for every
+    PE4: a key for every tile, by the address of its first row, and lane, a unit for every
     row; else a key for every row, a unit for every lane: the order in which results leave the
     engines.
     """
     _, rows, lanes = shape
-    if d.operation in (Operation.PE1, Operation.PE4):
+    if d.operation is Operation.PE4:
         keys = addresses[:, :1] * KEYS_A_ROW + np.arange(lanes)
         return unit_bytes(mixed(stream, keys), rows).transpose(0, 2, 1)
     return unit_bytes(mixed(stream, addresses * KEYS_A_ROW), lanes)
@@ -237,7 +227,7 @@ def compute(d: Compute, state: State, p: AcceleratorParameters) -> Result:
         for base, register in ((d.x, d.x_register), (d.g, d.g_register), (d.z, d.z_register))
     )
     operands = Operands(d, state, p.number_formats)
-    by_entries = d.operation in (Operation.PE1, Operation.PE4)
+    by_entries = d.operation is Operation.PE4
     if d.operation in (Operation.BIAS, Operation.MASK):
         nest = Nest(d, 1)
         values = _elementwise(d, x, g, operands)

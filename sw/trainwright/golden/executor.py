@@ -28,13 +28,11 @@ SOURCE = Path(__file__).parent / "native" / "execute.c"
 MOST_FLAT = 8
 """Programs kept flattened."""
 _SIZES = (
-    "lanes", "pe1_rows", "pe2_rows", "pad_rows", "pe1_depth", "pe2_depth",
-    "factor_width", "storage_width", "slots", "memory_bytes", "formats", "wide_tensors",
-    "most_alignment", "tracing",
+    "lanes", "pe1_rows", "pe2_rows", "pad_rows", "slots", "memory_bytes", "formats",
+    "wide_tensors", "most_alignment", "tracing",
 )  # fmt: skip
 _ARRAYS = (
-    "memory", "pad", "pe1_store", "pe2_store", "sums", "saturations", "underflows", "exponents",
-    "above",
+    "memory", "pad", "sums", "saturations", "underflows", "exponents", "above",
 )  # fmt: skip
 _WRONG = ("word", "format", "descriptor", "exponent", "entry")
 _BUFFERS = 9
@@ -126,8 +124,6 @@ class Executor:
         self._arrays: dict[str, npt.NDArray[np.generic]] = {
             "memory": memory,
             "pad": np.zeros((p.scratchpad_rows, p.lanes), np.int16),
-            "pe1_store": np.zeros((p.pe1_store_depth, p.lanes), np.int16),
-            "pe2_store": np.zeros((p.pe2_store_depth, p.pe2_rows), np.int16),
             "sums": self._sums,
             "saturations": self._saturations,
             "underflows": self._underflows,
@@ -135,9 +131,8 @@ class Executor:
             "above": np.zeros(max(p.exponents, 1), np.int64),
         }
         sizes = (
-            p.lanes, p.pe1_rows, p.pe2_rows, p.scratchpad_rows, p.pe1_store_depth,
-            p.pe2_store_depth, p.factor_width, p.factor_storage_width, p.statistics_depth,
-            memory.size, len(p.formats), int(p.wide_tensors), p.most_alignment, 0,
+            p.lanes, p.pe1_rows, p.pe2_rows, p.scratchpad_rows, p.statistics_depth, memory.size,
+            len(p.formats), int(p.wide_tensors), p.most_alignment, 0,
         )  # fmt: skip
         addresses = (self._arrays[name].ctypes.data for name in _ARRAYS)
         posits = (_Number.of(table(fmt)) for fmt in p.number_formats[1:])
@@ -245,9 +240,7 @@ class Executor:
         flat = self.flattened(program)
         if not flat.valid:
             return None
-        machine, arrays = self._machine, self._arrays
-        arrays["pe1_store"].fill(0)
-        arrays["pe2_store"].fill(0)
+        machine = self._machine
         self._count(max(self.parameters.statistics_depth, len(program.slots)))
         machine.bytes_read = machine.bytes_written = 0
         traces = self._traced(flat, times, step) if trace else None

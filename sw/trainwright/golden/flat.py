@@ -10,7 +10,7 @@ import numpy.typing as npt
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
 from trainwright.program.exponents import ENTRIES, MoveScales
-from trainwright.program.fields import ENGINE_OF, Operation, Target
+from trainwright.program.fields import ENGINE_OF, Operation
 from trainwright.program.footprint import result_digits
 from trainwright.program.sample_order import order_mask
 from trainwright.program.samples import Samples
@@ -54,7 +54,7 @@ def _compute(d: Compute) -> list[int]:
 def _transfer(d: Transfer) -> list[int]:
     words = [
         d.operation, d.address, d.address_register, d.beats, 0, d.local, d.local_register,
-        0, 0, 0, 0, 0, 0, d.element_bytes, 0, d.target, 0, 0, 0, 0,
+        0, 0, 0, 0, 0, 0, d.element_bytes, 0, 0, 0, 0, 0, 0,
         0, 0, 0, 0, 0, *_FOUND, 0, 0, 0, 0, d.eighth, len(d.levels),
     ]  # fmt: skip
     for level in d.levels:
@@ -104,7 +104,7 @@ def _samples(d: Samples) -> list[int]:
     return [
         d.operation, d.address, d.address_register, d.record_beats, d.stride, d.local,
         d.local_register, d.samples, d.targets, d.local_step, d.total, order_mask(d.total),
-        d.order_first, d.pixels, d.input_bits, Target.SCRATCHPAD, d.drawn, d.order_length,
+        d.order_first, d.pixels, d.input_bits, 0, d.drawn, d.order_length,
     ]  # fmt: skip
 
 
@@ -228,8 +228,7 @@ def rows_of(d: Compute | Transfer | Samples, rows: int, p: AcceleratorParameters
     if isinstance(d, Samples):
         return d.samples * (d.rows + 1)
     if isinstance(d, Transfer):
-        loads = d.operation is Operation.LOAD and d.target is Target.SCRATCHPAD
-        return d.runs * d.beats // d.element_bytes if loads else 0
+        return d.runs * d.beats // d.element_bytes if d.operation is Operation.LOAD else 0
     short = d.tiles // d.levels[d.tile_level].count
     return ((d.tiles - short) * rows + short * d.last_rows) * result_digits(d, p)
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import ExponentFile
-from trainwright.program.fields import REGISTERS, Target
+from trainwright.program.fields import REGISTERS
 from trainwright.program.sample_order import SampleOrder
 from trainwright.program.vector import Instruction
 
@@ -28,8 +28,6 @@ class State:
     """(rows, lanes): the scratchpad."""
     known: npt.NDArray[np.bool_]
     """(rows,) whether a row was written; reading any other is an error in the program."""
-    stores: dict[Target, Words]
-    """PE1's factor store (depth, lanes) and PE2's (depth, pe2_rows)."""
     registers: list[int] = field(default_factory=lambda: [0] * REGISTERS)
     stream: int = 0
     """Of stochastic rounding, for the next compute descriptor."""
@@ -52,10 +50,6 @@ class State:
             memory=memory,
             pad=np.zeros((p.scratchpad_rows, p.lanes), np.int16),
             known=np.zeros(p.scratchpad_rows, np.bool_),
-            stores={
-                Target.PE1_STORE: np.zeros((p.pe1_store_depth, p.lanes), np.int16),
-                Target.PE2_STORE: np.zeros((p.pe2_store_depth, p.pe2_rows), np.int16),
-            },
         )
 
     def read(self, rows: Addresses) -> Words:
@@ -72,7 +66,3 @@ class State:
         """Put ``words`` (n, lanes) at ``rows`` (n,); of equal addresses the last one stays."""
         self.pad[rows] = words
         self.known[rows] = True
-
-    def entries(self, target: Target, entries: Addresses) -> Words:
-        """Entries of a factor store: (..., width) for addresses (...)."""
-        return self.stores[target][entries]

@@ -1,4 +1,4 @@
-"""Loads and stores of the golden model, between a byte array and scratchpad or factor stores."""
+"""Loads and stores of the golden model, between a byte array and the scratchpad."""
 
 import numpy as np
 
@@ -6,9 +6,8 @@ from trainwright.golden.compute import offsets
 from trainwright.golden.state import Addresses, State, Words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Level, Transfer
-from trainwright.program.fields import Operation, Target
-from trainwright.program.footprint import items_of_run
-from trainwright.program.packing import unpack
+from trainwright.program.fields import Operation
+from trainwright.program.footprint import rows_of_run
 
 
 def _runs(d: Transfer, base: int, stride: str, size: int) -> Addresses:
@@ -25,9 +24,9 @@ def _bytes(d: Transfer, state: State, beat_bytes: int) -> Addresses:
 
 
 def _local(d: Transfer, state: State, p: AcceleratorParameters) -> Addresses:
-    """Rows or entries inside, in the order of transfer."""
+    """Rows inside, in the order of transfer."""
     base = d.local + state.registers[d.local_register]
-    return _runs(d, base, "local", items_of_run(d, p))
+    return _runs(d, base, "local", rows_of_run(d, p))
 
 
 def transfer(d: Transfer, state: State, p: AcceleratorParameters) -> tuple[Addresses, Words] | None:
@@ -40,11 +39,6 @@ def transfer(d: Transfer, state: State, p: AcceleratorParameters) -> tuple[Addre
         state.bytes_written += where.size
         return None
     state.bytes_read += where.size
-    if d.target is Target.SCRATCHPAD:
-        rows = state.memory[where].view(kind).astype(np.int16).reshape(-1, p.lanes)
-        state.write(local, rows)
-        return local, rows
-    store = state.stores[d.target]
-    values = unpack(state.memory[where], p.factor_width, p.factor_storage_width)
-    store[local] = values.reshape(-1, store.shape[1])
-    return None
+    rows = state.memory[where].view(kind).astype(np.int16).reshape(-1, p.lanes)
+    state.write(local, rows)
+    return local, rows

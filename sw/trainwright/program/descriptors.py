@@ -1,8 +1,8 @@
 """Descriptors: what the accelerator executes, one dataclass a kind.
 
-Addresses are in scratchpad rows (``x``, ``z``, ``local``), factor-store entries or operand groups
-(``g``) and bytes of external memory (``address``). A register number adds that address register
-at issue; register 0 is always zero.
+Addresses are in scratchpad rows (``x``, ``g``, ``z``, ``local``; PE3's ``g`` in operand groups) and
+bytes of external memory (``address``). A register number adds that address register at issue;
+register 0 is always zero.
 
 A descriptor is issued when all engines of its ``wait`` are idle and those of its ``wait_older``
 have done all commands but the last one they were given (LOAD and STORE: are idle).
@@ -54,15 +54,11 @@ class Compute:
     every address the base plus the sum of index x stride over the levels, one *tile* is, for each
     index of the outer levels and each row r of the tile,
 
-    - PE1 (equation 5): ``Z[z + r*z_row_stride][l] = rq(sum over the reduction levels and k of
-      X[x + r*x_row_stride][k] * G1[g + l][k])``, l and k running over the lanes;
-    - PE2 (equation 6): ``Z[z + r*z_row_stride][l] = rq(sum X[x][l] * G2[g][r])``;
-    - PE3 (outer product, summed over the reduction levels): as PE2, with the second operand from
-      the scratchpad: ``g`` counts groups of ``pe2_rows`` words, group g being words
-      ``(g mod n)*pe2_rows ...`` of row ``g div n``, n = lanes / pe2_rows;
-    - PE4 (equation 5 with both operands in the scratchpad): ``Z[z + r*z_row_stride][l] = rq(sum
-      over the reduction levels and k of X[x + r*x_row_stride][k] * X[g + l*g_row_stride][k])``;
-      ``g`` counts scratchpad rows;
+    - PE4 (equation 5): ``Z[z + r*z_row_stride][l] = rq(sum over the reduction levels and k of
+      X[x + r*x_row_stride][k] * X[g + l*g_row_stride][k])``, l and k running over the lanes;
+    - PE3 (equation 6): ``Z[z + r*z_row_stride][l] = rq(sum X[x][l] * G[g][r])``,
+      G[g] being a group of ``pe2_rows`` words of the scratchpad: words ``(g mod n)*pe2_rows ...``
+      of row ``g div n``, n = lanes / pe2_rows;
     - BIAS: ``Z[z][l] = rq(act((X[x][l] << x_shift) + (X[g][l] << g_shift)))``, ``act`` being
       max(0, .) with ``relu``; ``g`` is a scratchpad row; no reduction levels, one row a tile;
     - MASK: ``Z[z][l] = rq(X[x][l] if X[g][l] > 0 else 0)``, likewise.
@@ -74,13 +70,13 @@ class Compute:
     positive where its first digit that is not 0 is. A result
     of ``out_width`` over 8 bits goes to rows Z[z], Z[z] + 1 ..; its statistics are of the whole.
 
-    G1 and G2 are the factor stores of PE1 and PE2. The ``reduce_levels`` innermost levels are
-    summed. The tile has ``pe1_rows`` (PE1, PE4) or ``pe2_rows`` (PE2, PE3) rows, but in the
-    last iteration of level ``tile_level`` only ``last_rows`` of them are written. The sums of |q|,
-    the saturations and the underflows of the written rows are added to statistics ``slot``.
+    The ``reduce_levels`` innermost levels are summed. The tile has ``pe1_rows`` (PE4) or
+    ``pe2_rows`` (PE3) rows, but in the last iteration of level ``tile_level`` only ``last_rows`` of
+    them are written. The sums of |q|, the saturations and the underflows of the written rows are
+    added to statistics ``slot``.
 
-    Words of a posit stand for integers (``trainwright.formats``): X, G1 and G2 are these, ``rq``
-    is the format's ``encode``, and q are its words.
+    Words of a posit stand for integers (``trainwright.formats``): X and G are these, ``rq`` is the
+    format's ``encode``, and q are its words.
     """
 
     operation: Operation
@@ -109,7 +105,7 @@ class Compute:
     x_format: int = 0
     """Number of the format of ``X``'s words (``AcceleratorParameters.number_formats``)."""
     g_format: int = 0
-    """Of the second operand's words, in a factor store or in the scratchpad."""
+    """Of the second operand's words."""
     z_format: int = 0
     """Of the words written; ``out_width`` is of fixed point alone."""
     underflow_zero: bool = False
@@ -156,13 +152,12 @@ class Compute:
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """A load (external memory to ``target``) or a store (scratchpad to external memory).
+    """A load (external memory to scratchpad) or a store (scratchpad to external memory).
 
     For every index of ``levels`` (outermost first) one run of ``beats`` beats moves between byte
     ``address + sum(index * level.address)`` and local ``local + sum(index * level.local)``. Local
-    addresses are scratchpad rows or store entries and advance by one a row or entry within a run.
-    In the scratchpad ``element_bytes`` is 1 (sign-extended to a word on load; its low byte on
-    store) or 2; a factor store takes its packed elements as they are.
+    addresses are scratchpad rows and advance by one a row within a run. ``element_bytes`` is 1
+    (sign-extended to a word on load; its low byte on store) or 2.
     """
 
     operation: Operation

@@ -93,7 +93,10 @@ def encode_descriptor(d: Descriptor) -> bytes:
 def decode_descriptor(data: bytes) -> Descriptor:
     """Inverse of ``encode_descriptor``, except for names, which are not encoded."""
     word = int.from_bytes(data, "little")
-    operation = Operation(word & 15)
+    try:
+        operation = Operation(word & 15)
+    except ValueError:
+        raise ProgramError(f"operation {word & 15} is unknown") from None
     f, position = {}, 0
     for name, width in LAYOUTS[operation]:
         f[name] = word >> position & ((1 << width) - 1)

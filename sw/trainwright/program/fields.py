@@ -12,7 +12,7 @@ DESCRIPTOR_BITS = 1024
 DESCRIPTOR_BYTES = DESCRIPTOR_BITS // 8
 
 LOCAL_WIDTH = 20
-"""Bits of a scratchpad row, factor-store entry or operand-group address."""
+"""Bits of a scratchpad row or operand-group address."""
 COUNT_WIDTH = 16
 """Bits of a loop count."""
 NUMBER_WIDTH = 16
@@ -37,13 +37,11 @@ TRANSFER_LEVELS = 3
 
 
 class Operation(IntEnum):
-    """What a descriptor does."""
+    """What a descriptor does. 3 and 4 are no operations."""
 
     HALT = 0
     LOAD = 1
     STORE = 2
-    PE1 = 3
-    PE2 = 4
     PE3 = 5
     BIAS = 6
     MASK = 7
@@ -71,8 +69,6 @@ class Engine(IntFlag):
 ENGINE_OF = {
     Operation.LOAD: Engine.LOAD,
     Operation.STORE: Engine.STORE,
-    Operation.PE1: Engine.PE1,
-    Operation.PE2: Engine.PE2,
     Operation.PE3: Engine.PE2,
     Operation.BIAS: Engine.PE2,
     Operation.MASK: Engine.PE2,
@@ -85,11 +81,9 @@ ENGINE_OF = {
 
 
 class Target(IntEnum):
-    """Where a load puts its data, or a store takes it from (the scratchpad alone)."""
+    """Where a load puts its data; those of a program's descriptors are of the scratchpad alone."""
 
     SCRATCHPAD = 0
-    PE1_STORE = 1
-    PE2_STORE = 2
     PROGRAM = 3
 
 
@@ -251,8 +245,6 @@ LAYOUTS: dict[Operation, tuple[Field, ...]] = {
     Operation.HALT: HEADER,
     Operation.LOAD: TRANSFER,
     Operation.STORE: TRANSFER,
-    Operation.PE1: COMPUTE,
-    Operation.PE2: COMPUTE,
     Operation.PE3: COMPUTE,
     Operation.BIAS: COMPUTE,
     Operation.MASK: COMPUTE,

@@ -11,7 +11,7 @@ from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
 
 PAD = Target.SCRATCHPAD.name
-"""The scratchpad; factor stores go by the names of their ``Target``."""
+"""The scratchpad."""
 
 
 Grid = tuple[int, tuple[tuple[int, int], ...]]
@@ -20,8 +20,7 @@ Grid = tuple[int, tuple[tuple[int, int], ...]]
 
 @dataclass(frozen=True)
 class Touch:
-    """Rows or entries ``start`` to ``stop`` (exclusive) of a memory, or those of them in ``grids``
-    alone."""
+    """Rows ``start`` to ``stop`` (exclusive) of a memory, or those of them in ``grids`` alone."""
 
     space: str
     start: int
@@ -30,11 +29,11 @@ class Touch:
     grids: tuple[Grid, ...] = field(default=(), compare=False)
 
     def overlaps(self, other: "Touch") -> bool:
-        """Whether the ranges of both have a row or entry of the same memory in common."""
+        """Whether the ranges of both have a row of the same memory in common."""
         return self.space == other.space and self.start < other.stop and other.start < self.stop
 
     def meets(self, other: "Touch") -> bool:
-        """Whether both touch a row or entry of the same memory."""
+        """Whether both touch a row of the same memory."""
         if not (self.grids and other.grids):
             return self.overlaps(other)
         return self.overlaps(other) and bool(self._mask & other._mask)
@@ -55,13 +54,13 @@ class Touch:
         return total
 
 
-def _touch(space: str, grids: Sequence[Grid], digits: int = 1, *, write: bool) -> Touch:
-    """All addresses of some grids, with ``digits`` rows for each."""
+def _touch(grids: Sequence[Grid], digits: int = 1, *, write: bool) -> Touch:
+    """All rows of some grids, with ``digits`` of them for each."""
     spans = [_span(*grid) for grid in grids]
     if digits > 1:
         grids = [(start, (*axes, (digits, 1))) for start, axes in grids]
     low, high = min(low for low, _ in spans), max(high for _, high in spans)
-    return Touch(space, low, high + digits, write, tuple(grids))
+    return Touch(PAD, low, high + digits, write, tuple(grids))
 
 
 def _span(start: int, axes: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -97,9 +96,7 @@ def _entries(d: Compute, axes: Sequence[tuple[int, int]], groups: int) -> tuple[
 
 def tile_rows(operation: Operation, p: AcceleratorParameters) -> int:
     """Rows of a tile."""
-    if operation in (Operation.PE1, Operation.PE4):
-        return p.pe1_rows
-    return p.pe2_rows if operation in (Operation.PE2, Operation.PE3) else 1
+    return {Operation.PE4: p.pe1_rows, Operation.PE3: p.pe2_rows}.get(operation, 1)
 
 
 def result_digits(d: Compute, p: AcceleratorParameters) -> int:
@@ -107,14 +104,10 @@ def result_digits(d: Compute, p: AcceleratorParameters) -> int:
     return digit_count(d.out_width) if p.wide_tensors else 1
 
 
-def items_of_run(d: Transfer, p: AcceleratorParameters) -> int:
-    """Rows or entries of a run; 0 where its beats are not a whole number of them."""
-    bits = 8 * p.lanes * d.element_bytes
-    if d.target is not Target.SCRATCHPAD:
-        width = p.lanes if d.target is Target.PE1_STORE else p.pe2_rows
-        bits = width * p.factor_storage_width
-    items, rest = divmod(d.beats * p.data_width, bits)
-    return 0 if rest else items
+def rows_of_run(d: Transfer, p: AcceleratorParameters) -> int:
+    """Rows of a run; 0 where its beats are not a whole number of them."""
+    rows, rest = divmod(d.beats * p.beat_bytes, p.lanes * d.element_bytes)
+    return 0 if rest else rows
 
 
 def external(d: Transfer | Samples, p: AcceleratorParameters) -> tuple[int, int]:
@@ -146,27 +139,21 @@ def footprint(
         )
     if isinstance(d, Vector):
         return _streams(d)
-    by_entries = d.operation in (Operation.PE1, Operation.PE4)
+    by_entries = d.operation is Operation.PE4
     count = tile_rows(d.operation, p)
     x = _tiled(d, count, d.x, "x", d.x_row_stride if by_entries else 0)
     z = _tiled(d, count, d.z, "z", d.z_row_stride)
     g_axes = [(level.count, level.g) for level in d.levels]
-    space = PAD
-    if d.operation is Operation.PE1:
-        space = Target.PE1_STORE.name
-        g_axes.append((p.lanes, 1))
-    elif d.operation is Operation.PE4:
+    if by_entries:
         g_axes.append((p.lanes, d.g_row_stride))
-    elif d.operation is Operation.PE2:
-        space = Target.PE2_STORE.name
     low, high = _span(d.g, g_axes)
     # PE3 reads groups of words
     groups = p.lanes // p.pe2_rows if d.operation is Operation.PE3 else 1
-    g = Touch(space, low // groups, high // groups + 1, False, _entries(d, g_axes, groups))
+    g = Touch(PAD, low // groups, high // groups + 1, False, _entries(d, g_axes, groups))
     return (
-        _touch(PAD, x, write=False),
+        _touch(x, write=False),
         g,
-        _touch(PAD, z, result_digits(d, p), write=True),
+        _touch(z, result_digits(d, p), write=True),
     )
 
 
@@ -183,6 +170,6 @@ def _streams(d: Vector) -> tuple[Touch, ...]:
 
 
 def _local(d: Transfer, p: AcceleratorParameters) -> Touch:
-    run = items_of_run(d, p)
+    run = rows_of_run(d, p)
     axes = (*((v.count, v.local) for v in d.levels), (run, 1))
-    return _touch(d.target.name, [(d.local, axes)], write=d.operation is Operation.LOAD)
+    return _touch([(d.local, axes)], write=d.operation is Operation.LOAD)

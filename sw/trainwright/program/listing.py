@@ -13,7 +13,7 @@ from trainwright.program.descriptors import (
     modulus,
 )
 from trainwright.program.exponents import MoveScales, Scalar, ScalarKind
-from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
+from trainwright.program.fields import ENGINE_OF, Engine, Operation
 from trainwright.program.samples import Samples
 from trainwright.program.vector import (
     WIDTH,
@@ -56,12 +56,7 @@ def _levels(levels: tuple[Level, ...], reduce_levels: int, tile_level: int) -> s
     return text + (f" sum {' '.join(inner)}" if inner else "")
 
 
-_SECOND = {
-    Operation.PE1: "G1",
-    Operation.PE2: "G2",
-    Operation.PE3: "group",
-    Operation.PE4: "y",
-}
+_SECOND = {Operation.PE3: "group", Operation.PE4: "y"}
 """The second operand of the contractions; in the other operations it is the bias or the mask:
 ``b``."""
 
@@ -94,14 +89,13 @@ def _compute(d: Compute) -> str:
 
 def _transfer(d: Transfer) -> str:
     outside = f"mem[{_address(d.address, d.address_register, external=True)}]"
-    where = "pad" if d.target is Target.SCRATCHPAD else d.target.name.lower()
-    inside = f"{where}[{_address(d.local, d.local_register)}]"
+    inside = f"pad[{_address(d.local, d.local_register)}]"
     arrow = f"{outside} -> {inside}"
     if d.operation is Operation.STORE:
         arrow = f"{inside} -> {outside}"
     nest = " ".join(f"{v.count}(mem{v.address:+d},local{v.local:+d})" for v in d.levels)
-    size = f", {d.element_bytes} bytes an element" if d.element_bytes else ""
-    return f"{arrow}  {d.beats} beats{size}" + (f"  for {nest}" if nest else "") + _eighth(d)
+    size = f"{d.beats} beats, {d.element_bytes} bytes an element"
+    return f"{arrow}  {size}" + (f"  for {nest}" if nest else "") + _eighth(d)
 
 
 def _eighth(d: Transfer | Vector) -> str:
@@ -230,9 +224,9 @@ def listing(program: Program) -> str:
     """The program as text.
 
     Levels read outermost first, ``count(step of each operand)``; ``*`` marks the tile level and
-    ``sum`` starts the levels that are summed. Steps are scratchpad rows, store entries or operand
-    groups; ``mem`` addresses are bytes. After ``wait`` come the engines that must be idle, and with
-    ``-1`` those whose commands before the last one must be done.
+    ``sum`` starts the levels that are summed. Steps are scratchpad rows or operand groups; ``mem``
+    addresses are bytes. After ``wait`` come the engines that must be idle, and with ``-1`` those
+    whose commands before the last one must be done.
     """
     lines, depth = [], 0
     for index, d in enumerate(program.descriptors):

@@ -11,8 +11,8 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import MoveScales
-from trainwright.program.fields import REGISTERS, Target
-from trainwright.program.footprint import PAD, external, footprint
+from trainwright.program.fields import REGISTERS
+from trainwright.program.footprint import external, footprint
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
 
@@ -173,18 +173,13 @@ class _Walk:
                 )
 
     def _inside(self, d: Compute | Transfer | Samples | Vector, named: str) -> None:
-        depths = {
-            PAD: self.p.scratchpad_rows,
-            Target.PE1_STORE.name: self.p.pe1_store_depth,
-            Target.PE2_STORE.name: self.p.pe2_store_depth,
-        }
         low, high = (footprint(self._moved(d, end), self.p) for end in ("low", "high"))
         for least, most in zip(low, high, strict=True):
-            if least.start < 0 or most.stop > depths[least.space]:
+            if least.start < 0 or most.stop > self.p.scratchpad_rows:
                 raise ProgramError(
                     f"{named} {'writes' if least.write else 'reads'} "
                     f"{least.space}[{least.start}] to [{most.stop - 1}]; it has "
-                    f"{depths[least.space]} rows or entries"
+                    f"{self.p.scratchpad_rows} rows"
                 )
 
     def _moved(

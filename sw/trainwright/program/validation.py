@@ -41,7 +41,7 @@ from trainwright.program.fields import (
     Operation,
     Target,
 )
-from trainwright.program.footprint import items_of_run, tile_rows
+from trainwright.program.footprint import rows_of_run, tile_rows
 from trainwright.program.reach import check_reach
 from trainwright.program.samples import Samples, check_samples, samples_ranges
 from trainwright.program.segments import segments
@@ -200,12 +200,8 @@ def _ranges(
         case Transfer():
             yield "levels", len(d.levels), (0, TRANSFER_LEVELS)
             yield from eighth_range(d)
-            yield "target", d.target, (0, 0 if d.operation is Operation.STORE else Target.PE2_STORE)
-            yield (
-                "element_bytes",
-                d.element_bytes,
-                (int(d.target is Target.SCRATCHPAD), p.word_width // 8),
-            )
+            yield "target", d.target, (0, Target.SCRATCHPAD)
+            yield "element_bytes", d.element_bytes, (1, p.word_width // 8)
             yield "beats", d.beats, _COUNT
             yield "address", d.address, _ADDRESS
             yield "address_register", d.address_register, _REGISTER
@@ -296,10 +292,8 @@ def _check_digits(d: Compute, p: AcceleratorParameters) -> None:
 def _check_transfer(d: Transfer, p: AcceleratorParameters) -> None:
     name = d.tensor or d.operation.name
     _at_most(d, "runs", d.runs)
-    if not items_of_run(d, p):
-        raise ProgramError(
-            f"{name}: a run of {d.beats} beats is not a whole number of rows or entries"
-        )
+    if not rows_of_run(d, p):
+        raise ProgramError(f"{name}: a run of {d.beats} beats is not a whole number of rows")
     steps = [level.address for level in d.levels if level.count > 1]
     for address in (d.address, *steps):
         if address % p.beat_bytes:

@@ -1,8 +1,8 @@
 /* Contractions of 16 lanes: tiles of 8 rows x 16 lanes, two products an addition.
  *
  * One operand, the *vectors*, is packed as pairs of terms beside each other, 16 lanes a row: the
- * transposed entries (PE1, PE4), or rows of x of two steps interleaved (PE2, PE3). Pairs of the
- * other operand are broadcast: words of x as they lie (PE1, PE4), or scalars packed likewise.
+ * transposed entries (PE4), or rows of x of two steps interleaved (PE3). Pairs of the other
+ * operand are broadcast: words of x as they lie (PE4), or scalars packed likewise.
  *
  * Sums of 32 bits are used where widths, or else the largest values found, prove that none can
  * pass them; else they are taken over fewer terms and added in 64 bits (wide.h). None ever wraps.

@@ -2,7 +2,7 @@
  * what is below 2^53 is exact.
  *
  * As in contract.h a tile is the outer product, term by term, of *vectors* along the lanes (entries
- * of PE1 and PE4, rows of x of PE2 and PE3) and *scalars*, one a row. Its sums are tiles.h's.
+ * of PE4, rows of x of PE3) and *scalars*, one a row. Its sums are tiles.h's.
  */
 #ifndef TRAINWRIGHT_DECODED_H
 #define TRAINWRIGHT_DECODED_H
@@ -33,12 +33,12 @@ static int plain_vectors(const Decoded *c, int64_t at, float *out)
     float words[LANES];
     for (int64_t k = 0; k < c->sum.count; k++) {
         if (!by_entries(c->d)) {
-            const int16_t *row = c->o->x + (at + c->sum.x[k]) * lanes;
+            const int16_t *row = c->o->pad + (at + c->sum.x[k]) * lanes;
             if (!integers(c->m, c->d->x_format, row, lanes, out + k * LANES))
                 return 0;
             continue;
         }
-        const int16_t *entry = c->o->g + (at + c->sum.g[k]) * c->o->g_words;
+        const int16_t *entry = c->o->pad + (at + c->sum.g[k]) * c->o->g_words;
         for (int l = 0; l < lanes; l++, entry += c->o->entry_step) {
             if (!integers(c->m, c->d->g_format, entry, lanes, words))
                 return 0;
@@ -55,13 +55,13 @@ static int plain_scalars(const Decoded *c, int64_t at, int64_t rows, float *out)
     const int lanes = (int)c->lanes;
     for (int64_t k = 0; k < c->sum.count; k++) {
         if (!by_entries(c->d)) {
-            const int16_t *from = c->o->g + (at + c->sum.g[k]) * c->o->g_words;
+            const int16_t *from = c->o->pad + (at + c->sum.g[k]) * c->o->g_words;
             if (!integers(c->m, c->d->g_format, from, (int)c->rows, out + k * c->step))
                 return 0;
             continue;
         }
         for (int64_t r = 0; r < rows; r++) {
-            const int16_t *row = c->o->x + (at + r * c->d->x_row_stride + c->sum.x[k]) * lanes;
+            const int16_t *row = c->o->pad + (at + r * c->d->x_row_stride + c->sum.x[k]) * lanes;
             if (!integers(c->m, c->d->x_format, row, lanes, out + r * c->terms + k * lanes))
                 return 0;
         }
@@ -80,12 +80,12 @@ static int decode_vectors(const Decoded *c, int64_t at, float *out)
     const Number *f = &c->m->numbers[by_entries(c->d) ? c->d->g_format : c->d->x_format];
     for (int64_t k = 0; k < c->sum.count; k++) {
         if (!by_entries(c->d)) {
-            const int16_t *row = c->o->x + (at + c->sum.x[k]) * lanes;
+            const int16_t *row = c->o->pad + (at + c->sum.x[k]) * lanes;
             decode_words(f, row, lanes, out + k * LANES, &wrong);
             continue;
         }
         int32_t pairs[8 * LANES];
-        transpose_pairs(c->o->g + (at + c->sum.g[k]) * c->o->g_words, c->o->entry_step, pairs);
+        transpose_pairs(c->o->pad + (at + c->sum.g[k]) * c->o->g_words, c->o->entry_step, pairs);
         float *to = out + k * LANES * LANES;
         for (int p = 0; p < 8; p++, to += 2 * LANES)
             decode_pairs(f, pairs + p * LANES, to, to + LANES, &wrong);
@@ -100,11 +100,11 @@ static int decode_scalars(const Decoded *c, int64_t at, int64_t rows, float *out
     Wrong wrong = 0;
     for (int64_t k = 0; k < c->sum.count; k++) {
         if (!by_entries(c->d)) {
-            const int16_t *from = c->o->g + (at + c->sum.g[k]) * c->o->g_words;
+            const int16_t *from = c->o->pad + (at + c->sum.g[k]) * c->o->g_words;
             decode_words(f, from, count, out + k * c->step, &wrong);
             continue;
         }
-        const int16_t *row = c->o->x + (at + c->sum.x[k]) * lanes;
+        const int16_t *row = c->o->pad + (at + c->sum.x[k]) * lanes;
         for (int64_t r = 0; r < rows; r++, row += c->d->x_row_stride * lanes)
             decode_words(f, row, count, out + r * c->terms + k * lanes, &wrong);
     }
@@ -239,8 +239,8 @@ static int decoded_elementwise(Decoded *c)
     if (!expand(c->m, PLACES_A, d, outer_levels(d), &p))
         return 0;
     for (int64_t t = 0; t < p.count; t++) {
-        const int16_t *first = c->o->x + (c->base[0] + p.x[t]) * c->lanes;
-        const int16_t *second = c->o->g + (c->base[1] + p.g[t]) * c->lanes;
+        const int16_t *first = c->o->pad + (c->base[0] + p.x[t]) * c->lanes;
+        const int16_t *second = c->o->pad + (c->base[1] + p.g[t]) * c->lanes;
         if (!decoded_row(c, first, second, c->base[2] + p.z[t]))
             return 0;
     }

@@ -24,10 +24,9 @@ static int operands(Machine *m, const Descriptor *d, Operands *o)
             return 0;
         pad = memcpy(copy, m->pad, size);
     }
-    o->x = pad;
-    o->g = d->operation == PE1 ? m->pe1_store : d->operation == PE2 ? m->pe2_store : pad;
-    o->g_words = d->operation == PE2 || d->operation == PE3 ? m->pe2_rows : m->lanes;
-    o->entry_step = m->lanes * (d->operation == PE4 ? d->g_row_stride : 1);
+    o->pad = pad;
+    o->g_words = d->operation == PE3 ? m->pe2_rows : m->lanes;
+    o->entry_step = m->lanes * d->g_row_stride;
     return 1;
 }
 

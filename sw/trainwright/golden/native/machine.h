@@ -7,8 +7,7 @@
 
 #include "numbers.h"
 
-enum { HALT, LOAD, STORE, PE1, PE2, PE3, BIAS, MASK, LOOP, END, SET, PE4, VECTOR, CODE, SAMPLES, SCALES };
-enum { SCRATCHPAD, PE1_STORE, PE2_STORE };
+enum { HALT, LOAD, STORE, PE3 = 5, BIAS, MASK, LOOP, END, SET, PE4, VECTOR, CODE, SAMPLES, SCALES };
 enum { TRACE_LOAD, TRACE_PE1, TRACE_PE2, TRACES };
 enum { LEVELS = 16, REGISTERS = 8, MOST_ROWS = 16, SUM_BITS = 48 };
 
@@ -19,8 +18,8 @@ typedef struct {
 } Level;
 
 /* Compute descriptors by their own names. Of the others,
- * LOAD, STORE: x address, g beats, z local, slot target, shift element bytes, level (x, z), grows
- * eighth, as of VECTOR;
+ * LOAD, STORE: x address, g beats, z local, shift element bytes, level (x, z), grows eighth, as of
+ * VECTOR;
  * LOOP: x iterations; END, SET: g mask, level[r].x the value of register r, of 0 the seed, x by_step;
  * VECTOR, CODE: pass.h; SAMPLES: samples.h; SCALES: exponents.h. */
 typedef struct {
@@ -44,11 +43,10 @@ typedef struct {
 enum { PLACES_A, PLACES_B, PLACES_C, PLACES_D, VECTORS, SCALARS, PARTS, SNAPSHOT, ENGINE, BUFFERS };
 
 typedef struct {
-    int64_t lanes, pe1_rows, pe2_rows, pad_rows, pe1_depth, pe2_depth;
-    int64_t factor_width, storage_width, slots, memory_bytes, formats;
+    int64_t lanes, pe1_rows, pe2_rows, pad_rows, slots, memory_bytes, formats;
     int64_t wide_tensors, most_alignment, tracing;
     uint8_t *memory;
-    int16_t *pad, *pe1_store, *pe2_store; /* (rows, lanes), (depth, lanes), (depth, pe2_rows) */
+    int16_t *pad; /* (rows, lanes) */
     int64_t *sums, *saturations, *underflows;
     int64_t *exponents, *above; /* the exponent file: by slot, and whether over its tensor's floor */
     const Number *numbers; /* (formats + 1): by the number of a format, 0 fixed point */
@@ -125,7 +123,7 @@ static inline uint32_t summed_levels(const Descriptor *d)
     return ((1u << d->levels) - 1) & ~outer_levels(d);
 }
 
-static inline int by_entries(const Descriptor *d) { return d->operation == PE1 || d->operation == PE4; }
+static inline int by_entries(const Descriptor *d) { return d->operation == PE4; }
 
 static inline int elementwise(const Descriptor *d)
 {

@@ -29,7 +29,7 @@ typedef struct {
 typedef struct {
     int64_t x, z, rows;
     const int32_t *vectors; /* (steps, 16) */
-    const int32_t *scalars; /* (steps, scalar_step); PE2, PE3 */
+    const int32_t *scalars; /* (steps, scalar_step); PE3 */
 } Tile;
 
 /* The largest |word| of 16 places, gathered over rows. */
@@ -69,7 +69,7 @@ static int64_t largest_x(Contraction *c, const Places *both, const Places *first
     for (int64_t b = 0; b < both->count; b++) {
         for (int64_t f = 0; f < first->count; f++) {
             int64_t rows = both->last[b] | first->last[f] ? c->d->last_rows : c->rows;
-            const int16_t *x = c->o->x + (c->base[0] + both->x[b] + first->x[f]) * LANES;
+            const int16_t *x = c->o->pad + (c->base[0] + both->x[b] + first->x[f]) * LANES;
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t k = 0; k < c->sum.count; k++)
                     most_of(&most, x + (r * c->d->x_row_stride + c->sum.x[k]) * LANES);
@@ -89,12 +89,12 @@ static const int16_t zeros[LANES];
 static inline void pack_entries(const Contraction *c, int64_t g, int32_t *out)
 {
     for (int64_t k = 0; k < c->sum.count; k++, out += 8 * LANES)
-        transpose_pairs(c->o->g + (g + c->sum.g[k]) * c->o->g_words, c->o->entry_step, out);
+        transpose_pairs(c->o->pad + (g + c->sum.g[k]) * c->o->g_words, c->o->entry_step, out);
 }
 
 static inline void pack_rows(const Contraction *c, int64_t x, int32_t *out)
 {
-    const int16_t *from = c->o->x + x * LANES;
+    const int16_t *from = c->o->pad + x * LANES;
     const int64_t *at = c->sum.x, even = c->sum.count & ~(int64_t)1;
     for (int64_t k = 0; k < even; k += 2, out += LANES)
         interleave(from + at[k] * LANES, from + at[k + 1] * LANES, LANES, out);
@@ -104,7 +104,7 @@ static inline void pack_rows(const Contraction *c, int64_t x, int32_t *out)
 
 static inline void pack_scalars(const Contraction *c, int64_t g, int32_t *out)
 {
-    const int16_t *from = c->o->g + g * c->o->g_words;
+    const int16_t *from = c->o->pad + g * c->o->g_words;
     const int64_t *at = c->sum.g, count = c->sum.count, words = c->o->g_words;
     for (int64_t k = 0; k < count; k += 2, out += c->scalar_step) {
         const int16_t *low = from + at[k] * words;

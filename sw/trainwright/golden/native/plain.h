@@ -8,9 +8,9 @@
 
 /* Where a descriptor's operands lie: rows of x, words of g. */
 typedef struct {
-    const int16_t *x, *g;
+    const int16_t *pad;
     int64_t g_words;    /* words from one g address to the next */
-    int64_t entry_step; /* words from one entry to the next (PE1, PE4) */
+    int64_t entry_step; /* words from one entry to the next (PE4) */
 } Operands;
 
 /* A whole row to where its digits lie, the highest first. */
@@ -42,8 +42,8 @@ static inline void plain_tile(const Machine *m, const Descriptor *d, const Opera
     for (int64_t k = 0; k < sum->count; k++) {
         for (int64_t i = 0; i < rows * lanes && k % inner == 0 && k / inner % digits; i++)
             acc[i] *= 1 << DIGIT_WIDTH;
-        const int16_t *from = o->x + (x + sum->x[k]) * lanes;
-        const int16_t *with = o->g + (g + sum->g[k]) * o->g_words;
+        const int16_t *from = o->pad + (x + sum->x[k]) * lanes;
+        const int16_t *with = o->pad + (g + sum->g[k]) * o->g_words;
         for (int64_t r = 0; r < rows; r++) {
             if (by_entries(d)) {
                 const int16_t *row = from + r * d->x_row_stride * lanes;
@@ -147,8 +147,8 @@ static int elementwise_digits(Machine *m, const Descriptor *d, const Operands *o
             int64_t x = 0, g = 0;
             int sign = 0;
             for (int64_t k = 0; k < sum.count; k++) {
-                x = x * (1 << DIGIT_WIDTH) + o->x[(base[0] + p.x[t] + sum.x[k]) * lanes + l];
-                const int16_t second = o->g[(base[1] + p.g[t] + sum.g[k]) * lanes + l];
+                x = x * (1 << DIGIT_WIDTH) + o->pad[(base[0] + p.x[t] + sum.x[k]) * lanes + l];
+                const int16_t second = o->pad[(base[1] + p.g[t] + sum.g[k]) * lanes + l];
                 g = g * (1 << DIGIT_WIDTH) + second;
                 sign = sign ? sign : (second > 0) - (second < 0);
             }
@@ -180,8 +180,8 @@ static int elementwise_operation(Machine *m, const Descriptor *d, const Operands
         most = (most << d->x_shift) + (most << d->g_shift);
     const int narrow = most <= narrow_limit(rq), lanes = (int)m->lanes;
     for (int64_t t = 0; t < p.count; t++) {
-        const int16_t *x = o->x + (base[0] + p.x[t]) * lanes;
-        const int16_t *g = o->g + (base[1] + p.g[t]) * lanes;
+        const int16_t *x = o->pad + (base[0] + p.x[t]) * lanes;
+        const int16_t *g = o->pad + (base[1] + p.g[t]) * lanes;
         int64_t z = base[2] + p.z[t];
         int16_t *to = m->pad + z * lanes;
         if (rq->stochastic)

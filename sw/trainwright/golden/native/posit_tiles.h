@@ -15,7 +15,7 @@ typedef struct {
     Places sum;
     int64_t rows, lanes; /* of a whole tile */
     int64_t terms;       /* of a sum */
-    int64_t step;        /* PE2, PE3: scalars from one term to the next */
+    int64_t step;        /* PE3: scalars from one term to the next */
     double scale;
 #if POSIT_VECTORS || POSIT_AVX2
     Encoder *encoder; /* NULL where results are fixed point, or the format has more places */

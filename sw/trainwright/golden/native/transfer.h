@@ -23,21 +23,6 @@ static void load_run(Machine *m, int64_t element_bytes, const uint8_t *from, int
     }
 }
 
-static void load_entries(const Machine *m, const uint8_t *from, int64_t count, int16_t *to)
-{
-    const int drop = 16 - (int)m->factor_width;
-    for (int64_t i = 0; i < count; i++) {
-        uint16_t field;
-        if (m->storage_width == 4)
-            field = from[i / 2] >> (4 * (i % 2));
-        else if (m->storage_width == 8)
-            field = from[i];
-        else
-            memcpy(&field, from + 2 * i, 2);
-        to[i] = (int16_t)((int16_t)(uint16_t)(field << drop) >> drop);
-    }
-}
-
 static void store_run(const Machine *m, int64_t element_bytes, uint8_t *to, int64_t size, int64_t row)
 {
     const int16_t *from = m->pad + row * m->lanes;
@@ -58,15 +43,10 @@ static int transfer(Machine *m, const Descriptor *d, const int64_t *registers)
     for (int64_t run = 0; run < p.count; run++) {
         uint8_t *outside = m->memory + (address + p.x[run]);
         int64_t inside = local + p.z[run];
-        if (d->operation == STORE) {
+        if (d->operation == STORE)
             store_run(m, d->shift, outside, size, inside);
-        } else if (d->slot == SCRATCHPAD) {
+        else
             load_run(m, d->shift, outside, size, inside);
-        } else {
-            int64_t width = d->slot == PE1_STORE ? m->lanes : m->pe2_rows;
-            int16_t *store = d->slot == PE1_STORE ? m->pe1_store : m->pe2_store;
-            load_entries(m, outside, size * 8 / m->storage_width, store + inside * width);
-        }
     }
     *(d->operation == STORE ? &m->bytes_written : &m->bytes_read) += p.count * size;
     return 1;

@@ -65,25 +65,19 @@ static int checked_transfer(Check *k, const Descriptor *d, const int64_t *regist
     if (!expand(m, PLACES_A, d, outer_levels(d), &p))
         return 0;
     const int64_t size = d->g * m->lanes;
-    const int pad = d->operation == STORE || d->slot == SCRATCHPAD;
-    int64_t unit = m->lanes * d->shift, depth = m->pad_rows;
-    if (!pad) {
-        unit = (d->slot == PE1_STORE ? m->lanes : m->pe2_rows) * m->storage_width;
-        depth = d->slot == PE1_STORE ? m->pe1_depth : m->pe2_depth;
-    }
-    const int64_t bits = pad ? size : size * 8;
+    const int64_t count = size / (m->lanes * d->shift);
     for (int64_t run = 0; run < p.count; run++) {
         int64_t address = d->x + registers[d->x_register] + p.x[run];
-        int64_t local = d->z + registers[d->z_register] + p.z[run], count = bits / unit;
-        if (address < 0 || address + size > m->memory_bytes || local < 0 || local + count > depth)
+        int64_t local = d->z + registers[d->z_register] + p.z[run];
+        if (address < 0 || address + size > m->memory_bytes || local < 0 || local + count > m->pad_rows)
             return 0;
-        for (int64_t row = local; pad && row < local + count; row++) {
+        for (int64_t row = local; row < local + count; row++) {
             if (d->operation == LOAD)
                 k->width[row] = (uint8_t)(8 * d->shift);
             else if (!reads_row(k, row))
                 return 0;
         }
-        if (pad && d->operation == LOAD)
+        if (d->operation == LOAD)
             k->rows[TRACE_LOAD] += count;
     }
     return 1;
@@ -107,7 +101,7 @@ static int checked_samples(Check *k, const Descriptor *d, const int64_t *registe
     return 1;
 }
 
-/* The second operand's addresses: rows of the scratchpad, or within a factor store. */
+/* The rows of the second operand. */
 static int checked_second(Check *k, const Descriptor *d, int64_t base)
 {
     Machine *m = k->m;
@@ -119,11 +113,7 @@ static int checked_second(Check *k, const Descriptor *d, int64_t base)
     do {
         const int64_t g = base + w.g;
         int right = 1;
-        if (d->operation == PE1)
-            right = g >= 0 && g + m->lanes <= m->pe1_depth;
-        else if (d->operation == PE2)
-            right = g >= 0 && g < m->pe2_depth;
-        else if (d->operation == PE3)
+        if (d->operation == PE3)
             right = g >= 0 && reads_row(k, g / groups);
         else if (d->operation == PE4)
             for (int64_t l = 0; l < m->lanes && right; l++)
@@ -177,7 +167,7 @@ static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
         return 0;
     d->x_width = k->widest;
     k->mark = g_stays ? 0 : k->execution;
-    k->widest = d->operation == PE1 || d->operation == PE2 ? m->factor_width : d->g_width;
+    k->widest = d->g_width;
     if (!checked_second(k, d, g))
         return 0;
     d->g_width = k->widest;

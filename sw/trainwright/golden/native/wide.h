@@ -16,7 +16,7 @@ static INLINE void add_entries(const Contraction *c, const Tile *t, const int32_
     const int16_t *row[TILE];
     for (int i = 0; i < TILE; i++) {
         int64_t at = r + i < t->rows ? r + i : r;
-        row[i] = c->o->x + (t->x + at * c->d->x_row_stride) * LANES;
+        row[i] = c->o->pad + (t->x + at * c->d->x_row_stride) * LANES;
     }
     Sums sum[TILE];
     for (int i = 0; i < TILE; i++)

@@ -36,7 +36,9 @@ def fields_of_transfer(d: Transfer) -> dict[str, int]:
 
 
 def transfer(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Transfer:
-    """The LOAD or STORE of these fields."""
+    """The LOAD or STORE of these fields. Raises ``ProgramError`` for an unknown target."""
+    if f["target"] not in (*Target,):
+        raise ProgramError(f"{operation.name}: target = {f['target']} is not from 0 to 0")
     counts = [f[f"count{i}"] for i in range(TRANSFER_LEVELS)]
     strides = [
         strides_of(counts, [f[f"{name}_delta{i}"] for i in range(TRANSFER_LEVELS)], width)
