@@ -4,7 +4,7 @@
 built on those before it only (kept so by a check in CI):
 
 - ``vendor``: primitives of the devices; ``stream``: queues, delay lines, arbiters;
-- ``bus``: AXI4 and AXI4-Lite; ``storage``: scratchpad and factor stores;
+- ``bus``: AXI4 and AXI4-Lite; ``storage``: the scratchpad;
 - ``control``: sequencer, program memory, registers, counters;
 - ``arith``: number formats, multipliers, requantiser; ``writeback``: results to the scratchpad;
 - ``dma``: LOAD and STORE; ``compute``: PE1 and PE2;

@@ -18,7 +18,6 @@ from trainwright_hw.control.sequencer import Sequencer
 from trainwright_hw.control.statistics_slots import StatisticsSlots
 from trainwright_hw.dma.load import LoadEngine
 from trainwright_hw.dma.store import StoreEngine
-from trainwright_hw.storage.factor_store import FactorStore
 from trainwright_hw.storage.scratchpad import Scratchpad
 from trainwright_hw.storage.shared import ReadInTurn, WriteByEither
 from trainwright_hw.writeback.unit import WriteBack
@@ -149,7 +148,7 @@ class Accelerator(wiring.Component):
             ]
 
     def _memories(self, m: Module, sequencer, load, store, pe1, pe2, vector, write_back) -> None:
-        """Scratchpad and factor stores; whether anything moves in them or at the memory port."""
+        """The scratchpad; whether anything moves in it or at the memory port."""
         p = self.parameters
         reader, writer = pe2.x, write_back.z
         if vector is not None:
@@ -166,21 +165,12 @@ class Accelerator(wiring.Component):
         m.submodules.scratchpad = scratchpad = Scratchpad(
             p, readers=len(readers), writers=len(writers)
         )
-        m.submodules.pe1_store = pe1_store = FactorStore(p, depth=p.pe1_store_depth, width=p.lanes)
-        m.submodules.pe2_store = pe2_store = FactorStore(
-            p, depth=p.pe2_store_depth, width=p.pe2_rows
-        )
         if p.address_checks:
-            memories = (scratchpad, pe1_store, pe2_store, load, store)
-            m.d.comb += sequencer.outside.eq(Cat(memory.outside for memory in memories).any())
+            m.d.comb += sequencer.outside.eq(scratchpad.outside | load.outside | store.outside)
         for client, port in zip(readers, scratchpad.read, strict=True):
             connect(m, client, port)
         for client, port in zip(writers, scratchpad.write, strict=True):
             connect(m, client, port)
-        connect(m, load.pe1_store, pe1_store.write)
-        connect(m, load.pe2_store, pe2_store.write)
-        connect(m, pe1.store, pe1_store.read)
-        connect(m, pe2.store, pe2_store.read)
         bus = self.m_axi
         ports = [port.request for port in (*scratchpad.read, *scratchpad.write)]
         progress = Cat(

@@ -19,43 +19,36 @@ from trainwright.program.descriptors import (
     Transfer,
     TransferLevel,
 )
-from trainwright.program.fields import Engine, Operation, Target
+from trainwright.program.fields import Engine, Operation
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.flips.__main__ import main
 from trainwright_sim.flips.accelerator import Flipping
-from trainwright_sim.flips.inject import SPARE_BYTES, Flip, Injector, item_bits
+from trainwright_sim.flips.inject import SPARE_BYTES, Flip, Injector, row_bits
 
 P = AcceleratorParameters()
 MEMORY_BYTES = 1 << 16
-ROWS, ENTRIES, RESULT = 32, 16, 64
-FACTORS, AGAIN, OUT, PROGRAM = 0x4000, 0x400, 0x6000, 0x8000
+ROWS, RESULT = 32, 64
+OUT, PROGRAM = 0x6000, 0x8000
 
 
 def program(p: AcceleratorParameters) -> Program:
-    """Rows and entries of both stores, these several times, are loaded, multiplied, and stored."""
+    """Rows are loaded, twice, multiplied with each other by either array, and stored."""
     size = p.word_width // 8
     rows = Transfer(
         operation=Operation.LOAD, address=0, local=0, element_bytes=size,
         beats=ROWS * size * p.lanes * 8 // p.data_width,
     )  # fmt: skip
-    stores = [
-        replace(rows, target=target, address=FACTORS + 0x800 * n, element_bytes=0, wait=Engine.ALL,
-                beats=ENTRIES * width * p.factor_storage_width // p.data_width)
-        for n, (target, width) in enumerate(
-            ((Target.PE1_STORE, p.lanes), (Target.PE2_STORE, p.pe2_rows))
-        )
-    ]  # fmt: skip
-    earlier = [replace(store, address=OUT) for store in stores]
-    stores = [replace(store, levels=(TransferLevel(2, AGAIN),)) for store in stores]
+    again = replace(rows, address=0x2000, wait=Engine.ALL)
+    groups = p.lanes // p.pe2_rows
     products = [
         Compute(
-            operation=operation, levels=(Level(16), Level(summed, x=1, g=1)), x=0, g=0, z=z,
-            reduce_levels=1, last_rows=rows_of, x_row_stride=1, z_row_stride=1, wait=wait,
-            shift=10, out_width=p.word_width,
+            operation=operation, levels=(Level(16), Level(summed, x=1, g=1)), x=0, g=g, z=z,
+            reduce_levels=1, last_rows=rows_of, x_row_stride=1, z_row_stride=1, g_row_stride=1,
+            wait=wait, shift=18, out_width=p.word_width,
         )
-        for operation, rows_of, z, summed, wait in (
-            (Operation.PE1, p.pe1_rows, RESULT, 1, Engine.LOAD),
-            (Operation.PE2, p.pe2_rows, RESULT + 16, ENTRIES, Engine.NONE),
+        for operation, rows_of, g, z, summed, wait in (
+            (Operation.PE4, p.pe1_rows, 16, RESULT, 1, Engine.LOAD),
+            (Operation.PE3, p.pe2_rows, 16 * groups, RESULT + 16, 16, Engine.NONE),
         )
     ]  # fmt: skip
     store = replace(rows, operation=Operation.STORE, address=OUT, wait=Engine.ALL)
@@ -63,9 +56,7 @@ def program(p: AcceleratorParameters) -> Program:
         store, local=RESULT, address=OUT + 0x1000, beats=p.pe1_rows * rows.beats // ROWS,
         levels=(TransferLevel(2, 0x400, 16),),
     )  # fmt: skip
-    return Program(
-        (rows, *earlier, *stores, *products, store, results, Halt(wait=Engine.ALL)), p.fingerprint
-    )
+    return Program((rows, again, *products, store, results, Halt(wait=Engine.ALL)), p.fingerprint)
 
 
 def golden(p: AcceleratorParameters, seed: int = 0) -> GoldenAccelerator:
@@ -94,56 +85,32 @@ def test_one_bit_of_a_row_is_flipped(width):
     accelerator, body, random = golden(p), program(p), Random(width)
     before = accelerator.read(0, MEMORY_BYTES)
     plain = stored(accelerator, body, p)
-    for place in (1, 7):
-        row, bit = random.randrange(ROWS), random.randrange(item_bits(Target.SCRATCHPAD, p))
+    for place in (2, 4):
+        row, bit = random.randrange(ROWS), random.randrange(row_bits(p))
         accelerator.write(0, before)
-        flip = Flip(Target.SCRATCHPAD, place, row, bit)
-        changed = Injector(accelerator).flipped(body, flip)
+        changed = Injector(accelerator).flipped(body, Flip(place, row, bit))
         assert changed is not None and len(changed.descriptors) == len(body.descriptors) + 1
         used = MEMORY_BYTES - SPARE_BYTES
         assert np.array_equal(accelerator.read(0, used), before[:used])
-        assert bits_of(plain, stored(accelerator, changed, p)) == [
-            row * item_bits(Target.SCRATCHPAD, p) + bit
-        ]
+        assert bits_of(plain, stored(accelerator, changed, p)) == [row * row_bits(p) + bit]
 
 
-@pytest.mark.parametrize("width", [4, 6])
-@pytest.mark.parametrize("target", [Target.PE1_STORE, Target.PE2_STORE])
-def test_a_flip_of_an_entry_is_that_of_its_image(target, width):
-    """The results are those of an image in external memory with that bit flipped."""
-    p = replace(P, factor_width=width)
-    accelerator, body, random = golden(p), program(p), Random(f"{target} {width}")
+def test_a_flip_before_the_row_is_written_again_is_gone():
+    accelerator, body = golden(P), program(P)
     before = accelerator.read(0, MEMORY_BYTES)
-    load = [d for d in body.descriptors if isinstance(d, Transfer) and d.target is target][-1]
-    differ = 0
-    for _ in range(4):
-        entry, bit = random.randrange(ENTRIES), random.randrange(item_bits(target, p))
-        accelerator.write(0, before)
-        changed = Injector(accelerator).flipped(body, Flip(target, 5, entry, bit))
-        assert changed is not None
-        run = accelerator.run(changed, PROGRAM, trace=True)
-        image = before.copy()
-        word = entry * (item_bits(target, p) // width) + bit // width
-        place = word * p.factor_storage_width + bit % width
-        image[load.address + AGAIN + place // 8] ^= 1 << place % 8
-        accelerator.write(0, image)
-        wanted = accelerator.run(body, PROGRAM, trace=True)
-        accelerator.write(0, before)
-        plain = accelerator.run(body, PROGRAM, trace=True)
-        for engine in ("pe1", "pe2"):
-            assert np.array_equal(run.traces[engine].rows, wanted.traces[engine].rows)
-            differ += not np.array_equal(run.traces[engine].rows, plain.traces[engine].rows)
-    assert differ
+    plain = stored(accelerator, body, P)
+    accelerator.write(0, before)
+    changed = Injector(accelerator).flipped(body, Flip(1, 3, 5))
+    assert changed is not None
+    assert np.array_equal(plain, stored(accelerator, changed, P))
 
 
 def test_what_nobody_wrote_has_no_flip():
     accelerator, body = golden(P), program(P)
     injector = Injector(accelerator)
-    assert injector.flipped(body, Flip(Target.SCRATCHPAD, 5, RESULT, 0)) is None
-    assert injector.flipped(body, Flip(Target.SCRATCHPAD, 6, RESULT, 0)) is not None
-    assert injector.flipped(body, Flip(Target.PE1_STORE, 1, 0, 0)) is None
-    assert injector.flipped(body, Flip(Target.PE1_STORE, 2, ENTRIES, 0)) is None
-    assert injector.flipped(body, Flip(Target.PE2_STORE, 3, 0, 0)) is not None
+    assert injector.flipped(body, Flip(2, RESULT, 0)) is None
+    assert injector.flipped(body, Flip(3, RESULT, 0)) is not None
+    assert injector.flipped(body, Flip(1, ROWS, 0)) is None
 
 
 def test_what_cannot_be_flipped_is_refused():
@@ -151,12 +118,12 @@ def test_what_cannot_be_flipped_is_refused():
     injector = Injector(golden(P))
     looped = Program((Loop(iterations=2), *body.descriptors), body.fingerprint)
     with pytest.raises(ValueError, match="without loops and registers, not LOOP"):
-        injector.flipped(looped, Flip(Target.SCRATCHPAD, 1, 0, 0))
+        injector.flipped(looped, Flip(1, 0, 0))
     for place in (0, len(body.descriptors)):
         with pytest.raises(ValueError, match=f"no descriptor {place} with one before it"):
-            injector.flipped(body, Flip(Target.SCRATCHPAD, place, 0, 0))
+            injector.flipped(body, Flip(place, 0, 0))
     with pytest.raises(ValueError, match="at most 32 flips"):
-        injector.flipped(body, Flip(Target.SCRATCHPAD, 1, 0, 0), 32)
+        injector.flipped(body, Flip(1, 0, 0), 32)
     with pytest.raises(ValueError, match=r"must be one of scratchpad, .*, not 'cache'"):
         Flipping(golden(P), "cache", Random(0))
 
@@ -175,9 +142,8 @@ def test_the_rtl_takes_the_same_flips(rtl, seed):
     plain = accelerator.run(body, PROGRAM, trace=True)
     changed, injector = body, Injector(accelerator)
     for number in range(4):  # some while PE1 computes
-        target = random.choice((Target.SCRATCHPAD, Target.PE1_STORE, Target.PE2_STORE))
-        item = random.randrange(P.lanes)
-        flip = Flip(target, random.choice((5, 6)), item, random.randrange(item_bits(target, P)))
+        row = random.randrange(ROWS)
+        flip = Flip(random.choice((2, 3)), row, random.randrange(row_bits(P)))
         flipped = injector.flipped(changed, flip, number)
         assert flipped is not None
         changed = flipped

@@ -242,7 +242,7 @@ def test_random_nests_cover_what_they_should():
     """Rows written twice and rows read and written are found, and are not the rule."""
     flags = []
     for operation in OPERATIONS:
-        for seed in range(20):
+        for seed in range(30):
             random = Random(f"{operation.name} {seed}")
             p = random_parameters(random)
             _, load, _ = filling(random, p, 4)

@@ -33,7 +33,7 @@ class FixedArithmetic(LaneFormat):
     left_width: int
     """Bits of the operand from the scratchpad."""
     right_width: int
-    """Bits of the operand from the factor store, or the scratchpad (PE3)."""
+    """Bits of the second operand."""
     accumulator_width: int
     """Bits of a sum."""
     word_width: int = WORD_WIDTH

@@ -4,7 +4,7 @@ from pathlib import Path
 
 NO_LATCHES = "select -assert-none t:$dlatch t:$adlatch t:$dlatchsr t:$sr"
 NO_COLLISIONS = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i"
-"""What is read in the cycle of its write is unspecified (scratchpad, factor stores) or never is
+"""What is read in the cycle of its write is unspecified (the scratchpad) or never is
 (the other memories), so that block RAM needs no logic to give the old word."""
 WIRE_PS = 1000
 """The delay of a net as the mapping to LUTs sees it. With yosys's own 300 ps long chains of LUTs

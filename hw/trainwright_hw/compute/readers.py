@@ -1,12 +1,12 @@
-"""Rows of the scratchpad and entries of a factor store, in the order of their addresses."""
+"""Rows of the scratchpad, in the order of their addresses."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH
-from trainwright_hw.storage.ports import ENTRY_LATENCY, FactorReadPort, ReadPort, row_layout
+from trainwright_hw.storage.ports import ReadPort, row_layout
 from trainwright_hw.stream.registered_queue import RegisteredQueue, counted_queue
 
 FETCH_DEPTH = 16
@@ -71,42 +71,4 @@ class RowReader(wiring.Component):
             m.d.sync += [in_flight.eq(in_flight + 1), self.credit.eq(in_flight != self._depth - 1)]
         with m.If(~self.start & taken):
             m.d.sync += [in_flight.eq(in_flight - 1), self.credit.eq(1)]
-        return m
-
-
-class EntryReader(wiring.Component):
-    """Entries of a factor store in the order of their addresses.
-
-    As ``RowReader``, without ``credit``: at most ``FETCH_DEPTH`` entries may be on their way.
-    """
-
-    def __init__(self, parameters: AcceleratorParameters, *, width: int):
-        self._port = FactorReadPort(parameters, width)
-        super().__init__(
-            {
-                "start": In(1),
-                "address": In(LOCAL_WIDTH),
-                "port": Out(self._port),
-                "ready": In(1),
-                "arrives": Out(1),
-                "entry": Out(self._port.members["entry"].shape),
-            }
-        )
-
-    def elaborate(self, platform) -> Module:
-        m = Module()
-        m.submodules.entries = entries = RegisteredQueue(
-            width=len(self.entry.as_value()), depth=FETCH_DEPTH, counted=True
-        )
-        arriving = Signal(ENTRY_LATENCY)
-        m.d.sync += arriving.eq(Cat(self.start, arriving))
-        m.d.comb += [
-            self.port.address.eq(self.address),
-            self.port.enable.eq(self.start),
-            entries.w_en.eq(arriving[-1]),
-            entries.w_data.eq(self.port.entry.as_value()),
-            self.arrives.eq(arriving[-1]),
-            self.entry.as_value().eq(entries.r_data),
-            entries.r_en.eq(self.ready),
-        ]
         return m

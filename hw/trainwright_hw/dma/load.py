@@ -1,4 +1,4 @@
-"""The LOAD engine: external memory to scratchpad, factor stores and program memory."""
+"""The LOAD engine: external memory to scratchpad and program memory."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
@@ -9,7 +9,7 @@ from trainwright_hw.bus.axi import Axi4Read, bus_widths
 from trainwright_hw.bus.axi_reader import AxiReader
 from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT, OrderPort
 from trainwright_hw.dma.transfer import BurstSource, TransferEngine, connect_checks
-from trainwright_hw.dma.unpack import TARGETS, Unpack, target_ports
+from trainwright_hw.dma.unpack import Unpack, target_ports
 
 
 class LoadEngine(wiring.Component):
@@ -17,13 +17,12 @@ class LoadEngine(wiring.Component):
 
     Bursts are asked for ahead of the data, across runs, and from one command to the next: a
     command is taken as soon as all bursts of the one before are on their way. A beat a cycle, two
-    for a row of 16-bit words; a factor store takes one entry a cycle. 16-bit factors wider than a
-    beat come as two.
+    for a row of 16-bit words.
 
-    Members: those of ``TransferEngine``; ``axi``; ``scratchpad``, ``pe1_store``, ``pe2_store`` and
-    ``program``, the write ports of the targets. In ``status``, ``stall_operand`` is waiting for
-    the memory, ``stall_result`` for the scratchpad. With ``sample_loads`` it executes SAMPLES
-    (``trainwright.program.samples``) too, and has ``order``, the registers of their generator.
+    Members: those of ``TransferEngine``; ``axi``; ``scratchpad`` and ``program``, the write ports
+    of the targets. In ``status``, ``stall_operand`` is waiting for the memory, ``stall_result`` for
+    the scratchpad. With ``sample_loads`` it executes SAMPLES (``trainwright.program.samples``) too,
+    and has ``order``, the registers of their generator.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -48,8 +47,8 @@ class LoadEngine(wiring.Component):
         connect_checks(m, self, source)
         connect(m, reader.beats, unpack.beats)
         connect(m, flipped(self.axi), reader.axi)
-        for member in TARGETS.values():
-            connect(m, flipped(getattr(self, member)), getattr(unpack, member))
+        for name in target_ports(self.parameters):
+            connect(m, flipped(getattr(self, name)), getattr(unpack, name))
         if self.parameters.sample_loads:
             connect(m, source.order, flipped(self.order))
 

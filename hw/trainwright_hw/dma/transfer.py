@@ -109,10 +109,10 @@ class BurstSource(wiring.Component):
 class LocalRuns(wiring.Component):
     """The local addresses of one transfer, one a cycle at most, run after run.
 
-    Members: ``start`` begins with ``command``, of which every run has ``items`` rows or entries;
-    both must stay as they are while ``busy`` (``items`` from its first cycle on). ``address`` is a
-    stream of row or entry addresses.
-    ``busy`` rises in the cycle after ``start`` and falls after the last address was taken.
+    Members: ``start`` begins with ``command``, of which every run has ``items`` rows, or beats of a
+    program; both must stay as they are while ``busy`` (``items`` from its first cycle on).
+    ``address`` is a stream of their addresses. ``busy`` rises in the cycle after ``start`` and
+    falls after the last address was taken.
     """
 
     def __init__(self):

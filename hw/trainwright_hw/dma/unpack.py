@@ -8,34 +8,17 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH, Operation, Target
 from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT
 from trainwright_hw.control.program_memory import ProgramWritePort
-from trainwright_hw.dma.gearbox import (
-    Gearbox,
-    Shape,
-    entry_shape,
-    item_width,
-    items_shift,
-    row_shape,
-)
+from trainwright_hw.dma.gearbox import Gearbox, Shape, item_width, row_shape
 from trainwright_hw.dma.sample_rows import Pixels, SampleRows
 from trainwright_hw.dma.transfer import LocalRuns
-from trainwright_hw.storage.ports import FactorWritePort, WritePort, banks_asked
+from trainwright_hw.storage.ports import WritePort, banks_asked
 from trainwright_hw.stream.registered_queue import RegisteredQueue
-
-TARGETS = {
-    Target.SCRATCHPAD: "scratchpad",
-    Target.PE1_STORE: "pe1_store",
-    Target.PE2_STORE: "pe2_store",
-    Target.PROGRAM: "program",
-}
-"""Member of each target's write port."""
 
 
 def target_ports(parameters: AcceleratorParameters) -> dict:
     """Write ports of the targets, as members."""
     return {
         "scratchpad": Out(WritePort(parameters)),
-        "pe1_store": Out(FactorWritePort(parameters, parameters.lanes)),
-        "pe2_store": Out(FactorWritePort(parameters, parameters.pe2_rows)),
         "program": Out(ProgramWritePort(parameters)),
     }
 
@@ -57,7 +40,7 @@ class Unpack(wiring.Component):
         self._item_bits = item_width(parameters)
         # where an item goes
         self._place = data.StructLayout(
-            {"banks": parameters.scratchpad_banks, "target": Target, "address": LOCAL_WIDTH}
+            {"banks": parameters.scratchpad_banks, "of_program": 1, "address": LOCAL_WIDTH}
         )
         super().__init__(
             {
@@ -110,7 +93,7 @@ class Unpack(wiring.Component):
         with m.If(self.command.valid & self.command.ready):
             m.d.sync += fresh.eq(1)
         self._shape(m, held, gearbox.shape, locals_.items)
-        to_scratchpad = held.target == Target.SCRATCHPAD
+        of_program = held.target == Target.PROGRAM
         address, item = locals_.address.payload, gearbox.o.payload
         if self.parameters.sample_loads:
             address, item = self._samples(
@@ -121,17 +104,20 @@ class Unpack(wiring.Component):
         m.d.comb += [
             writes.w_en.eq(load),
             writes.w_data.eq(
-                Cat(banks_asked(self.parameters, to_scratchpad, address), held.target, address)
+                Cat(banks_asked(self.parameters, ~of_program, address), of_program, address)
             ),
             contents.w_en.eq(load),
             contents.w_data.eq(item),
             contents.r_en.eq(taken),
-            ready.eq((head.target != Target.SCRATCHPAD) | self.scratchpad.request.ready),
-            self.scratchpad.request.valid.eq(valid & (head.target == Target.SCRATCHPAD)),
+            ready.eq(head.of_program | self.scratchpad.request.ready),
+            self.scratchpad.request.valid.eq(valid & ~head.of_program),
             self.scratchpad.request.payload.eq(head.address),
             self.scratchpad.banks.eq(head.banks),
+            self.scratchpad.row.eq(contents.r_data),
+            self.program.request.valid.eq(taken & earlier.of_program),
+            self.program.request.payload.address.eq(earlier.address),
+            self.program.request.payload.beat.eq(contents.r_data),
         ]
-        self._write(m, taken, earlier, contents.r_data)
         return m
 
     def _samples(self, m: Module, held, fresh, locals_, gearbox, contents, load, taken, valid):
@@ -170,43 +156,15 @@ class Unpack(wiring.Component):
         """
 
         def choose(value: Shape):
-            shift = items_shift(self.parameters, value)
-            count = held.beats << shift if shift >= 0 else held.beats >> -shift
-            return [shape.eq(value), items.eq(count)]
+            return [shape.eq(value), items.eq(held.beats >> (value == Shape.PAIR))]
 
-        with m.Switch(held.target):
-            with m.Case(Target.SCRATCHPAD):
-                bytes_, pairs = row_shape(self.parameters)
-                its = held.element_bytes == 1
-                if self.parameters.sample_loads:  # targets of a sample
-                    its |= held.operation == Operation.SAMPLES
-                with m.If(its):
-                    m.d.sync += choose(bytes_)
-                with m.Else():
-                    m.d.sync += choose(pairs)
-            for target in (Target.PE1_STORE, Target.PE2_STORE):
-                with m.Case(target):
-                    m.d.sync += choose(entry_shape(self.parameters, target))
-            with m.Case(Target.PROGRAM):
-                m.d.sync += choose(Shape.BEAT)
-
-    def _write(self, m: Module, taken, earlier, item) -> None:
-        """What was taken a cycle ago goes to its target."""
-        stored = self.parameters.factor_storage_width
-        kept = self.parameters.factor_width
-        m.d.comb += [
-            self.scratchpad.row.eq(item),
-            self.program.request.payload.beat.eq(item[: self.parameters.data_width]),
-        ]
-        for store in (self.pe1_store, self.pe2_store):
-            entry = store.request.payload.entry
-            m.d.comb += [
-                entry[n].eq(item[n * stored : n * stored + kept]) for n in range(len(entry))
-            ]
-        for number, member in TARGETS.items():
-            if number != Target.SCRATCHPAD:
-                request = getattr(self, member).request
-                m.d.comb += [
-                    request.valid.eq(taken & (earlier.target == number)),
-                    request.payload.address.eq(earlier.address),
-                ]
+        bytes_, pairs = row_shape(self.parameters)
+        its = held.element_bytes == 1
+        if self.parameters.sample_loads:  # targets of a sample
+            its |= held.operation == Operation.SAMPLES
+        with m.If(held.target == Target.PROGRAM):
+            m.d.sync += choose(Shape.BEAT)
+        with m.Elif(its):
+            m.d.sync += choose(bytes_)
+        with m.Else():
+            m.d.sync += choose(pairs)

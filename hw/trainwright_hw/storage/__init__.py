@@ -1,1 +1,1 @@
-"""The scratchpad, the factor stores, and their ports."""
+"""The scratchpad and its ports."""

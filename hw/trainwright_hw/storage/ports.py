@@ -1,4 +1,4 @@
-"""Ports of the scratchpad and of the factor stores, and how an address names bank and row."""
+"""Ports of the scratchpad, and how an address names bank and row."""
 
 from amaranth.hdl import Cat, Const, Value
 from amaranth.lib import data, stream, wiring
@@ -34,8 +34,6 @@ class ReadPort(wiring.Signature):
 
 ROW_LATENCY = 4
 """Cycles from an accepted scratchpad request to its row."""
-ENTRY_LATENCY = 2
-"""Cycles from an address of a factor store to its entry."""
 
 
 class WritePort(wiring.Signature):
@@ -77,34 +75,3 @@ def banks_asked(parameters: AcceleratorParameters, valid: Value, address: Value)
 def outside_member(parameters: AcceleratorParameters) -> dict[str, wiring.Member]:
     """With ``address_checks``, the member with which a memory tells of accesses outside of it."""
     return {"outside": Out(1)} if parameters.address_checks else {}
-
-
-class FactorReadPort(wiring.Signature):
-    """An engine's read port of its factor store: always ready, ``ENTRY_LATENCY`` cycles to data.
-
-    ``entry`` holds ``width`` elements of ``factor_width`` bits, signed when used.
-    """
-
-    def __init__(self, parameters: AcceleratorParameters, width: int):
-        super().__init__(
-            {
-                "address": Out(LOCAL_WIDTH),
-                "enable": Out(1),
-                "entry": In(data.ArrayLayout(parameters.factor_width, width)),
-            }
-        )
-
-
-def entry_layout(parameters: AcceleratorParameters, width: int) -> data.ArrayLayout:
-    """One entry: ``width`` factor elements, signed when used."""
-    return data.ArrayLayout(parameters.factor_width, width)
-
-
-class FactorWritePort(wiring.Signature):
-    """The load engine's port of a factor store: a stream of (address, entry), always taken."""
-
-    def __init__(self, parameters: AcceleratorParameters, width: int):
-        layout = data.StructLayout(
-            {"address": LOCAL_WIDTH, "entry": entry_layout(parameters, width)}
-        )
-        super().__init__({"request": Out(stream.Signature(layout, always_ready=True))})

@@ -55,8 +55,6 @@ def _traced_top(parameters: AcceleratorParameters, sources: bool) -> str:
 
 _SIZES: dict[str, Any] = {
     "scratchpad_rows": 1024,
-    "pe1_store_depth": 64,
-    "pe2_store_depth": 64,
     "program_depth": 32,
     "statistics_depth": 16,
     "burst_beats": 8,
@@ -64,20 +62,17 @@ _SIZES: dict[str, Any] = {
 }
 SMALL = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2, **_SIZES)
 SQUARE = AcceleratorParameters(
-    lanes=4, pe1_rows=4, pe2_rows=4, factor_width=7, accumulator_width=48, nest_levels=7, **_SIZES
+    lanes=4, pe1_rows=4, pe2_rows=4, accumulator_width=48, nest_levels=7, **_SIZES
 )
-WIDE = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, factor_width=12, **_SIZES)
 POSITS = replace(SMALL, formats="posit(8,0),posit(8,1)c", accumulator_width=44)
 NARROW = replace(SMALL, word_width=8, accumulator_width=48)
 DIGITS = replace(NARROW, wide_tensors=True)
 """Results of up to 16 bits on words of 8."""
 BYTES = replace(POSITS, word_width=8)
 """Posits in words of 8 bits, on multipliers of 18."""
-SHIFTED = replace(SQUARE, formats="posit(10,0),posit(6,1),posit(8,1)c", factor_width=10, pe1_rows=2)
+SHIFTED = replace(SQUARE, formats="posit(10,0),posit(6,1),posit(8,1)c", pe1_rows=2)
 """Posits that no block RAM holds the tables of."""
-TOP = replace(
-    SMALL, scratchpad_rows=256, pe2_store_depth=128, program_depth=128, statistics_depth=64
-)
+TOP = replace(SMALL, scratchpad_rows=256, program_depth=128, statistics_depth=64)
 DEFAULT = AcceleratorParameters(scratchpad_rows=1024, scratchpad_banks=4)
 
 
@@ -111,10 +106,7 @@ _ALL = (
     Bench("pe2-bytes", "pe2", BYTES, _of(designs.pe2), slow=("icarus", *_VERILATOR)),
     Bench("pe2-default", "pe2", DEFAULT, _of(designs.pe2), simulators=_VERILATOR, slow=_VERILATOR),
     Bench("scratchpad", "scratchpad", SMALL, _of(Scratchpad)),
-    Bench("factor_store", "factor_store", SMALL, _of(designs.pe1_store)),
     Bench("unpack", "unpack", SMALL, _of(Unpack), slow=_VERILATOR),
-    Bench("unpack-square", "unpack", SQUARE, _of(Unpack), slow=_VERILATOR),
-    Bench("unpack-wide", "unpack", WIDE, _of(Unpack), slow=_VERILATOR),
     Bench("unpack-narrow", "unpack", NARROW, _of(Unpack), slow=_VERILATOR),
     Bench("load", "load", SMALL, _of(LoadEngine), slow=_VERILATOR),
     Bench("store", "store", SMALL, _of(StoreEngine), slow=_VERILATOR),

@@ -27,29 +27,23 @@ def command_bits(d: Compute) -> int:
     return word & ((1 << COMPUTE_LAYOUT.size) - 1)
 
 
-@dataclass(frozen=True)
-class Operands:
-    """What lies in the memories of an engine."""
+Rows = npt.NDArray[np.int64]
+"""(SPACE, lanes) signed words: what lies in the scratchpad."""
 
-    rows: npt.NDArray[np.int64]
-    """(SPACE, lanes) signed words."""
-    entries: npt.NDArray[np.int64]
-    """(store depth, width) signed factor elements."""
 
-    @classmethod
-    def random(cls, p: AcceleratorParameters, random: Random, depth: int, width: int) -> "Operands":
-        """Uniform values with many extremes and zeros."""
-        numbers = np.random.default_rng(random.getrandbits(64))
+def random_rows(p: AcceleratorParameters, random: Random) -> Rows:
+    """Uniform values with many extremes and zeros."""
+    numbers = np.random.default_rng(random.getrandbits(64))
 
-        def values(shape: tuple[int, int], bits: int) -> npt.NDArray[np.int64]:
-            least, greatest = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-            some = numbers.integers(least, greatest + 1, shape)
-            special = numbers.choice([least, greatest, 0], shape)
-            return np.where(numbers.random(shape) < 0.3, special, some)
+    def values(count: int, bits: int) -> Rows:
+        least, greatest, shape = -(1 << (bits - 1)), (1 << (bits - 1)) - 1, (count, p.lanes)
+        some = numbers.integers(least, greatest + 1, shape)
+        special = numbers.choice([least, greatest, 0], shape)
+        return np.where(numbers.random(shape) < 0.3, special, some)
 
-        rows = values((SPACE, p.lanes), p.word_width)
-        rows[SMALL_WORDS:RESULTS] = values((RESULTS - SMALL_WORDS, p.lanes), min(11, p.word_width))
-        return cls(rows, values((depth, width), p.factor_width))
+    rows = values(SPACE, p.word_width)
+    rows[SMALL_WORDS:RESULTS] = values(RESULTS - SMALL_WORDS, min(11, p.word_width))
+    return rows
 
 
 def _results(random: Random, counts: list[int], tile: int, rows: int, last: int):
@@ -81,9 +75,7 @@ class _Places:
         return self.start + random.randrange(self.size - reach)
 
 
-def _operand_places(
-    operation: Operation, p: AcceleratorParameters, depth: int
-) -> tuple[_Places, _Places]:
+def _operand_places(operation: Operation, p: AcceleratorParameters) -> tuple[_Places, _Places]:
     """Where x and g of an operation may lie."""
     groups = p.lanes // p.pe2_rows
     x = _Places(0, RESULTS)
@@ -91,17 +83,13 @@ def _operand_places(
         return _Places(0, RESULTS), _Places(SMALL_WORDS * groups, (RESULTS - SMALL_WORDS) * groups)
     if operation is Operation.PE4:  # its entries are as far apart as those of a row and more
         return x, _Places(SMALL_WORDS, RESULTS - SMALL_WORDS - 3 * (p.lanes - 1), 4)
-    if operation in (Operation.PE1, Operation.PE2):
-        return x, _Places(0, depth - p.lanes + 1, max(1, depth // 32))
     return x, x
 
 
-def random_compute(
-    operation: Operation, p: AcceleratorParameters, random: Random, depth: int
-) -> Compute:
+def random_compute(operation: Operation, p: AcceleratorParameters, random: Random) -> Compute:
     """A descriptor of a random nest of up to ``p.nest_levels`` levels; few steps."""
     elementwise = operation in (Operation.BIAS, Operation.MASK)
-    by_entries = operation in (Operation.PE1, Operation.PE4)
+    by_entries = operation is Operation.PE4
     rows = 1 if elementwise else p.pe1_rows if by_entries else p.pe2_rows
     counts = [random.choice((1, 2, 2, 3, 4)) for _ in range(random.randint(1, 3))]
     reduction = [random.randint(1, 4) for _ in range(random.randint(0, 0 if elementwise else 2))]
@@ -109,7 +97,7 @@ def random_compute(
         reduction = _reduction_of_digits(reduction, random, elementwise=elementwise)
     tile, last = random.randrange(len(counts)), random.randint(1, rows)
     strides, row_stride, span = _results(random, counts, tile, rows, last)
-    x_places, g_places = _operand_places(operation, p, depth)
+    x_places, g_places = _operand_places(operation, p)
     x_row = random.randint(1, 6) if by_entries else 0
     levels, x_reach, g_reach = [], (rows - 1) * x_row, 0
     for index, count in enumerate((*counts, *reduction)):
@@ -121,7 +109,7 @@ def random_compute(
         x_reach, g_reach = x_reach + (count - 1) * x, g_reach + (count - 1) * g
     digits = digit_count(p.result_width) if p.wide_tensors else 1  # rows of a row, at most
     if g_reach >= g_places.size or span * digits > SPACE - RESULTS:
-        return random_compute(operation, p, random, depth)
+        return random_compute(operation, p, random)
     d = Compute(
         operation=operation,
         levels=tuple(levels),
@@ -133,7 +121,7 @@ def random_compute(
         last_rows=last,
         x_row_stride=x_row,
         z_row_stride=row_stride,
-        g_row_stride=random.randint(0, 3) if operation is Operation.PE4 else 0,
+        g_row_stride=random.randint(0, 3) if by_entries else 0,
         shift=random.choice((0, 3, 8, random.randrange(64))),
         out_width=random.choice((p.result_width, 8, random.randint(4, p.result_width))),
         slot=random.randrange(256),

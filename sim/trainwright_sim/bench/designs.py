@@ -17,7 +17,6 @@ from trainwright_hw.control.csr import ENGINES, ERROR_WIDTH, Registers
 from trainwright_hw.control.engine_ports import StatisticsPort
 from trainwright_hw.control.statistics_slots import StatisticsSlots
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH
-from trainwright_hw.storage.factor_store import FactorStore
 from trainwright_hw.storage.ports import WritePort
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 from trainwright_hw.stream.round_robin import RoundRobin
@@ -116,11 +115,6 @@ def requantiser(parameters: AcceleratorParameters) -> wiring.Component:
         value_width=parameters.vector_width,
         word_width=parameters.word_width,
     )
-
-
-def pe1_store(parameters: AcceleratorParameters) -> wiring.Component:
-    """The factor store of PE1."""
-    return FactorStore(parameters, depth=parameters.pe1_store_depth, width=parameters.lanes)
 
 
 def fetch(parameters: AcceleratorParameters) -> wiring.Component:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
 from random import Random
 
 import cocotb
@@ -15,9 +14,9 @@ from trainwright.program.descriptors import Compute, Level
 from trainwright.program.encoding import ProgramError
 from trainwright.program.fields import LOCAL_WIDTH, Operation
 from trainwright.program.footprint import result_digits
-from trainwright_sim.bench.commands import SPACE, Operands, command_bits, random_compute
+from trainwright_sim.bench.commands import SPACE, Rows, command_bits, random_compute, random_rows
 from trainwright_sim.bench.items import statistics_fields
-from trainwright_sim.bench.memories import EntryReadPeer, RowReadPeer, RowWritePeer
+from trainwright_sim.bench.memories import RowReadPeer, RowWritePeer
 from trainwright_sim.bench.streams import StreamSink, StreamSource
 from trainwright_sim.bench.testbench import TestBench
 from trainwright_sim.bench.valid_words import fit, reads_of, state_of
@@ -33,15 +32,13 @@ class Expected:
     underflows: int
 
 
-def golden(d: Compute, operands: Operands, p: AcceleratorParameters) -> Expected:
-    """Execute ``d`` by the golden model; ``operands`` stay as they are."""
-    done = compute(d, state_of(operands), p)
+def golden(d: Compute, rows: Rows, p: AcceleratorParameters) -> Expected:
+    """Execute ``d`` by the golden model; ``rows`` stay as they are."""
+    done = compute(d, state_of(rows), p)
     written = list(zip(done.addresses.tolist(), done.rows.tolist(), strict=True))
     return Expected(written, done.total, done.saturations, done.underflows)
 
 
-BY_STORE = (Operation.PE1, Operation.PE2)
-"""Whose second operand is in the factor store."""
 PARTS = 8
 """Of a row at least as many as PE3 has addresses for."""
 
@@ -153,22 +150,17 @@ class EngineBench(TestBench):
     ``stalled`` names the ports that stall as ``stall`` says; the others never do.
     """
 
-    readers: tuple[str, ...]
-    """The engine's read ports."""
-    entries_a_step: int = 1
-    """Of the factor store, one after the other."""
-
     def __init__(self, dut, seed: object, stall: str, *, stalled: Sequence[str] = ("x", "g", "z")):
         super().__init__(dut, seed)
-        self.operands = Operands.random(self.parameters, self.random, *self.store_shape())
+        self.rows = random_rows(self.parameters, self.random)
 
         def kind(port: str) -> str:
             return stall if port in stalled else "none"
 
         self.commands = StreamSource(self, "command", stall="none" if stall == "late" else stall)
-        rows = self.operands.rows
-        self.read = {name: RowReadPeer(self, name, rows, stall=kind(name)) for name in self.readers}
-        self.store = EntryReadPeer(self, "store", self.operands.entries)
+        self.read = {
+            name: RowReadPeer(self, name, self.rows, stall=kind(name)) for name in ("x", "g")
+        }
         self.results = RowWritePeer(self, "z", stall=kind("z"))
         self.items = StreamSink(self, "statistics_item", stall=kind("z"))
         self.status = Status(self)
@@ -184,13 +176,8 @@ class EngineBench(TestBench):
             asked = 1 << self.get("z_request_payload") % p.scratchpad_rows // p.bank_rows
         assert self.get("z_banks") == asked or self.get("rst"), "a row asks for its bank alone"
 
-    def store_shape(self) -> tuple[int, int]:
-        """Entries of the engine's factor store, and elements of one."""
-        raise NotImplementedError
-
     def random_command(self, operation: Operation) -> Compute:
-        depth = len(self.operands.entries)
-        return random_compute(operation, self.parameters, self.random, depth)
+        return random_compute(operation, self.parameters, self.random)
 
     async def check_no_numbers(self, operation: Operation) -> None:
         """Words that are no numbers are told where they are operands, and only there."""
@@ -206,8 +193,8 @@ class EngineBench(TestBench):
 
     async def check(self, commands: Sequence[Compute]) -> int:
         """Execute ``commands``; gives the cycles from the first to the end of the last."""
-        fit(self.operands, commands, self.parameters)
-        expected = [golden(d, self.operands, self.parameters) for d in commands]
+        fit(self.rows, commands, self.parameters)
+        expected = [golden(d, self.rows, self.parameters) for d in commands]
         before = self.cycles
         self.invalid = 0
         self.status.expect([len(e.written) for e in expected])
@@ -239,15 +226,14 @@ class EngineBench(TestBench):
 
     async def check_far(self, d: Compute) -> None:
         """Execute ``d`` near by and far off: the same rows, at the addresses that it says."""
-        peers = {**self.read, "store": self.store}
-        for peer in peers.values():
+        for peer in self.read.values():
             peer.asked.clear()
         await self.check([d])
-        near = {name: list(peer.asked) for name, peer in peers.items()}
-        expected = golden(d, self.operands, self.parameters)
+        near = {name: list(peer.asked) for name, peer in self.read.items()}
+        expected = golden(d, self.rows, self.parameters)
         far = Far.random(self.random, d.operation)
         moved = far.moved(d)
-        for peer in peers.values():
+        for peer in self.read.values():
             peer.asked.clear()
         self.status.expect([len(expected.written)])
         self.commands.items.append(command_bits(moved))
@@ -263,13 +249,6 @@ class EngineBench(TestBench):
                 continue  # addresses of parts of rows: the port shows the rows
             bases = getattr(d, name), getattr(moved, name)
             assert peer.asked == [far.place(address, *bases) for address in near[name]], name
-        count = self.entries_a_step
-        assert self.store.asked == [
-            far.place(address - n % count, d.g, moved.g) + n % count
-            for n, address in enumerate(near["store"])
-        ]
-        steps = prod(level.count for level in d.levels)
-        assert len(near["store"]) == steps * count * (d.operation in BY_STORE)
         self._forget()
 
     async def check_wild(self, d: Compute) -> None:
@@ -281,10 +260,10 @@ class EngineBench(TestBench):
         steps[summed:] = [[*step[:2], 0] for step in steps[summed:]]
         levels = (Level(one.count, *step) for one, step in zip(d.levels, steps, strict=True))
         d = replace(d, **{name: draw(LOCAL_WIDTH) for name in names}, levels=tuple(levels))
-        by_entries = d.operation in (Operation.PE1, Operation.PE4)
+        by_entries = d.operation is Operation.PE4
         rows = p.pe1_rows if by_entries else p.pe2_rows
         asked = {"x": addresses(d, "x", rows if by_entries else 1, d.x_row_stride)}
-        if d.operation is Operation.PE4:
+        if by_entries:
             asked["g"] = addresses(d, "g", p.lanes, d.g_row_stride)
         elif d.operation in (Operation.BIAS, Operation.MASK):
             asked["g"], rows = addresses(d, "g", 1, 0), 1
@@ -326,18 +305,14 @@ class EngineBench(TestBench):
         """Execute ``d`` with NaR in a word that it may read: said to be none where the golden model
         says so. Gives whether it is."""
         p, random = self.parameters, self.random
-        fit(self.operands, [d], p)
-        read = reads_of(self.operands, d, p)
+        fit(self.rows, [d], p)
         # of the narrowest format, so that others read it as a number
         width = min(p.number_formats[n].width for n in (d.x_format, d.g_format) if n)
-        words, places = self.operands.rows, read[0]
-        if len(read[1]) and width <= p.factor_width and random.random() < 0.5:
-            words, places = self.operands.entries, read[1]
-        near = int(random.choice(places)) + random.choice((0, 0, 0, 1, 2))
-        where = near % len(words), random.randrange(words.shape[1])
-        kept, words[where] = int(words[where]), -1 << (width - 1)
+        near = int(random.choice(reads_of(self.rows, d, p))) + random.choice((0, 0, 0, 1, 2))
+        where = near % SPACE, random.randrange(p.lanes)
+        kept, self.rows[where] = int(self.rows[where]), -1 << (width - 1)
         try:
-            golden(d, self.operands, p)
+            golden(d, self.rows, p)
             expected = False
         except ProgramError:
             expected = True
@@ -346,6 +321,6 @@ class EngineBench(TestBench):
         await self.until(lambda: self.items.items and not self.get("status_busy"))
         await self.run(2)
         assert bool(self.invalid) == expected
-        words[where] = kept
+        self.rows[where] = kept
         self._forget()
         return expected

@@ -1,11 +1,11 @@
-"""Peers of an engine: scratchpad and factor store as it sees them."""
+"""Peers of an engine: the scratchpad as it sees it."""
 
 from collections import deque
 
 import numpy as np
 import numpy.typing as npt
 
-from trainwright_hw.storage.ports import ENTRY_LATENCY, ROW_LATENCY
+from trainwright_hw.storage.ports import ROW_LATENCY
 from trainwright_sim.bench.streams import StreamSink
 from trainwright_sim.bench.testbench import TestBench, pack, unpack
 
@@ -40,30 +40,6 @@ class RowReadPeer:
         self._valid.value = address is not None
         if address is not None:
             self._row.value = pack(self._rows[address % len(self._rows)], self._width)
-
-
-class EntryReadPeer:
-    """Answers a ``FactorReadPort`` from ``entries`` (n, width); addresses beyond wrap.
-
-    ``asked``: the addresses so far.
-    """
-
-    def __init__(self, tb: TestBench, name: str, entries: Words):
-        self.asked: list[int] = []
-        self._entries, self._width = entries, tb.parameters.factor_width
-        self._enable, self._address = tb.handle(f"{name}_enable"), tb.handle(f"{name}_address")
-        self._entry = tb.handle(f"{name}_entry")
-        self._due: deque[int | None] = deque([None] * (ENTRY_LATENCY - 1))
-        self._entry.value = 0
-        tb.agents.append(self)
-
-    def cycle(self) -> None:
-        if self._enable.value:
-            self.asked.append(int(self._address.value))
-        self._due.append(self.asked[-1] if self._enable.value else None)
-        address = self._due.popleft()
-        if address is not None:
-            self._entry.value = pack(self._entries[address % len(self._entries)], self._width)
 
 
 class RowWritePeer:

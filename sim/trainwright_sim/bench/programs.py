@@ -31,7 +31,6 @@ from trainwright.program.fields import (
     TRANSFER_LEVELS,
     Engine,
     Operation,
-    Target,
 )
 from trainwright_sim.bench.commands import random_formats
 from trainwright_sim.bench.testbench import Stalls, TestBench
@@ -39,9 +38,8 @@ from trainwright_sim.bench.testbench import Stalls, TestBench
 NAMES = {"load": Engine.LOAD, "store": Engine.STORE, "pe1": Engine.PE1, "pe2": Engine.PE2}
 LAYOUT = {"load": TRANSFER, "store": TRANSFER, "pe1": COMPUTE, "pe2": COMPUTE}
 ENGINE = {
-    Operation.LOAD: "load", Operation.STORE: "store", Operation.PE1: "pe1",
-    Operation.PE2: "pe2", Operation.PE3: "pe2", Operation.BIAS: "pe2", Operation.MASK: "pe2",
-    Operation.PE4: "pe1",
+    Operation.LOAD: "load", Operation.STORE: "store", Operation.PE4: "pe1",
+    Operation.PE3: "pe2", Operation.BIAS: "pe2", Operation.MASK: "pe2",
 }  # fmt: skip
 
 
@@ -157,11 +155,10 @@ def random_command(p: AcceleratorParameters, random: Random) -> Descriptor:
 
     operation = random.choice(list(ENGINE))
     if operation in (Operation.LOAD, Operation.STORE):
-        target = Target(random.randrange(3)) if operation is Operation.LOAD else Target(0)
         levels = random.randrange(TRANSFER_LEVELS + 1)
         return Transfer(
             operation=operation, address=draw(32), local=draw(LOCAL_WIDTH), beats=count(),
-            target=target, address_register=register(), local_register=register(),
+            address_register=register(), local_register=register(),
             levels=tuple(
                 TransferLevel(count(), draw(32), draw(LOCAL_WIDTH)) for _ in range(levels)
             ),

@@ -13,7 +13,6 @@ from trainwright.program.descriptors import Transfer, TransferLevel
 from trainwright.program.encoding import encode_descriptor
 from trainwright.program.fields import LOCAL_WIDTH, Operation, Target
 from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT
-from trainwright_sim.bench.testbench import pack
 
 Bytes = npt.NDArray[np.uint8]
 MEMORY_BYTES = 1 << 15
@@ -30,22 +29,6 @@ def random_memory(random: Random) -> Bytes:
     return np.frombuffer(random.randbytes(MEMORY_BYTES), np.uint8).copy()
 
 
-def entry_bits(p: AcceleratorParameters, target: Target) -> int:
-    """Bits of an entry of a factor store in external memory."""
-    width = p.lanes if target is Target.PE1_STORE else p.pe2_rows
-    return width * p.factor_storage_width
-
-
-def _local_step(p: AcceleratorParameters, target: Target, element_bytes: int) -> tuple[int, int]:
-    """(beats, items) of the shortest run: a whole number of both."""
-    if target is Target.SCRATCHPAD:
-        return element_bytes, 1
-    if target is Target.PROGRAM:
-        return 1, 1
-    bits = entry_bits(p, target)
-    return max(1, bits // p.data_width), max(1, p.data_width // bits)
-
-
 def random_transfer(
     operation: Operation, target: Target, p: AcceleratorParameters, random: Random, size: int
 ) -> Transfer:
@@ -54,13 +37,11 @@ def random_transfer(
     Runs fill local memory without gaps, in any order; outside they lie anywhere, forwards and
     backwards, in a load on top of each other too.
     """
-    element_bytes = 2
-    if target is Target.SCRATCHPAD:
-        element_bytes = random.choice((1, 2)[: p.word_width // 8])
-    beats, items = _local_step(p, target, element_bytes)
+    element_bytes = random.choice((1, 2)[: p.word_width // 8])
+    beats = element_bytes if target is Target.SCRATCHPAD else 1  # of a row, or of a program
     length = random.choice((1, 1, 2, random.randint(1, 20)))
     counts = [random.choice((1, 2, 3, 5)) for _ in range(random.randint(0, 3))]
-    local, span = [0] * len(counts), items * length
+    local, span = [0] * len(counts), length
     for level in random.sample(range(len(counts)), len(counts)):
         local[level] = span
         span *= counts[level]
@@ -161,20 +142,6 @@ def loaded_rows(d: Transfer, memory: Bytes, p: AcceleratorParameters) -> Writes:
     written = transfer(d, State.fresh(memory, p), p)
     assert written is not None
     return list(zip(*(array.tolist() for array in written), strict=True))
-
-
-def loaded_entries(
-    d: Transfer, memory: Bytes, entries: list[int], p: AcceleratorParameters
-) -> None:
-    """Load into a factor store, in place; its entries are packed integers."""
-    width = p.lanes if d.target is Target.PE1_STORE else p.pe2_rows
-    state = State.fresh(memory, p)
-    loaded = np.full((2, len(entries), width), [[[0]], [[1]]], np.int16)
-    for store in loaded:  # what is the same from both was loaded
-        state.stores[d.target] = store
-        transfer(d, state, p)
-    for n in np.flatnonzero((loaded[0] == loaded[1]).all(axis=1)).tolist():
-        entries[n] = pack(loaded[0, n].tolist(), p.factor_width)
 
 
 def stored(d: Transfer, rows: npt.NDArray[np.int64], memory: Bytes, p) -> None:

@@ -9,24 +9,19 @@ from trainwright.golden.compute import compute
 from trainwright.golden.state import Addresses, State, Words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute
-from trainwright.program.fields import Target
-from trainwright_sim.bench.commands import SPACE, Operands
+from trainwright_sim.bench.commands import SPACE, Rows
 
 
-def state_of(operands: Operands) -> State:
-    """What the golden model works on; ``operands`` stay as they are."""
-    return State(**_contents(operands))
+def state_of(rows: Rows) -> State:
+    """What the golden model works on; ``rows`` stay as they are."""
+    return State(**_contents(rows))
 
 
-def _contents(operands: Operands) -> dict:
+def _contents(rows: Rows) -> dict:
     return {
         "memory": np.zeros(0, np.uint8),
-        "pad": operands.rows.astype(np.int16),
+        "pad": rows.astype(np.int16),
         "known": np.ones(SPACE, np.bool_),
-        "stores": {
-            target: operands.entries.astype(np.int16)
-            for target in (Target.PE1_STORE, Target.PE2_STORE)
-        },
     }
 
 
@@ -34,26 +29,21 @@ class _Reads(State):
     """Keeps the addresses that were read."""
 
     rows: Addresses
-    places: Addresses
 
     def read(self, rows: Addresses) -> Words:
         self.rows = np.union1d(self.rows, rows)
         return super().read(rows)
 
-    def entries(self, target: Target, entries: Addresses) -> Words:
-        self.places = np.union1d(self.places, entries)
-        return super().entries(target, entries)
 
-
-def reads_of(operands: Operands, d: Compute, p: AcceleratorParameters) -> tuple[Addresses, ...]:
-    """Rows of the scratchpad and entries of the factor store that a command reads."""
-    reads = _Reads(**_contents(operands))
-    reads.rows = reads.places = np.zeros(0, np.int64)
+def reads_of(rows: Rows, d: Compute, p: AcceleratorParameters) -> Addresses:
+    """Rows of the scratchpad that a command reads."""
+    reads = _Reads(**_contents(rows))
+    reads.rows = np.zeros(0, np.int64)
     compute(replace(d, x_format=0, g_format=0, z_format=0), reads, p)
-    return reads.rows, reads.places
+    return reads.rows
 
 
-def fit(operands: Operands, commands: Sequence[Compute], p: AcceleratorParameters) -> None:
+def fit(rows: Rows, commands: Sequence[Compute], p: AcceleratorParameters) -> None:
     """Make the words that each command reads numbers of the formats that it may read them in.
 
     Words that no command reads, or only as fixed point, stay as they are.
@@ -63,9 +53,8 @@ def fit(operands: Operands, commands: Sequence[Compute], p: AcceleratorParameter
         if not numbers:
             continue
         most = min(p.number_formats[number].largest for number in numbers)
-        both = (operands.rows, operands.entries)
-        for words, read in zip(both, reads_of(operands, d, p), strict=True):
-            words[read] = _within(words[read], most)
+        read = reads_of(rows, d, p)
+        rows[read] = _within(rows[read], most)
 
 
 def _within(words: np.ndarray, most: int) -> np.ndarray:

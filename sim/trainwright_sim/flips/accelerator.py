@@ -9,11 +9,10 @@ import numpy.typing as npt
 from trainwright.accelerator import Accelerator, Run
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
-from trainwright.program.fields import Target
 from trainwright.program.sample_order import SampleOrder
-from trainwright_sim.flips.inject import SPARE_BYTES, Flip, Injector, item_bits, items
+from trainwright_sim.flips.inject import SPARE_BYTES, Flip, Injector, row_bits
 
-MEMORIES = ("scratchpad", "pe1_store", "pe2_store", "external")
+MEMORIES = ("scratchpad", "external")
 """Where bits are flipped. External memory: what a step has there, but for the programs."""
 
 Spans = list[tuple[int, int]]
@@ -23,7 +22,7 @@ Spans = list[tuple[int, int]]
 class Flipping:
     """``accelerator``, with bits flipped in ``memory``, one of ``MEMORIES``.
 
-    ``count`` says before each run how many bits are hit in it: of any row or entry, used or not,
+    ``count`` says before each run how many bits are hit in it: of any row, used or not,
     before any descriptor but the first. ``outside`` are the bytes of external memory that may be.
     """
 
@@ -79,11 +78,9 @@ class Flipping:
         self.write(place, self.read(place, 1) ^ np.uint8(1 << self._random.randrange(8)))
 
     def _flip_inside(self, program: Program, number: int) -> Program:
-        target = Target[self._memory.upper()]
         flip = Flip(
-            target,
             before=self._random.randrange(1, len(program.descriptors)),
-            item=self._random.randrange(items(target, self.parameters)),
-            bit=self._random.randrange(item_bits(target, self.parameters)),
+            row=self._random.randrange(self.parameters.scratchpad_rows),
+            bit=self._random.randrange(row_bits(self.parameters)),
         )
         return self._injector.flipped(program, flip, number) or program

@@ -4,23 +4,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from amaranth.hdl import Value
-from amaranth.utils import exact_log2
 
-from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH
 from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH, NEST_LEVELS, Operation
 from trainwright_hw.arith.fixed import FixedArithmetic
 from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.compute.loop_nest import LoopNest
 from trainwright_hw.compute.pe1.dot_array import DotProductArray
-from trainwright_hw.compute.pe1.entry import Entry
 from trainwright_hw.compute.pe2.drain import Drain
 from trainwright_hw.compute.pe2.operands import Operands
 from trainwright_hw.compute.pe2.outer_array import OuterProductArray
 from trainwright_hw.compute.pe2.vector import VectorUnit
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 from trainwright_hw.storage.banks import Banks
-from trainwright_hw.storage.factor_store import FactorStore
 from trainwright_hw.storage.ports import ROW_LATENCY
 from trainwright_hw.storage.scratchpad import Scratchpad
 from trainwright_hw.stream.registered_queue import RegisteredQueue
@@ -196,42 +192,12 @@ def _sums(block: RowSums) -> Mapping[str, int] | None:
     return {"lanes": block._lanes, "word": block._word_width}
 
 
-def _widths(p: AcceleratorParameters) -> Mapping[str, int] | None:
-    """Of words and elements, where these are integers."""
-    if not isinstance(lane_format(p), FixedArithmetic):
-        return None
-    return {"lanes": p.lanes, "word": p.word_width, "element": p.factor_width}
-
-
 def _operands(block: Operands) -> Mapping[str, int] | None:
     """Fixed point."""
-    found = _widths(block._parameters)
-    return found and {"rows": block._parameters.pe2_rows, **found}
-
-
-def _entry_ports(block: Entry) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
-    inputs, outputs = members(block)
-    return {{"entry": "element"}.get(name, name): value for name, value in inputs.items()}, outputs
-
-
-def _store(block: FactorStore) -> Mapping[str, int] | None:
-    """Of whole bytes, without checks."""
-    bits = block.width * block.parameters.factor_width
-    if bits % 8 or block.parameters.address_checks:
+    p = block._parameters
+    if not isinstance(lane_format(p), FixedArithmetic):
         return None
-    return {"depth": block.depth, "entry": bits}
-
-
-def _store_ports(block: FactorStore) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
-    write, address = block.write.request, exact_log2(block.depth)
-    inputs = {
-        "write_valid": write.valid,
-        "write_address": write.payload.address[:address],
-        "write_entry": Value.cast(write.payload.entry),
-        "read_enable": block.read.enable,
-        "read_address": block.read.address[:address],
-    }
-    return inputs, {"read_entry": Value.cast(block.read.entry)}
+    return {"rows": p.pe2_rows, "lanes": p.lanes, "word": p.word_width}
 
 
 BANKS = Leaf(block=Banks, model="banks", arguments=_banks, ports=members)
@@ -240,13 +206,6 @@ SCRATCHPAD = Leaf(
 )
 ROW_SUMS = Leaf(block=RowSums, model="row_sums", arguments=_sums, ports=members)
 OPERANDS = Leaf(block=Operands, model="operands", arguments=_operands, ports=members)
-ENTRY = Leaf(
-    block=Entry,
-    model="entry",
-    arguments=lambda block: _widths(block._parameters),
-    ports=_entry_ports,
-)
-FACTOR_STORE = Leaf(block=FactorStore, model="factor_store", arguments=_store, ports=_store_ports)
 DOT_ARRAY = Leaf(block=DotProductArray, model="dot_array", arguments=_array, ports=members)
 OUTER_ARRAY = Leaf(block=OuterProductArray, model="outer_array", arguments=_outer, ports=members)
 VECTOR_UNIT = Leaf(block=VectorUnit, model="vector_unit", arguments=_vector, ports=_vector_ports)
@@ -265,8 +224,6 @@ LEAVES = (
     SCRATCHPAD,
     ROW_SUMS,
     OPERANDS,
-    ENTRY,
-    FACTOR_STORE,
     DOT_ARRAY,
     OUTER_ARRAY,
     VECTOR_UNIT,

@@ -81,7 +81,6 @@ _ALL = (
     Block("requantise-32", 100),
     Block("nest", 100),
     Block("scratchpad", 100, _STREAM),
-    Block("factor_store", 50),
     Block("unpack", 150, _STREAM),
     Block("load", 150, ("unpack", *_STREAM)),
     Block("store", 150, _STREAM),

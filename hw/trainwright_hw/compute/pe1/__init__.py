@@ -1,1 +1,1 @@
-"""PE1 and PE4: contraction along the lanes."""
+"""PE1, the engine of PE4: contraction along the lanes."""

@@ -1,4 +1,4 @@
-"""PE1 and PE4: equation 5, contraction along the lanes."""
+"""PE1, the engine of PE4: equation 5, contraction along the lanes."""
 
 from itertools import pairwise
 
@@ -10,26 +10,27 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.arith.requantiser import thermometer
 from trainwright_hw.compute.pe1.dot_array import DotProductArray, dot_cycles
-from trainwright_hw.compute.pe1.entry import Entry
 from trainwright_hw.compute.pe1.fetch import StepFetch
 from trainwright_hw.control.command_contexts import CommandContexts, per_context
 from trainwright_hw.control.engine_ports import ComputeEngine
-from trainwright_hw.storage.ports import ENTRY_LATENCY, FactorReadPort, ReadPort
+from trainwright_hw.storage.ports import ReadPort
 from trainwright_hw.stream.delay_line import delay_line
 from trainwright_hw.writeback.ports import ColumnPort, column_lead
 
-SWAP_CYCLES = ENTRY_LATENCY + 2
+ENTRY_CYCLES = 2
+"""Cycles by which a step's entries follow its start: rows that it still lacks come in them."""
+SWAP_CYCLES = ENTRY_CYCLES + 2
 """Cycles from the decision to start a step to its first entry at the array, decoding left out."""
 
 
 class Pe1(wiring.Component):
-    """Engine of PE1 and PE4 (``trainwright.program.descriptors.Compute``).
+    """Engine of PE4 (``trainwright.program.descriptors.Compute``).
 
-    A step of the nest takes ``lanes`` cycles: one entry of the factor store, or one row of the
-    scratchpad (PE4), a cycle against ``pe1_rows`` stationary rows. The next step's rows are loaded
-    (and PE4's entries fetched), and the tiles before are written back, under it. A step starts only
-    when its rows and entries are there, the last one of a reduction only when the write-back unit
-    has credit for its tile; from there on nothing waits.
+    A step of the nest takes ``lanes`` cycles: one entry, a row of the scratchpad, a cycle against
+    ``pe1_rows`` stationary rows. The next step's rows are loaded and its entries fetched, and the
+    tiles before are written back, under it. A step starts only when its rows and entries are there,
+    the last one of a reduction only when the write-back unit has credit for its tile; from there on
+    nothing waits.
 
     The next command is taken while the last results of the one before are on their way: it may
     read rows that are not yet written, unless it waits for its own engine.
@@ -40,10 +41,10 @@ class Pe1(wiring.Component):
     Rows and entries are decoded on their way to the array, which works as many cycles later as that
     takes.
 
-    Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``store``: ``FactorReadPort``
-    of ``lanes`` elements; ``results``: ``ColumnPort``. ``stall_operand``: the array is free and the
-    next step's rows or entries are not there. ``stall_result``: they are, but there is no credit
-    for the tile; or at the end rows wait for the write port.
+    Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``results``: ``ColumnPort``.
+    ``stall_operand``: the array is free and the next step's rows or entries are not there.
+    ``stall_result``: they are, but there is no credit for the tile; or at the end rows wait for the
+    write port.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -57,7 +58,6 @@ class Pe1(wiring.Component):
                 **ComputeEngine(parameters).members,
                 "x": Out(ReadPort(parameters)),
                 "g": Out(ReadPort(parameters)),
-                "store": Out(FactorReadPort(parameters, parameters.lanes)),
                 "results": Out(ColumnPort(parameters)),
             }
         )
@@ -163,18 +163,17 @@ class Pe1(wiring.Component):
         that is no number."""
         parameters, arithmetic, step = self._parameters, self._arithmetic, fetch.step
         lanes = parameters.lanes
-        stages = range(ENTRY_LATENCY + 1)
+        stages = range(ENTRY_CYCLES + 1)
         number = [Signal(range(lanes), name=f"number_{stage}") for stage in stages]
         narrow = parameters.narrow
-        flags = [Signal(3 + narrow, name=f"flags_{stage}") for stage in stages]
-        valid, first, from_pad, *digit = flags[0]
-        valid_now, first_now, from_pad_now, *digit_now = flags[-1]
+        flags = [Signal(2 + narrow, name=f"flags_{stage}") for stage in stages]
+        valid, first, *digit = flags[0]
+        valid_now, first_now, *digit_now = flags[-1]
         context = delay_line(m, self._context, len(stages) + 1, "context")[-1]
         for delayed in (number, flags):
             m.d.sync += [later.eq(earlier) for earlier, later in pairwise(delayed)]
         m.d.comb += [
-            self.store.enable.eq(valid & ~from_pad),
-            fetch.entry_ready.eq(valid_now & from_pad_now),
+            fetch.entry_ready.eq(valid_now),
             self._swap.eq(valid_now & (number[-1] == 0)),
         ]
         # from registers to the array's own: an entry goes to all its rows
@@ -184,30 +183,23 @@ class Pe1(wiring.Component):
         for name, value in there.items():
             late = delay_line(m, value, arithmetic.decode_cycles + 2, name, reset_less=False)[-1]
             m.d.comb += getattr(array, name).eq(late)
-        m.submodules.entry = chosen = Entry(parameters)
-        m.d.comb += [
-            chosen.from_pad.eq(from_pad_now),
-            chosen.row.eq(fetch.entry),
-            chosen.entry.eq(self.store.entry),
-        ]
-        entry, invalid = arithmetic.decode(m, "entry", list(chosen.word), format_of(context))
+        row = Signal.like(fetch.entry, reset_less=True)
+        m.d.sync += row.eq(fetch.entry)
+        entry, invalid = arithmetic.decode(m, "entry", list(row), format_of(context))
         m.d.comb += [to.eq(value) for to, value in zip(array.entry, entry, strict=True)]
         with m.If(self._start):
             m.d.sync += [
                 Cat(valid, first).eq(Cat(1, step.first)),
                 *([digit[0].eq(step.digit)] if narrow else []),
                 self._context.eq(step.context),
-                from_pad.eq(step.from_pad),
                 number[0].eq(0),
                 self._idle.eq(lanes == 1),
-                self.store.address.eq(step.g),
             ]
         with m.Elif(valid):
             m.d.sync += [
                 valid.eq(~self._idle),
                 number[0].eq(number[0] + 1),
                 self._idle.eq(self._idle | (number[0] == lanes - 2)),
-                self.store.address.eq(self.store.address + 1),
             ]
         return Cat(invalid).any()
 

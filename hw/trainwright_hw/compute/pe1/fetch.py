@@ -1,11 +1,11 @@
-"""Operand fetch of PE1 and PE4: the steps of the nest, and the rows that each step needs."""
+"""Operand fetch of PE4: the steps of the nest, and the rows that each step needs."""
 
 from amaranth.hdl import C, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.fields import LOCAL_WIDTH, Operation
+from trainwright.program.fields import LOCAL_WIDTH
 from trainwright_hw.compute.loop_nest import LoopNest
 from trainwright_hw.compute.pe1.entry_fetch import EntryFetch
 from trainwright_hw.compute.readers import FETCH_DEPTH, RowReader
@@ -19,33 +19,29 @@ STEPS_DEPTH = 16
 
 
 def step_layout(parameters: AcceleratorParameters) -> data.StructLayout:
-    """One step: its first store entry, the tile it belongs to, its place in reduction and command;
-    whether its entries are rows of the scratchpad (PE4); the context of its command. Of narrow
-    words also whether a digit begins with it."""
+    """One step: the tile it belongs to, its place in reduction and command, the context of its
+    command. Of narrow words also whether a digit begins with it."""
     return data.StructLayout({**STEP_MEMBERS, **({"digit": 1} if parameters.narrow else {})})
 
 
 STEP_MEMBERS = {
-    "g": LOCAL_WIDTH,
     "z": LOCAL_WIDTH,
     "rows": ROWS_WIDTH,
     "first": 1,
     "last": 1,
     "final": 1,
-    "from_pad": 1,
     "context": 1,
 }
 
 
 class StepFetch(wiring.Component):
-    """Walks the nest and fetches the ``pe1_rows`` rows of each step, and PE4's entries.
+    """Walks the nest and fetches the ``pe1_rows`` rows of each step, and its entries.
 
     ``load`` takes a command of ``command_context``, while ``free``: every row of the one before was
     asked for. Rows come at ``row`` in order, ``pe1_rows`` a step, as of ``RowReader``; steps at
-    ``step``, held while ``step_valid``: its entries, if it takes them from the scratchpad, are all
-    here. It is taken in a cycle of ``step_ready`` (only while ``step_valid``); its entries then
-    show at ``entry``, and one goes in a cycle of ``entry_ready``. A row and an entry a cycle; no
-    gap between steps.
+    ``step``, held while ``step_valid``: its entries are all here. It is taken in a cycle of
+    ``step_ready`` (only while ``step_valid``); its entries then show at ``entry``, and one goes in
+    a cycle of ``entry_ready``. A row and an entry a cycle; no gap between steps.
 
     Where there are posits, or addresses are checked, rows of a tile past ``last_rows`` are the one
     before again: what lies there may be no number, and nowhere.
@@ -86,12 +82,11 @@ class StepFetch(wiring.Component):
         connect(m, entries.g, flipped(self.g))
 
         last_rows, stride = Signal(ROWS_WIDTH), Signal(LOCAL_WIDTH)
-        from_pad, context = Signal(), Signal()
+        context = Signal()
         with m.If(self.free):  # and so when a command is loaded, which is known late in a cycle
             m.d.sync += [
                 last_rows.eq(self.command.last_rows),
                 stride.eq(self.command.x_row_stride),
-                from_pad.eq(self.command.operation == Operation.PE4),
                 context.eq(self.command_context),
             ]
         # The first row of a step is requested as the nest gives it, the others count up.
@@ -101,7 +96,7 @@ class StepFetch(wiring.Component):
         now = Mux(is_first, step.x, address)
         tile_rows = Mux(step.tile_last, last_rows, rows)
         m.d.comb += [
-            credit.eq(steps.w_rdy & (entries.credit | ~from_pad)),
+            credit.eq(steps.w_rdy & entries.credit),
             start.eq(reader.credit & Mux(is_first, nest.step.valid & credit, 1)),
             self.free.eq(nest.free & is_first),
             nest.step.ready.eq(start & is_first),
@@ -116,36 +111,28 @@ class StepFetch(wiring.Component):
             ]
 
         entry = data.View(self.step.shape(), steps.w_data)
-        copied = (
-            "g",
-            "z",
-            "first",
-            "last",
-            "final",
-            *(["digit"] if self._parameters.narrow else []),
-        )
+        copied = ("z", "first", "last", "final", *(["digit"] if self._parameters.narrow else []))
         m.d.comb += [
             nest.load.eq(self.load),
             nest.command.eq(self.command),
             steps.w_en.eq(nest.step.valid & nest.step.ready),
             *(entry[name].eq(step[name]) for name in copied),
             entry.rows.eq(tile_rows),
-            entry.from_pad.eq(from_pad),
             entry.context.eq(context),
             self.row_valid.eq(reader.valid),
             reader.ready.eq(self.row_ready),
             self.row.eq(reader.row),
             self.level.eq(reader.level),
-            self.step_valid.eq(steps.r_rdy & (entries.whole | ~self.step.from_pad)),
+            self.step_valid.eq(steps.r_rdy & entries.whole),
             steps.r_en.eq(self.step_ready),
             self.step.as_value().eq(steps.r_data),
             entries.configure.eq(self.load),
             entries.configure_context.eq(self.command_context),
             entries.stride.eq(self.command.g_row_stride),
-            entries.step.eq(steps.w_en & from_pad),
+            entries.step.eq(steps.w_en),
             entries.context.eq(context),
             entries.address.eq(step.g),
-            entries.claim.eq(self.step_ready & self.step.from_pad),
+            entries.claim.eq(self.step_ready),
             entries.take.eq(self.entry_ready),
             self.entry.eq(entries.row),
         ]

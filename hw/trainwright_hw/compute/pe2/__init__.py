@@ -1,1 +1,1 @@
-"""PE2 and PE3: outer products; bias, activation and mask."""
+"""PE2, the engine of PE3: outer products; bias, activation and mask."""

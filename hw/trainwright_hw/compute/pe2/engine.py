@@ -1,4 +1,4 @@
-"""PE2: equation 6 and the outer product (PE3), bias, activation and mask."""
+"""PE2, the engine of PE3: equation 6; and of bias, activation and mask."""
 
 from collections.abc import Callable
 
@@ -15,13 +15,13 @@ from trainwright_hw.compute.pe2.outer_array import OuterProductArray, outer_cycl
 from trainwright_hw.compute.pe2.vector import VectorUnit, vector_cycles
 from trainwright_hw.control.command_contexts import CommandContexts, per_context
 from trainwright_hw.control.engine_ports import ComputeEngine
-from trainwright_hw.storage.ports import FactorReadPort, ReadPort
+from trainwright_hw.storage.ports import ReadPort
 from trainwright_hw.stream.delay_line import delay_line
 from trainwright_hw.writeback.ports import RowPort, row_lead
 
 
 class Pe2(wiring.Component):
-    """Engine of PE2, PE3, BIAS and MASK (``trainwright.program.descriptors.Compute``).
+    """Engine of PE3, BIAS and MASK (``trainwright.program.descriptors.Compute``).
 
     One step of the nest a cycle. The tile of a complete reduction waits in the drain buffer for the
     write-back unit, which takes a row in each cycle that PE1 leaves it, under the next tile's
@@ -33,10 +33,9 @@ class Pe2(wiring.Component):
     The next command is taken while the last results of the one before are on their way: it may
     read rows that are not yet written, unless it waits for its own engine.
 
-    Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``store``: ``FactorReadPort``
-    of ``pe2_rows`` elements; ``results``: ``RowPort``. ``stall_operand``: no step to take.
-    ``stall_result``: a step waits for the write-back unit, or at the end rows wait for the write
-    port.
+    Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``results``: ``RowPort``.
+    ``stall_operand``: no step to take. ``stall_result``: a step waits for the write-back unit, or
+    at the end rows wait for the write port.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -50,7 +49,6 @@ class Pe2(wiring.Component):
                 **ComputeEngine(parameters).members,
                 "x": Out(ReadPort(parameters)),
                 "g": Out(ReadPort(parameters)),
-                "store": Out(FactorReadPort(parameters, parameters.pe2_rows)),
                 "results": Out(RowPort(parameters)),
             }
         )
@@ -63,7 +61,7 @@ class Pe2(wiring.Component):
         m.submodules.fetch = fetch = OperandFetch(parameters)
         m.submodules.array = array = OuterProductArray(parameters, arithmetic=self._arithmetic)
         m.submodules.vector = vector = VectorUnit(parameters)
-        for name in ("x", "g", "store"):
+        for name in ("x", "g"):
             connect(m, getattr(fetch, name), flipped(getattr(self, name)))
 
         elementwise, formats = self._take_command(m, contexts, fetch, vector)

@@ -1,4 +1,4 @@
-"""Operand fetch of PE2: rows and entries of each step of the nest, joined."""
+"""Operand fetch of PE2: both rows of each step of the nest, joined."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -8,9 +8,9 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH, Operation
 from trainwright_hw.compute.loop_nest import LoopNest
 from trainwright_hw.compute.pe2.operands import Operands
-from trainwright_hw.compute.readers import FETCH_DEPTH, EntryReader, RowReader
+from trainwright_hw.compute.readers import FETCH_DEPTH, RowReader
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
-from trainwright_hw.storage.ports import FactorReadPort, ReadPort, row_layout
+from trainwright_hw.storage.ports import ReadPort, row_layout
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 from trainwright_hw.writeback.ports import ROWS_WIDTH
 
@@ -19,7 +19,7 @@ OPERAND_CYCLES = 2
 
 
 class OperandFetch(wiring.Component):
-    """Both operands of PE2, PE3, BIAS and MASK, one step a cycle when the memories keep up.
+    """Both operands of PE3, BIAS and MASK, one step a cycle when the memories keep up.
 
     ``load`` takes a command of ``command_context``, while ``free``: every step of the one before is
     on its way. The step at the output is held while ``valid``, and taken in a cycle of ``valid &
@@ -34,8 +34,8 @@ class OperandFetch(wiring.Component):
     few bits, and what these decide for, hundreds of registers, has a cycle of its own.
 
     - ``x_operand``: the row of the first operand, its words not decoded;
-    - ``g_operand``: the second one. PE2: the store entry, its elements sign-extended in words 0 to
-      ``pe2_rows`` - 1. PE3: the group's words there. BIAS, MASK: the whole row.
+    - ``g_operand``: the second one. PE3: the group's words in words 0 to ``pe2_rows`` - 1. BIAS,
+      MASK: the whole row.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -50,7 +50,6 @@ class OperandFetch(wiring.Component):
                 "command_context": In(1),
                 "x": Out(ReadPort(parameters)),
                 "g": Out(ReadPort(parameters)),
-                "store": Out(FactorReadPort(parameters, parameters.pe2_rows)),
                 "valid": Out(1),
                 "ready": In(1),
                 "x_operand": Out(row),
@@ -66,7 +65,6 @@ class OperandFetch(wiring.Component):
         )
         # of the command whose steps start
         self._context = Signal()
-        self._from_store = Signal()  # PE2
         self._by_group = Signal()  # PE3
         self._last_rows = Signal(ROWS_WIDTH)
         self._tile_rows = Signal(ROWS_WIDTH)
@@ -77,10 +75,8 @@ class OperandFetch(wiring.Component):
         m.submodules.nest = nest = LoopNest(parameters)
         m.submodules.x_reader = x_reader = RowReader(parameters)
         m.submodules.g_reader = g_reader = RowReader(parameters)
-        m.submodules.entries = entries = EntryReader(parameters, width=parameters.pe2_rows)
         connect(m, x_reader.port, flipped(self.x))
         connect(m, g_reader.port, flipped(self.g))
-        connect(m, entries.port, flipped(self.store))
         self._take_command(m)
 
         step = nest.step.payload
@@ -89,17 +85,14 @@ class OperandFetch(wiring.Component):
         rows = Mux(step.tile_last, self._last_rows, self._tile_rows)
         group = step.g & ((1 << self._group_bits) - 1)
         m.submodules.steps = steps = RegisteredQueue(
-            width=6 + parameters.narrow + LOCAL_WIDTH + ROWS_WIDTH + self._group_bits,
+            width=5 + parameters.narrow + LOCAL_WIDTH + ROWS_WIDTH + self._group_bits,
             depth=FETCH_DEPTH,
             counted=True,
         )
         # of the step at the output, and of the one that was taken
-        from_store, by_group, group_there = Signal(), Signal(), Signal(max(1, self._group_bits))
-        kinds = Cat(from_store, by_group, group_there[: self._group_bits])
-        # one each: the queues lie far apart
-        x_taken, g_taken, entry_taken = Signal(), Signal(), Signal()
-        was_from_store, was_by_group = Signal(), Signal()
-        was_group = Signal.like(group_there)
+        by_group, group_there = Signal(), Signal(max(1, self._group_bits))
+        kinds = Cat(by_group, group_there[: self._group_bits])
+        was_taken, was_by_group, was_group = Signal(), Signal(), Signal.like(group_there)
         outputs = (self.first, self.last, self.final, self.z, self.rows, self.context)
         digit = ([self.digit], [step.digit]) if parameters.narrow else ([], [])
         m.d.comb += [
@@ -111,49 +104,37 @@ class OperandFetch(wiring.Component):
             start.eq(nest.step.valid & nest.step.ready),
             x_reader.start.eq(start),
             x_reader.address.eq(step.x),
-            g_reader.start.eq(start & ~self._from_store),
+            g_reader.start.eq(start),
             g_reader.address.eq(Mux(self._by_group, step.g >> self._group_bits, step.g)),
-            entries.start.eq(start & self._from_store),
-            entries.address.eq(step.g),
             steps.w_en.eq(start),
             steps.w_data.eq(
                 Cat(
                     *(step.first, step.last, step.final, step.z, rows, self._context),
                     *digit[1],
-                    *(self._from_store, self._by_group, group),
+                    *(self._by_group, group),
                 )
             ),
             Cat(*outputs, *digit[0], kinds).eq(steps.r_data),
             self.valid.eq(
-                _supply(m, "rows", x_reader, taken)
-                & Mux(
-                    from_store,
-                    _supply(m, "entries", entries, taken & from_store),
-                    _supply(m, "second_rows", g_reader, taken & ~from_store),
-                )
+                _supply(m, "rows", x_reader, taken) & _supply(m, "second_rows", g_reader, taken)
             ),
             taken.eq(self.valid & self.ready),
             steps.r_en.eq(taken),
-            x_reader.ready.eq(x_taken),
-            g_reader.ready.eq(g_taken),
-            entries.ready.eq(entry_taken),
+            x_reader.ready.eq(was_taken),
+            g_reader.ready.eq(was_taken),
         ]
         m.submodules.operands = operands = Operands(parameters)
         m.d.comb += [
             operands.x.eq(x_reader.row),
             operands.g.eq(g_reader.row),
-            operands.entry.eq(entries.entry),
-            operands.from_store.eq(was_from_store),
             operands.by_group.eq(was_by_group),
             operands.group.eq(was_group),
             self.x_operand.eq(operands.x_operand),
             self.g_operand.eq(operands.g_operand),
         ]
         m.d.sync += [
-            x_taken.eq(taken),
-            g_taken.eq(taken & ~from_store),
-            entry_taken.eq(taken & from_store),
-            Cat(was_from_store, was_by_group).eq(Cat(from_store, by_group)),
+            was_taken.eq(taken),
+            was_by_group.eq(by_group),
         ]
         if self._group_bits:  # else no register: one that is always 0 confuses yosys' opt_merge
             m.d.sync += was_group.eq(group_there)
@@ -161,18 +142,17 @@ class OperandFetch(wiring.Component):
 
     def _take_command(self, m: Module) -> None:
         operation = self.command.operation
-        is_contraction = (operation == Operation.PE2) | (operation == Operation.PE3)
+        is_contraction = operation == Operation.PE3
         with m.If(self.free):  # and so when a command is loaded, which is known late in a cycle
             m.d.sync += [
                 self._context.eq(self.command_context),
-                self._from_store.eq(operation == Operation.PE2),
-                self._by_group.eq(operation == Operation.PE3),
+                self._by_group.eq(is_contraction),
                 self._last_rows.eq(Mux(is_contraction, self.command.last_rows, 1)),
                 self._tile_rows.eq(Mux(is_contraction, self._parameters.pe2_rows, 1)),
             ]
 
 
-def _supply(m: Module, name: str, reader: RowReader | EntryReader, taken: Value) -> Signal:
+def _supply(m: Module, name: str, reader: RowReader, taken: Value) -> Signal:
     """Whether there is one that no step was taken for, from a register: the reader's own output
     lags behind by a cycle."""
     count, there = Signal(range(FETCH_DEPTH + 1), name=f"{name}_left"), Signal(name=f"{name}_there")

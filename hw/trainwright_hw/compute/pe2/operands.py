@@ -1,19 +1,18 @@
-"""The operands of PE2's step: rows and entries, chosen by a cycle's control."""
+"""The operands of PE2's step, chosen by a cycle's control."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.arith.lanes import lane_format
-from trainwright_hw.storage.ports import entry_layout, row_layout
+from trainwright_hw.storage.ports import row_layout
 
 
 class Operands(wiring.Component):
-    """Registers of both operands, a cycle after rows and entry.
+    """Registers of both operands, a cycle after their rows.
 
-    ``x_operand``: ``x``. ``g_operand``: where ``from_store``, ``entry``'s elements sign-extended in
-    words 0 to ``pe2_rows`` - 1; else ``g``, where ``by_group`` the words of ``group`` in those.
+    ``x_operand``: ``x``. ``g_operand``: ``g``, where ``by_group`` with the words of ``group`` in
+    words 0 to ``pe2_rows`` - 1.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -24,8 +23,6 @@ class Operands(wiring.Component):
             {
                 "x": In(row),
                 "g": In(row),
-                "entry": In(entry_layout(parameters, parameters.pe2_rows)),
-                "from_store": In(1),
                 "by_group": In(1),
                 "group": In(max(1, groups.bit_length() - 1)),
                 "x_operand": Out(row),
@@ -39,14 +36,10 @@ class Operands(wiring.Component):
         second = Signal.like(self.g_operand)
         x_row, g_row = (Signal.like(self.x_operand, name=f"{n}_row", reset_less=True) for n in "xg")
         width = p.word_width * p.pe2_rows
-        with m.If(self.from_store):
-            words = [lane_format(p).word(element) for element in self.entry]
-            m.d.comb += [to.eq(word) for to, word in zip(second, words, strict=False)]
-        with m.Else():
-            m.d.comb += second.eq(self.g)
-            with m.If(self.by_group):
-                scalars = self.g.as_value().word_select(self.group, width)
-                m.d.comb += second.as_value()[:width].eq(scalars)
+        m.d.comb += second.eq(self.g)
+        with m.If(self.by_group):
+            scalars = self.g.as_value().word_select(self.group, width)
+            m.d.comb += second.as_value()[:width].eq(scalars)
         m.d.sync += [x_row.eq(self.x), g_row.eq(second)]
         m.d.comb += [self.x_operand.eq(x_row), self.g_operand.eq(g_row)]
         return m

@@ -1,4 +1,4 @@
-"""The array of PE2 and PE3: outer product of a row with a few scalars, summed over steps."""
+"""The array of PE2: outer product of a row with a few scalars, summed over steps."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, wiring

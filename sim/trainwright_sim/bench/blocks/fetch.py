@@ -8,11 +8,11 @@ from trainwright.program.descriptors import Compute
 from trainwright.program.fields import Operation
 from trainwright_hw.compute.pe2.fetch import OPERAND_CYCLES
 from trainwright_sim.bench.blocks.nest import walk
-from trainwright_sim.bench.commands import SPACE, Operands, command_bits, random_compute
-from trainwright_sim.bench.memories import EntryReadPeer, RowReadPeer
+from trainwright_sim.bench.commands import SPACE, command_bits, random_compute, random_rows
+from trainwright_sim.bench.memories import RowReadPeer
 from trainwright_sim.bench.testbench import STALLS, TestBench, unpack
 
-OPERATIONS = (Operation.PE2, Operation.PE3, Operation.BIAS, Operation.MASK)
+OPERATIONS = (Operation.PE3, Operation.BIAS, Operation.MASK)
 
 
 class FetchBench(TestBench):
@@ -20,20 +20,14 @@ class FetchBench(TestBench):
 
     def __init__(self, dut, seed: object, stall: str):
         super().__init__(dut, seed)
-        p = self.parameters
-        self.operands = Operands.random(p, self.random, p.pe2_store_depth, p.pe2_rows)
+        self.rows = random_rows(self.parameters, self.random)
         self.set(o_load=0, o_command=0, o_command_context=0, o_ready=0)
-        self.peers = [
-            RowReadPeer(self, "x", self.operands.rows, stall=stall),
-            RowReadPeer(self, "g", self.operands.rows, stall=stall),
-            EntryReadPeer(self, "store", self.operands.entries),
-        ]
+        self.peers = [RowReadPeer(self, name, self.rows, stall=stall) for name in ("x", "g")]
         self._stalls = self.stalls(stall)
         self._expected: list[dict] = []
         # of the steps that were taken: the operands of each are due some cycles later
         self._operands: deque[dict | None] = deque([None] * OPERAND_CYCLES)
         self._held: list[int] | None = None
-        self._operation = Operation.PE2
         self._ready = False
         self.agents.append(self)
 
@@ -65,13 +59,10 @@ class FetchBench(TestBench):
 
     def _steps(self, d: Compute, context: int) -> list[dict]:
         p, steps = self.parameters, []
-        rows, entries = self.operands.rows, self.operands.entries
-        groups = p.lanes // p.pe2_rows
-        tile_rows = p.pe2_rows if d.operation in (Operation.PE2, Operation.PE3) else 1
+        rows, groups = self.rows, p.lanes // p.pe2_rows
+        tile_rows = p.pe2_rows if d.operation is Operation.PE3 else 1
         for x, g, z, first, last, tile_last, final in walk(d, p):
-            if d.operation is Operation.PE2:
-                second = entries[g % len(entries)]
-            elif d.operation is Operation.PE3:
+            if d.operation is Operation.PE3:
                 start = g % groups * p.pe2_rows
                 second = rows[g // groups % SPACE][start : start + p.pe2_rows]
             else:
@@ -105,10 +96,6 @@ async def random_commands(dut, seed: int, stall: str):
     """Commands of every operation, back to back."""
     tb = FetchBench(dut, f"{seed} {stall}", stall)
     await tb.start()
-    depth = len(tb.operands.entries)
     await tb.check(
-        [
-            random_compute(tb.random.choice(OPERATIONS), tb.parameters, tb.random, depth)
-            for _ in range(12)
-        ]
+        [random_compute(tb.random.choice(OPERATIONS), tb.parameters, tb.random) for _ in range(12)]
     )

@@ -55,7 +55,7 @@ def random_nest(p: AcceleratorParameters, random: Random) -> Compute:
     reduce_levels = random.randint(0, depth - 1)
     x, g, z = (random.getrandbits(LOCAL_WIDTH) for _ in range(3))
     return Compute(
-        operation=Operation.PE2,
+        operation=Operation.PE3,
         levels=tuple(levels),
         x=x,
         g=g,
@@ -124,7 +124,7 @@ async def corners(dut):
         for reduce_levels in {0, len(levels) - 1}:
             last = (1 << LOCAL_WIDTH) - 1
             nest = {"levels": levels, "x": 0, "g": last, "z": 5, "reduce_levels": reduce_levels}
-            await tb.check(Compute(operation=Operation.PE1, **nest))
+            await tb.check(Compute(operation=Operation.PE4, **nest))
 
 
 @cocotb.test()
@@ -142,7 +142,7 @@ async def every_bit_of_a_count(dut):
                 levels[other] = Level(2, 5, 7, 11)
             summed = bit % depth
             nest = Compute(
-                operation=Operation.PE1, levels=tuple(levels), x=1, g=2, z=3,
+                operation=Operation.PE4, levels=tuple(levels), x=1, g=2, z=3,
                 reduce_levels=summed, tile_level=level if level < depth - summed else 0,
             )  # fmt: skip
             await tb.check(nest)
@@ -155,7 +155,7 @@ async def one_step_a_cycle(dut):
     await tb.start()
     levels = (Level(4, 1, 1, 1), Level(5, 2, 3, 4), Level(6, 1))
     before = tb.cycles
-    nest = Compute(operation=Operation.PE1, levels=levels, x=0, g=0, z=0)
+    nest = Compute(operation=Operation.PE4, levels=levels, x=0, g=0, z=0)
     tb.set(load=1, command=command_bits(nest))
     await tb.run()
     tb.set(load=0)

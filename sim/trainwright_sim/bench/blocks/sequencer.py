@@ -252,7 +252,7 @@ async def what_is_waited_for(dut):
         waited += tb.get("waiting")
     assert waited <= HALTING
     tb.engines["pe1"].dead = True
-    command = Compute(operation=Operation.PE1, levels=(Level(1),), x=0, g=0, z=0)
+    command = Compute(operation=Operation.PE4, levels=(Level(1),), x=0, g=0, z=0)
     await tb.begin([command, Set(values=(), wait=Engine.PE1), Halt()])
     await tb.run(400)
     assert await tb.share(("waiting", "running"), 100) == [100, 100]
@@ -304,9 +304,9 @@ async def back_to_back(dut):
 
 
 @cocotb.test()
-@cocotb.parametrize(operation=(int(Operation.SCALES),))
+@cocotb.parametrize(operation=(3, 4, int(Operation.SCALES)))
 async def unknown_operation(dut, operation: int):
-    """Of those that the hardware lacks: the run stops there, and says where."""
+    """One that there is not, or that the hardware lacks: the run stops there, and says where."""
     tb = SequencerBench(dut, f"unknown {operation}", "some")
     await tb.start()
     command = tb.random_command()
@@ -377,7 +377,7 @@ async def watchdog_is_off(dut):
     tb = SequencerBench(dut, "off", "none")
     await tb.start()
     tb.engines["pe1"].dead = True
-    command = Compute(operation=Operation.PE1, levels=(Level(1),), x=0, g=0, z=0)
+    command = Compute(operation=Operation.PE4, levels=(Level(1),), x=0, g=0, z=0)
     await tb.begin([command, Halt()])
     await tb.run(5000)
     assert tb.issued and tb.get("running")

@@ -14,7 +14,7 @@ from trainwright.lowering import compile_step
 from trainwright.network import Layer, Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Transfer
-from trainwright.program.fields import DESCRIPTOR_BYTES, Engine, Operation, Target
+from trainwright.program.fields import DESCRIPTOR_BYTES, Engine, Operation
 from trainwright_hw.control import csr as registers
 from trainwright_sim.bench.accelerator import AcceleratorBench, Bridged
 from trainwright_sim.bench.axi import ERRORS
@@ -123,22 +123,18 @@ def reductions(p: AcceleratorParameters) -> Program:
     """Both arrays with sums over several steps, results of one the operands of the other."""
     levels = (Level(3, x=2, z=2), Level(5, x=7, g=4))
     columns = (Level(3, g=1, z=2), Level(5, x=1, g=3))
+    groups = p.lanes // p.pe2_rows
     return Program(
         (
             Transfer(operation=Operation.LOAD, address=0x1000, local=0, beats=256),
-            Transfer(
-                operation=Operation.LOAD, target=Target.PE1_STORE, address=0x1800, local=0, beats=16
-            ),
-            Transfer(
-                operation=Operation.LOAD, target=Target.PE2_STORE, address=0x1C00, local=0, beats=8
+            Compute(
+                operation=Operation.PE4, levels=levels, x=0, g=40, z=64, slot=1, reduce_levels=1,
+                last_rows=2, x_row_stride=1, z_row_stride=1, g_row_stride=1, shift=18,
+                wait=Engine.ALL,
             ),
             Compute(
-                operation=Operation.PE1, levels=levels, x=0, g=0, z=64, slot=1, reduce_levels=1,
-                last_rows=2, x_row_stride=1, z_row_stride=1, shift=3, wait=Engine.ALL,
-            ),
-            Compute(
-                operation=Operation.PE2, levels=columns, x=64, g=0, z=80, slot=2, reduce_levels=1,
-                last_rows=2, z_row_stride=1, shift=3, wait=Engine.ALL,
+                operation=Operation.PE3, levels=columns, x=64, g=100 * groups, z=80, slot=2,
+                reduce_levels=1, last_rows=2, z_row_stride=1, shift=16, wait=Engine.ALL,
             ),
             Transfer(
                 operation=Operation.STORE, address=0x2000, local=64, beats=44, wait=Engine.ALL

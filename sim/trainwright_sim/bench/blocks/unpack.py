@@ -1,4 +1,4 @@
-"""Unpack and its gearbox: beats to rows, entries and program beats, against the golden model."""
+"""Unpack and its gearbox: beats to rows and program beats, against the golden model."""
 
 import cocotb
 
@@ -11,7 +11,6 @@ from trainwright_sim.bench.transfers import (
     FAR,
     command_bits,
     far_transfer,
-    loaded_entries,
     loaded_rows,
     random_memory,
     random_transfer,
@@ -21,29 +20,18 @@ from trainwright_sim.bench.transfers import (
 
 
 class Targets:
-    """What a load writes: rows in order, contents of the stores, beats of the program."""
+    """What a load writes: rows in order, beats of the program."""
 
     def __init__(self, tb: TestBench, *, stall: str):
-        p = tb.parameters
         self._tb = tb
         self.rows = RowWritePeer(tb, "scratchpad", stall=stall).written
-        self.stores = {
-            Target.PE1_STORE: [0] * p.pe1_store_depth,
-            Target.PE2_STORE: [0] * p.pe2_store_depth,
-        }
         self.program: list[tuple[int, int]] = []
         self.expected_rows: list[tuple[int, list[int]]] = []
-        self.expected_stores = {target: list(store) for target, store in self.stores.items()}
         self.expected_program: list[tuple[int, int]] = []
         tb.agents.append(self)
 
     def cycle(self) -> None:
         self._check_banks()
-        for target, store in self.stores.items():
-            name = f"{target.name.lower()}_request"
-            if self._tb.get(f"{name}_valid"):
-                bits = self._tb.get(f"{name}_payload")
-                store[bits & ((1 << LOCAL_WIDTH) - 1)] = bits >> LOCAL_WIDTH
         if self._tb.get("program_request_valid"):
             bits = self._tb.get("program_request_payload")
             self.program.append((bits & ((1 << LOCAL_WIDTH) - 1), bits >> LOCAL_WIDTH))
@@ -57,34 +45,26 @@ class Targets:
         assert self._tb.get("scratchpad_banks") == asked or self._tb.get("rst")
 
     def size(self, target: Target) -> int:
-        """Rows, entries or beats of a target."""
-        p = self._tb.parameters
-        if target is Target.SCRATCHPAD:
-            return p.scratchpad_rows
-        if target is Target.PROGRAM:
-            return 128
-        return len(self.stores[target])
+        """Rows or beats of a target."""
+        return 128 if target is Target.PROGRAM else self._tb.parameters.scratchpad_rows
 
     def expect(self, d: Transfer, memory) -> None:
         """Add what ``d`` writes to what is expected."""
         p = self._tb.parameters
         if d.target is Target.SCRATCHPAD:
             self.expected_rows += loaded_rows(d, memory, p)
-        elif d.target is Target.PROGRAM:
-            places = [d.local]
-            for level in d.levels:
-                places = [place + n * level.local for place in places for n in range(level.count)]
-            numbers = [place + n for place in places for n in range(d.beats)]
-            beats = transfer_beats(d, memory, p)
-            self.expected_program += list(zip(numbers, beats, strict=True))
-        else:
-            loaded_entries(d, memory, self.expected_stores[d.target], p)
+            return
+        places = [d.local]
+        for level in d.levels:
+            places = [place + n * level.local for place in places for n in range(level.count)]
+        numbers = [place + n for place in places for n in range(d.beats)]
+        beats = transfer_beats(d, memory, p)
+        self.expected_program += list(zip(numbers, beats, strict=True))
 
     def check(self) -> None:
         """Compare."""
         assert self.rows == self.expected_rows
         assert self.program == self.expected_program
-        assert self.stores == self.expected_stores
 
 
 @cocotb.test()

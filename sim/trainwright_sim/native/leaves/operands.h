@@ -5,25 +5,19 @@
 
 namespace leaf {
 
-template <int Rows, int Lanes, int WordBits, int ElementBits>
+template <int Rows, int Lanes, int WordBits>
 struct operands {
     using Operand = Word<WordBits>;
 
-    uint32_t rst = 0, from_store = 0, by_group = 0, group = 0;
+    uint32_t rst = 0, by_group = 0, group = 0;
     Operand x[Lanes] = {}, g[Lanes] = {}, x_operand[Lanes] = {}, g_operand[Lanes] = {};
-    uint8_t entry[(Rows * ElementBits + 7) / 8] = {};
 
     void comb() {}
 
     void clock() {
         std::memcpy(x_operand, x, sizeof x);
-        if (from_store) {
-            std::memset(g_operand, 0, sizeof g_operand);
-            for (int n = 0; n < Rows; ++n) g_operand[n] = lane<ElementBits, Operand>(entry, n);
-        } else {
-            std::memcpy(g_operand, g, sizeof g);
-            if (by_group) std::memcpy(g_operand, g + group % (Lanes / Rows) * Rows, Rows * sizeof(Operand));
-        }
+        std::memcpy(g_operand, g, sizeof g);
+        if (by_group) std::memcpy(g_operand, g + group % (Lanes / Rows) * Rows, Rows * sizeof(Operand));
     }
 };
 
