@@ -435,7 +435,7 @@ def _queue_bits(p: AcceleratorParameters) -> int:
         (max(128, 2 * p.burst_beats) + 8) * p.data_width
         + p.outstanding_bursts * (p.burst_beats.bit_length() + 1)
         + 16 * row
-        + 4 * (22 + p.scratchpad_banks + row)
+        + 4 * (21 + p.scratchpad_banks + row)
         + 2 * 20
     )
     latency, item = (17, 121) if p.formats else (13, 89)

@@ -15,7 +15,7 @@ from trainwright.fixed.stochastic import stochastic_requantise
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Operation
-from trainwright_hw.storage.ports import ENTRY_LATENCY, ROW_LATENCY
+from trainwright_hw.storage.ports import ROW_LATENCY
 from trainwright_sim.amaranth_peers import fields_of
 
 ROWS = 1024
@@ -32,48 +32,34 @@ def requantise(value: int, shift: int, width: int) -> tuple[int, bool]:
 
 
 @dataclass
-class Memories:
-    """Scratchpad rows and factor-store entries, as lists of signed integers."""
+class Scratchpad:
+    """Rows, as lists of signed integers."""
 
-    scratchpad: list[list[int]]
-    store: list[list[int]]
+    rows: list[list[int]]
 
     @classmethod
-    def random(cls, parameters: AcceleratorParameters, random: Random, store_width: int):
-        def value(width: int) -> int:
-            least, greatest = -(1 << (width - 1)), (1 << (width - 1)) - 1
-            return random.choice((random.randint(least, greatest),) * 4 + (least, greatest, 0))
+    def random(cls, parameters: AcceleratorParameters, random: Random):
+        least = -(1 << (parameters.word_width - 1))
 
-        return cls(
-            [[value(parameters.word_width) for _ in range(parameters.lanes)] for _ in range(ROWS)],
-            [[value(parameters.factor_width) for _ in range(store_width)] for _ in range(ROWS)],
-        )
+        def value() -> int:
+            return random.choice((random.randint(least, ~least),) * 4 + (least, ~least, 0))
 
-    def copy(self) -> "Memories":
-        return Memories([list(row) for row in self.scratchpad], self.store)
+        return cls([[value() for _ in range(parameters.lanes)] for _ in range(ROWS)])
+
+    def copy(self) -> "Scratchpad":
+        return Scratchpad([list(row) for row in self.rows])
 
     def row(self, address: int) -> list[int]:
-        return self.scratchpad[address % ROWS]
-
-    def entry(self, address: int) -> list[int]:
-        return self.store[address % ROWS]
+        return self.rows[address % ROWS]
 
 
-def _value(d: Compute, p: AcceleratorParameters, memories: Memories, x, g, r: int, lane: int):
+def _value(d: Compute, p: AcceleratorParameters, pad: Scratchpad, x, g, r: int, lane: int):
     """One term of the sum of a result word."""
-    row = memories.row
-    match d.operation:
-        case Operation.PE1:
-            left, right = row(x + r * d.x_row_stride), memories.entry(g + lane)
-            return sum(a * b for a, b in zip(left, right, strict=True))
-        case Operation.PE4:
-            left, right = row(x + r * d.x_row_stride), row(g + lane * d.g_row_stride)
-            return sum(a * b for a, b in zip(left, right, strict=True))
-        case Operation.PE2:
-            return row(x)[lane] * memories.entry(g)[r]
-        case _:
-            n = p.lanes // p.pe2_rows
-            return row(x)[lane] * row(g // n)[g % n * p.pe2_rows + r]
+    if d.operation is Operation.PE4:
+        left, right = pad.row(x + r * d.x_row_stride), pad.row(g + lane * d.g_row_stride)
+        return sum(a * b for a, b in zip(left, right, strict=True))
+    n = p.lanes // p.pe2_rows
+    return pad.row(x)[lane] * pad.row(g // n)[g % n * p.pe2_rows + r]
 
 
 ELEMENTWISE = (Operation.BIAS, Operation.MASK)
@@ -100,7 +86,7 @@ def result_digits(q: int, out_width: int, p: AcceleratorParameters) -> list[int]
 
 def random_byte(d: Compute, stream: int, z: int, r: int, lane: int) -> int:
     """The random bits of a result of the tile at ``z``."""
-    if d.operation in (Operation.PE1, Operation.PE4):
+    if d.operation is Operation.PE4:
         key, unit = 16 * z + lane, r
     else:
         key, unit = 16 * (z + r * d.z_row_stride), lane
@@ -113,15 +99,10 @@ def stochastically(value: int, shift: int, width: int, byte: int) -> tuple[int, 
 
 
 def execute(
-    d: Compute, p: AcceleratorParameters, memories: Memories, stream: int = 0
+    d: Compute, p: AcceleratorParameters, pad: Scratchpad, stream: int = 0
 ) -> tuple[int, int]:
     """Write the results of ``d``; return the sum of |q| and the saturations."""
-    tile_rows = {
-        Operation.PE1: p.pe1_rows,
-        Operation.PE2: p.pe2_rows,
-        Operation.PE3: p.pe2_rows,
-        Operation.PE4: p.pe1_rows,
-    }
+    tile_rows = {Operation.PE3: p.pe2_rows, Operation.PE4: p.pe1_rows}
     total, saturations, written = 0, 0, []
     for outer in product(*(range(level.count) for level in d.outer)):
         rows = tile_rows.get(d.operation, 1)
@@ -136,11 +117,11 @@ def execute(
                 g = d.g + sum(i * level.g for i, level in index)
                 if d.operation in ELEMENTWISE:
                     for of, address in zip(elements, (x, g), strict=True):
-                        of.append(memories.row(address)[lane])
+                        of.append(pad.row(address)[lane])
                     continue
                 if d.digits and inner[d.digits - 1] and not any(inner[d.digits :]):
                     value *= DIGIT
-                value += _value(d, p, memories, x, g, r, lane)
+                value += _value(d, p, pad, x, g, r, lane)
             if d.operation in ELEMENTWISE:
                 value = element(d, *elements)
             q, saturated = requantise(value, d.shift, d.out_width)
@@ -152,15 +133,15 @@ def execute(
             total += abs(q)
             saturations += saturated
     for address, lane, word in written:
-        memories.row(address)[lane] = word
+        pad.row(address)[lane] = word
     return total, saturations
 
 
 @dataclass
 class Run:
-    """What a simulation gave: final memories, statistics items, busy and stalled cycles."""
+    """What a simulation gave: final rows, statistics items, busy and stalled cycles."""
 
-    memories: Memories
+    pad: Scratchpad
     items: list[tuple[int, int, int]] = field(default_factory=list)
     cycles: int = 0
     stalls: tuple[int, int] = (0, 0)
@@ -178,30 +159,25 @@ def _packed(values: list[int], width: int) -> int:
 class _Bench:
     """Drives every port of one engine, cycle by cycle."""
 
-    def __init__(self, engine, parameters, memories, random, stall):
+    def __init__(self, engine, parameters, pad, random, stall):
         self.engine, self.parameters, self.random, self.stall = engine, parameters, random, stall
-        self.run = Run(memories)
+        self.run = Run(pad)
         self.written: int | None = None  # where to, of the row that comes next
-        self.reads = [engine.x, *([engine.g] if hasattr(engine, "g") else [])]
+        self.reads = [engine.x, engine.g]
         self.pending = {id(port): [None] * ROW_LATENCY for port in self.reads}
-        self.pending[id(engine.store)] = [None] * ENTRY_LATENCY
 
     def ready(self) -> bool:
         return self.random.random() >= self.stall
 
     def drive(self, ctx) -> None:
         """Inputs of this cycle: responses that are due, and random readiness."""
-        engine, memories = self.engine, self.run.memories
+        engine, pad = self.engine, self.run.pad
         for port in self.reads:
             address = self.pending[id(port)].pop(0)
             ctx.set(port.valid, address is not None)
-            row = memories.row(address or 0)
+            row = pad.row(address or 0)
             ctx.set(port.row.as_value(), _packed(row, self.parameters.word_width))
             ctx.set(port.request.ready, self.ready())
-        address = self.pending[id(engine.store)].pop(0)
-        width = self.parameters.factor_width
-        if address is not None:
-            ctx.set(engine.store.entry.as_value(), _packed(memories.entry(address), width))
         ctx.set(engine.z.request.ready, self.ready())
         ctx.set(engine.statistics.item.ready, self.ready())
 
@@ -211,14 +187,12 @@ class _Bench:
         for port in self.reads:
             taken = ctx.get(port.request.valid) and ctx.get(port.request.ready)
             self.pending[id(port)].append(ctx.get(port.request.payload) if taken else None)
-        store = engine.store
-        self.pending[id(store)].append(ctx.get(store.address) if ctx.get(store.enable) else None)
         write = engine.z.request
         if self.written is not None:  # its row is due
             bits = ctx.get(engine.z.row.as_value())
             lanes, width = self.parameters.lanes, self.parameters.word_width
             row = [_signed(bits >> width * i & (1 << width) - 1, width) for i in range(lanes)]
-            self.run.memories.row(self.written)[:] = row
+            self.run.pad.row(self.written)[:] = row
             self.run.writes += 1
         bank = ctx.get(write.payload) // self.parameters.bank_rows
         asked = ctx.get(write.valid) << bank % self.parameters.scratchpad_banks
@@ -266,11 +240,11 @@ class _Bench:
 
 
 def simulate(
-    engine, parameters, commands, memories: Memories, *, random: Random, stall=0.0, streams=()
+    engine, parameters, commands, pad: Scratchpad, *, random: Random, stall=0.0, streams=()
 ) -> Run:
     """Execute ``commands``; ``stall`` is the chance of not being ready."""
     streams = streams or [0] * len(commands)
-    bench = _Bench(engine, parameters, memories.copy(), random, stall)
+    bench = _Bench(engine, parameters, pad.copy(), random, stall)
 
     async def testbench(ctx):
         await bench.execute(ctx, commands, streams)
@@ -282,18 +256,16 @@ def simulate(
     return bench.run
 
 
-def check(engine, parameters, commands, memories: Memories, *, random: Random, stall=0.0) -> Run:
+def check(engine, parameters, commands, pad: Scratchpad, *, random: Random, stall=0.0) -> Run:
     """Simulate, and compare memory and statistics with ``execute``."""
-    expected = memories.copy()
+    expected = pad.copy()
     streams = [random.getrandbits(32) if d.stochastic else 0 for d in commands]
     given = zip(commands, streams, strict=True)
     items = [(d.slot, *execute(d, parameters, expected, stream)) for d, stream in given]
     options = {"random": random, "stall": stall, "streams": streams}
-    run = simulate(engine, parameters, commands, memories, **options)
+    run = simulate(engine, parameters, commands, pad, **options)
     assert run.items == items
-    for address, (got, want) in enumerate(
-        zip(run.memories.scratchpad, expected.scratchpad, strict=True)
-    ):
+    for address, (got, want) in enumerate(zip(run.pad.rows, expected.rows, strict=True)):
         assert got == want, f"row {address}"
     return run
 
@@ -303,7 +275,7 @@ def random_command(operation: Operation, p: AcceleratorParameters, random: Rando
     if p.wide_tensors:
         return random_wide(operation, p, random)
     elementwise = operation in ELEMENTWISE
-    by_entries = operation in (Operation.PE1, Operation.PE4)
+    by_entries = operation is Operation.PE4
     tile_rows = p.pe1_rows if by_entries else 1 if elementwise else p.pe2_rows
     counts = [random.choice((1, 1, 2, 3, 4)) for _ in range(random.randint(1, 3))]
     reduction = [] if elementwise else [random.randint(1, 4) for _ in range(random.randint(0, 2))]
@@ -333,7 +305,7 @@ def random_command(operation: Operation, p: AcceleratorParameters, random: Rando
         tile_level=random.randrange(len(counts)),
         last_rows=random.randint(1, tile_rows),
         x_row_stride=random.randint(-9, 9),
-        g_row_stride=random.randint(-9, 9) if operation is Operation.PE4 else 0,
+        g_row_stride=random.randint(-9, 9) if by_entries else 0,
         z_row_stride=sign * z_strides["row"],
         shift=random.choice((0, 3, 7, random.randint(0, 40))),
         out_width=random.choice((p.word_width, 8, random.randint(4, p.word_width))),
@@ -380,7 +352,7 @@ def random_wide(operation: Operation, p: AcceleratorParameters, random: Random) 
 def engines() -> SimpleNamespace:
     """The functions of this file."""
     return SimpleNamespace(
-        Memories=Memories,
+        Scratchpad=Scratchpad,
         check=check,
         simulate=simulate,
         random_command=random_command,

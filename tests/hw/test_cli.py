@@ -7,7 +7,7 @@ from trainwright.cli.errors import OptionError
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.build.cli import command
 
-SMALL = ("lanes=4", "pe1_rows=2", "pe2_rows=2", "scratchpad_rows=64", "pe1_store_depth=16")
+SMALL = ("lanes=4", "pe1_rows=2", "pe2_rows=2", "scratchpad_rows=64")
 
 
 def run(*options: str) -> int:

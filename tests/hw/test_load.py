@@ -8,46 +8,40 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer, TransferLevel
 from trainwright.program.fields import Operation, Target
 from trainwright_hw.dma.load import LoadEngine
-from trainwright_hw.dma.unpack import TARGETS
 from trainwright_sim.amaranth_peers import AxiMemory, execute
 
 MEMORY_BYTES = 1 << 16
 
+TARGETS = {Target.SCRATCHPAD: "scratchpad", Target.PROGRAM: "program"}
+"""Member of each target's write port."""
 PARAMETERS = {
-    "4-narrow": AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2, factor_width=3),
-    "4-wide": AcceleratorParameters(
-        lanes=4, pe1_rows=4, pe2_rows=4, factor_width=12, burst_beats=1, outstanding_bursts=1
+    "4": AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2),
+    "4-short": AcceleratorParameters(
+        lanes=4, pe1_rows=4, pe2_rows=4, burst_beats=1, outstanding_bursts=1
     ),
-    "8": AcceleratorParameters(lanes=8, pe1_rows=8, pe2_rows=4, factor_width=8, burst_beats=4),
-    "8-bytes": AcceleratorParameters(lanes=8, pe2_rows=2, word_width=8, burst_beats=4),
-    "16": AcceleratorParameters(factor_width=4),
-    "16-long": AcceleratorParameters(pe2_rows=2, factor_width=16, burst_beats=256),
+    "8": AcceleratorParameters(lanes=8, burst_beats=4),
+    "8-bytes": AcceleratorParameters(lanes=8, word_width=8, burst_beats=4),
+    "16": AcceleratorParameters(),
+    "16-long": AcceleratorParameters(burst_beats=256),
 }
 
 
 def items(p: AcceleratorParameters, d: Transfer, memory: bytes, start: int) -> list[int]:
     """What a run that starts at byte ``start`` writes, as integers."""
     run = memory[start : start + d.beats * p.beat_bytes]
-    if d.target == Target.SCRATCHPAD:
-        words = [
-            int.from_bytes(run[n : n + d.element_bytes], "little", signed=True)
-            for n in range(0, len(run), d.element_bytes)
-        ]
-        groups, kept, spaced = p.lanes, p.word_width, words
-    elif d.target == Target.PROGRAM:
+    if d.target == Target.PROGRAM:
         return [
             int.from_bytes(run[n : n + p.beat_bytes], "little")
             for n in range(0, len(run), p.beat_bytes)
         ]
-    else:
-        bits = int.from_bytes(run, "little")
-        stored = p.factor_storage_width
-        spaced = [bits >> n for n in range(0, 8 * len(run), stored)]
-        groups = p.lanes if d.target == Target.PE1_STORE else p.pe2_rows
-        kept = p.factor_width
+    width = p.word_width
+    words = [
+        int.from_bytes(run[n : n + d.element_bytes], "little", signed=True)
+        for n in range(0, len(run), d.element_bytes)
+    ]
     return [
-        sum((spaced[first + n] & ((1 << kept) - 1)) << (n * kept) for n in range(groups))
-        for first in range(0, len(spaced), groups)
+        sum((words[first + n] & ((1 << width) - 1)) << (n * width) for n in range(p.lanes))
+        for first in range(0, len(words), p.lanes)
     ]
 
 
@@ -102,7 +96,7 @@ def simulate(p, commands, memory, *, latency=4, stall=0.0, seed=0):
             if place is not None:
                 writes.append((TARGETS[Target.SCRATCHPAD], place, row))
             place = None
-            for name, take, value in zip(TARGETS.values(), seen[:4], seen[4:], strict=True):
+            for name, take, value in zip(TARGETS.values(), seen[:2], seen[2:], strict=True):
                 if take and name == TARGETS[Target.SCRATCHPAD]:
                     place = value
                 elif take:

@@ -43,7 +43,7 @@ def random_nest(levels: int, random: Random, *, digits: bool) -> Compute:
     count = random.randint(1, levels)
     reduce_levels = random.randint(0, count)
     return Compute(
-        operation=Operation.PE2,
+        operation=Operation.PE3,
         levels=tuple(
             Level(random.choice((1, 1, 2, 3)), x=stride(), g=stride(), z=stride())
             for _ in range(count)
@@ -67,7 +67,7 @@ def test_steps(levels, seed, digits):
     )
     dut = LoopNest(p)
     nests = [random_nest(levels, random, digits=digits) for _ in range(6)]
-    nests.append(Compute(operation=Operation.PE1, levels=(Level(300, x=3),), x=1, g=2, z=3))
+    nests.append(Compute(operation=Operation.PE4, levels=(Level(300, x=3),), x=1, g=2, z=3))
     step = dut.step
 
     async def testbench(ctx):

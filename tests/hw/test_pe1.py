@@ -10,9 +10,7 @@ from trainwright_sim.bench.designs import pe1
 PARAMETERS = {
     "4x2": AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2),
     "4x4": AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, accumulator_width=36),
-    "8x8-wide": AcceleratorParameters(
-        lanes=8, pe1_rows=8, pe2_rows=2, factor_width=16, accumulator_width=48
-    ),
+    "8x8": AcceleratorParameters(lanes=8, pe1_rows=8, pe2_rows=2, accumulator_width=48),
     "4x4-random": AcceleratorParameters(
         lanes=4, pe1_rows=4, pe2_rows=2, accumulator_width=36, stochastic_rounding=True
     ),
@@ -20,20 +18,19 @@ PARAMETERS = {
         lanes=8, pe1_rows=4, pe2_rows=2, accumulator_width=48, stochastic_rounding=True
     ),
     "8x2-narrow": AcceleratorParameters(
-        lanes=8, pe1_rows=2, pe2_rows=2, factor_width=2, accumulator_width=24, nest_levels=5
+        lanes=8, pe1_rows=2, pe2_rows=2, accumulator_width=24, nest_levels=5
     ),
     "4x2-bytes": AcceleratorParameters(
-        lanes=4, pe1_rows=2, pe2_rows=2, word_width=8, factor_width=8, accumulator_width=48
+        lanes=4, pe1_rows=2, pe2_rows=2, word_width=8, accumulator_width=48
     ),
     "4x2-digits": AcceleratorParameters(
-        lanes=4, pe1_rows=2, pe2_rows=2, word_width=8, factor_width=8, wide_tensors=1
+        lanes=4, pe1_rows=2, pe2_rows=2, word_width=8, wide_tensors=1
     ),
     "8x4-digits-random": AcceleratorParameters(
         lanes=8, pe1_rows=4, pe2_rows=2, word_width=8, wide_tensors=1, stochastic_rounding=True
     ),
 }
-OPERATIONS = (Operation.PE1, Operation.PE4)
-SLOW = {"8x4-digits-random", "8x8-wide", "4x4", "8x2-narrow"}
+SLOW = {"8x4-digits-random", "8x8", "4x4", "8x2-narrow"}
 """Sizes of the slow tests, as are benches of them under Verilator."""
 
 
@@ -50,44 +47,37 @@ SLOW = {"8x4-digits-random", "8x8-wide", "4x4", "8x2-narrow"}
 def test_random_commands(engines, name, stall, seed):
     parameters = PARAMETERS[name]
     random = Random(f"pe1 {name} {stall} {seed}")
-    memories = engines.Memories.random(parameters, random, parameters.lanes)
-    # the compiler's part: no sum may overflow; PE4 sums up to 2^7 products of 2^30 here
+    pad = engines.Scratchpad.random(parameters, random)
+    # the compiler's part: no sum may overflow; there are sums of up to 2^7 products of 2^30 here
     spare = max(0, 2 * parameters.word_width + 7 - parameters.accumulator_width)
-    memories.scratchpad = [
-        [word >> (spare + 1) // 2 for word in row] for row in memories.scratchpad
-    ]
-    commands = [
-        engines.random_command(random.choice(OPERATIONS), parameters, random) for _ in range(5)
-    ]
-    engines.check(pe1(parameters), parameters, commands, memories, random=random, stall=stall)
+    pad.rows = [[word >> (spare + 1) // 2 for word in row] for row in pad.rows]
+    commands = [engines.random_command(Operation.PE4, parameters, random) for _ in range(5)]
+    engines.check(pe1(parameters), parameters, commands, pad, random=random, stall=stall)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("rows", (8, pytest.param(16, marks=pytest.mark.slow)))
 @pytest.mark.parametrize("stochastic", (False, pytest.param(True, marks=pytest.mark.slow)))
-def test_full_size(engines, rows, operation, stochastic):
+def test_full_size(engines, rows, stochastic):
     parameters = AcceleratorParameters(pe1_rows=rows, stochastic_rounding=stochastic)
-    random = Random(f"pe1 full {rows} {operation}")
-    memories = engines.Memories.random(parameters, random, parameters.lanes)
-    command = engines.random_command(operation, parameters, random)
-    engines.check(pe1(parameters), parameters, [command], memories, random=random, stall=0.2)
+    random = Random(f"pe1 full {rows}")
+    pad = engines.Scratchpad.random(parameters, random)
+    command = engines.random_command(Operation.PE4, parameters, random)
+    engines.check(pe1(parameters), parameters, [command], pad, random=random, stall=0.2)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize(
     "lanes, rows",
     [(4, 2), (8, 4), *(pytest.param(n, n, marks=pytest.mark.slow) for n in (4, 8))],
 )
-def test_throughput(engines, lanes, rows, operation):
+def test_throughput(engines, lanes, rows):
     """Without stalls a step takes as many cycles as there are lanes, whatever the reduction."""
     parameters = AcceleratorParameters(lanes=lanes, pe1_rows=rows, pe2_rows=2)
     random = Random(f"pe1 throughput {lanes} {rows}")
-    memories = engines.Memories.random(parameters, random, parameters.lanes)
-    memories.scratchpad = [[word >> 2 for word in row] for row in memories.scratchpad]
-    first_step = max(rows, lanes) if operation is Operation.PE4 else rows
+    pad = engines.Scratchpad.random(parameters, random)
+    pad.rows = [[word >> 2 for word in row] for row in pad.rows]
     for reduction in (1, 4):
         command = Compute(
-            operation=operation,
+            operation=Operation.PE4,
             levels=(Level(20, x=rows, z=rows), Level(reduction, x=1, g=lanes)),
             x=0,
             g=0,
@@ -96,24 +86,23 @@ def test_throughput(engines, lanes, rows, operation):
             last_rows=rows,
             x_row_stride=1,
             z_row_stride=1,
-            g_row_stride=3 if operation is Operation.PE4 else 0,
+            g_row_stride=3,
             shift=8,
         )
-        run = engines.check(pe1(parameters), parameters, [command], memories, random=random)
-        assert run.cycles <= 20 * reduction * lanes + first_step + 2 * rows + lanes + 26
+        run = engines.check(pe1(parameters), parameters, [command], pad, random=random)
+        assert run.cycles <= 20 * reduction * lanes + max(rows, lanes) + 2 * rows + lanes + 26
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_commands_follow_without_a_gap(engines, operation):
+def test_commands_follow_without_a_gap(engines):
     """A command's first step comes at once after the last one of the command before."""
     parameters = AcceleratorParameters(lanes=8, pe1_rows=4, pe2_rows=2)
-    random = Random(f"pe1 gap {operation}")
-    memories = engines.Memories.random(parameters, random, parameters.lanes)
-    memories.scratchpad = [[word >> 2 for word in row] for row in memories.scratchpad]
+    random = Random("pe1 gap")
+    pad = engines.Scratchpad.random(parameters, random)
+    pad.rows = [[word >> 2 for word in row] for row in pad.rows]
     steps, count = 6, 5
     commands = [
         Compute(
-            operation=operation,
+            operation=Operation.PE4,
             levels=(Level(2, x=4, z=4), Level(steps // 2, x=8, g=8)),
             x=10 * n,
             g=40 + n,
@@ -122,12 +111,12 @@ def test_commands_follow_without_a_gap(engines, operation):
             last_rows=4,
             x_row_stride=1,
             z_row_stride=1,
-            g_row_stride=1 if operation is Operation.PE4 else 0,
+            g_row_stride=1,
             shift=n,
             out_width=16 - n,
             slot=n,
         )
         for n in range(count)
     ]
-    run = engines.check(pe1(parameters), parameters, commands, memories, random=random)
+    run = engines.check(pe1(parameters), parameters, commands, pad, random=random)
     assert run.cycles <= count * steps * parameters.lanes + 8 + 2 * 4 + 8 + 26

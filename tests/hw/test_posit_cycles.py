@@ -13,9 +13,7 @@ from trainwright_sim.bench import designs
 
 FIXED = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=4)
 OPERATIONS = {
-    Operation.PE1: designs.pe1,
     Operation.PE4: designs.pe1,
-    Operation.PE2: designs.pe2,
     Operation.PE3: designs.pe2,
     Operation.BIAS: designs.pe2,
 }
@@ -30,8 +28,8 @@ def test_a_command_ends_as_many_cycles_later_as_the_model_says(engines, operatio
         operation=operation, levels=levels, x=0, g=0, z=512, reduce_levels=0 if rows else 1,
         last_rows=1 if rows else 4, x_row_stride=1, z_row_stride=1, shift=9,
     )  # fmt: skip
-    memories = engines.Memories.random(FIXED, Random("posit cycles"), 4)
-    memories.scratchpad = [[word >> 2 for word in row] for row in memories.scratchpad]
+    pad = engines.Scratchpad.random(FIXED, Random("posit cycles"))
+    pad.rows = [[word >> 2 for word in row] for row in pad.rows]
     cycles = {}
     for p in (
         FIXED,
@@ -39,7 +37,7 @@ def test_a_command_ends_as_many_cycles_later_as_the_model_says(engines, operatio
         replace(FIXED, formats="posit(10,0)"),
     ):
         dut = OPERATIONS[operation](p)
-        cycles[p] = engines.check(dut, p, [d], memories, random=Random("stalls")).cycles
+        cycles[p] = engines.check(dut, p, [d], pad, random=Random("stalls")).cycles
     for p, found in cycles.items():
         engine = ENGINE_OF[operation]
         assert found - cycles[FIXED] == finish(engine, p) - finish(engine, FIXED)

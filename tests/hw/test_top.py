@@ -18,7 +18,7 @@ from trainwright.program.descriptors import (
     Transfer,
 )
 from trainwright.program.encoding import encode_descriptors
-from trainwright.program.fields import DESCRIPTOR_BYTES, Engine, Operation, Target
+from trainwright.program.fields import DESCRIPTOR_BYTES, Engine, Operation
 from trainwright_hw.accelerator import TRACED_ENGINES, Accelerator
 from trainwright_hw.control import csr as registers
 from trainwright_hw.control.counters import COUNTERS
@@ -32,8 +32,6 @@ P4 = AcceleratorParameters(
     pe1_rows=2,
     pe2_rows=2,
     scratchpad_rows=256,
-    pe1_store_depth=32,
-    pe2_store_depth=64,
     program_depth=16,
     statistics_depth=4,
     loop_depth=2,
@@ -113,10 +111,10 @@ class Machine:
 def of_bytes(d):
     """The descriptor where words have 8 bits."""
     if isinstance(d, Transfer):
-        if d.target is not Target.SCRATCHPAD:
-            return replace(d, element_bytes=0)
         return replace(d, element_bytes=1, beats=d.beats // d.element_bytes)
-    return replace(d, out_width=8) if isinstance(d, Compute) else d
+    if not isinstance(d, Compute):
+        return d
+    return replace(d, out_width=8, shift=d.shift if d.z_format else d.shift - 8)
 
 
 def load(address, local, beats, levels=(), **options) -> Transfer:
@@ -142,40 +140,38 @@ def store(address, local, beats, levels=(), **options) -> Transfer:
 
 
 def every_operation(p: AcceleratorParameters) -> list:
-    """A program that uses every engine, target, and both loop levels."""
-    row, lanes = p.row_bytes, p.lanes
-    pe1_bits = p.lanes * p.factor_storage_width
-    pe1_beats = max(1, lanes * pe1_bits // p.data_width)
+    """A program that uses every engine and both loop levels."""
+    row = p.row_bytes
     compute = {"x": 0, "z": 0, "wait": Engine.LOAD, "x_register": 1}
     return [
-        load(0x000, 0, pe1_beats, target=Target.PE1_STORE),
-        load(0x100, 0, 8, target=Target.PE2_STORE),
         Set(values=((1, 0), (2, 0x200), (3, 0x2000))),
         Loop(iterations=2),
         Loop(iterations=2),
         load(0, 0, 32, address_register=2, local_register=1, wait=Engine.ALL),
         Compute(
-            operation=Operation.PE1,
-            levels=(Level(2, x=p.pe1_rows, z=p.pe1_rows), Level(2, x=2 * p.pe1_rows)),
-            g=0,
+            operation=Operation.PE4,
+            levels=(Level(2, x=p.pe1_rows, z=p.pe1_rows), Level(2, x=2 * p.pe1_rows, g=5)),
+            g=2,
             reduce_levels=1,
             last_rows=p.pe1_rows,
             x_row_stride=1,
             z_row_stride=1,
+            g_row_stride=1,
+            g_register=1,
             z_register=1,
-            shift=4,
+            shift=15,
             slot=1,
             **(compute | {"z": 32}),
         ),
         Compute(
-            operation=Operation.PE2,
+            operation=Operation.PE3,
             levels=(Level(2, g=4, z=p.pe2_rows), Level(4, x=1, g=1)),
             g=0,
             reduce_levels=1,
             last_rows=p.pe2_rows,
             z_row_stride=1,
             z_register=1,
-            shift=5,
+            shift=13,
             slot=2,
             **(compute | {"z": 32 + 2 * p.pe1_rows}),
         ),
@@ -205,8 +201,8 @@ def with_formats(d):
     """The descriptor with posits as operands, and of another format as results."""
     if not isinstance(d, Compute):
         return d
-    shift = {"shift": 14 if d.operation is Operation.PE1 else 17}
-    return replace(d, x_format=2, g_format=1, z_format=d.slot, underflow_zero=d.slot == 1, **shift)
+    formats = {"x_format": 2, "g_format": 1, "z_format": d.slot, "underflow_zero": d.slot == 1}
+    return replace(d, **formats, shift=d.shift + 3)
 
 
 SIZES = {
@@ -215,11 +211,8 @@ SIZES = {
         lanes=8,
         pe1_rows=4,
         pe2_rows=2,
-        factor_width=9,
         scratchpad_banks=1,
         scratchpad_rows=512,
-        pe1_store_depth=16,
-        pe2_store_depth=64,
         program_depth=16,
         statistics_depth=4,
         outstanding_bursts=2,
@@ -356,8 +349,6 @@ def test_smallest_accelerator_halts():
         pe2_rows=2,
         scratchpad_banks=1,
         scratchpad_rows=16,
-        pe1_store_depth=16,
-        pe2_store_depth=16,
         program_depth=1,
         statistics_depth=1,
         loop_depth=1,
@@ -402,21 +393,20 @@ def test_a_word_that_is_no_number_ends_the_run(engine):
     memory[0x200:0x202] = (-128).to_bytes(2, "little", signed=True)
     machine = Machine(p, bytes(memory))
     by_rows = {"operation": Operation.BIAS, "levels": (Level(4, x=1, g=1, z=1),)}
-    by_columns = {"operation": Operation.PE1, "levels": (Level(1),), "x_row_stride": 1}
+    by_columns = {
+        "operation": Operation.PE4, "levels": (Level(1),), "x_row_stride": 1, "g_row_stride": 1,
+    }  # fmt: skip
     d = Compute(
         **(by_rows if engine == "pe2" else by_columns), x=0, g=8, z=16, z_row_stride=1,
         last_rows=1, x_format=1, z_format=2, wait=Engine.LOAD,
     )  # fmt: skip
-    factors = load(0, 0, 8, target=Target.PE1_STORE)
 
     async def host(ctx, host):
         for number in (1, 2, 0, 1):
-            length = machine.place(
-                [factors, load(0x200, 0, 32), replace(d, x_format=number), Halt()]
-            )
+            length = machine.place([load(0x200, 0, 32), replace(d, x_format=number), Halt()])
             await machine.start(ctx, host, length)
 
     machine.simulate(host)
-    failed = 4 | 7 << 8 | 3 << 16
-    done = 2 | 3 << 16
+    failed = 4 | 7 << 8 | 2 << 16
+    done = 2 | 2 << 16
     assert machine.status == [failed, failed, done, failed]

@@ -14,14 +14,12 @@ from trainwright.program.fields import LOCAL_WIDTH
 from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.compute.loop_nest import LoopNest
 from trainwright_hw.compute.pe1.dot_array import DotProductArray
-from trainwright_hw.compute.pe1.entry import Entry
 from trainwright_hw.compute.pe2.drain import Drain
 from trainwright_hw.compute.pe2.operands import Operands
 from trainwright_hw.compute.pe2.outer_array import OuterProductArray
 from trainwright_hw.compute.pe2.vector import VectorUnit
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 from trainwright_hw.storage.banks import Banks
-from trainwright_hw.storage.factor_store import FactorStore
 from trainwright_hw.storage.ports import bank_and_row, row_layout
 from trainwright_hw.storage.scratchpad import Scratchpad
 from trainwright_hw.stream.registered_queue import RegisteredQueue
@@ -32,7 +30,7 @@ from trainwright_sim.leaves.catalogue import LEAVES
 from trainwright_sim.leaves.leaf import members
 from trainwright_sim.leaves.lockstep import Fed, Ports, logs, sized, stimulus
 
-FULL = AcceleratorParameters(scratchpad_rows=64, pe1_store_depth=16, pe2_store_depth=16)
+FULL = AcceleratorParameters(scratchpad_rows=64)
 WHOLE = replace(FULL, lanes=8, pe1_rows=4, pe2_rows=4)
 NARROW = replace(WHOLE, word_width=8)
 WIDE = replace(NARROW, wide_tensors=True)
@@ -156,13 +154,11 @@ def queue(
 def blocks(p: AcceleratorParameters) -> dict[str, tuple[Elaboratable, Ports]]:
     """Every block that has a model, of one accelerator."""
     dots, nest, rows = DotProductArray(p), LoopNest(p), Rows(p)
-    operands, entry, banks = Operands(p), Entry(p), Banks(p, readers=3, writers=2)
-    store, pad = FactorStore(p, depth=16, width=p.lanes), Pad(p)
-    plain = {"dots": dots, "nest": nest, "rows": rows, "operands": operands, "entry": entry}
+    banks, pad = Banks(p, readers=3, writers=2), Pad(p)
+    plain = {"dots": dots, "nest": nest, "rows": rows, "operands": Operands(p)}
     return {
         **{name: (block, members(block)) for name, block in plain.items()},
         "banks": (banks, members(banks)),
-        "store": (store, catalogue.FACTOR_STORE.ports(store)),
         "pad": (pad, members(pad)),
         "rowqueue": queue(width=256, depth=16, counted=True),
         "flagged": queue(width=26, depth=2, flags=4),
