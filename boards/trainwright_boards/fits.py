@@ -30,8 +30,6 @@ def needed_block_rams(p: AcceleratorParameters, memory_bytes: int) -> int:
     queue = max(128, 2 * p.burst_beats) + 1
     memories = [
         *[(p.lanes * p.word_width, p.bank_rows)] * p.scratchpad_banks,
-        (p.lanes * p.factor_width, p.pe1_store_depth),
-        (p.pe2_rows * p.factor_width, p.pe2_store_depth),
         *[(p.data_width, p.program_depth)] * beats,
         (p.data_width, queue),
         (p.data_width, memory_bytes // p.beat_bytes),

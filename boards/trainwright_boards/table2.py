@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwright.parameters import AcceleratorParameters
+from trainwright.parameters import AcceleratorParameters, without_gone
 from trainwright.timing import MemoryTiming
 from trainwright_boards.board import BLOCK, SDRAM
 from trainwright_boards.build import REPORT
@@ -106,7 +106,7 @@ def _cycles(figures: Mapping[str, Any]) -> dict[str, int | None]:
     from trainwright.lowering import compile_step
     from trainwright.network import load_network
 
-    parameters = AcceleratorParameters(**figures["parameters"])
+    parameters = AcceleratorParameters(**without_gone(figures["parameters"]))
     memory_bytes = figures.get("memory_bytes")
     timing = memory_timing(figures.get("memory", BLOCK), parameters)
     cycles: dict[str, int | None] = {}

@@ -203,8 +203,9 @@ def test_block_rams_of_a_memory():
 
 
 def test_block_rams_are_no_fewer_than_synthesis_makes():
-    """yosys 0.70 makes 162 with this preset: nine less, for bits that are never read."""
-    assert 162 <= needed_block_rams(preset("ecp5-85f"), 1 << 17) <= 171
+    """yosys 0.70 made 162 with this preset and factor stores, which took twelve: nine less, for
+    bits that are never read."""
+    assert 162 - 12 <= needed_block_rams(preset("ecp5-85f"), 1 << 17) <= 171 - 12
 
 
 def test_a_memory_chip_has_a_preset_that_fits():
@@ -217,7 +218,7 @@ def test_a_memory_chip_has_a_preset_that_fits():
     board = BOARDS["ulx3s-85f"]
     assert [board.preset_with(memory) for memory in MEMORIES] == ["ecp5-85f", "ecp5-85f-sdram"]
     assert obstacles(preset("ecp5-85f-sdram"), board.part, board.memory_bytes)
-    assert needed_block_rams(preset("ecp5-85f-sdram"), 0) == 167
+    assert needed_block_rams(preset("ecp5-85f-sdram"), 0) == 155
 
 
 def test_what_does_not_fit_is_told():

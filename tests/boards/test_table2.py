@@ -25,7 +25,7 @@ def built(folder, parameters: AcceleratorParameters, name: str, **more) -> None:
     folder.mkdir(parents=True)
     report = {
         "part": "LFE5U-85F",
-        "parameters": asdict(parameters),
+        "parameters": asdict(parameters) | {"pe1_store_depth": 2048},  # of a build of long ago
         "multipliers": parameters.multipliers,
         "resources": COUNTS,
     }

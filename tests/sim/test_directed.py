@@ -26,7 +26,7 @@ from trainwright.program.descriptors import (
 )
 from trainwright.program.encoding import HEADER, MAGIC, VERSION, decode, encode_descriptors
 from trainwright.program.errors import ProgramError
-from trainwright.program.fields import DESCRIPTOR_BYTES, Engine, Operation, Target
+from trainwright.program.fields import DESCRIPTOR_BYTES, Engine, Operation
 from trainwright.program.footprint import footprint
 from trainwright.program.validation import check_program
 from trainwright_sim.backend import RtlAccelerator
@@ -34,12 +34,12 @@ from trainwright_sim.library import Simulator, Stop
 from trainwright_sim.memory import MemoryModel
 
 P = AcceleratorParameters(  # of the stress tests: one simulation for both
-    lanes=8, pe1_rows=4, pe2_rows=8, scratchpad_rows=1024, pe1_store_depth=64, pe2_store_depth=64,
-    program_depth=64, statistics_depth=64, address_checks=True,
+    lanes=8, pe1_rows=4, pe2_rows=8, scratchpad_rows=1024, program_depth=64, statistics_depth=64,
+    address_checks=True,
 )  # fmt: skip
 MEMORY_BYTES, PROGRAM, OUT = 1 << 16, 0xC000, 0x8000
 ROWS, RESULTS = P.scratchpad_rows, 512
-CONTRACTIONS = (Operation.PE1, Operation.PE2, Operation.PE3, Operation.PE4)
+CONTRACTIONS = (Operation.PE3, Operation.PE4)
 OPERATIONS = (*CONTRACTIONS, Operation.BIAS, Operation.MASK)
 
 
@@ -57,11 +57,7 @@ def data(seed: int) -> np.ndarray:
 def loads() -> list[Descriptor]:
     """Everything is loaded."""
     rows = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * ROWS)
-    entries = [
-        replace(rows, target=target, element_bytes=0, beats=64 * width * 4 // P.data_width)
-        for target, width in ((Target.PE1_STORE, P.lanes), (Target.PE2_STORE, P.pe2_rows))
-    ]
-    return [rows, *entries, Loop(iterations=1, wait=Engine.ALL), End()]
+    return [rows, Loop(iterations=1, wait=Engine.ALL), End()]
 
 
 def stores() -> list[Descriptor]:
@@ -93,21 +89,21 @@ def assert_same(rtl: RtlAccelerator, body: Program, seed: int = 0) -> None:
 
 def reduction(operation: Operation, **options) -> Compute:
     """Sums over several steps."""
-    by_entries = operation in (Operation.PE1, Operation.PE4)
+    by_entries = operation is Operation.PE4
     rows = P.pe1_rows if by_entries else P.pe2_rows
     plain = Compute(
         operation=operation, levels=(Level(3, x=5, z=rows), Level(6, x=3, g=2)), x=0, g=0,
         z=RESULTS, reduce_levels=1, last_rows=rows - 1, x_row_stride=int(by_entries),
-        z_row_stride=1, g_row_stride=int(operation is Operation.PE4), shift=4, slot=1,
+        z_row_stride=1, g_row_stride=int(by_entries), shift=18, slot=1,
     )  # fmt: skip
     return replace(plain, **options)
 
 
 GOOD = program(
-    reduction(Operation.PE1),
-    reduction(Operation.PE2, z=RESULTS + 16, slot=2),
-    reduction(Operation.PE4, z=RESULTS + 32, slot=3),
-    reduction(Operation.PE3, z=RESULTS + 48, slot=4),
+    reduction(Operation.PE4),
+    reduction(Operation.PE3, z=RESULTS + 16, slot=2),
+    reduction(Operation.PE4, g=20, z=RESULTS + 32, slot=3),
+    reduction(Operation.PE3, x=7, g=30, z=RESULTS + 48, slot=4),
 )
 
 # What comes after an error.
@@ -130,16 +126,18 @@ def encoded(*descriptors: Descriptor) -> tuple[bytes, int]:
 
 WORK = tuple(GOOD.descriptors[:-1])
 NEST = Loop(iterations=2)
-UNKNOWN = bytes([Operation.VECTOR]) + bytes(127)
 FAILING: dict[str, tuple[tuple[bytes, int], registers.Error, int]] = {
     "no descriptor": ((b"", 0), registers.Error.OPERATION, 0),
     "too many": ((encoded(Halt())[0], 0x10000), registers.Error.PROGRAM, 0),
     "no HALT": (encoded(*WORK), registers.Error.OPERATION, len(WORK)),
-    "unknown": (
-        (encoded(*WORK)[0] + UNKNOWN, len(WORK) + 1),
-        registers.Error.OPERATION,
-        len(WORK),
-    ),
+    **{
+        f"operation {number}": (
+            (encoded(*WORK)[0] + bytes([number, *[0] * 127]), len(WORK) + 1),
+            registers.Error.OPERATION,
+            len(WORK),
+        )
+        for number in (3, 4, Operation.VECTOR)
+    },
     "too deep": (
         encoded(*WORK, *[NEST] * (P.loop_depth + 1), Halt()),
         registers.Error.NESTING,
@@ -193,15 +191,12 @@ OUTSIDE: dict[str, Descriptor] = {
     "LOAD's last address": load(address=(1 << 32) - 512),
     "LOAD's later runs": load(beats=2, levels=(TransferLevel(9, PAGE * 2, 0),)),
     "LOAD's rows": load(local=ROWS - 31),
-    "an entry of PE1": load(target=Target.PE1_STORE, element_bytes=0, local=61, beats=16),
-    "an entry of PE2": load(target=Target.PE2_STORE, element_bytes=0, local=1 << 19, beats=16),
     "STORE's page": store(address=MEMORY_BYTES),
     "STORE's later runs": store(beats=2, levels=(TransferLevel(5, PAGE * 2, 0),)),
     "STORE's rows": store(local=ROWS - 31),
-    "x of PE1": reduction(Operation.PE1, x=ROWS - 20),
-    "g of PE1": reduction(Operation.PE1, g=60),
-    "z of PE1": reduction(Operation.PE1, z=ROWS - 2),
-    "g of PE2": reduction(Operation.PE2, g=60),
+    "x of PE4": reduction(Operation.PE4, x=ROWS - 20),
+    "g of PE4": reduction(Operation.PE4, g=ROWS - 10),
+    "z of PE4": reduction(Operation.PE4, z=ROWS - 2),
     "x of PE3": reduction(Operation.PE3, x=1 << 17),
     "g of PE3": reduction(Operation.PE3, g=ROWS * 2 - 1),
     "z of PE3": reduction(Operation.PE3, z=(1 << 20) - 1),
@@ -295,15 +290,15 @@ def test_programs_back_to_back(rtl):
 
 def short() -> Program:
     """The same reductions on as little as they need: no cycle of it is like another."""
-    rows, pe1, pe2, *loop = loads()
-    assert isinstance(rows, Transfer) and isinstance(pe1, Transfer) and isinstance(pe2, Transfer)
-    few = [replace(rows, beats=2 * 64), replace(pe1, beats=16), replace(pe2, beats=16)]
+    rows, *loop = loads()
+    assert isinstance(rows, Transfer)
+    few = replace(rows, beats=2 * 64)
     store = Transfer(
         operation=Operation.STORE, address=OUT, local=RESULTS, beats=2 * 11, wait=Engine.ALL,
         levels=(TransferLevel(4, 16 * 2 * P.beat_bytes, 16),),
     )  # fmt: skip
     work = [d for d in GOOD.descriptors if isinstance(d, Compute)]
-    return Program((*few, *loop, *work, store, Halt(wait=Engine.ALL)), P.fingerprint)
+    return Program((few, *loop, *work, store, Halt(wait=Engine.ALL)), P.fingerprint)
 
 
 def check_resets(rtl: RtlAccelerator, first: int, step: int) -> None:
@@ -345,10 +340,9 @@ def test_resets_at_every_cycle(rtl):
 
 def ends(random: Random, operation: Operation) -> Compute:
     """Each field at one of its ends, or anywhere."""
-    entries = operation in (Operation.PE1, Operation.PE4)
+    entries = operation is Operation.PE4
     elementwise = operation not in CONTRACTIONS
     rows = 1 if elementwise else P.pe1_rows if entries else P.pe2_rows
-    depth = {Operation.PE1: 64, Operation.PE2: 64, Operation.PE3: ROWS * 2}.get(operation, ROWS)
     count = random.choice((1, 2, 10))
     summed = 0 if elementwise else random.choice((0, count - 1, random.randrange(count)))
 
@@ -364,12 +358,12 @@ def ends(random: Random, operation: Operation) -> Compute:
         operation=operation, levels=tuple(levels), reduce_levels=summed,
         tile_level=random.choice((0, count - summed - 1)),
         x=random.choice((0, RESULTS - 1, random.randrange(RESULTS))),
-        g=random.choice((0, depth - 1, random.randrange(depth))),
+        g=random.choice((0, ROWS - 1, random.randrange(ROWS))),
         z=random.choice((RESULTS, ROWS - 1, random.randrange(RESULTS, ROWS))),
         last_rows=random.choice((1, rows)),
         x_row_stride=random.choice((0, 1, -1, 100)) if entries else 0,
         z_row_stride=random.choice((1, -1, 100)),
-        g_row_stride=random.choice((0, 1, -1, 60)) if operation is Operation.PE4 else 0,
+        g_row_stride=random.choice((0, 1, -1, 60)) if entries else 0,
         shift=random.choice((0, 1, 62, 63)),
         out_width=random.choice((1, 2, P.word_width - 1, P.word_width)),
         slot=random.choice((0, P.statistics_depth - 1)),
@@ -431,7 +425,7 @@ def test_the_longest_counts(rtl):
     rtl.memory = MemoryModel()
     most = (1 << 16) - 1
     tiles = reduction(Operation.BIAS, levels=(Level(most),), reduce_levels=0, last_rows=1, g=1)
-    terms = reduction(Operation.PE2, levels=(Level(1), Level(most)), z=RESULTS + 8, shift=20)
+    terms = reduction(Operation.PE3, levels=(Level(1), Level(most)), z=RESULTS + 8, shift=32)
     assert_same(rtl, program(tiles, terms))
 
 
@@ -464,11 +458,10 @@ def test_reading_what_an_older_command_wrote(rtl, seed):
     body: list[Descriptor] = []
     for n in range(12):
         z, last = RESULTS + 32 * (n % 3), random.randint(1, P.pe1_rows)
-        operation = random.choice((Operation.PE1, Operation.PE4))
         tiles = random.randint(1, 5)
         levels = (Level(tiles, x=1, z=P.pe1_rows), Level(random.randint(1, 9), x=1, g=1))
-        made = reduction(operation, levels=levels, z=z, last_rows=last, slot=n, wait=Engine.PE2)
-        other = reduction(operation, z=RESULTS + 200, slot=60, levels=(Level(40), Level(1)))
+        made = reduction(Operation.PE4, levels=levels, z=z, last_rows=last, slot=n, wait=Engine.PE2)
+        other = reduction(Operation.PE4, z=RESULTS + 200, slot=60, levels=(Level(40), Level(1)))
         rows = P.pe1_rows * (tiles - 1) + last
         read = Compute(
             operation=Operation.MASK, levels=(Level(rows, x=-1, g=-1, z=1),), x=z + rows - 1,

@@ -24,7 +24,7 @@ from trainwright_sim.mutation.origin import Origins
 from trainwright_sim.mutation.score import Reason, Score
 from trainwright_sim.mutation.suite import outcome
 
-FACTOR_STORE = Block("factor_store", 20)
+STATISTICS = Block("statistics", 20)
 """A small block with a memory."""
 
 
@@ -160,20 +160,20 @@ def test_what_is_the_same_for_ever_is_told_from_what_is_not(redundant):
 @pytest.mark.skipif(bool(runner.unavailable("verilator")), reason="needs Verilator")
 def test_tests_find_mutants_and_go_on_where_they_were_cut_off(tmp_path):
     cache, numbers = Cache(tmp_path), list(range(1, 21))
-    first = execute.verdicts(FACTOR_STORE, 1, numbers[:10], cache)
+    first = execute.verdicts(STATISTICS, 1, numbers[:10], cache)
     assert [v.mutant.number for v in first] == numbers[:10]
-    assert any(v.status == "killed" and "random_accesses" in v.by for v in first)
-    assert not execute.recorded(FACTOR_STORE, 1, cache)
-    _, folder = execute.prepared(FACTOR_STORE, 1, cache)
+    assert any(v.status == "killed" and "random_items" in v.by for v in first)
+    assert not execute.recorded(STATISTICS, 1, cache)
+    _, folder = execute.prepared(STATISTICS, 1, cache)
     with (folder / execute.VERDICTS).open("a") as file:
         file.write('{"number": 11, "verd')  # cut off
-    both = execute.verdicts(FACTOR_STORE, 1, numbers, cache)
+    both = execute.verdicts(STATISTICS, 1, numbers, cache)
     assert both[:10] == first
-    assert execute.recorded(FACTOR_STORE, 1, cache) == both
-    assert not execute.recorded(FACTOR_STORE, 2, cache)
-    found = Score.of("factor_store", both, 0)
+    assert execute.recorded(STATISTICS, 1, cache) == both
+    assert not execute.recorded(STATISTICS, 2, cache)
+    found = Score.of("statistics", both, 0)
     assert found.mutants > 10 and found.killed > 10
-    twins = Twins.of(execute.prepared(FACTOR_STORE, 1, cache)[0].rtlil)
+    twins = Twins.of(execute.prepared(STATISTICS, 1, cache)[0].rtlil)
     killed = [v.mutant.number for v in both if v.status == "killed"]
     assert not any(twins.is_equivalent(number) for number in killed)
 

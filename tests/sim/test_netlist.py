@@ -16,7 +16,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Transfer
-from trainwright.program.fields import Engine, Operation, Target
+from trainwright.program.fields import Engine, Operation
 from trainwright.support.native.cache import Cache
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.netlist import built, ecp5, gowin, xcup
@@ -51,8 +51,7 @@ STEPS = {
     ),
     "ecp5-digits": (
         ecp5,
-        {"word_width": 8, "wide_tensors": 1, "factor_width": 8}
-        | {"pe1_store_depth": 4096, "pe2_store_depth": 4096},
+        {"word_width": 8, "wide_tensors": 1, "factor_width": 8},
         "l1.G2=fixed(12),intermediate=fixed(9),gradient=fixed(12)",
     ),
 }
@@ -91,12 +90,11 @@ def _posit_program(p: AcceleratorParameters) -> tuple[Program, int]:
     compute = {"wait": Engine.ALL, "z_row_stride": 1, "shift": 14, "underflow_zero": True}
     by_row = {"levels": (Level(4, x=1, g=1, z=1),), "tile_level": 0}
     tile = {"levels": (Level(2, x=2, z=2), Level(3, x=4, g=4)), "reduce_levels": 1, "last_rows": 2}
-    words, factors = 0x1000, {"target": Target.PE1_STORE}
+    words = 0x1000
     commands = (
         Transfer(operation=Operation.LOAD, address=words, local=0, beats=256),
-        Transfer(operation=Operation.LOAD, address=words, local=0, beats=32, **factors),
-        Compute(operation=Operation.PE1, x=0, g=0, z=512, x_row_stride=1, x_format=2, z_format=1,
-                g_format=1, slot=0, **tile, **compute),
+        Compute(operation=Operation.PE4, x=0, g=80, z=512, x_row_stride=1, g_row_stride=1,
+                x_format=2, g_format=1, z_format=1, slot=0, **tile, **compute),
         Compute(operation=Operation.PE4, x=0, g=64, z=516, x_row_stride=1, g_row_stride=1,
                 x_format=1, g_format=2, z_format=2, slot=1, **tile, **compute),
         Compute(operation=Operation.PE3, x=0, g=64, z=520, x_format=2, g_format=1, z_format=1,

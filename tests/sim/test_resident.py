@@ -45,15 +45,12 @@ from vector_cases import random_passes
 
 P = AcceleratorParameters(
     vector_engine=1, exponents=16, stochastic_rounding=1, lanes=4, pe1_rows=2, pe2_rows=2,
-    scratchpad_rows=512, pe1_store_depth=128, pe2_store_depth=128, program_depth=32,
-    statistics_depth=16, nest_levels=6,
+    scratchpad_rows=512, program_depth=32, statistics_depth=16, nest_levels=6,
 )  # fmt: skip
 MEMORY = 1 << 16
 PROGRAM = 1 << 15
 STALLS = MemoryModel(read_latency=17, bandwidth=0.7, stall=0.5, seed=3)
-OPERATIONS = (
-    Operation.PE1, Operation.PE2, Operation.PE3, Operation.PE4, Operation.BIAS, Operation.MASK,
-)  # fmt: skip
+OPERATIONS = (Operation.PE3, Operation.PE4, Operation.BIAS, Operation.MASK)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +91,7 @@ def case(seed: int, p=P):
     store = replace(store, address=memory.size // p.beat_bytes * p.beat_bytes)
     passes = random_scalars(random, random_passes(random, rows=512, passes=2))
     passes = random_eighths(random, passes) if p.vector_engine else []
-    work = [nest(random, operation, p) for operation in random.sample(OPERATIONS, 6)]
+    work = [nest(random, operation, p) for operation in random.sample(OPERATIONS * 2, 6)]
     begin = Set(values=(), seed=random.getrandbits(32), by_step=bool(seed % 3))
     program = ordered(
         [begin, load, *work[:3], random_scales(random), *passes, *work[3:],

@@ -17,8 +17,8 @@ from trainwright_sim.memory import MemoryModel
 pytestmark = pytest.mark.slow
 
 P = AcceleratorParameters(
-    pe1_rows=2, pe2_rows=2, scratchpad_rows=2048, pe1_store_depth=64, pe2_store_depth=64,
-    program_depth=64, statistics_depth=16, sample_loads=1,
+    pe1_rows=2, pe2_rows=2, scratchpad_rows=2048, program_depth=64, statistics_depth=16,
+    sample_loads=1,
 )  # fmt: skip
 TOTAL, BATCH, SEED, BASE = 37, 4, 3, 8192
 

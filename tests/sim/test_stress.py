@@ -23,26 +23,19 @@ from trainwright.program.descriptors import (
     Transfer,
     TransferLevel,
 )
-from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
+from trainwright.program.fields import ENGINE_OF, Engine, Operation
 from trainwright.program.footprint import footprint
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.memory import MemoryModel
 
 P = AcceleratorParameters(
-    lanes=8, pe1_rows=4, pe2_rows=8, scratchpad_rows=1024, pe1_store_depth=64, pe2_store_depth=64,
-    program_depth=64, statistics_depth=64, address_checks=True,
+    lanes=8, pe1_rows=4, pe2_rows=8, scratchpad_rows=1024, program_depth=64, statistics_depth=64,
+    address_checks=True,
 )  # fmt: skip
 MEMORY_BYTES = 1 << 16
 PROGRAM = 0xC000
 ROWS = P.scratchpad_rows
-COMPUTE = (
-    Operation.PE1,
-    Operation.PE2,
-    Operation.PE3,
-    Operation.PE4,
-    Operation.BIAS,
-    Operation.MASK,
-)
+COMPUTE = (Operation.PE3, Operation.PE4, Operation.BIAS, Operation.MASK)
 
 
 def _reference():
@@ -65,15 +58,13 @@ def random_compute(rng: random.Random, slot: int) -> Compute:
     """A command of random operands anywhere, and results anywhere else."""
     operation = rng.choice(COMPUTE)
     elementwise = operation in (Operation.BIAS, Operation.MASK)
-    by_entries = operation in (Operation.PE1, Operation.PE4)
+    by_entries = operation is Operation.PE4
     rows = 1 if elementwise else P.pe1_rows if by_entries else P.pe2_rows
     tiles, last = rng.randint(1, 4), rng.randint(1, rows)
     reduction = 1 if elementwise else rng.choice((1, 2, 5, 9))
-    store = operation in (Operation.PE1, Operation.PE2)
     groups = P.lanes // P.pe2_rows if operation is Operation.PE3 else 1
-    entry_span = {Operation.PE1: P.lanes, Operation.PE4: 3 * P.lanes}.get(operation, 1)
-    depth = 64 if store else ROWS * groups
-    g = rng.randrange(depth - entry_span - 3 * reduction - 4 * tiles)
+    entry_span = 3 * P.lanes if by_entries else 1
+    g = rng.randrange(ROWS * groups - entry_span - 3 * reduction - 4 * tiles)
     levels = (Level(tiles, x=rng.randint(0, 3), g=rng.randint(0, 4), z=rows),)
     if not elementwise:
         levels += (Level(reduction, x=rng.randint(0, 5), g=rng.randint(0, 3)),)
@@ -87,7 +78,7 @@ def random_compute(rng: random.Random, slot: int) -> Compute:
         last_rows=last,
         x_row_stride=rng.randint(0, 9) if by_entries else 0,
         z_row_stride=1,
-        g_row_stride=rng.randint(0, 3) if operation is Operation.PE4 else 0,
+        g_row_stride=rng.randint(0, 3) if by_entries else 0,
         shift=rng.choice((0, 4, 12, 20)),
         out_width=rng.choice((8, 16)),
         slot=slot,
@@ -103,15 +94,6 @@ def random_transfer(rng: random.Random) -> Transfer:
     """A load or a store of a few runs, below the program."""
     beats, runs = 2 * rng.randint(1, 24), rng.randint(1, 3)
     size = beats * P.beat_bytes
-    if rng.random() < 0.3:
-        target = rng.choice((Target.PE1_STORE, Target.PE2_STORE))
-        width = P.lanes if target is Target.PE1_STORE else P.pe2_rows
-        entries = beats * P.data_width // (width * P.factor_storage_width)
-        beats = beats if entries <= 64 else 2
-        return Transfer(
-            operation=Operation.LOAD, target=target, local=0, beats=beats, element_bytes=0,
-            address=rng.randrange((PROGRAM - size) // 16) * 16,
-        )  # fmt: skip
     element_bytes = rng.choice((1, 2))
     rows = beats // element_bytes
     return Transfer(
@@ -135,25 +117,15 @@ def touches(d: Compute | Transfer) -> tuple:
 
 def random_program(rng: random.Random) -> Program:
     """Everything loaded, then anything; every wait that is needed and no other."""
-    fill = [
-        Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * ROWS),
-        Transfer(
-            operation=Operation.LOAD, target=Target.PE1_STORE, address=0x100, local=0, beats=32,
-            element_bytes=0,
-        ),
-        Transfer(
-            operation=Operation.LOAD, target=Target.PE2_STORE, address=0x900, local=0, beats=32,
-            element_bytes=0,
-        ),
-    ]  # fmt: skip
+    fill = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * ROWS)
     body = [
         random_compute(rng, slot) if rng.random() < 0.7 else random_transfer(rng)
         for slot in range(50)
     ]
     program: list[Descriptor] = []
     hazards = Hazards()
-    for number, d in enumerate([*fill, *body]):
-        if number == len(fill):
+    for number, d in enumerate([fill, *body]):
+        if number == 1:
             hazards.barrier()
             program.append(Loop(iterations=rng.randint(1, 3), wait=Engine.ALL))
         program.append(replace(d, **hazards.issue(ENGINE_OF[d.operation], touches(d))._asdict()))

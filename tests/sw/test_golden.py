@@ -20,7 +20,6 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, End, Halt, Level, Loop, Program, Transfer
 from trainwright.program.encoding import ProgramError, decode, encode
 from trainwright.program.fields import Operation, Target
-from trainwright.program.packing import pack
 from trainwright.support import native
 
 
@@ -128,46 +127,37 @@ def test_decoded_programs_run_the_same(seed):
 
 TERMS = 256
 EXTREMES = {
-    Operation.PE1: {
+    Operation.PE4: {
         "levels": (Level(2, x=128, z=8), Level(16, x=1, g=16)),
+        "g": TERMS,
         "x_row_stride": 16,
-        "last_rows": 8,
+        "g_row_stride": 1,
     },
-    Operation.PE2: {"levels": (Level(1), Level(TERMS, x=1, g=1)), "last_rows": 8},
-    Operation.PE3: {"levels": (Level(2, g=1, z=8), Level(TERMS, x=1, g=2)), "last_rows": 8},
+    Operation.PE3: {"levels": (Level(2, g=1, z=8), Level(TERMS, x=1, g=2)), "g": 2 * TERMS},
 }
 
 
 @pytest.mark.parametrize("operation", EXTREMES)
-@pytest.mark.parametrize("factor_width", [4, 16])
-def test_sums_of_the_largest_products_are_exact(operation, factor_width):
+def test_sums_of_the_largest_products_are_exact(operation):
     """Sums climb to the largest there are and come back: every bit lost on the way would show."""
-    p = AcceleratorParameters(factor_width=factor_width, accumulator_width=48)
-    pe1 = operation is Operation.PE1
+    p = AcceleratorParameters(accumulator_width=48)
+    by_entries = operation is Operation.PE4
     rows = np.full((TERMS, p.lanes), 2**15 - 1, np.int16)
-    signs = rows.reshape(16, TERMS)[:, TERMS // 2 :] if pe1 else rows[TERMS // 2 :]
+    signs = rows.reshape(16, TERMS)[:, TERMS // 2 :] if by_entries else rows[TERMS // 2 :]
     signs *= -1  # the second half of every sum
     rows[::3] -= 1
-    largest = 2**15 - 1 if operation is Operation.PE3 else 2 ** (factor_width - 1) - 1
-    second = np.full((TERMS, p.lanes), largest)
-    entries = second if pe1 else second[:, : p.pe2_rows]
-    image = pack(entries, factor_width, p.factor_storage_width)
-    memory = np.concatenate(
-        [rows.view(np.uint8).ravel(), second.astype("<i2").view(np.uint8).ravel(), image.ravel()]
-    )
-    target = Target.PE1_STORE if pe1 else Target.PE2_STORE
+    second = np.full((TERMS, p.lanes), 2**15 - 1, np.int16)
+    memory = np.concatenate([rows, second]).view(np.uint8).ravel()
     descriptors = (
-        load_of(0, 2 * TERMS),
-        load_of(TERMS, 2 * TERMS, rows.nbytes),
-        load_of(0, image.size // 16, 2 * rows.nbytes, target=target, element_bytes=0),
+        load_of(0, 2 * 2 * TERMS),
         Compute(
             operation=operation,
             x=0,
-            g=2 * TERMS if operation is Operation.PE3 else 0,
             z=2 * TERMS,
             reduce_levels=1,
+            last_rows=8,
             z_row_stride=1,
-            shift=0 if factor_width == 4 and operation is not Operation.PE3 else 14,
+            shift=14,
             tensor="z",
             **EXTREMES[operation],
         ),
@@ -178,7 +168,7 @@ def test_sums_of_the_largest_products_are_exact(operation, factor_width):
         accelerator.write(0, memory)
         runs.append(accelerator.run(program_of(p, *descriptors), 0, trace=True))
     golden, literal = runs
-    engine = "pe1" if pe1 else "pe2"
+    engine = "pe1" if by_entries else "pe2"
     same_arrays(golden.traces[engine], literal.traces[engine], ("addresses", "rows"))
     same_arrays(golden, literal, ("sums", "saturations"))
     assert not golden.saturations.any() and golden.sums[0] > 0
@@ -329,8 +319,7 @@ def load_of(local: int, beats: int, address: int = 0, **options) -> Transfer:
     [
         (load_of(0, 2, 4096), "t: bytes 4096 to 4127 of a memory of 4096 bytes"),
         (load_of(16384, 2), r"t writes SCRATCHPAD\[16384\] to \[16384\]; it has 16384 rows"),
-        (load_of(4095, 2, target=Target.PE2_STORE), r"PE2_STORE\[4095\] to \[4102\]; it has 4096"),
-        (load_of(0, 2, target=Target.PROGRAM), "t: target = 3 is not from 0 to 2"),
+        (load_of(0, 2, target=Target.PROGRAM), "t: target = 3 is not from 0 to 0"),
         (
             Transfer(operation=Operation.STORE, address=0, local=7, beats=2, tensor="t"),
             "row 7 was never written",
@@ -340,8 +329,16 @@ def load_of(local: int, beats: int, address: int = 0, **options) -> Transfer:
             "row 3 was never written",
         ),
         (
-            Compute(operation=Operation.PE1, levels=(Level(1),), x=0, g=2040, z=5, tensor="t"),
-            r"t reads PE1_STORE\[2040\] to \[2055\]; it has 2048",
+            Compute(
+                operation=Operation.PE4,
+                levels=(Level(1),),
+                x=0,
+                g=16370,
+                z=5,
+                g_row_stride=1,
+                tensor="t",
+            ),
+            r"t reads SCRATCHPAD\[16370\] to \[16385\]; it has 16384 rows",
         ),
     ],
 )

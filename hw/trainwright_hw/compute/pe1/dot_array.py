@@ -1,4 +1,4 @@
-"""The array of PE1: dot products of stationary rows with factor-store entries."""
+"""The array of PE1: dot products of stationary rows with entries."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, wiring
