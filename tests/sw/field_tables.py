@@ -41,7 +41,7 @@ MEANINGS = {
     "wait_older": "engines that must have done all commands but the last one: 4 PE1, 8 PE2",
     "x_base": "row of the first operand",
     "x_register": "register added to `x_base`",
-    "g_base": "store entry, group of words or row of the second operand",
+    "g_base": "row of the second operand, of PE3 group of words",
     "g_register": "register added to `g_base`",
     "z_base": "row of the result",
     "z_register": "register added to `z_base`",
