@@ -15,7 +15,7 @@ from trainwright_sim.memory import MemoryModel
 
 P = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, word_width=8, factor_width=8, wide_tensors=True,
-    scratchpad_rows=8192, pe1_store_depth=8192, pe2_store_depth=8192,
+    scratchpad_rows=8192,
 )  # fmt: skip
 STALLS = MemoryModel(read_latency=90, write_latency=9, bandwidth=0.4, stall=0.6, seed=3)
 

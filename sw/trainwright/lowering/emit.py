@@ -40,7 +40,7 @@ from trainwright.program.descriptors import (
     Transfer,
     TransferLevel,
 )
-from trainwright.program.fields import ENGINE_OF, TRANSFER_LEVELS, Operation, Target
+from trainwright.program.fields import ENGINE_OF, TRANSFER_LEVELS, Operation
 from trainwright.program.footprint import Touch, footprint
 
 MEMORY = "memory"
@@ -234,7 +234,6 @@ class Emitter:
                         local=base + start,
                         beats=rows,
                         levels=levels,
-                        target=Target.SCRATCHPAD,
                         element_bytes=1,
                         tensor="zeros",
                     ),

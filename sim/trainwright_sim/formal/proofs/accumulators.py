@@ -100,7 +100,7 @@ def dot(bench: Bench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="accumulators.outer",
-        claim="a complete sum of PE2, PE3 is that of its products, if it fits the accumulator",
+        claim="a complete sum of PE3 is that of its products, if it fits the accumulator",
         block=OuterProductArray,
         build=outer,
         mutant=Mutant("drain.eq(total), accumulator.eq(arithmetic.zero)", "drain.eq(total)"),
@@ -109,7 +109,7 @@ PROOFS = (
     ),
     Proof(
         name="accumulators.dot",
-        claim="a complete sum of PE1, PE4 is that of its products, if it fits the accumulator",
+        claim="a complete sum of PE4 is that of its products, if it fits the accumulator",
         block=DotProductArray,
         build=dot,
         mutant=Mutant("arithmetic.sum_shape(4)", "arithmetic.sum_shape(2)"),

@@ -67,8 +67,8 @@ _ALL = (
     Target("emit", ("lowering/emit.py", "lowering/nests.py", "lowering/pieces.py"), ("lowering",)),
     Target(
         "program",
-        ("program/encoding.py", "program/fields_of/*.py", "program/packing.py",
-         "program/footprint.py", "program/reach.py"),
+        ("program/encoding.py", "program/fields_of/*.py", "program/footprint.py",
+         "program/reach.py"),
         ("program", "footprint", "validation"),
     ),
 )  # fmt: skip

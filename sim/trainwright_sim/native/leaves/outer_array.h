@@ -1,4 +1,4 @@
-// The array of PE2 and PE3 (trainwright_hw.compute.pe2.outer_array).
+// The array of PE2 (trainwright_hw.compute.pe2.outer_array).
 #pragma once
 
 #include "leaf.h"

@@ -17,7 +17,7 @@ from trainwright.compiler.row_images import Arrangement
 from trainwright.compiler.step import CompiledStep
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import Level, Program, Transfer, TransferLevel
-from trainwright.program.fields import Operation, Target
+from trainwright.program.fields import Operation
 from trainwright.program.footprint import external
 from trainwright.program.samples import Samples
 
@@ -81,7 +81,7 @@ def rows_read(step: CompiledStep, buffer: Buffer) -> range:
         if not isinstance(d, Transfer) or d.operation is not Operation.LOAD:
             continue
         low, high = external(d, step.parameters)
-        mine = low < buffer.stop and buffer.address < high and d.target is not Target.PROGRAM
+        mine = low < buffer.stop and buffer.address < high
         if mine and d.address_register:
             return range(buffer.size // row_bytes)
         if mine:
