@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from trainwright.accelerator import AcceleratorError, Run
+from trainwright.check.resident import check_resident_steps
 from trainwright.check.step import check_step
 from trainwright.cli.options import with_formats
 from trainwright.golden.backend import GoldenAccelerator
@@ -35,8 +36,19 @@ class Untraced:
     def __getattr__(self, name: str):
         return getattr(self._inner, name)
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "_inner":
+            object.__setattr__(self, name, value)
+        else:  # exponents
+            setattr(self._inner, name, value)
+
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
         return self._inner.run(program, address)
+
+    def repeat(
+        self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
+    ) -> Run:
+        return self._inner.repeat(program, times, address=address, step=step)
 
 
 POSITS = "factor=posit(4,0),activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
@@ -82,6 +94,27 @@ def test_a_step_of_digits_on_the_netlist_is_exact(step):
         outcome = check_step(network, batch, Untraced(rtl), seed=seed)
         assert outcome.comparison.mismatches == {}
         assert outcome.counters.cycles == cycles
+
+
+CHIP = AcceleratorParameters(
+    pe1_rows=2, pe2_rows=2, vector_engine=1, engine_lanes=1, exponents=64, sample_loads=1
+)
+
+
+@pytest.mark.slow
+def test_a_whole_step_on_the_netlist_is_exact():
+    """Samples, forward, loss, backward, update, prior, scales by one start; a test set."""
+    network = load_network("digits").with_ranks(((5,), (7,)))
+    cycles = []
+    for design in (ecp5.netlist_rtlil, None):
+        with RtlAccelerator(
+            CHIP, memory_bytes=1 << 20, trace=False, **({"design": design} if design else {})
+        ) as one:
+            found = check_resident_steps(network, 16, Untraced(one), seed=3, steps=1)
+        assert found.comparison.mismatches == {} and found.host_writes == 0
+        assert found.comparison.values > 100_000
+        cycles.append(found.counters.cycles)
+    assert cycles[0] == cycles[1]
 
 
 def _posit_program(p: AcceleratorParameters) -> tuple[Program, int]:
