@@ -30,7 +30,10 @@ WAYS = (
     Way(0.02, True, True),
     Way(0.6, False, False),
 )
-"""How arrays and layouts are chosen, one way after the other."""
+"""How arrays and layouts are chosen, one way after the other; the last one minds loads most."""
+LOADED = 0.2
+"""Of the cycles that the multipliers need at least, those of the memory port for what is given and
+stored, each once, from which the last way is tried, too."""
 BLOCKED = 3
 """Ways to compute a block of samples of which whole programs are placed and timed: the rate of few
 blocks does not tell which is the fastest for all."""
@@ -104,7 +107,8 @@ def _whole(
     for ops in (urgent(graph, SMALL), graph):
         short = bool(sliced_axes(ops, p))
         some = Drafts(ops, given, stored, p, short=short, problems=problems)
-        for ways in SHORT if short else [WAYS]:
+        usual = WAYS if _loaded(ops, (*given, *stored), p) >= LOADED else WAYS[:-1]
+        for ways in SHORT if short else [usual]:
             try:
                 for chosen in choose(ops, given, stored, p, ways, () if short else parted):
                     some.add(chosen)
@@ -127,6 +131,12 @@ def _whole(
         if len(found) == MOST_TIMED and not short:
             break
     return found
+
+
+def _loaded(graph: Graph, names: Collection[str], p: AcceleratorParameters) -> float:
+    """Cycles of the memory port for some tensors, of those that the multipliers need at least."""
+    size = sum(graph.count(name) * -(-graph.tensors[name].format.width // 8) for name in names)
+    return size / p.beat_bytes / (graph.work / p.multipliers)
 
 
 def _blocked(blocks: Blocks) -> list[_Found]:

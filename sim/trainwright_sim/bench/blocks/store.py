@@ -4,6 +4,7 @@ import cocotb
 import numpy as np
 from cocotbext.axi import AxiResp
 
+from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer, TransferLevel
 from trainwright.program.fields import Operation, Target
 from trainwright_sim.bench.axi import (
@@ -70,6 +71,14 @@ class StoreBench(TestBench):
         got = np.frombuffer(self.memory.data, np.uint8)
         assert np.array_equal(got, self.expected), np.flatnonzero(got != self.expected)[:8]
         assert self.bursts.beats == self.memory.beats_written
+
+
+def whole_words(p: AcceleratorParameters, rows: int) -> Transfer:
+    """A store of so many rows from the first one on, to address 0."""
+    size = p.word_width // 8
+    return Transfer(
+        operation=Operation.STORE, address=0, local=0, beats=rows * size, element_bytes=size
+    )
 
 
 @cocotb.test()
@@ -162,9 +171,10 @@ async def words(dut):
     """Words of any value; the low byte of words stored as bytes."""
     tb = StoreBench(dut, "words", memory_stall="some", row_stall="some")
     p = tb.parameters
-    tb.rows[:32] = np.random.default_rng(1).integers(-(1 << 15), 1 << 15, (32, p.lanes))
+    most = 1 << p.word_width - 1
+    tb.rows[:32] = np.random.default_rng(1).integers(-most, most, (32, p.lanes))
     await tb.start()
-    tb.add(Transfer(operation=Operation.STORE, address=0, local=0, beats=64))
+    tb.add(whole_words(p, 32))
     d = Transfer(operation=Operation.STORE, address=1024, local=0, beats=32, element_bytes=1)
     tb.commands.items.append(command_bits(d))
     low = tb.rows[:32].astype(np.uint64).astype(np.uint8).ravel()
@@ -183,8 +193,7 @@ async def errors(dut, seed: int, answer: AxiResp):
     burst = p.burst_beats * p.beat_bytes
     bursts = range(0, 32 * burst, burst)
     tb.memory.faults = set(tb.random.sample(bursts, 5))
-    d = Transfer(operation=Operation.STORE, address=0, local=0, beats=32 * p.burst_beats)
-    tb.add(d)
+    tb.add(whole_words(p, 32 * p.burst_beats // (p.word_width // 8)))
     for address in tb.memory.faults:
         lost = slice(address, address + p.beat_bytes)
         tb.expected[lost] = np.frombuffer(tb.memory.data, np.uint8)[lost]
@@ -204,7 +213,7 @@ async def an_error_at_each_beat(dut, answer: AxiResp):
     for beat in range(2 * p.burst_beats):
         address = beat * p.beat_bytes
         tb.memory.faults = {address}
-        tb.add(Transfer(operation=Operation.STORE, address=0, local=0, beats=2 * p.burst_beats))
+        tb.add(whole_words(p, 2 * p.burst_beats // (p.word_width // 8)))
         lost = slice(address, address + p.beat_bytes)
         tb.expected[lost] = np.frombuffer(tb.memory.data, np.uint8)[lost]
         await tb.finish()
