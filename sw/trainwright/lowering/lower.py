@@ -31,7 +31,7 @@ WAYS = (
     Way(0.6, False, False),
 )
 """How arrays and layouts are chosen, one way after the other; the last one minds loads most."""
-LOADED = 0.15
+LOADED = 0.1
 """Of the cycles that the multipliers need at least, those of the memory port for what is given and
 stored, each once, from which the last way is tried, too."""
 BLOCKED = 3
