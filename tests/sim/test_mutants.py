@@ -200,8 +200,8 @@ def test_a_sample_is_of_few_blocks():
 @pytest.mark.slow
 @pytest.mark.skipif(bool(runner.unavailable("verilator")), reason="needs Verilator")
 def test_nine_of_ten_of_a_sample_are_found(capsys):
-    """Of those that are not proven to be the same machine; survivors have their reasons."""
-    assert main(["--sample", "200", "--seed", "7", "--json"]) == 0
+    """Of those that are not proven to be the same machine."""
+    assert main(["--sample", "200", "--seed", "7", "--least", "90", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["mutants"] == 200
     assert printed["score"] >= 0.9
@@ -278,3 +278,13 @@ def test_json_has_the_figures(monkeypatch, capsys, tmp_path):
         printed.items()
     )
     assert printed["survivors"][0]["source"] == "bus/axi.py:1"
+
+
+@pytest.mark.parametrize(("least", "status"), [("50", 0), ("50.1", 1)])
+def test_a_score_that_is_to_be_held(monkeypatch, capsys, least, status):
+    made = [Verdict(mutant(), "survived", "seen"), Verdict(mutant(number=2), "killed", "a test")]
+    monkeypatch.setattr("trainwright_sim.mutation.__main__.verdicts", lambda *_: made)
+    assert main(["nest", "--least", least]) == status
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("50.0 % of 2 faults killed, 1 of 1 survivors without a reason")
+    assert not any(line.startswith("survived") for line in lines)

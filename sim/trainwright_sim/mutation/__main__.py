@@ -41,6 +41,10 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--known", action="store_true", help="run nothing: tell of blocks whose verdicts are known"
     )
+    options.add_argument(
+        "--least", type=float, metavar="PERCENT",
+        help="status 1 where the score is less, not where a survivor has no reason; name none",
+    )  # fmt: skip
     options.add_argument("--json", action="store_true", help="print one JSON object")
     options.add_argument("--list", action="store_true", help="print blocks and how many mutants")
     options.add_argument(
@@ -64,7 +68,8 @@ def sample(blocks: Sequence[str], most: int | None, seed: int) -> dict[str, list
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if every survivor has a reason, 1 if not, 2 for bad usage or an absent tool."""
+    """0 if every survivor has a reason, or the score is what it is to be at least; 1 if not; 2 for
+    bad usage or an absent tool."""
     args = parser().parse_args(arguments)
     if problem := _problem(args):
         print(f"mutants: {problem}", file=sys.stderr)
@@ -77,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found, scores, left = _run(chosen, args)
         if args.write:
             put(args.write, COMMAND, score.markdown(score.with_rows(args.write, scores)))
-        return _report(found, scores, left, as_json=args.json)
+        return _report(found, scores, left, args)
     except (MutationError, BenchError, OSError, ValueError) as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2
@@ -127,7 +132,7 @@ def _run(chosen: dict[str, list[int]], args: argparse.Namespace) -> tuple[Found,
     return found, scores, len(chosen) - len(scores)
 
 
-def _report(found: Found, scores: Sequence[Score], left: int, *, as_json: bool) -> int:
+def _report(found: Found, scores: Sequence[Score], left: int, args: argparse.Namespace) -> int:
     known = score.reasons()
     rows = [
         {
@@ -142,19 +147,22 @@ def _report(found: Found, scores: Sequence[Score], left: int, *, as_json: bool) 
         if verdict.status == "survived"
     ]
     total, unexplained = Score.total(scores), [row for row in rows if row["reason"] is None]
-    if as_json:
+    status = int(bool(unexplained))
+    if args.least is not None:
+        status = int(100 * total.score < args.least)
+    if args.json:
         figures = {name: value for name, value in total.row().items() if name != "block"}
         blocks = [s.row() for s in scores]
         print(json.dumps({**figures, "blocks": blocks, "survivors": rows, "blocks_left": left}))
-        return int(bool(unexplained))
-    for row in rows:
+        return status
+    for row in rows if args.least is None else ():
         print("survived: {block}: {fault} ({source}): {known}; {reason}".format(**row))
     print(f"{100 * total.score:.1f} % of {total.mutants - total.equivalent} faults killed, "
           f"{len(unexplained)} of {total.survived} survivors without a reason, "
           f"{total.seconds:.0f} s")  # fmt: skip
     if left:
         print(f"{left} blocks are left: run it again to go on")
-    return int(bool(unexplained))
+    return status
 
 
 if __name__ == "__main__":
