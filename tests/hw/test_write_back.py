@@ -166,6 +166,7 @@ class Bench:
         self.landed = 0
         self.address: int | None = None
         self.writer = 0
+        self.waited: int | None = None  # the engine whose row waited for the port a cycle ago
 
     def expect(self, engine: int, command: Command) -> None:
         total, saturations, underflows = 0, 0, 0
@@ -303,6 +304,10 @@ class Bench:
         ctx.set(z.request.ready, ready)
         taken = ready and ctx.get(z.request.valid)
         self.address = ctx.get(z.request.payload) if taken else None
+        for engine, source in enumerate(self.sources):
+            assert ctx.get(source.port.back_pressured) == (self.waited == engine)
+        waits = ctx.get(z.request.valid) and not ready
+        self.waited = ctx.get(self.dut.writer) if waits else None
         bank = ctx.get(z.request.payload) % self.p.scratchpad_rows // self.p.bank_rows
         assert ctx.get(z.banks) == ctx.get(z.request.valid) << bank
         self.writer = ctx.get(self.dut.writer)
@@ -310,6 +315,7 @@ class Bench:
         ctx.set(item.ready, take)
         for source in self.sources:
             source.rows_done += ctx.get(source.port.final_row)
+            assert source.rows_done <= source.begun
             if ctx.get(source.port.item):
                 got = {n: ctx.get(item.payload[n]) for n in item.payload.shape().members}
                 source.got_items.append(tuple(({"underflows": 0} | got)[n] for n in ITEM))
@@ -342,6 +348,7 @@ class Bench:
         for source in self.sources:
             assert source.got == source.wanted
             assert source.got_items == source.items
+            assert source.rows_done == source.items_done == source.begun
 
 
 class Resettable(Elaboratable):
