@@ -36,5 +36,3 @@ class Rule:
     z: Written
     exact: bool = False
     """Nothing is rounded: z's exponent is its floor."""
-    sign: str = ""
-    """Of MASK: the tensor whose values say what passes."""

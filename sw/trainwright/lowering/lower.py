@@ -136,7 +136,7 @@ def _whole(
 def _loaded(graph: Graph, names: Collection[str], p: AcceleratorParameters) -> float:
     """Cycles of the memory port for some tensors, of those that the multipliers need at least."""
     size = sum(graph.count(name) * -(-graph.tensors[name].format.width // 8) for name in names)
-    return size / p.beat_bytes / (graph.work / p.multipliers)
+    return size / p.beat_bytes / max(1, graph.work / p.multipliers)
 
 
 def _blocked(blocks: Blocks) -> list[_Found]:
