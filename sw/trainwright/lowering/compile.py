@@ -277,7 +277,7 @@ def _searched(
         for site in graph.sites.values()
     ]
     chosen = [found[0] for found in orders]
-    found: list[tuple[int, Step]] = []
+    found: list[Step] = []
     problems: list[CompileError] = []
     refused: dict[str, str] = {}
     largest = max(range(len(orders)), key=lambda n: orders[n][0].cost)
@@ -291,12 +291,13 @@ def _searched(
             problems.append(error)
             refused[order.text] = str(error)
             continue
-        found.append((step.cycles, step))
+        found.append(step)
         if len(found) == MOST_ORDERS:
             break
     if not found:
         raise problems[0]
-    return replace(min(found, key=lambda pair: pair[0])[1], refused=refused, cost=cost)
+    best = found[0] if len(found) == 1 else min(found, key=lambda step: step.cycles)
+    return replace(best, refused=refused, cost=cost)
 
 
 __all__ = ["Lowered", "Step", "compile_graph", "compile_step"]

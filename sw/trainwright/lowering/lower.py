@@ -53,6 +53,8 @@ SHORT = (
 """The same where a tensor is many times as large as the scratchpad: the first that fit."""
 MOST_SHORT = 9
 """Programs that are timed there: estimates tell little."""
+HOPEFUL = 1.1
+"""Of the fewest cycles that were timed, what the estimate of another program may be that is."""
 MOST_TIMED = 3
 """Programs that are placed and timed by the cycle model: the fastest by the estimate."""
 
@@ -120,6 +122,8 @@ def _whole(
         if drafts:
             break
     for draft in drafts[: MOST_SHORT if short else None]:
+        if not short and found and draft.cycles > HOPEFUL * min(cycles for cycles, *_ in found):
+            break  # so are those behind it
         try:
             if short:
                 found.append(_shortest(draft, p, which))

@@ -144,8 +144,8 @@ class Placement:
             self.near[b].append((a, cost))
         self.waits = waits(calls, self.lives)
         self.meets = self._meets()
-        self.parts: dict[Storage, list[float]] = {}
-        """Of what is placed: the part of its rows in each bank."""
+        self.parts: dict[Storage, list[tuple[int, float]]] = {}
+        """Of what is placed: banks, and the part of its rows in each."""
         self.random = random.Random(1)
 
     def _meets(self) -> dict[Storage, list[Storage]]:
@@ -181,7 +181,8 @@ class Placement:
     def _costs(self, storage: Storage) -> bool:
         """Whether a storage costs anything where it lies."""
         low, high, mine = storage.base, storage.base + storage.rows, self.parts[storage]
-        if any(a and b for a, b in zip(self._banks(storage), mine, strict=True)):
+        banks = self._banks(storage)
+        if any(banks[bank] for bank, _ in mine):
             return True
         return any(o.base < high and low < o.base + o.rows for o, _ in self.waits[storage])
 
@@ -199,7 +200,7 @@ class Placement:
         for storage in self.lives:
             banks, low = self._banks(storage), storage.base
             mine = self.in_banks(low, storage.rows)
-            total += sum(a * b for a, b in zip(banks, mine, strict=True)) / 2
+            total += sum(banks[bank] * part for bank, part in mine) / 2
             for other, cost in self.waits[storage]:
                 if other.base < low + storage.rows and low < other.base + other.rows:
                     total += cost / 2
@@ -225,12 +226,13 @@ class Placement:
 
     def _gaps(self, storage: Storage) -> list[tuple[int, int]]:
         others = [other for other in self.meets[storage] if other.base >= 0]
-        gaps, start = [], 0
-        for lo, hi in sorted((other.base, other.base + other.rows) for other in others):
-            if lo - start >= storage.rows:
+        gaps, start, rows = [], 0, storage.rows
+        for lo, hi in sorted([(other.base, other.base + other.rows) for other in others]):
+            if lo - start >= rows:
                 gaps.append((start, lo))
-            start = max(start, hi)
-        if self.p.scratchpad_rows - start >= storage.rows:
+            if hi > start:
+                start = hi
+        if self.p.scratchpad_rows - start >= rows:
             gaps.append((start, self.p.scratchpad_rows))
         if not gaps:
             self._refuse([storage, *others])
@@ -245,12 +247,13 @@ class Placement:
         candidates: dict[int, int] = {}
         """Addresses, and the smaller of what is left on both sides of a gap."""
         for lo, hi in gaps:
-            bases = {lo, hi - rows}
-            for edge in range(lo - lo % size, hi + 1, size):
-                bases |= {max(lo, edge), min(hi, edge) - rows}
+            top = hi - rows
+            bases = {lo, top}
+            for edge in range(lo + size - lo % size, hi + 1, size):
+                bases |= {edge, edge - rows}
             for base in bases:
-                if lo <= base <= hi - rows:
-                    candidates[base] = min(base - lo, hi - base - rows)
+                if lo <= base <= top:
+                    candidates[base] = min(base - lo, top - base)
         now = storage.base
         if now >= 0 and now not in candidates:
             candidates[now] = min(
@@ -264,38 +267,35 @@ class Placement:
             if stop <= (bank + 1) * size:
                 cost = banks[bank]
             else:
-                parts = self.in_banks(base, rows)
-                cost = sum(a * b for a, b in zip(banks, parts, strict=True))
+                cost = sum(banks[bank] * part for bank, part in self.in_banks(base, rows))
             for lo, hi, wait in waits:
                 if lo < stop and base < hi:
                     cost += wait
-            best = min(best, (cost, waste, base))
+            if cost <= best[0]:
+                best = min(best, (cost, waste, base))
         self._put(storage, best[2])
 
     def _put(self, storage: Storage, base: int) -> None:
         storage.base = base
         self.parts[storage] = self.in_banks(base, storage.rows)
 
-    def in_banks(self, base: int, rows: int) -> list[float]:
-        """The part of some rows that lies in each bank."""
+    def in_banks(self, base: int, rows: int) -> list[tuple[int, float]]:
+        """The banks in which some rows lie, and the part of them in each."""
         size = self.size
         first, last = base // size, (base + rows - 1) // size
-        found = [0.0] * len(self.banks)
         if first == last:
-            found[first] = 1.0
-            return found
-        for bank in range(first, last + 1):
-            found[bank] = (min(base + rows, (bank + 1) * size) - max(base, bank * size)) / rows
-        return found
+            return [(first, 1.0)]
+        return [
+            (bank, (min(base + rows, (bank + 1) * size) - max(base, bank * size)) / rows)
+            for bank in range(first, last + 1)
+        ]
 
     def _banks(self, storage: Storage) -> list[float]:
         """For each bank the cycles lost if all of a storage was there."""
-        total = [0.0] * len(self.banks)
+        total, parts = [0.0] * len(self.banks), self.parts
         for other, cost in self.near[storage]:
-            parts = self.parts.get(other)
-            if parts:
-                for bank, part in enumerate(parts):
-                    total[bank] += cost * part
+            for bank, part in parts.get(other, ()):
+                total[bank] += cost * part
         return total
 
     def _refuse(self, storages: Sequence[Storage]) -> None:

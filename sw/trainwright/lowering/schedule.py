@@ -192,10 +192,12 @@ class _List:
                     if there is None:
                         return None
                     settled = False
-                ready = max(ready, there + AFTER)
+                if there + AFTER > ready:
+                    ready = there + AFTER
             if settled:
                 self.ready[n] = ready
-        return max(ready, self.free[self.calls[n].engine])
+        free = self.free[self.calls[n].engine]
+        return free if free > ready else ready
 
     def _there(self, n: int) -> float | None:
         """When the results of a command are there: of a load, as if nothing else was loaded."""

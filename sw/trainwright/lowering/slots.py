@@ -156,9 +156,9 @@ class Slots(Placement):
     def _cost_of(self, place: Storage) -> float:
         """Cycles that a place costs where it lies."""
         low, high = place.base, place.base + place.rows
-        banks = zip(self._banks(place), self.parts[place], strict=True)
+        banks = self._banks(place)
         waits = sum(c for o, c in self.waits[place] if o.base < high and low < o.base + o.rows)
-        return sum(cost * part for cost, part in banks) + waits
+        return sum(banks[bank] * part for bank, part in self.parts[place]) + waits
 
     def apply(self) -> None:
         """Give the pieces the rows of their places."""

@@ -166,13 +166,15 @@ class Machine:
             if not part:
                 continue
             mine = stream.rate + sum(
-                s.rate * s.banks[bank] for n, s in enumerate(r.work.streams) if n != number
+                [s.rate * s.banks[bank] for n, s in enumerate(r.work.streams) if n != number]
             )
             others = sum(
-                s.rate * s.banks[bank] * (0.8 if o.work.engine in DMA else 1.0)
-                for o in self.running
-                if o is not r and o.ready <= self.now
-                for s in o.work.streams
+                [
+                    s.rate * s.banks[bank] * (0.8 if o.work.engine in DMA else 1.0)
+                    for o in self.running
+                    if o is not r and o.ready <= self.now
+                    for s in o.work.streams
+                ]
             )
             total += part * max(1.0, mine / max(1 - others, 0.5))
         return total
