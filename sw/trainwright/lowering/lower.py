@@ -30,10 +30,12 @@ WAYS = (
     Way(0.02, True, True),
     Way(0.6, False, False),
 )
-"""How arrays and layouts are chosen, one way after the other; the last one minds loads most."""
+"""How arrays and layouts are chosen, one way after the other."""
+BALANCED = WAYS[1:2]
+"""The way where loads are little: both arrays are balanced with what only one can compute later."""
 LOADED = 0.1
 """Of the cycles that the multipliers need at least, those of the memory port for what is given and
-stored, each once, from which the last way is tried, too."""
+stored, each once, from which all ways are tried."""
 BLOCKED = 3
 """Ways to compute a block of samples of which whole programs are placed and timed: the rate of few
 blocks does not tell which is the fastest for all."""
@@ -109,7 +111,7 @@ def _whole(
     for ops in (urgent(graph, SMALL), graph):
         short = bool(sliced_axes(ops, p))
         some = Drafts(ops, given, stored, p, short=short, problems=problems)
-        usual = WAYS if _loaded(ops, (*given, *stored), p) >= LOADED else WAYS[:-1]
+        usual = WAYS if _loaded(ops, (*given, *stored), p) >= LOADED else BALANCED
         for ways in SHORT if short else [usual]:
             try:
                 for chosen in choose(ops, given, stored, p, ways, () if short else parted):
