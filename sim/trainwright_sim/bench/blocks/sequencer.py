@@ -276,6 +276,37 @@ async def errors(dut):
 
 
 @cocotb.test()
+async def lengths_of_all_bits(dut):
+    """What is as long as can be, or lacks one bit of that, is begun."""
+    tb = SequencerBench(dut, "lengths", "none")
+    await tb.start()
+    program = [Halt()] * tb.parameters.program_depth
+    for less in (0, *(1 << n for n in range(MOST_DESCRIPTORS.bit_length() - 1))):
+        await tb.execute(program, length=MOST_DESCRIPTORS - less)
+        assert tb.get("error") == Error.NONE and not tb.issued
+
+
+BESIDE: set[int] = set()
+"""Cycles that a run with a hang takes beside the watchdog's limit."""
+
+
+@cocotb.test()
+@cocotb.parametrize(limit=(200, 201, 202, 204, 300, 1023, 1024, 2050, 4101))
+async def watchdog_to_the_cycle(dut, limit: int):
+    """With a limit of so many cycles more a hang ends so many cycles later."""
+    tb = SequencerBench(dut, "limits", "none")
+    await tb.start()
+    tb.engines["pe1"].dead = True
+    tb.set(watchdog=limit)
+    before = tb.cycles
+    command = Compute(operation=Operation.PE4, levels=(Level(1),), x=0, g=0, z=0)
+    await tb.execute([command, Halt()])
+    assert tb.get("error") == Error.WATCHDOG
+    BESIDE.add(tb.cycles - before - limit)
+    assert len(BESIDE) == 1
+
+
+@cocotb.test()
 async def back_to_back(dut):
     """Each program begins in the cycle after the one before has finished, whatever its error was:
     registers are 0 again, loops are forgotten, and the error is."""
