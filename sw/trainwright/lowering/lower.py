@@ -111,7 +111,9 @@ def _whole(
     for ops in (urgent(graph, SMALL), graph):
         short = bool(sliced_axes(ops, p))
         some = Drafts(ops, given, stored, p, short=short, problems=problems)
-        usual = WAYS if _loaded(ops, (*given, *stored), p) >= LOADED else BALANCED
+        in_rows = any(one.again for one in given.values())  # much is transposed first
+        light = _loaded(ops, (*given, *stored), p) < LOADED
+        usual = BALANCED if light and not in_rows else WAYS
         for ways in SHORT if short else [usual]:
             try:
                 for chosen in choose(ops, given, stored, p, ways, () if short else parted):
