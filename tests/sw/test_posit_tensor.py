@@ -295,3 +295,11 @@ def test_the_mode_of_accumulation():
         rounded = a @ b
     assert torch.equal(rounded.codes(), posit.matmul(a.codes(), b.codes(), P16, "sequential"))
     assert not same(rounded, a @ b)
+
+
+@pytest.mark.parametrize("n", (8, 9, 16, 17, 32))
+def test_words_of_every_width_are_stored(n, tmp_path):
+    x = some(37, fmt=posit.PositFormat(n, 1))
+    posit.save_file({"x": x}, tmp_path / "x.safetensors")
+    found = posit.load_file(tmp_path / "x.safetensors")["x"]
+    assert found.fmt == x.fmt and torch.equal(found.codes(), x.codes())
