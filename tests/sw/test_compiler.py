@@ -204,6 +204,19 @@ def test_bias_is_aligned_within_the_shifts_there_are(bias, used):
     assert (d.x_shift, d.g_shift) == (-13 - floor, used - floor)
 
 
+def test_what_was_bound_before_changes_nothing():
+    program = compile_step(load_network("digits"), 64, P).forward
+    wanted, moved = {"l1.y": 0}, GIVEN | {"x": -8}
+    asked = [({}, GIVEN, None), ({}, GIVEN, 5), ({}, GIVEN, 6), ({}, GIVEN, None)]
+    asked += [(wanted, GIVEN, None), (wanted, moved, None), (wanted, moved, 6)]
+    for which in (*asked, *reversed(asked)):
+        fresh = replace(program, _last=type(program._last)())
+        bound = program.bind(*which[:2], seed=which[2])
+        assert bound == fresh.bind(*which[:2], seed=which[2])
+        bound.exponents.clear()
+        bound.floors.clear()
+
+
 # Waits.
 
 

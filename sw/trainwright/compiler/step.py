@@ -73,6 +73,18 @@ class Bound:
     floors: dict[str, int]
 
 
+@dataclass
+class _Last:
+    """What was bound last: from one step to the next most exponents stay."""
+
+    asked: tuple[dict[str, int], dict[str, int], bool] | None = None
+    """Exponents wanted and given, and whether results are rounded stochastically."""
+    bound: Bound | None = None
+    """The answer, without a seed."""
+    descriptors: dict[int, Descriptor] = field(default_factory=dict)
+    """By index."""
+
+
 @dataclass(frozen=True)
 class CompiledProgram:
     """Descriptors without shifts, and the rules that give them."""
@@ -89,13 +101,12 @@ class CompiledProgram:
     """Most bits by which a BIAS descriptor can shift an operand to the left."""
     constants: Mapping[str, int] = field(default_factory=dict)
     """The exponents of constants that it reads."""
-    _last: dict[int, Descriptor] = field(default_factory=dict, compare=False, repr=False)
-    """The descriptors bound last, by index: most shifts do not change from step to step."""
+    _last: _Last = field(default_factory=_Last, compare=False, repr=False)
 
     def _shifted(self, index: int, shifts: tuple[int, int, int], stochastic: bool) -> Descriptor:
         """A descriptor with these shifts (result, x, g): the one bound last if its shifts are
         these."""
-        last = self._last.get(index)
+        last = self._last.descriptors.get(index)
         if (
             isinstance(last, Compute)
             and (last.shift, last.x_shift, last.g_shift) == shifts
@@ -105,7 +116,7 @@ class CompiledProgram:
         d = self.descriptors[index]
         assert isinstance(d, Compute)
         shift, x_shift, g_shift = shifts
-        self._last[index] = new = replace(
+        self._last.descriptors[index] = new = replace(
             d, shift=shift, x_shift=x_shift, g_shift=g_shift, stochastic=stochastic
         )
         return new
@@ -133,11 +144,19 @@ class CompiledProgram:
         much above that of its parts. With a ``seed`` (32 bits) results are rounded
         stochastically: the program begins with a SET of the seed.
         """
-        given = {**self.constants, **operands}
-        return aligned(lambda w, g: self._bound(w, g, seed), wanted, given)
+        asked = dict(wanted), {**self.constants, **operands}, seed is not None
+        bound = self._last.bound
+        if bound is None or self._last.asked != asked:
+            bound = aligned(lambda w, g: self._bound(w, g, stochastic=asked[2]), *asked[:2])
+            self._last.asked, self._last.bound = asked, bound
+        program = bound.program
+        if seed is not None:
+            seeded = (Set(values=(), seed=seed), *program.descriptors)
+            program = replace(program, descriptors=seeded)
+        return Bound(program, dict(bound.exponents), dict(bound.floors))
 
     def _bound(
-        self, wanted: Mapping[str, int], operands: Mapping[str, int], seed: int | None
+        self, wanted: Mapping[str, int], operands: Mapping[str, int], *, stochastic: bool
     ) -> Bound:
         exponents, floors = dict(operands), {}
         alignment = Alignment(self._makers, exponents, self.most_alignment)
@@ -160,9 +179,7 @@ class CompiledProgram:
                 exponent = min(exponent, exponents[rule.g] + self.most_alignment)
             exponents[rule.z.name], floors[rule.z.name] = exponent, floor
             shifts = (exponent - floor, both[0], both[1])
-            descriptors[index] = self._shifted(index, shifts, seed is not None and not exact)
-        if seed is not None:
-            descriptors.insert(0, Set(values=(), seed=seed))
+            descriptors[index] = self._shifted(index, shifts, stochastic and not exact)
         names = tuple(tensor.name for tensor in self.tensors)
         return Bound(Program(tuple(descriptors), self.fingerprint, names), exponents, floors)
 

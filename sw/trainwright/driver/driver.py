@@ -96,6 +96,7 @@ class Driver:
 
     def _put(self, name: str, values: torch.Tensor) -> None:
         """Write an integer tensor into its buffers."""
+        values = values.to(torch.int32)  # no word has more bits: less to be read for each layout
         for one in self.step.aliases.get(name, (name,)):
             buffer = self.step.buffers[one]
             self.accelerator.write(buffer.address, buffer.pack(values))
@@ -152,6 +153,7 @@ class Driver:
     def _statistics(
         self, program: CompiledProgram, bound: Bound, run: Run
     ) -> dict[str, TensorStatistics]:
+        counts = (one.tolist() for one in (run.sums, run.saturations, run.underflows))
         return {
             t.name: TensorStatistics(
                 kind=t.kind,
@@ -159,12 +161,12 @@ class Driver:
                 exponent=bound.exponents[t.name],
                 floor=bound.floors[t.name],
                 count=t.count,
-                total=int(run.sums[slot]),
-                saturations=int(run.saturations[slot]),
-                underflows=int(run.underflows[slot]),
+                total=total,
+                saturations=saturations,
+                underflows=underflows,
                 posit=isinstance(t.format, Posit),
             )
-            for slot, t in enumerate(program.tensors)
+            for t, total, saturations, underflows in zip(program.tensors, *counts, strict=False)
             if t.counted
         }
 

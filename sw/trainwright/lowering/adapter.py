@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -83,7 +83,11 @@ class GraphImage:
         """The bytes of int64 ``factor``; a constant ignores it."""
         if self.is_factor:
             return self.packing.pack(factor.numpy().reshape(self.shape))
-        known = constant(self.packing.outer.tensor, p.lanes)
+        return self._constant
+
+    @cached_property
+    def _constant(self) -> Bytes:
+        known = constant(self.packing.outer.tensor, self.packing.lanes)
         return self.packing.pack(np.full(self.shape, self.value) if known is None else known)
 
 

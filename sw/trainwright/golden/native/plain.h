@@ -85,50 +85,34 @@ static int plain_contraction(Machine *m, const Descriptor *d, const Operands *o,
     return 1;
 }
 
-static inline void elementwise_row(const Descriptor *d, const int16_t *x, const int16_t *g, int lanes,
-                                   int narrow, Requantiser *rq, int16_t *to)
+/* BIAS or MASK of a row of 16 lanes whose sums fit 32 bits. */
+static inline void narrow_row(const Descriptor *d, const int16_t *x, const int16_t *g, Requantiser *rq,
+                              int16_t *to)
 {
-    if (d->operation == MASK) {
-        int32_t v[16];
-        for (int l = 0; l < lanes; l++)
-            v[l] = g[l] > 0 ? x[l] : 0;
-        if (narrow) {
-            requantise_narrow(rq, v, lanes, to);
-            return;
-        }
-        int64_t w[16];
-        for (int l = 0; l < lanes; l++)
-            w[l] = v[l];
-        requantise_wide(rq, w, lanes, to);
-    } else if (narrow) {
-        const int32_t up = 1 << d->x_shift, beside = 1 << d->g_shift, least = d->relu ? 0 : INT32_MIN;
-        int32_t v[16];
-        for (int l = 0; l < lanes; l++) {
-            int32_t sum = x[l] * up + g[l] * beside;
-            v[l] = sum > least ? sum : least;
-        }
-        requantise_narrow(rq, v, lanes, to);
-    } else {
-        int64_t v[16];
-        for (int l = 0; l < lanes; l++) {
-            int64_t sum = x[l] * ((int64_t)1 << d->x_shift) + g[l] * ((int64_t)1 << d->g_shift);
-            v[l] = d->relu && sum < 0 ? 0 : sum;
-        }
-        requantise_wide(rq, v, lanes, to);
-    }
+    const Sums first = sums_of_words(x), second = sums_of_words(g);
+    Sums sums = sums_plus(first, (int)d->x_shift, second, (int)d->g_shift);
+    if (d->operation == MASK)
+        sums = sums_where(first, second);
+    else if (d->relu)
+        sums = sums_where(sums, sums);
+    requantise_sums(rq, &sums, 1, to, 0);
 }
 
-static inline void random_row(const Descriptor *d, const int16_t *x, const int16_t *g, int lanes,
-                              int64_t z, Requantiser *rq, int16_t *to)
+static inline void wide_row(const Descriptor *d, const int16_t *x, const int16_t *g, int lanes,
+                            int64_t z, Requantiser *rq, int16_t *to)
 {
     int64_t v[MOST_LANES];
-    Random random;
-    random_rows(rq, z, 0, 1, lanes, &random);
     for (int l = 0; l < lanes; l++) {
         int64_t sum = x[l] * ((int64_t)1 << d->x_shift) + g[l] * ((int64_t)1 << d->g_shift);
         v[l] = d->operation == MASK ? (g[l] > 0 ? x[l] : 0) : d->relu && sum < 0 ? 0 : sum;
     }
-    requantise_wide_random(rq, v, random.at[0], lanes, to);
+    if (rq->stochastic) {
+        Random random;
+        random_rows(rq, z, 0, 1, lanes, &random);
+        requantise_wide_random(rq, v, random.at[0], lanes, to);
+    } else {
+        requantise_wide(rq, v, lanes, to);
+    }
 }
 
 /* An operation element by element whose operands or results are digits; what it sums are digits. */
@@ -178,18 +162,17 @@ static int elementwise_operation(Machine *m, const Descriptor *d, const Operands
     int64_t most = 1 << 15;
     if (d->operation == BIAS)
         most = (most << d->x_shift) + (most << d->g_shift);
-    const int narrow = most <= narrow_limit(rq), lanes = (int)m->lanes;
+    const int lanes = (int)m->lanes;
+    const int narrow = lanes == LANES && !rq->stochastic && most <= narrow_limit(rq);
     for (int64_t t = 0; t < p.count; t++) {
         const int16_t *x = o->pad + (base[0] + p.x[t]) * lanes;
         const int16_t *g = o->pad + (base[1] + p.g[t]) * lanes;
         int64_t z = base[2] + p.z[t];
         int16_t *to = m->pad + z * lanes;
-        if (rq->stochastic)
-            random_row(d, x, g, lanes, z, rq, to);
-        else if (lanes == 16)
-            elementwise_row(d, x, g, 16, narrow, rq, to);
+        if (narrow)
+            narrow_row(d, x, g, rq, to);
         else
-            elementwise_row(d, x, g, lanes, narrow, rq, to);
+            wide_row(d, x, g, lanes, z, rq, to);
         if (m->tracing)
             put_trace(m, TRACE_PE2, z, to);
     }

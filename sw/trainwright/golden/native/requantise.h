@@ -59,8 +59,59 @@ static inline void requantise_wide(Requantiser *rq, const int64_t *sums, int lan
     rq->saturations += saturations;
 }
 
-/* Rows of 16 sums, none larger than narrow_limit(): row i goes to ``to`` + i * step. */
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
+#define WHOLE_ROWS
+
+/* Sums rounded and limited to the width; ``outside`` gathers bits that no value of the width has. */
+static INLINE __m256i rounded_words(const Requantiser *rq, Sums v, Sums *outside)
+{
+    const int half = 1 << (rq->width - 1);
+    const __m128i shift = _mm_cvtsi32_si128(rq->shift);
+    const __m512i odd = _mm512_set1_epi32(rq->shift != 0);
+    const __m512i below = _mm512_set1_epi32(rq->shift ? (1 << (rq->shift - 1)) - 1 : 0);
+    const __m512i least = _mm512_set1_epi32(-half), inside = _mm512_set1_epi32(2 * half - 1);
+    const __m512i floor_odd = _mm512_and_si512(_mm512_sra_epi32(v, shift), odd);
+    v = _mm512_sra_epi32(_mm512_add_epi32(_mm512_add_epi32(v, below), floor_odd), shift);
+    /* outside | (v - least & ~inside) */
+    *outside = _mm512_ternarylogic_epi32(*outside, _mm512_sub_epi32(v, least), inside, 0xf4);
+    return _mm512_cvtsepi32_epi16(v);
+}
+
+static INLINE int any(Sums a) { return _mm512_test_epi32_mask(a, a) != 0; }
+
+#elif defined(__AVX2__)
+#define WHOLE_ROWS
+
+static INLINE __m256i rounded_half(const Requantiser *rq, __m256i v, __m256i *outside)
+{
+    const int half = 1 << (rq->width - 1);
+    const __m128i shift = _mm_cvtsi32_si128(rq->shift);
+    const __m256i odd = _mm256_set1_epi32(rq->shift != 0);
+    const __m256i below = _mm256_set1_epi32(rq->shift ? (1 << (rq->shift - 1)) - 1 : 0);
+    const __m256i least = _mm256_set1_epi32(-half), inside = _mm256_set1_epi32(2 * half - 1);
+    const __m256i floor_odd = _mm256_and_si256(_mm256_sra_epi32(v, shift), odd);
+    v = _mm256_sra_epi32(_mm256_add_epi32(_mm256_add_epi32(v, below), floor_odd), shift);
+    *outside = _mm256_or_si256(*outside, _mm256_andnot_si256(inside, _mm256_sub_epi32(v, least)));
+    return v;
+}
+
+static INLINE __m256i rounded_words(const Requantiser *rq, Sums v, Sums *outside)
+{
+    __m256i low = rounded_half(rq, v.low, &outside->low);
+    __m256i high = rounded_half(rq, v.high, &outside->high);
+    return _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+}
+
+static INLINE int any(Sums a)
+{
+    __m256i both = _mm256_or_si256(a.low, a.high);
+    return !_mm256_testz_si256(both, both);
+}
+
+#endif
+
+/* Rows of 16 sums, none larger than narrow_limit(): row i goes to ``to`` + i * step. */
+#if defined(WHOLE_ROWS)
 
 static __attribute__((noinline, cold)) void count_saturated(Requantiser *rq, const Sums *sums,
                                                             int rows)
@@ -75,24 +126,16 @@ static __attribute__((noinline, cold)) void count_saturated(Requantiser *rq, con
     rq->total = total;
 }
 
-static inline __attribute__((always_inline)) void requantise_sums(Requantiser *rq, const Sums *sums,
-                                                                  int rows, int16_t *to, int64_t step)
+static INLINE void requantise_sums(Requantiser *rq, const Sums *sums, int rows, int16_t *to,
+                                   int64_t step)
 {
     const int half = 1 << (rq->width - 1);
-    const __m128i shift = _mm_cvtsi32_si128(rq->shift);
-    const __m512i odd = _mm512_set1_epi32(rq->shift != 0);
-    const __m512i below = _mm512_set1_epi32(rq->shift ? (1 << (rq->shift - 1)) - 1 : 0);
-    const __m512i least = _mm512_set1_epi32(-half), inside = _mm512_set1_epi32(2 * half - 1);
-    const __m256i most = _mm256_set1_epi16((int16_t)(half - 1)), lowest = _mm256_set1_epi16((int16_t)-half);
-    __m512i outside = _mm512_setzero_si512();
+    const __m256i most = _mm256_set1_epi16((int16_t)(half - 1)), least = _mm256_set1_epi16((int16_t)-half);
+    Sums outside = sums_zero();
     __m256i total = _mm256_setzero_si256();
     for (int i = 0; i < rows; i++) {
-        __m512i v = sums[i], floor_odd = _mm512_and_si512(_mm512_sra_epi32(v, shift), odd);
-        v = _mm512_sra_epi32(_mm512_add_epi32(_mm512_add_epi32(v, below), floor_odd), shift);
-        /* outside | (v - least & ~inside): bits that no value of the width has */
-        outside = _mm512_ternarylogic_epi32(outside, _mm512_sub_epi32(v, least), inside, 0xf4);
-        __m256i q = _mm512_cvtsepi32_epi16(v);
-        q = _mm256_max_epi16(_mm256_min_epi16(q, most), lowest);
+        __m256i q = rounded_words(rq, sums[i], &outside);
+        q = _mm256_max_epi16(_mm256_min_epi16(q, most), least);
         _mm256_storeu_si256((__m256i *)(to + i * step), q);
         __m256i sign = _mm256_or_si256(_mm256_srai_epi16(q, 15), _mm256_set1_epi16(1));
         total = _mm256_add_epi32(total, _mm256_madd_epi16(q, sign));
@@ -100,13 +143,13 @@ static inline __attribute__((always_inline)) void requantise_sums(Requantiser *r
     __m128i four = _mm_add_epi32(_mm256_castsi256_si128(total), _mm256_extracti128_si256(total, 1));
     four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
     rq->total += _mm_cvtsi128_si32(four) + _mm_extract_epi32(four, 1);
-    if (__builtin_expect(_mm512_test_epi32_mask(outside, outside) != 0, 0))
+    if (__builtin_expect(any(outside), 0))
         count_saturated(rq, sums, rows);
 }
 
 #else
 
-static inline void requantise_sums(Requantiser *rq, const Sums *sums, int rows, int16_t *to,
+static INLINE void requantise_sums(Requantiser *rq, const Sums *sums, int rows, int16_t *to,
                                    int64_t step)
 {
     int32_t row[16];

@@ -8,19 +8,15 @@
 
 static void load_run(Machine *m, int64_t element_bytes, const uint8_t *from, int64_t size, int64_t row)
 {
-    const int64_t lanes = m->lanes;
-    for (int64_t n = size / (lanes * element_bytes); n > 0; n--, row++) {
-        int16_t *to = m->pad + row * lanes;
-        if (element_bytes == 2) {
-            memcpy(to, from, (size_t)lanes * 2);
-        } else {
-            for (int64_t l = 0; l < lanes; l++)
-                to[l] = (int8_t)from[l];
-        }
-        from += lanes * element_bytes;
-        if (m->tracing)
-            put_trace(m, TRACE_LOAD, row, to);
-    }
+    const int64_t count = size / element_bytes;
+    int16_t *to = m->pad + row * m->lanes;
+    if (element_bytes == 2)
+        memcpy(to, from, (size_t)size);
+    else
+        for (int64_t i = 0; i < count; i++)
+            to[i] = (int8_t)from[i];
+    for (int64_t n = 0; m->tracing && n < count / m->lanes; n++)
+        put_trace(m, TRACE_LOAD, row + n, to + n * m->lanes);
 }
 
 static void store_run(const Machine *m, int64_t element_bytes, uint8_t *to, int64_t size, int64_t row)

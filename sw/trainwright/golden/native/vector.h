@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#define INLINE inline __attribute__((always_inline))
+
 #if defined(__AVX512BW__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
@@ -24,9 +26,29 @@ static inline int32_t pair_at(const int16_t *words)
 
 typedef __m512i Sums;
 
+enum { TOGETHER = 8 }; /* rows of sums that registers hold beside what adds to them */
+
 static inline Sums sums_zero(void) { return _mm512_setzero_si512(); }
 static inline Sums sums_load(const int32_t *from) { return _mm512_loadu_si512(from); }
 static inline void sums_store(int32_t *to, Sums a) { _mm512_storeu_si512(to, a); }
+
+static inline Sums sums_of_words(const int16_t *from)
+{
+    return _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)from));
+}
+
+/* x * 2^x_shift + y * 2^y_shift */
+static inline Sums sums_plus(Sums x, int x_shift, Sums y, int y_shift)
+{
+    return _mm512_add_epi32(_mm512_sll_epi32(x, _mm_cvtsi32_si128(x_shift)),
+                            _mm512_sll_epi32(y, _mm_cvtsi32_si128(y_shift)));
+}
+
+/* x where y > 0, else 0 */
+static inline Sums sums_where(Sums x, Sums y)
+{
+    return _mm512_maskz_mov_epi32(_mm512_cmpgt_epi32_mask(y, _mm512_setzero_si512()), x);
+}
 
 /* sum[l] += pairs[l].low * scalar.low + pairs[l].high * scalar.high */
 static inline Sums sums_dot(Sums sum, Sums pairs, int32_t scalar)
@@ -43,6 +65,8 @@ static inline Sums sums_dot(Sums sum, Sums pairs, int32_t scalar)
 typedef struct {
     __m256i low, high;
 } Sums;
+
+enum { TOGETHER = 4 };
 
 static inline Sums sums_zero(void)
 {
@@ -61,6 +85,27 @@ static inline void sums_store(int32_t *to, Sums a)
     _mm256_storeu_si256((__m256i *)to + 1, a.high);
 }
 
+static inline Sums sums_of_words(const int16_t *from)
+{
+    return (Sums){_mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i *)from)),
+                  _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i *)from + 1))};
+}
+
+static inline Sums sums_plus(Sums x, int x_shift, Sums y, int y_shift)
+{
+    const __m128i first = _mm_cvtsi32_si128(x_shift), second = _mm_cvtsi32_si128(y_shift);
+    return (Sums){
+        _mm256_add_epi32(_mm256_sll_epi32(x.low, first), _mm256_sll_epi32(y.low, second)),
+        _mm256_add_epi32(_mm256_sll_epi32(x.high, first), _mm256_sll_epi32(y.high, second))};
+}
+
+static inline Sums sums_where(Sums x, Sums y)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    return (Sums){_mm256_and_si256(x.low, _mm256_cmpgt_epi32(y.low, zero)),
+                  _mm256_and_si256(x.high, _mm256_cmpgt_epi32(y.high, zero))};
+}
+
 static inline Sums sums_dot(Sums sum, Sums pairs, int32_t scalar)
 {
     __m256i s = _mm256_set1_epi32(scalar);
@@ -74,6 +119,8 @@ typedef struct {
     uint32_t at[16];
 } Sums;
 
+enum { TOGETHER = 4 };
+
 static inline Sums sums_zero(void) { return (Sums){{0}}; }
 
 static inline Sums sums_load(const int32_t *from)
@@ -84,6 +131,28 @@ static inline Sums sums_load(const int32_t *from)
 }
 
 static inline void sums_store(int32_t *to, Sums a) { memcpy(to, a.at, sizeof a.at); }
+
+static inline Sums sums_of_words(const int16_t *from)
+{
+    Sums a;
+    for (int l = 0; l < 16; l++)
+        a.at[l] = (uint32_t)from[l];
+    return a;
+}
+
+static inline Sums sums_plus(Sums x, int x_shift, Sums y, int y_shift)
+{
+    for (int l = 0; l < 16; l++)
+        x.at[l] = (x.at[l] << x_shift) + (y.at[l] << y_shift);
+    return x;
+}
+
+static inline Sums sums_where(Sums x, Sums y)
+{
+    for (int l = 0; l < 16; l++)
+        x.at[l] &= -(uint32_t)((int32_t)y.at[l] > 0);
+    return x;
+}
 
 static inline Sums sums_dot(Sums sum, Sums pairs, int32_t scalar)
 {
@@ -121,6 +190,27 @@ static inline void transpose_pairs(const int16_t *entries, int64_t step, int32_t
     for (int k = 0; k < 4; k++) {
         _mm512_storeu_si512(out + 16 * k, _mm512_permutex2var_epi64(c[k], even, c[4 + k]));
         _mm512_storeu_si512(out + 16 * (k + 4), _mm512_permutex2var_epi64(c[k], odd, c[4 + k]));
+    }
+#elif defined(__AVX2__)
+    for (int half = 0; half < 16; half += 8) { /* a square of 8 pairs of 8 entries */
+        __m256i a[8], b[8], c[8];
+        for (int j = 0; j < 8; j++)
+            a[j] = _mm256_loadu_si256((const __m256i *)(entries + (half + j) * step));
+        for (int j = 0; j < 8; j += 2) {
+            b[j] = _mm256_unpacklo_epi32(a[j], a[j + 1]);
+            b[j + 1] = _mm256_unpackhi_epi32(a[j], a[j + 1]);
+        }
+        for (int j = 0; j < 8; j += 4) {
+            for (int h = 0; h < 2; h++) {
+                c[j + 2 * h] = _mm256_unpacklo_epi64(b[j + h], b[j + 2 + h]);
+                c[j + 2 * h + 1] = _mm256_unpackhi_epi64(b[j + h], b[j + 2 + h]);
+            }
+        }
+        for (int k = 0; k < 4; k++) {
+            __m256i *to = (__m256i *)(out + 16 * k + half);
+            _mm256_storeu_si256(to, _mm256_permute2x128_si256(c[k], c[k + 4], 0x20));
+            _mm256_storeu_si256(to + 8, _mm256_permute2x128_si256(c[k], c[k + 4], 0x31));
+        }
     }
 #else
     for (int k = 0; k < 8; k++)

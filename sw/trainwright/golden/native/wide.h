@@ -7,47 +7,50 @@
 
 enum { LEAST_CHUNK = 64 };
 
-#define INLINE inline __attribute__((always_inline))
-
-/* Sums of vectors [from, to) of a tile for its rows r to r + 7; of rows that it has not, anything. */
+/* Sums of vectors [from, to) of a tile for its rows r to r + 7, as many at a time as registers hold;
+ * of rows that it has not, anything. */
 static INLINE void add_entries(const Contraction *c, const Tile *t, const int32_t *vectors, int64_t r,
                                int64_t from, int64_t to, Sums *sums)
 {
-    const int16_t *row[TILE];
-    for (int i = 0; i < TILE; i++) {
-        int64_t at = r + i < t->rows ? r + i : r;
-        row[i] = c->o->pad + (t->x + at * c->d->x_row_stride) * LANES;
-    }
-    Sums sum[TILE];
-    for (int i = 0; i < TILE; i++)
-        sum[i] = sums_zero();
-    const int32_t *v = vectors + from * LANES;
-    for (int64_t k = from / 8; k < to / 8; k++, v += 8 * LANES) {
-        const int64_t at = c->sum.x[k] * LANES;
-        for (int p = 0; p < 8; p++) {
-            Sums pairs = sums_load(v + p * LANES);
-            for (int i = 0; i < TILE; i++)
-                sum[i] = sums_dot(sum[i], pairs, pair_at(row[i] + at + 2 * p));
+    for (int first = 0; first < TILE; first += TOGETHER) {
+        const int16_t *row[TOGETHER];
+        Sums sum[TOGETHER];
+        for (int i = 0; i < TOGETHER; i++) {
+            int64_t at = r + first + i < t->rows ? r + first + i : r;
+            row[i] = c->o->pad + (t->x + at * c->d->x_row_stride) * LANES;
+            sum[i] = sums_zero();
         }
+        const int32_t *v = vectors + from * LANES;
+        for (int64_t k = from / 8; k < to / 8; k++, v += 8 * LANES) {
+            const int64_t at = c->sum.x[k] * LANES;
+            for (int p = 0; p < 8; p++) {
+                Sums pairs = sums_load(v + p * LANES);
+                for (int i = 0; i < TOGETHER; i++)
+                    sum[i] = sums_dot(sum[i], pairs, pair_at(row[i] + at + 2 * p));
+            }
+        }
+        for (int i = 0; i < TOGETHER; i++)
+            sums[first + i] = sum[i];
     }
-    for (int i = 0; i < TILE; i++)
-        sums[i] = sum[i];
 }
 
 static INLINE void add_scalars(const Contraction *c, const Tile *t, const int32_t *vectors, int64_t r,
                                int64_t from, int64_t to, Sums *sums)
 {
-    Sums sum[TILE];
-    for (int i = 0; i < TILE; i++)
-        sum[i] = sums_zero();
-    const int32_t *v = vectors + from * LANES, *s = t->scalars + from * c->scalar_step + r;
-    for (int64_t k = from; k < to; k++, v += LANES, s += c->scalar_step) {
-        Sums pairs = sums_load(v);
-        for (int i = 0; i < TILE; i++)
-            sum[i] = sums_dot(sum[i], pairs, s[i]);
+    for (int first = 0; first < TILE; first += TOGETHER) {
+        Sums sum[TOGETHER];
+        for (int i = 0; i < TOGETHER; i++)
+            sum[i] = sums_zero();
+        const int32_t *v = vectors + from * LANES;
+        const int32_t *s = t->scalars + from * c->scalar_step + r + first;
+        for (int64_t k = from; k < to; k++, v += LANES, s += c->scalar_step) {
+            Sums pairs = sums_load(v);
+            for (int i = 0; i < TOGETHER; i++)
+                sum[i] = sums_dot(sum[i], pairs, s[i]);
+        }
+        for (int i = 0; i < TOGETHER; i++)
+            sums[first + i] = sum[i];
     }
-    for (int i = 0; i < TILE; i++)
-        sums[i] = sum[i];
 }
 
 static INLINE void add_terms(const Contraction *c, const Tile *t, const int32_t *vectors, int64_t r,
