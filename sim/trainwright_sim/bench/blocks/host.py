@@ -3,6 +3,7 @@
 import cocotb
 
 from trainwright.program.fields import NUMBER_WIDTH
+from trainwright_hw.bus.axi import LITE_ADDRESS_WIDTH
 from trainwright_hw.control import csr as registers
 from trainwright_hw.control.counters import COUNTERS
 from trainwright_hw.control.csr import ENGINES
@@ -145,6 +146,73 @@ async def plain_registers(dut, stall: str):
     await tb.host.write(registers.IDENTITY, 0)
     assert await tb.host.read(registers.IDENTITY) == registers.IDENTITY_VALUE
     assert tb.starts == 0
+
+
+@cocotb.test()
+async def every_bit_of_an_address(dut):
+    """A register is where it is said to be, and nowhere else."""
+    tb = HostBench(dut, "addresses", "none")
+    await tb.start()
+    value = tb.random.getrandbits(32)
+    await tb.host.write(registers.PROGRAM_LENGTH, value)
+    await tb.host.write(registers.CONTROL, 1)
+    slots = registers.STATISTICS_BYTES * tb.parameters.statistics_depth
+    used = {*range(registers.COUNTERS_BASE + 8 * len(COUNTERS)),
+            *range(registers.STATISTICS_BASE, registers.STATISTICS_BASE + slots)}  # fmt: skip
+    tb.set(**{f"events_{name}": 1 for name in COUNTERS})
+    await tb.run()
+    for bit in range(2, LITE_ADDRESS_WIDTH):
+        for counter in range(registers.COUNTERS_BASE, registers.STATISTICS_BASE, 8):
+            if (register := counter ^ 1 << bit) not in used and counter in used:
+                assert await tb.host.read(register) == 0
+        other, start = registers.PROGRAM_LENGTH ^ 1 << bit, registers.CONTROL ^ 1 << bit
+        if other not in used:
+            await tb.host.write(other, ~value & 0xFFFFFFFF)
+            assert tb.get("length") == value
+            assert await tb.host.read(other) == 0
+        if start not in used:
+            await tb.host.write(start, 1)
+            assert tb.starts == 1
+
+
+@cocotb.test()
+async def bytes_of_flags(dut):
+    """Bytes beside the one of a flag leave it as it is, and start nothing."""
+    tb = HostBench(dut, "bytes", "none")
+    await tb.start()
+    await tb.finish(128, 1)  # a code of the highest bit alone is an error, too
+    for enable in (1, 0):
+        await tb.host.write(registers.INTERRUPT_ENABLE, enable)
+        for place in (1, 2, 3):
+            for byte in (0, 0xFF):
+                await tb.host.write(registers.INTERRUPT_ENABLE + place, byte, size=1)
+                assert await tb.host.read(registers.INTERRUPT_ENABLE) == enable
+                assert tb.get("interrupt") == enable
+                await tb.host.write(registers.CONTROL + place, byte, size=1)
+                assert await tb.host.read(registers.STATUS) == 4 | 128 << 8 | 1 << 16
+    assert tb.starts == 0
+
+
+@cocotb.test()
+@cocotb.parametrize(error=(0, 1), bits=(0, 2))
+async def ends_while_the_host_writes(dut, error: int, bits: int):
+    """A run that ends in the cycle of a write to CONTROL is seen."""
+    tb = HostBench(dut, f"ends {error} {bits}", "none")
+    await tb.start()
+    for wait in range(8):
+        write = tb.host.begin_write(registers.CONTROL, bits)
+        await tb.run(wait)
+        tb.set(error=error, finished=1)
+        await tb.run()
+        tb.set(finished=0)
+        await tb.until(write.done, most=2000)
+        status = await tb.host.read(registers.STATUS)
+        flag = 4 if error else 2
+        assert status & 6 in {flag} | ({0} if bits else set())
+        await tb.host.write(registers.CONTROL, 2)
+        assert await tb.host.read(registers.STATUS) & 6 == 0
+        await tb.finish(error, 0)
+        assert await tb.host.read(registers.STATUS) & 6 == flag
 
 
 @cocotb.test()
