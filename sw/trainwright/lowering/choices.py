@@ -56,6 +56,8 @@ class Way:
     """Whether parts in different layouts may be summed by both arrays, each its own."""
     sliced: bool = False
     """Whether small axes of huge tensors are left to slices (``trainwright.lowering.huge``)."""
+    large: bool = False
+    """Of ``sliced``: whether those of tensors that are but large are, too."""
     steady: bool = False
     """Whether operations are computed for block after block of samples: then nothing waits for
     anything, and what counts is what each array has to do in all."""

@@ -15,7 +15,7 @@ from trainwright.lowering.balance import balanced
 from trainwright.lowering.choices import AFTER, Choice, Chosen, Cut, Given, Stored, Way, Work
 from trainwright.lowering.clocks import Lies, State
 from trainwright.lowering.divisions import Divisions
-from trainwright.lowering.huge import Sliced
+from trainwright.lowering.huge import Sliced, sliced_axes
 from trainwright.lowering.impls import Impl, Need
 from trainwright.lowering.pairs import Pair
 from trainwright.parameters import AcceleratorParameters
@@ -83,7 +83,7 @@ class Chooser(Divisions):
     def search(self, way: Way) -> Chosen:
         """The best choice found for every operation. Raises ``CompileError``."""
         self.way, self.operands.steady = way, way.steady
-        self._slice(self.huge if way.sliced else {})
+        self._slice(sliced_axes(self.graph, self.p, large=way.large) if way.sliced else {})
         lies: dict[str, tuple[Lies, ...]] = {}
         for name, given in self.given.items():
             lies[name] = tuple(

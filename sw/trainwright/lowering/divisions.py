@@ -8,7 +8,7 @@ from trainwright.graph.network import SAMPLES
 from trainwright.lowering.choices import Cut, Given, Way
 from trainwright.lowering.clocks import Operands
 from trainwright.lowering.divide import divides
-from trainwright.lowering.huge import Sliced, sliced_axes, sliced_implementations
+from trainwright.lowering.huge import Sliced, sliced_implementations
 from trainwright.lowering.impls import Impl, dot_cycles, outer_cycles
 from trainwright.lowering.layout import Axes
 from trainwright.lowering.pairs import Pair
@@ -36,7 +36,6 @@ class Divisions:
         self.graph, self.given, self.p, self.parted = graph, given, p, parted
         self.way = Way(0.0, False, False)
         self.operands = Operands(graph, given, p)
-        self.huge = sliced_axes(graph, p)
         self.sliced: Mapping[str, Sliced] = {}
         self.kept = set(kept)
         """Tensors that lie whole in one layout in the end, but for those of ``parted``: others read

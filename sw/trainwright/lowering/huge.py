@@ -13,6 +13,8 @@ from trainwright.parameters import AcceleratorParameters
 
 HUGE = 2
 """Times the scratchpad from which on a tensor is."""
+LARGE = 0.5
+"""The same where nothing fits otherwise."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,18 @@ def axes_of(graph: Graph, op: Op) -> set[str]:
     return {*graph.tensors[op.out].axes, *summed}
 
 
-def sliced_axes(graph: Graph, p: AcceleratorParameters) -> Mapping[str, Sliced]:
-    """For each contraction that makes or reads a huge tensor, its axes of fewer values than lanes
-    that all have which make or read it, and those that hang together with them."""
+def sliced_axes(
+    graph: Graph, p: AcceleratorParameters, *, large: bool = False
+) -> Mapping[str, Sliced]:
+    """For each contraction that makes or reads a huge tensor, or one that is ``large``, its axes of
+    fewer values than lanes that all have which make or read it, and those that hang together with
+    them."""
+    most = (LARGE if large else HUGE) * p.scratchpad_rows
     groups: dict[str, set[str]] = {}
     for op in graph.ops:
         for name in (op.out, *op.operands):
             rows = up(graph.count(name), p.lanes) * graph.tensors[name].digits
-            if not isinstance(op, Einsum) or rows <= HUGE * p.scratchpad_rows:
+            if not isinstance(op, Einsum) or rows <= most:
                 continue
             joined = groups.get(op.out, {op.out}) | groups.get(name, {name})
             groups |= dict.fromkeys(joined, joined)

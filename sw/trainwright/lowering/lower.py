@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.compiler.limits import SCRATCHPAD, STREAMED
@@ -32,7 +33,8 @@ WAYS = (
 )
 """How arrays and layouts are chosen, one way after the other."""
 BALANCED = WAYS[1:2]
-"""The way where loads are little: both arrays are balanced with what only one can compute later."""
+"""The way where loads are little: both arrays are balanced with what only one can compute later.
+All are tried if it leads to nothing that fits."""
 LOADED = 0.1
 """Of the cycles that the multipliers need at least, those of the memory port for what is given and
 stored, each once, from which all ways are tried."""
@@ -53,6 +55,8 @@ SHORT = (
     (Way(0.6, False, False, sliced=True, piped=True),),
 )
 """The same where a tensor is many times as large as the scratchpad: the first that fit."""
+SCARCE = tuple(tuple(replace(way, large=True) for way in ways) for ways in SHORT)
+"""The same where nothing else fits, of tensors that are large."""
 MOST_SHORT = 9
 """Programs that are timed there: estimates tell little."""
 HOPEFUL = 1.1
@@ -106,25 +110,29 @@ def _whole(
     problems: list[CompileError],
 ) -> list[_Found]:
     """Programs of all samples at once, placed and timed."""
-    found: list[_Found] = []
-    short, drafts = False, list[Draft]()
-    for ops in (urgent(graph, SMALL), graph):
-        short = bool(sliced_axes(ops, p))
+    for ops, short, ways in _tries(graph, given, stored, p):
         some = Drafts(ops, given, stored, p, short=short, problems=problems)
-        in_rows = any(one.again for one in given.values())  # much is transposed first
-        light = _loaded(ops, (*given, *stored), p) < LOADED
-        usual = BALANCED if light and not in_rows else WAYS
-        for ways in SHORT if short else [usual]:
-            try:
-                for chosen in choose(ops, given, stored, p, ways, () if short else parted):
-                    some.add(chosen)
-            except CompileError as error:
-                problems.append(error)
-                continue
-            if drafts := some.best():
-                break
-        if drafts:
-            break
+        try:
+            for chosen in choose(ops, given, stored, p, ways, () if short else parted):
+                some.add(chosen)
+        except CompileError as error:
+            problems.append(error)
+            continue
+        if found := _timed(some.best(), p, which, problems, short=short):
+            return found
+    return []
+
+
+def _timed(
+    drafts: Sequence[Draft],
+    p: AcceleratorParameters,
+    which: str,
+    problems: list[CompileError],
+    *,
+    short: bool,
+) -> list[_Found]:
+    """Programs of drafts, the best first, placed and timed."""
+    found: list[_Found] = []
     for draft in drafts[: MOST_SHORT if short else None]:
         if not short and found and draft.cycles > HOPEFUL * min(cycles for cycles, *_ in found):
             break  # so are those behind it
@@ -139,6 +147,25 @@ def _whole(
         if len(found) == MOST_TIMED and not short:
             break
     return found
+
+
+def _tries(
+    graph: Graph, given: Mapping[str, Given], stored: Stored, p: AcceleratorParameters
+) -> Iterator[tuple[Graph, bool, Sequence[Way]]]:
+    """Orders of operations, whether the scratchpad is short for them, and ways to choose arrays and
+    layouts: to be tried one after the other, until there are programs."""
+    orders = urgent(graph, SMALL), graph
+    in_rows = any(one.again for one in given.values())  # much is transposed first
+    for ops in orders:
+        if sliced_axes(ops, p):
+            yield from ((ops, True, ways) for ways in SHORT)
+            continue
+        if not in_rows and _loaded(ops, (*given, *stored), p) < LOADED:
+            yield ops, False, BALANCED
+        yield ops, False, WAYS
+    for ops in orders:
+        if not sliced_axes(ops, p) and sliced_axes(ops, p, large=True):
+            yield from ((ops, True, ways) for ways in SCARCE)
 
 
 def _loaded(graph: Graph, names: Collection[str], p: AcceleratorParameters) -> float:

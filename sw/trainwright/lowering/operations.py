@@ -142,10 +142,9 @@ class Operations(Demands):
 
     def _view_outside(self, name: str, source: str) -> None:
         """A view of a tensor of outer memory."""
-        given = self.given[source].layout
-        if given is None or given.padded:
+        given, axes = self.given[source].layout, self.graph.tensors[name].axes
+        if given is None or given.padded or not set(given.lanes) <= set(axes):
             raise CutError(f"{name} does not lie in the rows of {source}")
-        axes = self.graph.tensors[name].axes
         layout = Layout(tuple(a for a in axes if a not in given.lanes), given.lanes)
         self.given[name] = Given(layout)
         self.views[name] = source

@@ -9,7 +9,7 @@ from trainwright.graph.ir import Cell, Einsum, Graph
 from trainwright.graph.network import SAMPLES
 from trainwright.lowering.choices import Choice
 from trainwright.lowering.impls import Impl, even, runs, up
-from trainwright.lowering.layout import Ranges
+from trainwright.lowering.layout import CutError, Ranges
 from trainwright.parameters import AcceleratorParameters
 
 
@@ -126,12 +126,14 @@ def refitted(
 
 
 def _rows_of(graph: Graph, impl: Impl, sizes: Mapping[str, int], p: AcceleratorParameters) -> Impl:
-    """The implementation with the rows that fill tiles best."""
+    """The implementation with the rows that fill tiles best. Raises ``CutError`` where none do."""
     z = graph.tensors[impl.z].axes
     other = graph.tensors[impl.g].axes
     free = tuple(a for a in graph.tensors[impl.x].axes if a in z and a not in other)
     best = [impl, *(replace(impl, rows=rows) for rows in runs(free, sizes, p.pe1_rows))]
     sliced = replace(graph, sizes=sizes)
     fitting = [one for one in best if even(sliced, one)]
+    if not fitting:
+        raise CutError(f"no rows of a slice of {impl.z} lie evenly for PE1's array")
     return min(fitting, key=lambda one: up(size := prod(sizes[a] for a in one.rows),
                                            p.pe1_rows) / size)  # fmt: skip
