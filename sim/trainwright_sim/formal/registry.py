@@ -21,6 +21,7 @@ from trainwright_sim.formal.proofs import (
     result_queue,
     round_robin,
     skid_buffer,
+    transfer_runs,
     watchdog,
 )
 
@@ -40,6 +41,7 @@ _FILES = (
     deframer,
     loop_stack,
     loop_nest,
+    transfer_runs,
     accumulators,
     result_queue,
     requantiser,
