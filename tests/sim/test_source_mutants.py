@@ -7,7 +7,7 @@ import pytest
 
 from trainwright_sim.mutation.sources import c_faults, python_faults, trial
 from trainwright_sim.mutation.sources.__main__ import main, markdown, reason
-from trainwright_sim.mutation.sources.fault import number_after
+from trainwright_sim.mutation.sources.fault import Fault, number_after
 from trainwright_sim.mutation.sources.targets import ROOT, TARGETS
 
 PYTHON = '''"""Text with 1 + 1."""
@@ -75,6 +75,14 @@ def test_a_module_is_taken_with_its_fault():
     assert spec is not None and spec.loader is not None
     code = spec.loader.get_code("trainwright.formats.parse")
     assert "FAULT" in code.co_names and trial.module_of(path) == "trainwright.formats.parse"
+
+
+def test_code_that_is_not_built_is_the_same(tmp_path):
+    """What a comment says makes no other library, wherever the copy of the sources lies."""
+    target = TARGETS["golden-kernel"]
+    path = next(one for one in target.files if one.name == "pack.h")
+    fault = Fault(path, path.read_bytes().index(b"packed"), "packed", "pocked", 1)
+    assert trial.kernel(target, fault, tmp_path) == trial.kernel(target, None, tmp_path)
 
 
 def test_figures(monkeypatch, capsys, tmp_path):

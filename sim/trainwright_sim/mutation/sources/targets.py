@@ -50,7 +50,11 @@ class Target:
 _ALL = (
     Target("fixed", ("fixed/*.py",), ("fixed", "align", "scale", "stochastic")),
     Target("formats", ("formats/*.py",), ("formats",)),
-    Target("golden-kernel", ("golden/native/*.h", "golden/native/*.c"), ("executor", "stochastic")),
+    Target(
+        "golden-kernel",
+        ("golden/native/*.h", "golden/native/*.c"),
+        ("executor", "stochastic", "exponent_file", "vector_passes", "samples"),
+    ),
     Target(
         "posit",
         ("posit/*.py", "posit/operators/*.py"),
