@@ -11,6 +11,7 @@ from trainwright.accelerator.counted import counted
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
+from trainwright.lowering.in_rows import plan_of_loop
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
@@ -37,9 +38,10 @@ CHOSEN = TrainSettings(
 
 
 def driver(network):
-    """Of the same arrays, which decide the plan."""
+    """Of the same arrays and plan, which decide how sums are taken in parts."""
     p = replace(P, vector_engine=0, exponents=0, sample_loads=0)
-    return Driver(GoldenAccelerator(p, memory_bytes=1 << 19), network, BATCH)
+    golden = GoldenAccelerator(p, memory_bytes=1 << 19)
+    return Driver(golden, network, BATCH, plan=plan_of_loop(network, BATCH, p))
 
 
 def run(accelerator, state, data, *, stop):

@@ -131,17 +131,18 @@ def run(target: Target, fault: Fault | None, seconds: float) -> tuple[str, str, 
     """The tests on a fault, or on the sources as they are, for ``seconds`` of processor time.
 
     Gives "killed", "survived", "equivalent" (C: the same machine code) or "invalid" (C: it cannot
-    be built), the test that failed, and the processor time. Raises ``ToolError`` without compiler.
+    be built), the test that failed, and the processor time. Raises ``ToolError``
+    where the sources as they are cannot be built.
     """
     with TemporaryDirectory(prefix="trainwright-mutants-") as name:
         scratch = Path(name)
         if fault is not None and fault.path.suffix != ".py":
-            compiler("C")
+            whole = kernel(target, None, scratch)
             try:
                 built = kernel(target, fault, scratch)
             except ToolError:
                 return "invalid", "", 0.0
-            if built == kernel(target, None, scratch):
+            if built == whole:
                 return "equivalent", "the same machine code", 0.0
         log, limit = scratch / "log", SLACK * seconds + SPARE_SECONDS if seconds else 0.0
         child = os.fork()
