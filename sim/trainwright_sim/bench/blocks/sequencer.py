@@ -62,6 +62,8 @@ class SequencerBench(TestBench):
         self.engines = {name: EngineModel(self, name, self.stalls(stall)) for name in NAMES}
         self.issued: list[tuple[str, dict[str, int]]] = []
         self.finished = False
+        self.silent = False
+        """Whether the memory brings no program."""
         self.patch: dict[int, int] = {}
         """Beats of programs that are other than encoded."""
         self._program: list[Descriptor] = []
@@ -110,7 +112,10 @@ class SequencerBench(TestBench):
     def _take(self, name: str, bits: int) -> None:
         fields = unpack_fields(bits, LAYOUT[name])
         if fields.get("target") == Target.PROGRAM and name == "load":
-            self._load_program(fields)
+            if self.silent:
+                self.engines[name].die()
+            else:
+                self._load_program(fields)
             return
         waited = Engine(fields["wait"])
         assert not waited & self._busy, f"issued while {waited & self._busy!r} is busy"
@@ -305,6 +310,26 @@ async def watchdog_to_the_cycle(dut, limit: int):
     await tb.until(lambda: tb.finished)
     assert tb.get("error") == Error.WATCHDOG
     assert tb.cycles - before == limit + HANG_CYCLES
+
+
+@cocotb.test()
+@cocotb.parametrize(taken=(False, True))
+async def program_hangs(dut, taken: bool):
+    """A program that does not come ends the run: LOAD takes no command, or brings nothing."""
+    tb, limit = SequencerBench(dut, f"program {taken}", "none"), 40
+    await tb.start()
+    load = tb.engines["load"]
+    tb.set(watchdog=limit)
+    load.dead = tb.silent = True
+    if not taken:
+        load.die()
+        await tb.run(2)
+    await tb.begin([Halt()])
+    before = tb.cycles
+    await tb.until(lambda: tb.finished)
+    assert limit <= tb.cycles - before <= limit + 2 * HANG_CYCLES
+    assert tb.get("error") == Error.WATCHDOG
+    assert tb.get("hung") == int(Engine.LOAD)
 
 
 @cocotb.test()
