@@ -111,16 +111,22 @@ def _whole(
 ) -> list[_Found]:
     """Programs of all samples at once, placed and timed."""
     for ops, short, ways in _tries(graph, given, stored, p):
-        some = Drafts(ops, given, stored, p, short=short, problems=problems)
+        some, before = Drafts(ops, given, stored, p, short=short, problems=problems), len(problems)
         try:
             for chosen in choose(ops, given, stored, p, ways, () if short else parted):
                 some.add(chosen)
         except CompileError as error:
             problems.append(error)
             continue
-        if found := _timed(some.best(), p, which, problems, short=short):
+        found = _timed(some.best(), p, which, problems, short=short)
+        if found or any(_is_other(error) for error in problems[before:]):
             return found
     return []
+
+
+def _is_other(error: CompileError) -> bool:
+    """Whether more rows of the scratchpad would not help."""
+    return isinstance(error, ResourceError) and not isinstance(error, DoesNotFitError)
 
 
 def _timed(
@@ -233,7 +239,7 @@ def _refusal(
 ) -> CompileError:
     """Why no program fits: it is too long, or the last that did not fit, or the largest tensor."""
     for error in problems:
-        if isinstance(error, ResourceError) and not isinstance(error, DoesNotFitError):
+        if _is_other(error):
             return error
     for error in reversed(problems):
         if isinstance(error, DoesNotFitError):
