@@ -111,7 +111,8 @@ def _whole(
 ) -> list[_Found]:
     """Programs of all samples at once, placed and timed."""
     for ops, short, ways in _tries(graph, given, stored, p):
-        some, before = Drafts(ops, given, stored, p, short=short, problems=problems), len(problems)
+        some = Drafts(ops, given, stored, p, short=short, problems=problems)
+        before = len(problems)
         try:
             for chosen in choose(ops, given, stored, p, ways, () if short else parted):
                 some.add(chosen)

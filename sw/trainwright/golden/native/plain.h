@@ -98,6 +98,18 @@ static inline void narrow_row(const Descriptor *d, const int16_t *x, const int16
     requantise_sums(rq, &sums, 1, to, 0);
 }
 
+/* The row at ``z`` of any sums. */
+static inline void requantise_row(Requantiser *rq, const int64_t *sums, int lanes, int64_t z, int16_t *to)
+{
+    if (rq->stochastic) {
+        Random random;
+        random_rows(rq, z, 0, 1, lanes, &random);
+        requantise_wide_random(rq, sums, random.at[0], lanes, to);
+    } else {
+        requantise_wide(rq, sums, lanes, to);
+    }
+}
+
 static inline void wide_row(const Descriptor *d, const int16_t *x, const int16_t *g, int lanes,
                             int64_t z, Requantiser *rq, int16_t *to)
 {
@@ -106,13 +118,7 @@ static inline void wide_row(const Descriptor *d, const int16_t *x, const int16_t
         int64_t sum = x[l] * ((int64_t)1 << d->x_shift) + g[l] * ((int64_t)1 << d->g_shift);
         v[l] = d->operation == MASK ? (g[l] > 0 ? x[l] : 0) : d->relu && sum < 0 ? 0 : sum;
     }
-    if (rq->stochastic) {
-        Random random;
-        random_rows(rq, z, 0, 1, lanes, &random);
-        requantise_wide_random(rq, v, random.at[0], lanes, to);
-    } else {
-        requantise_wide(rq, v, lanes, to);
-    }
+    requantise_row(rq, v, lanes, z, to);
 }
 
 /* An operation element by element whose operands or results are digits; what it sums are digits. */
@@ -139,13 +145,7 @@ static int elementwise_digits(Machine *m, const Descriptor *d, const Operands *o
             const int64_t both = x * ((int64_t)1 << d->x_shift) + g * ((int64_t)1 << d->g_shift);
             v[l] = d->operation == MASK ? (sign > 0 ? x : 0) : d->relu && both < 0 ? 0 : both;
         }
-        if (rq->stochastic) {
-            Random random;
-            random_rows(rq, z, 0, 1, lanes, &random);
-            requantise_wide_random(rq, v, random.at[0], lanes, row);
-        } else {
-            requantise_wide(rq, v, lanes, row);
-        }
+        requantise_row(rq, v, lanes, z, row);
         put_digits(m, d, TRACE_PE2, z, row);
     }
     return 1;
