@@ -11,7 +11,7 @@ import pytest
 from graph_cases import colour_network, deep_network, graph_network, odd_network
 
 from trainwright.check.step import StepCheck, check_step
-from trainwright.network import Network
+from trainwright.network import Network, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.memory import MemoryModel
@@ -98,6 +98,16 @@ def test_random_graphs_on_other_accelerators(other, seed):
     other.memory = any_memory(seed)
     network, batch = any_graph(seed)
     exact(other, network, batch, seed)
+
+
+def test_layers_of_one_factor(default):
+    layers = [
+        {"outputs": [37], "inputs": [64], "ranks": [], "relu": True},
+        {"outputs": [10], "inputs": [37], "ranks": []},
+    ]
+    network = network_from_dict({"classes": 10, "image": [8, 8], "layers": layers})
+    default.memory = any_memory(5)
+    exact(default, network, 16, 5)
 
 
 @pytest.mark.slow

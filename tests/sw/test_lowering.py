@@ -101,6 +101,18 @@ def test_deep_networks_are_exact(seed):
     checked(network, batch, DEFAULT, seed)
 
 
+@pytest.mark.parametrize("batch", (1, 33))
+def test_layers_of_one_factor_are_exact(batch):
+    """Dense layers, beside one of two factors."""
+    layers = [
+        {"outputs": [37], "inputs": [64], "ranks": [], "relu": True},
+        {"outputs": [5, 3], "inputs": [1, 37], "ranks": [4], "relu": True},
+        {"outputs": [10], "inputs": [15], "ranks": []},
+    ]
+    network = network_from_dict({"classes": 10, "image": [8, 8], "layers": layers})
+    checked(network, batch, DEFAULT)
+
+
 def test_views_are_not_taken_of_rows_that_lie_otherwise():
     """A tensor that is stored in between lies by axes that its view, of other factors, lacks."""
     layers = [

@@ -140,7 +140,7 @@ def load(tmp_path, text: str) -> Network:
         ("ranks = [3]", "ranks = [2.5]", "layer 2: dimensions and ranks .* not 2.5"),
         ("ranks = [3]", "ranks = [3, 3]", r"layer 2: 2 factors have 1 ranks, not \[3, 3\]"),
         ("inputs = [4, 8]", "inputs = [4, 2, 4]", "layer 2: outputs .* differ in length"),
-        ("outputs = [1, 8]", "outputs = [8]", r"at least 2 factors, not outputs \[8\]"),
+        ("outputs = [1, 8]", "outputs = []", r"at least 1 factors, not outputs \[\]"),
         ("classes = 3", "classes = 9", "classes must be from 2 to the 8 outputs .* not 9"),
         ("classes = 3", "classes = 1", "classes must be from 2 to .* not 1"),
         ("classes = 3", "classes = 'x'", "network: classes must be an integer, not 'x'"),

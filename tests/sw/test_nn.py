@@ -578,3 +578,14 @@ def test_own_widths_are_taken():
     layer = tnn.TTLinear(64, 32, rank=4, numbers=Widths(factor=8))
     assert layer.bits == 8 * layer.layer.factor_parameters + 8 * 32
     assert layer.used_factors()[0].unique().numel() > 16
+
+
+def test_a_single_factor_is_a_dense_layer():
+    factor = torch.randn(1, 3, 5, 1, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(4, 5, dtype=torch.float64)
+    matrix = contraction.contract([factor])
+    y, dense = matrix.apply(x), x @ factor[0, :, :, 0].T
+    torch.testing.assert_close(y, dense, rtol=1e-14, atol=1e-14)
+    torch.testing.assert_close(matrix.dense(), factor[0, :, :, 0], rtol=0, atol=0)
+    (mine,), (theirs,) = (torch.autograd.grad(one.sum(), factor) for one in (y, dense))
+    torch.testing.assert_close(mine, theirs, rtol=1e-14, atol=1e-14)

@@ -43,7 +43,11 @@ class Layer:
 
     def __post_init__(self) -> None:
         order = len(self.outputs)
-        require(order >= 2, f"a layer needs at least 2 factors, not outputs {row(self.outputs)}")
+        least = 1 if self.window is None else 2  # a convolution's first one is of its windows
+        require(
+            order >= least,
+            f"a layer needs at least {least} factors, not outputs {row(self.outputs)}",
+        )
         require(
             len(self.inputs) == order,
             f"outputs {row(self.outputs)} and inputs {row(self.inputs)} differ in length",

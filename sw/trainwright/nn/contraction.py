@@ -111,7 +111,9 @@ class Matrix:
 
 
 def contract(factors: Sequence[torch.Tensor]) -> Matrix:
-    """The matrix of a tensor train, of at least two factors."""
+    """The matrix of a tensor train; a single factor is joined to one of a single 1."""
+    if len(factors) == 1:
+        factors = factors[0].new_ones(1, 1, 1, 1), factors[0]
     bond = _best_bond(factors)
     left = reduce(_merge, factors[:bond])
     right = reduce(lambda done, factor: _merge(factor, done), reversed(factors[bond:]))
