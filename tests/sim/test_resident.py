@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -39,7 +40,14 @@ from trainwright_sim.board import SimulatedBoard
 from trainwright_sim.memory import MemoryModel
 
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
-from file_cases import random_eighths, random_file, random_scalars, random_scales, random_slots
+from file_cases import (
+    random_file,
+    random_scalars,
+    random_scales,
+    random_slots,
+    random_turn,
+    random_turns,
+)
 from nests import filling, random_nest
 from vector_cases import random_passes
 
@@ -61,10 +69,13 @@ def rtl() -> Iterator[RtlAccelerator]:
 
 def ordered(descriptors, p=P) -> Program:
     """With the waits that their rows ask for, whatever is left out, and HALT."""
-    hazards, found = [Hazards() for _ in range(EIGHTH)], []
+    turns = list(product(range(EIGHTH), (False, True), (False, True)))
+    hazards, found = [Hazards() for _ in turns], []
     for d in descriptors:
         if not isinstance(d, Code | Set | MoveScales):
-            for one in (one for n, one in enumerate(hazards) if not is_skipped(d, n)):
+            for one, (step, first, last) in zip(hazards, turns, strict=True):
+                if is_skipped(d, step, first=first, last=last):
+                    continue
                 waits = one.issue(ENGINE_OF[d.operation], footprint(d, p))
                 wait, older = d.wait | waits.wait, d.wait_older | waits.wait_older
                 d = replace(d, wait=wait, wait_older=older)
@@ -90,12 +101,12 @@ def case(seed: int, p=P):
     memory, load, store = filling(random, p, random.choice((3, 8, 12)))
     store = replace(store, address=memory.size // p.beat_bytes * p.beat_bytes)
     passes = random_scalars(random, random_passes(random, rows=512, passes=2))
-    passes = random_eighths(random, passes) if p.vector_engine else []
+    passes = random_turns(random, passes) if p.vector_engine else []
     work = [nest(random, operation, p) for operation in random.sample(OPERATIONS * 2, 6)]
     begin = Set(values=(), seed=random.getrandbits(32), by_step=bool(seed % 3))
     program = ordered(
         [begin, load, *work[:3], random_scales(random), *passes, *work[3:],
-         random_scales(random), replace(store, eighth=random.choice((0, 0, 7, 8))), store], p,
+         random_scales(random), replace(store, **random_turn(random)), store], p,
     )  # fmt: skip
     whole = np.zeros(PROGRAM, np.uint8)
     whole[: memory.size] = memory
@@ -148,6 +159,18 @@ def test_a_program_longer_than_its_memory_is_loaded_again(rtl):
     assert len(program.descriptors) > P.program_depth
     rtl.memory = STALLS
     compared(rtl, memory, program, exponents, times=3)
+
+
+@pytest.mark.parametrize("length", range(P.program_depth - 1, P.program_depth + 11))
+def test_a_program_begins_again_at_any_place_of_its_memory(rtl, length):
+    """Its first descriptors follow its last ones; each step reads and writes the same rows."""
+    memory, program, exponents = case(24)
+    *body, store, halt = program.descriptors
+    more = [Set(values=((1, n),)) for n in range(length - len(body) - 2)]
+    program = replace(program, descriptors=(*body, *more, store, halt))
+    assert len(program.descriptors) == length
+    rtl.memory = STALLS if length % 2 else MemoryModel()
+    compared(rtl, memory, program, exponents, times=5, step=length)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -263,7 +286,7 @@ def test_the_host_looks_on(rtl, monkeypatch):
 
 def test_traced_runs_of_a_design_without_traces_go_on(rtl):
     """Its simulation is another one: exponents go there and back."""
-    memory, program, exponents = case(8)
+    memory, program, exponents = case(9)
     with RtlAccelerator(P, memory_bytes=MEMORY) as other:
         simulators = [one._simulator(True) for one in (rtl, other)]
         rtl._traced, rtl._simulators[False] = False, simulators[1]

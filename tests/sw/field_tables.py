@@ -76,6 +76,8 @@ MEANINGS = {
     "minus": "slot that is subtracted",
     "offset": "what is added, signed",
     "eighth": "m + r, m = 1, 2, 4, 8: only in steps of number r modulo m; 0: in all",
+    "later": "1: not in the first step of a run",
+    "last": "1: only in the last step of a run",
     "entries": "entries, 1 to 6",
     "exponent": "slot that moves; 0: none",
     "statistics": "statistics slot whose sum is taken",

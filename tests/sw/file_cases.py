@@ -60,14 +60,26 @@ def random_scalars(random: Random, descriptors: Sequence, *, used: int = USED) -
     return found
 
 
-def random_eighths(random: Random, descriptors: Sequence) -> list:
-    """The last pass is executed in one of two, four or eight steps, now and then: the others write
-    the registers that it reads."""
+def random_turns(random: Random, descriptors: Sequence) -> list:
+    """The last pass is not executed in all steps, now and then: the others write the registers that
+    it reads. Of one in the last step alone the instructions are put into the engine then."""
     found = list(descriptors)
-    last = max((n for n, d in enumerate(found) if isinstance(d, Vector)), default=None)
-    if last is not None and random.random() < 0.7:
-        found[last] = replace(found[last], eighth=random.randint(1, 2 * EIGHTH - 1))
+    passes = [n for n, d in enumerate(found) if isinstance(d, Vector)]
+    if not passes or random.random() < 0.2:
+        return found
+    *_, before, at = -1, *passes
+    found[at] = replace(found[at], **random_turn(random))
+    if found[at].last:
+        found[before + 1 : at] = [
+            replace(d, last=True) if isinstance(d, Code) else d for d in found[before + 1 : at]
+        ]
     return found
+
+
+def random_turn(random: Random) -> dict[str, int | bool]:
+    """In one of two, four or eight steps, not in the first of a run, or in the last one alone."""
+    eighth = random.choice((0, 0, random.randint(1, 2 * EIGHTH - 1)))
+    return {"eighth": eighth, "later": random.random() < 0.4, "last": random.random() < 0.3}
 
 
 def _scalar(random: Random, used: int) -> Scalar:

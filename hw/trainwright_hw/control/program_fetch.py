@@ -19,8 +19,10 @@ from trainwright_hw.control.program_memory import descriptor_beats
 class ProgramFetch(wiring.Component):
     """Loads a program, as much as fits at first, then ``MOST_REFILL`` descriptors at a time.
 
-    Descriptor n lies at place n modulo the depth of the memory. What was executed gives way to
-    what follows, but for the bodies of loops that are not left.
+    Descriptor n lies at place ``origin`` + n modulo the depth of the memory. What was executed
+    gives way to what follows, but for the bodies of loops that are not left. What follows the last
+    descriptor is the first one, if the program runs ``more`` times; ``again`` says that it begins,
+    when no descriptors are on their way.
 
     Members: ``start``, with ``address`` and ``length`` of the program; ``number``, the present
     descriptor; ``needed``, the first that may be executed again; ``written``, the last beat of a
@@ -42,11 +44,14 @@ class ProgramFetch(wiring.Component):
                 "written": In(1),
                 "missing": Out(1),
                 "wanted": Out(1),
-                "first": Out(1),
+                "first": Out(1, init=1),
                 "portion": Out(NUMBER_WIDTH),
                 "source": Out(REGISTER_WIDTH),
                 "local": Out(LOCAL_WIDTH),
                 "taken": In(1),
+                "more": In(1),
+                "again": In(1),
+                "origin": Out(exact_log2(parameters.program_depth)),
             }
         )
 
@@ -55,35 +60,48 @@ class ProgramFetch(wiring.Component):
         depth = self.parameters.program_depth
         refill = min(MOST_REFILL, depth)
         asked, there = Signal(NUMBER_WIDTH), Signal(NUMBER_WIDTH)
-        places = asked[: exact_log2(depth)]
+        left = Signal(NUMBER_WIDTH)  # to be asked for, until the program begins again
+        places = (self.origin + asked)[: exact_log2(depth)]
         shift = exact_log2(descriptor_beats(self.parameters))
         m.d.comb += [
             self.missing.eq(there == self.number),
-            self.first.eq(asked == 0),
             self.local.eq(Cat(C(0, shift), places)),
         ]
-        held, left = Signal(NUMBER_WIDTH), Signal(NUMBER_WIDTH)
-        m.d.comb += [held.eq(asked - self.needed), left.eq(self.length - asked)]
+        held = Signal(NUMBER_WIDTH)
+        m.d.comb += held.eq(asked - self.needed)
         with m.If(self.start):
             m.d.sync += [
                 asked.eq(0),
                 there.eq(0),
+                self.first.eq(1),
                 self.wanted.eq(0),
+                self.origin.eq(0),
+                left.eq(self.length),
                 self.source.eq(self.address),
                 self.portion.eq(_least(self.length, depth)),
+            ]
+        with m.Elif(self.again):
+            m.d.sync += [
+                asked.eq(asked - self.length),
+                there.eq(there - self.length),
+                self.origin.eq(self.origin + self.length),
             ]
         with m.Elif(self.taken):
             m.d.sync += [
                 asked.eq(asked + self.portion),
+                left.eq(left - self.portion),
                 self.source.eq(self.source + self.portion * DESCRIPTOR_BYTES),
+                self.first.eq(0),
                 self.wanted.eq(0),
             ]
+        with m.Elif(~self.first & (left == 0) & self.more):
+            m.d.sync += [left.eq(self.length), self.source.eq(self.address)]
         with m.Elif(~self.first):
             m.d.sync += [
                 self.wanted.eq((held <= depth - refill) & (left != 0)),
                 self.portion.eq(_least(left, refill)),
             ]
-        with m.If(~self.start & self.written):
+        with m.If(~self.start & ~self.again & self.written):
             m.d.sync += there.eq(there + 1)
         return m
 

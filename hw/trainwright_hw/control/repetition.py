@@ -16,9 +16,9 @@ class Repetition(wiring.Component):
     """Counts the times that a program runs, and the steps.
 
     ``start`` begins ``times`` runs of a program (0 is as 1), ``advance`` ends one; the present one
-    is the ``last``. ``step`` is its number, also ``write``\\ n by the host between runs, with
-    the bytes of ``value`` that ``keep`` has not; ``seed`` is 2 x STREAM_STEP x step, but while it
-    is ``busy``, 32 cycles from ``start`` on.
+    is the ``first``, the ``last``. ``step`` is its number, also ``write``\\ n by the host between
+    runs, with the bytes of ``value`` that ``keep`` has not; ``seed`` is 2 x STREAM_STEP x step, but
+    while it is ``busy``, 32 cycles from ``start`` on.
     """
 
     def __init__(self):
@@ -27,6 +27,7 @@ class Repetition(wiring.Component):
                 "start": In(1),
                 "advance": In(1),
                 "times": In(STEP_WIDTH),
+                "first": Out(1),
                 "last": Out(1),
                 "step": Out(STEP_WIDTH),
                 "write": In(1),
@@ -44,7 +45,7 @@ class Repetition(wiring.Component):
         m.d.comb += self.last.eq(~left[1:].any())
         write_bytes(m, self.write, self.step, self.keep, self.value)
         with m.If(self.advance):
-            m.d.sync += [self.step.eq(self.step + 1), left.eq(left - 1)]
+            m.d.sync += [self.step.eq(self.step + 1), left.eq(left - 1), self.first.eq(0)]
         # seed = step x SEED_STEP, the highest bit of the step first; then one SEED_STEP a step
         add = self.step.bit_select(bit, 1) | ~self.busy
         before = Mux(self.busy, self.seed << 1, self.seed)
@@ -55,6 +56,7 @@ class Repetition(wiring.Component):
         with m.If(self.start):
             m.d.sync += [
                 left.eq(self.times),
+                self.first.eq(1),
                 self.seed.eq(0),
                 self.busy.eq(1),
                 bit.eq(STEP_WIDTH - 1),

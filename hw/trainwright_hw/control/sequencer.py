@@ -170,7 +170,7 @@ class Sequencer(wiring.Component):
         m.d.sync += descriptor.eq(memory.descriptor)
         file, steps = self._resident(m, descriptor) if by_file else (None, None)
         begin = self.start if steps is None else self.start | self._again
-        load = self.start if steps is None else self.start | self._again & self._long
+        load = self.start if steps is None else self.start | self._again & self._afresh
         header = data.View(command_layout(HEADER), descriptor[: _width(HEADER)])
         # Whether to wait is decided in the cycle before: that costs one only where there is a wait.
         idle, clear, clearing = Signal(), Signal(), Signal()
@@ -179,7 +179,7 @@ class Sequencer(wiring.Component):
         m.d.comb += [
             self.error.eq(error),
             self.descriptor.eq(number),
-            memory.number.eq(number),
+            memory.number.eq(number + fetch.origin),
             registers.clear.eq(begin),
             loops.clear.eq(begin),
             fetch.start.eq(load),
@@ -189,6 +189,12 @@ class Sequencer(wiring.Component):
             fetch.needed.eq(Mux(loops.empty, number, loops.first)),
             fetch.written.eq(memory.written),
         ]
+        if steps is not None:
+            m.d.comb += [
+                fetch.more.eq(self._long & ~steps.last),
+                fetch.again.eq(self._again & self._long),
+            ]
+            m.d.sync += self._afresh.eq(self._long & (number + 1 != self.length))
         self._watch(m, watchdog, number)
         self._commands(m, descriptor, fetch, registers, file)
         self._controls(m, descriptor, registers, loops, number)
@@ -328,7 +334,8 @@ class Sequencer(wiring.Component):
             self.steps.step.eq(steps.step),
         ]
         self._again = Signal()  # the program begins once more
-        self._long = Signal()  # a program longer than its memory is loaded for every step
+        self._long = Signal()  # a program longer than its memory is loaded for every step,
+        self._afresh = Signal()  # from its begin on, where it does not end with its last descriptor
         m.d.sync += self._long.eq(self.length > self.parameters.program_depth)
         return file, steps
 
@@ -344,18 +351,21 @@ class Sequencer(wiring.Component):
             m.next = "RESOLVE"
 
     def _is_skipped(self, m: Module, descriptor, steps: Repetition) -> Value:
-        """Whether the descriptor is executed in steps of another number alone."""
-        eighth = Signal(range(2 * EIGHTH))
-        for layout, operations in ((TRANSFER, (Operation.LOAD, Operation.STORE)),
-                                   (VECTOR_LAYOUT, (Operation.VECTOR,))):  # fmt: skip
+        """Whether the descriptor is executed in other steps alone."""
+        fields = {"eighth": Signal(range(2 * EIGHTH)), "later": Signal(), "last": Signal()}
+        layouts = [(TRANSFER, (Operation.LOAD, Operation.STORE))]
+        if self.parameters.vector_engine:
+            layouts += [(VECTOR_LAYOUT, (Operation.VECTOR,)), (CODE, (Operation.CODE,))]
+        for layout, operations in layouts:
             whole = whole_layout(layout)
             d = data.View(whole, descriptor[: whole.size])
             with m.If(Cat(d.operation == one for one in operations).any()):
-                m.d.comb += eighth.eq(d.eighth)
-        skipped: Value = C(0, 1)
+                named = [name for name, _ in layout if name in fields]
+                m.d.comb += [fields[name].eq(d[name]) for name in named]
+        eighth, skipped = fields["eighth"], C(0, 1)
         for bits in range(1, exact_log2(EIGHTH) + 1):  # below its highest bit
             skipped = Mux(eighth[bits], eighth[:bits] != steps.step[:bits], skipped)
-        return skipped
+        return skipped | fields["later"] & steps.first | fields["last"] & ~steps.last
 
     def _by_file(self, m: Module, file, offer: list, number, error) -> None:
         """States in which the exponent file works, and the one in which a program begins again."""
@@ -382,7 +392,7 @@ class Sequencer(wiring.Component):
             m.d.comb += self._again.eq(1)
             m.d.sync += number.eq(0)
             m.next = "FETCH"
-            with m.If(self._long):
+            with m.If(self._afresh):
                 m.next = "LOAD-PROGRAM"
 
     def _issue_by_file(self, m: Module, kinds, idle, error, file, steps) -> None:

@@ -93,13 +93,13 @@ def _typed(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def _labels(
-    flat: Flat, p: AcceleratorParameters, engine: str, step: int
+    flat: Flat, p: AcceleratorParameters, engine: str, step: int, *, first: bool, last: bool
 ) -> tuple[tuple[str, int], ...]:
     """Tensor and rows of every execution that writes to the scratchpad by ``engine``, in the step
-    of this number."""
+    of this number, which may be the ``first`` of a run, and the ``last``."""
     labels = []
     for d in executed(flat.descriptors):
-        if engine_of(d) == engine and not is_skipped(d, step):
+        if engine_of(d) == engine and not is_skipped(d, step, first=first, last=last):
             if isinstance(d, Vector):
                 labels.append((d.tensor, d.rows * len(d.users(d.writes))))
                 continue
@@ -277,9 +277,12 @@ class Executor:
         fill."""
         traces = {}
         for index, engine in enumerate(TRACED):
-            numbers = [(step + n) % EIGHTH for n in range(times)]
-            of = {n: _labels(flat, self.parameters, engine, n) for n in set(numbers)}
-            labels = [one for n in numbers for one in of[n]]
+            turns = [((step + n) % EIGHTH, not n, n + 1 == times) for n in range(times)]
+            of = {
+                (n, first, last): _labels(flat, self.parameters, engine, n, first=first, last=last)
+                for n, first, last in set(turns)
+            }
+            labels = [one for turn in turns for one in of[turn]]
             count = sum(rows for _, rows in labels)
             addresses = np.zeros(count, np.int64)
             rows = np.zeros((count, self.parameters.lanes), np.int16)

@@ -28,8 +28,8 @@ step."""
 OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(25, 29)
 _FOUND = (0, 0, 0, 0)
 """These four, before validation."""
-_EIGHTH = 33
-"""Where ``eighth`` of transfers and passes lies."""
+_LATER, _LAST, _EIGHTH = 29, 30, 33
+"""Where these of transfers and passes lie, and ``last`` of a CODE."""
 _SEED = _HEAD + 1
 """Where the seed of a SET lies: the value of register 0."""
 _CONSTANTS = slice(_HEAD, _HEAD + 4 * 8, 4)
@@ -55,7 +55,7 @@ def _transfer(d: Transfer) -> list[int]:
     words = [
         d.operation, d.address, d.address_register, d.beats, 0, d.local, d.local_register,
         0, 0, 0, 0, 0, 0, d.element_bytes, 0, 0, 0, 0, 0, 0,
-        0, 0, 0, 0, 0, *_FOUND, 0, 0, 0, 0, d.eighth, len(d.levels),
+        0, 0, 0, 0, 0, *_FOUND, d.later, d.last, 0, 0, d.eighth, len(d.levels),
     ]  # fmt: skip
     for level in d.levels:
         words += (level.count, level.address, 0, level.local)
@@ -80,7 +80,7 @@ def _pass(d: Vector) -> list[int]:
     words[:9] = (
         d.operation, d.entry, d.outer, d.length, d.inner, d.key, d.reads, d.writes, len(d.scalars)
     )  # fmt: skip
-    words[15], words[_EIGHTH] = d.slot, d.eighth
+    words[15], words[_EIGHTH], words[_LATER], words[_LAST] = d.slot, d.eighth, d.later, d.last
     for n, one in enumerate(d.streams):
         words[_HEAD + 4 * n + 1 : _HEAD + 4 * n + 4] = one.base, one.outer, one.inner
     words[_CONSTANTS] = (*d.constants, *(0,) * (8 - len(d.constants)))
@@ -94,6 +94,7 @@ def _pass(d: Vector) -> list[int]:
 def _code(d: Code) -> list[int]:
     words = [0] * WORDS
     words[0], words[1], words[3] = d.operation, d.first, len(d.instructions)
+    words[_LAST] = d.last
     for n, one in enumerate(d.instructions):
         words[_HEAD + 4 * (n % MOST_LEVELS) + 1 + n // MOST_LEVELS] = encode_instruction(one)
     return words

@@ -62,7 +62,7 @@ def _execute(
     while index < len(program):
         d = program[index]
         index += 1
-        if is_skipped(d, state.step):
+        if is_skipped(d, state.step, first=state.is_first, last=state.is_last):
             continue
         if isinstance(d, Halt):
             return
@@ -139,6 +139,7 @@ def interpret(
     state.file = file or ExponentFile(p.exponents)
     for number in range(times):
         state.registers, state.stream, state.step = [0] * REGISTERS, 0, step + number
+        state.is_first, state.is_last = not number, number + 1 == times
         _execute(program, state, record, p)
     run = Run(
         sums=record.sums,

@@ -36,6 +36,9 @@ class State:
     file: ExponentFile = field(default_factory=lambda: ExponentFile(0))
     step: int = 0
     """Number of the step, modulo 2^32."""
+    is_first: bool = True
+    is_last: bool = True
+    """Whether the step is that of a run."""
     code: dict[int, Instruction] = field(default_factory=dict)
     """The vector engine's instructions."""
     vector: VectorRegisters = field(default_factory=dict)

@@ -171,6 +171,10 @@ class Transfer:
     local_register: int = 0
     eighth: int = 0
     """m + r, m a power of two up to ``EIGHTH``: only in steps of number r modulo m; 0: in all."""
+    later: bool = False
+    """Not in the first step of a run."""
+    last: bool = False
+    """Only in the last step of a run."""
     wait: Engine = Engine.NONE
     wait_older: Engine = Engine.NONE
     tensor: str = ""
@@ -243,10 +247,17 @@ class Halt:
         return Operation.HALT
 
 
-def is_skipped(d: "Descriptor", step: int) -> bool:
-    """Whether a descriptor is not executed in the step of this number."""
-    eighth = d.eighth if isinstance(d, Transfer | Vector) else 0
-    return bool(eighth) and step % modulus(eighth) != eighth - modulus(eighth)
+def is_skipped(d: "Descriptor", step: int, *, first: bool = False, last: bool = False) -> bool:
+    """Whether a descriptor is not executed in the step of this number, which may be the ``first``
+    of a run, and the ``last``."""
+    if not isinstance(d, Transfer | Vector | Code):
+        return False
+    if d.last and not last:
+        return True
+    if isinstance(d, Code):
+        return False
+    wrong = d.eighth and step % modulus(d.eighth) != d.eighth - modulus(d.eighth)
+    return bool(wrong) or d.later and first
 
 
 def modulus(eighth: int) -> int:

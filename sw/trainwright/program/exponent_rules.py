@@ -55,11 +55,12 @@ def scales_ranges(d: MoveScales, p: AcceleratorParameters) -> Iterator[Limited]:
 
 def _used(d: "Descriptor") -> bool:
     if isinstance(d, Code):
-        return any(one.shift_by is ShiftBy.SCALAR for one in d.instructions)
+        return d.last or any(one.shift_by is ShiftBy.SCALAR for one in d.instructions)
     if isinstance(d, Vector):
-        return bool(d.scalars or d.eighth)
+        return bool(d.scalars or d.eighth or d.later or d.last)
     named = any(getattr(d, f"{name}_exponent", 0) for name in "xgz")
-    flags = any(getattr(d, name, False) for name in ("exact", "grows", "by_step", "eighth"))
+    names = ("exact", "grows", "by_step", "eighth", "later", "last")
+    flags = any(getattr(d, name, False) for name in names)
     return isinstance(d, MoveScales) or named or flags
 
 

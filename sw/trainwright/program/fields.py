@@ -153,6 +153,8 @@ TRANSFER: tuple[Field, ...] = (
         )
     ),
     ("eighth", 4),
+    ("later", 1),
+    ("last", 1),
 )
 
 SAMPLES: tuple[Field, ...] = (
@@ -214,6 +216,8 @@ VECTOR: tuple[Field, ...] = (
         )
     ),
     ("eighth", 4),
+    ("later", 1),
+    ("last", 1),
 )
 
 INSTRUCTION_WIDTH = 50
@@ -223,6 +227,7 @@ CODE: tuple[Field, ...] = (
     ("first", 6),
     ("instructions", 5),
     *((f"word{number}", INSTRUCTION_WIDTH) for number in range(20)),
+    ("last", 1),
 )
 
 SCALES: tuple[Field, ...] = (
@@ -266,7 +271,7 @@ OF_EXPONENTS = (
         for scalar in range(4)
         for name in ("scalar", "strict", "to", "plus", "minus", "offset")
     ),
-    "eighth",
+    "eighth", "later", "last",
 )  # fmt: skip
 """Fields of descriptors that need an accelerator with an exponent file, the last ones of their
 layouts."""

@@ -95,12 +95,17 @@ def _transfer(d: Transfer) -> str:
         arrow = f"{inside} -> {outside}"
     nest = " ".join(f"{v.count}(mem{v.address:+d},local{v.local:+d})" for v in d.levels)
     size = f"{d.beats} beats, {d.element_bytes} bytes an element"
-    return f"{arrow}  {size}" + (f"  for {nest}" if nest else "") + _eighth(d)
+    return f"{arrow}  {size}" + (f"  for {nest}" if nest else "") + _when(d)
 
 
-def _eighth(d: Transfer | Vector) -> str:
+def _when(d: Transfer | Vector) -> str:
     m = modulus(d.eighth) if d.eighth else 1
-    return f"  in steps of {d.eighth - m} modulo {m}" if m > 1 else ""
+    turn = f"  in steps of {d.eighth - m} modulo {m}" if m > 1 else ""
+    return turn + "  not in the first step" * d.later + _last(d)
+
+
+def _last(d: Transfer | Vector | Code) -> str:
+    return "  in the last step" * d.last
 
 
 def _samples(d: Samples) -> str:
@@ -155,7 +160,7 @@ def instruction_text(one: Instruction) -> str:
 
 
 def _code(d: Code) -> str:
-    return "".join(
+    return _last(d) + "".join(
         f"\n        {number:2d}  {instruction_text(one)}"
         for number, one in enumerate(d.instructions, d.first)
     )
@@ -174,7 +179,7 @@ def _vector(d: Vector) -> str:
     given = "".join(f"  {_scalar(one)}" for one in d.scalars)
     return (
         f"{run} for {d.outer} {d.inner}  {streams}  {constants}{given}  key {d.key}  slot {d.slot}"
-        + _eighth(d)
+        + _when(d)
     )
 
 

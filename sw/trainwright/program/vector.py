@@ -239,6 +239,8 @@ class Code:
 
     first: int
     instructions: tuple[Instruction, ...]
+    last: bool = False
+    """Only in the last step of a run."""
     wait: Engine = Engine.NONE
     wait_older: Engine = Engine.NONE
 
@@ -273,6 +275,10 @@ class Vector:
     slot: int = 0
     eighth: int = 0
     """m + r, m a power of two up to ``EIGHTH``: only in steps of number r modulo m; 0: in all."""
+    later: bool = False
+    """Not in the first step of a run."""
+    last: bool = False
+    """Only in the last step of a run."""
     wait: Engine = Engine.NONE
     wait_older: Engine = Engine.NONE
     tensor: str = ""

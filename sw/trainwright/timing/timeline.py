@@ -303,8 +303,8 @@ def predict(
     timing: MemoryTiming | None = None,
     step: int | None = None,
 ) -> Timeline:
-    """The predicted run of a program's descriptors; in the step of number ``step``, of which some
-    may not be executed, or of all together."""
+    """The predicted run of a program's descriptors; in the step of number ``step``, neither the
+    first nor the last of a run, of which some may not be executed, or of all together."""
     timing = timing or MemoryTiming.of(parameters)
     timeline = Timeline(step=step)
     fetch = _Fetch(len(program), parameters)

@@ -14,6 +14,7 @@ typedef struct {
     int64_t registers[REGISTERS];
     uint32_t stream; /* of stochastic rounding */
     uint32_t step;   /* its number */
+    int first, last; /* of a run */
     int every;       /* executes what other steps execute, too */
     int depth;
     struct {
@@ -28,12 +29,16 @@ static inline void step_registers(Control *c, const Descriptor *d, int set)
             c->registers[r] = d->level[r].x + (set ? 0 : c->registers[r]);
 }
 
-/* Whether it is executed in steps of another number alone. */
+/* Whether it is executed in other steps alone. */
 static inline int is_skipped(const Control *c, const Descriptor *d)
 {
     const int64_t o = d->operation;
     int64_t modulus = 1; /* the highest bit of grows; the others are the remainder */
-    if (!(o == LOAD || o == STORE || o == VECTOR) || !d->grows || c->every)
+    if (!(o == LOAD || o == STORE || o == VECTOR || o == CODE) || c->every)
+        return 0;
+    if ((d->g_exponent && !c->last) || (o != CODE && d->x_exponent && c->first))
+        return 1;
+    if (o == CODE || !d->grows)
         return 0;
     while (2 * modulus <= d->grows)
         modulus *= 2;

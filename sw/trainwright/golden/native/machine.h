@@ -18,8 +18,8 @@ typedef struct {
 } Level;
 
 /* Compute descriptors by their own names. Of the others,
- * LOAD, STORE: x address, g beats, z local, shift element bytes, level (x, z), grows eighth, as of
- * VECTOR;
+ * LOAD, STORE: x address, g beats, z local, shift element bytes, level (x, z), grows eighth,
+ * x_exponent later, g_exponent last, as of VECTOR; of CODE g_exponent alone;
  * LOOP: x iterations; END, SET: g mask, level[r].x the value of register r, of 0 the seed, x by_step;
  * VECTOR, CODE: pass.h; SAMPLES: samples.h; SCALES: exponents.h. */
 typedef struct {

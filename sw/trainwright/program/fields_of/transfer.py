@@ -28,6 +28,8 @@ def fields_of_transfer(d: Transfer) -> dict[str, int]:
         "local_register": d.local_register,
         "beats": d.beats,
         "eighth": d.eighth,
+        "later": int(d.later),
+        "last": int(d.last),
     }
     for name, width in (("address", 32), ("local", LOCAL_WIDTH)):
         steps = steps_of(counts, [getattr(level, name) for level in levels], width)
@@ -59,6 +61,8 @@ def transfer(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Transf
         local_register=f["local_register"],
         beats=f["beats"],
         eighth=f["eighth"],
+        later=bool(f["later"]),
+        last=bool(f["last"]),
     )
 
 

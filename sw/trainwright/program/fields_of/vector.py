@@ -37,7 +37,8 @@ def fields_of_code(d: Code) -> dict[str, int]:
     words = [encode_instruction(one) for one in d.instructions]
     words += [0] * (CODE_WORDS - len(words))
     numbered = {f"word{number}": word for number, word in enumerate(words)}
-    return {"first": d.first, "instructions": len(d.instructions), **numbered}
+    counts = {"first": d.first, "instructions": len(d.instructions)}
+    return {**counts, **numbered, "last": int(d.last)}
 
 
 def code(wait: Engine, f: Mapping[str, int]) -> Code:
@@ -48,7 +49,7 @@ def code(wait: Engine, f: Mapping[str, int]) -> Code:
         words = [decode_instruction(f[f"word{number}"]) for number in range(f["instructions"])]
     except ValueError as error:
         raise ProgramError(f"CODE: {error}") from None
-    return Code(first=f["first"], instructions=tuple(words), wait=wait)
+    return Code(first=f["first"], instructions=tuple(words), last=bool(f["last"]), wait=wait)
 
 
 def fields_of_vector(d: Vector) -> dict[str, int]:
@@ -58,6 +59,7 @@ def fields_of_vector(d: Vector) -> dict[str, int]:
         for name in ("entry", "length", "rows", "inner", "key", "slot", "reads", "writes",
                      "eighth")
     }  # fmt: skip
+    fields |= {"later": int(d.later), "last": int(d.last)}
     constants = (*d.constants, *(0,) * (CONSTANTS - len(d.constants)))
     fields |= {f"constant{n}": k % (1 << FACTOR_WIDTH) for n, k in enumerate(constants)}
     streams = (*d.streams, *(Stream(),) * (STREAMS - len(d.streams)))
@@ -95,6 +97,8 @@ def vector(wait: Engine, f: Mapping[str, int]) -> Vector:
         constants=tuple(constants),
         scalars=_scalars(f),
         eighth=f["eighth"],
+        later=bool(f["later"]),
+        last=bool(f["last"]),
         streams=tuple(streams[:used]),
         wait=wait,
     )
