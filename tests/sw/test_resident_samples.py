@@ -144,7 +144,10 @@ def test_the_schedule_goes_through_its_table(steps):
             assert all((found[1 + n] == value).all() for n, value in enumerate(expected))
             assert (found[-2] == of.rate).all() and (found[-1] == of.rate_shift).all()
             left = golden.read(buffer.address, buffer.size)
-            assert (left == packed(buffer, schedule_words(table, step + 1))).all()
+            after = schedule_words(table, step + 1)
+            for kept in (schedule_pass.DEFERRED_POSITION, schedule_pass.DEFERRED_NUMBER):
+                after[kept] = schedule_words(table, first)[kept]
+            assert (left == packed(buffer, after)).all()
 
 
 def written(work, *registers):

@@ -7,6 +7,7 @@ from amaranth.utils import exact_log2
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import (
+    AHEAD,
     DESCRIPTOR_BYTES,
     LOCAL_WIDTH,
     MOST_REFILL,
@@ -21,8 +22,8 @@ class ProgramFetch(wiring.Component):
 
     Descriptor n lies at place ``origin`` + n modulo the depth of the memory. What was executed
     gives way to what follows, but for the bodies of loops that are not left. What follows the last
-    descriptor is the first one, if the program runs ``more`` times; ``again`` says that it begins,
-    when no descriptors are on their way.
+    descriptor is the first one, if the program runs ``more`` times: ``AHEAD`` descriptors are there
+    then at most. ``again`` says that it begins, when none are on their way.
 
     Members: ``start``, with ``address`` and ``length`` of the program; ``number``, the present
     descriptor; ``needed``, the first that may be executed again; ``written``, the last beat of a
@@ -68,6 +69,8 @@ class ProgramFetch(wiring.Component):
             self.local.eq(Cat(C(0, shift), places)),
         ]
         held = Signal(NUMBER_WIDTH)
+        next_time = Signal()  # what is asked for now
+        most = Mux(next_time, min(AHEAD, depth) - refill, depth - refill)
         m.d.comb += held.eq(asked - self.needed)
         with m.If(self.start):
             m.d.sync += [
@@ -75,7 +78,7 @@ class ProgramFetch(wiring.Component):
                 there.eq(0),
                 self.first.eq(1),
                 self.wanted.eq(0),
-                self.origin.eq(0),
+                next_time.eq(0),
                 left.eq(self.length),
                 self.source.eq(self.address),
                 self.portion.eq(_least(self.length, depth)),
@@ -85,6 +88,7 @@ class ProgramFetch(wiring.Component):
                 asked.eq(asked - self.length),
                 there.eq(there - self.length),
                 self.origin.eq(self.origin + self.length),
+                next_time.eq(0),
             ]
         with m.Elif(self.taken):
             m.d.sync += [
@@ -95,10 +99,10 @@ class ProgramFetch(wiring.Component):
                 self.wanted.eq(0),
             ]
         with m.Elif(~self.first & (left == 0) & self.more):
-            m.d.sync += [left.eq(self.length), self.source.eq(self.address)]
+            m.d.sync += [left.eq(self.length), self.source.eq(self.address), next_time.eq(1)]
         with m.Elif(~self.first):
             m.d.sync += [
-                self.wanted.eq((held <= depth - refill) & (left != 0)),
+                self.wanted.eq((held <= most) & (left != 0)),
                 self.portion.eq(_least(left, refill)),
             ]
         with m.If(~self.start & ~self.again & self.written):

@@ -2,8 +2,9 @@
 
 Rows of 16 words: a *position* within the present entry and the *number* of that entry, the same in
 all lanes, the *phase* of the prior's coefficients, steps since the last *look* at the columns
-(``onchip.cut_pass``), and ``TABLE_ROWS`` rows of each column of the
-table, an entry a lane. Two columns at a time come to registers of every thread:
+(``onchip.cut_pass``), position and number of what a step defers to the next one, and
+``TABLE_ROWS`` rows of each column of the table, an entry a lane. Two columns at a time come to
+registers of every thread:
 
 * ``advance_code``, a row a thread: position and number of the next step; registers are cleared;
 * ``choose_code``, each row of the table for every thread: the lane of this step's entry is kept;
@@ -21,9 +22,9 @@ from trainwright.onchip.rates import ENTRIES, RateTable
 from trainwright.program.vector import Addend, Instruction, Kind, When
 
 TABLE_ROWS = ENTRIES // LANES
-POSITION, NUMBER, PHASE, LOOK = range(4)
+POSITION, NUMBER, PHASE, LOOK, DEFERRED_POSITION, DEFERRED_NUMBER = range(6)
 """Rows of the schedule in memory: the counters, then the columns of the table."""
-NUMBERS, RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS, ROWS = (4 + n * TABLE_ROWS for n in range(6))
+NUMBERS, RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS, ROWS = (6 + n * TABLE_ROWS for n in range(6))
 MOST_STEPS = (1 << 15) - 1
 """Steps that an entry may hold for: the position is a word of 16 bits."""
 
@@ -56,6 +57,7 @@ def schedule_words(table: RateTable, step: int, interval: int = 1) -> npt.NDArra
     found = np.zeros((ROWS, LANES), np.int64)
     number = min(step // table.steps, len(table.entries) - 1)
     found[POSITION], found[NUMBER], found[PHASE] = step % table.steps, number, step % INTERVAL
+    found[DEFERRED_POSITION], found[DEFERRED_NUMBER] = found[POSITION], found[NUMBER]
     found[LOOK] = step % interval
     found[NUMBERS : NUMBERS + TABLE_ROWS].reshape(-1)[:] = range(ENTRIES)
     names = ("rate", "rate_shift", "weight", "weight_exponent")

@@ -257,7 +257,7 @@ def is_skipped(d: "Descriptor", step: int, *, first: bool = False, last: bool = 
     if isinstance(d, Code):
         return False
     wrong = d.eighth and step % modulus(d.eighth) != d.eighth - modulus(d.eighth)
-    return bool(wrong) or d.later and first
+    return bool(wrong) or (d.later and first)
 
 
 def modulus(eighth: int) -> int:

@@ -21,6 +21,9 @@ MOST_DESCRIPTORS = (1 << NUMBER_WIDTH) - 1
 """Descriptors of a program."""
 MOST_REFILL = 8
 """Descriptors that are loaded at a time of a program longer than the program memory, at most."""
+AHEAD = 64
+"""Descriptors that are there at most where the last of them are those with which a program begins
+again: the end of a step has other things to load."""
 REGISTERS = 8
 """Address registers R0 to R7 of the sequencer; R0 reads as zero."""
 REGISTER_WIDTH = 32

@@ -19,7 +19,7 @@ from trainwright.program.descriptors import (
     Transfer,
     is_skipped,
 )
-from trainwright.program.fields import DESCRIPTOR_BYTES, ENGINE_OF, MOST_REFILL, Engine
+from trainwright.program.fields import AHEAD, DESCRIPTOR_BYTES, ENGINE_OF, MOST_REFILL, Engine
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
 from trainwright.timing.commands import START, Work, finish, work_of
@@ -269,21 +269,32 @@ class _Fetch:
 
     length: int
     parameters: AcceleratorParameters
+    again: bool = False
+    """Whether the program runs again: its first descriptors are there, and what is loaded last
+    are those of the next time."""
     asked: int = 0
+    own: int = 0
+    """Descriptors up to the end; what is loaded beyond belongs to the next time."""
     needed: int | None = None
     """Where the outermost loop begins."""
     _coming: tuple[int, float] = (0, 0.0)
     """The descriptor before which a load has to be done, and the cycle in which it was begun."""
 
     def __post_init__(self) -> None:
-        self.asked = min(self.length, self.parameters.program_depth)
+        depth = self.parameters.program_depth
+        self.asked = min(self.length, depth)
+        self.own = self.length
+        if self.again and self.length > depth:
+            self.asked = min(AHEAD, depth)
+            self.length += self.asked
 
     def before(self, number: int, machine: Machine) -> None:
         """Have a descriptor there; load what follows while LOAD is idle, or when it is missing."""
         depth = self.parameters.program_depth
         refill = min(MOST_REFILL, depth)
         needed = number if self.needed is None else self.needed
-        if self.asked < self.length and self.asked - needed <= depth - refill:
+        most = depth if self.asked < self.own else min(AHEAD, depth)
+        if self.asked < self.length and self.asked - needed <= most - refill:
             if number == self.asked:
                 machine.until_free(Engine.LOAD)
             if machine.is_idle(Engine.LOAD):
@@ -302,13 +313,21 @@ def predict(
     parameters: AcceleratorParameters,
     timing: MemoryTiming | None = None,
     step: int | None = None,
+    *,
+    again: bool = False,
 ) -> Timeline:
-    """The predicted run of a program's descriptors; in the step of number ``step``, neither the
-    first nor the last of a run, of which some may not be executed, or of all together."""
+    """The predicted run of a program's descriptors.
+
+    In the step of number ``step``, neither the first nor the last of a run, of which some may not
+    be executed, or of all together; ``again``: where the program has run in the step before and
+    runs in the next.
+    """
     timing = timing or MemoryTiming.of(parameters)
     timeline = Timeline(step=step)
-    fetch = _Fetch(len(program), parameters)
-    now = FETCH + fetch.asked * DESCRIPTOR_BYTES / parameters.beat_bytes / timing.bandwidth
+    fetch = _Fetch(len(program), parameters, again)
+    now = 0.0
+    if not again:
+        now = FETCH + fetch.asked * DESCRIPTOR_BYTES / parameters.beat_bytes / timing.bandwidth
     timeline.bytes_moved = len(program) * DESCRIPTOR_BYTES
     end = _run(program, 0, len(program), now, 1, parameters, timing, timeline, fetch)
     timeline.cycles = round(end + STOP)

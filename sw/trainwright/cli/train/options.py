@@ -61,6 +61,10 @@ CHIP_RATES = {"esgd": 0.45, "momentum": 0.5}
 """Default learning rates of an update on the chip, by optimiser: in units of a hidden bit for each
 sixteenth of a gradient's integer, and of its value."""
 
+CHIP_INTERVAL = 8
+"""Default of steps between two cuts on the chip: where ``onchip.prior.INTERVAL`` divides it, sums
+of squares are taken, and coefficients renewed, in one of eight steps alone."""
+
 LEAST_SAMPLES = 5700
 """Training samples for each unit of the default prior weight: with fewer it is less. The loss is a
 mean over samples and the prior weighs 1 / samples, so that on little data it would outweigh the
@@ -251,7 +255,7 @@ def _add_prior(group: Any) -> None:
         "--rank-interval",
         type=positive,
         metavar="N",
-        help=f"steps between two cuts (default: {_PRIOR.interval})",
+        help=f"steps between two cuts (default: {_PRIOR.interval}; on the chip {CHIP_INTERVAL})",
     )
 
 
@@ -369,7 +373,8 @@ def make_settings(
         name = next(a for a in _PRIOR_SETTING if getattr(args, a) is not None)
         raise OptionError(f"{option_name(name)} does not go with --no-prior")
     try:
-        prior = {"weight": weight} | prior
+        own: dict[str, Any] = {} if chip is None else {"interval": CHIP_INTERVAL}
+        prior = {"weight": weight} | own | prior
         values["prior"] = None if args.prior is False else PriorSettings(**prior)
         return TrainSettings(**values)
     except ValueError as error:

@@ -26,6 +26,11 @@ def moment_name(part: str) -> str:
     return f"{part} moments"
 
 
+def older_name(part: str) -> str:
+    """Slot of the exponent that the moments of a deferred part had a step before."""
+    return f"{part} older moments"
+
+
 @dataclass(frozen=True)
 class Slots:
     """Slot of each name."""
@@ -113,14 +118,20 @@ def scales(
     slots: Slots,
     ranges: ScaleRanges | None,
     moments: Mapping[str, str],
+    deferred: Sequence[str] = (),
+    unused: int = 0,
 ) -> list[MoveScales]:
     """The end of a step: every tensor's exponent moves, none where ``ranges`` is None.
 
     Of a tensor that several programs write the last one's statistics count. ``moments`` names for a
-    gradient the part whose moments get its exponent.
+    gradient the part whose moments get its exponent. That of a ``deferred`` part's moments is kept
+    before; nothing reads the statistics of slot ``unused``, which such a move takes.
     """
     last = {t.name: number for number, one in enumerate(programs) for t in one.tensors}
     entries, first = [], 0
+    for part in deferred:
+        now, older = slots[moment_name(part)], slots[older_name(part)]
+        entries.append(ScaleEntry(now, unused, 0, NEVER, older))
     for number, program in enumerate(programs):
         for place, t in enumerate(program.tensors):
             mine = t.counted and last[t.name] == number

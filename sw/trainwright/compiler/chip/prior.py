@@ -80,9 +80,11 @@ def _renew(work: Passes, layout: PriorRows, rows: int) -> None:
 class Prior:
     """The side rows in the scratchpad: sums, coefficients, exponents, and flags of what is cut."""
 
-    def __init__(self, work: Passes, looks: Looks | None = None) -> None:
-        """Columns may be cut where there are ``looks``."""
+    def __init__(self, work: Passes, looks: Looks | None = None, *, late: bool = False) -> None:
+        """Columns may be cut where there are ``looks``; the update is that of the step before where
+        it is ``late``."""
         self._work, self._memory, self._turn = work, work.memory, in_turn(looks)
+        self._before = (self._turn - 1 + late) % self._turn
         memory: ChipMemory = work.memory
         self._layout, self._flagged = memory.prior_rows, looks is not None
         self._rows = work.b.pad.allocate(PRIOR, self._layout.field(by.KEPT + 1)).start
@@ -101,7 +103,7 @@ class Prior:
 
     def _before_renewal(self) -> AbstractContextManager[None]:
         """In steps before those in which the sums are read."""
-        return self._work.in_one_of(self._turn, self._turn - 1)
+        return self._work.in_one_of(self._turn, self._before)
 
     def _field(self, number: int, row: int = 0, *, outer: int = 0, inner: int = 1) -> Stream:
         return Stream(self._rows + self._layout.field(number) + row, outer, inner)

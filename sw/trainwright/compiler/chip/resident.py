@@ -1,36 +1,36 @@
 """A whole step as one program that is the same in every step: forward, loss, backward, update,
 samples and exponents of the next step; shifts from the exponent file, rates from a table."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trainwright.compiler.chip.beside import Beside
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.exponents import (
     Slots,
     moment_name,
+    older_name,
     require_one_floor,
     scales,
     with_slots,
 )
-from trainwright.compiler.chip.loss import LOSS_SLOT, counting_program, loss_program
+from trainwright.compiler.chip.loss import LOSS_SLOT, counting_program
 from trainwright.compiler.chip.memory import ChipMemory
-from trainwright.compiler.chip.prior import pulls_of
+from trainwright.compiler.chip.passes import COPY_SLOT
+from trainwright.compiler.chip.phases import (
+    StepPhases,
+    by_logits,
+    counted_from,
+    deferred_parts,
+    work_in,
+)
 from trainwright.compiler.chip.samples import DataSet, samples_program
 from trainwright.compiler.chip.update import gradient_of
 from trainwright.compiler.chip.weave import Phase, can_weave, woven
 from trainwright.compiler.errors import CompileError
-from trainwright.compiler.names import activation_name
 from trainwright.compiler.step import CompiledStep
 from trainwright.fixed.scale import ScaleRanges
-from trainwright.onchip import prior_pass, update_pass
-from trainwright.onchip.layout import Part
-from trainwright.onchip.loss_pass import loss_scalars
 from trainwright.onchip.rates import RateTable
-from trainwright.onchip.state import BIAS_RATE_SHIFT, momentum_offset
-from trainwright.onchip.update_pass import PartUpdate
-from trainwright.program.descriptors import Compute, Descriptor, Halt, Program, Set, Transfer
-from trainwright.program.exponents import Scalar, ScalarKind
+from trainwright.program.descriptors import Descriptor, Halt, Program, Set, Transfer
 from trainwright.program.fields import REGISTERS, Engine
 from trainwright.program.vector import Vector
 
@@ -48,71 +48,6 @@ def _begin() -> Set:
     """Between two parts of a step: as at the start of a program, when all engines are idle."""
     zeros = tuple((register, 0) for register in range(1, REGISTERS))
     return Set(values=zeros, seed=0, wait=Engine.ALL)
-
-
-def _counted_from(slot: int, descriptors: Iterable[Descriptor]) -> list[Descriptor]:
-    return [
-        replace(d, slot=d.slot + slot) if isinstance(d, Compute | Vector) else d
-        for d in descriptors
-    ]
-
-
-def _update_scalars(part: Part, slots: Slots, *, momentum: bool) -> tuple[Scalar, ...]:
-    """The moved exponent of a part's pass, and by what ``momentum`` shifts its rate."""
-    now, before = slots[gradient_of(part)], slots[moment_name(part.name)]
-    kind, offset = ScalarKind, momentum_offset(part)
-    moved = (
-        Scalar(kind.POWER, update_pass.MOVED_CONSTANT, before, now),
-        Scalar(kind.SHIFT, update_pass.MOVED_SHIFT, now, before),
-    )
-    rate = Scalar(kind.VALUE, update_pass.RATE_CONSTANT, minus=now, offset=offset)
-    return (*moved, rate) if momentum else moved
-
-
-def _pull_scalars(part: Part, slots: Slots) -> tuple[Scalar, ...]:
-    """Minus the exponent of a part's gradient."""
-    minus = slots[gradient_of(part)]
-    return (Scalar(ScalarKind.VALUE, prior_pass.MINUS_GRADIENT, minus=minus),)
-
-
-def _by_logits(
-    memory: ChipMemory, slots: Slots, first: int, program: Program, loss: str
-) -> list[Descriptor]:
-    """A program of a loss, whose passes go by the exponent of the logits."""
-    by = loss_scalars(loss, slots[activation_name(len(memory.step.network.layers))])
-    found = _counted_from(first, program.descriptors[:-1])
-    return [replace(d, scalars=by) if isinstance(d, Vector) else d for d in found]
-
-
-def _part_updates(
-    memory: ChipMemory, *, pulled: bool, looks: Looks | None, optimiser: str
-) -> list[PartUpdate]:
-    momentum = optimiser == "momentum"
-    bonds = memory.layout.bonds if pulled else ()
-    left = {bond.right.part for bond in bonds}
-    right = {bond.left.part for bond in bonds}
-    return [
-        PartUpdate(
-            hidden=part.hidden, rate=0, momentum=momentum,
-            rate_shift=BIAS_RATE_SHIFT * (part.index < 0),
-            left=n in left, right=n in right, resident=True,
-            cuts=looks is not None,
-        )
-        for n, part in enumerate(memory.layout.parts)
-    ]  # fmt: skip
-
-
-def _with_scalars(
-    memory: ChipMemory, slots: Slots, descriptors: Sequence[Descriptor], optimiser: str
-) -> list[Descriptor]:
-    """Those of the update, with what the exponent file gives its passes."""
-    parts, momentum = memory.layout.parts, optimiser == "momentum"
-    by = {part.name: _update_scalars(part, slots, momentum=momentum) for part in parts}
-    by |= {pulls_of(part): _pull_scalars(part, slots) for part in parts}
-    return [
-        replace(d, scalars=by[d.tensor]) if isinstance(d, Vector) and d.tensor in by else d
-        for d in descriptors
-    ]
 
 
 def _one_after_the_other(phases: Sequence[Phase]) -> list[Descriptor]:
@@ -135,50 +70,6 @@ def _in_one_order(phases: Sequence[Phase], step: CompiledStep) -> list[Descripto
 def _in_every_step(d: Descriptor) -> Descriptor:
     """A phase's own waits are right where all of it is executed."""
     return replace(d, eighth=0) if isinstance(d, Transfer | Vector) else d
-
-
-def _phases(
-    memory: ChipMemory,
-    slots: Slots,
-    first: int,
-    seed: int,
-    table: RateTable,
-    *,
-    pulled: bool,
-    looks: Looks | None,
-    data: DataSet | None,
-    loss: str,
-    optimiser: str,
-) -> list[Phase]:
-    """A step; statistics of forward and backward pass are counted before slot ``first``."""
-    step = memory.step
-    forward = with_slots(step.forward, slots, 0)
-    backward = with_slots(step.backward, slots, len(step.forward.tensors))
-    middle = _by_logits(memory, slots, first, loss_program(memory, loss, None), loss)
-    beside = Beside(memory, (*forward, *middle, *backward), len(forward))
-    samples = beside.samples(data) if data else None
-    given = _part_updates(memory, pulled=pulled, looks=looks, optimiser=optimiser)
-    update = _counted_from(first, _work(beside.update(given, seed, table, looks, samples)))
-    stream = Set(values=(), seed=seed, by_step=True)
-    phases = [
-        Phase("forward", forward),
-        Phase("loss", middle),
-        Phase("backward", backward),
-        Phase("update", _with_scalars(memory, slots, update, optimiser), stream),
-    ]
-    if pulled:
-        renewal = Phase(
-            "renewal", _counted_from(first, _work(beside.renewal(table, looks))), turn=1
-        )
-        phases.insert(0, renewal)
-    if samples:
-        phases.append(Phase("samples", _counted_from(first, _work(samples))))
-    return phases
-
-
-def _work(program: Program) -> list[Descriptor]:
-    """What engines do in a program."""
-    return [d for d in program.descriptors if not isinstance(d, Set | Halt)]
 
 
 def resident_step(
@@ -205,7 +96,10 @@ def resident_step(
     p, programs = step.parameters, (step.forward, step.backward)
     require_one_floor(programs)
     parts = memory.layout.parts
-    slots = Slots.of(programs, [moment_name(part.name) for part in parts], p)
+    later = deferred_parts(memory)
+    late = [parts[n].name for n in later]
+    names = [*(moment_name(part.name) for part in parts), *map(older_name, late)]
+    slots = Slots.of(programs, names, p)
     tensors = [len(one.tensors) for one in programs]
     extra = sum(tensors)
     if extra + 2 > p.statistics_depth:
@@ -214,13 +108,13 @@ def resident_step(
             f"{p.statistics_depth}; use one with more statistics_depth"
         )
     moments = {gradient_of(part): part.name for part in parts}
-    phases = _phases(
-        memory, slots, extra, seed, table,
-        pulled=pulled, looks=looks, data=data, loss=loss, optimiser=optimiser,
+    phases = StepPhases(
+        memory=memory, slots=slots, first=extra, seed=seed, table=table, pulled=pulled,
+        looks=looks, data=data, loss=loss, optimiser=optimiser, later=later,
     )  # fmt: skip
     descriptors = [
-        *_in_one_order(phases, step),
-        *scales(programs, slots, ranges, moments),
+        *_in_one_order(phases.phases(), step),
+        *scales(programs, slots, ranges, moments, late, extra + COPY_SLOT),
         Halt(),
     ]
     names = [t.name for one in programs for t in one.tensors]
@@ -235,9 +129,9 @@ def resident_evaluation(
     slot of the loss. What it changes in memory the next step makes anew."""
     step, slots, first = memory.step, resident.slots, resident.loss_slot - LOSS_SLOT
     phases = [
-        Phase("samples", _counted_from(first, _work(samples_program(memory, test)))),
+        Phase("samples", counted_from(first, work_in(samples_program(memory, test)))),
         Phase("forward", with_slots(step.forward, slots, 0)),
-        Phase("loss", _by_logits(memory, slots, first, counting_program(memory, loss), loss)),
+        Phase("loss", by_logits(memory, slots, first, counting_program(memory, loss), loss)),
     ]
     p = step.parameters
     return Program((*_in_one_order(phases, step), Halt()), p.fingerprint)

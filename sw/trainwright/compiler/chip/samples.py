@@ -25,6 +25,8 @@ GROUPS = (16, 8, 4, 2, 1)
 """Samples that are fetched at a time: the most that there is room for."""
 TOGETHER = 14
 """Rows of 16 pixels of a sample that are transposed at a time, at most."""
+PIECE = 7
+"""The same, where all samples are in the scratchpad."""
 FEW = 3
 """Of them, below which it is better to have one piece at a time than two."""
 PLACES = 2
@@ -53,17 +55,23 @@ class DataSet:
         return self.record_bytes // LANES - 1
 
 
-def samples_program(memory: ChipMemory, data: DataSet, avoid: Sequence[Region] = ()) -> Program:
+def samples_program(
+    memory: ChipMemory, data: DataSet, avoid: Sequence[Region] = (), *, whole: bool = False
+) -> Program:
     """The next batch in the drawn order: ``x.s``, of ``x.i`` what is read, and ``targets``.
 
-    Rows of the scratchpad that are to ``avoid`` are not used. Raises ``CompileError`` where the
-    step reads its inputs in another form, or too few rows are left.
+    Rows of the scratchpad that are to ``avoid`` are not used. All samples are in the scratchpad at
+    once where it is the ``whole`` batch, else a few, and ``x.i`` is made from ``x.s``. Raises
+    ``CompileError`` where the step reads its inputs in another form, or too few rows are left.
     """
     work = Passes(memory)
     work.b.pad.avoid(avoid)
     batch = _Batch(work, data)
-    batch.fetch()
-    batch.transpose()
+    if whole:
+        batch.transpose_whole(batch.fetch_whole())
+    else:
+        batch.fetch()
+        batch.transpose()
     return work.finish("the program of the samples")
 
 
@@ -112,29 +120,76 @@ class _Batch:
 
     def fetch(self) -> None:
         """All samples, a few at a time; they are a row of ``x.s`` each."""
-        data, step, pad = self.data, self._step, self.work.b.pad
+        step, pad = self._step, self.work.b.pad
         count = next((n for n in GROUPS if n * self._per <= pad.largest_gap), GROUPS[-1])
         places = [pad.allocate(SAMPLES_OUTSIDE, count * self._per)]
         while len(places) < PLACES and pad.largest_gap >= places[0].count:
             places.append(pad.allocate(SAMPLES_OUTSIDE, places[0].count))
         for number, first in enumerate(range(0, step.batch, count)):
             place = places[number % len(places)].start
-            self.work.b.emit(
-                Samples(
-                    address=data.address, local=place, targets=self._targets.start + first,
-                    samples=count, beats=data.beats, stride=data.record_bytes,
-                    local_step=self._per, total=data.total, pixels=data.pixels,
-                    input_bits=step.network.widths.activation - 1, drawn=True,
-                    order_first=data.first, order_length=data.length, tensor=SAMPLES_OUTSIDE,
-                )
-            )  # fmt: skip
-            buffer = self.work.buffer(SAMPLES_OUTSIDE)
-            used = buffer.padded // LANES
-            levels = (TransferLevel(count, buffer.row_bytes, self._per),)
-            self.work.store(SAMPLES_OUTSIDE, place, used, levels, first=first * used)
+            self._draw(place, first, count)
+            self._store_outside(place, first, count)
         self.work.store(TARGETS, self._targets.start, step.batch)
         for place in places:
             pad.free(place)
+
+    def fetch_whole(self) -> list[Region]:
+        """All samples to regions of the scratchpad, an equal number to each, and from there to
+        ``x.s``."""
+        blocks, pad, rows = self._blocks, self.work.b.pad, LANES * self._per
+        parts = [n for n in range(1, blocks + 1) if not blocks % n]
+        pieces = (self._piece * self._step.batch,) * PLACES
+        fitting = (n for n in parts if pad.has_room((*(blocks // n * rows,) * n, *pieces)))
+        parted = next(fitting, parts[-1])
+        places = [pad.allocate(SAMPLES_OUTSIDE, blocks // parted * rows) for _ in range(parted)]
+        groups = [place.start + n * rows for place in places for n in range(blocks // parted)]
+        for number, group in enumerate(groups):
+            self._draw(group, number * LANES, LANES)
+        for number, group in enumerate(groups):
+            self._store_outside(group, number * LANES, LANES)
+        self.work.store(TARGETS, self._targets.start, self._step.batch)
+        return places
+
+    def _draw(self, place: int, first: int, count: int) -> None:
+        """The next ``count`` samples in the drawn order, from sample ``first`` of the batch on."""
+        data, step = self.data, self._step
+        self.work.b.emit(
+            Samples(
+                address=data.address, local=place, targets=self._targets.start + first,
+                samples=count, beats=data.beats, stride=data.record_bytes,
+                local_step=self._per, total=data.total, pixels=data.pixels,
+                input_bits=step.network.widths.activation - 1, drawn=True,
+                order_first=data.first, order_length=data.length, tensor=SAMPLES_OUTSIDE,
+            )
+        )  # fmt: skip
+
+    def _store_outside(self, place: int, first: int, count: int) -> None:
+        buffer = self.work.buffer(SAMPLES_OUTSIDE)
+        used = buffer.padded // LANES
+        levels = (TransferLevel(count, buffer.row_bytes, self._per),)
+        self.work.store(SAMPLES_OUTSIDE, place, used, levels, first=first * used)
+
+    @property
+    def _piece(self) -> int:
+        """Rows of 16 pixels that are transposed at a time, where all samples are there."""
+        return min(len(self._columns), PIECE)
+
+    def transpose_whole(self, places: Sequence[Region]) -> None:
+        """Ranges of pixels of all samples, from the scratchpad to ``x.i``."""
+        batch, pad, blocks = self._step.batch, self.work.b.pad, self._blocks // len(places)
+        columns = self._columns
+        if not columns:
+            return
+        made = [pad.allocate(SAMPLES_INSIDE, self._piece * batch, top=True) for _ in range(PLACES)]
+        for number, first in enumerate(range(columns.start, columns.stop, self._piece)):
+            count, to = min(self._piece, columns.stop - first), made[number % PLACES]
+            for n, place in enumerate(places):
+                self.work.transposes(
+                    place.start + first, to.start + n * blocks,
+                    (Level(count, g=1, z=batch), Level(blocks, g=LANES * self._per, z=1)),
+                    of=self._per, to=self._blocks, tensor=SAMPLES_INSIDE,
+                )  # fmt: skip
+            self._store_inside(first, count, to)
 
     def transpose(self) -> None:
         """Ranges of pixels of all samples, from ``x.s`` to ``x.i``."""

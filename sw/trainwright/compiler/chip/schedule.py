@@ -34,8 +34,11 @@ _WEIGHTS = prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT
 class Schedule:
     """The schedule in the scratchpad, in memory ``onchip.schedule_pass.schedule_words``."""
 
-    def __init__(self, work: Passes, table: RateTable) -> None:
+    def __init__(self, work: Passes, table: RateTable, *, deferred: bool = False) -> None:
+        """By counters of their own where the parts of the update are ``deferred``."""
         self._work, self._table = work, table
+        own, others = (by.POSITION, by.NUMBER), (by.DEFERRED_POSITION, by.DEFERRED_NUMBER)
+        self._position, self._number = others if deferred else own
         self._rows = work.load(SCHEDULE, to=work.rows(SCHEDULE, by.ROWS, Bank.COLUMNS)).start
 
     def rates(self) -> None:
@@ -43,7 +46,7 @@ class Schedule:
         to those of the next."""
         work = self._work
         after = [work.rows(SCHEDULE, THREADS, Bank.FACTORS).start for _ in range(2)]
-        counters = (self._rows + by.POSITION, self._rows + by.NUMBER)
+        counters = (self._rows + self._position, self._rows + self._number)
         rows_pass(
             work, by.advance_code(),
             (*map(Stream, counters), *(Stream(first, 0, 1) for first in after)),
@@ -51,7 +54,7 @@ class Schedule:
             writes=mask(by.WRITE_POSITION, by.WRITE_NUMBER),
             constants=by.advance_constants(self._table), tensor="counters of the schedule",
         )  # fmt: skip
-        for first, number in zip(after, (by.POSITION, by.NUMBER), strict=True):
+        for first, number in zip(after, (self._position, self._number), strict=True):
             work.store(SCHEDULE, first, 1, first=number)
         self._choose((by.RATES, by.RATE), (by.SHIFTS, by.RATE_SHIFT))
 
@@ -89,7 +92,7 @@ class Schedule:
         tables = (Stream(self._rows + first, 1) for first in (by.NUMBERS, *firsts))
         reads = mask(by.READ_NUMBERS, by.READ_FIRST, by.READ_SECOND, by.READ_PRESENT)
         rows_pass(
-            self._work, by.choose_code(*registers), (*tables, Stream(self._rows + by.NUMBER)),
+            self._work, by.choose_code(*registers), (*tables, Stream(self._rows + self._number)),
             reads=reads, outer=by.TABLE_ROWS, tensor="entry of the schedule",
         )  # fmt: skip
         rows_pass(self._work, by.spread_code(*registers), tensor="entry of the schedule")

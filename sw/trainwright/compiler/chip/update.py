@@ -15,10 +15,12 @@ from trainwright.compiler.chip.prior import Prior, padded_blocks
 from trainwright.compiler.chip.schedule import Schedule
 from trainwright.compiler.memory import Region
 from trainwright.compiler.row_images import Arrangement
+from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.onchip.layout import LANES, Part
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.update_pass import PartUpdate, update_code
 from trainwright.program.descriptors import Program
+from trainwright.program.fields import REGISTER_WIDTH
 from trainwright.program.vector import Stream, Vector
 
 CHUNK = 128
@@ -32,31 +34,47 @@ def update_program(
     table: RateTable | None = None,
     looks: Looks | None = None,
     avoid: Mapping[int, Sequence[Region]] | None = None,
+    *,
+    of: Sequence[int] = (),
+    made: Mapping[int, int] | None = None,
+    deferred: bool = False,
+    late: bool = False,
 ) -> Program:
     """From the gradients of a backward pass to state, factors and the images of the next step.
 
     ``parts`` says how each part of the layout is updated, ``seed`` is the stream of its random
     bits. With a ``table`` the program is the same in every step, its ``parts`` are resident,
-    ``seed`` is of step 0, and the last layer comes first: its gradients are there first; then
-    ``looks`` says when columns are cut. Rows of the scratchpad that are to ``avoid`` are used by no
-    part of that layer.
+    ``seed`` is of step 0, and ``looks`` says when columns are cut. Rows of the scratchpad that are
+    to ``avoid`` are not used by the part of that number.
+
+    Only the parts of numbers ``of`` are updated, where some are named, one after the other; where
+    ``made`` names a row for one, its gradient is in the scratchpad from there on. All
+    those that are ``deferred`` have to be in one program. It is ``late`` where it is that of the
+    step before.
     """
+    if late:
+        seed = seed_before(seed)
     work = Passes(memory, seed, by_step=table is not None)
-    layers = sorted({part.layer for part in memory.layout.parts}, reverse=True)
-    work.b.pad.avoid((avoid or {}).get(layers[0], ()))
-    prior = _begin(work, parts, table, looks)
-    jobs = [_PartJob(work, n, one, prior, (avoid or {})) for n, one in enumerate(parts)]
-    if table is None:
+    numbers = of or range(len(parts))
+    avoid = avoid or {}
+    work.b.pad.avoid(avoid.get(numbers[0], ()))
+    prior = None
+    if table is not None:
+        Schedule(work, table, deferred=deferred).rates()
+        if any(one.left or one.right for one in parts):
+            prior = Prior(work, looks, late=late)
+    jobs = [
+        _PartJob(work, n, parts[n], prior, avoid.get(n, ()), (made or {}).get(n)) for n in numbers
+    ]
+    if not of:
         jobs = _ordered(jobs)
-    else:
-        jobs = [job for n in layers for job in _ordered([j for j in jobs if j.part.layer == n])]
     chunks = [chunk for job in jobs for chunk in job.chunks()]
     chunks[0].load()
     before: _Chunk | None = None
     done: list[_PartJob] = []  # their images are made and not stored: two passes later PE1 is ready
     for number, chunk in enumerate(chunks):
         chunk.run()
-        if not number:
+        if not number and any(job.moves for job in jobs):
             _load_constants(work)
         if number + 1 < len(chunks):
             chunks[number + 1].load()
@@ -72,16 +90,6 @@ def update_program(
     if prior:
         prior.store()
     return work.finish("the program of the update")
-
-
-def _begin(
-    work: Passes, parts: Sequence[PartUpdate], table: RateTable | None, looks: Looks | None
-) -> Prior | None:
-    """What a resident update begins with: its prior's rows where there are pulls, its rates."""
-    if table is None:
-        return None
-    Schedule(work, table).rates()
-    return Prior(work, looks) if any(one.left or one.right for one in parts) else None
 
 
 def _ordered(jobs: list["_PartJob"]) -> list["_PartJob"]:
@@ -103,6 +111,16 @@ def _load_constants(work: Passes) -> None:
     work.constant(Arrangement.IDENTITY.value)
 
 
+def seed_before(seed: int) -> int:
+    """A stream by the number of the step, for what belongs to the step before."""
+    return (seed - 2 * STREAM_STEP) % (1 << REGISTER_WIDTH)
+
+
+def is_moved(memory: ChipMemory, part: Part) -> bool:
+    """Whether PE1 moves words in the update of a part."""
+    return part.index < 0 or not memory.live(part).packed
+
+
 def gradient_of(part: Part) -> str:
     """Name of the tensor that is the gradient of a part."""
     return f"l{part.layer + 1}.db" if part.index < 0 else f"l{part.layer + 1}.dG{part.index + 1}"
@@ -122,9 +140,11 @@ class _PartJob:
 
     def __init__(
         self, work: Passes, number: int, what: PartUpdate, prior: Prior | None,
-        avoid: Mapping[int, Sequence[Region]],
+        avoid: Sequence[Region], made: int | None,
     ) -> None:  # fmt: skip
-        """With a ``prior`` the sums of squares are taken, and words of pulls by its side rows."""
+        """With a ``prior`` the sums of squares are taken, and words of pulls by its side rows;
+        ``made`` is the first row of the gradient, where it is in the scratchpad."""
+        self._made = made
         self.work, self.what, self.prior, self._avoid = work, what, prior, avoid
         self.part: Part = work.memory.layout.parts[number]
         self.columns = work.memory.columns[number]
@@ -146,6 +166,16 @@ class _PartJob:
         spread = LANES * self.part.rows if self.part.index < 0 else 0
         return spread + sum(self._images.values())
 
+    @property
+    def has_gradient(self) -> bool:
+        """Whether its gradient is in the scratchpad already."""
+        return self._made is not None
+
+    @property
+    def moves(self) -> bool:
+        """Whether PE1 moves words of its gradients or factors."""
+        return is_moved(self.work.memory, self.part)
+
     def chunks(self) -> list["_Chunk"]:
         """All of it."""
         return [_Chunk(self, *run) for run in self.live.runs(max(1, CHUNK // self.per))]
@@ -153,7 +183,7 @@ class _PartJob:
     def begin(self) -> None:
         """Rows of the scratchpad, and what the first chunk needs beside its own."""
         work, part = self.work, self.part
-        work.b.pad.avoid(self._avoid.get(part.layer, ()))
+        work.b.pad.avoid(self._avoid)
         used = len(self.live.left) * self.per
         whole = padded_blocks(part) * self.per if self.prior else part.rows
         count = max(used if self.live.packed else part.rows, whole if self.prior else 0)
@@ -164,10 +194,14 @@ class _PartJob:
         self.state = work.rows(f"{part.name} state", whole, Bank.STATE).start
         if self.prior:
             self._clear_gaps()
-        self.gradient = work.rows(gradient_of(part), used, Bank.GRADIENTS).start
-        self.compact = self.gradient
-        if self.live.select:
-            self.compact = work.rows(gradient_of(part), used, Bank.IMAGES).start
+        made, name = self._made, gradient_of(part)
+        if made is None or self.live.select:
+            self.gradient = work.rows(name, used, Bank.GRADIENTS).start
+        else:
+            self.gradient = made
+        self.compact = self.gradient if made is None else made
+        if made is None and self.live.select:
+            self.compact = work.rows(name, used, Bank.IMAGES).start
         if self.prior:
             self.column = self.prior.columns
             self.prior.words(part)
@@ -236,7 +270,8 @@ class _Chunk:
         to = self._rows(job.place.name, job.factors)
         job.work.load(job.place.name, first=job.place.row + self._first, rows=to.count, to=to)
         name, first, rows = gradient_of(job.part), self.place * job.per, state.count
-        job.work.load(name, first=first, rows=rows, to=Region(name, job.compact + first, rows))
+        if not job.has_gradient:
+            job.work.load(name, first=first, rows=rows, to=Region(name, job.compact + first, rows))
         if job.live.select:  # back to the lanes of the state
             job.work.products(
                 job.compact + first, job.select() + LANES, job.gradient + first, rows, tensor=name

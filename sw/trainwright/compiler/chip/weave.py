@@ -10,7 +10,7 @@ those of the phases one after the other, and so are all values.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import count
+from itertools import count, product
 from operator import or_
 
 from trainwright.compiler.chip.builder import MEMORY
@@ -48,6 +48,8 @@ class Phase:
     stream: Set | None = None
     turn: int = 0
     """How many phases later than the phases before it this one is urgent."""
+    waits: bool = False
+    """Whether none of its commands comes before the last of the arrays' of the phase before it."""
 
 
 @dataclass(eq=False)
@@ -101,23 +103,47 @@ def _set_order(commands: Sequence[_Command]) -> None:
         c.before.discard(c.number)
 
 
-def _eighth(d: Descriptor) -> int:
-    return d.eighth if isinstance(d, Transfer | Vector) else 0
+def _turn(d: Descriptor) -> tuple[int, bool, bool]:
+    """What says in which steps a command is executed."""
+    if isinstance(d, Transfer | Vector):
+        return d.eighth, d.later, d.last
+    return 0, False, isinstance(d, Code) and d.last
+
+
+def _is_rare(d: Descriptor) -> bool:
+    """Whether it is not executed in most steps."""
+    eighth, _, last = _turn(d)
+    return eighth > 1 or last
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step modulo ``EIGHTH``, and whether it is the first of a run, and the last."""
+
+    number: int
+    first: bool
+    last: bool
+
+    def skips(self, d: Descriptor) -> bool:
+        return is_skipped(d, self.number, first=self.first, last=self.last)
+
+
+_STEPS = [_Step(*one) for one in product(range(EIGHTH), (False, True), (False, True))]
 
 
 @dataclass
 class _Hazards:
-    """Of a step of each number modulo ``EIGHTH`` that executes something else than others: a
-    command's waits are right in all of them."""
+    """Of each kind of step that executes something else than others: a command's waits are right in
+    all of them."""
 
-    of: dict[int, Hazards]
+    of: dict[_Step, Hazards]
 
     def fork(self) -> "_Hazards":
         return _Hazards({n: one.fork() for n, one in self.of.items()})
 
     def _mine(self, c: _Command) -> list[Hazards]:
         """Of the steps that execute it."""
-        return [one for n, one in self.of.items() if not is_skipped(c.d, n)]
+        return [one for step, one in self.of.items() if not step.skips(c.d)]
 
     def waits(self, c: _Command) -> Waits:
         found = [one.waits(c.engine, c.number) for one in self._mine(c)]
@@ -136,7 +162,9 @@ class _Weaver:
         self.commands: list[_Command] = []
         self.queues: dict[tuple[str, Engine], list[_Command]] = {}
         numbers = count()
+        last: int | None = None  # of the arrays' commands of the phase before
         for place, phase in enumerate(phases):
+            after = {last} if phase.waits and last is not None else set[int]()
             turn = 2 * (place + phase.turn) + bool(phase.turn)
             for d in phase.descriptors:
                 assert isinstance(d, Compute | Transfer | Samples | Vector | Code), d
@@ -145,16 +173,20 @@ class _Weaver:
                     next(numbers), d, engine, touches(d, p), work_of(d, p), phase.stream, turn
                 )
                 self.commands.append(c)
+                c.before |= after
                 queue = self.queues.setdefault((phase.name, engine), [])
                 if queue and engine & ARRAYS:
                     c.before.add(queue[-1].number)
                 queue.append(c)
+            last = max((c.number for c in self.commands if c.engine & ARRAYS), default=None)
         _set_order(self.commands)
         touched = [(c.number, touch) for c in self.commands for touch in c.touched]
         pairs = Pairs(touched, len(self.commands))
-        chosen = {_eighth(c.d): c.d for c in self.commands}.values()
-        kinds = {tuple(is_skipped(d, n) for d in chosen): n for n in range(EIGHTH)}
-        self.hazards = _Hazards({n: Hazards(pairs.conflict, pairs.reads) for n in kinds.values()})
+        chosen = {_turn(c.d): c.d for c in self.commands}.values()
+        kinds = {tuple(map(step.skips, chosen)): step for step in _STEPS}
+        self.hazards = _Hazards(
+            {step: Hazards(pairs.conflict, pairs.reads) for step in kinds.values()}
+        )
         self._ancestors: list[int] = []  # of each command, with itself: a bit a command
         for c in self.commands:
             mine = 1 << c.number
@@ -205,7 +237,7 @@ class _Weaver:
         return hazards.waits(c)
 
     def _takes(self, c: _Command) -> bool:
-        return bool(_eighth(c.d)) or self.machine.takes(c.engine, *self._waits(c, self.hazards))
+        return _is_rare(c.d) or self.machine.takes(c.engine, *self._waits(c, self.hazards))
 
     def _is_hidden(self, c: _Command) -> bool:
         """Whether the next commands of the arrays begin hardly later with ``c`` before them."""
@@ -266,7 +298,7 @@ class _Weaver:
         """When it is taken, if it is the next one. What is not executed in all steps is
         taken to be left out."""
         machine.advance(machine.now + ISSUE)
-        if _eighth(c.d):
+        if _is_rare(c.d):
             return machine.now
         machine.until_older(waits.wait_older)
         machine.until_idle(waits.wait)
@@ -278,7 +310,7 @@ class _Weaver:
         self._begin(c, machine, waits)
         if not isinstance(c.d, Code):
             hazards.issue(c)
-        if not _eighth(c.d):
+        if not _is_rare(c.d):
             machine.start(c.number, c.work)
         return waits
 
