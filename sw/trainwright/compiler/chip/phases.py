@@ -18,12 +18,12 @@ from trainwright.compiler.chip.samples import DataSet
 from trainwright.compiler.chip.update import (
     gradient_of,
     is_moved,
-    seed_before,
     update_program,
 )
 from trainwright.compiler.chip.weave import Phase, can_weave
 from trainwright.compiler.memory import Region
 from trainwright.compiler.names import activation_name
+from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.onchip import prior_pass, update_pass
 from trainwright.onchip.layout import Part
 from trainwright.onchip.loss_pass import loss_scalars
@@ -32,6 +32,7 @@ from trainwright.onchip.state import BIAS_RATE_SHIFT, momentum_offset
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.descriptors import Compute, Descriptor, Halt, Program, Set, Transfer
 from trainwright.program.exponents import Scalar, ScalarKind
+from trainwright.program.fields import REGISTER_WIDTH
 from trainwright.program.vector import Code, Vector
 
 
@@ -121,6 +122,11 @@ def _with_scalars(
         replace(d, scalars=by[d.tensor]) if isinstance(d, Vector) and d.tensor in by else d
         for d in descriptors
     ]
+
+
+def _stream_before(seed: int) -> int:
+    """The stream that ``seed`` was in the step before."""
+    return (seed - 2 * STREAM_STEP) % (1 << REGISTER_WIDTH)
 
 
 def deferred_parts(memory: ChipMemory) -> list[int]:
@@ -218,7 +224,7 @@ class StepPhases:
             Phase(
                 "deferred",
                 _only(late, later=True),
-                self._stream(seed_before(self.seed)),
+                self._stream(_stream_before(self.seed)),
                 waits=True,
             ),
             *self._renewal(beside, pause, program.descriptors),

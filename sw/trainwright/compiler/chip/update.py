@@ -15,12 +15,10 @@ from trainwright.compiler.chip.prior import Prior, padded_blocks
 from trainwright.compiler.chip.schedule import Schedule
 from trainwright.compiler.memory import Region
 from trainwright.compiler.row_images import Arrangement
-from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.onchip.layout import LANES, Part
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.update_pass import PartUpdate, update_code
 from trainwright.program.descriptors import Program
-from trainwright.program.fields import REGISTER_WIDTH
 from trainwright.program.vector import Stream, Vector
 
 CHUNK = 128
@@ -52,8 +50,6 @@ def update_program(
     those that are ``deferred`` have to be in one program. It is ``late`` where it is that of the
     step before.
     """
-    if late:
-        seed = seed_before(seed)
     work = Passes(memory, seed, by_step=table is not None)
     numbers = of or range(len(parts))
     avoid = avoid or {}
@@ -109,11 +105,6 @@ def _ordered(jobs: list["_PartJob"]) -> list["_PartJob"]:
 
 def _load_constants(work: Passes) -> None:
     work.constant(Arrangement.IDENTITY.value)
-
-
-def seed_before(seed: int) -> int:
-    """A stream by the number of the step, for what belongs to the step before."""
-    return (seed - 2 * STREAM_STEP) % (1 << REGISTER_WIDTH)
 
 
 def is_moved(memory: ChipMemory, part: Part) -> bool:
