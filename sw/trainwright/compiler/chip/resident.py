@@ -27,12 +27,13 @@ from trainwright.compiler.chip.samples import DataSet, samples_program
 from trainwright.compiler.chip.update import gradient_of
 from trainwright.compiler.chip.weave import Phase, can_weave, woven
 from trainwright.compiler.errors import CompileError
-from trainwright.compiler.step import CompiledStep
+from trainwright.compiler.step import CompiledProgram, CompiledStep
 from trainwright.fixed.scale import ScaleRanges
 from trainwright.onchip.rates import RateTable
 from trainwright.program.descriptors import Descriptor, Halt, Program, Set, Transfer
-from trainwright.program.fields import REGISTERS, Engine
+from trainwright.program.fields import EIGHTH, REGISTERS, Engine
 from trainwright.program.vector import Vector
+from trainwright.timing.timeline import predict
 
 
 @dataclass(frozen=True)
@@ -89,37 +90,75 @@ def resident_step(
     ``seed`` is that of the run, ``table`` its schedule, ``pulled`` whether there is a prior, which
     cuts columns itself where there are ``looks``.
     The next step's samples are those of ``data``, and the first step's are there when it begins;
-    where it is None the host writes them. Raises ``CompileError``
-    where the accelerator has too few slots, of exponents or of statistics.
+    where it is None the host writes them. Parts of later layers are deferred where that is
+    predicted to take fewer cycles. Raises ``CompileError`` where the accelerator has too few slots,
+    of exponents or of statistics.
     """
-    step = memory.step
-    p, programs = step.parameters, (step.forward, step.backward)
-    require_one_floor(programs)
-    parts = memory.layout.parts
-    later = deferred_parts(memory)
-    late = [parts[n].name for n in later]
-    names = [*(moment_name(part.name) for part in parts), *map(older_name, late)]
-    slots = Slots.of(programs, names, p)
-    tensors = [len(one.tensors) for one in programs]
-    extra = sum(tensors)
-    if extra + 2 > p.statistics_depth:
-        raise CompileError(
-            f"the step counts in {extra + 2} statistics slots, the accelerator has "
-            f"{p.statistics_depth}; use one with more statistics_depth"
-        )
-    moments = {gradient_of(part): part.name for part in parts}
-    phases = StepPhases(
-        memory=memory, slots=slots, first=extra, seed=seed, table=table, pulled=pulled,
-        looks=looks, data=data, loss=loss, optimiser=optimiser, later=later,
-    )  # fmt: skip
-    descriptors = [
-        *_in_one_order(phases.phases(), step),
-        *scales(programs, slots, ranges, moments, late, extra + COPY_SLOT),
-        Halt(),
-    ]
-    names = [t.name for one in programs for t in one.tensors]
-    program = Program(tuple(descriptors), p.fingerprint, tuple(names))
-    return Resident(program, slots, extra + LOSS_SLOT)
+    chosen = _Run(memory, ranges, seed, table, pulled, looks, data, loss, optimiser)
+    require_one_floor(chosen.programs)
+    found = chosen.resident(())
+    if later := deferred_parts(memory):
+        try:
+            other = chosen.resident(later)
+        except CompileError:  # it has more slots
+            return found
+        return min(other, found, key=chosen.cycles)
+    return found
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a resident step is made for: as ``resident_step`` has it."""
+
+    memory: ChipMemory
+    ranges: ScaleRanges | None
+    seed: int
+    table: RateTable
+    pulled: bool
+    looks: Looks | None
+    data: DataSet | None
+    loss: str
+    optimiser: str
+
+    @property
+    def programs(self) -> tuple[CompiledProgram, CompiledProgram]:
+        """Forward and backward pass."""
+        return self.memory.step.forward, self.memory.step.backward
+
+    def cycles(self, found: Resident) -> int:
+        """Of a step between others, that renews no coefficients."""
+        p = self.memory.step.parameters
+        return predict(found.program.descriptors, p, step=EIGHTH // 2 + 1, again=True).cycles
+
+    def resident(self, later: Sequence[int]) -> Resident:
+        """With the parts of numbers ``later`` deferred. Raises ``CompileError``."""
+        memory, step = self.memory, self.memory.step
+        p, programs = step.parameters, self.programs
+        parts = memory.layout.parts
+        late = [parts[n].name for n in later]
+        names = [*(moment_name(part.name) for part in parts), *map(older_name, late)]
+        slots = Slots.of(programs, names, p)
+        tensors = [len(one.tensors) for one in programs]
+        extra = sum(tensors)
+        if extra + 2 > p.statistics_depth:
+            raise CompileError(
+                f"the step counts in {extra + 2} statistics slots, the accelerator has "
+                f"{p.statistics_depth}; use one with more statistics_depth"
+            )
+        moments = {gradient_of(part): part.name for part in parts}
+        phases = StepPhases(
+            memory=memory, slots=slots, first=extra, seed=self.seed, table=self.table,
+            pulled=self.pulled, looks=self.looks, data=self.data, loss=self.loss,
+            optimiser=self.optimiser, later=later,
+        )  # fmt: skip
+        descriptors = [
+            *_in_one_order(phases.phases(), step),
+            *scales(programs, slots, self.ranges, moments, late, extra + COPY_SLOT),
+            Halt(),
+        ]
+        counted = [t.name for one in programs for t in one.tensors]
+        program = Program(tuple(descriptors), p.fingerprint, tuple(counted))
+        return Resident(program, slots, extra + LOSS_SLOT)
 
 
 def resident_evaluation(

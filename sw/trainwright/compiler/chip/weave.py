@@ -34,7 +34,7 @@ AHEAD, AHEAD_OF_TRANSFERS = 4, 5
 """Commands of the arrays that are looked at, for a command of them and for a transfer."""
 
 
-LATE = 1300
+LATE = 800
 """Cycles by which a command may delay the next ones of the arrays, its own at most: both are at
 work nearly all of the time, so that nothing is hidden in their pauses."""
 
