@@ -80,10 +80,19 @@ def value_of(one: Scalar, exponents: list[int]) -> int:
 
 
 def simulate(
-    p, descriptors, pad, expected, *, random: Random, stall: float, stream: int, exponents=()
+    p,
+    descriptors,
+    pad,
+    expected,
+    *,
+    random: Random,
+    stall: float,
+    stream: int,
+    exponents=(),
+    shut=0,
 ):
     """Rows written, in order and each as ``expected``, and an item a pass; ``pad`` changes with
-    them."""
+    them. The port is shut for ``shut`` cycles, then open for as many, and so on."""
     engine = VectorEngine(p)
     written, items = [], []
 
@@ -109,7 +118,8 @@ def simulate(
             row = sum((int(w) & 0xFFFF) << 16 * n for n, w in enumerate(pad[due or 0]))
             ctx.set(engine.read.row.as_value(), row)
             ctx.set(engine.read.request.ready, random.random() >= stall)
-            ctx.set(engine.z.request.ready, random.random() >= stall)
+            is_open = not shut or cycles // shut % 2
+            ctx.set(engine.z.request.ready, is_open and random.random() >= stall)
             ctx.set(engine.statistics.item.ready, random.random() >= stall)
             request = engine.read.request
             taken = ctx.get(request.valid) and ctx.get(request.ready)
@@ -141,7 +151,15 @@ def simulate(
 
 
 def check(
-    p, descriptors, pad, *, random: Random, stall: float, stream: int | None = None, exponents=()
+    p,
+    descriptors,
+    pad,
+    *,
+    random: Random,
+    stall: float,
+    stream: int | None = None,
+    exponents=(),
+    shut=0,
 ) -> int:
     """Compare with the golden model; rows that were written. ``stream``: any, if not given."""
     state = State.fresh(np.zeros(0, np.uint8), p)
@@ -161,7 +179,7 @@ def check(
         items.append((d.slot, done.total, done.saturations))
     found = simulate(
         p, descriptors, pad.copy(), expected, random=random, stall=stall, stream=stream,
-        exponents=exponents,
+        exponents=exponents, shut=shut,
     )  # fmt: skip
     assert found[1] == items
     assert found[0] == expected
@@ -301,6 +319,22 @@ def test_rounding_at_its_edges(lanes, engine_lanes):
     passes = [Code(first=0, instructions=tuple(code)), d, less, *wide_passes(p, pad)]
     found = check(p, passes, pad, random=Random("edges"), stall=0.2, stream=STREAM)
     assert found == 6 * rows + 8
+
+
+def test_a_port_that_is_shut():
+    """Rows wait for it, a few and then as many as there are places, and none is lost."""
+    p, rows = parameters_of(4, 2), 40
+    pad = np.random.default_rng(5).integers(-32768, 32768, (ROWS, 4)).astype(np.int16)
+    code = (
+        Instruction(memory=Memory.READ, keep=True),
+        *(Instruction(memory=Memory.WRITE, stream=n) for n in (1, 2, 3)),
+    )
+    streams = tuple(Stream(48 * n, 0, 1) for n in range(4))
+    d = Vector(entry=0, length=4, outer=1, inner=rows, streams=streams, reads=1, writes=14)
+    few = replace(d, length=2, inner=9, writes=2)
+    passes = [Code(first=0, instructions=code), few, d]
+    found = check(p, passes, pad, random=Random("shut"), stall=0, shut=200)
+    assert found == few.inner + 3 * rows
 
 
 def test_words_of_code():
