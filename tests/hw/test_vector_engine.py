@@ -16,7 +16,9 @@ from trainwright.onchip.vector_tables import Slot
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.encoding import encode_descriptor
 from trainwright.program.exponents import SHIFTS, ExponentFile, Scalar, ScalarKind
+from trainwright.program.fields import CODE
 from trainwright.program.vector import (
+    CODE_WORDS,
     WIDTH,
     Addend,
     Code,
@@ -30,14 +32,17 @@ from trainwright.program.vector import (
     Vector,
 )
 from trainwright_hw.compute.vector.engine import VectorEngine
+from trainwright_hw.control.engine_ports import command_layout
 from trainwright_hw.storage.ports import ROW_LATENCY
 
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
 from file_cases import random_scalars
-from vector_cases import random_passes
+from vector_cases import random_instruction, random_passes
 
 ROWS = 256
 STREAM = 0x12345678
+LESS = 112
+"""First row of sums that are two short of a unit."""
 SCALARS_OF_EVERY_KIND = (
     (ScalarKind.POWER, 7, 0, 0, 16),
     (ScalarKind.POWER, 6, 0, 0, 17),
@@ -75,10 +80,19 @@ def value_of(one: Scalar, exponents: list[int]) -> int:
 
 
 def simulate(
-    p, descriptors, pad, expected, *, random: Random, stall: float, stream: int, exponents=()
+    p,
+    descriptors,
+    pad,
+    expected,
+    *,
+    random: Random,
+    stall: float,
+    stream: int,
+    exponents=(),
+    shut=0,
 ):
     """Rows written, in order and each as ``expected``, and an item a pass; ``pad`` changes with
-    them."""
+    them. The port is shut for ``shut`` cycles, then open for as many, and so on."""
     engine = VectorEngine(p)
     written, items = [], []
 
@@ -104,7 +118,8 @@ def simulate(
             row = sum((int(w) & 0xFFFF) << 16 * n for n, w in enumerate(pad[due or 0]))
             ctx.set(engine.read.row.as_value(), row)
             ctx.set(engine.read.request.ready, random.random() >= stall)
-            ctx.set(engine.z.request.ready, random.random() >= stall)
+            is_open = not shut or cycles // shut % 2
+            ctx.set(engine.z.request.ready, is_open and random.random() >= stall)
             ctx.set(engine.statistics.item.ready, random.random() >= stall)
             request = engine.read.request
             taken = ctx.get(request.valid) and ctx.get(request.ready)
@@ -114,6 +129,8 @@ def simulate(
                 written.append((address, pad[address].tolist()))
                 assert written[-1] == expected[len(written) - 1], len(written)
             put = engine.z.request
+            bank = ctx.get(put.payload) % p.scratchpad_rows // p.bank_rows
+            assert ctx.get(engine.z.banks) == ctx.get(put.valid) << bank
             address = ctx.get(put.payload) if ctx.get(put.valid) and ctx.get(put.ready) else None
             item = engine.statistics.item
             if ctx.get(item.valid) and ctx.get(item.ready):
@@ -134,7 +151,15 @@ def simulate(
 
 
 def check(
-    p, descriptors, pad, *, random: Random, stall: float, stream: int | None = None, exponents=()
+    p,
+    descriptors,
+    pad,
+    *,
+    random: Random,
+    stall: float,
+    stream: int | None = None,
+    exponents=(),
+    shut=0,
 ) -> int:
     """Compare with the golden model; rows that were written. ``stream``: any, if not given."""
     state = State.fresh(np.zeros(0, np.uint8), p)
@@ -154,7 +179,7 @@ def check(
         items.append((d.slot, done.total, done.saturations))
     found = simulate(
         p, descriptors, pad.copy(), expected, random=random, stall=stall, stream=stream,
-        exponents=exponents,
+        exponents=exponents, shut=shut,
     )  # fmt: skip
     assert found[1] == items
     assert found[0] == expected
@@ -202,6 +227,14 @@ def test_scalars(seed):
     code = Code(first=48, instructions=shifts)
     passes = random_scalars(random, passes, used=16)
     passes += [code, *(replace(d, scalars=tuple(every[n : n + 4])) for n in (0, 4, 7, 8))]
+    few = replace(d, entry=52, length=4, inner=2, writes=0xF0)
+    powers = [Scalar(ScalarKind.POWER, 4 + n % 4, 0, 0, n) for n in range(17)]
+    passes += [replace(few, scalars=tuple(powers[n : n + 4])) for n in range(0, 17, 4)]
+    few = replace(few, entry=48, writes=0x0F, constants=(98_765,) * 4)
+    for first in range(SHIFTS):  # each is the first to come, and the last
+        to = [(first + n) % SHIFTS for n in range(SHIFTS)]
+        moved = tuple(Scalar(ScalarKind.SHIFT, n, 0, 0, 2 + first + 3 * n) for n in to)
+        passes.append(replace(few, scalars=moved))
     exponents = [0, 127, -128, *(random.randint(-30, 30) for _ in range(13))]
     check(p, passes, pad, random=random, stall=(0.3, 0)[seed % 2], exponents=exponents)
 
@@ -229,6 +262,7 @@ def test_every_width(engine_lanes, odd):
     p, rows = parameters_of(4, engine_lanes), 8
     numbers = np.random.default_rng(odd)
     pad = numbers.integers(-32768, 32768, (ROWS, 4)) >> numbers.integers(0, 15, (ROWS, 4))
+    pad[::4] = np.where(pad[::4] < 0, -32768, 32767)
     passes = []
     for width in range(WIDTH, 0, -1):
         twice = {"addend": Addend.PLUS, "keep": True}
@@ -245,6 +279,8 @@ def test_every_width(engine_lanes, odd):
         )
         streams = tuple(Stream(48 * n + width, 0, 1) for n in range(5))
         constants = [int(one) | 1 for one in numbers.integers(-(1 << 17), 1 << 17, 8)]
+        if width > 30:
+            constants[width % 8] = (1 << 17) - 1
         passes += [
             Code(first=width, instructions=code),
             Vector(entry=width, length=len(code), outer=1, inner=rows, streams=streams, reads=1,
@@ -257,7 +293,7 @@ def test_every_width(engine_lanes, odd):
 @pytest.mark.parametrize("lanes, engine_lanes", [(8, 0), (8, 1), (4, 2)])
 def test_rounding_at_its_edges(lanes, engine_lanes):
     """Quarters and halves, beside them by the least bit; sums with random bits one short of a
-    unit, which the bit below the random ones fills up."""
+    unit, which the bit below the random ones fills up, and two short, which stay below."""
     p, rows = parameters_of(lanes, engine_lanes), 16
     keys = np.arange(rows * lanes // 16)  # whole rows a key
     pad = np.zeros((ROWS, p.lanes), np.int16)
@@ -265,8 +301,9 @@ def test_rounding_at_its_edges(lanes, engine_lanes):
     for number in range(2):
         stream = (STREAM + number * STREAM_STEP) & 0xFFFFFFFF
         random = unit_bytes(mixed(stream, KEYS_A_ROW * keys), 16).reshape(rows, p.lanes)
-        first = rows * (1 + number)
-        pad[first : first + rows] = 511 - 2 * random
+        for base, short in ((rows, 1), (LESS, 2)):
+            first = base + number * rows
+            pad[first : first + rows] = 512 - short - 2 * random
     code = []
     for n, (rounding, shift) in enumerate(
         ((Rounding.EVEN, 2), (Rounding.RANDOM, 9), (Rounding.RANDOM_NEXT, 9))
@@ -277,13 +314,53 @@ def test_rounding_at_its_edges(lanes, engine_lanes):
         ]
     streams = tuple(Stream(rows * n, 0, 1) for n in range(6))
     d = Vector(entry=0, length=6, outer=1, inner=rows, streams=streams, reads=7, writes=56)
-    passes = [Code(first=0, instructions=tuple(code)), d, *wide_passes(p, pad)]
+    of_less = [0, *(LESS + rows * n for n in range(5))]
+    less = replace(d, streams=tuple(Stream(base, 0, 1) for base in of_less))
+    passes = [Code(first=0, instructions=tuple(code)), d, less, *wide_passes(p, pad)]
     found = check(p, passes, pad, random=Random("edges"), stall=0.2, stream=STREAM)
-    assert found == 3 * rows + 6
+    assert found == 6 * rows + 8
+
+
+def test_a_port_that_is_shut():
+    """Rows wait for it, a few and then as many as there are places, and none is lost."""
+    p, rows = parameters_of(4, 2), 40
+    pad = np.random.default_rng(5).integers(-32768, 32768, (ROWS, 4)).astype(np.int16)
+    code = (
+        Instruction(memory=Memory.READ, keep=True),
+        *(Instruction(memory=Memory.WRITE, stream=n) for n in (1, 2, 3)),
+    )
+    streams = tuple(Stream(48 * n, 0, 1) for n in range(4))
+    d = Vector(entry=0, length=4, outer=1, inner=rows, streams=streams, reads=1, writes=14)
+    few = replace(d, length=2, inner=9, writes=2)
+    passes = [Code(first=0, instructions=code), few, d]
+    found = check(p, passes, pad, random=Random("shut"), stall=0, shut=200)
+    assert found == few.inner + 3 * rows
+
+
+def test_words_of_code():
+    """While no command is offered: that of the descriptor at the port, at the place of before."""
+    random, layout = Random("words"), command_layout(CODE)
+    instructions = tuple(random_instruction(random, True) for _ in range(CODE_WORDS))
+    bits = int.from_bytes(encode_descriptor(Code(first=0, instructions=instructions)), "little")
+    engine = VectorEngine(parameters_of(4, 2))
+
+    async def testbench(ctx):
+        ctx.set(engine.command.payload, bits)
+        for place in range(CODE_WORDS):
+            ctx.set(engine.place, place)
+            await ctx.tick()
+            word = layout[f"word{place}"]
+            assert ctx.get(engine.word) == bits >> word.offset & (1 << word.width) - 1
+
+    simulator = Simulator(engine)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(testbench)
+    simulator.run()
 
 
 def wide_passes(p: AcceleratorParameters, pad: np.ndarray):
-    """A half and a little, 23 bits below it; the greatest of numbers of 32 bits; a table."""
+    """A half and a little, 23 bits below it; the greatest of numbers of 32 bits; a table; halves
+    of which all that is dropped is 0."""
     pad[100:102] = -32768
     pad[102:104] = np.random.default_rng(3).integers(-32768, 32767, (2, p.lanes))
     product = {"kind": Kind.PRODUCT, "use_k": True, "memory": Memory.READ, "keep": True}
@@ -296,8 +373,10 @@ def wide_passes(p: AcceleratorParameters, pad: np.ndarray):
         Instruction(kind=Kind.TABLE, b=Slot.LOG2, memory=Memory.READ, stream=4, shift=14, keep=True,
                     d=2),
         Instruction(a=2, wrap=True, memory=Memory.WRITE, stream=5),
+        Instruction(**product, stream=6, k=3, d=3, shift=17, rounding=Rounding.EVEN),
+        Instruction(a=3, memory=Memory.WRITE, stream=7),
     )  # fmt: skip
-    streams = tuple(Stream(base, 0, 1) for base in (100, 102, 104, 106, 102, 108))
-    d = Vector(entry=8, length=6, outer=1, inner=2, streams=streams, reads=19, writes=44,
-               constants=(-(1 << 17), 1 << 10, 98_765))  # fmt: skip
+    streams = tuple(Stream(base, 0, 1) for base in (100, 102, 104, 106, 102, 108, 0, 110))
+    d = Vector(entry=8, length=8, outer=1, inner=2, streams=streams, reads=83, writes=172,
+               constants=(-(1 << 17), 1 << 10, 98_765, 1 << 16))  # fmt: skip
     return Code(first=8, instructions=code), d

@@ -313,6 +313,8 @@ class Bench:
         self.writer = ctx.get(self.dut.writer)
         take = self.random.random() < self.takes
         ctx.set(item.ready, take)
+        handed = [ctx.get(source.port.item) for source in self.sources]
+        assert sum(handed) == (take and ctx.get(item.valid))
         for source in self.sources:
             source.rows_done += ctx.get(source.port.final_row)
             assert source.rows_done <= source.begun

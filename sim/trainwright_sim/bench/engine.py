@@ -179,6 +179,15 @@ class EngineBench(TestBench):
     def random_command(self, operation: Operation) -> Compute:
         return random_compute(operation, self.parameters, self.random)
 
+    def edges(self, width: int, shift: int) -> list[int]:
+        """Words that are next to the greatest and to the least result of ``width`` bits, and
+        half-way between results, after ``shift``."""
+        half, end = 1 << (shift - 1), 1 << (width - 1 + shift)
+        most = (1 << (self.parameters.word_width - 1)) - 1
+        places, steps = (end - 2 * half, -end, 0, 2 * half), (-half, 0, half, half + 1)
+        near = [place + step for place in places for step in steps]
+        return [word for word in near if -most <= word <= most]
+
     async def check_no_numbers(self, operation: Operation) -> None:
         """Words that are no numbers are told where they are operands, and only there."""
         if not self.parameters.formats:
@@ -203,6 +212,7 @@ class EngineBench(TestBench):
             lambda: len(self.items.items) == len(commands) and not self.get("status_busy")
         )
         await self.run(2)
+        assert not (self.get("status_stall_operand") or self.get("status_stall_result"))
         assert self.results.written == [row for e in expected for row in e.written]
         items = [statistics_fields(bits) for bits in self.items.items]
         assert items == [

@@ -116,9 +116,13 @@ class EngineModel:
     def busy(self) -> bool:
         return self._left > 0
 
+    def stay_busy(self, cycles: int) -> None:
+        """From now on for so many cycles."""
+        self._left = cycles
+
     def die(self) -> None:
-        """Stay busy."""
-        self._left = 1 << 30
+        """Stay busy for ever."""
+        self.stay_busy(1 << 30)
 
     def cycle(self) -> int | None:
         """One cycle; the command that was taken in it."""

@@ -56,6 +56,8 @@ SUITES = {
             f"{_VECTOR_TESTS}rounding_at_its_edges[4-2]",
             f"{_VECTOR_TESTS}a_total_of_the_last_instruction[2]",
             f"{_VECTOR_TESTS}scalars[0]",
+            f"{_VECTOR_TESTS}a_port_that_is_shut",
+            f"{_VECTOR_TESTS}words_of_code",
             f"{_VECTOR_TESTS}every_width[2-1]",
         ),
     ),

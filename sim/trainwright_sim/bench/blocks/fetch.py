@@ -1,11 +1,12 @@
 """OperandFetch: both operands of each step, in order, whatever the memories and the array do."""
 
 from collections import deque
+from dataclasses import replace
 
 import cocotb
 
-from trainwright.program.descriptors import Compute
-from trainwright.program.fields import Operation
+from trainwright.program.descriptors import Compute, Level
+from trainwright.program.fields import LOCAL_WIDTH, Operation
 from trainwright_hw.compute.pe2.fetch import OPERAND_CYCLES
 from trainwright_sim.bench.blocks.nest import walk
 from trainwright_sim.bench.commands import SPACE, command_bits, random_compute, random_rows
@@ -25,6 +26,8 @@ class FetchBench(TestBench):
         self.peers = [RowReadPeer(self, name, self.rows, stall=stall) for name in ("x", "g")]
         self._stalls = self.stalls(stall)
         self._expected: list[dict] = []
+        self.asked: list[list[int]] = [[], []]
+        """Addresses that the steps need, of x and of g."""
         # of the steps that were taken: the operands of each are due some cycles later
         self._operands: deque[dict | None] = deque([None] * OPERAND_CYCLES)
         self._held: list[int] | None = None
@@ -63,10 +66,12 @@ class FetchBench(TestBench):
         tile_rows = p.pe2_rows if d.operation is Operation.PE3 else 1
         for x, g, z, first, last, tile_last, final in walk(d, p):
             if d.operation is Operation.PE3:
-                start = g % groups * p.pe2_rows
-                second = rows[g // groups % SPACE][start : start + p.pe2_rows]
+                place, start = g // groups, g % groups * p.pe2_rows
+                second = rows[place % SPACE][start : start + p.pe2_rows]
             else:
-                second = rows[g % SPACE]
+                place, second = g, rows[g % SPACE]
+            self.asked[0].append(x)
+            self.asked[1].append(place)
             count = d.last_rows if tile_last and tile_rows > 1 else tile_rows
             step = {"first": first, "last": last, "final": final, "z": z, "rows": count}
             step |= {
@@ -99,3 +104,23 @@ async def random_commands(dut, seed: int, stall: str):
     await tb.check(
         [random_compute(tb.random.choice(OPERATIONS), tb.parameters, tb.random) for _ in range(12)]
     )
+
+
+@cocotb.test()
+async def wild(dut):
+    """Bases and strides of all bits: what is asked for is what the command says."""
+    tb = FetchBench(dut, "wild", "some")
+    draw = tb.random.getrandbits
+    await tb.start()
+    commands = []
+    for operation in OPERATIONS * 3:
+        d = random_compute(operation, tb.parameters, tb.random)
+        summed = len(d.levels) - d.reduce_levels
+        levels = (
+            Level(one.count, draw(LOCAL_WIDTH), draw(LOCAL_WIDTH), draw(LOCAL_WIDTH) * (n < summed))
+            for n, one in enumerate(d.levels)
+        )
+        bases = {name: draw(LOCAL_WIDTH) for name in "xgz"}
+        commands.append(replace(d, **bases, levels=tuple(levels)))
+    await tb.check(commands)
+    assert [peer.asked for peer in tb.peers] == tb.asked

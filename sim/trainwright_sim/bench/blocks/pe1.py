@@ -1,10 +1,14 @@
 """PE1's engine (PE4) against the golden model."""
 
 import cocotb
+from cocotb.triggers import RisingEdge
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Operation
+from trainwright_hw.compute.pe1.entry_fetch import LEAST_DEPTH
+from trainwright_hw.compute.readers import FETCH_DEPTH
+from trainwright_sim.bench.commands import RESULTS, SPACE
 from trainwright_sim.bench.engine import EngineBench
 from trainwright_sim.bench.testbench import STALLS
 
@@ -39,23 +43,30 @@ async def far(dut):
         await tb.check_wild(tb.random_command(Operation.PE4))
 
 
-def _many_tiles(parameters: AcceleratorParameters) -> Compute:
-    """80 tiles of one step each, more than there is credit for."""
+def _many_tiles(parameters: AcceleratorParameters, tiles: int = 80) -> Compute:
+    """Tiles of one step each, more than there is credit for: 80, or as many as have a place."""
     rows = parameters.pe1_rows
+    tiles = min(tiles, (SPACE - RESULTS) // rows)
     return Compute(
-        operation=Operation.PE4, levels=(Level(80, x=rows, z=rows), Level(1)),
-        x=0, g=256, z=512, reduce_levels=1, last_rows=rows, x_row_stride=1, z_row_stride=1, shift=2,
-        out_width=parameters.word_width,
+        operation=Operation.PE4, levels=(Level(tiles, x=rows, z=rows), Level(1)),
+        x=0, g=256, z=RESULTS, reduce_levels=1, last_rows=rows, x_row_stride=1, z_row_stride=1,
+        shift=2, out_width=parameters.word_width,
     )  # fmt: skip
 
 
 @cocotb.test()
-@cocotb.parametrize((("late", "expected"), [("x", [100, 0, 100]), ("z", [0, 100, 100])]))
-async def what_it_waits_for(dut, late: str, expected: list[int]):
-    """An operand that does not come, or results that nobody takes; else neither."""
-    tb = EngineBench(dut, f"waits for {late}", "late", stalled=(late,))
+@cocotb.parametrize(
+    (
+        ("late", "tiles", "expected"),
+        [("x", 80, [100, 0, 100]), ("z", 80, [0, 100, 100]), ("z", 1, [0, 100, 100])],
+    )
+)
+async def what_it_waits_for(dut, late: str, tiles: int, expected: list[int]):
+    """An operand that does not come, or results that nobody takes, the last ones too; else
+    neither."""
+    tb = EngineBench(dut, f"waits for {late} {tiles}", "late", stalled=(late,))
     await tb.start()
-    await tb.check_waits(_many_tiles(tb.parameters), late, expected)
+    await tb.check_waits(_many_tiles(tb.parameters, tiles), late, expected)
 
 
 @cocotb.test()
@@ -106,6 +117,48 @@ async def extremes(dut):
         for width in (4, p.word_width)
     ]  # fmt: skip
     await tb.check(commands)
+
+
+@cocotb.test()
+@cocotb.parametrize(width=(4, 7))
+async def rounding_at_its_edges(dut, width: int):
+    """Sums next to the greatest and the least word, and half-way between words, in every lane."""
+    tb = EngineBench(dut, f"edges {width}", "none")
+    p, shift = tb.parameters, 8 - width
+    values, factors = tb.edges(width, shift), (0, p.word_width - 2)
+    tb.rows[:256] = 0
+    tb.rows[: len(values), 0] = values
+    tb.rows[256 : 256 + len(factors), 0] = [1 << factor for factor in factors]
+    await tb.start()
+    whole, rest = divmod(len(values), p.pe1_rows)
+    levels = (Level(whole + (rest != 0), x=p.pe1_rows, z=p.pe1_rows), Level(1))
+    commands = [
+        Compute(
+            operation=Operation.PE4, levels=levels, x=0, g=256 + n, z=512, reduce_levels=1,
+            last_rows=rest or p.pe1_rows, x_row_stride=1, z_row_stride=1,
+            shift=shift + factor, out_width=width, z_format=z_format,
+        )
+        for n, factor in enumerate(factors)
+        for z_format in range(len(p.number_formats))
+    ]  # fmt: skip
+    await tb.check(commands)
+
+
+@cocotb.test()
+@cocotb.parametrize(late=("x", "g"))
+async def rows_asked_for_ahead(dut, late: str):
+    """While the other operand does not come: as many as there is room for."""
+    tb = EngineBench(dut, f"ahead of {late}", "late", stalled=(late,))
+    await tb.start()
+    p = tb.parameters
+    task = cocotb.start_soon(tb.check([_many_tiles(p)]))
+    for _ in range(200):
+        await RisingEdge(dut.clk)
+    steps = -(-FETCH_DEPTH // p.pe1_rows)  # those whose rows are asked for
+    entries = min(steps * p.lanes, max(2 * p.lanes, LEAST_DEPTH))
+    asked = [len(tb.read[name].asked) for name in "xg"]
+    assert asked == ([0, entries] if late == "x" else [FETCH_DEPTH + p.pe1_rows, 0])
+    await task
 
 
 @cocotb.test()

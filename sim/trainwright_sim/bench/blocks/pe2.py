@@ -6,6 +6,7 @@ from cocotb.triggers import RisingEdge
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Operation
+from trainwright_sim.bench.commands import RESULTS, SPACE
 from trainwright_sim.bench.engine import EngineBench
 from trainwright_sim.bench.testbench import STALLS
 
@@ -43,23 +44,30 @@ async def far(dut, operation: Operation):
         await tb.check_wild(tb.random_command(operation))
 
 
-def _many_tiles(parameters: AcceleratorParameters) -> Compute:
-    """80 tiles of one step each, more than there is credit for."""
+def _many_tiles(parameters: AcceleratorParameters, tiles: int = 80) -> Compute:
+    """Tiles of one step each, more than there is credit for: 80, or as many as have a place."""
     rows = parameters.pe2_rows
+    tiles = min(tiles, (SPACE - RESULTS) // rows)
     return Compute(
-        operation=Operation.PE3, levels=(Level(80, x=0, z=rows), Level(1)),
+        operation=Operation.PE3, levels=(Level(tiles, x=0, z=rows), Level(1)),
         x=0, g=0, z=512, reduce_levels=1, last_rows=rows, z_row_stride=1, shift=2,
         out_width=parameters.word_width,
     )  # fmt: skip
 
 
 @cocotb.test()
-@cocotb.parametrize((("late", "expected"), [("x", [100, 0, 100]), ("z", [0, 100, 100])]))
-async def what_it_waits_for(dut, late: str, expected: list[int]):
-    """An operand that does not come, or results that nobody takes; else neither."""
-    tb = EngineBench(dut, f"waits for {late}", "late", stalled=(late,))
+@cocotb.parametrize(
+    (
+        ("late", "tiles", "expected"),
+        [("x", 80, [100, 0, 100]), ("z", 80, [0, 100, 100]), ("z", 1, [0, 100, 100])],
+    )
+)
+async def what_it_waits_for(dut, late: str, tiles: int, expected: list[int]):
+    """An operand that does not come, or results that nobody takes, the last ones too; else
+    neither."""
+    tb = EngineBench(dut, f"waits for {late} {tiles}", "late", stalled=(late,))
     await tb.start()
-    await tb.check_waits(_many_tiles(tb.parameters), late, expected)
+    await tb.check_waits(_many_tiles(tb.parameters, tiles), late, expected)
 
 
 @cocotb.test()
@@ -67,7 +75,7 @@ async def throughput(dut):
     """Without stalls a step a cycle; a reduction of fewer steps than rows, a row a cycle."""
     tb = EngineBench(dut, "throughput", "none")
     await tb.start()
-    rows, latency, tiles = tb.parameters.pe2_rows, 40, 30
+    rows, latency, tiles = tb.parameters.pe2_rows, 36 + tb.parameters.lanes, 30
     for reduction in (1, rows - 1, rows, rows + 1, 3 * rows):
         levels = (Level(tiles, z=rows), Level(reduction, x=1, g=1))
         d = Compute(
@@ -138,17 +146,52 @@ async def extremes(dut):
     await tb.start()
     for operation in OPERATIONS:
         elementwise = operation is not Operation.PE3
-        levels = (Level(1),) if elementwise else (Level(1), Level(4, x=1, g=1))
+        sums = [Level(4, x=1, g=1), Level(16, x=1, g=1)]  # of 2^32 and of 2^34
         commands = [
             Compute(
-                operation=operation, levels=levels, x=0, g=0, z=600,
+                operation=operation, levels=(Level(1), *levels), x=0, g=0, z=600,
                 reduce_levels=0 if elementwise else 1, z_row_stride=1, shift=shift,
                 out_width=width, x_shift=p.most_alignment, g_shift=p.most_alignment,
             )
+            for levels in ([()] if elementwise else [(one,) for one in sums])
             for shift in (0, 1, 14, 15, 16, 17, 18, 20, 31, 32, 33, 63)
             for width in (4, p.word_width)
         ]  # fmt: skip
         await tb.check(commands)
+
+
+@cocotb.test()
+@cocotb.parametrize(width=(4, 7))
+async def rounding_at_its_edges(dut, width: int):
+    """Sums next to the greatest and the least word, and half-way between words, in every lane."""
+    tb = EngineBench(dut, f"edges {width}", "none")
+    p, shift = tb.parameters, 8 - width
+    values = tb.edges(width, shift)
+    tb.rows[:300] = 0
+    tb.rows[: len(values)] = [[value] * p.lanes for value in values]
+    await tb.start()
+    commands = [
+        Compute(
+            operation=Operation.BIAS, levels=(Level(len(values), x=1, z=1),), x=0, g=256, z=512,
+            x_shift=factor, shift=shift + factor, out_width=width, z_format=z_format,
+        )
+        for factor in (0, p.most_alignment)
+        for z_format in range(len(p.number_formats))
+    ]  # fmt: skip
+    await tb.check(commands)
+
+
+@cocotb.test()
+async def masks_of_one_bit(dut):
+    """A word passes where the mask's is positive, by whichever bit."""
+    tb = EngineBench(dut, "masks", "none")
+    p = tb.parameters
+    masks = [sign << n for n in range(p.word_width - 1) for sign in (1, -1)]
+    tb.rows[: len(masks)] = [[mask] * p.lanes for mask in masks]
+    await tb.start()
+    levels = (Level(len(masks), g=1, z=1),)
+    d = Compute(operation=Operation.MASK, levels=levels, x=256, g=0, z=512, out_width=p.word_width)
+    await tb.check([d])
 
 
 @cocotb.test()

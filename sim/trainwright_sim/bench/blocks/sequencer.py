@@ -40,10 +40,6 @@ from trainwright_sim.bench.programs import (
 )
 from trainwright_sim.bench.testbench import STALLS, TestBench
 
-HALTING = 2
-"""Cycles that a HALT waits where nothing is to be waited for."""
-
-
 HANG_CYCLES = 7
 """Cycles beside the watchdog's limit from a command's issue to the end of the run."""
 
@@ -68,7 +64,7 @@ class SequencerBench(TestBench):
         """Beats of programs that are other than encoded."""
         self._program: list[Descriptor] = []
         self._address = 0
-        self._asked = 0
+        self.asked = 0
         """Descriptors of the program that LOAD was told to bring."""
         self._beats: list[tuple[int, int]] = []
         self._busy = Engine.NONE
@@ -129,7 +125,7 @@ class SequencerBench(TestBench):
 
     def _load_program(self, fields: dict[str, int]) -> None:
         beat, depth = self.parameters.beat_bytes, self.parameters.program_depth
-        beats, first = DESCRIPTOR_BYTES // beat, self._asked
+        beats, first = DESCRIPTOR_BYTES // beat, self.asked
         assert self._beats == [] or first, "the program's begin twice"
         assert fields["address"] == (self._address + first * DESCRIPTOR_BYTES) % (1 << 32)
         assert fields["local"] == first % depth * beats == first % depth * fields["local_delta2"]
@@ -137,8 +133,8 @@ class SequencerBench(TestBench):
         most = min(MOST_REFILL, depth) if first else depth
         assert fields["count2"] == min(most, len(self._program) - first) > 0
         assert fields["beats"] == beats and fields["address_delta2"] == DESCRIPTOR_BYTES
-        self._asked += fields["count2"]
-        data = b"".join(encode_descriptor(d) for d in self._program[first : self._asked])
+        self.asked += fields["count2"]
+        data = b"".join(encode_descriptor(d) for d in self._program[first : self.asked])
         for n in range(len(data) // beat):
             word = int.from_bytes(data[n * beat : (n + 1) * beat], "little")
             place = fields["local"] + n, self.patch.get(first * beats + n, word)
@@ -147,7 +143,7 @@ class SequencerBench(TestBench):
     async def begin(self, program: Sequence[Descriptor], length: int | None = None) -> None:
         """Start a program."""
         self._program = list(program)
-        self._asked = 0
+        self.asked = 0
         self.issued.clear()
         length = len(program) if length is None else length
         beat = self.parameters.beat_bytes
@@ -259,7 +255,7 @@ async def what_is_waited_for(dut):
     while not tb.finished:
         await tb.run()
         waited += tb.get("waiting")
-    assert waited <= HALTING
+    assert not waited
     tb.engines["pe1"].dead = True
     command = Compute(operation=Operation.PE4, levels=(Level(1),), x=0, g=0, z=0)
     await tb.begin([command, Set(values=(), wait=Engine.PE1), Halt()])
@@ -330,6 +326,57 @@ async def program_hangs(dut, taken: bool):
     assert limit <= tb.cycles - before <= limit + 2 * HANG_CYCLES
     assert tb.get("error") == Error.WATCHDOG
     assert tb.get("hung") == int(Engine.LOAD)
+
+
+@cocotb.test()
+async def program_comes_late(dut):
+    """LOAD takes its time to take the command, then to bring the program: no wait is too long."""
+    tb, limit = SequencerBench(dut, "late program", "none"), 60
+    await tb.start()
+    load = tb.engines["load"]
+    tb.set(watchdog=limit)
+    load.dead = True
+    load.stay_busy(limit - 10)
+    await tb.run(2)
+    await tb.begin([Halt()])
+    await tb.until(lambda: tb.asked)
+    load.stay_busy(limit - 10)
+    await tb.until(lambda: tb.finished)
+    assert tb.get("error") == Error.NONE
+
+
+@cocotb.test()
+async def next_part_comes_early(dut):
+    """The rest of a program is loaded while LOAD is idle, long before it is waited for."""
+    tb = SequencerBench(dut, "early", "none")
+    await tb.start()
+    depth = tb.parameters.program_depth
+    await tb.begin([*[Set(values=())] * 2 * depth, Halt()])
+    await tb.until(lambda: tb.get("descriptor") == depth // 2)
+    assert tb.asked > depth
+
+
+@cocotb.test()
+async def error_under_a_wait(dut):
+    """What waits for an engine when another one fails is not issued as it could be."""
+    tb = SequencerBench(dut, "error under a wait", "none")
+    await tb.start()
+    pe1 = tb.engines["pe1"]
+    pe1.dead = True
+    command = Compute(operation=Operation.PE4, levels=(Level(1),), x=0, g=0, z=0)
+    store = Transfer(operation=Operation.STORE, address=0, local=0, beats=1, wait=Engine.PE1)
+    await tb.begin([command, store, Halt()])
+    await tb.until(lambda: tb.issued)
+    await tb.run(20)
+    assert tb.get("waiting")
+    tb.set(read_error=1)
+    await tb.run()
+    tb.set(read_error=0)
+    await tb.run(20)
+    pe1.stay_busy(0)
+    await tb.until(lambda: tb.finished)
+    assert tb.get("error") == Error.READ
+    assert [name for name, _ in tb.issued] == ["pe1"]
 
 
 @cocotb.test()

@@ -22,7 +22,8 @@ class SkidBench(TestBench):
         assert valid == (offered or held is not None)
         if valid:
             assert payload == (self.get("i_payload") if held is None else held)
-        self._held = payload if valid and not self.get("o_ready") else None
+        waits = valid and not self.get("o_ready") and not self.get("rst")
+        self._held = payload if waits else None
 
 
 @cocotb.test()
@@ -37,3 +38,20 @@ async def items_in_order(dut, offered: str, taken: str):
     await tb.until(lambda: len(sink.items) == len(items))
     await tb.run(3)
     assert sink.items == items
+
+
+@cocotb.test()
+async def reset_while_holding(dut):
+    """What was held is forgotten, though nobody takes it."""
+    tb = SkidBench(dut, "reset")
+    tb.set(i_valid=0, i_payload=0, o_ready=0)
+    await tb.start()
+    tb.set(i_valid=1, i_payload=5)
+    await tb.run(3)
+    assert tb.get("holding")
+    tb.set(i_valid=0)
+    dut.rst.value = 1
+    await tb.run(2)
+    dut.rst.value = 0
+    await tb.run(3)
+    assert not tb.get("holding")

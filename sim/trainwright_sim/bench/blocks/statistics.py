@@ -101,3 +101,35 @@ async def same_slot(dut):
             tb.count(bits)
     await tb.settle()
     await tb.check()
+
+
+@cocotb.test()
+async def reset_clears(dut):
+    """After a reset every slot is 0, whatever was in it."""
+    tb = StatisticsBench(dut, "reset", "none")
+    await tb.start()
+    tb.ports[0].items.extend(statistics_bits(slot, slot + 1, 1, 0) for slot in range(tb.depth))
+    await tb.settle()
+    dut.rst.value = 1
+    await tb.run(2)
+    dut.rst.value = 0
+    await tb.run()
+    await tb.check()
+
+
+@cocotb.test()
+async def the_other_one_goes_first(dut):
+    """Of two items that come at once that of the engine whose item was not the last one, though
+    there were none for a while."""
+    tb = StatisticsBench(dut, "turns", "none")
+    await tb.start()
+    for last in (0, 1):
+        tb.ports[last].items.append(tb.item())
+        await tb.settle()
+        await tb.run(5)
+        for port in tb.ports:
+            port.items.append(tb.item())
+        await tb.until(lambda: any(port.idle for port in tb.ports))
+        assert tb.ports[1 - last].idle
+        assert not tb.ports[last].idle
+        await tb.settle()

@@ -114,7 +114,7 @@ async def boundaries(dut):
 
 
 @cocotb.test()
-@cocotb.parametrize((("counts", "beats"), FAR))
+@cocotb.parametrize((("counts", "beats"), (*FAR, ((129, 1, 1), 1))))
 async def far(dut, counts: tuple[int, ...], beats: int):
     """Addresses of all bits, and counts of many: what is asked for is what the descriptor says."""
     tb = StoreBench(dut, f"far {counts}", memory_stall="none", row_stall="some")

@@ -90,7 +90,7 @@ async def random_commands(dut, seed: int, stall: str):
 
 
 @cocotb.test()
-@cocotb.parametrize((("counts", "beats"), FAR))
+@cocotb.parametrize((("counts", "beats"), (*FAR, ((1, 1, 2054), 1))))
 async def far(dut, counts: tuple[int, ...], beats: int):
     """Addresses of all bits, and counts of many: rows go where the descriptor says."""
     tb = TestBench(dut, f"far {counts}")
@@ -108,30 +108,30 @@ async def far(dut, counts: tuple[int, ...], beats: int):
 
 
 @cocotb.test()
-@cocotb.parametrize(level=(0, 1, 2, "beats"))
-async def long_counts(dut, level: int | str):
-    """One more than a power of two, in each field: it goes on after the first, until a reset."""
-    tb = TestBench(dut, f"long {level}")
+@cocotb.parametrize(level=(0, 1, 2, "beats"), few=(1, 3))
+async def long_counts(dut, level: int | str, few: int):
+    """A few more than a power of two, in each field: it goes on after these, until a reset."""
+    tb = TestBench(dut, f"long {level} {few}")
     commands, source = StreamSource(tb, "command"), StreamSource(tb, "beats")
     targets = Targets(tb, stall="none")
     await tb.start()
     for bit in range(1, COUNT_WIDTH):
-        counts = [1 + (n == level) * (1 << bit) for n in range(3)]
+        count = few + (1 << bit)
+        counts = [count if n == level else 1 for n in range(3)]
         steps = tuple(TransferLevel(count, 0, 7 + n) for n, count in enumerate(counts))
-        beats = 1 + (level == "beats") * (1 << bit)
+        beats = count if level == "beats" else 1
         d = Transfer(
             operation=Operation.LOAD, address=0, local=bit, beats=beats, element_bytes=1,
             levels=steps,
         )  # fmt: skip
         commands.items.append(command_bits(d))
-        most = max(*counts, beats)
-        source.items.extend([1] * min(most, 40))
+        source.items.extend([1] * min(count, 40))
         targets.rows.clear()
         await tb.run(60)
         step = 1 if level == "beats" else 7 + int(level)
         got = [address for address, _ in targets.rows]
-        assert got == [bit + step * n for n in range(min(most, 40))]
-        assert tb.get("busy") == (most > 40)
+        assert got == [bit + step * n for n in range(min(count, 40))]
+        assert tb.get("busy") == (count > 40)
         tb.dut.rst.value = 1
         await tb.run(3)
         tb.dut.rst.value = 0
@@ -161,3 +161,20 @@ async def what_it_waits_for(dut):
     await tb.until(lambda: not tb.get("busy"))
     assert targets.rows == [(3 + n, [n, -n, n + 1, 5]) for n in range(30)]
     assert await tb.share(flags, 10) == [0, 0, 0]
+
+
+@cocotb.test()
+async def nothing_to_wait_for(dut):
+    """Beats in every cycle and a scratchpad that takes every row: neither is waited for."""
+    tb = TestBench(dut, "no waits")
+    beats = [pack([n, 1, -n, 2], 8) for n in range(30)]
+    commands = StreamSource(tb, "command")
+    StreamSource(tb, "beats", items=beats)
+    targets = Targets(tb, stall="none")
+    await tb.start()
+    d = Transfer(operation=Operation.LOAD, address=0, local=3, beats=30, element_bytes=1)
+    commands.items.append(command_bits(d))
+    starved, blocked, busy = await tb.share(("starved", "blocked", "busy"), 60)
+    assert (starved, blocked) == (0, 0)
+    assert 30 < busy < 40
+    assert targets.rows == [(3 + n, [n, 1, -n, 2]) for n in range(30)]
