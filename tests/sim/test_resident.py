@@ -41,6 +41,7 @@ from trainwright_sim.memory import MemoryModel
 
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
 from file_cases import (
+    choose,
     random_file,
     random_scalars,
     random_scales,
@@ -360,12 +361,14 @@ def test_a_board_repeats():
 @pytest.mark.parametrize(
     ("ranks", "batch", "stalled"), [(((5,), (7,)), 16, True), (((9,), (5,)), 32, False)]
 )
-def test_steps_by_one_start(ranks, batch, stalled):
+@pytest.mark.parametrize("deferred", [False, True])
+def test_steps_by_one_start(ranks, batch, stalled, deferred, monkeypatch):
     """Samples, schedule, forward, loss, backward, update, scales: every row, state and exponent."""
     p = AcceleratorParameters(
         vector_engine=1, exponents=64, sample_loads=1, pe1_rows=2, pe2_rows=2
     )  # fmt: skip
     memory = STALLS if stalled else MemoryModel()
+    choose(monkeypatch, deferred=deferred)
     with RtlAccelerator(p, memory_bytes=1 << 20, memory=memory) as rtl:
         found = check_resident_steps(load_network("digits").with_ranks(ranks), batch, rtl, seed=3)
     assert found.comparison.mismatches == {} and found.host_writes == 0

@@ -2,6 +2,7 @@
 
 import struct
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,14 @@ from trainwright.support.native import without
 
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)  # more of them spin against each other on tensors this small
+
+
+@pytest.fixture(params=["deferred", "at once"])
+def deferred(request, monkeypatch):
+    """Whether a resident step leaves parts of its update to the next one, whatever takes longer."""
+    file_cases = import_module("file_cases")
+    file_cases.choose(monkeypatch, deferred=request.param == "deferred")
+    return request.param == "deferred"
 
 
 @pytest.fixture(params=["native", "torch"])

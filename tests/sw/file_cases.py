@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+from trainwright.compiler.chip.resident import _Run
 from trainwright.program.descriptors import Compute
 from trainwright.program.exponents import (
     ENTRIES,
@@ -80,6 +81,12 @@ def random_turn(random: Random) -> dict[str, int | bool]:
     """In one of two, four or eight steps, not in the first of a run, or in the last one alone."""
     eighth = random.choice((0, 0, random.randint(1, 2 * EIGHTH - 1)))
     return {"eighth": eighth, "later": random.random() < 0.4, "last": random.random() < 0.3}
+
+
+def choose(monkeypatch, *, deferred):
+    """Have resident steps defer parts of their update, or not; what is deferred is there twice."""
+    sign = -1 if deferred else 1
+    monkeypatch.setattr(_Run, "cycles", lambda _, found: sign * len(found.program.descriptors))
 
 
 def _scalar(random: Random, used: int) -> Scalar:

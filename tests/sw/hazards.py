@@ -118,9 +118,11 @@ TOUCHED = {
 
 
 def check_waits(
-    descriptors: Sequence[Descriptor], p: AcceleratorParameters, memory_bytes: int, step: int = 0
-) -> int:
-    """Replay a program, in the step of this number; the commands issued. Raises ``HazardError``.
+    descriptors: Sequence[Descriptor], p: AcceleratorParameters, memory_bytes: int, step: int = 0,
+    *, first: bool = False, last: bool = False,
+) -> int:  # fmt: skip
+    """Replay a program, in the step of this number, which may be the ``first`` of a run, and the
+    ``last``; the commands issued. Raises ``HazardError``.
 
     Instructions of the vector engine touch nothing; that they are executed in order is left out.
     """
@@ -129,7 +131,7 @@ def check_waits(
     writers = {space: np.zeros(size, np.uint8) for space, size in sizes.items()}
     commands = 0
     for d, registers in unrolled(descriptors):
-        if is_skipped(d, step):
+        if is_skipped(d, step, first=first, last=last):
             continue
         if d.wait:
             for masks in (*readers.values(), *writers.values()):

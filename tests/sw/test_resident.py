@@ -94,19 +94,22 @@ def case():
     return Case(DIGITS, 16, 3)
 
 
-def test_repeated_steps_are_those_that_the_host_binds(case):
+def test_repeated_steps_are_those_that_the_host_binds(case, deferred):
     ours, scales, losses, moved = case.by_host(8)
     found = case.resident()
+    turns = {(getattr(d, "later", False), getattr(d, "last", False))
+             for d in found.resident.program.descriptors}  # fmt: skip
+    assert len(turns) == (3 if deferred else 1)
     done = found.run_steps(8, step=0)
     assert (done.total, done.correct) == losses and moved > 8
     same(ours, found)
     assert found.exponents() == scales.exponents
 
 
-def test_frozen_scales_and_steps_in_two_runs(case):
+def test_frozen_scales_and_steps_in_two_runs(case, deferred):
     ours, _, losses, _ = case.by_host(5, frozen=True, first=2)
     found = case.resident(frozen=True, step=2)
-    parts = [found.run_steps(2, step=2), found.run_steps(3, step=4)]
+    parts = [found.run_steps(n, step=step) for n, step in ((1, 2), (1, 3), (3, 4))]
     assert (sum(one.total for one in parts), sum(one.correct for one in parts)) == losses
     same(ours, found)
     before = found.exponents()

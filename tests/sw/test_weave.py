@@ -1,9 +1,11 @@
 """The order of a resident step's commands: their waits, their bits, their cycles."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
+from file_cases import choose
 from hazards import HazardError, check_waits
 from test_resident import DIGITS, Case, same
 from test_resident_samples import FASHION, S, Set
@@ -29,33 +31,35 @@ STEPS = (0, 3, 7)
 """In one the prior's coefficients are renewed, in one its sums are taken; one of the others."""
 
 
-def driver_of(network, batch, accelerator, case=None, looks=None):
+def driver_of(network, batch, accelerator, case=None, looks=None, *, deferred=False):
     given = Set(2 * batch + 5, network.layers[0].input_size, 4)
     case = case or Case(network, batch, 3)
     data = place_data(accelerator, given.records, batch, case.seed, 4)
     test = place_data(
         accelerator, filled_up(given.records, batch), batch, case.seed, 4, before=data.address
     )
-    driver = ResidentDriver(
-        accelerator, case.state.layout, batch, TABLE, seed=case.seed, ranges=case.scales.ranges,
-        pulled=True, looks=looks, data=data, test=test,
-    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        choose(patch, deferred=deferred)
+        driver = ResidentDriver(
+            accelerator, case.state.layout, batch, TABLE, seed=case.seed,
+            ranges=case.scales.ranges, pulled=True, looks=looks, data=data, test=test,
+        )  # fmt: skip
     return driver, case
 
 
 CASES = {
-    "digits": (DIGITS, 16, Looks(interval=16, distance=5)),
-    "fashion": (SMALL, 32, Looks(interval=10, distance=5)),
-    "no looks": (DIGITS, 16, None),
+    "digits": (DIGITS, 16, Looks(interval=16, distance=5), True),
+    "fashion": (SMALL, 32, Looks(interval=10, distance=5), True),
+    "no looks": (DIGITS, 16, None, False),
 }
 
 
 @pytest.fixture(scope="module", params=CASES)
 def woven(request):
     """The driver of a step with samples and a prior."""
-    network, batch, looks = CASES[request.param]
+    network, batch, looks, deferred = CASES[request.param]
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
-        return driver_of(network, batch, golden, looks=looks)[0]
+        return driver_of(network, batch, golden, looks=looks, deferred=deferred)[0]
 
 
 def test_what_is_not_in_every_step_is_as_rare_as_it_can_be():
@@ -69,9 +73,11 @@ def test_what_is_not_in_every_step_is_as_rare_as_it_can_be():
 @pytest.mark.parametrize("step", STEPS)
 def test_waits_are_enough_in_every_step(woven, step):
     descriptors = woven.resident.program.descriptors
-    assert check_waits(descriptors, S, MEMORY, step) == sum(
-        not is_skipped(d, step) and hasattr(d, "tensor") for d in descriptors
-    )
+    for first, last in product((False, True), repeat=2):
+        assert check_waits(descriptors, S, MEMORY, step, first=first, last=last) == sum(
+            not is_skipped(d, step, first=first, last=last) and hasattr(d, "tensor")
+            for d in descriptors
+        )
 
 
 def test_waits_of_the_test_set_are_enough(woven):
@@ -91,18 +97,18 @@ def test_no_wait_for_another_engine_is_idle(woven):
         changed = (*descriptors[:number], d, *descriptors[number + 1 :])
         of += 1
         try:
-            for step in STEPS:
-                check_waits(changed, S, MEMORY, step)
+            for step, last in product(STEPS, (False, True)):
+                check_waits(changed, S, MEMORY, step, first=last, last=last)
         except HazardError:
             needed += 1
     assert needed > of / 2
 
 
-def in_order(monkeypatch, network, batch, accelerator, case=None, looks=None):
+def in_order(monkeypatch, network, batch, accelerator, case=None, looks=None, *, deferred=False):
     """The same phases one after the other."""
     with monkeypatch.context() as patch:
         patch.setattr(resident, "can_weave", lambda _: False)
-        return driver_of(network, batch, accelerator, case, looks)[0]
+        return driver_of(network, batch, accelerator, case, looks, deferred=deferred)[0]
 
 
 def commands(driver):
@@ -119,9 +125,9 @@ def eighth(d):
 
 
 def test_the_same_commands_in_fewer_cycles(woven, request, monkeypatch):
-    network, batch, looks = CASES[request.node.callspec.params["woven"]]
+    network, batch, looks, deferred = CASES[request.node.callspec.params["woven"]]
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
-        driver = in_order(monkeypatch, network, batch, golden, looks=looks)
+        driver = in_order(monkeypatch, network, batch, golden, looks=looks, deferred=deferred)
     assert commands(driver) == commands(woven)
     cycles = [predict(one.resident.program.descriptors, S).cycles for one in (woven, driver)]
     assert cycles[0] < cycles[1]
@@ -132,33 +138,40 @@ def test_the_same_commands_in_fewer_cycles(woven, request, monkeypatch):
 
 def test_instructions_are_in_the_engine_in_every_step(woven):
     """Also where the passes before are left out."""
-    for step in STEPS:
+    for step, last in product(STEPS, (False, True)):
         held = {}
         for d in woven.resident.program.descriptors:
+            if is_skipped(d, step, last=last):
+                continue
             if isinstance(d, Code):
                 held |= dict.fromkeys(range(d.first, d.first + len(d.instructions)))
-            elif isinstance(d, Vector) and not is_skipped(d, step):
+            elif isinstance(d, Vector):
                 assert held.keys() >= set(range(d.entry, d.entry + d.length))
 
 
 @pytest.mark.parametrize("looks", [None, Looks(4, 3)])
-def test_in_one_order_or_another_the_bits_are_the_same(looks, monkeypatch):
-    """Nine steps: renewed, summed up, renewed."""
+@pytest.mark.parametrize("late", [(False, False), (True, False), (True, True)])
+def test_in_one_order_or_another_the_bits_are_the_same(looks, late, monkeypatch):
+    """Nine steps: renewed, summed up, renewed; parts deferred, or not."""
     case, drivers, tests = Case(DIGITS, 16, 3), [], []
     with (
         GoldenAccelerator(S, memory_bytes=MEMORY) as one,
         GoldenAccelerator(S, memory_bytes=MEMORY) as other,
     ):
-        for driver in (driver_of(DIGITS, 16, one, case, looks)[0],
-                       in_order(monkeypatch, DIGITS, 16, other, case, looks)):  # fmt: skip
+        for driver in (
+            driver_of(DIGITS, 16, one, case, looks, deferred=late[0])[0],
+            in_order(monkeypatch, DIGITS, 16, other, case, looks, deferred=late[1]),
+        ):
             driver.put(case.state, model_of(case.state))
             driver.begin(case.scales, case.state, 0)
-            driver.run_steps(9, step=0)
+            driver.run_steps(8, step=0)
+            driver.run_steps(1, step=8)
             tests.append(driver.evaluate())
             drivers.append(driver)
         same(*drivers)
         assert tests[0] == tests[1]
         assert drivers[0].exponents() == drivers[1].exponents()
+        assert [one.moments() for one in drivers] == [drivers[0].moments()] * 2
         pulls = [driver.pulls() for driver in drivers]
         assert (pulls[0].coefficients == pulls[1].coefficients).all()
         assert pulls[0].coefficients.any()
