@@ -4,9 +4,9 @@ from trainwright.parameters import AcceleratorParameters
 
 BUSY = AcceleratorParameters(
     lanes=8, pe1_rows=4, pe2_rows=8, scratchpad_rows=1024, program_depth=64, statistics_depth=64,
-    address_checks=True, stochastic_rounding=True,
+    address_checks=True,
 )  # fmt: skip
-"""Small memories, which random programs fill; and random bits."""
+"""Small memories, which random programs fill."""
 RESIDENT = AcceleratorParameters(
     vector_engine=1, engine_lanes=2, exponents=16, stochastic_rounding=1, lanes=4, pe1_rows=2,
     pe2_rows=2, scratchpad_rows=512, program_depth=32, statistics_depth=16, nest_levels=6,
