@@ -11,9 +11,10 @@ from trainwright.compiler.memory import Buffer
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.ir import Graph, Tensor
-from trainwright.lowering.calls import External, Move
+from trainwright.lowering.calls import Copy, External, Move
 from trainwright.lowering.emit import Emitter
 from trainwright.lowering.layout import Layout, Part, Piece, Storage, counts_of
+from trainwright.lowering.nests import copy_nest
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Halt, Transfer
 from trainwright.program.fields import COUNT_WIDTH, TRANSFER_LEVELS, Engine, Operation
@@ -125,3 +126,21 @@ def test_runs_that_are_too_long_to_count_are_several(count, runs):
     found = emitted(sizes, lies, lies, {}, load=False)
     assert sum(d.runs for d in found) == runs
     assert walked(found, 2) == [(n, BASE + n) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "levels"),
+    [((6, 5), [30]), ((6, 5, 4), [120]), ((255, 257), [65535]), ((256, 256), [256, 256])],
+)
+def test_axes_that_go_on_evenly_are_one_level(counts, levels):
+    """As far as a level counts."""
+    layout = Layout(tuple("abc"[: len(counts)]), ("l",))
+    sizes = {**dict(zip(layout.rows, counts, strict=True)), "l": LANES}
+    x, z, zeros = (
+        Part(Piece("t", layout, sizes, {}, LANES, Storage("t", 0, base)), {})
+        for base in (0, 1 << 18, 1 << 19)
+    )
+    reads = x.piece, zeros.piece
+    d = copy_nest(Copy(engine=Engine.PE2, cycles=0, reads=reads, writes=(z.piece,), x=x, z=z))
+    assert [level.count for level in d.levels] == levels
+    assert d.levels[-1].x == d.levels[-1].z == 1
