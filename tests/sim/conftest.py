@@ -9,11 +9,15 @@ import pytest
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Halt, Program, Set
+from trainwright_hw.external.sdram.timing import SdramTiming
 from trainwright_sim import copier
 from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.board import SDRAM_CLOCK_HZ, SimulatedLine, open_line
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parent.parent / "sw"))
+
+from accelerators import BOARD
 
 MEMORY_BYTES = 1 << 18
 
@@ -44,3 +48,11 @@ def copying(request, parameters) -> Iterator[RtlAccelerator]:
         watchdog_cycles=5000,
     ) as accelerator:
         yield accelerator
+
+
+@pytest.fixture(scope="session")
+def sdram_line() -> Iterator[SimulatedLine]:
+    """To a simulated board with an SDRAM, whose chip stays as tests leave it."""
+    line = open_line(BOARD, timing=SdramTiming(), clock_hz=SDRAM_CLOCK_HZ)
+    yield line
+    line.close()

@@ -8,10 +8,10 @@ from random import Random
 
 import numpy as np
 import pytest
+from accelerators import BUSY
 
 from trainwright.accelerator import registers
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
     Descriptor,
@@ -33,10 +33,7 @@ from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.library import Simulator, Stop
 from trainwright_sim.memory import MemoryModel
 
-P = AcceleratorParameters(  # of the stress tests: one simulation for both
-    lanes=8, pe1_rows=4, pe2_rows=8, scratchpad_rows=1024, program_depth=64, statistics_depth=64,
-    address_checks=True,
-)  # fmt: skip
+P = BUSY
 MEMORY_BYTES, PROGRAM, OUT = 1 << 16, 0xC000, 0x8000
 ROWS, RESULTS = P.scratchpad_rows, 512
 CONTRACTIONS = (Operation.PE3, Operation.PE4)

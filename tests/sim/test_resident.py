@@ -9,6 +9,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from accelerators import RESIDENT
 
 from trainwright.accelerator import Accelerator, AcceleratorError, registers
 from trainwright.check.resident import check_resident_steps
@@ -52,10 +53,7 @@ from file_cases import (
 from nests import filling, random_nest
 from vector_cases import random_passes
 
-P = AcceleratorParameters(
-    vector_engine=1, exponents=16, stochastic_rounding=1, lanes=4, pe1_rows=2, pe2_rows=2,
-    scratchpad_rows=512, program_depth=32, statistics_depth=16, nest_levels=6,
-)  # fmt: skip
+P = RESIDENT
 MEMORY = 1 << 16
 PROGRAM = 1 << 15
 STALLS = MemoryModel(read_latency=17, bandwidth=0.7, stall=0.5, seed=3)

@@ -2,11 +2,11 @@
 
 import argparse
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
 
 import numpy as np
 import pytest
+from accelerators import BOARD
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.check.step import check_step
@@ -14,7 +14,7 @@ from trainwright.cli.errors import OptionError
 from trainwright.link.host import Link
 from trainwright.link.protocol import Request
 from trainwright.network import load_network
-from trainwright.parameters import AcceleratorParameters, preset
+from trainwright.parameters import preset
 from trainwright_boards import bench
 from trainwright_boards.board import SDRAM
 from trainwright_boards.catalogue import BOARDS
@@ -26,36 +26,26 @@ from trainwright_sim.copier import Copier
 from trainwright_sim.memory import MemoryModel
 
 CLOCK_HZ = BOARDS["ulx3s-85f"].design_hz
-SMALL = AcceleratorParameters(
-    lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
-)
 
 
-@pytest.fixture(scope="module")
-def line() -> Iterator[SimulatedLine]:
-    line = open_line(SMALL, timing=SdramTiming(), clock_hz=CLOCK_HZ)
-    yield line
-    line.close()
-
-
-def test_the_host_reaches_all_of_the_memory(line):
+def test_the_host_reaches_all_of_the_memory(sdram_line):
     """Over the line, and the chip holds it where it belongs."""
-    line.reset()
-    line.drain()
-    link = Link(line, patience=1e-2)
+    sdram_line.reset()
+    sdram_line.drain()
+    link = Link(sdram_line, patience=1e-2)
     link.hello()
-    assert link.memory_bytes == SdramTiming().memory_bytes == line.memory.size
+    assert link.memory_bytes == SdramTiming().memory_bytes == sdram_line.memory.size
     random = np.random.default_rng(1)
     for address in (0, 1020, 2044, 4092, 1 << 20, (1 << 25) - 64):
         words = random.integers(0, 1 << 32, 16, dtype=np.uint32)
         link.write(Request.WRITE_MEMORY, address, words)
         assert np.array_equal(link.read(Request.READ_MEMORY, address, 16), words)
-        assert np.array_equal(line.memory[address : address + 64].view("<u4"), words)
+        assert np.array_equal(sdram_line.memory[address : address + 64].view("<u4"), words)
 
 
-def test_a_step_of_digits_is_exact(line):
-    line.reset()
-    with BackDoor(SMALL, Kept(line)) as board:
+def test_a_step_of_digits_is_exact(sdram_line):
+    sdram_line.reset()
+    with BackDoor(BOARD, Kept(sdram_line)) as board:
         outcome = check_step(load_network("digits"), 4, board)
     assert outcome.comparison.mismatches == {}
     assert outcome.comparison.values > 10_000
@@ -78,7 +68,7 @@ class Kept:
 def test_a_controller_that_is_too_hasty_is_caught():
     """A chip is asked before it is powered up: the model of the chip tells, the line fails."""
     hasty = SdramTiming(power_up_ns=1000)
-    line = open_line(SMALL, timing=hasty, clock_hz=CLOCK_HZ, accelerator=Copier(SMALL))
+    line = open_line(BOARD, timing=hasty, clock_hz=CLOCK_HZ, accelerator=Copier(BOARD))
     link = Link(line, patience=1e-2)
     with pytest.raises(AcceleratorError, match="misused: PRECHARGE: before the end of power-up"):
         link.hello()
@@ -89,7 +79,7 @@ def test_a_controller_that_is_too_hasty_is_caught():
 def test_a_data_set_goes_over_the_line_at_its_rate():
     """3 Mbaud are 300,000 bytes a second; frames, answers and escapes take less than a tenth."""
     line = open_line(
-        SMALL, timing=SdramTiming(), clock_hz=CLOCK_HZ, divisor=20, accelerator=Copier(SMALL)
+        BOARD, timing=SdramTiming(), clock_hz=CLOCK_HZ, divisor=20, accelerator=Copier(BOARD)
     )
     assert line.baud == 3e6 and line.memory is not None
     link = Link(line, patience=1e-2)
@@ -130,18 +120,18 @@ def test_a_step_of_fashion_on_the_board_of_an_ulx3s_is_exact(batch):
     assert abs(predicted / counters.cycles - 1) < 0.02, predicted
 
 
-def test_a_step_is_measured_on_a_board(line, monkeypatch, capsys):
+def test_a_step_is_measured_on_a_board(sdram_line, monkeypatch, capsys):
     """The command, on the small accelerator of this file."""
 
     def opened(backend, parameters, *, memory_bytes, clock_hz):
-        assert (backend, parameters, clock_hz) == (bench.BACKEND, SMALL, CLOCK_HZ)
+        assert (backend, parameters, clock_hz) == (bench.BACKEND, BOARD, CLOCK_HZ)
         assert memory_bytes == SdramTiming().memory_bytes
-        line.reset()
-        return BackDoor(parameters, Kept(line))
+        sdram_line.reset()
+        return BackDoor(parameters, Kept(sdram_line))
 
     monkeypatch.setattr(bench, "open_accelerator", opened)
     own = asdict(preset("ecp5-85f-sdram"))
-    sizes = [f"{name}={value}" for name, value in asdict(SMALL).items() if own[name] != value]
+    sizes = [f"{name}={value}" for name, value in asdict(BOARD).items() if own[name] != value]
     parser = argparse.ArgumentParser()
     bench.command.add_arguments(parser)
     options = [word for size in sizes for word in ("--accelerator", size)]

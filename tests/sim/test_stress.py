@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from accelerators import BUSY
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.compiler.hazards import Hazards
-from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
     Descriptor,
@@ -28,10 +28,7 @@ from trainwright.program.footprint import footprint
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.memory import MemoryModel
 
-P = AcceleratorParameters(
-    lanes=8, pe1_rows=4, pe2_rows=8, scratchpad_rows=1024, program_depth=64, statistics_depth=64,
-    address_checks=True,
-)  # fmt: skip
+P = BUSY
 MEMORY_BYTES = 1 << 16
 PROGRAM = 0xC000
 ROWS = P.scratchpad_rows

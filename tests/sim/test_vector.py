@@ -8,6 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from accelerators import RESIDENT
 
 from trainwright.check.chip import check_chip_step
 from trainwright.check.step import compare_runs
@@ -31,13 +32,10 @@ MEMORY = 1 << 20
 STALLS = MemoryModel(read_latency=17, bandwidth=0.7, stall=0.5, seed=3)
 
 
-SMALL = replace(P, lanes=4, engine_lanes=2, scratchpad_rows=1024, nest_levels=3)
-
-
 @pytest.fixture(scope="module")
 def small() -> Iterator[RtlAccelerator]:
-    """Of 4 lanes: it is compiled in a third of the time."""
-    with RtlAccelerator(SMALL, memory_bytes=MEMORY, memory=STALLS) as accelerator:
+    """Of 4 lanes, 2 of them at a time."""
+    with RtlAccelerator(RESIDENT, memory_bytes=MEMORY, memory=STALLS) as accelerator:
         yield accelerator
 
 

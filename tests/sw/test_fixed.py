@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 import torch
 
+from trainwright.fixed.quantise import fitting_exponent
 from trainwright.fixed.requantise import (
     MAX_SHIFT,
     limits,
@@ -13,6 +14,7 @@ from trainwright.fixed.requantise import (
     requantise_float,
     round_shift,
 )
+from trainwright.formats import Posit
 
 WIDTHS = range(2, 17)
 SHIFTS = range(MAX_SHIFT + 1)
@@ -95,3 +97,13 @@ def test_shift_out_of_range(shift):
 @pytest.mark.parametrize(("width", "pair"), [(2, (-2, 1)), (4, (-8, 7)), (16, (-32768, 32767))])
 def test_limits(width, pair):
     assert limits(width) == pair
+
+
+@pytest.mark.parametrize("greatest", [1.0, 1.99, 3.0, 1e-4])
+@pytest.mark.parametrize("es", [0, 1, 2])
+def test_the_largest_value_has_the_digits_of_a_posit_near_1(es, greatest):
+    """Below 2^(2^es), and not by more than one power of two."""
+    fmt = Posit(6, es)
+    exponent = fitting_exponent(torch.tensor([greatest, -greatest / 2]), fmt)
+    value = greatest / 2.0 ** (exponent + fmt.scale)
+    assert 2.0 ** ((1 << es) - 1) <= value < 2.0 ** (1 << es)

@@ -84,3 +84,5 @@ def test_ranges_that_overlap_may_not_meet():
     assert even.overlaps(odd) and not even.meets(odd)
     assert even.meets(Touch("SCRATCHPAD", 3, 4, False)) and not even.meets(replace(odd, start=7))
     assert not even.meets(replace(even, space="memory"))
+    after = Touch("SCRATCHPAD", even.stop, even.stop + 1, False)
+    assert not even.overlaps(after) and not after.overlaps(even)

@@ -83,7 +83,10 @@ def test_killed_and_resumed_on_the_golden_model(tmp_path, seed, update):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "backend", [("rtl",), ("board", "--preset", "ecp5-85f")], ids=lambda b: b[0]
+    ("steps", "backend"),
+    [("40", ("rtl",)), ("4", ("board", "--preset", "ecp5-85f"))],
+    ids=("rtl", "board"),
 )
-def test_killed_and_resumed_in_simulation(tmp_path, backend):
-    check_kills(tmp_path, 20, ("--steps", "4", "--batch", "16", "--backend", *backend), seed=1)
+def test_killed_and_resumed_in_simulation(tmp_path, steps, backend):
+    """As many steps as take about as long as what comes before the first one."""
+    check_kills(tmp_path, 20, ("--steps", steps, "--batch", "16", "--backend", *backend), seed=1)

@@ -4,16 +4,19 @@ import random
 import struct
 import zlib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from cases import random_case
 from field_tables import DOCUMENT, tables
+from vector_cases import random_instruction
 
 from trainwright.lowering import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
+    Descriptor,
     End,
     Halt,
     Level,
@@ -33,34 +36,64 @@ from trainwright.program.encoding import (
     encode_descriptors,
     without_names,
 )
+from trainwright.program.exponents import (
+    ENTRIES,
+    SCALARS,
+    MoveScales,
+    Scalar,
+    ScalarKind,
+    ScaleEntry,
+)
 from trainwright.program.fields import (
     COMPUTE,
     DESCRIPTOR_BYTES,
+    INSTRUCTION_WIDTH,
     LAYOUTS,
     LOCAL_WIDTH,
+    ORDER_WIDTH,
     Engine,
     Operation,
     Target,
     layout_width,
 )
 from trainwright.program.listing import listing
+from trainwright.program.samples import Samples
+from trainwright.program.vector import (
+    CODE_WORDS,
+    CONSTANTS,
+    FACTOR_WIDTH,
+    STREAMS,
+    Code,
+    Instruction,
+    Stream,
+    Vector,
+)
 
 P = AcceleratorParameters()
 LOCAL = 1 << LOCAL_WIDTH
 
 
-def random_levels(rng: random.Random, most: int) -> tuple[Level, ...]:
-    def stride() -> int:
-        return rng.choice([0, 1, rng.randrange(200), rng.randrange(-200, 0)])
+def random_stride(rng: random.Random, width: int = LOCAL_WIDTH) -> int:
+    """Often one end of its range."""
+    most = 1 << (width - 1)
+    return rng.choice([0, 1, rng.randrange(200), rng.randrange(-200, 0), -most, most - 1])
 
+
+def random_levels(rng: random.Random, most: int) -> tuple[Level, ...]:
     return tuple(
-        Level(rng.randint(2, 9), stride(), stride(), stride()) for _ in range(rng.randint(1, most))
+        Level(rng.randint(2, 9), *(random_stride(rng) for _ in range(3)))
+        for _ in range(rng.randint(1, most))
     )
+
+
+def random_wait(rng: random.Random) -> dict[str, Any]:
+    return {"wait": Engine(rng.randrange(16)), "wait_older": Engine(rng.randrange(16))}
 
 
 def random_compute(rng: random.Random) -> Compute:
     levels = random_levels(rng, 10)
     reduce_levels = rng.randrange(len(levels))
+    digits = rng.randrange(3)
     return Compute(
         operation=rng.choice([Operation.PE3, Operation.PE4, Operation.BIAS, Operation.MASK]),
         levels=levels,
@@ -82,8 +115,18 @@ def random_compute(rng: random.Random) -> Compute:
         relu=rng.random() < 0.5,
         x_shift=rng.randrange(16),
         g_shift=rng.randrange(16),
-        wait=Engine(rng.randrange(16)),
-        wait_older=Engine(rng.randrange(16)),
+        stochastic=rng.random() < 0.5,
+        x_format=rng.randrange(8),
+        g_format=rng.randrange(8),
+        z_format=rng.randrange(8),
+        underflow_zero=not digits and rng.random() < 0.5,
+        digits=digits,
+        x_exponent=rng.randrange(256),
+        g_exponent=rng.randrange(256),
+        z_exponent=rng.randrange(256),
+        exact=rng.random() < 0.5,
+        grows=rng.random() < 0.5,
+        **random_wait(rng),
     )
 
 
@@ -94,33 +137,114 @@ def random_transfer(rng: random.Random) -> Transfer:
         local=rng.randrange(LOCAL),
         beats=rng.randrange(1, 1 << 16),
         levels=tuple(
-            TransferLevel(rng.randint(2, 999), rng.randrange(-9999, 9999), rng.randrange(-99, 99))
+            TransferLevel(rng.randint(2, 999), random_stride(rng, 32), random_stride(rng))
             for _ in range(rng.randrange(4))
         ),
         target=rng.choice(list(Target)),
         element_bytes=rng.randint(1, 2),
         address_register=rng.randrange(8),
         local_register=rng.randrange(8),
-        wait=Engine(rng.randrange(16)),
-        wait_older=Engine(rng.randrange(16)),
+        eighth=rng.randrange(16),
+        **random_wait(rng),
     )
+
+
+def random_samples(rng: random.Random) -> Samples:
+    return Samples(
+        address=rng.randrange(1 << 32),
+        local=rng.randrange(LOCAL),
+        targets=rng.randrange(LOCAL),
+        samples=rng.randrange(1, 1 << 16),
+        beats=rng.randrange(1, (1 << 16) - 1),
+        stride=rng.randrange(1 << 32),
+        local_step=random_stride(rng),
+        total=rng.randrange(1, 1 << ORDER_WIDTH),
+        pixels=rng.choice((4, 8)),
+        input_bits=rng.randint(1, 15),
+        drawn=rng.random() < 0.5,
+        order_first=rng.randrange(1 << ORDER_WIDTH),
+        order_length=rng.randrange(1, 1 << ORDER_WIDTH),
+        address_register=rng.randrange(8),
+        local_register=rng.randrange(8),
+        **random_wait(rng),
+    )
+
+
+def random_code(rng: random.Random) -> Code:
+    count = rng.choice((1, CODE_WORDS, rng.randint(1, CODE_WORDS)))
+    instructions = tuple(random_instruction(rng, stochastic=True) for _ in range(count))
+    return Code(first=rng.randrange(64), instructions=instructions, **random_wait(rng))
+
+
+def random_scalar(rng: random.Random) -> Scalar:
+    kind = rng.choice([kind for kind in ScalarKind if kind is not ScalarKind.NONE])
+    slots, offset = (
+        (rng.randrange(256), rng.randrange(256)),
+        rng.choice((-64, 63, rng.randint(-64, 63))),
+    )
+    return Scalar(kind, rng.randrange(8), *slots, offset, rng.random() < 0.5)
+
+
+def random_vector(rng: random.Random) -> Vector:
+    """With as many streams as the last one that is read or written, and no 0 as last constant."""
+    reads, writes = rng.randrange(1 << STREAMS), rng.randrange(1 << STREAMS)
+    ends = (-(1 << (FACTOR_WIDTH - 1)), -1, 1, (1 << (FACTOR_WIDTH - 1)) - 1)
+    return Vector(
+        entry=rng.randrange(64),
+        length=rng.randrange(1, 64),
+        outer=rng.randint(1, 99),
+        inner=rng.randint(1, 99),
+        streams=tuple(
+            Stream(rng.randrange(LOCAL), random_stride(rng), random_stride(rng))
+            for _ in range((reads | writes).bit_length())
+        ),
+        reads=reads,
+        writes=writes,
+        constants=tuple(rng.choice(ends) for _ in range(rng.randint(0, CONSTANTS))),
+        scalars=tuple(random_scalar(rng) for _ in range(rng.randint(0, SCALARS))),
+        key=rng.randrange(LOCAL),
+        slot=rng.randrange(256),
+        eighth=rng.randrange(16),
+        **random_wait(rng),
+    )
+
+
+def random_scales(rng: random.Random) -> MoveScales:
+    entries = tuple(
+        ScaleEntry(
+            rng.randrange(256), rng.randrange(256), rng.randrange(1 << 48),
+            rng.randrange(1 << INSTRUCTION_WIDTH), rng.randrange(256),
+        )
+        for _ in range(rng.randint(1, ENTRIES))
+    )  # fmt: skip
+    return MoveScales(entries=entries, **random_wait(rng))
 
 
 def random_updates(rng: random.Random) -> tuple[tuple[int, int], ...]:
     registers = sorted(rng.sample(range(1, 8), rng.randrange(8)))
-    return tuple((register, rng.randrange(-(1 << 31), 1 << 31)) for register in registers)
+    return tuple((register, random_stride(rng, 32)) for register in registers)
+
+
+def random_set(rng: random.Random) -> Set:
+    seed = rng.choice((None, 0, rng.randrange(1 << 32)))
+    by_step = seed is not None and rng.random() < 0.5
+    return Set(values=random_updates(rng), seed=seed, by_step=by_step, **random_wait(rng))
 
 
 def random_descriptor(rng: random.Random):
-    wait = {"wait": Engine(rng.randrange(16)), "wait_older": Engine(rng.randrange(16))}
+    wait = random_wait(rng)
     return rng.choice(
         [
             random_compute,
             random_compute,
             random_transfer,
+            random_samples,
+            random_code,
+            random_vector,
+            random_scales,
             lambda r: Loop(iterations=r.randrange(1, 1 << 16), **wait),
             lambda r: End(steps=random_updates(r), **wait),
-            lambda r: Set(values=random_updates(r), **wait),
+            random_set,
             lambda r: Halt(**wait),
         ]
     )(rng)
@@ -220,11 +344,16 @@ def test_descriptors_fit():
 # Errors.
 
 
-def of_fields(**values: int) -> bytes:
-    """A LOAD of a beat, with some of its fields changed."""
-    d = Transfer(operation=Operation.LOAD, address=0, local=0, beats=1)
+A_BEAT = Transfer(operation=Operation.LOAD, address=0, local=0, beats=1)
+CODE = Code(first=0, instructions=(Instruction(),))
+PASS = Vector(entry=0, length=1, outer=1, inner=1, streams=(), reads=0, writes=0)
+SCALES = MoveScales(entries=(ScaleEntry(0, 0, 0, 0),))
+
+
+def of_fields(d: Descriptor = A_BEAT, **values: int) -> bytes:
+    """A descriptor with some of its fields changed."""
     fields, word, position = descriptor_fields(d) | values, 0, 0
-    for name, width in LAYOUTS[Operation.LOAD]:
+    for name, width in LAYOUTS[d.operation]:
         word |= fields[name] << position
         position += width
     return word.to_bytes(DESCRIPTOR_BYTES, "little")
@@ -240,11 +369,26 @@ def of_fields(**values: int) -> bytes:
     ],
 )
 def test_descriptors_that_there_are_not(values, message):
-    assert decode_descriptor(of_fields()).beats == 1
+    assert decode_descriptor(of_fields()) == A_BEAT
     with pytest.raises(ProgramError, match=message):
         decode_descriptor(of_fields(**values))
     with pytest.raises(ProgramError, match=f"descriptor 0: {message}"):
         decode(resealed(of_fields(**values)), P)
+
+
+@pytest.mark.parametrize(
+    ("d", "values", "message"),
+    [
+        (CODE, {"instructions": 21}, "CODE: 21 instructions, at most 20 fit"),
+        (CODE, {"word0": 10}, "CODE: 10 is not a valid Kind"),
+        (SCALES, {"entries": 7}, "SCALES: 7 entries, at most 6 fit"),
+        (PASS, {"rows": 7, "inner": 2}, "VECTOR: 7 rows are no multiple of inner = 2"),
+    ],
+)
+def test_passes_that_there_are_not(d, values, message):
+    assert decode_descriptor(of_fields(d)) == d
+    with pytest.raises(ProgramError, match=message):
+        decode_descriptor(of_fields(d, **values))
 
 
 @pytest.mark.parametrize(
@@ -285,6 +429,15 @@ def test_descriptors_that_there_are_not(values, message):
                 levels=(TransferLevel(2),) * 4,
             ),
             "STORE: 4 transfer levels, at most 3 fit",
+        ),
+        (
+            replace(CODE, instructions=(Instruction(),) * 21),
+            "CODE: 21 instructions, at most 20 fit",
+        ),
+        (replace(SCALES, entries=SCALES.entries * 7), "SCALES: 7 entries, at most 6 fit"),
+        (
+            replace(PASS, scalars=(Scalar(ScalarKind.VALUE, 0),) * 5),
+            "VECTOR: 5 scalars, at most 4 fit",
         ),
         (Set(values=((0, 1),)), "address register 0 is not one of R1 to R7"),
         (End(steps=((8, 1),)), "address register 8 is not one of R1 to R7"),

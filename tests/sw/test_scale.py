@@ -133,6 +133,7 @@ def test_documented_ranges(kind):
     [
         (0.0, 0.3, r"0 < low < high < 1, not \[0.0, 0.3\]"),
         (0.4, 0.3, r"0 < low < high < 1"),
+        (0.3, 0.3, r"0 < low < high < 1"),
         (0.4, 1.0, r"0 < low < high < 1"),
         (0.2, 0.3, r"\[0.2, 0.3\] is narrower than a factor of 2"),
     ],
@@ -154,6 +155,13 @@ def test_both_ends_belong_to_the_range(low, high):
     ):
         s = TensorStatistics(TensorClass.ACTIVATION, 8, -3, -20, 1000, total, 0)
         assert moved(Scales(ranges), "update", s)[1] == step
+
+
+def test_a_jump_stays_at_the_upper_end_whatever_saturates():
+    ranges = ScaleRanges(*[ScaleRange(0.125, 0.5)] * 4)
+    for total, step in ((64_000, 0), (64_001, 4)):
+        s = TensorStatistics(TensorClass.ACTIVATION, 8, -3, -20, 1000, total, 999)
+        assert moved(Scales(ranges), "jump", s)[1] == step
 
 
 @pytest.mark.parametrize(
@@ -200,6 +208,13 @@ def test_posits_that_saturate(words, saturations, step):
     assert moved(Scales(by_mean), "update", s)[1] == means
     fixed = replace(s, posit=False, width=16)
     assert moved(Scales(ranges), "update", fixed) == moved(Scales(by_mean), "update", fixed)
+
+
+@pytest.mark.parametrize(("saturations", "step"), [(10, 0), (11, 1)])
+def test_one_value_in_64_may_saturate(saturations, step):
+    s = TensorStatistics(TensorClass.GRADIENT, 8, -3, -20, 640, 640 * 32, saturations, posit=True)
+    ranges = ranges_of("default", posit_factors=True)
+    assert moved(Scales(ranges), "update", s)[1] == step
 
 
 @pytest.mark.parametrize(

@@ -111,10 +111,10 @@ def _late(calls: list[Call], rows: int) -> list[Call]:
     used, _ = _used(found)
     last = {storage: n for n, call in enumerate(found) for storage in call.storages}
     makers = {p.storage: call.engine for call in found for p in call.writes}
-    readers = {
-        id(found[b]): id(call)
+    read = {
+        (id(found[b]), id(call))
         for call, some in zip(found, dependencies(found), strict=True)
-        for b in some[::-1]
+        for b in some
         if found[b].engine is Engine.STORE
     }
     places = [n for n, call in enumerate(found) if call.engine is Engine.STORE]
@@ -125,7 +125,7 @@ def _late(calls: list[Call], rows: int) -> list[Call]:
         at = place
         while at + 1 < len(found) and at - place < FAR:
             other = found[at + 1]
-            if other.engine is Engine.STORE or readers.get(id(call)) == id(other):
+            if other.engine is Engine.STORE or (id(call), id(other)) in read:
                 break
             if used[at + 1] + held > rows:
                 break

@@ -68,7 +68,11 @@ _ALL = (
         ("posit/kernels/*.h", "posit/kernels/*.c"),
         ("posit_rules", "posit_products", "posit_exact", "posit_convolution", "posit_operators"),
     ),
-    Target("emit", ("lowering/emit.py", "lowering/nests.py", "lowering/pieces.py"), ("lowering",)),
+    Target(
+        "emit",
+        ("lowering/emit.py", "lowering/nests.py", "lowering/pieces.py"),
+        ("emitter", "lowering_digits", "lowering"),
+    ),
     Target(
         "program",
         ("program/encoding.py", "program/fields_of/*.py", "program/footprint.py",
