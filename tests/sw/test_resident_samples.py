@@ -26,6 +26,7 @@ from trainwright.onchip.rates import ENTRIES, Entry, RateTable
 from trainwright.onchip.samples import epoch_order, expanded, order_at, records
 from trainwright.onchip.schedule_pass import MOST_STEPS, schedule_words
 from trainwright.program.errors import ProgramError
+from trainwright.program.samples import Samples
 from trainwright.program.vector import THREADS, Instruction, Memory, Stream
 
 S = replace(P, sample_loads=1)
@@ -62,7 +63,31 @@ class Set:
     ],
 )
 def test_a_batch_is_in_memory_as_if_written(network, batch, pixels, room, part):
-    """Three batches of two epochs: inputs in both orders, and targets."""
+    others = [Region("others", room, S.scratchpad_rows - room)] if room else []
+    program = check_batches(network, batch, pixels, others, part=part)
+    assert not room or rows_of(program.descriptors, S)[-1].stop <= room
+
+
+@pytest.mark.parametrize(
+    ("batch", "gaps", "draws"),
+    [
+        (16, (), [0]),
+        (64, (), [0, 64, 128, 192]),  # rows of four groups of samples, one behind the other
+        (64, ((150, 160), (310, 320), (1000, 16384)), [0, 64, 160, 224]),  # two and two
+    ],
+)
+def test_a_whole_batch_at_once(batch, gaps, draws):
+    """Where rows of others leave no gap for all samples they lie in equal parts."""
+    others = [Region("others", start, stop - start) for start, stop in gaps]
+    program = check_batches(DIGITS, batch, 4, others, whole=True)
+    found = [d.local for d in program.descriptors if isinstance(d, Samples)]
+    assert [place - found[0] for place in found] == [place - draws[0] for place in draws]
+    taken = rows_of(program.descriptors, S)
+    assert not any(a.start < b.stop and b.start < a.stop for a in taken for b in others)
+
+
+def check_batches(network, batch, pixels, others, *, part=1, whole=False):
+    """Three batches of two epochs: inputs in both orders, and targets. The program."""
     size = network.layers[0].input_size
     given = Set(2 * batch + 5, size, pixels)
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
@@ -71,9 +96,7 @@ def test_a_batch_is_in_memory_as_if_written(network, batch, pixels, room, part):
         driver = ResidentDriver(golden, state.layout, batch, TABLE, seed=7, data=data)
         driver.put(state, model_of(state))
         golden.order = order_at(data.total, batch, 7, 1)
-        others = [Region("others", room, S.scratchpad_rows - room)] if room else []
-        program = samples_program(driver.memory, data, others)
-        assert not room or rows_of(program.descriptors, S)[-1].stop <= room
+        program = samples_program(driver.memory, data, others, whole=whole)
         inside, outside = (driver.step.buffers[name] for name in (SAMPLES_INSIDE, SAMPLES_OUTSIDE))
         read = rows_read(driver.step, inside)
         columns = slice(read.start * 16 // batch, read.stop * 16 // batch)
@@ -86,6 +109,7 @@ def test_a_batch_is_in_memory_as_if_written(network, batch, pixels, room, part):
             found = inside.unpack(golden.read(inside.address, inside.size))
             assert (found[:, columns] == inputs[:, columns]).all()
             assert (driver.rows(TARGETS) == driver.memory.target_words(labels, 10)).all()
+    return program
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """Bit-exactness of a resident program: whole steps by one start, on golden model and another.
 
 The host writes state, program, schedule, exponents and, where the accelerator fetches them, all
-samples; then it starts several steps at once, and writes nothing until they are done. Every other
-one looks at the columns. Then a test set is classified, its last batch filled up. Compared
-with ``==``: every row that any engine writes, statistics, the external memory, the exponent file
-and the order of the samples.
+samples; then it starts several steps at once, and writes nothing until they are done. One of eight,
+the second one, looks at the columns. Then a test set is classified, its last batch filled up.
+Compared with ``==``: every row that any engine writes, statistics, the external memory, the
+exponent file and the order of the samples.
 """
 
 from dataclasses import dataclass
@@ -27,11 +27,12 @@ from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.samples import expanded, filled_up, records
 from trainwright.onchip.state import State
 
-STEPS, FIRST = 8, 4
-"""Steps that one start runs, where nothing else is said, and the number of the first: the prior's
-coefficients are renewed in the fifth."""
+STEPS, FIRST = 8, 7
+"""Steps that one start runs, where nothing else is said, and the number of the first: in the second
+the prior's coefficients are renewed, and columns cut."""
 TABLE = RateTable((*(Entry(11, 5, 200, -13),) * 3, Entry(9, 3, 160, -11)), steps=2)
-LOOKS = Looks(interval=2, distance=2)
+LOOKS = Looks(interval=8, distance=2)
+"""As often as a training looks, by default."""
 PIXELS = 8
 REST = 5
 """Samples of the set beyond an epoch of two batches."""

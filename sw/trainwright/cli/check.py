@@ -42,7 +42,7 @@ the golden model's readable interpreter (trainwright.golden.interpreter), in the
 With --update chip two whole steps are run, with loss and update by the vector engine, each from
 what the one before left in the accelerator's memory; loss, state and the images of the factors are
 compared with their definitions (trainwright.onchip) too. With an exponent file three steps are run
-by one start, of which two look for columns to cut; where samples are fetched a test set is
+by one start, the second of which looks for columns to cut; where samples are fetched a test set is
 classified behind them.
 
 Utilisation (`mac_utilisation` in --json) is the useful multiply-accumulates, `macs`, over
