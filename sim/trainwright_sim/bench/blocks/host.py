@@ -316,6 +316,25 @@ async def slots(dut, stall: str):
 
 
 @cocotb.test()
+async def some_slots(dut):
+    """Slots without an item are 0, whichever have one, and whatever was in them before."""
+    tb = HostBench(dut, "some slots", "none")
+    await tb.start()
+    depth = tb.parameters.statistics_depth
+    for _ in range(6):
+        await tb.host.write(registers.CONTROL, 1)
+        expected = [0] * depth
+        for slot in 2 * tb.random.sample(range(depth), depth // 2):
+            expected[slot] += (total := tb.random.getrandbits(20) | 1)
+            tb.ports[tb.random.randrange(2)].items.append(statistics_bits(slot, total, 0, 0))
+        await tb.until(lambda: all(port.idle for port in tb.ports))
+        await tb.run(8)
+        for slot, total in enumerate(expected):
+            at = registers.STATISTICS_BASE + registers.STATISTICS_BYTES * slot
+            assert await tb.host.read(at) == total
+
+
+@cocotb.test()
 @cocotb.parametrize(seed=range(2))
 async def both_directions(dut, seed: int):
     """Reads and writes at the same time do not disturb each other."""
