@@ -59,6 +59,25 @@ def test_ends_and_special_values(capsys):
     assert "NaR" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "number, note",
+    [
+        ("0x1.fp-57", "; below minpos, for nothing becomes 0"),
+        ("0x1.01p-56", ""),
+        ("0x1.8p-56", ""),
+        ("0x1.8p55", ""),
+        ("0x1.ffp55", ""),
+        ("0x1.01p56", "; beyond maxpos, which nothing exceeds"),
+    ],
+)
+def test_a_note_says_what_is_not_rounded_to_nearest(number, note, capsys):
+    """From minpos to maxpos nothing is: 2^-56 and 2^56."""
+    for given in (number, f"-{number}"):
+        assert cli.main(["posit", "--", given]) == 0
+        (error,) = (line for line in capsys.readouterr().out.splitlines() if "error" in line)
+        assert error.endswith(f"of the number{note}")
+
+
 @pytest.mark.parametrize("n, es", [(8, 0), (8, 2), (6, 4), (3, 1), (2, 0)])
 def test_fields_make_up_the_word(n, es):
     fmt = PositFormat(n, es)

@@ -8,7 +8,7 @@ import torch
 from posit_cases import any_codes, generator
 
 from trainwright import posit
-from trainwright.posit import Mixed, PositError, PositFormat, PositTensor, round_to
+from trainwright.posit import Mixed, PositError, PositFormat, PositTensor, native, round_to
 from trainwright.posit.exactness import carrier
 
 P16, P8, P32 = PositFormat(16, 2), PositFormat(8, 2), PositFormat(32, 2)
@@ -303,3 +303,13 @@ def test_words_of_every_width_are_stored(n, tmp_path):
     posit.save_file({"x": x}, tmp_path / "x.safetensors")
     found = posit.load_file(tmp_path / "x.safetensors")["x"]
     assert found.fmt == x.fmt and torch.equal(found.codes(), x.codes())
+
+
+def test_kernels_are_usable_where_those_of_the_numbers_type_are(monkeypatch):
+    """On the CPU; the type is that of the first tensor, or the one that is named."""
+    single, double = torch.zeros(1), torch.zeros(1, dtype=torch.float64)
+    kernels = object()
+    monkeypatch.setattr(native, "load", lambda _, *o: kernels if "-DDOUBLE" in o else None)
+    assert native.usable(double, single) and native.usable(single, dtype=torch.float64)
+    assert not native.usable(single, double) and not native.usable(double, dtype=torch.float32)
+    assert not native.usable(double, double.to("meta"))

@@ -71,7 +71,7 @@ _ALL = (
     Target(
         "emit",
         ("lowering/emit.py", "lowering/nests.py", "lowering/pieces.py"),
-        ("emitter", "lowering_digits", "lowering"),
+        ("pieces", "emitter", "lowering_digits", "lowering"),
     ),
     Target(
         "program",
