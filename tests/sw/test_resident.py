@@ -48,10 +48,10 @@ class Case:
         for number, name in enumerate(self.scales.exponents):  # some have far to go
             self.scales.exponents[name] += (0, 2, -1, 1)[number % 4]
 
-    def by_host(self, steps, *, frozen=False, first=0):
+    def by_host(self, steps, *, frozen=False, first=0, p=HOST):
         """Steps of which the host binds every shift; driver, scales, losses."""
         driver = ChipDriver(
-            GoldenAccelerator(HOST, memory_bytes=MEMORY), self.state.layout, self.batch
+            GoldenAccelerator(p, memory_bytes=MEMORY), self.state.layout, self.batch
         )
         driver.put(self.state, model_of(self.state))
         scales = Scales(self.scales.ranges, dict(self.scales.exponents))
@@ -104,6 +104,15 @@ def test_repeated_steps_are_those_that_the_host_binds(case, deferred):
     assert (done.total, done.correct) == losses and moved > 8
     same(ours, found)
     assert found.exponents() == scales.exponents
+
+
+@pytest.mark.parametrize("rows", [1 << 11, 1 << 12])
+def test_gradients_stay_where_the_scratchpad_is_short(case, rows, deferred):
+    """The update reads them where the backward pass left them, and uses other rows."""
+    ours, *_ = case.by_host(2, p=replace(HOST, scratchpad_rows=rows))
+    found = case.resident(p=replace(P, scratchpad_rows=rows))
+    found.run_steps(2, step=0)
+    same(ours, found)
 
 
 def test_frozen_scales_and_steps_in_two_runs(case, deferred):
