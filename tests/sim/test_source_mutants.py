@@ -85,6 +85,13 @@ def test_code_that_is_not_built_is_the_same(tmp_path):
     assert trial.kernel(target, fault, tmp_path) == trial.kernel(target, None, tmp_path)
 
 
+def test_code_that_only_one_build_has_is_not_the_same(tmp_path):
+    """Posits have kernels in float and in double, and some in double alone."""
+    target = TARGETS["posit-kernel"]
+    fault = next(one for one in target.faults() if (one.path.name, one.old) == ("odd.h", "=="))
+    assert trial.kernel(target, fault, tmp_path) != trial.kernel(target, None, tmp_path)
+
+
 def test_figures(monkeypatch, capsys, tmp_path):
     """Killed, survived, and code that is the same or no code: these do not count."""
     statuses = ("survived", "killed", "survived", "invalid", "equivalent", "killed")

@@ -227,6 +227,26 @@ def test_sequential_sums_at_every_scale(fmt, depth):
 
 
 @pytest.mark.parametrize("fmt", QUICK, ids=str)
+def test_sequential_sums_with_one_row_at_every_scale(fmt):
+    """The quick rounding is for blocks all of whose numbers allow it, the last ones as well."""
+    x, y = odd_matrices(0, 20, fmt)
+    for scale in range(-fmt.max_scale, fmt.max_scale + 1):
+        other = y.clone()
+        other[15] = round_to(other[15] * 2.0**scale, fmt)
+        got = products.matmul(x, other, fmt, "sequential")
+        with without():
+            assert torch.equal(got, products.matmul(x, other, fmt, "sequential")), scale
+
+
+@pytest.mark.parametrize("columns", [1, 16, 17, 63, 65, 100, 129])
+def test_sequential_products_of_any_width(columns):
+    x, y = (values_of(normal_codes(size, P16, 3), P16) for size in ((5, 65), (65, columns)))
+    got = products.matmul(x, y, P16, "sequential")
+    with without():
+        assert torch.equal(got, products.matmul(x, y, P16, "sequential"))
+
+
+@pytest.mark.parametrize("fmt", QUICK, ids=str)
 def test_a_tiny_sum_stays_where_nothing_is_added(fmt, posit_path):
     x, y = round_to(torch.ones(3, 5), fmt), round_to(torch.ones(5, 16), fmt)
     y[:, ::2] = 0

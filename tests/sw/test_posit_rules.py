@@ -163,6 +163,20 @@ def test_codes_that_the_format_does_not_have(wrong):
         word.fields(256, P8)
 
 
+@FORMATS
+def test_codes_of_more_bits_than_the_format_has(fmt, posit_path):
+    for bit in range(fmt.n, 63):
+        with pytest.raises(PositError, match=f", not {1 << bit}; "):
+            posit.decode(codes(0, 1 << bit), fmt)
+
+
+@pytest.mark.parametrize("es", range(5))
+def test_two_bits_are_zero_one_minus_one_and_nar(es, posit_path):
+    x = torch.tensor([-3, -1e-9, 0, 1e-30, 0.4, 1, 7])
+    for given in (x, x.double()):
+        assert round_to(given, PositFormat(2, es)).tolist() == [-1, -1, 0, 1, 1, 1, 1]
+
+
 def test_tensors_of_the_wrong_kind():
     with pytest.raises(TypeError, match=r"posit codes are integers, not torch.float32; encode"):
         posit.add(torch.ones(1), codes(1), P16)

@@ -14,13 +14,15 @@ ROOT = Path(__file__).parents[4]
 class Target:
     """Sources by patterns below ``sw/trainwright``, and tests in ``tests/sw``, quick ones first.
 
-    ``options`` go to pytest. The files of one target are of one language.
+    ``options`` go to pytest. The files of one target are of one language; C is built as ``builds``
+    say, options of the compiler each, as the package does.
     """
 
     name: str
     patterns: tuple[str, ...]
     tests: tuple[str, ...]
     options: tuple[str, ...] = ()
+    builds: tuple[tuple[str, ...], ...] = ((),)
 
     @property
     def files(self) -> list[Path]:
@@ -67,6 +69,7 @@ _ALL = (
         "posit-kernel",
         ("posit/kernels/*.h", "posit/kernels/*.c"),
         ("posit_rules", "posit_products", "posit_exact", "posit_convolution", "posit_operators"),
+        builds=((), ("-DDOUBLE",)),
     ),
     Target(
         "emit",

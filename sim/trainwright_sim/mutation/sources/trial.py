@@ -82,13 +82,17 @@ def _copy_changed(fault: Fault, to: Path) -> None:
 
 
 def kernel(target: Target, fault: Fault | None, scratch: Path) -> bytes:
-    """The library of a kernel in C, with a fault or without. Raises ``ToolError``."""
+    """The libraries of a kernel in C, with a fault or without: all that the package builds of it.
+
+    Raises ``ToolError`` where one cannot be built.
+    """
     folder, kept = target.files[0].parent, Cache(scratch / "cache")
     if fault is not None:
         _copy_changed(fault, scratch / "source" / folder.name)
         folder = scratch / "source" / folder.name
     source = next(folder.glob("*.c"))
-    return library.build(source, compiler("C"), C_OPTIONS, kept=kept).read_bytes()
+    tool, every = compiler("C"), [(*options, *C_OPTIONS) for options in target.builds]
+    return b"".join(library.build(source, tool, one, kept=kept).read_bytes() for one in every)
 
 
 def _take_kernel(folder: Path, scratch: Path) -> None:
