@@ -277,6 +277,8 @@ def test_every_error_is_met():
         ((exact,), (-100, -28), Error.NONE), ((exact,), (-100, -29), Error.EXPONENT),
         ((total,), (9, -6), Error.NONE), ((total,), (9, -7), Error.ALIGNMENT),
         ((total,), (-6, 9), Error.NONE), ((total,), (-7, 9), Error.ALIGNMENT),
+        *(((total,), (n - 8, -8), Error.ALIGNMENT) for n in (16, 32, 64, 128)),
+        *(((total,), (-8, n - 8), Error.ALIGNMENT) for n in (16, 32, 64, 128)),
         ((strict,), (5, 5), Error.NONE), ((strict,), (4, 5), Error.NEGATIVE),
         ((up,), (126, 0), Error.NONE), ((up,), (127, 0), Error.EXPONENT),
         ((product, down), (-100, -28), Error.NONE),  # at its floor, -128
@@ -336,6 +338,28 @@ def test_an_exponent_that_the_host_wrote_is_not_above_its_floor():
             await driver.add(1, 5)
             await driver.execute(down, watched=False)
             assert await driver.exponents(4) == [0, 1, 1, after]
+
+    run(p, test)
+
+
+def test_every_bit_of_a_sum_alone_is_some():
+    """An exponent above its floor goes down by a sum that is below the limit, but not by 0."""
+    p = PARAMETERS["16"]
+    most = (1 << 48) - 1
+    product = Compute(
+        operation=Operation.PE4, levels=(Level(1),), x=0, g=0, z=0, x_exponent=1, g_exponent=2,
+        z_exponent=3,
+    )  # fmt: skip
+    down = MoveScales(entries=(ScaleEntry(3, 1, most, most),))
+
+    async def test(ctx, bench):
+        driver = Driver(ctx, bench, Random(1))
+        for total in (0, *(1 << bit for bit in range(48))):
+            await driver.put_exponents([0, 1, 1, 5])
+            await driver.execute(product, watched=False)
+            await driver.add(1, total)
+            await driver.execute(down, watched=False)
+            assert await driver.exponents(4) == [0, 1, 1, 4 if total else 5]
 
     run(p, test)
 
