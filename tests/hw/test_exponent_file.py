@@ -195,7 +195,10 @@ class Driver:
                     results = file.scalars[: len(d.scalars)]
                 else:
                     results = ()
-                return Error(error), tuple(self.ctx.get(one) for one in results)
+                found = tuple(self.ctx.get(one) for one in results)
+                await self.ctx.tick()
+                assert found == tuple(self.ctx.get(one) for one in results)
+                return Error(error), found
         raise AssertionError(f"{d} is not done after {MOST_CYCLES} cycles")
 
 
@@ -277,6 +280,8 @@ def test_every_error_is_met():
         ((exact,), (-100, -28), Error.NONE), ((exact,), (-100, -29), Error.EXPONENT),
         ((total,), (9, -6), Error.NONE), ((total,), (9, -7), Error.ALIGNMENT),
         ((total,), (-6, 9), Error.NONE), ((total,), (-7, 9), Error.ALIGNMENT),
+        *(((total,), (n - 8, -8), Error.ALIGNMENT) for n in (16, 32, 64, 128)),
+        *(((total,), (-8, n - 8), Error.ALIGNMENT) for n in (16, 32, 64, 128)),
         ((strict,), (5, 5), Error.NONE), ((strict,), (4, 5), Error.NEGATIVE),
         ((up,), (126, 0), Error.NONE), ((up,), (127, 0), Error.EXPONENT),
         ((product, down), (-100, -28), Error.NONE),  # at its floor, -128
@@ -336,6 +341,85 @@ def test_an_exponent_that_the_host_wrote_is_not_above_its_floor():
             await driver.add(1, 5)
             await driver.execute(down, watched=False)
             assert await driver.exponents(4) == [0, 1, 1, after]
+
+    run(p, test)
+
+
+MOST = (1 << 48) - 1
+"""Of a sum."""
+
+
+def above_its_floor(slot: int) -> Compute:
+    """Leaves ``slot`` as it is, above its floor, where it has more than slots 1 and 2 together."""
+    return Compute(
+        operation=Operation.PE4, levels=(Level(1),), x=0, g=0, z=0, x_exponent=1, g_exponent=2,
+        z_exponent=slot,
+    )  # fmt: skip
+
+
+def test_every_limit_to_the_unit():
+    """An exponent above its floor goes up by a sum over the one limit, down by one under the other
+    that is not 0, whichever bit they differ in."""
+    p, random = PARAMETERS["16"], Random("limits")
+    cases = [(0, MOST, MOST), (MOST, MOST, MOST), *((1 << n, MOST, MOST) for n in range(48))]
+    for bit in range(48):
+        total = random.getrandbits(48) >> random.randrange(40) | 1 << bit
+        limits = total, total ^ 1 << bit
+        cases += [(total, low, MOST) for low in limits] + [(total, 0, high) for high in limits]
+
+    async def test(ctx, bench):
+        driver = Driver(ctx, bench, Random(1))
+        for number, (total, low, high) in enumerate(cases):
+            slot, before = number % p.statistics_depth, 2 + (1 << number % 6)  # a shift of one bit
+            await driver.put_exponents([0, 1, 1, before])
+            await driver.execute(above_its_floor(3), watched=False)
+            await driver.add(slot, total)
+            move = MoveScales(entries=(ScaleEntry(3, slot, low, high),))
+            await driver.execute(move, watched=False)
+            moved = 1 if total > high else -1 if 0 < total < low else 0
+            assert await driver.exponents(4) == [0, 1, 1, before + moved], (total, low, high)
+
+    run(p, test)
+
+
+def test_every_entry_has_its_own_limits():
+    """One of many moves, up or down, by the sum that all have."""
+    p = PARAMETERS["16"]
+    values = [0, 1, 1, *[5] * ENTRIES]
+
+    async def test(ctx, bench):
+        driver = Driver(ctx, bench, Random(1))
+        for one in range(ENTRIES):
+            for move, limits in ((1, (0, 8)), (-1, (10, MOST))):
+                await driver.put_exponents(values)
+                for n in range(ENTRIES):
+                    await driver.execute(above_its_floor(3 + n), watched=False)
+                    await driver.add(n, 9)
+                entries = [ScaleEntry(3 + n, n, 0, MOST) for n in range(ENTRIES)]
+                entries[one] = ScaleEntry(3 + one, one, *limits)
+                await driver.execute(MoveScales(entries=tuple(entries)), watched=False)
+                expected = [value + move * (n == 3 + one) for n, value in enumerate(values)]
+                assert await driver.exponents(len(values)) == expected
+
+    run(p, test)
+
+
+def test_every_slot_is_above_its_floor_by_itself():
+    """One is, and those that differ from it by a bit are not: it goes down, and they do not."""
+    p = PARAMETERS["16"]
+    values = [0, 1, 1, *[5] * 13]
+
+    async def test(ctx, bench):
+        driver = Driver(ctx, bench, Random(1))
+        for slot in range(3, p.exponents):
+            await driver.put_exponents(values)
+            await driver.execute(above_its_floor(slot), watched=False)
+            for other in (slot, *(slot ^ 1 << bit for bit in range(4))):
+                await driver.add(1, 9)
+                move = MoveScales(entries=(ScaleEntry(other, 1, MOST, MOST),))
+                await driver.execute(move, watched=False)
+            expected = [value - (n == slot) for n, value in enumerate(values)]
+            assert await driver.exponents(p.exponents) == expected
 
     run(p, test)
 

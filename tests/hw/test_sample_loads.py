@@ -15,7 +15,7 @@ from trainwright.golden.transfer import transfer
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer
 from trainwright.program.encoding import encode_descriptor
-from trainwright.program.fields import ORDER_WIDTH, Operation
+from trainwright.program.fields import LOCAL_WIDTH, ORDER_WIDTH, Operation
 from trainwright.program.sample_order import SampleOrder
 from trainwright.program.samples import Samples
 from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT
@@ -222,6 +222,49 @@ def test_addresses_of_all_bits():
     simulator.add_clock(1e-8)
     simulator.add_testbench(bench)
     simulator.run()
+
+
+def test_addresses_beside_the_total():
+    """Of numbers one below a total, the same, and another by a bit: whether it is an index."""
+    p, random = PARAMETERS["16"], Random("total")
+    dut = LoadEngine(p)
+
+    async def bench(ctx):
+        ctx.set(dut.axi.arready, 1)
+        ctx.set(dut.scratchpad.request.ready, 1)
+        for bit in range(ORDER_WIDTH):
+            total = random.getrandbits(24) | 1 << 23
+            d = Samples(
+                address=0, local=0, targets=9, samples=1, beats=1, stride=64, local_step=1,
+                total=total, drawn=True, order_first=1, order_length=2,
+            )  # fmt: skip
+            for number in (total - 1, total, total ^ 1 << bit):
+                order = SampleOrder(number, random.getrandbits(32), 3)
+                await set_order(ctx, dut, order)
+                index, after = order.draw(total, d.order_first, d.order_length)
+                assert await asked_for(ctx, dut, d) == [64 * index]
+                assert order_of(ctx, dut) == after
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+def test_addresses_of_rows_of_all_bits():
+    """Of the scratchpad: where samples begin, how far they are apart, and where targets are."""
+    p, random = PARAMETERS["16"], Random("rows")
+    commands, places = [], []
+    for _ in range(LOCAL_WIDTH):
+        first, last, targets = (random.randrange((1 << LOCAL_WIDTH) - 8) for _ in range(3))
+        step = (last - first) // 2
+        d = random_samples(p, random)
+        d = replace(d, local=first, local_step=step, targets=targets, beats=1, samples=3)
+        commands.append(replace(d, drawn=True, pixels=8))
+        for n in range(d.samples):
+            places += [first + n * step, targets + n]
+    writes, _, _ = simulate(p, commands, random.randbytes(MEMORY_BYTES), random_order(random))
+    assert [place for place, _ in writes] == places
 
 
 @pytest.mark.slow
