@@ -149,35 +149,20 @@ def _only(descriptors: Sequence[Descriptor], **turn: bool) -> list[Descriptor]:
     return [replace(d, **turn) if isinstance(d, kinds) else d for d in descriptors]
 
 
-def _deferred(memory: ChipMemory) -> list[int]:
-    """Numbers of the parts that are updated while the next step's forward pass is at layers before
-    theirs: factors of all layers but the first, of which PE1 has nothing to move."""
-    step = memory.step
-    main = [*step.forward.descriptors[:-1], *step.backward.descriptors[:-1]]
-    if not can_weave([Phase("step", main)]):
-        return []
-    return [
-        n for n, part in enumerate(memory.layout.parts) if part.layer and not is_moved(memory, part)
-    ]
-
-
 def work_in(program: Program) -> list[Descriptor]:
     """What engines do in a program."""
     return [d for d in program.descriptors if not isinstance(d, Set | Halt)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepPhases:
-    """A step of ``memory`` for a run of ``seed`` and a schedule of rates.
+class ResidentRun:
+    """What the steps of a run have in common, of ``memory`` and of a schedule of rates.
 
-    Statistics of forward and backward pass are counted before slot ``first``. ``pulled``: there is
-    a prior, which cuts columns where there are ``looks``. Samples are those of ``data``, or written
-    by the host. The parts of numbers ``later`` are deferred.
+    ``seed`` is that of the run. ``pulled``: there is a prior, which cuts columns where there are
+    ``looks``. Samples are those of ``data``, or written by the host.
     """
 
     memory: ChipMemory
-    slots: Slots
-    first: int
     seed: int
     table: RateTable
     pulled: bool
@@ -185,30 +170,42 @@ class StepPhases:
     data: DataSet | None
     loss: str
     optimiser: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPhases:
+    """A step of a ``run``. Statistics of forward and backward pass are counted before slot
+    ``first``; the parts of numbers ``later`` are deferred."""
+
+    run: ResidentRun
+    slots: Slots
+    first: int
     later: Sequence[int]
 
     def phases(self) -> list[Phase]:
         """All of it, in order."""
-        memory, step = self.memory, self.memory.step
+        memory, step = self.run.memory, self.run.memory.step
         forward = with_slots(step.forward, self.slots, 0)
         backward = with_slots(step.backward, self.slots, len(step.forward.tensors))
-        loss = loss_program(memory, self.loss, None)
-        middle = by_logits(memory, self.slots, self.first, loss, self.loss)
+        loss = loss_program(memory, self.run.loss, None)
+        middle = by_logits(memory, self.slots, self.first, loss, self.run.loss)
         beside = Beside(memory, (*forward, *middle, *backward), len(forward))
-        samples = beside.samples(self.data) if self.data else None
+        samples = beside.samples(self.run.data) if self.run.data else None
         now = [n for n in range(len(memory.layout.parts)) if n not in self.later]
-        update = beside.update(self._given, self.seed, self.table, self.looks, samples, now)
+        update = beside.update(
+            self._given, self.run.seed, self.run.table, self.run.looks, samples, now
+        )
         phases = [
             *self._forward(beside, forward),
             Phase("loss", middle),
             Phase("backward", backward),
-            Phase("update", self._scaled(update, late=False), self._stream(self.seed)),
+            Phase("update", self._scaled(update, late=False), self._stream(self.run.seed)),
         ]
         if samples:
             phases.append(Phase("samples", self._counted(samples)))
         if self.later:
             rest = self._scaled(self._deferred((), late=False), late=False)
-            phases.append(Phase("rest", _only(rest, last=True), self._stream(self.seed)))
+            phases.append(Phase("rest", _only(rest, last=True), self._stream(self.run.seed)))
         return phases
 
     def _forward(self, beside: Beside, forward: Sequence[Descriptor]) -> list[Phase]:
@@ -224,7 +221,7 @@ class StepPhases:
             Phase(
                 "deferred",
                 _only(late, later=True),
-                self._stream(_stream_before(self.seed)),
+                self._stream(_stream_before(self.run.seed)),
                 waits=True,
             ),
             *self._renewal(beside, pause, program.descriptors),
@@ -232,11 +229,11 @@ class StepPhases:
         ]
 
     def _renewal(self, beside: Beside, pause: range, others: Sequence[Descriptor]) -> list[Phase]:
-        if not self.pulled:
+        if not self.run.pulled:
             return []
         program = beside.within(
             pause,
-            lambda rows: renewal_program(self.memory, self.table, self.looks, rows),
+            lambda rows: renewal_program(self.run.memory, self.run.table, self.run.looks, rows),
             others,
         )
         return [Phase("renewal", self._counted(program), turn=1)]
@@ -244,14 +241,17 @@ class StepPhases:
     def _deferred(self, avoid: Sequence[Region], *, late: bool) -> Program:
         rows = dict.fromkeys(self.later, avoid)
         return update_program(
-            self.memory, self._given, self.seed, self.table, self.looks, rows,
+            self.run.memory, self._given, self.run.seed, self.run.table, self.run.looks, rows,
             of=self.later, deferred=True, late=late,
         )  # fmt: skip
 
     @property
     def _given(self) -> list[PartUpdate]:
         return _part_updates(
-            self.memory, pulled=self.pulled, looks=self.looks, optimiser=self.optimiser
+            self.run.memory,
+            pulled=self.run.pulled,
+            looks=self.run.looks,
+            optimiser=self.run.optimiser,
         )
 
     def _stream(self, seed: int) -> Set:
@@ -262,5 +262,5 @@ class StepPhases:
 
     def _scaled(self, update: Program, *, late: bool) -> list[Descriptor]:
         return _with_scalars(
-            self.memory, self.slots, self._counted(update), self.optimiser, late=late
+            self.run.memory, self.slots, self._counted(update), self.run.optimiser, late=late
         )

@@ -17,6 +17,7 @@ from trainwright.compiler.chip.loss import LOSS_SLOT, counting_program
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.compiler.chip.passes import COPY_SLOT
 from trainwright.compiler.chip.phases import (
+    ResidentRun,
     StepPhases,
     by_logits,
     counted_from,
@@ -94,7 +95,10 @@ def resident_step(
     predicted to take fewer cycles. Raises ``CompileError`` where the accelerator has too few slots,
     of exponents or of statistics.
     """
-    chosen = _Run(memory, ranges, seed, table, pulled, looks, data, loss, optimiser)
+    chosen = _Run(
+        memory=memory, seed=seed, table=table, pulled=pulled, looks=looks, data=data, loss=loss,
+        optimiser=optimiser, ranges=ranges,
+    )  # fmt: skip
     require_one_floor(chosen.programs)
     found = chosen.resident(())
     if later := deferred_parts(memory):
@@ -106,19 +110,11 @@ def resident_step(
     return found
 
 
-@dataclass(frozen=True)
-class _Run:
-    """What a resident step is made for: as ``resident_step`` has it."""
+@dataclass(frozen=True, kw_only=True)
+class _Run(ResidentRun):
+    """Scales are frozen where ``ranges`` is None."""
 
-    memory: ChipMemory
     ranges: ScaleRanges | None
-    seed: int
-    table: RateTable
-    pulled: bool
-    looks: Looks | None
-    data: DataSet | None
-    loss: str
-    optimiser: str
 
     @property
     def programs(self) -> tuple[CompiledProgram, CompiledProgram]:
@@ -146,11 +142,7 @@ class _Run:
                 f"{p.statistics_depth}; use one with more statistics_depth"
             )
         moments = {gradient_of(part): part.name for part in parts}
-        phases = StepPhases(
-            memory=memory, slots=slots, first=extra, seed=self.seed, table=self.table,
-            pulled=self.pulled, looks=self.looks, data=self.data, loss=self.loss,
-            optimiser=self.optimiser, later=later,
-        )  # fmt: skip
+        phases = StepPhases(run=self, slots=slots, first=extra, later=later)
         descriptors = [
             *_in_one_order(phases.phases(), step),
             *scales(programs, slots, self.ranges, moments, late, extra + COPY_SLOT),
