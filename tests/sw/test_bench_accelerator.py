@@ -26,7 +26,7 @@ def test_bench_cycles_refuses_what_it_cannot_do(capsys):
     assert main(["bench", "cycles", "--ranks", "12"]) == 2
     assert "--ranks needs --network" in capsys.readouterr().err
     assert main(["bench", "cycles", "--plan", "fast"]) == 2
-    assert "there is no plan 'fast'; give one of auto, paper" in capsys.readouterr().err
+    assert "there is no plan 'fast'; give one of auto, paper, small" in capsys.readouterr().err
 
 
 def test_bench_golden(capsys):

@@ -54,7 +54,7 @@ def odd():
 def test_two_steps_are_those_of_the_definitions(network, batch):
     """Loss, state, factors, and what the second step's programs read."""
     outcome = check_chip_step(network, batch, Other(P, 1 << 21), seed=batch)
-    assert outcome.comparison.mismatches == {} and outcome.step.plan == IN_ROWS
+    assert outcome.comparison.mismatches == {} and outcome.step.plan == IN_ROWS[AUTO]
     compared = {name for name in outcome.comparison.tensors if name.endswith(", defined")}
     assert {"state, defined", "factors, defined", "l1.G1.state, defined"} <= compared
     assert {"l2.G2.state_last, defined", "l2.b, defined"} <= compared
@@ -63,7 +63,7 @@ def test_two_steps_are_those_of_the_definitions(network, batch):
 def test_a_step_moves_rows_of_the_state():
     """Each gradient, and each factor, in the order of the layout; both orders of the inputs."""
     state = random_state(FASHION.with_ranks(((3, 13, 2), (5,))), 0)
-    step = compile_step(state.layout.network, 16, P, plan=IN_ROWS)
+    step = compile_step(state.layout.network, 16, P, plan=IN_ROWS[AUTO])
     images = {
         (one.layer, one.index): buffer for one, buffer in step.backward.images if one.is_factor
     }
@@ -101,12 +101,12 @@ def test_a_run_has_the_bits_of_the_definitions(data, chosen):
 
     def by_host(network):
         golden = GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 20)
-        return Driver(golden, network, chosen.batch, plan=IN_ROWS)
+        return Driver(golden, network, chosen.batch, plan=IN_ROWS[AUTO])
 
     Trainer(ours, data, by_host).run()
     run = trainer(found, data)
     run.run()
-    assert run.resident and run.resident.driver.step.plan == IN_ROWS
+    assert run.resident and run.resident.driver.step.plan == IN_ROWS[AUTO]
     assert same(ours, found) and ours.history.evaluations == found.history.evaluations
     ranks = {one.ranks for one in ours.history.steps}
     assert (len(ranks) > 1) == (chosen.prior is not None)
@@ -126,7 +126,7 @@ def test_a_run_has_the_bits_of_the_definitions(data, chosen):
 )  # fmt: skip
 def test_what_the_plan_does_not_take(network, p, batch, message):
     with pytest.raises(CompileError) as error:
-        compile_step(network, batch, p, plan=IN_ROWS)
+        compile_step(network, batch, p, plan=IN_ROWS[AUTO])
     assert message in str(error.value)
 
 

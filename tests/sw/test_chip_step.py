@@ -129,4 +129,4 @@ def test_what_the_command_refuses(capsys):
     assert main([*command, "--backend", "golden", "--steps", "2"]) == 2
     assert "--steps are by one start: add --accelerator exponents" in capsys.readouterr().err
     assert main([*command, "--backend", "golden", "--plan", "paper"]) == 2
-    assert "--update chip takes --plan auto, not paper" in capsys.readouterr().err
+    assert "--update chip takes --plan auto or small, not paper" in capsys.readouterr().err

@@ -119,7 +119,7 @@ def test_the_command_trains_with_the_engine(capsys, tmp_path):
     command = ["train", "--network", "digits", "--epochs", "1", "--update", "chip", "--json"]
     command += ["--accelerator", "vector_engine=1", "--out", str(tmp_path / "run")]
     assert main([*command, "--plan", "paper"]) == 2
-    assert "--update chip takes --plan auto, not paper" in capsys.readouterr().err
+    assert "--update chip takes --plan auto or small, not paper" in capsys.readouterr().err
     assert main([*command, "--force"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["steps"] == 22 and result["host_writes"] > 22 * 2 * 64 * 64

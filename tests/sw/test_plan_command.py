@@ -68,7 +68,7 @@ def test_the_order_of_the_paper(capsys):
     assert others and {row["dropped"] for row in others} == {"not the paper's"}
     assert figures["paper"]["macs"] > figures["auto"]["macs"]
     assert main(["plan", "digits", "--plan", "fast"]) == 2
-    assert "there is no plan 'fast'; give one of auto, paper" in capsys.readouterr().err
+    assert "there is no plan 'fast'; give one of auto, paper, small" in capsys.readouterr().err
 
 
 def test_the_orders_of_a_graph_and_why_each_was_dropped(capsys):

@@ -219,4 +219,4 @@ def test_the_command_writes_nothing_in_an_epoch(capsys, tmp_path):
     assert result["training_state_bits"] == sum(sizes.values()) and len(memory) == 9
     assert not any(item["place"] == "host" for item in memory)
     assert main([*command, "--plan", "paper", "--force"]) == 2
-    assert "--update chip takes --plan auto, not paper" in capsys.readouterr().err
+    assert "--update chip takes --plan auto or small, not paper" in capsys.readouterr().err

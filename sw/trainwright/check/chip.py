@@ -14,6 +14,7 @@ import torch
 from trainwright.accelerator import Accelerator, Counters
 from trainwright.check.step import HARDWARE, KERNEL, Comparison, StepCheck, compare_runs, is_kernel
 from trainwright.compiler.chip.memory import STATE
+from trainwright.compiler.step import AUTO
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
@@ -95,10 +96,14 @@ def calibrated(driver: Driver, model: QuantisedModel, inputs, labels, classes: i
 class _Side:
     """One of the two accelerators that are compared."""
 
-    def __init__(self, accelerator: Accelerator, state: State, batch: int, loss: str) -> None:
+    def __init__(
+        self, accelerator: Accelerator, state: State, batch: int, loss: str, plan: str
+    ) -> None:
         self.accelerator = accelerator
         kept = tuple(tuple(columns.tolist()) for columns in state.kept)
-        self.driver = ChipDriver(accelerator, state.layout, batch, kept=kept, trace=True, loss=loss)
+        self.driver = ChipDriver(
+            accelerator, state.layout, batch, kept=kept, trace=True, loss=loss, plan=plan
+        )
         accelerator.write(0, np.zeros(self.driver.memory.size, np.uint8))
         self.driver.put(state, model_of(state))
 
@@ -140,11 +145,12 @@ def check_chip_step(
     seed: int = 0,
     state: State | None = None,
     loss: str = "cross-entropy",
+    plan: str = AUTO,
 ) -> StepCheck:
     """Steps with loss and update, random operands, on golden model and ``accelerator``; compared.
 
     They begin with random weights, or with those of ``state``, which goes on with the steps;
-    ``loss`` is one of ``onchip.loss.LOSSES``.
+    ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` of ``compiler.step.IN_ROWS``.
 
     Where ``accelerator`` is the golden model it is compared with its interpreter.
 
@@ -153,11 +159,11 @@ def check_chip_step(
     itself = is_kernel(accelerator)
     random = np.random.default_rng([seed, 1])
     state = state or random_state(network, seed)
-    other = _Side(accelerator, state, batch, loss)
+    other = _Side(accelerator, state, batch, loss, plan)
     size = other.driver.memory.size
     p = accelerator.parameters
     with GoldenAccelerator(p, memory_bytes=size, interpreted=itself) as model:
-        golden = _Side(model, state, batch, loss)
+        golden = _Side(model, state, batch, loss, plan)
         driver = golden.driver
         low, high = extremes(network.format("activation"))
         size = network.layers[0].input_size

@@ -18,6 +18,7 @@ from trainwright.accelerator.counted import CountedFile
 from trainwright.check.chip import calibrated, model_of, random_state
 from trainwright.check.step import HARDWARE, KERNEL, Comparison, StepCheck, compare_runs, is_kernel
 from trainwright.compiler.chip.cuts import Looks
+from trainwright.compiler.step import AUTO
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.fixed.scale import Scales
@@ -74,7 +75,7 @@ class _Side:
 
     def __init__(
         self, accelerator: Accelerator, state: State, given: _Batches, scales: Scales, seed: int,
-        loss: str,
+        loss: str, plan: str,
     ) -> None:  # fmt: skip
         self.accelerator = cast(FileAccelerator, accelerator)
         batch, network = len(given.labels), state.layout.network
@@ -87,6 +88,7 @@ class _Side:
         self.driver = ResidentDriver(
             counted, state.layout, batch, TABLE, trace=True, seed=seed, ranges=scales.ranges,
             data=data, pulled=True, looks=LOOKS, loss=loss, test=test,
+            plan=plan,
         )  # fmt: skip
         self.driver.put(state, model_of(state))
         self.driver.begin(scales, state, FIRST)
@@ -116,9 +118,11 @@ def _weakened(state: State) -> State:
     return state
 
 
-def _scales(network: Network, golden: GoldenAccelerator, state: State, given: _Batches) -> Scales:
+def _scales(
+    network: Network, golden: GoldenAccelerator, state: State, given: _Batches, plan: str
+) -> Scales:
     """Calibrated ones, some of which have far to go."""
-    driver = ChipDriver(golden, state.layout, len(given.labels))
+    driver = ChipDriver(golden, state.layout, len(given.labels), plan=plan)
     scales = calibrated(driver, model_of(state), given.inputs, given.labels, network.classes)
     forward = {t.name for t in driver.step.forward.tensors}
     for number, name in enumerate(scales.exponents):  # the loss takes logits of at most 0
@@ -150,11 +154,11 @@ def _compared(golden: _Side, other: _Side) -> Comparison:
 
 def check_resident_steps(
     network: Network, batch: int, accelerator: Accelerator, *, seed: int = 0,
-    loss: str = "cross-entropy", steps: int = STEPS,
+    loss: str = "cross-entropy", steps: int = STEPS, plan: str = AUTO,
 ) -> ResidentCheck:  # fmt: skip
     """``steps`` steps of random operands and a prior by one start, and a test set by another, on
     golden model and ``accelerator``; compared. Where that is the golden model, with its
-    interpreter. ``loss`` is one of ``onchip.loss.LOSSES``.
+    interpreter. ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` of ``compiler.step.IN_ROWS``.
 
     Raises ``CompileError`` for networks and accelerators that the programs do not take.
     """
@@ -162,8 +166,8 @@ def check_resident_steps(
     state, given = _weakened(random_state(network, seed)), _Batches(network, batch, seed)
     p, size = accelerator.parameters, accelerator.memory_bytes
     with GoldenAccelerator(p, memory_bytes=size, interpreted=itself) as model:
-        scales = _scales(network, model, state, given)
-        sides = [_Side(one, state, given, scales, seed, loss) for one in (model, accelerator)]
+        scales = _scales(network, model, state, given, plan)
+        sides = [_Side(one, state, given, scales, seed, loss, plan) for one in (model, accelerator)]
         writes = max(side.run(steps) for side in sides)
         run = sides[1].driver.last_run
         assert run is not None

@@ -110,7 +110,9 @@ def _check_chip(
     if not accelerator.parameters.exponents:
         if args.steps is not None:
             raise OptionError("--steps are by one start: add --accelerator exponents=64")
-        return check_chip_step(network, args.batch, accelerator, seed=args.seed, loss=loss)
+        return check_chip_step(
+            network, args.batch, accelerator, seed=args.seed, loss=loss, plan=args.plan
+        )
     return check_resident_steps(
         network,
         args.batch,
@@ -118,6 +120,7 @@ def _check_chip(
         seed=args.seed,
         loss=loss,
         steps=args.steps or STEPS,
+        plan=args.plan,
     )
 
 

@@ -91,14 +91,17 @@ def add_plan_option(parser: argparse.ArgumentParser) -> None:
         default="auto",
         metavar="PLAN",
         help="auto: contraction orders, layouts and tiling searched, see `trainwright plan`; "
-        "paper: the contraction order of the paper, the rest searched (default: auto)",
+        "paper: the contraction order of the paper, the rest searched; small: as auto, with less "
+        "external memory, as the backward pass makes partial products again (default: auto)",
     )
 
 
 def check_chip_plan(plan: str) -> None:
     """Raise ``OptionError`` for plans whose programs an update on the chip does not go with."""
-    if plan != "auto":
-        raise OptionError(f"--update chip takes --plan auto, not {plan}: leave --plan away")
+    if plan not in ("auto", "small"):
+        raise OptionError(
+            f"--update chip takes --plan auto or small, not {plan}: leave --plan away"
+        )
 
 
 def ranks(text: str) -> tuple[tuple[int, ...], ...]:

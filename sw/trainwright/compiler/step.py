@@ -23,10 +23,13 @@ AUTO = "auto"
 """The plan of ``trainwright.lowering``: contraction order, layouts and tiling searched."""
 PAPER = "paper"
 """The contraction order of the paper's equations 8 to 19; layouts and tiling are searched."""
-IN_ROWS = "in-rows"
-"""``AUTO`` with its tensors in the rows of a state on the chip (``trainwright.lowering.rows``)."""
-PLANS = (AUTO, PAPER)
+SMALL = "small"
+"""As ``AUTO``, but the backward pass makes again what ``AUTO`` keeps between two factors of a
+layer (``trainwright.graph.remake``): a step needs less external memory."""
+PLANS = (AUTO, PAPER, SMALL)
 """Names of the plans that a user can ask for."""
+IN_ROWS = {AUTO: "in-rows", SMALL: "small-in-rows"}
+"""Plans with their tensors in the rows of a state on the chip (``trainwright.lowering.rows``)."""
 
 
 class FactorImage(Protocol):

@@ -25,7 +25,7 @@ from trainwright.compiler.chip.memory import (
 )
 from trainwright.compiler.chip.update import gradient_of
 from trainwright.compiler.names import activation_name, gradient_name
-from trainwright.compiler.step import IN_ROWS
+from trainwright.compiler.step import AUTO, IN_ROWS
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
 from trainwright.fixed.random_bits import STREAM_STEP
@@ -67,16 +67,16 @@ class ChipDriver(Driver):
 
     def __init__(
         self, accelerator: Accelerator, layout: Layout, batch: int, *, kept: Kept | None = None,
-        trace: bool = False, loss: str = "cross-entropy",
+        trace: bool = False, loss: str = "cross-entropy", plan: str = AUTO,
     ) -> None:  # fmt: skip
         """Of each bond of ``layout`` the programs have the columns ``kept``, all where it is None;
-        ``loss`` is one of ``onchip.loss.LOSSES``."""
+        ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` of ``compiler.step.IN_ROWS``."""
         network = layout.network
         if kept is not None:
             columns = iter(kept)
             ranks = [[len(next(columns)) for _ in layer.ranks] for layer in network.layers]
             network = network.with_ranks(ranks)
-        super().__init__(accelerator, network, batch, plan=IN_ROWS, trace=trace)
+        super().__init__(accelerator, network, batch, plan=IN_ROWS[plan], trace=trace)
         self.layout, self.loss = layout, loss
         self.memory = ChipMemory.of(self.step, layout, kept)
         if self.memory.size > accelerator.memory_bytes:

@@ -21,6 +21,7 @@ from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS, Words
 from trainwright.compiler.chip.resident import Resident, resident_evaluation, resident_step
 from trainwright.compiler.chip.samples import DataSet, samples_program
 from trainwright.compiler.names import gradient_name
+from trainwright.compiler.step import AUTO
 from trainwright.driver.card import PAGE, identity
 from trainwright.driver.chip import ChipDriver, LossResult
 from trainwright.driver.driver import ForwardResult
@@ -85,12 +86,12 @@ class ResidentDriver(ChipDriver):
         kept: Kept | None = None, trace: bool = False, seed: int = 0,
         ranges: ScaleRanges | None = None, pulled: bool = False, looks: Looks | None = None,
         data: DataSet | None = None, loss: str = "cross-entropy", test: DataSet | None = None,
-        optimiser: str = "esgd",
+        optimiser: str = "esgd", plan: str = AUTO,
     ) -> None:  # fmt: skip
         """``seed`` is that of the run; scales are frozen where ``ranges`` is None, and columns are
         cut by the accelerator where there are ``looks``. A ``test`` set has whole batches, filled
         up by ``onchip.samples.filled_up``."""
-        super().__init__(accelerator, layout, batch, kept=kept, trace=trace, loss=loss)
+        super().__init__(accelerator, layout, batch, kept=kept, trace=trace, loss=loss, plan=plan)
         if not hasattr(accelerator, "repeat"):
             raise AcceleratorError(
                 "this back end does not repeat programs yet; use --backend golden, or exponents=0"

@@ -11,7 +11,7 @@ import torch
 from trainwright.compiler.memory import Buffer
 from trainwright.compiler.row_images import RowImage
 from trainwright.compiler.rules import Rule, Written
-from trainwright.compiler.step import AUTO, PAPER, CompiledProgram, CompiledStep
+from trainwright.compiler.step import AUTO, PAPER, SMALL, CompiledProgram, CompiledStep
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.differentiate import gradient_name
@@ -213,12 +213,13 @@ def compiled(
     batch: int,
     p: AcceleratorParameters,
     *,
-    paper: bool = False,
+    plan: str = AUTO,
     input_gradients: bool = False,
 ) -> CompiledStep:
-    """A training step compiled from its graph, for the driver; with ``paper`` in the contraction
-    order of the paper. Raises ``CompileError``."""
-    step = compile_step(network, batch, p, inputs=input_gradients, paper=paper)
+    """A training step compiled from its graph, for the driver. Raises ``CompileError``."""
+    step = compile_step(
+        network, batch, p, inputs=input_gradients, paper=plan == PAPER, small=plan == SMALL
+    )
     adapter = Adapter(network, step)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)
     inputs = tuple(node.name for node in network.nodes if isinstance(node, Input))
@@ -226,7 +227,7 @@ def compiled(
         network=network,
         batch=batch,
         parameters=p,
-        plan=PAPER if paper else AUTO,
+        plan=plan,
         inputs=inputs,
         input_gradients=tuple(
             adapter.origin(gradient_name(name)) for name in inputs if input_gradients

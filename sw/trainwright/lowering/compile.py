@@ -12,6 +12,7 @@ from trainwright.graph.fill import Arrays
 from trainwright.graph.ir import Graph
 from trainwright.graph.named import paper_order
 from trainwright.graph.order import Cost, Order, ordered
+from trainwright.graph.remake import ordered_small
 from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.choices import Given
 from trainwright.lowering.crossing import direct, lying, may_part, viewed, with_ones
@@ -234,12 +235,14 @@ def compile_step(
     inputs: bool = False,
     paper: bool = False,
     in_rows: bool = False,
+    small: bool = False,
 ) -> Step:
     """Compile a training step, with ``inputs`` also the gradients to the network's inputs.
 
     With ``in_rows`` tensors lie in outer memory as a state on the chip has them
     (``trainwright.lowering.rows``). With ``paper`` every layer has the contraction order of the
-    paper, else the best that fits.
+    paper, else the best that fits. With ``small`` no products cross from the forward pass to the
+    backward pass, which makes them again.
     """
     require_words(network, p)
     graph = in_digits(step_graph(network, batch, inputs=inputs), p)
@@ -256,7 +259,7 @@ def compile_step(
     problems: list[CompileError] = []
     for digits in cost_digits(network, graph, p):
         try:
-            found.append(_searched(graph, p, order_cost(p, digits), widths, rows))
+            found.append(_searched(graph, p, order_cost(p, digits), widths, rows, small=small))
         except CompileError as error:
             problems.append(error)
     if not found:
@@ -270,6 +273,8 @@ def _searched(
     cost: Cost,
     widths: Mapping[str, int],
     rows: Rows,
+    *,
+    small: bool,
 ) -> Step:
     """The fastest step of the contraction orders that cost least. Raises ``CompileError``."""
     orders = [
@@ -286,7 +291,8 @@ def _searched(
         if order.cost > HOPEFUL * orders[largest][0].cost:
             continue
         try:
-            step = compile_graph(graph.ordered(chosen), p, tuple(chosen), rows)
+            whole = ordered_small(graph, chosen) if small else graph.ordered(chosen)
+            step = compile_graph(whole, p, tuple(chosen), rows)
         except CompileError as error:
             problems.append(error)
             refused[order.text] = str(error)

@@ -15,7 +15,7 @@ from trainwright.compiler.names import (
     gradient_name,
 )
 from trainwright.compiler.row_images import Arrangement, RowImage, constant, row_image
-from trainwright.compiler.step import AUTO, IN_ROWS, CompiledProgram, CompiledStep
+from trainwright.compiler.step import AUTO, IN_ROWS, SMALL, CompiledProgram, CompiledStep
 from trainwright.graph.ir import Graph
 from trainwright.lowering.adapter import Adapter, GraphImage
 from trainwright.lowering.calls import External
@@ -132,10 +132,13 @@ class _RowsAdapter(Adapter):
 
 
 @cache
-def compiled_in_rows(network: Network, batch: int, p: AcceleratorParameters) -> CompiledStep:
-    """A training step from its graph for a loop on the chip. Raises ``CompileError``."""
+def compiled_in_rows(
+    network: Network, batch: int, p: AcceleratorParameters, plan: str = AUTO
+) -> CompiledStep:
+    """A training step from its graph for a loop on the chip, by ``AUTO`` or ``SMALL``. Raises
+    ``CompileError``."""
     _require(network, batch, p)
-    step = compile_step(network, batch, p, in_rows=True)
+    step = compile_step(network, batch, p, in_rows=True, small=plan == SMALL)
     adapter = _RowsAdapter(network, step, batch)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)
     last = len(network.layers)
@@ -143,7 +146,7 @@ def compiled_in_rows(network: Network, batch: int, p: AcceleratorParameters) -> 
         network=network,
         batch=batch,
         parameters=p,
-        plan=IN_ROWS,
+        plan=IN_ROWS[plan],
         inputs=(SAMPLES_INSIDE, SAMPLES_OUTSIDE),
         results=(activation_name(last),),
         uppers=(gradient_name(last),),
@@ -154,14 +157,14 @@ def compiled_in_rows(network: Network, batch: int, p: AcceleratorParameters) -> 
     )
 
 
-def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters) -> str:
+def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters, plan: str = AUTO) -> str:
     """The plan of steps whose loss and update are those of a loop on the chip: with the bits of
-    that loop where it takes the network, by the host where it does not."""
+    that loop where it takes the network and the ``plan``, by the host where it does not."""
     try:
         _require(network, batch, p)
     except CompileError:
-        return AUTO
-    return IN_ROWS
+        return plan
+    return IN_ROWS.get(plan, plan)
 
 
 def _require(network: Network, batch: int, p: AcceleratorParameters) -> None:

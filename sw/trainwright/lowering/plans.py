@@ -2,7 +2,7 @@
 
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.limits import require_batch, require_integers
-from trainwright.compiler.step import AUTO, IN_ROWS, PAPER, PLANS, CompiledStep
+from trainwright.compiler.step import AUTO, IN_ROWS, PLANS, CompiledStep
 from trainwright.lowering.adapter import compiled
 from trainwright.lowering.in_rows import compiled_in_rows
 from trainwright.network import Network
@@ -26,16 +26,15 @@ def compile_step(
     """Compile a training step of ``batch`` samples.
 
     ``plan`` is one of ``trainwright.compiler.PLANS``: "auto" searches contraction orders, layouts
-    and tiling; "paper" has the contraction order of the paper, and searches the rest. With
-    ``input_gradients`` the backward pass also gives the gradients to the inputs. Raises
-    ``CompileError`` where the network does not fit.
+    and tiling; "paper" has the contraction order of the paper, and searches the rest; "small" is
+    "auto" with less external memory. With ``input_gradients`` the backward pass also gives the
+    gradients to the inputs. Raises ``CompileError`` where the network does not fit.
     """
-    if plan != IN_ROWS:
+    rows = {name: of for of, name in IN_ROWS.items()}
+    if plan not in rows:
         require_plan(plan)
     require_batch(batch)
     require_integers(network)
-    if plan == IN_ROWS:
-        return compiled_in_rows(network, batch, parameters)
-    return compiled(
-        network, batch, parameters, paper=plan == PAPER, input_gradients=input_gradients
-    )
+    if plan in rows:
+        return compiled_in_rows(network, batch, parameters, rows[plan])
+    return compiled(network, batch, parameters, plan=plan, input_gradients=input_gradients)

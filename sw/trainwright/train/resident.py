@@ -12,6 +12,7 @@ from trainwright.accelerator import Accelerator, UnattendedAccelerator
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.memory import STATE
 from trainwright.compiler.chip.samples import DataSet as Samples
+from trainwright.compiler.step import AUTO
 from trainwright.data import DataSet, Split
 from trainwright.driver.card import Card, end_of_start, identity, read_card, write_card
 from trainwright.driver.chip import LossResult
@@ -61,7 +62,7 @@ class ResidentEngine:
 
     def __init__(
         self, accelerator: Accelerator, model: ChipModel, settings: TrainSettings, table: RateTable,
-        data: DataSet, test: Split | None = None,
+        data: DataSet, test: Split | None = None, plan: str = AUTO,
     ) -> None:  # fmt: skip
         """The ``test`` split is placed beside the training samples where there is room for it: then
         ``evaluates``."""
@@ -71,7 +72,7 @@ class ResidentEngine:
         schedule_words(table, 0, settings.prior.interval if settings.prior else 1)
         self._model, self._settings = model, settings
         self._records = stored_records(model, data, chip.pixels)
-        self._accelerator, self._table = accelerator, table
+        self._accelerator, self._table, self._plan = accelerator, table, plan
         self._data = lay_out_data(
             accelerator, self._records, settings.batch, settings.seed, chip.pixels
         )
@@ -136,6 +137,7 @@ class ResidentEngine:
             ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
             pulled=settings.prior is not None, looks=self._looks, data=self._data,
             loss=self._chip.loss, test=self._test, optimiser=self._chip.optimiser,
+            plan=self._plan,
         )  # fmt: skip
 
     @property

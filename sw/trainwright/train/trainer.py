@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from trainwright.accelerator import Accelerator
+from trainwright.compiler.step import AUTO
 from trainwright.data import DataSet
 from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel, Runner, persist
 from trainwright.fixed.random_bits import step_seeds
@@ -61,7 +62,7 @@ class Trainer:
 
     With ``open_chip`` loss and update of a ``ChipModel`` are programs of the vector engine; on a
     ``resident`` accelerator whole epochs are, or the steps between two looks at the ranks where a
-    cut is to have programs of its own at once.
+    cut is to have programs of its own at once; ``plan`` is that of its steps.
     ``written`` gives the bytes that the host has written so far.
     ``test_samples`` bounds the test split, for accelerators that are slow to simulate. Every
     ``verify_every`` steps ``verifier`` gets the step to compare with the golden model. ``save`` is
@@ -78,6 +79,7 @@ class Trainer:
         *,
         open_chip: OpenChip | None = None,
         resident: Accelerator | None = None,
+        plan: str = AUTO,
         written: Callable[[], int] | None = None,
         observer: Observer | None = None,
         verifier: Verifier | None = None,
@@ -98,7 +100,7 @@ class Trainer:
         self.resident: ResidentEngine | None = None
         """What does whole runs of steps, where the accelerator can."""
         if resident is not None:
-            self.resident = self._make_resident(resident)
+            self.resident = self._make_resident(resident, plan)
         elif open_chip is not None and isinstance(state.model, ChipModel):
             self._engine = Engine(open_chip, state.model, state.settings)
         self._runner: Runner[StepDriver] = Runner()
@@ -401,13 +403,13 @@ class Trainer:
             )
         return HostUpdate(state.model, state.settings, samples=samples, classes=classes)
 
-    def _make_resident(self, accelerator: Accelerator) -> ResidentEngine | None:
+    def _make_resident(self, accelerator: Accelerator, plan: str) -> ResidentEngine | None:
         model, update = self.state.model, self._update
         if not isinstance(model, ChipModel) or not isinstance(update, ChipUpdate):
             return None
         settings = self.state.settings
         return ResidentEngine(
-            accelerator, model, settings, update.rates, self._data, test=self._test
+            accelerator, model, settings, update.rates, self._data, test=self._test, plan=plan
         )
 
     @property

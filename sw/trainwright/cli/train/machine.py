@@ -11,7 +11,6 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import check_chip_plan
 from trainwright.cli.train.job import RunOptions
 from trainwright.compiler.chip.live import Kept
-from trainwright.compiler.step import AUTO
 from trainwright.driver import Driver
 from trainwright.driver.chip import ChipDriver
 from trainwright.lowering.in_rows import plan_of_loop
@@ -70,11 +69,11 @@ def open_machine(
                     "away, or use --accelerator vector_engine=0"
                 )
         plan = options.plan
-        if chip and plan == AUTO:
-            plan = plan_of_loop(network, batch, p)
+        if chip:
+            plan = plan_of_loop(network, batch, p, plan)
 
         def open_chip(layout: Layout, kept: Kept, loss: str) -> ChipDriver:
-            return ChipDriver(to, layout, batch, kept=kept, loss=loss)
+            return ChipDriver(to, layout, batch, kept=kept, loss=loss, plan=options.plan)
 
         yield Machine(
             lambda network: Driver(to, network, batch, plan=plan),

@@ -132,6 +132,7 @@ def _train(
             opened.open_driver,
             open_chip=opened.open_chip,
             resident=opened.resident,
+            plan=options.plan,
             written=opened.written,
             observer=Observers(progress, *logs),
             verifier=opened.verifier,

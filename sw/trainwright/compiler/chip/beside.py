@@ -164,16 +164,20 @@ class Beside:
         others = [*made.values(), *(rows_of(samples.descriptors, self._p) if samples else [])]
         starts = {n: region.start for n, region in made.items()}
 
-        def program(first: int, taken: Sequence[Region]) -> Program:
+        def program(first: int, taken: Sequence[Region], *, sparing: bool) -> Program:
             avoid = {n: [*self._rows(max(first, 1 + ready[n])), *taken] for n in order}
             return update_program(
-                self.memory, parts, seed, table, looks, avoid, of=order, made=starts
-            )
+                self.memory, parts, seed, table, looks, avoid,
+                of=order, made=starts, sparing=sparing,
+            )  # fmt: skip
 
         firsts = dict.fromkeys((*(1 + ready[n] for n in order), len(self.main)))
-        choices: list[tuple[int, Sequence[Region]]] = [(n, others) for n in firsts]
-        choices.append((len(self.main), list(made.values())))
-        return _fitting(lambda choice=choice: program(*choice) for choice in choices)
+        last = len(self.main), list(made.values())
+        choices = [*((n, others) for n in firsts), last]
+        return _fitting(
+            lambda choice=choice, sparing=sparing: program(*choice, sparing=sparing)
+            for choice, sparing in (*((one, False) for one in choices), (last, True))
+        )
 
     def _gradients(self, numbers: Sequence[int]) -> dict[int, Region]:
         """Of the parts of these ``numbers`` whose gradients are in the scratchpad when all else is

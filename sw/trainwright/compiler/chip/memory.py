@@ -211,7 +211,7 @@ def _require(step: CompiledStep, layout: Layout, kept: Kept) -> None:
             f"{what} take batches of a multiple of {LANES}, not of {step.batch}; give one with "
             "--batch"
         )
-    if step.plan != IN_ROWS:
+    if step.plan not in IN_ROWS.values():
         raise CompileError(f"{what} do not go with plan {step.plan}; use --update chip")
     if any(not 1 < rank <= LANES for layer in layout.network.layers for rank in layer.ranks):
         raise CompileError(f"{what} take ranks of 2 to {LANES}; give others with --ranks")

@@ -37,6 +37,7 @@ def update_program(
     made: Mapping[int, int] | None = None,
     deferred: bool = False,
     late: bool = False,
+    sparing: bool = False,
 ) -> Program:
     """From the gradients of a backward pass to state, factors and the images of the next step.
 
@@ -48,7 +49,7 @@ def update_program(
     Only the parts of numbers ``of`` are updated, where some are named, one after the other; where
     ``made`` names a row for one, its gradient is in the scratchpad from there on. All
     those that are ``deferred`` have to be in one program. It is ``late`` where it is that of the
-    step before.
+    step before. ``sparing``: rows of a part are those of others once it is done.
     """
     work = Passes(memory, seed, by_step=table is not None)
     numbers = of or range(len(parts))
@@ -76,6 +77,9 @@ def update_program(
             chunks[number + 1].load()
         ready, done = done[:-1], done[-1:]
         _store_images(ready)
+        if sparing:
+            for job in ready:
+                job.leave()
         if before:
             before.store(done)
         chunk.sum()  # once the engines that work meanwhile have their commands
@@ -150,6 +154,18 @@ class _PartJob:
         self._images = rows
         self.per = self.part.rows // self.part.blocks
         self.made: list[_Made] = []
+        self._held: list[Region] = []
+
+    def _rows(self, name: str, count: int, bank: Bank) -> Region:
+        region = self.work.rows(name, count, bank)
+        self._held.append(region)
+        return region
+
+    def leave(self) -> None:
+        """What lies in its rows is not needed any more."""
+        for region in self._held:
+            self.work.b.pad.free(region)
+        self._held.clear()
 
     @property
     def copies(self) -> int:
@@ -178,28 +194,28 @@ class _PartJob:
         used = len(self.live.left) * self.per
         whole = padded_blocks(part) * self.per if self.prior else part.rows
         count = max(used if self.live.packed else part.rows, whole if self.prior else 0)
-        self.factors = work.rows(f"{part.name} factors", count, Bank.FACTORS).start
+        self.factors = self._rows(f"{part.name} factors", count, Bank.FACTORS).start
         self._left = self.factors
         if self._images and not self.live.packed:
-            self._left = work.rows(f"{part.name} left", used, Bank.IMAGES).start
-        self.state = work.rows(f"{part.name} state", whole, Bank.STATE).start
+            self._left = self._rows(f"{part.name} left", used, Bank.IMAGES).start
+        self.state = self._rows(f"{part.name} state", whole, Bank.STATE).start
         if self.prior:
             self._clear_gaps()
         made, name = self._made, gradient_of(part)
         if made is None or self.live.select:
-            self.gradient = work.rows(name, used, Bank.GRADIENTS).start
+            self.gradient = self._rows(name, used, Bank.GRADIENTS).start
         else:
             self.gradient = made
         self.compact = self.gradient if made is None else made
         if made is None and self.live.select:
-            self.compact = work.rows(name, used, Bank.IMAGES).start
+            self.compact = self._rows(name, used, Bank.IMAGES).start
         if self.prior:
             self.column = self.prior.columns
             self.prior.words(part)
         elif self.what.left or self.what.right:
             rows = self.columns
             count = rows.right + 1 - rows.left_shift
-            to = work.rows(COLUMNS, count, Bank.COLUMNS)
+            to = self._rows(COLUMNS, count, Bank.COLUMNS)
             work.load(COLUMNS, first=rows.left_shift, rows=count, to=to)
             self.column = to.start - rows.left_shift
 
@@ -235,7 +251,7 @@ class _PartJob:
     def _spread_bias(self) -> None:
         """A bias is stored with each value in all words of a row of its own."""
         work, part = self.work, self.part
-        spread = work.rows(part.name, part.rows * LANES, Bank.IMAGES)
+        spread = self._rows(part.name, part.rows * LANES, Bank.IMAGES)
         work.transpose(self.factors, spread.start, blocks=part.rows, of=(1, 0), to=(LANES, 1),
                        tensor=f"{part.name} spread")  # fmt: skip
         self.made.append(_Made(part.name, spread.start, part.size))
