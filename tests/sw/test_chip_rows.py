@@ -1,5 +1,6 @@
 """Programs of a step for a loop on the chip: they read and write the rows of the state."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +13,11 @@ from test_resident_training import EPOCH, settings, trainer
 from trainwright.check.chip import check_chip_step, random_state
 from trainwright.check.resident import check_resident_steps
 from trainwright.compiler import CompileError
+from trainwright.compiler.chip import beside
 from trainwright.compiler.chip.memory import ChipMemory
-from trainwright.compiler.chip.update import gradient_of
+from trainwright.compiler.chip.update import gradient_of, update_program
+from trainwright.compiler.errors import DoesNotFitError
+from trainwright.compiler.memory import Region
 from trainwright.compiler.step import AUTO, IN_ROWS
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
@@ -26,6 +30,7 @@ from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
 ALONE = replace(P, exponents=64, sample_loads=1)
+CHOSEN = [settings(steps=EPOCH + 3), replace(SETTINGS, steps=EPOCH + 3)]
 
 
 @pytest.fixture(scope="module")
@@ -84,29 +89,63 @@ def test_a_step_moves_rows_of_the_state():
 
 
 @pytest.mark.parametrize("network", [DIGITS.with_ranks(((5,), (7,))), odd()])
-def test_steps_by_one_start_are_those_of_the_interpreter(network):
+@pytest.mark.parametrize("plan", IN_ROWS)
+def test_steps_by_one_start_are_those_of_the_interpreter(network, plan):
     """With a prior, cuts, samples of a data set, and a test set behind them."""
     found = check_resident_steps(network, 16, GoldenAccelerator(ALONE, memory_bytes=1 << 20),
-                                 steps=3)  # fmt: skip
+                                 steps=3, plan=plan)  # fmt: skip
+    assert found.step.plan == IN_ROWS[plan]
     assert found.comparison.mismatches == {} and found.host_writes == 0 < found.columns_cut
 
 
-@pytest.mark.parametrize(
-    "chosen", [settings(steps=EPOCH + 3), replace(SETTINGS, steps=EPOCH + 3)]
-)  # fmt: skip
-def test_a_run_has_the_bits_of_the_definitions(data, chosen):
+def test_parts_may_have_the_rows_of_those_before(data, monkeypatch):
+    """Where the scratchpad is short: the update has as few rows as it can do with."""
+    fewer = []
+
+    def short(memory, parts, seed, table, looks, avoid, *, sparing, **options):
+        def program(first, *, sparing):
+            others = Region("others", first, P.scratchpad_rows - first)
+            few = {n: [*regions, others] for n, regions in avoid.items()}
+            return update_program(
+                memory, parts, seed, table, looks, few, sparing=sparing, **options
+            )
+
+        if not sparing:
+            raise DoesNotFitError("asked for first", "ask again")
+        for rows in range(64, P.scratchpad_rows, 8):
+            with suppress(DoesNotFitError):
+                found = program(rows, sparing=True)
+                try:
+                    program(rows, sparing=False)
+                except DoesNotFitError:
+                    fewer.append(rows)
+                return found
+        raise AssertionError
+
+    monkeypatch.setattr(beside, "update_program", short)
+    _assert_defined(data, CHOSEN[1], AUTO)
+    assert fewer
+
+
+@pytest.mark.parametrize("chosen", CHOSEN)
+@pytest.mark.parametrize("plan", IN_ROWS)
+def test_a_run_has_the_bits_of_the_definitions(data, chosen, plan):
     """Of steps by the same plan of which the host computes loss and update; cuts are in them."""
+    _assert_defined(data, chosen, plan)
+
+
+def _assert_defined(data, chosen, plan):
     network = load_network("digits")
     ours, found = initial_state(network, chosen), initial_state(network, chosen)
 
     def by_host(network):
         golden = GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 20)
-        return Driver(golden, network, chosen.batch, plan=IN_ROWS[AUTO])
+        return Driver(golden, network, chosen.batch, plan=IN_ROWS[plan])
 
     Trainer(ours, data, by_host).run()
-    run = trainer(found, data)
+    run = trainer(found, data, plan=plan)
     run.run()
-    assert run.resident and run.resident.driver.step.plan == IN_ROWS[AUTO]
+    assert run.resident and run.resident.driver.step.plan == IN_ROWS[plan]
     assert same(ours, found) and ours.history.evaluations == found.history.evaluations
     ranks = {one.ranks for one in ours.history.steps}
     assert (len(ranks) > 1) == (chosen.prior is not None)

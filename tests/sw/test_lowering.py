@@ -21,6 +21,7 @@ from trainwright.compiler.errors import DoesNotFitError, ResourceError
 from trainwright.compiler.limits import STREAMED
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import Einsum
+from trainwright.graph.remake import MARK
 from trainwright.lowering import compile_step as driver_step
 from trainwright.lowering import lower as lower_module
 from trainwright.lowering.compile import compile_step
@@ -178,6 +179,35 @@ def test_the_papers_order_is_exact_and_has_its_products():
     paper = driver_step(load_network("digits"), 64, DEFAULT, plan="paper")
     assert paper.plan == "paper"
     assert (paper.macs, paper.predicted_cycles) == (step.macs, step.cycles)
+
+
+@pytest.mark.parametrize(
+    ("network", "batch"),
+    [
+        (load_network("digits"), 32),
+        (LOW, 32),
+        odd_network(9),  # reads a product twice
+        pytest.param(load_network("fashion"), 32, marks=pytest.mark.slow),
+    ],
+    ids=("digits", "low", "odd", "fashion"),
+)
+def test_a_small_step_is_exact_and_keeps_no_products(network, batch):
+    """It has the contractions of the fast one, some of which both passes make."""
+    fast, small = checked(network, batch, DEFAULT), checked(network, batch, DEFAULT, small=True)
+    assert [order.text for order in small.orders] == [order.text for order in fast.orders]
+    ahead, behind = (one.lowered.graph for one in (small.forward, small.backward))
+    again = {op.out: op for op in behind.ops if op.out.endswith(MARK)}
+    assert len(behind.makers) == len(behind.ops)
+    assert again.keys() >= {name + MARK for name in _crossing(fast)} and not _crossing(small)
+    assert {name.removesuffix(MARK) for name in again} <= ahead.makers.keys()
+    assert small.macs == fast.macs + sum(map(behind.products, again.values()))
+
+
+def _crossing(step) -> set[str]:
+    """Products of two factors, or of factors and inputs, that go from one pass to the other."""
+    ahead, behind = (one.lowered.graph for one in (step.forward, step.backward))
+    made = {op.out for op in ahead.ops if isinstance(op, Einsum)}
+    return {name for name in made & set(behind.given) if "." in name[3:]}
 
 
 @pytest.mark.parametrize("seed", (3, 6))
