@@ -15,6 +15,7 @@ from trainwright.accelerator import Accelerator, AcceleratorError, registers
 from trainwright.check.resident import check_resident_steps
 from trainwright.check.step import compare_runs
 from trainwright.compiler.hazards import Hazards
+from trainwright.compiler.step import AUTO, SMALL
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
@@ -359,8 +360,8 @@ def test_a_board_repeats():
 @pytest.mark.parametrize(
     ("ranks", "batch", "stalled"), [(((5,), (7,)), 16, True), (((9,), (5,)), 32, False)]
 )
-@pytest.mark.parametrize("deferred", [False, True])
-def test_steps_by_one_start(ranks, batch, stalled, deferred, monkeypatch):
+@pytest.mark.parametrize(("deferred", "plan"), [(False, AUTO), (True, AUTO), (True, SMALL)])
+def test_steps_by_one_start(ranks, batch, stalled, deferred, plan, monkeypatch):
     """Samples, schedule, forward, loss, backward, update, scales: every row, state and exponent."""
     p = AcceleratorParameters(
         vector_engine=1, exponents=64, sample_loads=1, pe1_rows=2, pe2_rows=2
@@ -368,5 +369,6 @@ def test_steps_by_one_start(ranks, batch, stalled, deferred, monkeypatch):
     memory = STALLS if stalled else MemoryModel()
     choose(monkeypatch, deferred=deferred)
     with RtlAccelerator(p, memory_bytes=1 << 20, memory=memory) as rtl:
-        found = check_resident_steps(load_network("digits").with_ranks(ranks), batch, rtl, seed=3)
+        network = load_network("digits").with_ranks(ranks)
+        found = check_resident_steps(network, batch, rtl, seed=3, plan=plan)
     assert found.comparison.mismatches == {} and found.host_writes == 0
