@@ -8,14 +8,17 @@ import argparse
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from trainwright_hw.build.convert import rtlil_to_verilog
 from trainwright_sim.bench import runner
 from trainwright_sim.bench.catalogue import BENCHES, Bench
 from trainwright_sim.bench.runner import BenchError
+from trainwright_sim.branches import Branch, Reason, Verilog, reasons
 from trainwright_sim.page import put
 
 COMMAND = "scripts/coverage"
@@ -24,8 +27,14 @@ DESCRIPTION = (
 )
 SIMULATOR = "verilator"
 OPTIONS = ("--coverage-line", "--coverage-toggle")
-DEFAULT = tuple(b.name for b in BENCHES.values() if SIMULATOR in set(b.simulators) - set(b.slow))
-"""Benches that the default suite runs under Verilator."""
+BESIDE = ("requantise-32", "load")
+"""Benches that the default suite runs under Icarus: what they take and ``top`` does not."""
+DEFAULT = tuple(
+    b.name
+    for b in BENCHES.values()
+    if SIMULATOR in set(b.simulators) - set(b.slow) or b.name in BESIDE
+)
+"""Benches that the default suite runs under Verilator, and those beside."""
 _POINT = re.compile(r"\x01(\w+)\x02([^\x01']*)")
 _CODE = re.compile(r"__0([0-9A-Fa-f]{2})")
 """A character that is none of a name in Verilator, by its code."""
@@ -56,10 +65,12 @@ class Coverage:
     executed: int
     still: tuple[str, ...]
     """Signals with a bit that never rises, or never falls."""
+    taken: frozenset[Branch] = frozenset()
+    untaken: tuple[Branch, ...] = ()
 
     @classmethod
-    def of(cls, block: str, points: Iterable[Point]) -> "Coverage":
-        """Counts points; several at one place are one."""
+    def of(cls, block: str, points: Iterable[Point], verilog: Verilog | None = None) -> "Coverage":
+        """Counts points; several at one place are one. ``verilog``: tells branches apart."""
         most: dict[tuple[bool, str], tuple[int, str]] = {}
         for p in points:
             key = p.kind == "toggle", p.place
@@ -67,14 +78,58 @@ class Coverage:
         toggles = [count for (toggle, _), (count, _) in most.items() if toggle]
         lines = [count for (toggle, _), (count, _) in most.items() if not toggle]
         named = {p.name for p in points if p.kind == "toggle" and not most[True, p.place][0]}
+        counted = [
+            (verilog.at(place), count)
+            for (toggle, place), (count, _) in most.items()
+            if verilog and not toggle
+        ]
         return cls(
             block, len(toggles), sum(map(bool, toggles)), len(lines), sum(map(bool, lines)),
             tuple(sorted(named)),
+            frozenset(branch for branch, count in counted if count and branch.source),
+            tuple(branch for branch, count in counted if not count),
         )  # fmt: skip
 
     def row(self) -> dict[str, object]:
         """For JSON."""
-        return {**vars(self), "still": list(self.still)}
+        some = ("block", "toggles", "toggled", "lines", "executed")
+        return {**{name: getattr(self, name) for name in some}, "still": list(self.still)}
+
+
+@dataclass(frozen=True)
+class Untaken:
+    """A branch of a block that its bench does not take. ``how``: "constant", no condition of it can
+    change; "elsewhere", another bench takes it, ``why``; "reason", ``why`` is one; "open"."""
+
+    branch: Branch
+    how: str
+    why: str = ""
+
+    def row(self) -> dict[str, object]:
+        """For JSON."""
+        return {**self.branch.row(), "how": self.how, "why": self.why}
+
+
+HOW = ("constant", "elsewhere", "reason", "open")
+
+
+def explained(
+    coverage: Coverage, others: Iterable[Coverage], known: Sequence[Reason]
+) -> list[Untaken]:
+    """What a block's bench does not take, and why, as far as can be told."""
+    found = []
+    for branch in coverage.untaken:
+        taken = [o.block for o in others if o.block != coverage.block and branch in o.taken]
+        why = [reason.why for reason in known if reason.explains(coverage.block, branch)]
+        if branch.is_constant:
+            found.append(Untaken(branch, "constant"))
+        elif taken:
+            found.append(Untaken(branch, "elsewhere", taken[0]))
+        elif why:
+            found.append(Untaken(branch, "reason", why[0]))
+        else:
+            found.append(Untaken(branch, "open"))
+    return found
 
 
 def points(text: str) -> list[Point]:
@@ -97,7 +152,8 @@ def points(text: str) -> list[Point]:
 
 def measure(bench: Bench) -> Coverage:
     """Run a bench. Raises ``BenchError``."""
-    built = runner.compiled(SIMULATOR, bench.rtlil(), OPTIONS)
+    rtlil = bench.rtlil(sources=True)
+    built = runner.compiled(SIMULATOR, rtlil, OPTIONS)
     with TemporaryDirectory(prefix="trainwright-coverage-") as name:
         folder = Path(name)
         module = f"trainwright_sim.bench.blocks.{bench.module}"
@@ -108,16 +164,18 @@ def measure(bench: Bench) -> Coverage:
             text = data.read_text()
         except (SystemExit, RuntimeError, OSError) as error:
             raise BenchError(f"{bench.name}: no coverage: {error}") from None
-    return Coverage.of(bench.name, points(text))
+    return Coverage.of(bench.name, points(text), Verilog(rtlil_to_verilog(rtlil)))
 
 
-def markdown(found: Sequence[Coverage]) -> str:
+def markdown(found: Sequence[Coverage], known: Sequence[Reason] = ()) -> str:
     """The table of the page."""
-    lines = ["| block | edges of bits | seen | branches | taken |", "|---|---:|---:|---:|---:|"]
+    lines = [f"| block | edges of bits | seen | branches | taken | {' | '.join(HOW)} |"]
+    lines.append("|---|---:|---:|---:|---:|" + "---:|" * len(HOW))
     for c in found:
+        counts = Counter(one.how for one in explained(c, found, known))
         lines.append(
             f"| {c.block} | {c.toggles} | {_percent(c.toggled, c.toggles)} | {c.lines} "
-            f"| {_percent(c.executed, c.lines)} |"
+            f"| {_percent(c.executed, c.lines)} | {' | '.join(str(counts[how]) for how in HOW)} |"
         )
     return "\n".join(lines)
 
@@ -153,19 +211,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"coverage: {reason}", file=sys.stderr)
         return 2
     try:
+        known = reasons()
         found = [measure(BENCHES[name]) for name in args.blocks or DEFAULT]
         if args.write:
-            put(args.write, COMMAND, markdown(found))
-    except (BenchError, OSError) as error:
+            put(args.write, COMMAND, markdown(found, known))
+    except (BenchError, OSError, ValueError) as error:
         print(f"coverage: {error}", file=sys.stderr)
         return 2
     if args.json:
-        print(json.dumps({"blocks": [c.row() for c in found]}))
+        rows = [
+            {**c.row(), "untaken": [one.row() for one in explained(c, found, known)]} for c in found
+        ]
+        print(json.dumps({"blocks": rows}))
         return 0
-    print(markdown(found))
+    print(markdown(found, known))
     for c in found:
         rest = f" and {len(c.still) - _SHOWN} more" if len(c.still) > _SHOWN else ""
         print(f"{c.block}: bits that stay, of {', '.join(c.still[:_SHOWN]) or 'nothing'}{rest}")
+        for one in explained(c, found, known):
+            if one.how == "open":
+                print(f"{c.block}: not taken, and no reason: {one.branch}")
     return 0
 
 

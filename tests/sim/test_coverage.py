@@ -5,7 +5,9 @@ import json
 import pytest
 
 from trainwright_sim.bench import runner
-from trainwright_sim.coverage import DEFAULT, Coverage, main, markdown, points
+from trainwright_sim.branches import Branch, Reason, Verilog, reasons
+from trainwright_sim.coverage import DEFAULT, Coverage, explained, main, markdown, points
+from trainwright_sim.mutation.score import HARDWARE
 
 
 def line(kind: str, what: str, count: int, *, place: str = "12", module: str = "top.inner") -> str:
@@ -39,9 +41,91 @@ def test_bits_and_branches_are_counted():
     assert (found.lines, found.executed) == (3, 2)
     assert found.still == ("command.count", "i__valid", "level")
     assert markdown([found, Coverage("none", 0, 0, 0, 0, ())]).splitlines()[2:] == [
-        "| some | 7 | 42.9 % | 3 | 66.7 % |",
-        "| none | 0 | - | 0 | - |",
+        "| some | 7 | 42.9 % | 3 | 66.7 % | 0 | 0 | 0 | 0 |",
+        "| none | 0 | - | 0 | - | 0 | 0 | 0 | 0 |",
     ]
+
+
+VERILOG = r"""
+(* src = "/somewhere/trainwright_hw/dma/some.py:12" *)
+module \trainwright.inner (a, clk);
+  assign \$1  = \level$7 [3:0] == 4'h2;
+  assign \$2  = \$1  & a;
+  assign out = \$2  ? b : c;
+  always_ff @(posedge clk)
+    state <= \$9 ;
+  always_comb begin
+    \$9  = state;
+    casez ({ \$2 , 1'h0, a })
+      3'b??1:
+          \$9  = 1'h0;
+      3'b?1?:
+          /* empty */;
+      3'h4:
+        begin
+          if (b) begin
+            \$9  = 1'h1;
+          end
+        end
+    endcase
+    if (c) begin
+      \$9  = 1'h0;
+    end else if (1'h1) begin
+      \$9  = 1'h1;
+    end
+  end
+endmodule
+"""
+
+
+def branch(*conditions: str, signal: str = "state") -> Branch:
+    return Branch("dma/some.py", signal, conditions)
+
+
+def at(text: str, way: str) -> Branch:
+    """The branch of the line that has a text."""
+    [number] = [n for n, line in enumerate(VERILOG.splitlines(), 1) if text in line]
+    return Verilog(VERILOG).at(f"{number}.5 {way}")
+
+
+def test_branches_are_told_by_their_conditions():
+    second = "((level == 4'h2) & a)"
+    assert at("assign out", "cond_then") == branch(second, signal="out")
+    assert at("assign out", "cond_else") == branch(f"not {second}", signal="out")
+    assert at("3'b??1:", "case") == branch("a")
+    assert at("3'b?1?:", "case") == branch("1'h0") and at("3'b?1?:", "case").is_constant
+    assert at("if (b)", "if") == branch(second, "not 1'h0", "not a", "b")
+    assert at("if (b)", "else") == branch(second, "not 1'h0", "not a", "not b")
+    assert at("    if (c)", "if") == branch("c") and at("    if (c)", "else") == branch("not c")
+    assert at("else if", "elsif") == branch("not c", "1'h1")
+    assert at("else if", "else").is_constant and not at("else if", "elsif").is_constant
+
+
+def test_what_is_not_taken_is_explained():
+    """By a constant, else by another bench, else by the file."""
+    cases = branch("1'h0"), branch("b"), branch("c"), branch("d"), branch("c", signal="other")
+    here = Coverage("here", 0, 0, 5, 0, (), untaken=cases)
+    there = Coverage("there", 0, 0, 1, 1, (), taken=frozenset([branch("b")]))
+    known = [Reason(source="dma/some.py", signal="state", condition="c", why="so")]
+    known.append(Reason(source="dma/some.py", condition="d", block="there", why="elsewhere"))
+    found = explained(here, [here, there], known)
+    assert [one.how for one in found] == ["constant", "elsewhere", "reason", "open", "open"]
+    assert [one.why for one in found] == ["", "there", "so", "", ""]
+    assert markdown([here, there], known).splitlines()[2].endswith("| 1 | 1 | 1 | 2 |")
+    assert found[1].row()["conditions"] == ["b"]
+    assert str(found[1].branch) == "dma/some.py, state: b"
+
+
+def test_reasons_are_of_sources_that_are_there():
+    known = reasons()
+    assert known and all((HARDWARE / reason.source).is_file() and reason.why for reason in known)
+
+
+def test_a_file_of_no_reasons_is_refused(tmp_path):
+    page = tmp_path / "branches.toml"
+    page.write_text('[[branch]]\nsource = "a.py"\nwhat = "no such field"\n')
+    with pytest.raises(ValueError, match="what"):
+        reasons(page)
 
 
 def test_the_default_is_what_the_suite_runs(capsys):
@@ -59,4 +143,4 @@ def test_a_block_is_measured(capsys):
     assert main(["skid", "--json"]) == 0
     [found] = json.loads(capsys.readouterr().out)["blocks"]
     assert found["toggled"] == found["toggles"] > 40 and not found["still"]
-    assert found["executed"] == found["lines"] > 4
+    assert found["executed"] == found["lines"] > 4 and not found["untaken"]

@@ -1,6 +1,7 @@
 """Proofs of blocks: some here, all of them in the slow tests, and what the proofs are made of."""
 
 import io
+import zlib
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from trainwright_sim.formal.__main__ import main
 from trainwright_sim.formal.bench import Bench
 from trainwright_sim.formal.bitwuzla_stdin import commands
 from trainwright_sim.formal.check import Result, kill, prove
+from trainwright_sim.formal.linear import AnyOf, Gates, NotLinear, span, variables
 from trainwright_sim.formal.mutant import Mutant
+from trainwright_sim.formal.proofs.frame_crc import NOTHING, after
 from trainwright_sim.formal.registry import PROOFS
 from trainwright_sim.formal.solve import Model
 from trainwright_sim.formal.table import COMMAND, write
@@ -19,7 +22,7 @@ from trainwright_sim.page import marks
 
 PAGE = Path(__file__).parents[2] / "docs" / "verification.md"
 BEGIN, END = marks(COMMAND)
-FAST = ("skid-buffer.waiting", "round-robin.fair", "axi-write.stable")
+FAST = ("skid-buffer.waiting", "round-robin.fair", "axi-write.stable", "frame-crc.residue")
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -74,6 +77,41 @@ def test_verdicts():
         assert model.holds(4) and not model.holds(5)
 
 
+def bits(value: int, width: int) -> list[int]:
+    return [value >> bit & 1 for bit in range(width)]
+
+
+def test_the_crc_of_the_proof_is_the_usual_one():
+    text, crc = b"whatever \x00\xff", NOTHING
+    for count, byte in enumerate(text, 1):
+        crc = after(crc, bits(byte, 8))
+        assert crc == bits(zlib.crc32(text[:count]), 32)
+
+
+def test_the_same_solutions_have_the_same_span():
+    a, b, c = variables(3)
+    assert span([a ^ b, b ^ c ^ 1]) == span([a ^ c ^ 1, a ^ b, b ^ c ^ 1])
+    assert span([a ^ b, b ^ c ^ 1]) != span([a ^ b, b ^ c])
+
+
+def test_gates_as_sums():
+    """A register that adds, and a comparison; a choice that is open is no sum."""
+    bench, held = Bench(), Signal(2, init=2)
+    add, choose = bench.free(2, "add"), bench.free(1, "choose")
+    equal = bench.free(1, "equal")
+    bench.m.d.comb += equal.eq(held == 1)
+    with bench.m.If(choose):
+        bench.m.d.sync += held.eq(held ^ add)
+    gates = Gates(bench.rtlil())
+    low, high, more, chosen = variables(4)
+    state, out = gates.cycle([low, high], {"add": [more, 1], "choose": [1]})
+    assert gates.initial == [0, 1] and state == [low ^ more, high ^ 1]
+    assert out["equal"] == [AnyOf(frozenset([low ^ 1, high]), inverted=True)]
+    assert gates.cycle([1, 0], {})[1] == {"equal": [1]}
+    with pytest.raises(NotLinear, match="a choice by a variable"):
+        gates.cycle([low, high], {"add": [more, 1], "choose": [chosen]})
+
+
 def test_the_page_has_every_proof():
     """``scripts/formal --write`` was run after the last proof was added."""
     table = PAGE.read_text().split(BEGIN)[1].split(END)[0]
@@ -85,11 +123,12 @@ def test_the_table_replaces_the_one_before(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     result = Result(PROOFS[FAST[0]], "proven", 1.26)
-    write(page, [result])
+    write(page, [result, Result(PROOFS["frame-crc.steps"], "proven", 2)])
     text = page.read_text()
     assert "old" not in text
     assert text.startswith("before\n") and text.endswith(f"{END}\nafter\n")
     assert "| `stream.skid_buffer.SkidBuffer` | k-induction | 1 | proven | 1.3 |" in text
+    assert "| `link.framing.frame_crc` | linear | - | proven | 2 |" in text
     page.write_text("no place\n")
     with pytest.raises(OSError, match="no lines"):
         write(page, [result])

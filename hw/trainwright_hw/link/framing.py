@@ -2,13 +2,18 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.crc.catalog import CRC32_ISO_HDLC
+from amaranth.lib.crc import Processor, catalog
 from amaranth.lib.wiring import In, Out
 
 from trainwright.link.protocol import ESCAPE, ESCAPE_XOR, FLAG, MOST_WORDS, WORD_BYTES
 
 MOST_FRAME_WORDS = MOST_WORDS + 3
 """Header, payload and CRC."""
+
+
+def frame_crc() -> Processor:
+    """The unit of a frame's CRC, a byte a cycle; ``zlib.crc32`` has the same."""
+    return catalog.CRC32_ISO_HDLC().create()
 
 
 class Deframer(wiring.Component):
@@ -37,7 +42,7 @@ class Deframer(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.crc = crc = CRC32_ISO_HDLC().create()
+        m.submodules.crc = crc = frame_crc()
         hunting, escaped, anything = Signal(init=1), Signal(), Signal()
         place = Signal(range(WORD_BYTES))
         # the byte a cycle later, with what it is
@@ -98,7 +103,7 @@ class Framer(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.crc = crc = CRC32_ISO_HDLC().create()
+        m.submodules.crc = crc = frame_crc()
         word, last = Signal(8 * WORD_BYTES), Signal()
         left = Signal(range(WORD_BYTES + 1))  # bytes of the word
         escaped = Signal()

@@ -4,15 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
-from trainwright_sim.formal.proof import Proof
-from trainwright_sim.formal.solve import Model
+from trainwright_sim.formal.proof import LinearProof, Proof
 
 
 @dataclass(frozen=True)
 class Result:
     """``status``: "proven" or "failed"; of a mutant "killed" or "survived"."""
 
-    proof: Proof
+    proof: Proof | LinearProof
     status: str
     seconds: float
 
@@ -35,29 +34,17 @@ class Result:
         }
 
 
-def prove(proof: Proof) -> Result:
-    """By induction from the states after reset, or for the first cycles."""
-
-    def holds() -> bool:
-        with Model(proof.rtlil()) as model:
-            if not proof.unbounded:
-                return model.holds(proof.depth)
-            return model.holds(proof.depth + 1) and model.is_inductive(proof.depth)
-
-    return _timed(proof, holds, "proven", "failed")
+def prove(proof: Proof | LinearProof) -> Result:
+    """The block as it is."""
+    return _timed(proof, proof.is_proven, "proven", "failed")
 
 
-def kill(proof: Proof) -> Result:
-    """The block's mutant: whether the goals fail within ``mutant_depth`` cycles of a reset."""
-
-    def holds() -> bool:
-        with Model(proof.rtlil(mutated=True)) as model:
-            return model.holds(proof.mutant_depth)
-
-    return _timed(proof, holds, "survived", "killed")
+def kill(proof: Proof | LinearProof) -> Result:
+    """The block's mutant."""
+    return _timed(proof, proof.mutant_survives, "survived", "killed")
 
 
-def _timed(proof: Proof, holds: Callable[[], bool], yes: str, no: str) -> Result:
+def _timed(proof: Proof | LinearProof, holds: Callable[[], bool], yes: str, no: str) -> Result:
     start = perf_counter()
     status = yes if holds() else no
     return Result(proof, status, perf_counter() - start)

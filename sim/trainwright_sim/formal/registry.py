@@ -1,6 +1,6 @@
 """All proofs, by name."""
 
-from trainwright_sim.formal.proof import Proof
+from trainwright_sim.formal.proof import LinearProof, Proof
 from trainwright_sim.formal.proofs import (
     accumulators,
     axi_lite,
@@ -11,6 +11,7 @@ from trainwright_sim.formal.proofs import (
     counters,
     deframer,
     delay_line,
+    frame_crc,
     loop_nest,
     loop_stack,
     posit_decoder,
@@ -39,6 +40,7 @@ _FILES = (
     counters,
     watchdog,
     deframer,
+    frame_crc,
     loop_stack,
     loop_nest,
     transfer_runs,
@@ -49,5 +51,7 @@ _FILES = (
     posit_encoder,
 )
 
-PROOFS: dict[str, Proof] = {proof.name: proof for file in _FILES for proof in file.PROOFS}
+PROOFS: dict[str, Proof | LinearProof] = {
+    proof.name: proof for file in _FILES for proof in file.PROOFS
+}
 """In the order of the table."""

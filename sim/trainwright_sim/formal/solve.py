@@ -46,9 +46,7 @@ class Model:
         self._path = Path(self._folder.name)
         (self._path / "bench.il").write_text(rtlil)
         script = "; ".join(["read_rtlil bench.il", *PASSES, "write_smt2 -wires bench.smt2"])
-        done = self._run([*yosys_command(), "-q", "-p", script])
-        if done.returncode:
-            raise FormalError(f"yosys failed: {_last_line(done.stderr)}")
+        yosys(self._path, script)
 
     def __enter__(self) -> "Model":
         return self
@@ -67,7 +65,8 @@ class Model:
     def _smtbmc(self, *options: str, trace: Path | None) -> bool:
         dump = [] if trace is None else ["--dump-vcd", str(trace.resolve())]
         self._place_solver()
-        done = self._run([_smtbmc(), "-s", SOLVER, "-m", TOP, *options, *dump, "bench.smt2"])
+        command = [_smtbmc(), "-s", SOLVER, "-m", TOP, *options, *dump, "bench.smt2"]
+        done = _run(self._path, command)
         for verdict, holds in (("Status: PASSED", True), ("Status: FAILED", False)):
             if verdict in done.stdout:
                 return holds
@@ -82,27 +81,35 @@ class Model:
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{adapter}" "$@"\n')
         program.chmod(0o755)
 
-    def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        """A tool in the folder, with those beside this Python on its path."""
-        path = os.pathsep.join([str(self._path), _places()])
-        with subprocess.Popen(
-            command,
-            cwd=self._path,
-            env={**os.environ, "PATH": path},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        ) as process:
-            try:
-                out, err = process.communicate(timeout=SECONDS)
-            except BaseException as error:
-                os.killpg(process.pid, signal.SIGKILL)  # the solver, too
-                if isinstance(error, subprocess.TimeoutExpired):
-                    name = Path(command[0]).name
-                    raise FormalError(f"{name}: no verdict in {SECONDS} s") from None
-                raise
-        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+def yosys(folder: Path, script: str) -> None:
+    """Runs a script in a folder. Raises ``FormalError``."""
+    done = _run(folder, [*yosys_command(), "-q", "-p", script])
+    if done.returncode:
+        raise FormalError(f"yosys failed: {_last_line(done.stderr)}")
+
+
+def _run(folder: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
+    """A tool in the folder, with those in it and beside this Python on its path."""
+    path = os.pathsep.join([str(folder), _places()])
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=SECONDS)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)  # the solver, too
+            if isinstance(error, subprocess.TimeoutExpired):
+                name = Path(command[0]).name
+                raise FormalError(f"{name}: no verdict in {SECONDS} s") from None
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def _places() -> str:

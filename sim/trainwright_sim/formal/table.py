@@ -11,7 +11,7 @@ COMMAND = "scripts/formal"
 
 def line(result: Result) -> str:
     """One result in one line."""
-    row = result.row()
+    row = _row(result)
     return "{status:9}{seconds:7} s  {method} {depth:<3} {name}: {property}".format(**row)
 
 
@@ -25,7 +25,7 @@ def markdown(results: Sequence[Result]) -> str:
     head = "| proof | property | block | method | depth | status | seconds |"
     rows = [head, "|---|---|---|---|---:|---|---:|"]
     for result in results:
-        row = result.row()
+        row = _row(result)
         row["block"] = str(row["block"]).removeprefix("trainwright_hw.")
         cells = (
             "{name}",
@@ -38,3 +38,9 @@ def markdown(results: Sequence[Result]) -> str:
         )
         rows.append(f"| {' | '.join(cells)} |".format(**row))
     return "\n".join(rows)
+
+
+def _row(result: Result) -> dict[str, object]:
+    """As in JSON, but with a mark for no depth."""
+    row = result.row()
+    return {**row, "depth": "-" if row["depth"] is None else row["depth"]}

@@ -476,6 +476,39 @@ async def engine_hangs(dut, name: str, follows: str):
 
 
 @cocotb.test()
+async def engine_hangs_after_an_error(dut):
+    """A run that waits for its engines after an error ends too, with the error that it had."""
+    tb, limit = SequencerBench(dut, "hang after an error", "none"), 200
+    await tb.start()
+    tb.set(watchdog=limit)
+    tb.engines["pe1"].dead = True
+    command = Compute(operation=Operation.PE4, levels=(Level(1),), x=0, g=0, z=0)
+    await tb.begin([command, End(), Halt()])
+    await tb.until(lambda: tb.issued)
+    before = tb.cycles
+    await tb.until(lambda: tb.finished)
+    assert limit <= tb.cycles - before <= limit + 2 * HANG_CYCLES
+    assert tb.get("error") == Error.NESTING
+    assert tb.get("hung") == int(Engine.PE1)
+
+
+@cocotb.test()
+@cocotb.parametrize(more=(1, 2 * MOST_REFILL))
+async def rest_of_a_program_hangs(dut, more: int):
+    """LOAD takes the command for the next part, which may be the last, and brings nothing."""
+    tb, limit = SequencerBench(dut, f"rest {more}", "none"), 60
+    await tb.start()
+    await tb.begin([*[Set(values=())] * (tb.parameters.program_depth + more - 1), Halt()])
+    await tb.until(lambda: tb.get("descriptor"))
+    tb.set(watchdog=limit)
+    tb.silent = tb.engines["load"].dead = True
+    await tb.until(lambda: tb.finished)
+    assert tb.asked == tb.get("descriptor") == tb.parameters.program_depth
+    assert tb.get("error") == Error.WATCHDOG
+    assert tb.get("hung") == int(Engine.LOAD)
+
+
+@cocotb.test()
 async def watchdog_is_off(dut):
     """Without a limit an engine may take as long as it likes."""
     tb = SequencerBench(dut, "off", "none")

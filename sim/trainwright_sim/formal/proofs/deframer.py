@@ -2,7 +2,7 @@
 
 The account of the bytes knows nothing of the block's registers. The CRC itself is abstract here: it
 is claimed that its unit gets every byte of a frame once, in order, unescaped, and a start before
-them; the unit is Amaranth's, and solvers have no verdict on sums of 40 bits in 5 minutes.
+them. What the unit makes of these is proven in ``frame_crc``.
 """
 
 from typing import Any
