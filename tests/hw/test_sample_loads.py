@@ -270,10 +270,10 @@ def test_addresses_of_rows_of_all_bits():
 @pytest.mark.slow
 @pytest.mark.parametrize("many", ("samples", "beats"))
 def test_counts_of_many_bits(many):
-    """Of samples and of rows: one more than 4,096 and than 2,048."""
+    """Of samples and of rows: one more than 4,096 and than 2,048, and one of mixed bits."""
     p = PARAMETERS["16"]
     memory = Random(many).randbytes(1 << 18)
-    for count in (4097, 2049):
+    for count in (4097, 2049, 1067):
         counts = {"samples": 3, "beats": 1, many: count}
         d = Samples(address=0, local=0, targets=10_000, stride=(counts["beats"] + 1) * 16,
                     local_step=2, total=count, pixels=4, **counts)  # fmt: skip

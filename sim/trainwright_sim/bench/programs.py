@@ -7,7 +7,6 @@ from random import Random
 from typing import Any
 
 from trainwright.accelerator.registers import Error
-from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
     Descriptor,
@@ -23,6 +22,7 @@ from trainwright.program.encoding import encode_descriptor
 from trainwright.program.fields import (
     COMPUTE,
     COUNT_WIDTH,
+    FORMAT_WIDTH,
     LAYOUTS,
     LOCAL_WIDTH,
     NEST_LEVELS,
@@ -32,7 +32,6 @@ from trainwright.program.fields import (
     Engine,
     Operation,
 )
-from trainwright_sim.bench.commands import random_formats
 from trainwright_sim.bench.testbench import Stalls, TestBench
 
 NAMES = {"load": Engine.LOAD, "store": Engine.STORE, "pe1": Engine.PE1, "pe2": Engine.PE2}
@@ -150,8 +149,8 @@ def random_waits(random: Random) -> dict[str, Any]:
     return {name: Engine(random.choice((0, 0, 15, draw(16)))) for name in ("wait", "wait_older")}
 
 
-def random_command(p: AcceleratorParameters, random: Random) -> Descriptor:
-    """A descriptor of an engine, every field anything."""
+def random_command(random: Random) -> Descriptor:
+    """A descriptor of an engine, every field that it sees anything."""
     draw, register = random.getrandbits, lambda: random.randrange(REGISTERS)
 
     def count() -> int:
@@ -180,5 +179,7 @@ def random_command(p: AcceleratorParameters, random: Random) -> Descriptor:
         last_rows=1 + draw(4), shift=draw(6), out_width=1 + draw(4), slot=draw(8),
         relu=bool(draw(1)), x_shift=draw(4), g_shift=draw(4),
         x_register=register(), g_register=register(), z_register=register(),
-        **random_formats(p, random), **random_waits(random),
+        **{f"{name}_format": draw(FORMAT_WIDTH) for name in "xgz"},
+        stochastic=bool(draw(1)), underflow_zero=bool(draw(1)), digits=draw(1),
+        **random_waits(random),
     )  # fmt: skip

@@ -177,7 +177,7 @@ class SequencerBench(TestBench):
         return random_waits(self.random)
 
     def random_command(self) -> Descriptor:
-        return random_command(self.parameters, self.random)
+        return random_command(self.random)
 
     def updates(self) -> tuple[tuple[int, int], ...]:
         some = self.random.sample(range(1, REGISTERS), self.random.randrange(REGISTERS))
@@ -282,12 +282,12 @@ async def errors(dut):
 
 @cocotb.test()
 async def lengths_of_all_bits(dut):
-    """What is as long as can be, or lacks one bit of that, is begun."""
+    """What is as long as can be, lacks one bit of that, or has that bit alone, is begun."""
     tb = SequencerBench(dut, "lengths", "none")
     await tb.start()
-    program = [Halt()] * tb.parameters.program_depth
-    for less in (0, *(1 << n for n in range(MOST_DESCRIPTORS.bit_length() - 1))):
-        await tb.execute(program, length=MOST_DESCRIPTORS - less)
+    bits = [1 << n for n in range(MOST_DESCRIPTORS.bit_length() - 1)]
+    for length in (MOST_DESCRIPTORS, *(MOST_DESCRIPTORS - bit for bit in bits), *bits):
+        await tb.execute([Halt()] * min(length, tb.parameters.program_depth), length=length)
         assert tb.get("error") == Error.NONE and not tb.issued
 
 
@@ -306,6 +306,30 @@ async def watchdog_to_the_cycle(dut, limit: int):
     await tb.until(lambda: tb.finished)
     assert tb.get("error") == Error.WATCHDOG
     assert tb.cycles - before == limit + HANG_CYCLES
+
+
+@cocotb.test()
+async def taken_in_the_last_cycle(dut):
+    """Around the watchdog's limit an engine takes its command, and the run goes on, or it does not,
+    and the run ends."""
+    tb, limit = SequencerBench(dut, "last cycle", "none"), 250
+    await tb.start()
+    pe1 = tb.engines["pe1"]
+    pe1.dead = True
+    tb.set(watchdog=limit)
+    command = Compute(operation=Operation.PE4, levels=(Level(1),), x=0, g=0, z=0)
+    taken = []
+    for wait in range(limit, limit + 8):
+        await tb.begin([Set(values=()), command, Halt()])
+        await tb.until(lambda: tb.get("descriptor") == 1)
+        pe1.stay_busy(wait)
+        await tb.until(lambda: tb.issued or tb.finished)
+        taken.append(bool(tb.issued))
+        pe1.stay_busy(0)
+        await tb.until(lambda: tb.finished)
+        await tb.run()
+        assert tb.get("error") == (Error.NONE if taken[-1] else Error.WATCHDOG)
+    assert taken[0] and not taken[-1] and taken == sorted(taken, reverse=True)
 
 
 @cocotb.test()
