@@ -19,6 +19,7 @@ from hazards import check_waits
 from trainwright.check.step import check_step
 from trainwright.compiler.errors import DoesNotFitError, ResourceError
 from trainwright.compiler.limits import STREAMED
+from trainwright.compiler.step import PAPER, SMALL
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import Einsum
 from trainwright.graph.remake import MARK
@@ -175,7 +176,7 @@ def test_networks_are_exact_and_fast(network, most):
 
 
 def test_the_papers_order_is_exact_and_has_its_products():
-    step = checked(load_network("digits"), 64, DEFAULT, paper=True)
+    step = checked(load_network("digits"), 64, DEFAULT, plan=PAPER)
     paper = driver_step(load_network("digits"), 64, DEFAULT, plan="paper")
     assert paper.plan == "paper"
     assert (paper.macs, paper.predicted_cycles) == (step.macs, step.cycles)
@@ -193,7 +194,7 @@ def test_the_papers_order_is_exact_and_has_its_products():
 )
 def test_a_small_step_is_exact_and_keeps_no_products(network, batch):
     """It has the contractions of the fast one, some of which both passes make."""
-    fast, small = checked(network, batch, DEFAULT), checked(network, batch, DEFAULT, small=True)
+    fast, small = checked(network, batch, DEFAULT), checked(network, batch, DEFAULT, plan=SMALL)
     assert [order.text for order in small.orders] == [order.text for order in fast.orders]
     ahead, behind = (one.lowered.graph for one in (small.forward, small.backward))
     again = {op.out: op for op in behind.ops if op.out.endswith(MARK)}

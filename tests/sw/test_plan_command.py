@@ -67,6 +67,8 @@ def test_the_order_of_the_paper(capsys):
     others = [row for row in figures["paper"]["orders"] if not row["chosen"]]
     assert others and {row["dropped"] for row in others} == {"not the paper's"}
     assert figures["paper"]["macs"] > figures["auto"]["macs"]
+    assert main(["plan", "digits", "--plan", "small", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["macs"] > figures["auto"]["macs"]
     assert main(["plan", "digits", "--plan", "fast"]) == 2
     assert "there is no plan 'fast'; give one of auto, paper, small" in capsys.readouterr().err
 

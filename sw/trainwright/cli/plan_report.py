@@ -101,7 +101,6 @@ def layers(network: "Network") -> list[dict[str, Any]]:
 def report(network: "Network", batch: int, p: "AcceleratorParameters", plan: str) -> dict[str, Any]:
     """What ``--json`` prints. Raises ``CompileError`` where the network does not fit."""
     from trainwright.compiler.limits import require_batch, require_integers
-    from trainwright.compiler.step import PAPER
     from trainwright.lowering.compile import compile_step
     from trainwright.lowering.plans import require_plan
     from trainwright.timing import predict
@@ -109,7 +108,7 @@ def report(network: "Network", batch: int, p: "AcceleratorParameters", plan: str
     require_plan(plan)
     require_batch(batch)
     require_integers(network)
-    step = compile_step(network, batch, p, paper=plan == PAPER)
+    step = compile_step(network, batch, p, plan=plan)
     programs = {"forward": step.forward, "backward": step.backward}
     cycles = {name: predict(one.descriptors, p).cycles for name, one in programs.items()}
     total = sum(cycles.values())

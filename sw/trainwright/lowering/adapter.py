@@ -11,7 +11,7 @@ import torch
 from trainwright.compiler.memory import Buffer
 from trainwright.compiler.row_images import RowImage
 from trainwright.compiler.rules import Rule, Written
-from trainwright.compiler.step import AUTO, PAPER, SMALL, CompiledProgram, CompiledStep
+from trainwright.compiler.step import AUTO, CompiledProgram, CompiledStep
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.differentiate import gradient_name
@@ -217,9 +217,7 @@ def compiled(
     input_gradients: bool = False,
 ) -> CompiledStep:
     """A training step compiled from its graph, for the driver. Raises ``CompileError``."""
-    step = compile_step(
-        network, batch, p, inputs=input_gradients, paper=plan == PAPER, small=plan == SMALL
-    )
+    step = compile_step(network, batch, p, inputs=input_gradients, plan=plan)
     adapter = Adapter(network, step)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)
     inputs = tuple(node.name for node in network.nodes if isinstance(node, Input))

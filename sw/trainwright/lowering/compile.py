@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.limits import require_memory, require_words
 from trainwright.compiler.memory import Buffer, MemoryMap
+from trainwright.compiler.step import AUTO, PAPER, SMALL
 from trainwright.graph.fill import Arrays
 from trainwright.graph.ir import Graph
 from trainwright.graph.named import paper_order
@@ -233,22 +234,21 @@ def compile_step(
     p: AcceleratorParameters,
     *,
     inputs: bool = False,
-    paper: bool = False,
+    plan: str = AUTO,
     in_rows: bool = False,
-    small: bool = False,
 ) -> Step:
     """Compile a training step, with ``inputs`` also the gradients to the network's inputs.
 
     With ``in_rows`` tensors lie in outer memory as a state on the chip has them
-    (``trainwright.lowering.rows``). With ``paper`` every layer has the contraction order of the
-    paper, else the best that fits. With ``small`` no products cross from the forward pass to the
-    backward pass, which makes them again.
+    (``trainwright.lowering.rows``). ``plan`` is one of ``compiler.PLANS``: by ``PAPER`` every
+    layer has the contraction order of the paper, else the best that fits; by ``SMALL`` no products
+    cross from the forward pass to the backward pass, which makes them again.
     """
     require_words(network, p)
     graph = in_digits(step_graph(network, batch, inputs=inputs), p)
     widths = {"word": between_width(network, p), "accumulator": p.accumulator_width}
     rows = rows_of(network, graph.whole, p.lanes) if in_rows else Rows()
-    if paper:
+    if plan == PAPER:
         cost = order_cost(p)
         papers = tuple(
             paper_order(graph.whole, one, cost=cost, **widths) for one in graph.sites.values()
@@ -259,7 +259,7 @@ def compile_step(
     problems: list[CompileError] = []
     for digits in cost_digits(network, graph, p):
         try:
-            found.append(_searched(graph, p, order_cost(p, digits), widths, rows, small=small))
+            found.append(_searched(graph, p, order_cost(p, digits), widths, rows, plan))
         except CompileError as error:
             problems.append(error)
     if not found:
@@ -273,8 +273,7 @@ def _searched(
     cost: Cost,
     widths: Mapping[str, int],
     rows: Rows,
-    *,
-    small: bool,
+    plan: str,
 ) -> Step:
     """The fastest step of the contraction orders that cost least. Raises ``CompileError``."""
     orders = [
@@ -291,7 +290,7 @@ def _searched(
         if order.cost > HOPEFUL * orders[largest][0].cost:
             continue
         try:
-            whole = ordered_small(graph, chosen) if small else graph.ordered(chosen)
+            whole = ordered_small(graph, chosen) if plan == SMALL else graph.ordered(chosen)
             step = compile_graph(whole, p, tuple(chosen), rows)
         except CompileError as error:
             problems.append(error)

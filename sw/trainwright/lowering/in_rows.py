@@ -15,7 +15,7 @@ from trainwright.compiler.names import (
     gradient_name,
 )
 from trainwright.compiler.row_images import Arrangement, RowImage, constant, row_image
-from trainwright.compiler.step import AUTO, IN_ROWS, SMALL, CompiledProgram, CompiledStep
+from trainwright.compiler.step import AUTO, IN_ROWS, CompiledProgram, CompiledStep
 from trainwright.graph.ir import Graph
 from trainwright.lowering.adapter import Adapter, GraphImage
 from trainwright.lowering.calls import External
@@ -135,10 +135,10 @@ class _RowsAdapter(Adapter):
 def compiled_in_rows(
     network: Network, batch: int, p: AcceleratorParameters, plan: str = AUTO
 ) -> CompiledStep:
-    """A training step from its graph for a loop on the chip, by ``AUTO`` or ``SMALL``. Raises
+    """A training step from its graph for a loop on the chip, by a plan of ``IN_ROWS``. Raises
     ``CompileError``."""
     _require(network, batch, p)
-    step = compile_step(network, batch, p, in_rows=True, small=plan == SMALL)
+    step = compile_step(network, batch, p, in_rows=True, plan=plan)
     adapter = _RowsAdapter(network, step, batch)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)
     last = len(network.layers)
