@@ -142,6 +142,7 @@ def test_tensors_that_are_but_large_are_sliced_where_nothing_else_fits(monkeypat
         compile_step(network, 16, few)
 
 
+@pytest.mark.slow
 def test_what_several_loads_read_is_stored_before_the_first():
     """Parts of the first layer's results are stored, and slices of them loaded, of all parts."""
     few = AcceleratorParameters(lanes=8, pe1_rows=4, pe2_rows=8, scratchpad_rows=1024)
