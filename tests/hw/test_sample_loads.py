@@ -193,14 +193,26 @@ async def asked_for(ctx, dut, d: Samples) -> list[int]:
     return asked
 
 
-def test_addresses_of_all_bits():
-    """Of records, and registers of the order; an epoch that ends after each power of two."""
-    p, random = PARAMETERS["16"], Random("addresses")
-    dut = LoadEngine(p)
+def asking(bench) -> None:
+    """Run a bench of an engine whose memory takes every address, and whose scratchpad is ready."""
+    dut = LoadEngine(PARAMETERS["16"])
 
-    async def bench(ctx):
+    async def whole(ctx):
         ctx.set(dut.axi.arready, 1)
         ctx.set(dut.scratchpad.request.ready, 1)
+        await bench(ctx, dut)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(whole)
+    simulator.run()
+
+
+def test_addresses_of_all_bits():
+    """Of records, and registers of the order; an epoch that ends after each power of two."""
+    random = Random("addresses")
+
+    async def bench(ctx, dut):
         for left in range(ORDER_WIDTH):
             total = random.getrandbits(24) | 1 << 23 >> left % 5
             draw = random.randrange
@@ -218,20 +230,14 @@ def test_addresses_of_all_bits():
             assert await asked_for(ctx, dut, d) == starts
             assert order_of(ctx, dut) == after
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bench)
-    simulator.run()
+    asking(bench)
 
 
 def test_addresses_beside_the_total():
     """Of numbers one below a total, the same, and another by a bit: whether it is an index."""
-    p, random = PARAMETERS["16"], Random("total")
-    dut = LoadEngine(p)
+    random = Random("total")
 
-    async def bench(ctx):
-        ctx.set(dut.axi.arready, 1)
-        ctx.set(dut.scratchpad.request.ready, 1)
+    async def bench(ctx, dut):
         for bit in range(ORDER_WIDTH):
             total = random.getrandbits(24) | 1 << 23
             d = Samples(
@@ -245,10 +251,7 @@ def test_addresses_beside_the_total():
                 assert await asked_for(ctx, dut, d) == [64 * index]
                 assert order_of(ctx, dut) == after
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bench)
-    simulator.run()
+    asking(bench)
 
 
 def test_addresses_of_rows_of_all_bits():

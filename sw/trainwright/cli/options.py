@@ -98,9 +98,11 @@ def add_plan_option(parser: argparse.ArgumentParser) -> None:
 
 def check_chip_plan(plan: str) -> None:
     """Raise ``OptionError`` for plans whose programs an update on the chip does not go with."""
-    if plan not in ("auto", "small"):
+    from trainwright.compiler.step import IN_ROWS
+
+    if plan not in IN_ROWS:
         raise OptionError(
-            f"--update chip takes --plan auto or small, not {plan}: leave --plan away"
+            f"--update chip takes --plan {' or '.join(IN_ROWS)}, not {plan}: leave --plan away"
         )
 
 

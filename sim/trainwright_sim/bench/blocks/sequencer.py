@@ -332,6 +332,15 @@ async def taken_in_the_last_cycle(dut):
     assert taken[0] and not taken[-1] and taken == sorted(taken, reverse=True)
 
 
+async def ends(tb: SequencerBench, limit: int, error: Error, engine: Engine) -> None:
+    """The run ends after ``limit`` cycles from here, with this error and the engine that hangs."""
+    before = tb.cycles
+    await tb.until(lambda: tb.finished)
+    assert limit <= tb.cycles - before <= limit + 2 * HANG_CYCLES
+    assert tb.get("error") == error
+    assert tb.get("hung") == int(engine)
+
+
 @cocotb.test()
 @cocotb.parametrize(taken=(False, True))
 async def program_hangs(dut, taken: bool):
@@ -345,11 +354,7 @@ async def program_hangs(dut, taken: bool):
         load.die()
         await tb.run(2)
     await tb.begin([Halt()])
-    before = tb.cycles
-    await tb.until(lambda: tb.finished)
-    assert limit <= tb.cycles - before <= limit + 2 * HANG_CYCLES
-    assert tb.get("error") == Error.WATCHDOG
-    assert tb.get("hung") == int(Engine.LOAD)
+    await ends(tb, limit, Error.WATCHDOG, Engine.LOAD)
 
 
 @cocotb.test()
@@ -509,11 +514,7 @@ async def engine_hangs_after_an_error(dut):
     command = Compute(operation=Operation.PE4, levels=(Level(1),), x=0, g=0, z=0)
     await tb.begin([command, End(), Halt()])
     await tb.until(lambda: tb.issued)
-    before = tb.cycles
-    await tb.until(lambda: tb.finished)
-    assert limit <= tb.cycles - before <= limit + 2 * HANG_CYCLES
-    assert tb.get("error") == Error.NESTING
-    assert tb.get("hung") == int(Engine.PE1)
+    await ends(tb, limit, Error.NESTING, Engine.PE1)
 
 
 @cocotb.test()
