@@ -17,6 +17,8 @@ from trainwright_boards.board import Part
 from trainwright_boards.tools import BuildError
 
 ACCELERATOR = "soc.accelerator"
+PROGRAM_MEMORY = f"{ACCELERATOR}.sequencer.memory."
+"""How its block RAMs are called."""
 BEL = "BEL"
 """The attribute that ties a cell to its place."""
 

@@ -9,7 +9,7 @@ from trainwright_boards.board import SDRAM, Board
 from trainwright_boards.ecp5_tools import Ecp5
 from trainwright_boards.edit import editing
 from trainwright_boards.family import Family
-from trainwright_boards.floorplan import multiplier_places, scratchpad_places, tie
+from trainwright_boards.floorplan import PROGRAM_MEMORY, multiplier_places, scratchpad_places, tie
 from trainwright_boards.gowin_tools import Gowin
 from trainwright_boards.job import NETLIST, REPORT_IT, RTLIL, TOP, Build, Steps
 from trainwright_boards.tools import BuildError
@@ -112,13 +112,14 @@ def synthesise(build: Build, steps: Steps) -> None:
 
 def floorplan(build: Build, steps: Steps) -> None:
     """Changes ``top.json``: registers move into block RAM, and multipliers and the scratchpad are
-    tied to their places.
+    tied to their places. Those of the descriptor stay outside where an exponent file looks at it in
+    its first cycle: the program lies all over the device.
 
     Raises ``BuildError`` where that makes it another machine.
     """
     with editing(build.folder / NETLIST, TOP) as module:
         steps.checks.begin(module)
-        absorb(module)
+        absorb(module, but=PROGRAM_MEMORY if build.parameters.exponents else None)
         steps.checks.held("registers moved into block RAM", module)
         tie(module, multiplier_places(build.parameters, build.board.part))
         tie(module, scratchpad_places(module, build.parameters, build.board.part))

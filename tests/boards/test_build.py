@@ -186,7 +186,7 @@ def test_a_floorplan_that_does_more_ends_the_build(tmp_path, monkeypatch, change
     for name in ("multiplier_places", "scratchpad_places"):
         monkeypatch.setattr(flow, name, lambda *_: {})
 
-    def spoil(module, *_):
+    def spoil(module, *_, **__):
         module["cells"]["ram"]["parameters"]["REGMODE_B"] = "OUTREG"
 
     monkeypatch.setattr(flow, change, spoil)
@@ -204,7 +204,7 @@ def test_a_command_that_would_build_another_machine_ends_with_status_2(
     def synthesise(job: Build, _):
         (job.folder / NETLIST).write_text(json.dumps(_netlist_of_a_ram()))
 
-    def spoil(module):
+    def spoil(module, **_):
         module["cells"]["ram"]["connections"]["CLKB"] = ["0"]
 
     for name in ("multiplier_places", "scratchpad_places"):

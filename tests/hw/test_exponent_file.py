@@ -147,7 +147,7 @@ class Driver:
         self.ctx.set(host.read, 1)
         for slot in range(slots):
             self.ctx.set(host.slot, slot)
-            value, done = (await self.ctx.tick().sample(host.value, host.done))[-2:]
+            value, done = await self.ctx.tick().sample(host.value, host.done).repeat(2)
             assert done
             found.append(value)
         self.ctx.set(host.read, 0)

@@ -17,11 +17,13 @@ PLAIN = {"CEMUX": "1", "CLKMUX": "CLK", "REGSET": "RESET"}
 Cell = dict[str, Any]
 
 
-def absorb(module: dict[str, Any]) -> int:
+def absorb(module: dict[str, Any], *, but: str | None = None) -> int:
     """Move what can be moved in a module of yosys' ``write_json`` for an ECP5; how many registers.
 
-    That is where every output of a port that is used goes to one register alone, of the same
-    clock, without enable and reset, and the block RAM has no reset, which would be theirs too.
+    ``but``: block RAM whose names begin so keeps its registers outside, where the placer puts each
+    beside what follows it. Else that is where every output of a port that is used goes to one
+    register alone, of the same clock, without enable and reset, and the block RAM has no reset,
+    which would be theirs too.
     """
     cells: dict[str, Cell] = module["cells"]
     users: dict[Any, list[tuple[str, str]]] = defaultdict(list)
@@ -35,7 +37,9 @@ def absorb(module: dict[str, Any]) -> int:
             for bit in port["bits"]:
                 users[bit].append(("", ""))
     moved = 0
-    for ram in [cell for cell in cells.values() if cell["type"] == BLOCK_RAM]:
+    for name, ram in list(cells.items()):
+        if ram["type"] != BLOCK_RAM or (but is not None and name.startswith(but)):
+            continue
         wide = int(ram["parameters"]["DATA_WIDTH_B"], 2) == WIDEST
         for sides in ("AB",) if wide else ("A", "B"):
             behind = _registers_behind(ram, sides, cells, users)

@@ -78,12 +78,11 @@ class ExponentFile(wiring.Component):
         m = Module()
         read, write, put_above, clear_above = self._memory(m)
         of_compute = data.View(whole_layout(COMPUTE), self.descriptor[: whole_layout(COMPUTE).size])
+        # a register keeps the file's places, and what they follow, out of the host's way
+        m.d.sync += [self.host.done.eq(0), self.host.value.eq(read(self.host.slot))]
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += [
-                    self.host.done.eq(self.host.read),
-                    self.host.value.eq(read(self.host.slot)),
-                ]
+                m.d.sync += self.host.done.eq(self.host.read & ~self.host.done)
                 with m.If(self.host.write):
                     write(self.host.slot, self.host.data)
                     m.d.comb += clear_above.eq(1)

@@ -1,7 +1,7 @@
 """The inner side of SAMPLES: rows of the scratchpad, and pixels as words."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
@@ -9,8 +9,10 @@ from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH
 from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT
 from trainwright_hw.dma.gearbox import BYTE_BITS, item_width
 from trainwright_hw.dma.sample_addresses import samples_view
+from trainwright_hw.stream.skid_buffer import SkidBuffer
 
 NIBBLE_BITS = 4
+PLACE = data.StructLayout({"row": LOCAL_WIDTH, "targets": 1})
 
 
 class SampleRows(wiring.Component):
@@ -32,6 +34,8 @@ class SampleRows(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        m.submodules.skid = skid = SkidBuffer(PLACE)
+        row, targets = skid.i.payload.row, skid.i.payload.targets
         d = samples_view(self.command)
         rows, left = Signal(COUNT_WIDTH + 1), Signal(COUNT_WIDTH + 1)
         samples = Signal(COUNT_WIDTH)
@@ -41,32 +45,36 @@ class SampleRows(wiring.Component):
         m.d.comb += [
             rows.eq(Mux(d.pixel_bytes[0], d.record_beats - 1, (d.record_beats - 1) << 1)),
             following.eq(first + d.local_step),
+            self.address.valid.eq(skid.o.valid),
+            self.address.payload.eq(skid.o.payload.row),
+            self.targets.eq(skid.o.payload.targets),
+            skid.o.ready.eq(self.address.ready),
         ]
         with m.If(self.start):
             m.d.sync += [
-                self.address.valid.eq(1),
-                self.address.payload.eq(d.local),
-                self.targets.eq(0),
+                skid.i.valid.eq(1),
+                row.eq(d.local),
+                targets.eq(0),
                 first.eq(d.local),
                 target.eq(d.targets),
                 left.eq(rows),
                 samples.eq(d.samples),
             ]
-        with m.Elif(self.address.valid & self.address.ready):
-            with m.If(self.targets):
+        with m.Elif(skid.i.valid & skid.i.ready):
+            with m.If(targets):
                 m.d.sync += [
-                    self.address.payload.eq(following),
-                    self.address.valid.eq(samples != 1),
-                    self.targets.eq(0),
+                    row.eq(following),
+                    skid.i.valid.eq(samples != 1),
+                    targets.eq(0),
                     first.eq(following),
                     target.eq(target + 1),
                     left.eq(rows),
                     samples.eq(samples - 1),
                 ]
             with m.Else():
-                m.d.sync += [self.address.payload.eq(self.address.payload + 1), left.eq(left - 1)]
+                m.d.sync += [row.eq(row + 1), left.eq(left - 1)]
                 with m.If(left == 1):
-                    m.d.sync += [self.address.payload.eq(target), self.targets.eq(1)]
+                    m.d.sync += [row.eq(target), targets.eq(1)]
         return m
 
 

@@ -58,6 +58,7 @@ from trainwright_hw.control.exponent_file import SHIFT_WIDTH, held
 from trainwright_hw.storage.banks import granted
 from trainwright_hw.storage.ports import ReadPort, WritePort
 from trainwright_hw.stream.delay_line import delay_line
+from trainwright_hw.stream.skid_buffer import SkidBuffer
 from trainwright_hw.writeback.result_queue import ResultQueue
 
 HELD = ("entry", "rows", "inner", "key", "slot")
@@ -121,6 +122,11 @@ class VectorEngine(wiring.Component):
         m.submodules.reader = reader = RowReader(self._parameters, late=True)
         m.submodules.results = results = ResultQueue(self._parameters, depth=RESULTS, late=True)
         m.submodules.asked = asked = StreamWalker(sides=self._sides)
+        # whether the slots take an item is known late
+        m.submodules.item = skid = SkidBuffer(self.statistics.item.payload.shape())
+        self._item = skid.i
+        connect(m, skid.o, flipped(self.statistics.item))
+        m.d.comb += self.status.busy.eq(skid.holding)
         walkers = [asked]
         if self._sides == 1:
             m.submodules.put = put = StreamWalker()
@@ -165,7 +171,7 @@ class VectorEngine(wiring.Component):
 
     def _take(self, m: Module, prefetch, issue, results, walkers, constant) -> None:
         """Copies what a command brings, starts its pass, and awaits its end."""
-        bits, statistics = self.command.payload, self.statistics.item
+        bits, item = self.command.payload, self._item
         code, given = (
             data.View(layout, bits[: layout.size])
             for layout in (command_layout(CODE), command_layout(VECTOR))
@@ -235,7 +241,7 @@ class VectorEngine(wiring.Component):
             constant.en.eq(load & is_first),
             constant.addr.eq(count),
             constant.data.eq(granted(is_word[:CONSTANTS], of_constant) | by_file),
-            statistics.payload.slot.eq(held["slot"]),
+            item.payload.slot.eq(held["slot"]),
             self.status.stall_operand.eq(issue.active & issue.waits_rows),
             self.status.stall_result.eq(issue.active & issue.waits_room),
         ]
@@ -271,8 +277,8 @@ class VectorEngine(wiring.Component):
                 with m.Elif(results.left == RESULTS):
                     m.next = "ITEM"
             with m.State("ITEM"):
-                m.d.comb += [self.status.busy.eq(1), statistics.valid.eq(1)]
-                with m.If(statistics.ready):
+                m.d.comb += [self.status.busy.eq(1), item.valid.eq(1)]
+                with m.If(item.ready):
                     m.next = "IDLE"
         self._count(m, start)
 
@@ -377,7 +383,7 @@ class VectorEngine(wiring.Component):
 
     def _count(self, m: Module, start) -> None:
         """The totals of a pass."""
-        item = self.statistics.item.payload
+        item = self._item.payload
         total, count = Signal(SUM_WIDTH), Signal(SATURATIONS_WIDTH)
         m.d.comb += [item.sum.eq(total), item.saturations.eq(count)]
         with m.If(self._total == Total.SUM):

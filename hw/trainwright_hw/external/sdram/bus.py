@@ -80,7 +80,7 @@ class SdramBus(wiring.Component):
             queue.r_en.eq(self.request.ready),
         ]
         with m.If(write.given):
-            m.d.sync += turn.eq(~self.axi.wlast)
+            m.d.sync += turn.eq(~write.request.tag.last)
         with m.If(read.given):
             m.d.sync += turn.eq(read.request.tag.last)
         return m
@@ -135,15 +135,22 @@ class SdramBus(wiring.Component):
         axi, request = self.axi, side.request
         place, outside = self._place(axi.awaddr)
         beat, busy, wrong = Signal.like(place), Signal(), Signal()
+        # who writes is told by a register: the chip's state, and whose turn it is, end here
+        beats_in = Cat(axi.wdata, axi.wstrb, axi.wlast)
+        m.submodules.written = written = RegisteredQueue(width=len(beats_in), depth=2)
+        enable, last = Signal.like(axi.wstrb), request.tag.last
         m.d.comb += [
             axi.awready.eq(~busy & ~axi.bvalid),
-            axi.wready.eq(side.given),
+            axi.wready.eq(written.w_rdy),
+            written.w_en.eq(axi.wvalid),
+            written.w_data.eq(beats_in),
+            written.r_en.eq(side.given),
             axi.bresp.eq(Mux(wrong, DECERR, OKAY)),
-            side.wanted.eq(busy & axi.wvalid),
+            side.wanted.eq(busy & written.r_rdy),
             self._at(request, beat),
             request.write.eq(1),
-            request.enable.eq(Mux(wrong, 0, axi.wstrb)),
-            request.data.eq(axi.wdata),
+            Cat(request.data, enable, last).eq(written.r_data),
+            request.enable.eq(Mux(wrong, 0, enable)),
         ]
         with m.If(axi.bready):
             m.d.sync += axi.bvalid.eq(0)
@@ -151,7 +158,7 @@ class SdramBus(wiring.Component):
             m.d.sync += [beat.eq(place), busy.eq(1), wrong.eq(outside)]
         with m.If(side.given):
             m.d.sync += beat.eq(beat + 1)
-            with m.If(axi.wlast):
+            with m.If(last):
                 m.d.sync += [busy.eq(0), axi.bvalid.eq(1)]
 
     def _host_side(self, m: Module, side: Side) -> None:

@@ -54,12 +54,12 @@ class SdramEngine(wiring.Component):
         with m.FSM():
             self._power_up(m)
             with m.State("REFRESH"):  # rows are closed
-                with m.If(self._wait == 0):
+                with m.If(~self._wait[0]):
                     self._give(m, REFRESH, self._cycles.trfc)
                     m.d.comb += self._refreshed.eq(1)
                     m.next = "RUN"
             with m.State("RUN"):
-                with m.If(self._wait == 0):
+                with m.If(~self._wait[0]):
                     self._run(m)
         return m
 
@@ -70,25 +70,25 @@ class SdramEngine(wiring.Component):
         m.d.sync += self._code.eq(NOP)
 
     def _timers(self, m: Module) -> None:
-        """Cycles until a command may be given: any; PRECHARGE; ACTIVATE; WRITE."""
+        """Cycles until a command may be given: any; PRECHARGE; ACTIVATE; WRITE. As many ones, which
+        are shifted out, so that a bit tells."""
         c, words = self._cycles, self._words
-        self._wait = Signal(range(max(c.trcd, c.trp, c.trfc, c.tmrd, words)))
+        self._wait = Signal(max(c.trcd, c.trp, c.trfc, c.tmrd, words))
         # the end of tRAS, or of what a READ or WRITE after tRCD asks for
         left = c.tras - c.trcd
         self._after_read = max(words, left)
         self._after_write = max(words - 1 + c.twr, left)
-        self._no_precharge = Signal(range(max(c.tras, self._after_read, self._after_write)))
-        self._no_activate = Signal(range(c.trc))
+        self._no_precharge = Signal(max(c.tras, self._after_read, self._after_write))
+        self._no_activate = Signal(c.trc)
         # nobody drives the data for a cycle after the chip; dq_oe is a cycle early
         self._turn = words + c.cas_latency + 2
-        self._no_write = Signal(range(self._turn))
+        self._no_write = Signal(self._turn)
         for timer in (self._wait, self._no_precharge, self._no_activate, self._no_write):
-            with m.If(timer != 0):
-                m.d.sync += timer.eq(timer - 1)
+            m.d.sync += timer.eq(timer >> 1)
 
     def _give(self, m: Module, code: int, cycles: int) -> None:
         """A command, and the cycles until the next one."""
-        m.d.sync += [self._code.eq(code), self._wait.eq(cycles - 1)]
+        m.d.sync += [self._code.eq(code), self._wait.eq(_ones(cycles - 1))]
 
     def _power_up(self, m: Module) -> None:
         c, t, pins = self._cycles, self._timing, self.pins
@@ -101,13 +101,13 @@ class SdramEngine(wiring.Component):
                 m.d.sync += pins.a.eq(ALL_BANKS)
                 m.next = "POWER_UP_REFRESH"
         with m.State("POWER_UP_REFRESH"):
-            with m.If(self._wait == 0):
+            with m.If(~self._wait[0]):
                 self._give(m, REFRESH, c.trfc)
                 m.d.sync += refreshes.eq(refreshes - 1)
                 with m.If(refreshes == 1):
                     m.next = "LOAD_MODE"
         with m.State("LOAD_MODE"):
-            with m.If(self._wait == 0):
+            with m.If(~self._wait[0]):
                 self._give(m, LOAD_MODE, c.tmrd)
                 m.d.sync += [pins.a.eq(exact_log2(self._words) | c.cas_latency << 4), pins.ba.eq(0)]
                 m.d.comb += self._refreshed.eq(1)
@@ -126,8 +126,8 @@ class SdramEngine(wiring.Component):
     def _rows(self, m: Module) -> None:
         """The access at hand, and whether its row, or another one of its bank, is open."""
         request, t = self.request, self._timing
-        self._now = now = Signal(request.payload.shape(), reset_less=True)
-        self._valid, self._looked = Signal(), Signal()
+        self._now = now = request.payload
+        self._looked = Signal()
         self._hit, self._other = Signal(), Signal()
         self._done, self._activated = Signal(), Signal()
         self._open = Signal(1 << t.bank_bits)
@@ -138,41 +138,38 @@ class SdramEngine(wiring.Component):
             write.addr.eq(now.bank),
             write.data.eq(now.row),
             read.addr.eq(now.bank),
-            request.ready.eq(~self._valid | self._done),
+            request.ready.eq(self._done),
         ]
         is_open = self._open.bit_select(now.bank, 1)
         same = read.data == now.row
         m.d.sync += [self._hit.eq(is_open & same), self._other.eq(is_open & ~same)]
-        m.d.sync += self._looked.eq(self._valid)
+        m.d.sync += self._looked.eq(request.valid & ~self._done)
         with m.If(self._activated):
             m.d.sync += self._hit.eq(1)
-        with m.If(request.ready):
-            m.d.sync += [now.eq(request.payload), self._valid.eq(request.valid)]
-            m.d.sync += self._looked.eq(0)
 
     def _run(self, m: Module) -> None:
         """A command for the access at hand, or towards a refresh."""
         c, now, pins = self._cycles, self._now, self.pins
         with m.If(self._due):
-            with m.If(self._no_precharge == 0):
+            with m.If(~self._no_precharge[0]):
                 self._give(m, PRECHARGE, c.trp)
                 m.d.sync += [pins.a.eq(ALL_BANKS), self._open.eq(0), self._looked.eq(0)]
                 m.next = "REFRESH"
-        with m.Elif(self._valid & self._looked):
+        with m.Elif(self._looked):
             m.d.sync += pins.ba.eq(now.bank)
             with m.If(self._hit):
                 self._beat(m)
             with m.Elif(self._other):
-                with m.If(self._no_precharge == 0):
+                with m.If(~self._no_precharge[0]):
                     self._give(m, PRECHARGE, c.trp)
                     m.d.sync += [pins.a.eq(0), self._other.eq(0)]
                     m.d.sync += self._open.bit_select(now.bank, 1).eq(0)
-            with m.Elif(self._no_activate == 0):
+            with m.Elif(~self._no_activate[0]):
                 self._give(m, ACTIVATE, c.trcd)
                 m.d.sync += [
                     pins.a.eq(now.row),
-                    self._no_precharge.eq(c.tras - 1),
-                    self._no_activate.eq(c.trc - 1),
+                    self._no_precharge.eq(_ones(c.tras - 1)),
+                    self._no_activate.eq(_ones(c.trc - 1)),
                     self._open.bit_select(now.bank, 1).eq(1),
                 ]
                 m.d.comb += self._activated.eq(1)
@@ -184,13 +181,16 @@ class SdramEngine(wiring.Component):
             self._give(m, READ, words)
             m.d.sync += [
                 pins.a.eq(column),
-                self._no_precharge.eq(self._after_read - 1),
-                self._no_write.eq(self._turn - 1),
+                self._no_precharge.eq(_ones(self._after_read - 1)),
+                self._no_write.eq(_ones(self._turn - 1)),
             ]
             m.d.comb += [self._done.eq(1), self._reads.eq(1)]
-        with m.Elif(self._no_write == 0):
+        with m.Elif(~self._no_write[0]):
             self._give(m, WRITE, words)
-            m.d.sync += [pins.a.eq(column), self._no_precharge.eq(self._after_write - 1)]
+            m.d.sync += [
+                pins.a.eq(column),
+                self._no_precharge.eq(_ones(self._after_write - 1)),
+            ]
             m.d.comb += [self._done.eq(1), self._writes.eq(1)]
 
     def _write_data(self, m: Module) -> None:
@@ -219,3 +219,8 @@ class SdramEngine(wiring.Component):
             under_way.append(stage)
         m.d.sync += self.read_data.eq(Cat(self.read_data[width:], self.pins.dq_i))
         m.d.comb += Cat(self.read_valid, self.read_tag).eq(under_way[-1])
+
+
+def _ones(cycles: int) -> int:
+    """A timer of so many cycles."""
+    return (1 << cycles) - 1
