@@ -12,6 +12,7 @@ from trainwright_hw.external.on_chip_memory import DECERR, OKAY
 from trainwright_hw.external.sdram.request import TAG, request_layout
 from trainwright_hw.external.sdram.timing import SdramTiming
 from trainwright_hw.link.host_port import HostPort
+from trainwright_hw.storage.banks import granted
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 
 ASKED_BEATS = 16
@@ -30,7 +31,7 @@ class Side:
 
 
 class SdramBus(wiring.Component):
-    """A beat a cycle at most, as fast as accesses are taken.
+    """A beat in two cycles at most: the chip takes no less for one.
 
     One burst of each direction at a time, INCR, whole beats. When both directions want the memory
     they take turns, a burst each; a write that waits for its data keeps nobody waiting. The host's
@@ -65,22 +66,25 @@ class SdramBus(wiring.Component):
         self._host_side(m, host)
         turn = Signal()  # high: of a write
         write_first = Signal()
-        free = queue.w_rdy & ~host.wanted
+        sides = (host, write, read)
+        given = Cat(side.given for side in sides)
+        wanted = (
+            host.wanted,
+            ~host.wanted & write_first,
+            ~host.wanted & read.wanted & ~write_first,
+        )
+        # From a register: it goes to whole beats. Who waits does so until it is given to.
+        m.d.sync += given.eq(Mux(queue.w_rdy & ~given.any(), Cat(wanted), 0))
         m.d.comb += [
             write_first.eq(write.wanted & (turn | ~read.wanted)),
-            host.given.eq(queue.w_rdy & host.wanted),
-            write.given.eq(free & write_first),
-            read.given.eq(free & read.wanted & ~write_first),
-            queue.w_en.eq(host.wanted | write.wanted | read.wanted),
-            queue.w_data.eq(
-                Mux(host.wanted, host.request, Mux(write_first, write.request, read.request))
-            ),
+            queue.w_en.eq(given.any()),
+            queue.w_data.eq(granted(given, [Value.cast(side.request) for side in sides])),
             self.request.valid.eq(queue.r_rdy),
             self.request.payload.eq(queue.r_data),
             queue.r_en.eq(self.request.ready),
         ]
         with m.If(write.given):
-            m.d.sync += turn.eq(~write.request.tag.last)
+            m.d.sync += turn.eq(~self.axi.wlast)
         with m.If(read.given):
             m.d.sync += turn.eq(read.request.tag.last)
         return m
@@ -135,22 +139,15 @@ class SdramBus(wiring.Component):
         axi, request = self.axi, side.request
         place, outside = self._place(axi.awaddr)
         beat, busy, wrong = Signal.like(place), Signal(), Signal()
-        # who writes is told by a register: the chip's state, and whose turn it is, end here
-        beats_in = Cat(axi.wdata, axi.wstrb, axi.wlast)
-        m.submodules.written = written = RegisteredQueue(width=len(beats_in), depth=2)
-        enable, last = Signal.like(axi.wstrb), request.tag.last
         m.d.comb += [
             axi.awready.eq(~busy & ~axi.bvalid),
-            axi.wready.eq(written.w_rdy),
-            written.w_en.eq(axi.wvalid),
-            written.w_data.eq(beats_in),
-            written.r_en.eq(side.given),
+            axi.wready.eq(side.given),
             axi.bresp.eq(Mux(wrong, DECERR, OKAY)),
-            side.wanted.eq(busy & written.r_rdy),
+            side.wanted.eq(busy & axi.wvalid),
             self._at(request, beat),
             request.write.eq(1),
-            Cat(request.data, enable, last).eq(written.r_data),
-            request.enable.eq(Mux(wrong, 0, enable)),
+            request.enable.eq(Mux(wrong, 0, axi.wstrb)),
+            request.data.eq(axi.wdata),
         ]
         with m.If(axi.bready):
             m.d.sync += axi.bvalid.eq(0)
@@ -158,7 +155,7 @@ class SdramBus(wiring.Component):
             m.d.sync += [beat.eq(place), busy.eq(1), wrong.eq(outside)]
         with m.If(side.given):
             m.d.sync += beat.eq(beat + 1)
-            with m.If(last):
+            with m.If(axi.wlast):
                 m.d.sync += [busy.eq(0), axi.bvalid.eq(1)]
 
     def _host_side(self, m: Module, side: Side) -> None:
