@@ -28,7 +28,7 @@ class Repetition(wiring.Component):
                 "advance": In(1),
                 "times": In(STEP_WIDTH),
                 "first": Out(1),
-                "last": Out(1),
+                "last": Out(1, init=1),
                 "step": Out(STEP_WIDTH),
                 "write": In(1),
                 "keep": In(STEP_WIDTH),
@@ -42,10 +42,14 @@ class Repetition(wiring.Component):
         m = Module()
         left = Signal(STEP_WIDTH)
         bit = Signal(range(STEP_WIDTH))
-        m.d.comb += self.last.eq(~left[1:].any())
         write_bytes(m, self.write, self.step, self.keep, self.value)
         with m.If(self.advance):
-            m.d.sync += [self.step.eq(self.step + 1), left.eq(left - 1), self.first.eq(0)]
+            m.d.sync += [
+                self.step.eq(self.step + 1),
+                left.eq(left - 1),
+                self.first.eq(0),
+                self.last.eq(left <= 2),
+            ]
         # seed = step x SEED_STEP, the highest bit of the step first; then one SEED_STEP a step
         add = self.step.bit_select(bit, 1) | ~self.busy
         before = Mux(self.busy, self.seed << 1, self.seed)
@@ -56,6 +60,7 @@ class Repetition(wiring.Component):
         with m.If(self.start):
             m.d.sync += [
                 left.eq(self.times),
+                self.last.eq(self.times <= 1),
                 self.first.eq(1),
                 self.seed.eq(0),
                 self.busy.eq(1),
