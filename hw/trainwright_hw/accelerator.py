@@ -154,7 +154,8 @@ class Accelerator(wiring.Component):
         if vector is not None:
             m.submodules.shared_read = read = ReadInTurn(p)
             m.submodules.shared_write = write = WriteByEither(p)
-            m.d.comb += read.seconds.eq(vector.status.busy)
+            # a cycle late: neither asks in its first
+            m.d.sync += read.seconds.eq(vector.status.busy)
             for client, of_client in zip((pe2.x, vector.read), read.clients, strict=True):
                 connect(m, client, of_client)
             for client, of_client in zip((write_back.z, vector.z), write.clients, strict=True):

@@ -83,7 +83,6 @@ class Unpack(wiring.Component):
             gearbox.o.ready.eq(contents.w_rdy),
             load.eq(gearbox.o.valid & gearbox.o.ready),
             locals_.address.ready.eq(load),
-            self.busy.eq(fresh | locals_.busy | valid | taken),
             self.starved.eq(locals_.address.valid & ~self.beats.valid),
             self.blocked.eq(valid & ~ready),
         ]
@@ -94,18 +93,21 @@ class Unpack(wiring.Component):
             m.d.sync += fresh.eq(1)
         self._shape(m, held, gearbox.shape, locals_.items)
         of_program = held.target == Target.PROGRAM
-        address, item = locals_.address.payload, gearbox.o.payload
+        address, item, busy = locals_.address.payload, gearbox.o.payload, locals_.busy
         if self.parameters.sample_loads:
-            address, item = self._samples(
-                m, held, fresh, locals_, gearbox, contents, load, taken, valid
-            )
+            address, item, busy = self._samples(m, held, fresh, locals_, gearbox, contents, load)
+        asked = Cat(banks_asked(self.parameters, ~of_program, address), of_program, address)
+        placed = load
+        if self.parameters.sample_loads:  # a cycle late: more lies before it
+            placed, place = Signal(), Signal(self._place.size, name="place", reset_less=True)
+            m.d.sync += [placed.eq(load), place.eq(asked)]
+            asked, busy = place, busy | placed
         head, earlier = data.View(self._place, writes.r_data), Signal(self._place, reset_less=True)
         m.d.sync += [taken.eq(valid & ready), earlier.eq(head)]
         m.d.comb += [
-            writes.w_en.eq(load),
-            writes.w_data.eq(
-                Cat(banks_asked(self.parameters, ~of_program, address), of_program, address)
-            ),
+            self.busy.eq(fresh | busy | valid | taken),
+            writes.w_en.eq(placed),
+            writes.w_data.eq(asked),
             contents.w_en.eq(load),
             contents.w_data.eq(item),
             contents.r_en.eq(taken),
@@ -120,8 +122,8 @@ class Unpack(wiring.Component):
         ]
         return m
 
-    def _samples(self, m: Module, held, fresh, locals_, gearbox, contents, load, taken, valid):
-        """SAMPLES beside the rest: address and contents of an item.
+    def _samples(self, m: Module, held, fresh, locals_, gearbox, contents, load):
+        """SAMPLES beside the rest: address and contents of an item, and whether more are to come.
 
         Targets go through the gearbox; beats of pixels do not."""
         m.submodules.rows = rows = SampleRows()
@@ -143,11 +145,11 @@ class Unpack(wiring.Component):
             self.beats.ready.eq(Mux(of_pixels, pixels.i.ready, gearbox.i.ready & there)),
             load.eq(Mux(of_pixels, pixels.o.valid, gearbox.o.valid) & contents.w_rdy),
             self.command.ready.eq(~fresh & ~locals_.busy & ~rows.address.valid),
-            self.busy.eq(fresh | locals_.busy | rows.address.valid | valid | taken),
             self.starved.eq(there & ~self.beats.valid),
         ]
         address = Mux(its, rows.address.payload, locals_.address.payload)
-        return address, Mux(of_pixels, pixels.o.payload, gearbox.o.payload)
+        item = Mux(of_pixels, pixels.o.payload, gearbox.o.payload)
+        return address, item, locals_.busy | rows.address.valid
 
     def _shape(self, m: Module, held, shape, items) -> None:
         """How the present command's beats become items, and how many a run has.

@@ -367,8 +367,13 @@ class VectorEngine(wiring.Component):
         chained = combined(m, operands, greatest, wanted, turns[TERMS + 1], p.engine_parts)
         m.d.comb += [lane.chained.eq(chained) for lane in lanes]
         last, part = stages[at.result], parts[at.result]
-        writes = valid[at.result] & (last.memory == Rows.WRITE)
-        whole = writes & (part == p.engine_parts - 1)
+        whole = Signal()  # a row with it, known a cycle before
+        before = at.result - 1
+        m.d.sync += whole.eq(
+            valid[before]
+            & (stages[before].memory == Rows.WRITE)
+            & (parts[before] == p.engine_parts - 1)
+        )
         m.d.comb += [self._puts.eq(whole), self._put_stream.eq(last.stream)]
         for n in range(p.engine_parts):
             with m.If(part == n):

@@ -127,9 +127,9 @@ class SdramEngine(wiring.Component):
         """The access at hand, and whether its row, or another one of its bank, is open."""
         request, t = self.request, self._timing
         self._now = now = request.payload
-        self._looked = Signal()
+        self._looked = Signal()  # hit and other are those of the access at hand
         self._hit, self._other = Signal(), Signal()
-        self._done, self._activated = Signal(), Signal()
+        self._done, self._activated, self._closing = Signal(), Signal(), Signal()
         self._open = Signal(1 << t.bank_bits)
         m.submodules.rows = rows = Memory(shape=t.row_bits, depth=1 << t.bank_bits, init=[])
         write, read = rows.write_port(), rows.read_port(domain="comb")
@@ -143,7 +143,9 @@ class SdramEngine(wiring.Component):
         is_open = self._open.bit_select(now.bank, 1)
         same = read.data == now.row
         m.d.sync += [self._hit.eq(is_open & same), self._other.eq(is_open & ~same)]
-        m.d.sync += self._looked.eq(request.valid & ~self._done)
+        there, taken = Signal(), Signal()
+        m.d.sync += [there.eq(request.valid & ~self._closing), taken.eq(self._done)]
+        m.d.comb += self._looked.eq(there & ~taken)
         with m.If(self._activated):
             m.d.sync += self._hit.eq(1)
 
@@ -153,7 +155,8 @@ class SdramEngine(wiring.Component):
         with m.If(self._due):
             with m.If(~self._no_precharge[0]):
                 self._give(m, PRECHARGE, c.trp)
-                m.d.sync += [pins.a.eq(ALL_BANKS), self._open.eq(0), self._looked.eq(0)]
+                m.d.sync += [pins.a.eq(ALL_BANKS), self._open.eq(0)]
+                m.d.comb += self._closing.eq(1)
                 m.next = "REFRESH"
         with m.Elif(self._looked):
             m.d.sync += pins.ba.eq(now.bank)
