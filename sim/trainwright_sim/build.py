@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,8 +27,10 @@ COMPILE = (
     "-fno-sanitize=undefined",  # which ziglang adds to unoptimised code
     "-DNDEBUG",
 )
-COMPILE_ONCE = "-O1"
+COMPILE_ONCE = "-O0"
 """For what runs when a simulation starts and never again: half of Verilator's code."""
+_ONCE = "Slow"
+"""How the names of such files end."""
 LINK = ("-shared", "-pthread")
 _REMEDY = "Another compiler may do: name it in CXX."
 
@@ -123,7 +126,7 @@ def _build(
         progress(f"building the simulator, once: compiling with {cxx.name}")
         driving = sorted(harness.folder.glob("*.cc"))
         flags = [*COMPILE, *_include(folder, NATIVE, *sources.includes)]
-        objects = _compile(log, cxx, flags, [*sources.files, *driving])
+        objects = _compile(log, cxx, flags, [*_units(folder, sources.files), *driving])
         made = [str(path) for path in (*objects, *runtime.result())]
     log.run(cxx, [*LINK, *made, "-o", LIBRARY], remedy=_REMEDY)
     _tidy(folder)
@@ -133,16 +136,38 @@ def _include(*folders: Path) -> list[str]:
     return [part for folder in folders for part in ("-I", str(folder))]
 
 
+def _units(folder: Path, files: Sequence[Path]) -> list[Path]:
+    """Files that include these, about as many as processors: headers are most of what is compiled.
+
+    What runs once is apart, and has half as many.
+    """
+    processors = os.cpu_count() or 1
+    once = [file for file in files if file.stem.endswith(_ONCE)]
+    often = [file for file in files if file not in once]
+    units: list[Path] = []
+    for name, some, most in (("Often", often, processors), (_ONCE, once, (processors + 1) // 2)):
+        shares: list[list[Path]] = [[] for _ in range(min(most, len(some)))]
+        for file in sorted(some, key=_size, reverse=True):
+            min(shares, key=lambda share: sum(map(_size, share))).append(file)
+        for number, share in enumerate(shares):
+            units.append(folder / f"unit{number}{name}.cpp")
+            units[-1].write_text("".join(f'#include "{file.as_posix()}"\n' for file in share))
+    return units
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size
+
+
 def _compile(log: BuildLog, cxx: Tool, base: list[str], files: list[Path]) -> list[Path]:
-    """Compile each file to an object in the log's folder, several at a time, largest first."""
+    """Compile each file to an object in the log's folder, several at a time."""
 
     def one(file: Path) -> Path:
-        flags = [*base, COMPILE_ONCE] if file.stem.endswith("Slow") else base
+        flags = [*base, COMPILE_ONCE] if file.stem.endswith(_ONCE) else base
         target = log.cwd / f"{file.stem}.o"
         log.run(cxx, [*flags, "-c", str(file), "-o", target.name], remedy=_REMEDY)
         return target
 
-    files = sorted(files, key=lambda file: file.stat().st_size, reverse=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
             return list(pool.map(one, files))
