@@ -254,6 +254,29 @@ async def runs(dut, stall: str):
 
 
 @cocotb.test()
+async def flags_stay_until_a_reset(dut):
+    """Whatever is written to other registers; a reset clears them, and the interrupt's enable."""
+    tb = HostBench(dut, "flags", "none")
+    await tb.start()
+    for error in (0, 1, 0):
+        assert await tb.host.read(registers.STATUS) & 0xFFFF == 0
+        assert await tb.host.read(registers.INTERRUPT_ENABLE) == 0
+        await tb.host.write(registers.INTERRUPT_ENABLE, 1)
+        await tb.finish(error, 5)
+        for register in (registers.IDENTITY, registers.PROGRAM_ADDRESS, registers.PROGRAM_LENGTH,
+                         registers.WATCHDOG):  # fmt: skip
+            await tb.host.write(register, 0xFFFFFFFF)
+            flags = 4 if error else 2
+            assert await tb.host.read(registers.STATUS) == flags | error << 8 | 5 << 16
+        assert tb.get("interrupt")
+        tb.dut.rst.value = 1
+        await tb.run(3)
+        tb.dut.rst.value = 0
+        await tb.run(3)
+        assert not tb.get("interrupt")
+
+
+@cocotb.test()
 async def counters(dut):
     """Every counter counts its own event; a start clears them all; beats read as bytes."""
     tb = HostBench(dut, "counters", "none")
