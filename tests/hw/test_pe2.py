@@ -29,7 +29,7 @@ SLOW = {"8x4-digits-random", "8x4", "4x4"}
 
 @pytest.mark.parametrize(
     "stall",
-    (0, pytest.param(0.3, marks=pytest.mark.slow), 0.8),
+    (*(pytest.param(chance, marks=pytest.mark.slow) for chance in (0, 0.3)), 0.8),
     ids=lambda stall: f"stall{stall}",
 )
 @pytest.mark.parametrize(

@@ -294,51 +294,52 @@ def test_program_matches_golden(size, stall):
     assert 0 < machine.counters["busy_pe1"] < machine.counters["cycles"]
 
 
-def failing(name: str) -> tuple[list, dict, int, int]:
-    """Descriptors, machine options, error code and descriptor to blame."""
+def failing(name: str) -> tuple[list, int, int]:
+    """Descriptors, error code and descriptor to blame."""
     halt = Halt()
     nop = Set(values=())
     return {
-        "operation": ([nop, nop], {}, 1, 2),  # runs past its end
-        "too long": ([halt], {"length": 1 << 16}, 2, 0),
-        "deep": ([Loop(iterations=1), Loop(iterations=1), Loop(iterations=1), halt], {}, 3, 2),
-        "end": ([nop, End(), halt], {}, 3, 1),
-        "read": ([load(0x100, 0, 4), nop, halt], {"faults": {0x104}}, 4, 2),
-        "write": ([store(0x100, 0, 4), halt], {"faults": {0x104}}, 5, 1),
+        "operation": ([nop, nop], 1, 2),  # runs past its end
+        "too long": ([halt], 2, 0),
+        "deep": ([Loop(iterations=1), Loop(iterations=1), Loop(iterations=1), halt], 3, 2),
+        "end": ([nop, End(), halt], 3, 1),
+        "read": ([load(0x100, 0, 4), nop, halt], 4, 2),
+        "write": ([store(0x100, 0, 4), halt], 5, 1),
     }[name]
 
 
-@pytest.mark.parametrize("name", ("operation", "too long", "deep", "end", "read", "write"))
-def test_errors_and_recovery(name):
-    descriptors, options, code, blamed = failing(name)
-    length = options.pop("length", len(descriptors))
-    machine = Machine(P4, bytes(MEMORY_BYTES), **options)
-    machine.place(descriptors)
+def test_errors_and_recovery():
+    """One after the other, each with a program after it that ends as it should."""
+    machine = Machine(P4, bytes(MEMORY_BYTES), faults={0x104})
+    expected = []
 
     async def host(ctx, host):
-        await machine.start(ctx, host, length)
-        await host.write(ctx, registers.CONTROL, 2)
-        assert await host.read(ctx, registers.STATUS) & 0xFFFF == 0
-        machine.place([Halt()])
-        await machine.start(ctx, host, 1)
+        for name in ("operation", "too long", "deep", "end", "read", "write"):
+            descriptors, code, blamed = failing(name)
+            length = machine.place(descriptors)
+            await machine.start(ctx, host, 1 << 16 if name == "too long" else length)
+            await host.write(ctx, registers.CONTROL, 2)
+            assert await host.read(ctx, registers.STATUS) & 0xFFFF == 0
+            machine.place([Halt()])
+            await machine.start(ctx, host, 1)
+            expected.extend((4 | code << 8 | blamed << 16, 2))
 
     machine.simulate(host)
-    assert machine.status == [4 | code << 8 | blamed << 16, 2]
+    assert machine.status == expected
 
 
 def test_issue_overhead():
     """Four cycles from one descriptor to the next."""
-    cycles = []
-    for extra in (0, 8):
-        machine = Machine(P4, bytes(MEMORY_BYTES))
-        length = machine.place([Set(values=((1, 1),))] * extra + [Halt()] * (10 - extra))
+    machine, cycles = Machine(P4, bytes(MEMORY_BYTES)), []
 
-        async def host(ctx, host, machine=machine, length=length):
+    async def host(ctx, host):
+        for extra in (0, 8):
+            length = machine.place([Set(values=((1, 1),))] * extra + [Halt()] * (10 - extra))
             await machine.start(ctx, host, length)
             await machine.collect(ctx, host)
+            cycles.append(machine.counters["cycles"])
 
-        machine.simulate(host)
-        cycles.append(machine.counters["cycles"])
+    machine.simulate(host)
     assert cycles[1] - cycles[0] == 8 * 4
 
 

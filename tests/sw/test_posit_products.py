@@ -168,7 +168,7 @@ SHAPES = [(64, 64, 64), (1, 140, 65), (65, 130, 16), (90, 65, 1), (7, 3, 33), (4
 @pytest.mark.parametrize("mode", ["sequential", "quire"])
 def test_kernels_and_torch_give_the_same_bits(fmt, mode):
     for seed, (m, depth, n) in enumerate(SHAPES):
-        for scale in (1.0, 2.0**-12, 2.0**9, None):  # None: the whole format
+        for number, scale in enumerate((1.0, 2.0**-12, 2.0**9, None)):  # None: the whole format
             if scale is None:
                 a, b = any_codes((m, depth), fmt, seed), any_codes((depth, n), fmt, seed + 50)
             else:
@@ -178,11 +178,11 @@ def test_kernels_and_torch_give_the_same_bits(fmt, mode):
                 a[3, 7] = fmt.nar
             start = normal_codes((m, 1), fmt, seed + 70)
             x, y, z = (values_of(c, fmt) for c in (a, b, start))
-            for initial in (None, z):
-                got = products.matmul(x, y, fmt, mode, initial)
-                with without():
-                    want = products.matmul(x, y, fmt, mode, initial)
-                torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+            initial = z if (seed + number) % 2 else None
+            got = products.matmul(x, y, fmt, mode, initial)
+            with without():
+                want = products.matmul(x, y, fmt, mode, initial)
+            torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
 
 
 def test_sequential_sums_that_leave_the_quick_range_within_a_block(posit_path):

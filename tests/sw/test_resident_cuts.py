@@ -118,7 +118,9 @@ def test_more_bonds_than_threads():
     assert len(after) == 9 and after[8] < before[8] and after[:8] != before[:8]
 
 
-@pytest.mark.parametrize("distance", [1, 2, 6, 13, 25, 400_000])
+@pytest.mark.parametrize(
+    "distance", [1, 6, 25, 400_000, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 13))]
+)
 def test_every_distance(distance):
     """One that cuts all but the strongest, some that cut some, one that cuts what has no weights on
     a side alone, one that cuts nothing."""
