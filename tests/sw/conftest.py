@@ -2,6 +2,7 @@
 
 import struct
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from trainwright.data.idx import IMAGES, LABELS, STEMS
+from trainwright.driver import resident
 from trainwright.posit import native
 from trainwright.support.native import without
 
@@ -23,6 +25,26 @@ def deferred(request, monkeypatch):
     file_cases = import_module("file_cases")
     file_cases.choose(monkeypatch, deferred=request.param == "deferred")
     return request.param == "deferred"
+
+
+@pytest.fixture(scope="module")
+def programs_once():
+    """A resident step is compiled once for the same step and choices, as it would be the same."""
+    found = []  # steps, too: so long as they are there, no other has their id
+    compiled = resident.resident_step
+
+    @cache
+    def of(step, layout, kept, arguments, options):
+        return compiled(found[-1], *arguments, **dict(options))
+
+    def once(memory, *arguments, **options):
+        found.append(memory)
+        choices = tuple(sorted(options.items()))
+        return of(id(memory.step), memory.layout, memory.kept, arguments, choices)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(resident, "resident_step", once)
+        yield
 
 
 @pytest.fixture(params=["native", "torch"])
