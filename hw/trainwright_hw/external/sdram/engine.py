@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from trainwright_hw.external.sdram.pads import SdramPins
-from trainwright_hw.external.sdram.request import TAG, request_layout
+from trainwright_hw.external.sdram.request import BURSTS, TAG, request_layout
 from trainwright_hw.external.sdram.timing import SdramCycles, SdramTiming
 
 # RAS, CAS and WE, low when active
@@ -133,19 +133,26 @@ class SdramEngine(wiring.Component):
         self._open = Signal(1 << t.bank_bits)
         m.submodules.rows = rows = Memory(shape=t.row_bits, depth=1 << t.bank_bits, init=[])
         write, read = rows.write_port(), rows.read_port(domain="comb")
+        there, was_done = Signal(), Signal()
+        # Where the words of a beat leave time for it, the next one is asked for a cycle later: its
+        # bits lie at the pins of the data, far from those of the commands.
+        late = self._words > min(BURSTS)
+        next_one = was_done if late else self._done
         m.d.comb += [
             write.en.eq(self._activated),
             write.addr.eq(now.bank),
             write.data.eq(now.row),
             read.addr.eq(now.bank),
-            request.ready.eq(self._done),
+            request.ready.eq(next_one),
         ]
         is_open = self._open.bit_select(now.bank, 1)
         same = read.data == now.row
         m.d.sync += [self._hit.eq(is_open & same), self._other.eq(is_open & ~same)]
-        there, taken = Signal(), Signal()
-        m.d.sync += [there.eq(request.valid & ~self._closing), taken.eq(self._done)]
-        m.d.comb += self._looked.eq(there & ~taken)
+        m.d.sync += [
+            there.eq(request.valid & ~next_one & ~self._closing),
+            was_done.eq(self._done),
+        ]
+        m.d.comb += self._looked.eq(there & ~was_done)
         with m.If(self._activated):
             m.d.sync += self._hit.eq(1)
 
