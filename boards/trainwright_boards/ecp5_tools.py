@@ -35,6 +35,11 @@ ROUTER = {
 """Settings of ``router2``, which heeds them with the first alone. Its own, but for the last, 1.25
 there: the estimated way from where a search is to its goal weighs less than it costs, so that
 searches look at more and find shorter ways."""
+SHORT_WIRES = ("--placer", "static")
+SHORT_PATHS = ("--placer", "heap", "--placer-heap-timingweight", "120")
+SHORT_PATHS += ("--placer-heap-critexp", "3")
+"""Settings of the placer: ``static`` leaves shorter wires, and so room for 128 multipliers, but
+weighs no timing; ``heap`` does."""
 SMALLER = "A smaller --preset may fit."
 
 
@@ -70,7 +75,8 @@ class Ecp5(Family):
 
     def place_and_route(self, build: Build, steps: Steps, options: Sequence[str]) -> None:
         """Placed among spacers and routed without them, by ``router2``: the other one does not end
-        where wires are scarce.
+        where wires are scarce. An accelerator that trains alone, whose units ask and answer each
+        other all over the device, is placed for short paths.
 
         Nets of paths that are too slow for the clock are routed again, until none is or for
         ``ITERATIONS``; then for a clock that is a little slower, and then as fast as they come.
@@ -87,7 +93,8 @@ class Ecp5(Family):
             steps.checks.begin(module)
             add_spacers(module, board.part.luts)
             steps.checks.held("spacers", module)
-        place = [*common, "--json", SPREAD, "--placer", "static", "--no-route", "--write", PLACED]
+        placer = SHORT_PATHS if build.parameters.exponents else SHORT_WIRES
+        place = [*common, "--json", SPREAD, *placer, "--no-route", "--write", PLACED]
         steps.run("nextpnr-ecp5", place, remedy=SMALLER, step="place")
         asked = MARGIN * build.clock_hz
         with editing(build.folder / PLACED, TOP) as module:

@@ -103,15 +103,16 @@ def test_what_is_left_is_the_design_with_all_its_inputs():
 
 
 @pytest.mark.parametrize(
-    "mhz, iterations, asked",
+    "mhz, iterations, asked, name, placer",
     [
-        (45, 80, 46.125),  # 2.5 % more than the clock
-        (45, 81, 45.433125),  # then 1.5 % less, after 80 iterations
-        (100, 80, 102.5),
+        (45, 80, 46.125, "ecp5-85f", "static"),  # 2.5 % more than the clock
+        (45, 81, 45.433125, "ecp5-85f", "static"),  # then 1.5 % less, after 80 iterations
+        (100, 80, 102.5, "ecp5-85f", "static"),
+        (45, 80, 46.125, "ecp5-85f-alone", "heap"),
     ],
 )
 def test_an_ecp5_is_placed_among_them_and_routed_without(
-    tmp_path, monkeypatch, mhz, iterations, asked
+    tmp_path, monkeypatch, mhz, iterations, asked, name, placer
 ):
     ran = []
 
@@ -128,7 +129,7 @@ def test_an_ecp5_is_placed_among_them_and_routed_without(
         return not gave_up
 
     monkeypatch.setattr(Steps, "run", run)
-    job = Build(BOARDS["ulx3s-85f"], preset("ecp5-85f"), mhz * 1_000_000, tmp_path, seed=7)
+    job = Build(BOARDS["ulx3s-85f"], preset(name), mhz * 1_000_000, tmp_path, seed=7)
     _write(tmp_path / NETLIST, _netlist(40))
     place_and_route(job, Steps(tmp_path, print), ("--threads", "1"))
     (_, _, placing, among), (_, _, routing, still), *again = ran
@@ -147,7 +148,7 @@ def test_an_ecp5_is_placed_among_them_and_routed_without(
     assert float(settings["target_freq"]) == pytest.approx(asked * 1e6)
     assert int(settings["timing_driven"], 2) == 1 and "--no-tmdriv" not in placing
     assert settings.items() >= ROUTER.items()
-    assert placing["--placer"] == "static" and {"--no-route", "--write"} <= set(placing)
+    assert placing["--placer"] == placer and {"--no-route", "--write"} <= set(placing)
     assert {"--no-pack", "--no-place", "--textcfg", "--report"} <= set(routing)
     for options in (placing, routing):  # the second run heeds what the first was asked
         assert options["--seed"] == "7" and options["--freq"] == str(mhz)
