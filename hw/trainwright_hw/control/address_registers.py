@@ -12,9 +12,9 @@ SELECT_WIDTH = (REGISTERS - 1).bit_length()
 class AddressRegisters(wiring.Component):
     """``REGISTERS`` registers; R0 is always zero.
 
-    Members: ``clear`` zeroes them all; ``set`` and ``add`` give those in ``mask`` their element of
-    ``values``, or add it; ``select``, an array of ``readers`` register numbers, and ``value``, what
-    they hold.
+    Members: ``clear``, due before the first use, zeroes them all; ``set`` and ``add`` give those in
+    ``mask`` their element of ``values``, or add it; ``select``, an array of ``readers`` register
+    numbers, and ``value``, what they hold.
     """
 
     def __init__(self, *, readers: int):
@@ -33,7 +33,7 @@ class AddressRegisters(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         for number in range(1, REGISTERS):
-            register = Signal(REGISTER_WIDTH, name=f"r{number}")
+            register = Signal(REGISTER_WIDTH, name=f"r{number}", reset_less=True)
             with m.If(self.clear):
                 m.d.sync += register.eq(0)
             with m.Elif((self.set | self.add) & self.mask[number]):

@@ -495,12 +495,14 @@ class Sequencer(wiring.Component):
             seed = (seed + Mux(update.by_step, steps.seed, 0))[:REGISTER_WIDTH]
             begin = begin | self._again
         taken = [engine.valid & engine.ready for engine in (self.pe1, self.pe2)]
+        value = Signal(REGISTER_WIDTH, name="of_stream", reset_less=True)  # each run begins with 0
+        m.d.comb += self.stream.eq(value)
         with m.If(begin):
-            m.d.sync += self.stream.eq(0)
+            m.d.sync += value.eq(0)
         with m.Elif(registers.set & registers.mask[0]):
-            m.d.sync += self.stream.eq(seed)
+            m.d.sync += value.eq(seed)
         with m.Elif(taken[0] | taken[1]):
-            m.d.sync += self.stream.eq(self.stream + STREAM_STEP)
+            m.d.sync += value.eq(value + STREAM_STEP)
 
     def _kinds(self, m: Module, header) -> tuple[dict[str, Signal], dict[str, Signal]]:
         """What the descriptor is: for an engine, or of an operation; and that a cycle later."""
