@@ -1,5 +1,6 @@
 import inspect
 import re
+from functools import cache
 from itertools import product
 
 import pytest
@@ -59,10 +60,14 @@ CORNERS = {
 }
 
 
+converted = cache(to_rtlil)
+"""Corners are asked for more than once."""
+
+
 @pytest.mark.parametrize("name, trace", (("least", False), ("most", True)))
 def test_corner_parameters_convert(name, trace):
     parameters = AcceleratorParameters(**CORNERS[name])
-    text = rtlil_to_verilog(to_rtlil(parameters, trace=trace))
+    text = rtlil_to_verilog(converted(parameters, trace=trace))
     head = text[text.index("module trainwright(") :]
     head = head[: head.index(";")].replace("\n", " ")
     found = {name.strip() for name in head[head.index("(") + 1 : head.index(")")].split(",")}
@@ -73,8 +78,9 @@ def test_no_element_is_named_like_a_bit():
     """For a device, as yosys takes ``row[3]`` for a bit of ``row`` after ``abc9``."""
     parameters = AcceleratorParameters(**LEAST)
     named = re.compile(r"\\\S*row(?:\$\d+)?(\[\d+\]|\.\d+)\s")
-    for target, mark in ((None, "["), (DevicePlatform("gw5a"), ".")):
-        text = to_rtlil(parameters, target=target)
+    platform = DevicePlatform("gw5a")
+    texts = converted(parameters, trace=False), to_rtlil(parameters, target=platform)
+    for target, text, mark in ((None, texts[0], "["), (platform, texts[1], ".")):
         assert {found[1][0] for found in named.finditer(text)} == {mark}
         assert bool(re.search(r"\S\[\d+\]", text)) == (target is None)
 
@@ -157,9 +163,10 @@ def test_operand_fetch_keeps_every_port():
         assert re.search(rf"wire width \d+ {direction} \d+ +\\{name}\n", top)
 
 
-def memory_bits(parameters: AcceleratorParameters) -> int:
+def memory_bits(parameters: AcceleratorParameters, *, trace: bool = False) -> int:
     """Bits of the memories in the converted design."""
-    cells = re.findall(r"^\s+memory width (\d+) size (\d+) ", to_rtlil(parameters), re.MULTILINE)
+    text = converted(parameters, trace=trace)
+    cells = re.findall(r"^\s+memory width (\d+) size (\d+) ", text, re.MULTILINE)
     return sum(int(width) * int(size) for width, size in cells)
 
 
@@ -176,13 +183,10 @@ QUICK = {("most", ""), ("bytes", ""), ("digits", ""), ("least", "posit(10,0)")}
     ],
 )
 def test_every_memory_is_counted(name, formats):
+    """With traces, which have no memory, where the design is converted with them anyway."""
     parameters = AcceleratorParameters(**CORNERS[name] | {"formats": formats})
-    assert parameters.on_chip_bits == memory_bits(parameters)
-
-
-def test_every_memory_of_narrow_words_is_counted():
-    parameters = AcceleratorParameters(**LEAST | {"word_width": 8})
-    assert parameters.on_chip_bits == memory_bits(parameters)
+    trace = (name, formats) == ("most", "")
+    assert parameters.on_chip_bits == memory_bits(parameters, trace=trace)
 
 
 QUICK_PRESET = "ecp5-85f-alone"

@@ -1,17 +1,23 @@
 """The notebooks: without outputs, opening with a picture, executed from the first cell on.
 
-They are executed in this process, which needs no Jupyter; `scripts/docs` executes them in a kernel.
+They are executed in this process, which needs no Jupyter, and so are the commands that they give;
+`scripts/docs` executes them in a kernel.
 """
 
 import json
 import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
 from importlib.util import find_spec
+from io import StringIO
 
 import matplotlib
 import pytest
 from tour_output import ROOT
 
 from trainwright.accelerator import backend_names
+from trainwright.cli import main
 
 FOLDER = ROOT / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -19,6 +25,19 @@ LONG = "gallery"
 """Minutes, all of it commands that have tests; the site executes it."""
 NEEDS_RTL = ("cycles", "first_epoch")
 NEEDS_IPYTHON = ("gallery",)
+
+
+COMMAND = [sys.executable, "-m", "trainwright.cli"]
+
+
+def in_this_process(command, *, run=subprocess.run, **options):
+    """``subprocess.run`` that does not import all again for each command of `trainwright`."""
+    if command[:3] != COMMAND:
+        return run(command, **options)
+    with redirect_stdout(StringIO()) as output:
+        status = main(command[3:])
+    assert status == 0, command
+    return subprocess.CompletedProcess(command, status, output.getvalue())
 
 
 def cells(path, kind):
@@ -70,6 +89,8 @@ def test_a_notebook_runs(path, monkeypatch, tmp_path):
     from matplotlib import pyplot
 
     monkeypatch.chdir(tmp_path)
+    if path.stem != LONG:
+        monkeypatch.setattr(subprocess, "run", in_this_process)
     shown = []
     monkeypatch.setattr(pyplot, "show", lambda: shown.append(len(pyplot.gcf().axes)))
     names = {"__name__": "__main__"}

@@ -201,12 +201,30 @@ def test_sums_of_posits_need_wider_accumulators():
     compile_step(network, 64, replace(p, accumulator_width=39))
 
 
-def test_44_bits_sum_512_products_of_the_widest_posits():
-    network = load_network("fashion").with_formats("activation=posit(8,1)c," + WIDEST)
+SUMS_OF_512 = network_from_dict(
+    {
+        "classes": 10,
+        "image": [8, 8],
+        "layers": [
+            {"outputs": [16, 16], "inputs": [8, 8], "ranks": [2], "relu": True},
+            {"outputs": [5, 2], "inputs": [16, 16], "ranks": [5]},
+        ],
+    }
+)
+"""In a batch of 32."""
+
+
+@pytest.mark.parametrize(
+    ("network", "batch"),
+    [(SUMS_OF_512, 32), pytest.param(load_network("fashion"), 64, marks=pytest.mark.slow)],
+    ids=("small", "fashion"),
+)
+def test_44_bits_sum_512_products_of_the_widest_posits(network, batch):
+    network = network.with_formats("activation=posit(8,1)c," + WIDEST)
     p = accelerator_for(network, AcceleratorParameters(accumulator_width=POSIT_ACCUMULATOR))
-    compile_step(network, 64, p)
+    compile_step(network, batch, p)
     with pytest.raises(CompileError, match="512 products of 18 x 18 bits need accumulators of 44"):
-        compile_step(network, 64, replace(p, accumulator_width=POSIT_ACCUMULATOR - 1))
+        compile_step(network, batch, replace(p, accumulator_width=POSIT_ACCUMULATOR - 1))
 
 
 def test_a_format_that_the_accelerator_lacks():

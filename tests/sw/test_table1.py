@@ -20,9 +20,12 @@ EPOCHS = "8"
 """Long enough for an interrupt in the first."""
 
 
-def options(folder, out, *more, epochs=EPOCHS):
+ALL = "fixed-prior", "float"
+
+
+def options(folder, out, *more, epochs=EPOCHS, rows=ALL):
     common = ["--data", str(folder), "--out", str(out), "--seeds", "1", "--epochs", epochs]
-    return ["reproduce", "table1", *common, "--rows", "fixed-prior", "float", *more]
+    return ["reproduce", "table1", *common, "--rows", *rows, *more]
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +80,9 @@ def test_the_means_of_seeds(done, tmp_path):
     assert found.bits == 150 and found.reduction == result["dense_bits"] / 150
 
 
-def test_interrupted_and_given_again(done, folder, tmp_path):
-    again = options(folder, tmp_path / "t")
+@pytest.mark.parametrize("rows", [("float",), pytest.param(ALL, marks=pytest.mark.slow)])
+def test_interrupted_and_given_again(done, folder, tmp_path, rows):
+    again = options(folder, tmp_path / "t", rows=rows)
     first = tmp_path / "t" / "float" / "seed-0"
     with subprocess.Popen(
         [sys.executable, "-m", "trainwright.cli", *again],
@@ -91,7 +95,7 @@ def test_interrupted_and_given_again(done, folder, tmp_path):
     assert process.returncode == 130, error
     assert (first / "checkpoint.safetensors").is_file() and not (first / "result.json").exists()
     assert main(again) == 0
-    for name in ("float", "fixed-prior"):
+    for name in rows:
         digests = [
             json.loads((out / name / "seed-0" / "result.json").read_text())["digest"]
             for out in (tmp_path / "t", done)
