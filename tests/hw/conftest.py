@@ -1,14 +1,18 @@
-"""A bench for PE1 and PE2 alone: memories that stall, and what descriptors mean in plain Python."""
+"""A bench for PE1 and PE2 alone: memories that stall, and what descriptors mean in plain Python.
 
+Helpers beside these tests can be imported by name.
+"""
+
+import sys
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import product
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from trainwright.fixed.random_bits import mixed, unit_bytes
 from trainwright.fixed.stochastic import stochastic_requantise
@@ -17,6 +21,9 @@ from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Operation
 from trainwright_hw.storage.ports import ROW_LATENCY
 from trainwright_sim.amaranth_peers import fields_of
+
+sys.path.append(str(Path(__file__).parent))
+from kept import simulated
 
 ROWS = 1024
 """Scratchpad rows of the bench; operands lie in the lower half, results in the upper."""
@@ -240,30 +247,28 @@ class _Bench:
 
 
 def simulate(
-    engine, parameters, commands, pad: Scratchpad, *, random: Random, stall=0.0, streams=()
+    make, parameters, commands, pad: Scratchpad, *, random: Random, stall=0.0, streams=()
 ) -> Run:
-    """Execute ``commands``; ``stall`` is the chance of not being ready."""
+    """Execute ``commands`` on ``make(parameters)``; ``stall`` is the chance of not being ready."""
     streams = streams or [0] * len(commands)
-    bench = _Bench(engine, parameters, pad.copy(), random, stall)
+    engine = simulated(make, parameters)
+    bench = _Bench(engine.design, parameters, pad.copy(), random, stall)
 
     async def testbench(ctx):
         await bench.execute(ctx, commands, streams)
 
-    simulator = Simulator(engine)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(testbench)
-    simulator.run()
+    engine.run(testbench)
     return bench.run
 
 
-def check(engine, parameters, commands, pad: Scratchpad, *, random: Random, stall=0.0) -> Run:
+def check(make, parameters, commands, pad: Scratchpad, *, random: Random, stall=0.0) -> Run:
     """Simulate, and compare memory and statistics with ``execute``."""
     expected = pad.copy()
     streams = [random.getrandbits(32) if d.stochastic else 0 for d in commands]
     given = zip(commands, streams, strict=True)
     items = [(d.slot, *execute(d, parameters, expected, stream)) for d, stream in given]
     options = {"random": random, "stall": stall, "streams": streams}
-    run = simulate(engine, parameters, commands, pad, **options)
+    run = simulate(make, parameters, commands, pad, **options)
     assert run.items == items
     for address, (got, want) in enumerate(zip(run.pad.rows, expected.rows, strict=True)):
         assert got == want, f"row {address}"

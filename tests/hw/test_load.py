@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 from amaranth.hdl import Value
-from amaranth.sim import Simulator
+from kept import simulated
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer, TransferLevel
@@ -77,7 +77,8 @@ def random_load(p: AcceleratorParameters, random: Random) -> Transfer:
 
 def simulate(p, commands, memory, *, latency=4, stall=0.0, seed=0):
     """Runs the loads; gives the writes, the cycles and the memory's record."""
-    dut = LoadEngine(p)
+    top = simulated(LoadEngine, p)
+    dut = top.design
     bus = AxiMemory(dut.axi, bytearray(memory), latency=latency, stall=stall, seed=seed)
     random = Random(seed)
     writes, cycles = [], 0
@@ -106,12 +107,7 @@ def simulate(p, commands, memory, *, latency=4, stall=0.0, seed=0):
         nonlocal cycles
         cycles = await execute(ctx, dut, commands)
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bus.read_side, background=True)
-    simulator.add_testbench(sink, background=True)
-    simulator.add_testbench(bench)
-    simulator.run()
+    top.run(bench, bus.read_side, sink)
     return writes, cycles, bus
 
 

@@ -52,7 +52,7 @@ def test_random_commands(engines, name, stall, seed):
     spare = max(0, 2 * parameters.word_width + 7 - parameters.accumulator_width)
     pad.rows = [[word >> (spare + 1) // 2 for word in row] for row in pad.rows]
     commands = [engines.random_command(Operation.PE4, parameters, random) for _ in range(5)]
-    engines.check(pe1(parameters), parameters, commands, pad, random=random, stall=stall)
+    engines.check(pe1, parameters, commands, pad, random=random, stall=stall)
 
 
 @pytest.mark.parametrize("rows", (8, pytest.param(16, marks=pytest.mark.slow)))
@@ -62,7 +62,7 @@ def test_full_size(engines, rows, stochastic):
     random = Random(f"pe1 full {rows}")
     pad = engines.Scratchpad.random(parameters, random)
     command = engines.random_command(Operation.PE4, parameters, random)
-    engines.check(pe1(parameters), parameters, [command], pad, random=random, stall=0.2)
+    engines.check(pe1, parameters, [command], pad, random=random, stall=0.2)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_throughput(engines, lanes, rows):
             g_row_stride=3,
             shift=8,
         )
-        run = engines.check(pe1(parameters), parameters, [command], pad, random=random)
+        run = engines.check(pe1, parameters, [command], pad, random=random)
         assert run.cycles <= 20 * reduction * lanes + max(rows, lanes) + 2 * rows + lanes + 26
 
 
@@ -118,5 +118,5 @@ def test_commands_follow_without_a_gap(engines):
         )
         for n in range(count)
     ]
-    run = engines.check(pe1(parameters), parameters, commands, pad, random=random)
+    run = engines.check(pe1, parameters, commands, pad, random=random)
     assert run.cycles <= count * steps * parameters.lanes + 8 + 2 * 4 + 8 + 26

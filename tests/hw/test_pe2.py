@@ -50,7 +50,7 @@ def test_random_commands(engines, name, stall, seed):
     commands = [
         engines.random_command(random.choice(OPERATIONS), parameters, random) for _ in range(10)
     ]
-    engines.check(pe2(parameters), parameters, commands, pad, random=random, stall=stall)
+    engines.check(pe2, parameters, commands, pad, random=random, stall=stall)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -61,7 +61,7 @@ def test_full_size(engines, operation, stochastic):
     pad = engines.Scratchpad.random(parameters, random)
     pad.rows = [[word >> 2 for word in row] for row in pad.rows]
     command = engines.random_command(operation, parameters, random)
-    engines.check(pe2(parameters), parameters, [command], pad, random=random, stall=0.2)
+    engines.check(pe2, parameters, [command], pad, random=random, stall=0.2)
 
 
 def test_throughput(engines):
@@ -82,7 +82,7 @@ def test_throughput(engines):
             last_rows=4,
             z_row_stride=1,
         )
-        run = engines.check(pe2(parameters), parameters, [command], pad, random=random)
+        run = engines.check(pe2, parameters, [command], pad, random=random)
         assert run.cycles <= 20 * max(reduction, 4) + latency
 
 
@@ -109,7 +109,7 @@ def test_throughput_by_digits(engines, operation, out_width):
         out_width=out_width,
         digits=1,
     )
-    run = engines.check(pe2(parameters), parameters, [command], pad, random=random)
+    run = engines.check(pe2, parameters, [command], pad, random=random)
     assert run.cycles <= tiles * max(summed, rows * digits) + 28
 
 
@@ -142,5 +142,5 @@ def test_commands_follow_without_a_gap(engines, operation):
         )
         for n in range(count)
     ]
-    run = engines.check(pe2(parameters), parameters, commands, pad, random=random)
+    run = engines.check(pe2, parameters, commands, pad, random=random)
     assert run.cycles <= count * (steps + gap) + latency

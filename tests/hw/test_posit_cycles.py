@@ -36,8 +36,8 @@ def test_a_command_ends_as_many_cycles_later_as_the_model_says(engines, operatio
         replace(FIXED, formats="posit(8,0),posit(8,1)c"),
         replace(FIXED, formats="posit(10,0)"),
     ):
-        dut = OPERATIONS[operation](p)
-        cycles[p] = engines.check(dut, p, [d], pad, random=Random("stalls")).cycles
+        make = OPERATIONS[operation]
+        cycles[p] = engines.check(make, p, [d], pad, random=Random("stalls")).cycles
     for p, found in cycles.items():
         engine = ENGINE_OF[operation]
         assert found - cycles[FIXED] == finish(engine, p) - finish(engine, FIXED)

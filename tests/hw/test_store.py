@@ -1,7 +1,7 @@
 from random import Random
 
 import pytest
-from amaranth.sim import Simulator
+from kept import simulated
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer, TransferLevel
@@ -39,7 +39,8 @@ def apply(p: AcceleratorParameters, d: Transfer, rows: list[list[int]], memory: 
 
 
 def simulate(p, commands, rows, memory, *, latency=4, stall=0.0, seed=0):
-    dut = StoreEngine(p)
+    top = simulated(StoreEngine, p)
+    dut = top.design
     bus = AxiMemory(dut.axi, memory, latency=latency, stall=stall, seed=seed)
     random = Random(seed)
     cycles = 0
@@ -61,12 +62,7 @@ def simulate(p, commands, rows, memory, *, latency=4, stall=0.0, seed=0):
         nonlocal cycles
         cycles = await execute(ctx, dut, commands)
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bus.write_side, background=True)
-    simulator.add_testbench(scratchpad, background=True)
-    simulator.add_testbench(bench)
-    simulator.run()
+    top.run(bench, bus.write_side, scratchpad)
     return cycles, bus
 
 

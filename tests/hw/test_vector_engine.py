@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
+from kept import simulated
 
 from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_bytes
 from trainwright.golden.state import State
@@ -93,7 +93,7 @@ def simulate(
 ):
     """Rows written, in order and each as ``expected``, and an item a pass; ``pad`` changes with
     them. The port is shut for ``shut`` cycles, then open for as many, and so on."""
-    engine = VectorEngine(p)
+    engine = simulated(VectorEngine, p).design
     written, items = [], []
 
     async def testbench(ctx):
@@ -143,10 +143,7 @@ def simulate(
                 scalars.pop(0)
         assert address is None
 
-    simulator = Simulator(engine)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(testbench)
-    simulator.run()
+    simulated(VectorEngine, p).run(testbench)
     return written, items
 
 
@@ -342,7 +339,8 @@ def test_words_of_code():
     random, layout = Random("words"), command_layout(CODE)
     instructions = tuple(random_instruction(random, True) for _ in range(CODE_WORDS))
     bits = int.from_bytes(encode_descriptor(Code(first=0, instructions=instructions)), "little")
-    engine = VectorEngine(parameters_of(4, 2))
+    top = simulated(VectorEngine, parameters_of(4, 2))
+    engine = top.design
 
     async def testbench(ctx):
         ctx.set(engine.command.payload, bits)
@@ -352,10 +350,7 @@ def test_words_of_code():
             word = layout[f"word{place}"]
             assert ctx.get(engine.word) == bits >> word.offset & (1 << word.width) - 1
 
-    simulator = Simulator(engine)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(testbench)
-    simulator.run()
+    top.run(testbench)
 
 
 def wide_passes(p: AcceleratorParameters, pad: np.ndarray):

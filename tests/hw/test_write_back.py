@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from amaranth.hdl import Elaboratable, Module, ResetInserter, Signal
-from amaranth.sim import Simulator
+from kept import simulated
 
 from trainwright.fixed.random_bits import mixed, unit_bytes
 from trainwright.parameters import AcceleratorParameters
@@ -354,8 +354,8 @@ class Bench:
 
 
 class Resettable(Elaboratable):
-    def __init__(self, dut):
-        self.dut, self.reset = dut, Signal()
+    def __init__(self, p):
+        self.dut, self.reset = WriteBack(p), Signal()
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -372,13 +372,6 @@ def sources_of(dut, random, p, counts, eager) -> list[Source]:
         )
         for engine, port in enumerate((dut.pe1, dut.pe2))
     ]
-
-
-def simulate(top, testbench) -> None:
-    simulator = Simulator(top)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(testbench)
-    simulator.run()
 
 
 EAGER, STALLS = ((1, 1), (0.3, 1), (1, 0.3), (0.1, 0.1)), (0, 0.5, 0.9)
@@ -409,7 +402,8 @@ def test_random_commands(engines, name, eager, stall):
     """Rows in the order of each engine, its statistics, whatever the other one does."""
     p = PARAMETERS[name]
     random = Random(f"write back {name} {eager} {stall}")
-    dut = WriteBack(p)
+    top = simulated(WriteBack, p)
+    dut = top.design
     sources = sources_of(dut, random, p, (12, 16), eager)
 
     async def testbench(ctx):
@@ -417,7 +411,7 @@ def test_random_commands(engines, name, eager, stall):
         await bench.run(ctx)
         bench.check()
 
-    simulate(dut, testbench)
+    top.run(testbench)
 
 
 @pytest.mark.parametrize(
@@ -428,8 +422,8 @@ def test_reset_in_the_middle_of_work(engines, cycles, name):
     """Nothing of what was on its way is left."""
     p = PARAMETERS[name]
     random = Random(f"write back reset {cycles}")
-    dut = WriteBack(p)
-    top = Resettable(dut)
+    top = simulated(Resettable, p)
+    dut, reset = top.design.dut, top.design.reset
 
     async def testbench(ctx):
         before = sources_of(dut, random, p, (12, 12), (1, 1))
@@ -437,14 +431,14 @@ def test_reset_in_the_middle_of_work(engines, cycles, name):
         for port in (dut.pe1, dut.pe2):
             for name in ("start", "configure"):
                 ctx.set(getattr(port, name), 0)
-        ctx.set(top.reset, 1)
+        ctx.set(reset, 1)
         await ctx.tick()
-        ctx.set(top.reset, 0)
+        ctx.set(reset, 0)
         bench = Bench(engines, dut, p, random, sources_of(dut, random, p, (8, 8), (1, 1)), 0.3)
         await bench.run(ctx)
         bench.check()
 
-    simulate(top, testbench)
+    top.run(testbench)
 
 
 @pytest.mark.parametrize("kept", (True, False), ids=("tiles", "rows"))
@@ -458,7 +452,8 @@ def test_neither_engine_starves(engines, name, stall, kept):
     slots and those, or of its columns."""
     p = PARAMETERS[name]
     random = Random(f"write back fair {name} {stall} {kept}")
-    dut = WriteBack(p)
+    top = simulated(WriteBack, p)
+    dut = top.design
     sources = sources_of(dut, random, p, (1, 1), (1, 1))
     rows = p.pe2_rows if kept else 1
     heights, counts = (p.pe1_rows, rows), (30, 30 * p.pe2_rows // rows)
@@ -481,7 +476,7 @@ def test_neither_engine_starves(engines, name, stall, kept):
         await bench.run(ctx)
         bench.check()
 
-    simulate(dut, testbench)
+    top.run(testbench)
     if stall:
         return  # what each has had is then the queue's credit
     period = max(p.lanes, p.pe1_rows + p.pe2_rows)
@@ -507,7 +502,8 @@ def test_a_row_a_cycle_and_a_tile_in_as_many_cycles_as_lanes(engines, name, engi
     """Where the other engine has no results, and the port takes a row a cycle."""
     p, count = PARAMETERS[name], 40
     random = Random(f"write back rate {engine}")
-    dut = WriteBack(p)
+    top = simulated(WriteBack, p)
+    dut = top.design
     sources = sources_of(dut, random, p, (engine == 0, engine == 1), (1, 1))
     sources[engine].commands[0].tiles = tiles_of(engine, p, count)
 
@@ -516,7 +512,7 @@ def test_a_row_a_cycle_and_a_tile_in_as_many_cycles_as_lanes(engines, name, engi
         await bench.run(ctx)
         bench.check()
 
-    simulate(dut, testbench)
+    top.run(testbench)
     starts = sources[engine].starts
     assert starts[-1] - starts[1] == (p.lanes, p.pe2_rows)[engine] * (count - 2)
 
@@ -527,7 +523,8 @@ def test_a_port_that_is_shut(engines, name, busy):
     """Both fill the queue as far as there is credit, and no further; nothing is lost."""
     p = PARAMETERS[name]
     random = Random(f"write back shut {name} {busy}")
-    dut = WriteBack(p)
+    top = simulated(WriteBack, p)
+    dut = top.design
     sources = sources_of(dut, random, p, busy, (1, 1))
     for engine, source in enumerate(sources):
         if source.commands:
@@ -551,7 +548,7 @@ def test_a_port_that_is_shut(engines, name, busy):
         await bench.run(ctx)
         bench.check()
 
-    simulate(dut, testbench)
+    top.run(testbench)
 
 
 @pytest.mark.parametrize("name", ("8x4", "4x2", "8x4-posits"))
@@ -559,7 +556,8 @@ def test_statistics_that_nobody_takes(engines, name):
     """Those of as many commands as can be in flight are kept."""
     p = PARAMETERS[name]
     random = Random(f"write back statistics {name}")
-    dut = WriteBack(p)
+    top = simulated(WriteBack, p)
+    dut = top.design
     sources = sources_of(dut, random, p, (6, 6), (1, 1))
 
     async def testbench(ctx):
@@ -572,4 +570,4 @@ def test_statistics_that_nobody_takes(engines, name):
         await bench.run(ctx)
         bench.check()
 
-    simulate(dut, testbench)
+    top.run(testbench)

@@ -74,15 +74,15 @@ def _couple(
 ) -> None:
     sources, sinks = port_values(block)
     inputs, outputs = Cat(*sources), Cat(*sinks)
-    number, random = len(cycles), Random(len(inputs))
-    cycles.append(0)
-    most = SLACK * usual[number] + SPARE_CYCLES if number < len(usual) else None
-    for _ in range(DIRTY_CYCLES):
-        model.clock(random.getrandbits(len(inputs)))
-    for _ in range(2):
-        model.clock(0, rst=1)
 
     async def at_edges(ctx: Any) -> None:
+        number, random = len(cycles), Random(len(inputs))
+        cycles.append(0)
+        most = SLACK * usual[number] + SPARE_CYCLES if number < len(usual) else None
+        for _ in range(DIRTY_CYCLES):
+            model.clock(random.getrandbits(len(inputs)))
+        for _ in range(2):
+            model.clock(0, rst=1)
         async for *_, before in ctx.tick().sample(inputs):
             cycles[number] += 1
             assert most is None or cycles[number] <= most, "the block hangs"

@@ -51,7 +51,8 @@ class Suite:
         """What decides whether a test fails: the files, and what these share."""
         shared = sorted((ROOT / "tests").glob("*/*_cases.py"))
         named = dict.fromkeys(ROOT / "tests" / name.partition("::")[0] for name in self.tests)
-        files = (*named, ROOT / "tests/hw/conftest.py", *shared)
+        shared += [ROOT / "tests" / "hw" / name for name in ("conftest.py", "kept.py")]
+        files = (*named, *shared)
         return [self.chosen, *self.tests, *(path.read_text() for path in files)]
 
 

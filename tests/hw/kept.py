@@ -1,0 +1,53 @@
+"""Simulators of designs that several tests simulate: built once, and reset for each of them."""
+
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import Any
+
+from amaranth.hdl import Elaboratable
+from amaranth.sim import Simulator
+
+Testbench = Callable[[Any], Awaitable[None]]
+MOST_BESIDE = 3
+
+
+class Simulated:
+    """A design and its simulator, which runs one testbench after the other."""
+
+    def __init__(self, design: Elaboratable):
+        self.design: Any = design
+        self._testbenches: tuple[Testbench, ...] = ()
+        self._simulator = Simulator(design)
+        self._simulator.add_clock(1e-8)
+        for number in range(1, 1 + MOST_BESIDE):
+            self._simulator.add_testbench(self._numbered(number), background=True)
+        self._simulator.add_testbench(self._numbered(0))
+
+    def _numbered(self, number: int) -> Testbench:
+        async def testbench(ctx) -> None:
+            for one in self._testbenches[number : number + 1]:
+                await one(ctx)
+
+        return testbench
+
+    def run(self, testbench: Testbench, *beside: Testbench) -> None:
+        """From the design's reset to the end of the testbench, with others ``beside`` it."""
+        assert len(beside) <= MOST_BESIDE
+        if self._testbenches:
+            self._simulator.reset()
+        self._testbenches = (testbench, *beside)
+        try:
+            self._simulator.run()
+        except BaseException:
+            _kept.cache_clear()  # it is somewhere in the middle
+            raise
+
+
+def simulated(make: Callable[[Any], Elaboratable], parameters: Any) -> Simulated:
+    """``make(parameters)``, the same for the same."""
+    return _kept(make, parameters, Simulator.__init__)  # which faults are put into
+
+
+@lru_cache(4)
+def _kept(make: Callable[[Any], Elaboratable], parameters: Any, _simulator: object) -> Simulated:
+    return Simulated(make(parameters))
