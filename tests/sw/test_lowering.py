@@ -187,7 +187,7 @@ def test_the_papers_order_is_exact_and_has_its_products():
     ("network", "batch"),
     [
         (load_network("digits"), 32),
-        (LOW, 32),
+        pytest.param(LOW, 32, marks=pytest.mark.slow),
         odd_network(9),  # reads a product twice
         pytest.param(load_network("fashion"), 32, marks=pytest.mark.slow),
     ],

@@ -17,6 +17,7 @@ from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.schedule_pass import MOST_STEPS, schedule_words
 
 FASHION = load_network("fashion")
+SMALL = FASHION.with_ranks([[6, 9, 5], [8]])
 LONG = replace(
     DIGITS,
     layers=(
@@ -91,7 +92,7 @@ def equal(expected, found):
     ("network", "seed"),
     [
         (DIGITS, 3),
-        (FASHION.with_ranks([[3, 9, 2], [5]]), 4),
+        (SMALL, 4),
         pytest.param(FASHION, 5, marks=pytest.mark.slow),
     ],
 )
@@ -124,8 +125,7 @@ def test_more_bonds_than_threads():
 def test_every_distance(distance):
     """One that cuts all but the strongest, some that cut some, one that cuts what has no weights on
     a side alone, one that cuts nothing."""
-    network = FASHION.with_ranks([[6, 9, 5], [8]])
-    case = Case(network, 16, 6, state=weakened(network, 6))
+    case = Case(SMALL, 16, 6, state=weakened(SMALL, 6))
     assert all(equal(*both) for both in stepped(case, Looks(8, distance), 1, first=8))
     cut = sum(8 - len(own) for own in case.state.kept[3:])
     assert (cut == 0) == (distance == 400_000)

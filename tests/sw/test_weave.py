@@ -8,7 +8,7 @@ import pytest
 from file_cases import choose
 from hazards import HazardError, check_waits
 from test_resident import DIGITS, Case, same
-from test_resident_samples import FASHION, S, Set
+from test_resident_samples import SMALL, S, Set
 
 import trainwright.compiler.chip.resident as resident
 from trainwright.check.chip import model_of
@@ -26,7 +26,6 @@ from trainwright.timing import predict
 
 MEMORY = 1 << 21
 TABLE = RateTable((Entry(11, 5, 200, -13), Entry(9, 3, 160, -11)), steps=2)
-SMALL = FASHION.with_ranks([[3, 5, 2], [5]])
 STEPS = (0, 3, 7)
 """In one the prior's coefficients are renewed, in one its sums are taken; one of the others."""
 
@@ -49,7 +48,7 @@ def driver_of(network, batch, accelerator, case=None, looks=None, *, deferred=Fa
 
 CASES = {
     "digits": (DIGITS, 16, Looks(interval=16, distance=5), True),
-    "fashion": (SMALL, 32, Looks(interval=10, distance=5), True),
+    "fashion": (SMALL, 16, Looks(interval=10, distance=5), True),
     "no looks": (DIGITS, 16, None, False),
 }
 
@@ -149,8 +148,18 @@ def test_instructions_are_in_the_engine_in_every_step(woven):
                 assert held.keys() >= set(range(d.entry, d.entry + d.length))
 
 
-@pytest.mark.parametrize("looks", [None, Looks(4, 3)])
-@pytest.mark.parametrize("late", [(False, False), (True, False), (True, True)])
+LOOKS = Looks(4, 3)
+QUICK = ((False, False), LOOKS), ((True, False), None), ((True, True), LOOKS)
+"""What the default suite has of which parts are late in either order, and of looks."""
+
+
+@pytest.mark.parametrize(
+    ("late", "looks"),
+    [
+        pytest.param(*one, marks=[] if one in QUICK else [pytest.mark.slow])
+        for one in product([late for late, _ in QUICK], (None, LOOKS))
+    ],
+)
 def test_in_one_order_or_another_the_bits_are_the_same(looks, late, monkeypatch):
     """Nine steps: renewed, summed up, renewed; parts deferred, or not."""
     case, drivers, tests = Case(DIGITS, 16, 3), [], []
