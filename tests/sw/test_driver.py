@@ -221,12 +221,12 @@ def test_counters_add_up():
 
 def test_bytes_moved_are_those_of_the_transfers():
     """What comes in is written by the host or stored before; what goes out is read again."""
-    case = random_case(2)
+    case = random_case(3)
     p = case.parameters
     step = compile_step(case.network, case.batch, p)
     accelerator = GoldenAccelerator(p, memory_bytes=step.memory_bytes)
     driver = Driver(accelerator, case.network, case.batch)
-    model, inputs, gradient = operands_of(case.network, case.batch, 2)
+    model, inputs, gradient = operands_of(case.network, case.batch, 3)
     done = driver.forward(inputs, model, calibrated(driver, model, inputs, gradient))
     moved = dict.fromkeys((Operation.LOAD, Operation.STORE), 0)
     for d in step.forward.descriptors:
