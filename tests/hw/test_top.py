@@ -3,7 +3,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
+from kept import simulated
 
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.parameters import AcceleratorParameters
@@ -38,6 +38,10 @@ P4 = AcceleratorParameters(
 )
 
 
+def traced(p: AcceleratorParameters) -> Accelerator:
+    return Accelerator(p, trace=True)
+
+
 class Machine:
     """The accelerator with its memory; runs are separate simulations."""
 
@@ -53,7 +57,8 @@ class Machine:
 
     def simulate(self, host_process) -> None:
         """Runs ``host_process(ctx, host)`` beside the accelerator."""
-        dut = self.dut = Accelerator(self.p, trace=True)
+        top = simulated(traced, self.p)
+        dut = self.dut = top.design
         bus = AxiMemory(dut.m_axi, self.memory, **self.options)
         host = LiteHost(dut.s_axil)
 
@@ -70,13 +75,7 @@ class Machine:
         async def bench(ctx):
             await host_process(ctx, host)
 
-        simulator = Simulator(dut)
-        simulator.add_clock(1e-8)
-        simulator.add_testbench(bus.read_side, background=True)
-        simulator.add_testbench(bus.write_side, background=True)
-        simulator.add_testbench(watch, background=True)
-        simulator.add_testbench(bench)
-        simulator.run()
+        top.run(bench, bus.read_side, bus.write_side, watch)
 
     async def start(self, ctx, host, length: int, address: int = PROGRAM) -> None:
         """Starts a program and waits for its end."""
