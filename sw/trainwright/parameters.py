@@ -493,13 +493,13 @@ PRESETS: dict[str, Preset] = {
         sizes=_ON_CHIP
         | {
             "lanes": 16,
-            "pe1_rows": 4,
+            "pe1_rows": 2,
             "pe2_rows": 2,
-            "scratchpad_rows": 8192,
+            "scratchpad_rows": 4096,
             "program_depth": 256,
             "memory_rate": 2,
             "vector_engine": 1,
-            "engine_lanes": 2,
+            "engine_lanes": 1,
             "exponents": 64,
             "sample_loads": 1,
         },
@@ -529,7 +529,7 @@ LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. ``ecp5-85f`` is for the same part with the 
 external memory in its block RAM; its accumulators are as wide as batches of 64 need.
 ``ecp5-85f-sdram`` is for an SDRAM of 2 bytes a cycle beside it, with twice the scratchpad.
 ``ecp5-85f-alone``, likewise, trains without a host: it has all that resident programs need, 16
-lanes among it, two of them of the vector engine, and 96 multipliers.
+lanes among it, one of them of the vector engine, and 64 multipliers.
 ``ecp5-85f-64`` has half its multipliers. Gowin GW5AST-138C: 298 MULTALU27X18, 6.3 Mbit;
 ``gw5ast-138c`` has 16 multipliers. ``zu3eg-w8`` has words of 8 bits and two products a DSP48E2."""
 
