@@ -127,32 +127,29 @@ class SdramEngine(wiring.Component):
         """The access at hand, and whether its row, or another one of its bank, is open."""
         request, t = self.request, self._timing
         self._now = now = request.payload
-        self._looked = Signal()  # hit and other are those of the access at hand
+        # Hit and other are those of the access at hand. After a beat no command is given until its
+        # words are over, and until then they are those of the next one.
+        self._looked = Signal()
         self._hit, self._other = Signal(), Signal()
-        self._done, self._activated, self._closing = Signal(), Signal(), Signal()
+        self._done, self._activated = Signal(), Signal()
         self._open = Signal(1 << t.bank_bits)
         m.submodules.rows = rows = Memory(shape=t.row_bits, depth=1 << t.bank_bits, init=[])
         write, read = rows.write_port(), rows.read_port(domain="comb")
-        there, was_done = Signal(), Signal()
+        was_done = Signal()
         # Where the words of a beat leave time for it, the next one is asked for a cycle later: its
         # bits lie at the pins of the data, far from those of the commands.
         late = self._words > min(BURSTS)
-        next_one = was_done if late else self._done
         m.d.comb += [
             write.en.eq(self._activated),
             write.addr.eq(now.bank),
             write.data.eq(now.row),
             read.addr.eq(now.bank),
-            request.ready.eq(next_one),
+            request.ready.eq(was_done if late else self._done),
         ]
         is_open = self._open.bit_select(now.bank, 1)
         same = read.data == now.row
         m.d.sync += [self._hit.eq(is_open & same), self._other.eq(is_open & ~same)]
-        m.d.sync += [
-            there.eq(request.valid & ~next_one & ~self._closing),
-            was_done.eq(self._done),
-        ]
-        m.d.comb += self._looked.eq(there & ~was_done)
+        m.d.sync += [self._looked.eq(request.valid), was_done.eq(self._done)]
         with m.If(self._activated):
             m.d.sync += self._hit.eq(1)
 
@@ -163,7 +160,6 @@ class SdramEngine(wiring.Component):
             with m.If(~self._no_precharge[0]):
                 self._give(m, PRECHARGE, c.trp)
                 m.d.sync += [pins.a.eq(ALL_BANKS), self._open.eq(0)]
-                m.d.comb += self._closing.eq(1)
                 m.next = "REFRESH"
         with m.Elif(self._looked):
             m.d.sync += pins.ba.eq(now.bank)
