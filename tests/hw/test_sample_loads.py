@@ -63,13 +63,17 @@ def simulate(
     found = SampleOrder()
 
     async def sink(ctx):
-        port, place = dut.scratchpad, None
+        port, place, over = dut.scratchpad, None, True
+        given = dut.command.valid & dut.command.ready
         while True:
             ctx.set(port.request.ready, random.random() >= stall)
             taken = port.request.valid & port.request.ready
-            _, _, row, take, address, error = await ctx.tick().sample(
-                Value.cast(port.row), taken, port.request.payload, dut.error
+            _, _, row, take, address, error, busy, more = await ctx.tick().sample(
+                Value.cast(port.row), taken, port.request.payload, dut.error, dut.status.busy, given
             )
+            over |= not busy
+            assert not (take and over)  # busy until the last row
+            over &= not more
             if error and errors is not None:
                 errors.append(address)
             if place is not None:
@@ -150,6 +154,15 @@ def test_random_samples(name, stall):
     writes, found, bus = simulate(p, commands, memory, order, stall=stall, latency=latency)
     assert (writes, found) == expected(p, commands, memory, order)
     assert max(beats for _, beats in bus.read_bursts) <= p.burst_beats
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_it_is_busy_until_a_row_alone_is_written(name):
+    p, order = PARAMETERS[name], SampleOrder(0, 0, 1)
+    memory = Random(name).randbytes(MEMORY_BYTES)
+    row = Transfer(operation=Operation.LOAD, address=64, local=5, beats=1, element_bytes=1)
+    written, _, _ = simulate(p, [row], memory, order)
+    assert written == expected(p, [row], memory, order)[0] and len(written) == 1
 
 
 async def set_order(ctx, dut, order: SampleOrder) -> None:

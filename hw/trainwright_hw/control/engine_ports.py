@@ -121,9 +121,9 @@ class OrderPort(wiring.Signature):
 class HostSlot(wiring.Signature):
     """The file's side of the host's accesses, between two descriptors.
 
-    ``read`` is held until ``done``, in which cycle ``value`` is that of ``slot`` as it was in the
-    one before; ``write`` puts ``data`` there, which is not known to be above its floor then, and
-    not while a program runs.
+    ``read`` is held until ``done``, in whose first cycle ``value`` is that of ``slot`` as it was in
+    the one before, and then withdrawn for a cycle; ``write`` puts ``data`` there, which is not
+    known to be above its floor then, and not while a program runs.
     """
 
     def __init__(self):

@@ -82,7 +82,7 @@ class ExponentFile(wiring.Component):
         m.d.sync += [self.host.done.eq(0), self.host.value.eq(read(self.host.slot))]
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += self.host.done.eq(self.host.read & ~self.host.done)
+                m.d.sync += self.host.done.eq(self.host.read)
                 with m.If(self.host.write):
                     write(self.host.slot, self.host.data)
                     m.d.comb += clear_above.eq(1)
