@@ -345,6 +345,34 @@ def test_an_exponent_that_the_host_wrote_is_not_above_its_floor():
     run(p, test)
 
 
+def test_the_host_waits_for_a_descriptor_that_begins_as_it_reads():
+    product = Compute(
+        operation=Operation.PE4, levels=(Level(1),), x=0, g=0, z=0, x_exponent=1, g_exponent=2,
+        z_exponent=3,
+    )  # fmt: skip
+
+    async def test(ctx, bench):
+        file, driver = bench.file, Driver(ctx, bench, Random(1))
+        await driver.put_exponents([0, 1, 1, 5])
+        ctx.set(bench.descriptor, int.from_bytes(encode_descriptor(product), "little"))
+        ctx.set(file.host.slot, 3)
+        for signal in (file.resolve, file.host.read):
+            ctx.set(signal, 1)
+        await ctx.tick()
+        assert ctx.get(file.host.done) and ctx.get(file.host.value) == 5
+        for signal in (file.resolve, file.host.read):
+            ctx.set(signal, 0)
+        await ctx.tick()
+        ctx.set(file.host.read, 1)
+        while not ctx.get(file.done):
+            assert not ctx.get(file.host.done)
+            await ctx.tick()
+        (value,) = await ctx.tick().sample(file.host.value).until(file.host.done)
+        assert value == ctx.get(file.shift) + 2  # the floor is 1 + 1
+
+    run(PARAMETERS["16"], test)
+
+
 MOST = (1 << 48) - 1
 """Of a sum."""
 
