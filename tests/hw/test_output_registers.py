@@ -53,6 +53,12 @@ def test_registers_behind_a_port_are_its_own(side):
     assert ram["parameters"][f"REGMODE_{other}"] == "NOREG"
 
 
+def test_a_block_ram_that_is_named_keeps_them_outside():
+    module = _module()
+    assert absorb(module, but="ra") == 0 and module == _module()
+    assert absorb(module, but="rom") == 2
+
+
 def test_of_the_widest_word_both_halves_are_of_port_b():
     module = _module(36, "A")
     module["cells"]["ram"]["connections"] |= {"CLKA": [3], "OCEA": ["0"]}

@@ -1,8 +1,5 @@
 """scikit-learn's bundled 8 x 8 handwritten digits: 1,797 images of 16 grey levels."""
 
-from importlib.util import find_spec
-from pathlib import Path
-
 import numpy as np
 
 from trainwright.data.dataset import DataError, DataSet, Split
@@ -19,8 +16,16 @@ def load_digits_data() -> DataSet:
     generator's stream is frozen, so the split is the same everywhere and for every training seed.
     Raises ``DataError`` without scikit-learn.
     """
-    stored = _stored().astype(np.uint8)
-    images, labels = stored[:, :-1].reshape(-1, 8, 8), stored[:, -1]
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise DataError(
+            "data set 'digits' comes with scikit-learn, which is not installed: "
+            "pip install 'trainwright[train]'"
+        ) from None
+    images, labels = load_digits(return_X_y=True)
+    images = np.asarray(images).reshape(-1, 8, 8).astype(np.uint8)
+    labels = np.asarray(labels).astype(np.uint8)
     order = np.random.RandomState(SPLIT_SEED).permutation(len(labels))
     train, test = order[:TRAIN_SAMPLES], order[TRAIN_SAMPLES:]
     return DataSet(
@@ -30,21 +35,3 @@ def load_digits_data() -> DataSet:
         full_scale=16,
         class_names=tuple("0123456789"),
     )
-
-
-def _stored() -> np.ndarray:
-    """A row an image: its pixels, and what it shows. Read without importing scikit-learn, which
-    imports all of SciPy and takes as long as PyTorch."""
-    spec = find_spec("sklearn")
-    if spec is None or spec.origin is None:
-        raise DataError(
-            "data set 'digits' comes with scikit-learn, which is not installed: "
-            "pip install 'trainwright[train]'"
-        )
-    path = Path(spec.origin).with_name("datasets") / "data" / "digits.csv.gz"
-    if path.is_file():
-        return np.loadtxt(path, delimiter=",")
-    from sklearn.datasets import load_digits
-
-    images, labels = load_digits(return_X_y=True)
-    return np.column_stack((images, labels))
