@@ -8,7 +8,7 @@ import pytest
 from amaranth.hdl import Array, Elaboratable, Module, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import connect
-from amaranth.sim import Simulator
+from kept import simulated
 
 from trainwright.accelerator.registers import Error
 from trainwright.parameters import AcceleratorParameters
@@ -203,15 +203,12 @@ class Driver:
 
 
 def run(p: AcceleratorParameters, test) -> None:
-    bench = Bench(p)
-    simulator = Simulator(bench)
-    simulator.add_clock(1e-6)
+    top = simulated(Bench, p)
 
     async def process(ctx):
-        await test(ctx, bench)
+        await test(ctx, top.design)
 
-    simulator.add_testbench(process)
-    simulator.run()
+    top.run(process)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -452,12 +449,15 @@ def test_every_slot_is_above_its_floor_by_itself():
     run(p, test)
 
 
+def repetition(_: None) -> Repetition:
+    return Repetition()
+
+
 @pytest.mark.parametrize("first", (0, 1, 5, 0x80000001, 0xFFFFFFFF))
 @pytest.mark.parametrize("times", (0, 1, 3))
 def test_repetition(first, times):
-    dut = Repetition()
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
+    top = simulated(repetition, None)
+    dut = top.design
 
     async def test(ctx):
         ctx.set(dut.value, first)
@@ -480,5 +480,4 @@ def test_repetition(first, times):
                 await ctx.tick()
                 ctx.set(dut.advance, 0)
 
-    simulator.add_testbench(test)
-    simulator.run()
+    top.run(test)

@@ -6,8 +6,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from amaranth.hdl import ResetInserter, Signal, Value
-from amaranth.sim import Simulator
+from amaranth.hdl import Elaboratable, Module, ResetInserter, Signal, Value
+from kept import simulated
 
 from trainwright.golden.samples import samples
 from trainwright.golden.state import State
@@ -30,6 +30,18 @@ PARAMETERS = {
 MEMORY_BYTES = 1 << 13
 
 
+class Resettable(Elaboratable):
+    """The engine with a reset of its own."""
+
+    def __init__(self, p: AcceleratorParameters):
+        self.dut, self.reset = LoadEngine(p), Signal()
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.dut = ResetInserter(self.reset)(self.dut)
+        return m
+
+
 def random_samples(p: AcceleratorParameters, random: Random) -> Samples:
     total, beats = random.randint(1, 40), random.randint(1, 5)
     stride = (beats + 1 + random.choice((0, 0, 2))) * p.beat_bytes
@@ -50,7 +62,8 @@ def simulate(
 ):
     """Rows as (address, row) and where the order is; with ``cut`` reset after so many cycles, and
     then all of it from the begin."""
-    dut, rst = LoadEngine(p), Signal()
+    top = simulated(Resettable, p)
+    dut, rst = top.design.dut, top.design.reset
     bus = AxiMemory(
         dut.axi,
         bytearray(memory),
@@ -108,12 +121,7 @@ def simulate(
         await ctx.tick()
         found = order_of(ctx, dut)
 
-    simulator = Simulator(ResetInserter(rst)(dut) if cut else dut)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bus.read_side, background=True)
-    simulator.add_testbench(sink, background=True)
-    simulator.add_testbench(bench)
-    simulator.run()
+    top.run(bench, bus.read_side, sink)
     return writes, found, bus
 
 
@@ -208,17 +216,15 @@ async def asked_for(ctx, dut, d: Samples) -> list[int]:
 
 def asking(bench) -> None:
     """Run a bench of an engine whose memory takes every address, and whose scratchpad is ready."""
-    dut = LoadEngine(PARAMETERS["16"])
+    top = simulated(Resettable, PARAMETERS["16"])
+    dut = top.design.dut
 
     async def whole(ctx):
         ctx.set(dut.axi.arready, 1)
         ctx.set(dut.scratchpad.request.ready, 1)
         await bench(ctx, dut)
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(whole)
-    simulator.run()
+    top.run(whole)
 
 
 def test_addresses_of_all_bits():
