@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from trainwright.compiler.chip import beside
+from trainwright.compiler.chip.resident import _Run
 from trainwright.data.idx import IMAGES, LABELS, STEMS
 from trainwright.driver import resident
 from trainwright.posit import native
@@ -29,18 +31,22 @@ def deferred(request, monkeypatch):
 
 @pytest.fixture(scope="module")
 def programs_once():
-    """A resident step is compiled once for the same step and choices, as it would be the same."""
+    """A resident step is compiled once for the same step and choices, as it would be the same.
+
+    Not so after a test has put something else in the place of what chooses or updates.
+    """
     found = []  # steps, too: so long as they are there, no other has their id
     compiled = resident.resident_step
 
     @cache
-    def of(step, layout, kept, arguments, options):
+    def of(step, layout, kept, arguments, options, by):
         return compiled(found[-1], *arguments, **dict(options))
 
     def once(memory, *arguments, **options):
         found.append(memory)
         choices = tuple(sorted(options.items()))
-        return of(id(memory.step), memory.layout, memory.kept, arguments, choices)
+        by = _Run.cycles, beside.update_program
+        return of(id(memory.step), memory.layout, memory.kept, arguments, choices, by)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(resident, "resident_step", once)

@@ -29,6 +29,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("programs_once")
 ALONE = replace(P, exponents=64, sample_loads=1)
 CHOSEN = [settings(steps=EPOCH + 3), replace(SETTINGS, steps=EPOCH + 3)]
 

@@ -16,6 +16,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network
 from trainwright.parameters import AcceleratorParameters
 
+pytestmark = pytest.mark.usefixtures("programs_once")
 P = AcceleratorParameters(vector_engine=1)
 DIGITS = load_network("digits")
 FASHION = load_network("fashion")

@@ -20,6 +20,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.encoding import decode, encode
 from trainwright.program.errors import ProgramError
 
+pytestmark = pytest.mark.usefixtures("programs_once")
 P = AcceleratorParameters(vector_engine=1, exponents=64)
 HOST = replace(P, exponents=0)
 DIGITS = load_network("digits").with_ranks([[5], [7]])
