@@ -52,11 +52,14 @@ class State:
 
     def key(self, flexible: Collection[str]) -> tuple:
         """What later operations can tell of it."""
-        return tuple(
-            (name, *sorted((x.lanes, x.padded or (), x.cut or ()) for x in lies))
-            for name, lies in self.lies.items()
-            if lies and name not in flexible
-        )
+        found: list[tuple] = []
+        for name, lies in self.lies.items():
+            if lies and name not in flexible:
+                all_of_it = [(x.lanes, x.padded or (), x.cut or ()) for x in lies]
+                if len(all_of_it) > 1:
+                    all_of_it.sort()
+                found.append((name, *all_of_it))
+        return tuple(found)
 
 
 class Operands:
@@ -143,12 +146,13 @@ class Operands:
             return 0.0
         if cut and cut[0] not in self.axes[name]:
             cut = None
-        there = [x for x in state.lies.get(name, ()) if x.cut is None or x.cut == cut]
-        if not there:
-            return None
-        if any(x.lanes == need.lanes for x in there):
-            return 0.0
-        return self._turn(need, cut, there)[1]
+        there: list[Lies] = []
+        for found in state.lies.get(name, ()):
+            if found.cut is None or found.cut == cut:
+                if found.lanes == need.lanes:
+                    return 0.0
+                there.append(found)
+        return self._turn(need, cut, there)[1] if there else None
 
     def _new(self, state: State, name: str, new: Lies) -> None:
         """A tensor lies in another layout, too."""
@@ -167,9 +171,11 @@ class Operands:
     def _turn(self, need: Need, cut: Cut, there: Sequence[Lies]) -> tuple[Lies, float, bool]:
         """From what PE1 transposes an operand, its cycles, and whether at once."""
         lanes, wanted = self.p.lanes, need.lanes
-        found = next((x for x in there if not any(a in wanted for a in x.lanes)), None)
-        apart = found is not None
-        found = found or there[0]
+        found, apart = there[0], False
+        for one in there:
+            if frozenset(one.lanes).isdisjoint(wanted):
+                found, apart = one, True
+                break
         key = need.tensor, wanted, found.lanes, cut
         if key not in self._turns:
             sizes, values = self.sizes(cut), float(self._values(need.tensor, cut))
