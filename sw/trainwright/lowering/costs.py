@@ -34,9 +34,12 @@ class Costs(Groups):
 
     def _read(self, group: Group) -> list[str]:
         """What a group reads and does not make."""
-        made = {self.choices[n].op.out for n in group.members}
-        names = {name for n in group.members for name in self.choices[n].op.operands}
-        return sorted(names - made)
+        key = tuple(group.members)
+        if key not in self._reads:
+            made = {self.choices[n].op.out for n in key}
+            names = {name for n in key for name in self.choices[n].op.operands}
+            self._reads[key] = sorted(names - made)
+        return self._reads[key]
 
     def _weight(self, name: str) -> int:
         """What loading a row costs: its bytes, more where it has to be transposed; nothing where it
@@ -130,13 +133,16 @@ class Costs(Groups):
 
     def _layouts_in(self, group: Group, name: str) -> float:
         """Layouts in which a group reads a tensor; of a layout of some values alone, their part."""
-        parts: dict[Axes, float] = {}
-        for work in (work for n in group.members for work in self.choices[n].works):
-            for need in work.impl.needs if work.impl else ():
-                if need.tensor == name:
-                    part = self._share(name, work.cut)
-                    parts[need.lanes] = max(parts.get(need.lanes, 0.0), part)
-        return max(1.0, sum(parts.values()))
+        key = tuple(group.members), name
+        if key not in self._read_in:
+            parts: dict[Axes, float] = {}
+            for work in (work for n in group.members for work in self.choices[n].works):
+                for need in work.impl.needs if work.impl else ():
+                    if need.tensor == name:
+                        part = self._share(name, work.cut)
+                        parts[need.lanes] = max(parts.get(need.lanes, 0.0), part)
+            self._read_in[key] = max(1.0, sum(parts.values()))
+        return self._read_in[key]
 
     def _share(self, name: str, cut: Cut) -> float:
         """The part of the values of a tensor that lies in a cut."""

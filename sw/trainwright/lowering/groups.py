@@ -65,6 +65,8 @@ class Groups:
         self._rows: dict[str, int] = {}
         self._lanes = self._every_layout()
         self._known: dict[tuple[int, bool], list[tuple]] = {}
+        self._reads: dict[tuple[int, ...], list[str]] = {}
+        self._read_in: dict[tuple[tuple[int, ...], str], float] = {}
         self.groups = self._grouped()
 
     # Groups.
