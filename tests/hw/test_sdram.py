@@ -196,7 +196,7 @@ def apply(memory: bytearray, beat: int, bursts) -> None:
     [
         (8, 45e6, 0.0, 1),
         (8, 45e6, 0.3, 2),
-        (8, 100e6, 0.1, 3),
+        pytest.param(8, 100e6, 0.1, 3, marks=pytest.mark.slow),
         (4, 66e6, 0.2, 4),
         (16, 130e6, 0.1, 5),
     ],
