@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from trainwright.compiler.chip import beside
-from trainwright.compiler.chip.resident import _Run
+from trainwright.compiler.chip import resident as steps
 from trainwright.data.idx import IMAGES, LABELS, STEMS
 from trainwright.driver import resident
 from trainwright.posit import native
@@ -33,7 +33,7 @@ def deferred(request, monkeypatch):
 def programs_once():
     """A resident step is compiled once for the same step and choices, as it would be the same.
 
-    Not so after a test has put something else in the place of what chooses or updates.
+    Not so where a test has put something else in the place of what chooses, orders or updates.
     """
     found = []  # steps, too: so long as they are there, no other has their id
     compiled = resident.resident_step
@@ -45,7 +45,7 @@ def programs_once():
     def once(memory, *arguments, **options):
         found.append(memory)
         choices = tuple(sorted(options.items()))
-        by = _Run.cycles, beside.update_program
+        by = steps._Run.cycles, steps.can_weave, beside.update_program
         return of(id(memory.step), memory.layout, memory.kept, arguments, choices, by)
 
     with pytest.MonkeyPatch.context() as patched:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from trainwright.compiler.chip.resident import _Run
+from trainwright.compiler.chip.resident import Resident, _Run
 from trainwright.program.descriptors import Compute
 from trainwright.program.exponents import (
     ENTRIES,
@@ -83,10 +83,17 @@ def random_turn(random: Random) -> dict[str, int | bool]:
     return {"eighth": eighth, "later": random.random() < 0.4, "last": random.random() < 0.3}
 
 
+def _shortest(_: _Run, found: Resident) -> int:
+    return len(found.program.descriptors)
+
+
+def _longest(_: _Run, found: Resident) -> int:
+    return -len(found.program.descriptors)
+
+
 def choose(monkeypatch, *, deferred):
     """Have resident steps defer parts of their update, or not; what is deferred is there twice."""
-    sign = -1 if deferred else 1
-    monkeypatch.setattr(_Run, "cycles", lambda _, found: sign * len(found.program.descriptors))
+    monkeypatch.setattr(_Run, "cycles", _longest if deferred else _shortest)
 
 
 def _scalar(random: Random, used: int) -> Scalar:

@@ -24,6 +24,7 @@ from trainwright.program.fields import Engine, Operation
 from trainwright.program.vector import Code, Vector
 from trainwright.timing import predict
 
+pytestmark = pytest.mark.usefixtures("programs_once")
 MEMORY = 1 << 21
 TABLE = RateTable((Entry(11, 5, 200, -13), Entry(9, 3, 160, -11)), steps=2)
 STEPS = (0, 3, 7)
