@@ -10,6 +10,9 @@ from trainwright.program.footprint import Touch
 
 ARRAYS = Engine.PE1 | Engine.PE2
 """Engines that hold two commands: they accept one only when the one before the last is done."""
+MASKS = tuple(Engine(bits) for bits in range(int(Engine.ALL) + 1))
+"""Every mask of engines by its bits, which take a fraction of the time to put together."""
+_ARRAYS = int(ARRAYS)
 
 
 Meet = Callable[[Touch, Touch], bool]
@@ -61,29 +64,31 @@ class Hazards:
         Commands of one engine are in order but for this: an array reads the operands of a command
         while it still writes the last results of the one before.
         """
-        wait = older = Engine.NONE
+        wait = older = 0
         for other, (*before, last) in self._pending.items():
             if other is engine:
-                wait |= other if self.reads(touched, last) else Engine.NONE
+                if self.reads(touched, last):
+                    wait |= int(other)
             elif self.conflict(touched, last):
-                wait |= other
+                wait |= int(other)
             elif any(self.conflict(touched, command) for command in before):
-                older |= other
-        older_idle = older & ~ARRAYS
-        return Waits(wait | older_idle, older & ARRAYS)
+                older |= int(other)
+        older_idle = older & ~_ARRAYS
+        return Waits(MASKS[wait | older_idle], MASKS[older & _ARRAYS])
 
     def issue(self, engine: Engine, touched: Any) -> Waits:
         """As ``waits``; the descriptor is issued."""
-        wait, older = self.waits(engine, touched)
+        found = self.waits(engine, touched)
+        wait, older = int(found.wait), int(found.wait_older)
         # What is waited for is done once this is issued.
         self._pending = {
-            e: commands[-1:] if e & older else commands
+            e: commands[-1:] if int(e) & older else commands
             for e, commands in self._pending.items()
-            if not e & wait
+            if not int(e) & wait
         }
         before = self._pending.get(engine, [])
-        self._pending[engine] = [*(before[-1:] if engine & ARRAYS else before), touched]
-        return Waits(wait, older)
+        self._pending[engine] = [*(before[-1:] if int(engine) & _ARRAYS else before), touched]
+        return found
 
     def barrier(self) -> None:
         """All engines are idle."""

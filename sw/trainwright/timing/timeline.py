@@ -130,12 +130,12 @@ class Machine:
 
     def takes(self, engine: Engine, wait: Engine, older: Engine) -> bool:
         """Whether a command of an engine with these waits starts at once."""
-        now = self.now
-        for e in (e for e in ARRAYS if e & older):
+        now, idle, done = self.now, int(wait), int(older)  # bits: masks of engines take longer
+        for e in (e for e in ARRAYS if int(e) & done):
             mark = self.done if self.at_work(e) else self.before
             if mark.get(e, 0.0) > now:
                 return False
-        if any(e & wait and not self.is_idle(e) for e in (*DMA, *ARRAYS)):
+        if any(int(e) & idle and not self.is_idle(e) for e in (*DMA, *ARRAYS)):
             return False
         free = engine not in ARRAYS or self.before.get(engine, 0.0) <= now
         return free and not self.at_work(engine)
@@ -228,14 +228,16 @@ class Machine:
 
     def until_idle(self, engines: Engine) -> None:
         """Wait until the last results of engines are out."""
-        for engine in (e for e in (*DMA, *ARRAYS) if e & engines):
+        bits = int(engines)
+        for engine in (e for e in (*DMA, *ARRAYS) if int(e) & bits):
             while self.at_work(engine):
                 self._next_end()
             self.advance(max(self.now, self.done.get(engine, 0.0)))
 
     def until_older(self, engines: Engine) -> None:
         """Wait until what came before the last command of each engine is out."""
-        for engine in (e for e in ARRAYS if e & engines):
+        bits = int(engines)
+        for engine in (e for e in ARRAYS if int(e) & bits):
             mark = self.done if self.at_work(engine) else self.before
             self.advance(max(self.now, mark.get(engine, 0.0)))
 

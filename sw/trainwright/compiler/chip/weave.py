@@ -9,13 +9,11 @@ those of the phases one after the other, and so are all values.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from itertools import count, product
-from operator import or_
 
 from trainwright.compiler.chip.builder import MEMORY
 from trainwright.compiler.chip.pairs import Pairs, conflicts
-from trainwright.compiler.hazards import ARRAYS, Hazards, Waits
+from trainwright.compiler.hazards import ARRAYS, MASKS, Hazards, Waits
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Set, Transfer, is_skipped
 from trainwright.program.fields import EIGHTH, ENGINE_OF, Engine, Operation
@@ -29,7 +27,8 @@ EXPONENTS, ENGINE = "exponents", "vector engine"
 """Spaces of touches that order commands and that none waits for."""
 WINDOW = 4
 """Transfers of a phase of which any may be next: its commands of an array keep their order."""
-_ENGINES = Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2
+_ARRAYS = Engine.PE1, Engine.PE2
+_ENGINES = Engine.LOAD, Engine.STORE, *_ARRAYS
 AHEAD, AHEAD_OF_TRANSFERS = 4, 5
 """Commands of the arrays that are looked at, for a command of them and for a transfer."""
 
@@ -146,9 +145,12 @@ class _Hazards:
         return [one for step, one in self.of.items() if not step.skips(c.d)]
 
     def waits(self, c: _Command) -> Waits:
-        found = [one.waits(c.engine, c.number) for one in self._mine(c)]
-        wait, older = (reduce(or_, masks) for masks in zip(*found, strict=True))
-        return Waits(wait, older & ~wait)
+        wait = older = 0
+        for one in self._mine(c):
+            found = one.waits(c.engine, c.number)
+            wait |= int(found.wait)
+            older |= int(found.wait_older)
+        return Waits(MASKS[wait], MASKS[older & ~wait])
 
     def issue(self, c: _Command) -> None:
         for one in self._mine(c):
@@ -175,10 +177,10 @@ class _Weaver:
                 self.commands.append(c)
                 c.before |= after
                 queue = self.queues.setdefault((phase.name, engine), [])
-                if queue and engine & ARRAYS:
+                if queue and engine in _ARRAYS:
                     c.before.add(queue[-1].number)
                 queue.append(c)
-            last = max((c.number for c in self.commands if c.engine & ARRAYS), default=None)
+            last = max((c.number for c in self.commands if c.engine in _ARRAYS), default=None)
         _set_order(self.commands)
         touched = [(c.number, touch) for c in self.commands for touch in c.touched]
         pairs = Pairs(touched, len(self.commands))
@@ -194,7 +196,7 @@ class _Weaver:
                 mine |= self._ancestors[n]
             self._ancestors.append(mine)
         self._left = (1 << len(self.commands)) - 1
-        arrays = [c for c in self.commands if c.engine & ARRAYS]
+        arrays = [c for c in self.commands if c.engine in _ARRAYS]
         self._urgent = sorted(arrays, key=lambda c: (c.turn, c.number))
         self.found: list[Descriptor] = []
         self._stream: Set | None = None  # that of the next command of the arrays
@@ -210,7 +212,7 @@ class _Weaver:
         heads = [
             c
             for (_, engine), queue in self.queues.items()
-            for c in queue[: 1 if engine & ARRAYS else WINDOW]
+            for c in queue[: 1 if engine in _ARRAYS else WINDOW]
         ]
         return [c for c in heads if self._ancestors[c.number] & self._left == 1 << c.number]
 
@@ -241,7 +243,7 @@ class _Weaver:
 
     def _is_hidden(self, c: _Command) -> bool:
         """Whether the next commands of the arrays begin hardly later with ``c`` before them."""
-        ahead = AHEAD if c.engine & ARRAYS else AHEAD_OF_TRANSFERS
+        ahead = AHEAD if c.engine in _ARRAYS else AHEAD_OF_TRANSFERS
         then, now = self._begins(ahead, None), self._begins(ahead, c)
         late = max(now[e] - then[e] for e in then if e is not self._spare(c))
         return late <= ISSUE + self._lost(c) and not self._keeps_waiting(c)
@@ -249,7 +251,7 @@ class _Weaver:
     def _spare(self, c: _Command) -> Engine | None:
         """The array of a command, where it has less to do from now on than the other one: then it
         may be late itself."""
-        if not c.engine & ARRAYS:
+        if c.engine not in _ARRAYS:
             return None
         left: dict[Engine, float] = {Engine.PE1: 0.0, Engine.PE2: 0.0}
         for one in self._urgent:
@@ -264,7 +266,7 @@ class _Weaver:
         """Whether a transfer delays a command that waits for nothing but its engine's last one."""
         for head in self._heads():
             waits = self._waits(head, self.hazards)
-            if head.engine & ARRAYS and c.engine & waits.wait & ~ARRAYS:
+            if head.engine in _ARRAYS and c.engine & waits.wait & ~ARRAYS:
                 then = self._begin(head, self.machine.fork(), waits)
                 machine, hazards = self.machine.fork(), self.hazards.fork()
                 self._put(c, machine, hazards)
@@ -323,7 +325,7 @@ class _Weaver:
             self._stream = None
         self.found.append(replace(c.d, **waits._asdict()))
         self._left &= ~(1 << c.number)
-        if c.engine & ARRAYS:
+        if c.engine in _ARRAYS:
             self._urgent.remove(c)
         next(queue for queue in self.queues.values() if c in queue[:WINDOW]).remove(c)
 
@@ -332,7 +334,7 @@ def _order(c: _Command, needed: int) -> tuple[bool, float, int, int]:
     """What is looked at first: what is ``needed``, then the arrays' commands, then transfers, the
     shortest of them first."""
     hurry = needed >> c.number & 1
-    size = 0.0 if hurry or c.engine & ARRAYS else c.work.cycles
+    size = 0.0 if hurry or c.engine in _ARRAYS else c.work.cycles
     return not hurry, size, c.turn, c.number
 
 
