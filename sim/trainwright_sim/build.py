@@ -14,7 +14,7 @@ from trainwright.accelerator import AcceleratorError
 from trainwright.support.native import tools as native_tools
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import BuildLog, Progress, Tool, ToolError
-from trainwright_sim import engines, tools
+from trainwright_sim import engines
 from trainwright_sim.engines import ACCELERATOR, NATIVE, Harness, SimulationEngine
 
 LIBRARY = {"win32": "simulator.dll", "darwin": "simulator.dylib"}.get(sys.platform, "simulator.so")
@@ -121,10 +121,10 @@ def _build(
     (folder / "wrapper.v").write_text(engines.wrapper(rtlil, registered=harness.registered))
     (folder / "ports.h").write_text(engines.ports_header(rtlil, engine, harness))
     with ThreadPoolExecutor(1) as beside:
-        runtime = beside.submit(_runtime, engine, cxx, cache, progress)
+        runtime = beside.submit(_runtime, engine, harness, cxx, cache, progress)
         sources = engine.generate(folder, log)
         progress(f"building the simulator, once: compiling with {cxx.name}")
-        driving = sorted(harness.folder.glob("*.cc"))
+        driving = sorted({*harness.folder.glob("*.cc")} - {*_shared(engine, harness)})
         flags = [*COMPILE, *_include(folder, NATIVE, *sources.includes)]
         objects = _compile(log, cxx, flags, [*_units(folder, sources.files), *driving])
         made = [str(path) for path in (*objects, *runtime.result())]
@@ -176,26 +176,38 @@ def _compile(log: BuildLog, cxx: Tool, base: list[str], files: list[Path]) -> li
             raise
 
 
-def _runtime(engine: SimulationEngine, cxx: Tool, cache: Cache, progress: Progress) -> list[Path]:
-    """Objects of the engine's own runtime, which every design shares.
+def _shared(engine: SimulationEngine, harness: Harness) -> tuple[Path, ...]:
+    """The harness' sources that are compiled with the engine's runtime, if it has one."""
+    names = harness.shared if engine.runtime().files else ()
+    return tuple(harness.folder / name for name in names)
 
-    They are linked once for nothing: for its first link on a machine ziglang builds its C++
+
+def _runtime(
+    engine: SimulationEngine, harness: Harness, cxx: Tool, cache: Cache, progress: Progress
+) -> list[Path]:
+    """Objects that every design shares: the engine's own runtime, and the harness' shared sources.
+
+    The former are linked once for nothing: for its first link on a machine ziglang builds its C++
     library, a minute of one core, which passes while the design is turned into C++.
     """
-    sources = engine.runtime()
-    if not sources.files:
+    sources, shared = engine.runtime(), _shared(engine, harness)
+    files = [*sources.files, *shared]
+    if not files:
         return []
-    used = [cxx.name, cxx.version, tools.verilator().version]
-    key = "runtime-" + _hash([used, COMPILE, native_tools.processor()])
+    used = [(tool.name, tool.version) for tool in (*engine.tools(), cxx)]
+    texts = [path.read_text() for path in (*shared, *sorted(NATIVE.glob("*.h")))]
+    names = [file.name for file in files]
+    key = "runtime-" + _hash([names, texts, used, COMPILE, native_tools.processor()])
     if cache.find(key) is None:
         with cache.building(key) as folder:
             if folder is not None:
-                progress("building the simulator, once: the runtime of the engine")
+                progress("building the simulator, once: what all designs share")
                 log = BuildLog(cache.log(key), folder, "the simulator")
-                flags = [*COMPILE, *_include(*sources.includes)]
-                objects = _compile(log, cxx, flags, [*sources.files])
-                log.run(cxx, [*LINK, *map(str, objects), "-o", LIBRARY], remedy=_REMEDY)
-    return [cache.entry(key) / f"{file.stem}.o" for file in sources.files]
+                flags = [*COMPILE, *_include(NATIVE, *sources.includes)]
+                objects = _compile(log, cxx, flags, files)
+                runtime = map(str, objects[: len(sources.files)])
+                log.run(cxx, [*LINK, *runtime, "-o", LIBRARY], remedy=_REMEDY)
+    return [cache.entry(key) / f"{file.stem}.o" for file in files]
 
 
 def _tidy(folder: Path) -> None:

@@ -120,6 +120,8 @@ class Harness:
     """What such a design is."""
     registered: bool = True
     """Whether inputs pass a register (``wrapper``)."""
+    shared: tuple[str, ...] = ()
+    """Of its sources those that do not depend on the design: compiled once for all of them."""
     header: Callable[[dict[str, Port]], list[str]] = lambda found: []
     """Lines of its own in ``ports.h``."""
 
@@ -128,6 +130,7 @@ ACCELERATOR = Harness(
     folder=NATIVE,
     needs=("clk", "rst", "m_axi_wdata", "s_axil_rdata", "interrupt"),
     what="accelerator",
+    shared=("library.cc", "memory.cc"),
     header=_accelerator_header,
 )
 SERIAL = Harness(
