@@ -59,6 +59,7 @@ class Registers(wiring.Component):
     def __init__(self, parameters: AcceleratorParameters):
         self.parameters = parameters
         self._times = Signal(LITE_DATA_WIDTH, name="times", init=1)
+        self._writes = Signal(name="writes_exponent")
         window = window_layout(parameters)
         everything = {"first": 0, "last": (1 << window["last"].width) - 1}
         of_file = {"exponents": In(HostSlot()), "steps": In(StepPort())}
@@ -143,12 +144,12 @@ class Registers(wiring.Component):
         if self.parameters.exponents:
             m.d.comb += [
                 self.steps.times.eq(self._times),
-                self.exponents.write.eq(
-                    bus.write & self._of_exponents(bus.write_address) & ~self.running
-                ),
-                self.exponents.slot.eq(
-                    Mux(self.exponents.write, bus.write_address, bus.read_address)
-                ),
+                self._writes.eq(bus.write & self._of_exponents(bus.write_address) & ~self.running),
+            ]
+            # a cycle later: the file may lie on the other side of a device
+            m.d.sync += [
+                self.exponents.write.eq(self._writes),
+                self.exponents.slot.eq(Mux(self._writes, bus.write_address, bus.read_address)),
                 self.exponents.data.eq(bus.write_data),
             ]
 
@@ -190,9 +191,8 @@ class Registers(wiring.Component):
         found = Mux(in_statistics, self.read_done, looked)
         if self.parameters.exponents:
             in_exponents = self._of_exponents(bus.read_address)
-            m.d.comb += self.exponents.read.eq(
-                bus.read & in_exponents & ~bus.read_done & ~self.exponents.write
-            )
+            waits = ~bus.read_done & ~self.exponents.done
+            m.d.sync += self.exponents.read.eq(bus.read & in_exponents & waits & ~self._writes)
             found = Mux(in_exponents, self.exponents.done, found)
         m.d.sync += bus.read_done.eq(bus.read & ~bus.read_done & found)
         plain = {

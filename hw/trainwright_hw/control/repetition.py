@@ -42,6 +42,7 @@ class Repetition(wiring.Component):
         m = Module()
         left = Signal(STEP_WIDTH)
         bit = Signal(range(STEP_WIDTH))
+        rest = Signal(STEP_WIDTH, reset_less=True)  # of the step's bits, those still to come
         write_bytes(m, self.write, self.step, self.keep, self.value)
         with m.If(self.advance):
             m.d.sync += [
@@ -51,12 +52,12 @@ class Repetition(wiring.Component):
                 self.last.eq(left <= 2),
             ]
         # seed = step x SEED_STEP, the highest bit of the step first; then one SEED_STEP a step
-        add = self.step.bit_select(bit, 1) | ~self.busy
+        add = rest[-1] | ~self.busy
         before = Mux(self.busy, self.seed << 1, self.seed)
         with m.If(self.busy | self.advance):
             m.d.sync += self.seed.eq(before + Mux(add, C(SEED_STEP, STEP_WIDTH), 0))
         with m.If(self.busy):
-            m.d.sync += [bit.eq(bit - 1), self.busy.eq(bit != 0)]
+            m.d.sync += [rest.eq(rest << 1), bit.eq(bit - 1), self.busy.eq(bit != 0)]
         with m.If(self.start):
             m.d.sync += [
                 left.eq(self.times),
@@ -64,6 +65,7 @@ class Repetition(wiring.Component):
                 self.first.eq(1),
                 self.seed.eq(0),
                 self.busy.eq(1),
+                rest.eq(self.step),
                 bit.eq(STEP_WIDTH - 1),
             ]
         return m

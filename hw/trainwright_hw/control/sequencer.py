@@ -363,8 +363,10 @@ class Sequencer(wiring.Component):
                 named = [name for name, _ in layout if name in fields]
                 m.d.comb += [fields[name].eq(d[name]) for name in named]
         eighth, skipped = fields["eighth"], C(0, 1)
-        for bits in range(1, exact_log2(EIGHTH) + 1):  # below its highest bit
-            skipped = Mux(eighth[bits], eighth[:bits] != steps.step[:bits], skipped)
+        step = Signal(exact_log2(EIGHTH), name="step_below", reset_less=True)
+        m.d.sync += step.eq(steps.step)  # which is there long before
+        for bits in range(1, len(step) + 1):  # below its highest bit
+            skipped = Mux(eighth[bits], eighth[:bits] != step[:bits], skipped)
         return skipped | fields["later"] & steps.first | fields["last"] & ~steps.last
 
     def _by_file(self, m: Module, file, offer: list, number, error) -> None:

@@ -23,8 +23,9 @@ def target_ports(parameters: AcceleratorParameters) -> dict:
     }
 
 
-WRITES = 4
-"""Writes at the output and behind it."""
+WRITES = 5
+"""Writes at the output and behind it: as many cycles go by from one that is begun until its place
+counts as free again."""
 
 
 class Unpack(wiring.Component):
@@ -61,7 +62,8 @@ class Unpack(wiring.Component):
         fresh = Signal()
         # The write at the output, and some behind it: so that what comes before does not hang on
         # the scratchpad's arbiters in the same cycle. The item follows its address by a cycle.
-        # The contents go a cycle later, and so say for both whether there is credit.
+        # The contents go a cycle later. Credit for both is counted here, where writes begin: the
+        # contents, a row wide, may lie far away.
         m.submodules.writes = writes = RegisteredQueue(
             width=self._place.size,
             depth=WRITES,
@@ -72,7 +74,8 @@ class Unpack(wiring.Component):
             width=self._item_bits, depth=WRITES, counted=True
         )
         valid, ready = writes.r_rdy, writes.r_en
-        load, taken = Signal(), Signal()
+        load, taken, gone = Signal(), Signal(), Signal()
+        room = self._credit(m, load, gone)
         m.d.comb += [
             self.command.ready.eq(~fresh & ~locals_.busy),
             locals_.command.eq(held),
@@ -80,7 +83,7 @@ class Unpack(wiring.Component):
             gearbox.i.payload.eq(self.beats.payload),
             gearbox.i.valid.eq(self.beats.valid & locals_.address.valid),
             self.beats.ready.eq(gearbox.i.ready & locals_.address.valid),
-            gearbox.o.ready.eq(contents.w_rdy),
+            gearbox.o.ready.eq(room),
             load.eq(gearbox.o.valid & gearbox.o.ready),
             locals_.address.ready.eq(load),
             self.starved.eq(locals_.address.valid & ~self.beats.valid),
@@ -95,7 +98,7 @@ class Unpack(wiring.Component):
         of_program = held.target == Target.PROGRAM
         address, item, busy = locals_.address.payload, gearbox.o.payload, locals_.busy
         if self.parameters.sample_loads:
-            address, item, busy = self._samples(m, held, fresh, locals_, gearbox, contents, load)
+            address, item, busy = self._samples(m, held, fresh, locals_, gearbox, room, load)
         asked = Cat(banks_asked(self.parameters, ~of_program, address), of_program, address)
         placed = load
         if self.parameters.sample_loads:  # a cycle late: more lies before it
@@ -103,7 +106,7 @@ class Unpack(wiring.Component):
             m.d.sync += [placed.eq(load), place.eq(asked)]
             asked, busy = place, busy | placed
         head, earlier = data.View(self._place, writes.r_data), Signal(self._place, reset_less=True)
-        m.d.sync += [taken.eq(valid & ready), earlier.eq(head)]
+        m.d.sync += [taken.eq(valid & ready), gone.eq(taken), earlier.eq(head)]
         m.d.comb += [
             self.busy.eq(fresh | busy | valid | taken),
             writes.w_en.eq(placed),
@@ -122,7 +125,16 @@ class Unpack(wiring.Component):
         ]
         return m
 
-    def _samples(self, m: Module, held, fresh, locals_, gearbox, contents, load):
+    def _credit(self, m: Module, begun, ended) -> Signal:
+        """Whether one more write may begin."""
+        left, room = Signal(range(WRITES + 1), init=WRITES), Signal(init=1)
+        with m.If(begun & ~ended):
+            m.d.sync += [left.eq(left - 1), room.eq(left != 1)]
+        with m.If(~begun & ended):
+            m.d.sync += [left.eq(left + 1), room.eq(1)]
+        return room
+
+    def _samples(self, m: Module, held, fresh, locals_, gearbox, room, load):
         """SAMPLES beside the rest: address and contents of an item, and whether more are to come.
 
         Targets go through the gearbox; beats of pixels do not."""
@@ -140,10 +152,10 @@ class Unpack(wiring.Component):
             pixels.command.eq(held),
             pixels.i.payload.eq(self.beats.payload),
             pixels.i.valid.eq(self.beats.valid & of_pixels),
-            pixels.o.ready.eq(contents.w_rdy),
+            pixels.o.ready.eq(room),
             gearbox.i.valid.eq(self.beats.valid & there & ~of_pixels),
             self.beats.ready.eq(Mux(of_pixels, pixels.i.ready, gearbox.i.ready & there)),
-            load.eq(Mux(of_pixels, pixels.o.valid, gearbox.o.valid) & contents.w_rdy),
+            load.eq(Mux(of_pixels, pixels.o.valid, gearbox.o.valid) & room),
             self.command.ready.eq(~fresh & ~locals_.busy & ~rows.address.valid),
             self.starved.eq(there & ~self.beats.valid),
         ]

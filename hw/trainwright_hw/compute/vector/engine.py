@@ -91,6 +91,7 @@ class VectorEngine(wiring.Component):
         self._sides = 1 if parameters.engine_parts == 1 else 2
         """Of the walker: with rows of several parts it has time for both of them."""
         self._puts, self._put_stream = Signal(), Signal(STREAM_WIDTH)  # a row, of that stream
+        self._puts_next = Signal()  # in the next cycle
         self._address = Signal(LOCAL_WIDTH)  # where it goes
         self._value = Signal(signed(WIDTH), reset_less=True)  # of lane 0
         self._total = Signal(Total)
@@ -117,7 +118,7 @@ class VectorEngine(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.prefetch = prefetch = Prefetch()
+        m.submodules.prefetch = prefetch = Prefetch(FETCH_DEPTH)
         m.submodules.issue = issue = Issue(FETCH_DEPTH, parts=self._parameters.engine_parts)
         m.submodules.reader = reader = RowReader(self._parameters, late=True)
         m.submodules.results = results = ResultQueue(self._parameters, depth=RESULTS, late=True)
@@ -137,7 +138,7 @@ class VectorEngine(wiring.Component):
         connect(m, reader.port, flipped(self.read))
         connect(m, results.z, flipped(self.z))
         self._take(m, prefetch, issue, results, walkers, constants.write_port())
-        self._walk(m, prefetch, reader.credit, walkers)
+        self._walk(m, prefetch, walkers)
         m.d.comb += [
             reader.start.eq(prefetch.take),
             reader.address.eq(asked.address),
@@ -148,20 +149,23 @@ class VectorEngine(wiring.Component):
             results.reserve.eq(issue.reserve),
             results.reserve_rows.eq(issue.size),
         ]
-        m.d.sync += issue.room.eq(results.left >= THREADS)
+        m.d.sync += [
+            issue.room.eq(results.left >= THREADS),
+            prefetch.used.eq(reader.valid & reader.ready),
+        ]
         constant = constants.read_port(domain="comb")
         m.d.comb += constant.addr.eq(issue.instruction.k)
         self._lanes(m, platform, issue, reader, constant.data, results)
         return m
 
-    def _walk(self, m: Module, prefetch, credit, walkers) -> None:
+    def _walk(self, m: Module, prefetch, walkers) -> None:
         """Streams go on: rows asked for, and places of rows that are written. With one walker for
         both nothing is asked for in a cycle of the latter."""
         asked, put = walkers[0], walkers[-1]
         with m.If(~asked.load):
             m.d.comb += asked.number.eq(prefetch.number)
         m.d.comb += [
-            prefetch.credit.eq(credit & ~self._puts if put is asked else credit),
+            prefetch.may.eq(~self._puts_next if put is asked else 1),
             asked.take.eq(prefetch.take),
             self._address.eq(put.address),
         ]
@@ -177,7 +181,7 @@ class VectorEngine(wiring.Component):
             for layout in (command_layout(CODE), command_layout(VECTOR))
         )
         is_code = Signal()
-        m.d.comb += is_code.eq(given.operation == Operation.CODE)
+        m.d.sync += is_code.eq(given.operation == Operation.CODE)  # there since a cycle in COPY
         count = Signal(PLACE_WIDTH)
         copying, start = Signal(), Signal()
         held = {name: Signal(len(given[name]), name=name) for name in HELD}
@@ -229,14 +233,22 @@ class VectorEngine(wiring.Component):
             copied = max(copied, STREAMS + SCALARS)
         if copied > STREAMS * self._sides:
             load &= is_first
+        # streams go to the walkers a cycle later, the last one in START
+        loads, number = Signal(), Signal(range(STREAMS * self._sides), reset_less=True)
+        of_number = Signal(STREAM_LAYOUT, reset_less=True)
+        m.d.sync += [
+            loads.eq(load),
+            number.eq(count),
+            of_number.eq(granted(is_stream, of_stream)),
+        ]
         for walker in walkers:
             m.d.comb += [
-                walker.load.eq(load),
-                walker.stream.eq(granted(is_stream, of_stream)),
-                walker.inner.eq(Mux(copying, given.inner, held["inner"])),
+                walker.load.eq(loads),
+                walker.stream.eq(of_number),
+                walker.inner.eq(held["inner"]),
             ]
-            with m.If(copying):
-                m.d.comb += walker.number.eq(count)
+            with m.If(loads):
+                m.d.comb += walker.number.eq(number)
         m.d.comb += [
             constant.en.eq(load & is_first),
             constant.addr.eq(count),
@@ -369,11 +381,12 @@ class VectorEngine(wiring.Component):
         last, part = stages[at.result], parts[at.result]
         whole = Signal()  # a row with it, known a cycle before
         before = at.result - 1
-        m.d.sync += whole.eq(
+        m.d.comb += self._puts_next.eq(
             valid[before]
             & (stages[before].memory == Rows.WRITE)
             & (parts[before] == p.engine_parts - 1)
         )
+        m.d.sync += whole.eq(self._puts_next)
         m.d.comb += [self._puts.eq(whole), self._put_stream.eq(last.stream)]
         for n in range(p.engine_parts):
             with m.If(part == n):

@@ -50,11 +50,13 @@ class Prefetch(wiring.Component):
     """Walks through the instructions of a pass, block by block, and asks for a row a cycle.
 
     Where ``write``, instruction ``place`` becomes ``instruction``. ``start`` begins a pass of
-    instructions ``entry`` to ``final`` over ``rows`` rows. In a cycle of ``take``, only while
-    ``credit``, the next row of stream ``number`` is asked for.
+    instructions ``entry`` to ``final`` over ``rows`` rows. In a cycle of ``take`` the next row of
+    stream ``number`` is asked for: a cycle after one of ``may``, and while fewer than ``depth``
+    rows are on their way or there. ``used``: one of them was taken.
     """
 
-    def __init__(self):
+    def __init__(self, depth: int):
+        self._depth = depth
         super().__init__(
             {
                 "write": In(1),
@@ -64,7 +66,8 @@ class Prefetch(wiring.Component):
                 "entry": In(PLACE_WIDTH),
                 "final": In(PLACE_WIDTH),
                 "rows": In(ROWS_WIDTH),
-                "credit": In(1),
+                "may": In(1),
+                "used": In(1),
                 "number": Out(STREAM_WIDTH),
                 "take": Out(1),
             }
@@ -76,21 +79,27 @@ class Prefetch(wiring.Component):
         m.submodules.code = code = Memory(shape=1 + STREAM_WIDTH, depth=CODE_DEPTH, init=[])
         writer, reader = code.write_port(), code.read_port(domain="comb")
         active, at, thread = Signal(), Signal(PLACE_WIDTH), Signal(range(THREADS))
-        reads, done = reader.data[0], Signal()
+        reads, done, ask = reader.data[0], Signal(), Signal()
+        rows, credit = Signal(range(self._depth + 1)), Signal(init=1)
+        with m.If(ask & ~self.used):
+            m.d.sync += [rows.eq(rows + 1), credit.eq(rows != self._depth - 1)]
+        with m.If(~ask & self.used):
+            m.d.sync += [rows.eq(rows - 1), credit.eq(1)]
         m.d.comb += [
             writer.en.eq(self.write),
             writer.addr.eq(self.place),
             writer.data[0].eq(self.instruction.memory == Rows.READ),
             writer.data[1:].eq(self.instruction.stream),
             reader.addr.eq(at),
-            self.number.eq(reader.data[1:]),
-            self.take.eq(active & reads & self.credit),
-            done.eq(active & (~reads | (self.take & (thread == blocks.size - 1)))),
+            ask.eq(active & reads & credit & self.may),
+            done.eq(active & (~reads | (ask & (thread == blocks.size - 1)))),
             blocks.start.eq(self.start),
             blocks.rows.eq(self.rows),
             blocks.next.eq(done & (at == self.final)),
         ]
-        with m.If(self.take):
+        # a register between the walk through the instructions and that through the stream
+        m.d.sync += [self.take.eq(ask), self.number.eq(reader.data[1:])]
+        with m.If(ask):
             m.d.sync += thread.eq(thread + 1)
         with m.If(done):
             m.d.sync += [thread.eq(0), at.eq(Mux(at == self.final, self.entry, at + C(1)))]
