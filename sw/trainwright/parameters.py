@@ -496,6 +496,7 @@ PRESETS: dict[str, Preset] = {
             "pe1_rows": 2,
             "pe2_rows": 2,
             "scratchpad_rows": 4096,
+            "scratchpad_banks": 2,
             "program_depth": 256,
             "memory_rate": 2,
             "vector_engine": 1,

@@ -108,7 +108,7 @@ def test_what_is_left_is_the_design_with_all_its_inputs():
         (45, 80, 46.125, "ecp5-85f", "static"),  # 2.5 % more than the clock
         (45, 81, 45.433125, "ecp5-85f", "static"),  # then 1.5 % less, after 80 iterations
         (100, 80, 102.5, "ecp5-85f", "static"),
-        (45, 80, 46.125, "ecp5-85f-alone", "heap"),
+        (45, 80, 46.125, "ecp5-85f-alone", "static"),
     ],
 )
 def test_an_ecp5_is_placed_among_them_and_routed_without(

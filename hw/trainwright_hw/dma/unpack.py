@@ -23,7 +23,7 @@ def target_ports(parameters: AcceleratorParameters) -> dict:
     }
 
 
-WRITES = 5
+WRITES = 4
 """Writes at the output and behind it: as many cycles go by from one that is begun until its place
 counts as free again."""
 
@@ -74,8 +74,8 @@ class Unpack(wiring.Component):
             width=self._item_bits, depth=WRITES, counted=True
         )
         valid, ready = writes.r_rdy, writes.r_en
-        load, taken, gone = Signal(), Signal(), Signal()
-        room = self._credit(m, load, gone)
+        load, taken = Signal(), Signal()
+        room = self._credit(m, load, taken)
         m.d.comb += [
             self.command.ready.eq(~fresh & ~locals_.busy),
             locals_.command.eq(held),
@@ -106,7 +106,7 @@ class Unpack(wiring.Component):
             m.d.sync += [placed.eq(load), place.eq(asked)]
             asked, busy = place, busy | placed
         head, earlier = data.View(self._place, writes.r_data), Signal(self._place, reset_less=True)
-        m.d.sync += [taken.eq(valid & ready), gone.eq(taken), earlier.eq(head)]
+        m.d.sync += [taken.eq(valid & ready), earlier.eq(head)]
         m.d.comb += [
             self.busy.eq(fresh | busy | valid | taken),
             writes.w_en.eq(placed),
