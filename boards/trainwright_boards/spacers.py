@@ -6,6 +6,7 @@ users, and so stays near its driver; where it lies, nothing else does. They are 
 alone: routing begins with the placed design without them (docs/timing-closure.md).
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -22,6 +23,9 @@ MOST = 0.675
 """Of the part's LUTs, what the design and its spacers may take."""
 USERS = 3
 """Of a net on which one may hang, at most."""
+CROWDED = re.compile(r"soc\.accelerator\.vector\.(issue|asked|constants|is_|\$signal)")
+"""Names of LUTs that have a spacer of their own besides: they choose among the twenty words of a
+descriptor for the vector engine, and more wires come together there than anywhere else."""
 _DRIVERS = {"TRELLIS_FF": ("Q",), "LUT4": ("Z",), "CCU2C": ("S0", "S1")}
 
 
@@ -34,17 +38,18 @@ def add_spacers(module: dict[str, Any], luts: int) -> int:
     used = sum(LUTS.get(cell["type"], 0) for cell in cells.values())
     nets = _nets(cells)
     count = max(0, min(round(PER_LUT * used), round(MOST * luts) - used, len(nets)))
+    hung = [nets[n * len(nets) // count] for n in range(count)] + _crowded(cells, {*nets})
     bit = free_bit(module)
-    for n in range(count):
+    for n, net in enumerate(hung):
         spacer = {
             "type": "LUT4",
             "parameters": {"INIT": "0" * 16},
             "attributes": {},
             "port_directions": {"A": "input", "Z": "output"},
-            "connections": {"A": [nets[n * len(nets) // count]], "Z": [bit + n]},
+            "connections": {"A": [net], "Z": [bit + n]},
         }
         add_cell(module, f"{SPACER}{n}", spacer, "Z")
-    return count
+    return len(hung)
 
 
 def remove_spacers(module: dict[str, Any]) -> None:
@@ -59,6 +64,12 @@ def remove_spacers(module: dict[str, Any]) -> None:
         for bits in cell["connections"].values():
             if not bits:
                 bits.append("x")
+
+
+def _crowded(cells: Mapping[str, Any], nets: set[int]) -> list[int]:
+    """Of ``nets`` those that LUTs of ``CROWDED`` drive."""
+    luts = (c for name, c in cells.items() if c["type"] == "LUT4" and CROWDED.match(name))
+    return [bit for cell in luts for bit in cell["connections"].get("Z", ()) if bit in nets]
 
 
 def _nets(cells: Mapping[str, Any]) -> list[int]:

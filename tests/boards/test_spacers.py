@@ -102,6 +102,15 @@ def test_what_is_left_is_the_design_with_all_its_inputs():
     assert top["cells"]["ram"]["connections"] == {"CEA": [3], "DIA0": ["x"]}
 
 
+def test_luts_where_wires_crowd_have_one_more():
+    module = _netlist(40)["modules"]["top"]
+    lut = module["cells"].pop("lut7")
+    module["cells"]["soc.accelerator.vector.issue.code.0.0_DIA5_LUT4_Z"] = lut
+    assert add_spacers(module, 1000) == 25
+    hung = [cell["connections"]["A"] for cell in _added(module).values()]
+    assert hung[-1] == lut["connections"]["Z"]
+
+
 @pytest.mark.parametrize(
     "mhz, iterations, asked, name, placer",
     [
