@@ -37,7 +37,7 @@ ROUTER = {
 there: the estimated way from where a search is to its goal weighs less than it costs, so that
 searches look at more and find shorter ways."""
 PLACER = ("--placer", "static")
-"""``static`` leaves wires a fifth shorter than ``heap``, and weighs no timing."""
+"""``static`` leaves wires 14 to 19 % shorter than ``heap``, and weighs no timing."""
 SHARE = 0.93
 """Of a clock's period, what paths may take by the estimate before they are routed."""
 SMALLER = "A smaller --preset may fit."

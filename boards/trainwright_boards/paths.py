@@ -31,7 +31,9 @@ _TO_WIDE = {"M", "F1", "FXA", "FXB"}
 """Inputs of what joins two LUTs."""
 _WRITES = {"WRE", "WD", "WAD0", "WAD1", "WAD2", "WAD3"}
 """Inputs of a LUT that is a memory, at which a path ends."""
-_LUT, _WIDE, _SELECT, _CARRY, _TO_CARRY, _FROM_CARRY = 240, 420, 180, 40, 440, 450
+WIDE = 420
+"""Through one of two joined LUTs."""
+_LUT, _SELECT, _CARRY, _TO_CARRY, _FROM_CARRY = 240, 180, 40, 440, 450
 _PACKER = "PACKER_"
 """In the names of cells that are constants."""
 
@@ -197,5 +199,5 @@ def _inside(port: str, output: str) -> int:
     if output == "FCO":
         return _CARRY if port == "FCI" else _TO_CARRY
     if output == "OFX":
-        return _WIDE if port in "ABCD" else _SELECT
+        return WIDE if port in "ABCD" else _SELECT
     return _FROM_CARRY if port == "FCI" else _LUT

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainwright_boards.paths import BEL, COMB, FF, Paths, Place, wire
+from trainwright_boards.paths import BEL, COMB, FF, WIDE, Paths, Place, wire
 
 LIMITS = (0.93, 0.98)
 """Of the time that paths may take: cells whose paths take longer are moved; first with the first,
@@ -193,7 +193,7 @@ def _units_of(paths: Paths, cells: list[int]) -> Iterator[_Unit]:
         for port in ties:
             if (source := paths.driver(n, port)) is not None:
                 driver = paths.outputs[source][0]
-                if driver not in group or port in ("FXA", "FXB"):
+                if driver not in group:
                     return
                 old, new = group[n], group[driver]
                 group = {one: new if its == old else its for one, its in group.items()}
@@ -210,7 +210,7 @@ def _unit(paths: Paths, cells: list[int]) -> _Unit | None:
     registers = [n for n in cells if paths.cells[n]["type"] == FF]
     if len(registers) > 1 or len(luts) > 2:
         return None
-    if any(paths.mode(n) != "LOGIC" or paths.is_constant(n) for n in luts):
+    if any(paths.mode(n) != "LOGIC" for n in luts):
         return None
     joined = [n for n in luts if (n, "OFX") in paths.number]
     if joined != luts[: len(luts) - 1]:  # of two the first one gives the joined output
@@ -302,7 +302,7 @@ def _ends(paths: Paths, unit: _Unit) -> _Ends:
     luts_in = []
     for e in unit.inputs:
         edge = paths.edges[e]
-        inside = 420.0 if joined and edge.port != "M" else through(e)
+        inside = WIDE if joined and edge.port != "M" else through(e)
         luts_in.append((arrival[edge.source] + inside, before(e), weight(e)))
     luts_out = [
         (paths.after[e], paths.places[paths.edges[e].cell], weight(e)) for e in unit.outputs

@@ -10,7 +10,6 @@ from trainwright_boards.paths import BEL, COMB, FF, FROM_FF, SITE, Paths, wire
 from trainwright_boards.relocate import relocate
 
 LUT = 240
-WIDE = 420
 
 
 class Design:
@@ -81,6 +80,13 @@ def test_joined_luts_carries_and_memories_have_delays_of_their_own():
     d.ff("last", "X2/Y2/SLICEA.FF1", DI=total)
     assert Paths(d.module).look() == 450
     d = Design()
+    (carry,) = d.cell("low", COMB, "X2/Y2/SLICEA.K0", [("A", 0)], ["FCO"], MODE="CCU2")
+    ports = [("FCI", carry)]
+    (carry,) = d.cell("middle", COMB, "X2/Y2/SLICEA.K1", ports, ["FCO"], MODE="CCU2")
+    (total,) = d.cell("high", COMB, "X2/Y2/SLICEB.K0", [("FCI", carry)], ["F"], MODE="CCU2")
+    d.ff("last", "X2/Y2/SLICEB.FF0", DI=total)
+    assert Paths(d.module).look() == 40 + 450
+    d = Design()
     word = d.lut("word", "X2/Y2/SLICEA.K0", mode="DPRAM")
     d.ff("last", "X2/Y3/SLICEA.FF0", M=word)
     assert Paths(d.module).look() == FROM_FF + wire((2, 2), (2, 3))
@@ -101,6 +107,27 @@ def test_cells_of_a_slow_path_meet_and_nothing_else_changes():
     again = detour()
     relocate(again.module, 3000)
     assert again.sites == d.sites
+
+
+def test_a_register_follows_its_lut():
+    """The path ends in the unit, and begins where nothing can be moved."""
+    d = Design()
+    (word,) = d.cell("ram", "DP16KD", "X2/Y2/EBR0", (), ["DOA0"], REGMODE_A="OUTREG")
+    d.ff("behind", "X60/Y50/SLICEA.FF0", DI=d.lut("before", "X60/Y50/SLICEA.K0", word), CE=90)
+    d.lut("other", "X3/Y2/SLICEB.K0")
+    moved = relocate(d.module, 3000)
+    assert moved.cells == 2 and moved.after <= 3000
+    assert (d.sites["before"], d.sites["behind"]) == ("X3/Y2/SLICEA.K0", "X3/Y2/SLICEA.FF0")
+
+
+def test_registers_stay_out_of_tiles_with_memories():
+    d = Design()
+    (word,) = d.cell("ram", "DP16KD", "X2/Y2/EBR0", (), ["DOA0"], REGMODE_A="OUTREG")
+    d.ff("far", "X60/Y50/SLICEA.FF0", M=word, CE=90)
+    d.lut("memory", "X3/Y2/SLICEA.K0", mode="DPRAM")
+    assert relocate(d.module, 3000).cells == 0
+    d.module["cells"]["memory"]["parameters"]["MODE"] = "LOGIC"
+    assert relocate(d.module, 3000).cells == 1
 
 
 def test_what_is_fast_enough_stays():
