@@ -41,7 +41,7 @@ the golden model's readable interpreter (trainwright.golden.interpreter), in the
 
 With --update chip two whole steps are run, with loss and update by the vector engine, each from
 what the one before left in the accelerator's memory; loss, state and the images of the factors are
-compared with their definitions (trainwright.onchip) too. With an exponent file three steps are run
+compared with their definitions (trainwright.onchip) too. With an exponent file eight steps are run
 by one start, the second of which looks for columns to cut; where samples are fetched a test set is
 classified behind them.
 
@@ -65,11 +65,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--update", choices=("host", "chip"), default="host",
         help="chip: two steps with loss and update by the vector engine; with an exponent file "
-        "three by one start (default: host)",
+        "eight by one start (default: host)",
     )  # fmt: skip
     parser.add_argument(
         "--steps", type=positive, metavar="N",
-        help="of --update chip by one start, with an exponent file (default: 3)",
+        help="of --update chip by one start, with an exponent file (default: 8)",
     )  # fmt: skip
     parser.add_argument(
         "--loss", choices=tuple(LOSSES), help=f"of --update chip (default: {next(iter(LOSSES))})"
