@@ -99,7 +99,7 @@ _ALL = (
     Bench("pe1-default", "pe1", DEFAULT, _of(designs.pe1), simulators=_VERILATOR, slow=_VERILATOR),
     Bench("pe2", "pe2", SMALL, _of(designs.pe2), slow=_VERILATOR),
     Bench("pe2-square", "pe2", SQUARE, _of(designs.pe2), slow=_VERILATOR),
-    Bench("pe2-posits", "pe2", POSITS, _of(designs.pe2), slow=("icarus",)),
+    Bench("pe2-posits", "pe2", POSITS, _of(designs.pe2), slow=("icarus", *_VERILATOR)),
     Bench("pe2-shifted", "pe2", SHIFTED, _of(designs.pe2), slow=_VERILATOR),
     Bench("pe2-narrow", "pe2", NARROW, _of(designs.pe2), slow=_VERILATOR),
     Bench("pe2-digits", "pe2", DIGITS, _of(designs.pe2), slow=_VERILATOR),
