@@ -8,7 +8,7 @@ from trainwright.accelerator import Accelerator
 from trainwright.accelerator.counted import counted
 from trainwright.cli.backend import opened
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import check_chip_plan
+from trainwright.cli.options import accelerator_parameters, check_chip_plan
 from trainwright.cli.train.job import RunOptions
 from trainwright.compiler.chip.live import Kept
 from trainwright.driver import Driver
@@ -52,6 +52,13 @@ def open_machine(
     if network.widths.is_float:
         yield Machine(FloatDriver)
         return
+    if chip and accelerator_parameters(options.accelerator, network).vector_engine:
+        check_chip_plan(options.plan)
+        if options.verify:
+            raise OptionError(
+                "--verify does not go with loss and update by the vector engine: leave it "
+                "away, or use --accelerator vector_engine=0"
+            )
     with opened(
         options.backend,
         network=network,
@@ -61,13 +68,6 @@ def open_machine(
         stochastic=stochastic,
     ) as accelerator:
         to, p = counted(accelerator), accelerator.parameters
-        if chip and p.vector_engine:
-            check_chip_plan(options.plan)
-            if options.verify:
-                raise OptionError(
-                    "--verify does not go with loss and update by the vector engine: leave it "
-                    "away, or use --accelerator vector_engine=0"
-                )
         plan = options.plan
         if chip:
             plan = plan_of_loop(network, batch, p, plan)

@@ -89,7 +89,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_rounding(parser.add_argument_group("rounding the trained model"))
     _add_output(parser.add_argument_group("output"))
     machine = parser.add_argument_group("the accelerator")
-    machine.add_argument("--plan", help="auto or paper, see `trainwright plan` (default: auto)")
+    machine.add_argument(
+        "--plan", help="auto, paper or small, see `trainwright plan` (default: auto)"
+    )
     add_accelerator_options(machine)
     add_simulation_options(parser)
 
