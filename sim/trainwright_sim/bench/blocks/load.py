@@ -4,7 +4,8 @@ import cocotb
 from cocotbext.axi import AxiResp
 
 from trainwright.program.descriptors import Transfer, TransferLevel
-from trainwright.program.fields import Operation, Target
+from trainwright.program.fields import COUNT_WIDTH, Operation, Target
+from trainwright_hw.bus.axi_reader import FIFO_BEATS
 from trainwright_sim.bench.axi import ERRORS, BurstRules, ByteMemory, attach_read, idle_inputs
 from trainwright_sim.bench.blocks.unpack import Targets
 from trainwright_sim.bench.streams import StreamSource
@@ -107,19 +108,50 @@ async def far(dut, counts: tuple[int, ...], beats: int):
 
 
 @cocotb.test()
-@cocotb.parametrize((("late", "operand", "result"), [("memory", 100, 0), ("target", 0, 100)]))
-async def what_it_waits_for(dut, late: str, operand: int, result: int):
-    """A beat that does not come, or a scratchpad that takes nothing; else neither."""
+@cocotb.parametrize(more=(5, 20))
+async def long_runs(dut, more: int):
+    """Some beats more than a power of two: it goes on after these, until a reset."""
+    tb = LoadBench(dut, f"long {more}", memory_stall="none", target_stall="none")
+    tb.memory.wraps = True
+    await tb.start()
+    for bit in range(6, COUNT_WIDTH):
+        d = Transfer(
+            operation=Operation.LOAD, address=0, local=0, beats=more + (1 << bit), element_bytes=1
+        )
+        tb.bursts.bursts.clear()
+        tb.commands.items.append(command_bits(d))
+        await tb.run(50)
+        assert tb.get("status_busy")
+        assert tb.bursts.bursts == walked_bursts(d, tb.parameters)[: len(tb.bursts.bursts)]
+        assert len(tb.bursts.bursts) > 4
+        tb.dut.rst.value = 1
+        await tb.run(3)
+        tb.dut.rst.value = 0
+        await tb.run(3)
+        assert not tb.get("status_busy")
+
+
+@cocotb.test()
+@cocotb.parametrize(
+    (
+        ("late", "operand", "result", "asked"),
+        [("memory", 100, 0, 0), ("target", 0, 100, FIFO_BEATS)],
+    )
+)
+async def what_it_waits_for(dut, late: str, operand: int, result: int, asked: int):
+    """A beat that does not come, or a scratchpad that takes nothing; else neither. So many beats
+    are asked for meanwhile."""
     stalls = {"memory_stall": "none", "target_stall": "none", f"{late}_stall": "late"}
     tb = LoadBench(dut, f"waits for the {late}", **stalls)
     flags = ("status_stall_operand", "status_stall_result", "status_busy")
     await tb.start()
     assert await tb.share(flags, 20) == [0, 0, 0]
-    d = Transfer(operation=Operation.LOAD, address=0, local=0, beats=24, element_bytes=1)
+    d = Transfer(operation=Operation.LOAD, address=0, local=0, beats=200, element_bytes=1)
     tb.targets.expect(d, tb.data)
     tb.commands.items.append(command_bits(d))
-    await tb.run(60)
+    await tb.run(200)
     assert await tb.share(flags, 100) == [operand, result, 100]
+    assert tb.bursts.beats == asked
     await tb.finish()
     tb.targets.check()
     assert await tb.share(flags, 20) == [0, 0, 0]
@@ -127,7 +159,8 @@ async def what_it_waits_for(dut, late: str, operand: int, result: int):
 
 @cocotb.test()
 async def throughput(dut):
-    """A beat a cycle from a memory without stalls, across runs and commands."""
+    """A beat a cycle from a memory without stalls, across runs and commands; the first row is
+    offered four cycles after its first beat came."""
     tb = LoadBench(dut, "throughput", memory_stall="none", target_stall="none")
     await tb.start()
     levels = (TransferLevel(8, 64 * tb.parameters.beat_bytes, 32),)
@@ -136,6 +169,8 @@ async def throughput(dut):
     for _ in range(4):
         tb.targets.expect(d, tb.data)
         tb.commands.items.append(command_bits(d))
+    await tb.until(lambda: tb.get("axi_rvalid"))
+    assert await tb.share(("scratchpad_request_valid",), 4) == [1]
     await tb.finish()
     tb.targets.check()
     # cocotbext-axi pauses for a cycle or two between bursts

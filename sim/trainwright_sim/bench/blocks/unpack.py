@@ -90,7 +90,7 @@ async def random_commands(dut, seed: int, stall: str):
 
 
 @cocotb.test()
-@cocotb.parametrize((("counts", "beats"), (*FAR, ((1, 1, 2054), 1))))
+@cocotb.parametrize((("counts", "beats"), (*FAR, ((1, 1, 2054), 1), ((1, 1, 1), 2054))))
 async def far(dut, counts: tuple[int, ...], beats: int):
     """Addresses of all bits, and counts of many: rows go where the descriptor says."""
     tb = TestBench(dut, f"far {counts}")
@@ -141,7 +141,8 @@ async def long_counts(dut, level: int | str, few: int):
 
 @cocotb.test()
 async def what_it_waits_for(dut):
-    """Beats that do not come, then a scratchpad that takes nothing; else neither."""
+    """Beats that do not come, then a scratchpad that takes nothing; else neither. It is busy from
+    the cycle after a command."""
     tb = TestBench(dut, "waits")
     flags = ("starved", "blocked", "busy")
     commands, source = StreamSource(tb, "command"), StreamSource(tb, "beats")
@@ -150,7 +151,8 @@ async def what_it_waits_for(dut):
     assert await tb.share(flags, 10) == [0, 0, 0]
     d = Transfer(operation=Operation.LOAD, address=0, local=3, beats=30, element_bytes=1)
     commands.items.append(command_bits(d))
-    await tb.run(10)
+    await tb.until(lambda: commands.idle)
+    assert await tb.share(("busy",), 10) == [10]
     assert await tb.share(flags, 50) == [50, 0, 50]
     beats = [pack([n, -n, n + 1, 5], 8) for n in range(30)]
     source.items.extend(beats)
