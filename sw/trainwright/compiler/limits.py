@@ -60,7 +60,10 @@ PROGRAM = Limit("descriptors", "use fewer layers or factors", "program_depth", 4
 STREAMED = Limit("descriptors", "use fewer layers or a smaller batch", fixed=MOST_DESCRIPTORS)
 """Of a program without long loops, which is loaded as it goes on."""
 SCRATCHPAD = Limit(
-    "rows of the scratchpad", "use smaller layers or ranks", "scratchpad_rows", 1 << 17
+    "rows of the scratchpad",
+    "use a smaller batch, smaller layers or ranks",
+    "scratchpad_rows",
+    1 << 17,
 )
 COUNTS = Limit("iterations of one loop level", "use smaller layers or ranks", fixed=MOST_COUNT)
 
