@@ -260,7 +260,8 @@ def test_random_descriptors(name, seed):
 
 
 def test_every_error_is_met():
-    """One descriptor for each, at its very limit, and the same a bit less."""
+    """One descriptor for each, at its very limit, and the same a bit less; a sum becomes 0 by what
+    was not refused."""
     p = PARAMETERS["16"]
     limit = (1 << 48) - 1
     one = {"levels": (Level(1),), "x": 0, "g": 0, "z": 0}
@@ -286,12 +287,15 @@ def test_every_error_is_met():
     )  # fmt: skip
 
     async def test(ctx, bench):
-        driver = Driver(ctx, bench, Random(1))
+        driver, left = Driver(ctx, bench, Random(1)), 0
         for descriptors, (x, g), expected in cases:
             await driver.put_exponents([0, x, g, -128 if down in descriptors else 0])
             await driver.add(1, 5)
             found = [(await driver.execute(d, watched=False))[0] for d in descriptors]
             assert found[-1] is expected, (descriptors, x, g)
+            moved = isinstance(descriptors[-1], MoveScales) and expected is Error.NONE
+            left = 0 if moved else left + 5
+            assert (await driver.total(1))[0] == left
 
     run(p, test)
 

@@ -15,7 +15,7 @@ from trainwright.golden.transfer import transfer
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer
 from trainwright.program.encoding import encode_descriptor
-from trainwright.program.fields import LOCAL_WIDTH, ORDER_WIDTH, Operation
+from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH, ORDER_WIDTH, Operation
 from trainwright.program.sample_order import SampleOrder
 from trainwright.program.samples import Samples
 from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT
@@ -174,11 +174,15 @@ def test_it_is_busy_until_a_row_alone_is_written(name):
 
 
 async def set_order(ctx, dut, order: SampleOrder) -> None:
+    """By two bytes a write, and one of none: what is kept is offered inverted."""
     for bit, value in enumerate((order.next, order.increment, order.left)):
         ctx.set(dut.order.write, 1 << bit)
-        ctx.set(dut.order.value, value)
-        await ctx.tick()
+        for keep in (0x00FF00FF, 0xFF00FF00, 0xFFFFFFFF):
+            ctx.set(dut.order.keep, keep)
+            ctx.set(dut.order.value, value ^ keep)
+            await ctx.tick()
     ctx.set(dut.order.write, 0)
+    ctx.set(dut.order.keep, 0)
 
 
 def order_of(ctx, dut) -> SampleOrder:
@@ -191,27 +195,32 @@ def set_command(ctx, dut, d: Samples) -> None:
     ctx.set(dut.command.valid, 1)
 
 
-async def asked_for(ctx, dut, d: Samples) -> list[int]:
-    """Where a command begins its bursts; all beats that come are 0."""
-    asked, due = [], deque()
+async def asked_for(ctx, dut, d: Samples, most: int = 0) -> tuple[list[int], list[int]]:
+    """Where a command begins its bursts, and the rows that it writes; all beats that come are 0.
+    To its end, or (``most``) until it has written so many."""
+    asked, rows, due = [], [], deque()
+    request = dut.scratchpad.request
     set_command(ctx, dut, d)
     begun = False
-    while not begun or ctx.get(dut.status.busy):
+    while not begun or (ctx.get(dut.status.busy) and not 0 < most <= len(rows)):
         ctx.set(dut.axi.rvalid, bool(due))
         ctx.set(dut.axi.rlast, due[0] if due else 0)
-        *_, taken, address, beats, got, begins = await ctx.tick().sample(
-            dut.axi.arvalid, dut.axi.araddr, dut.axi.arlen, dut.axi.rready, dut.command.ready
-        )
+        *_, taken, address, beats, got, begins, row, written = await ctx.tick().sample(
+            dut.axi.arvalid, dut.axi.araddr, dut.axi.arlen, dut.axi.rready, dut.command.ready,
+            request.payload, request.valid,
+        )  # fmt: skip
         if due and got:
             due.popleft()
         if taken:
             asked.append(address)
             due.extend(n == beats for n in range(beats + 1))
+        if written:
+            rows.append(row)
         if begins and not begun:
             begun = True
             ctx.set(dut.command.valid, 0)
     ctx.set(dut.axi.rvalid, 0)
-    return asked
+    return asked, rows
 
 
 def asking(bench) -> None:
@@ -246,7 +255,7 @@ def test_addresses_of_all_bits():
             for _ in range(d.samples):
                 number, after = after.draw(d.total, d.order_first, d.order_length)
                 starts.append((d.address + number * d.stride) % (1 << 32))
-            assert await asked_for(ctx, dut, d) == starts
+            assert (await asked_for(ctx, dut, d))[0] == starts
             assert order_of(ctx, dut) == after
 
     asking(bench)
@@ -267,7 +276,7 @@ def test_addresses_beside_the_total():
                 order = SampleOrder(number, random.getrandbits(32), 3)
                 await set_order(ctx, dut, order)
                 index, after = order.draw(total, d.order_first, d.order_length)
-                assert await asked_for(ctx, dut, d) == [64 * index]
+                assert (await asked_for(ctx, dut, d))[0] == [64 * index]
                 assert order_of(ctx, dut) == after
 
     asking(bench)
@@ -289,16 +298,46 @@ def test_addresses_of_rows_of_all_bits():
     assert [place for place, _ in writes] == places
 
 
+@pytest.mark.parametrize("many, pixels", (("beats", 4), ("beats", 8), ("samples", 8)))
+def test_counts_of_every_bit(many, pixels):
+    """Three more than each power of two, of which the first rows are written: more than three,
+    so that the power has gone from the count by then."""
+    most = 9
+    for bit in range(4, COUNT_WIDTH):
+        counts = {"samples": 2, "beats": 1, many: (1 << bit) + 3}
+        d = Samples(
+            address=0, local=7, targets=1000, stride=1 << 20, local_step=9, total=1 << 16,
+            pixels=pixels, **counts,
+        )  # fmt: skip
+        places = [7 + row for row in range(most)]
+        if many == "samples":
+            places = [place for n in range(most) for place in (7 + 9 * n, 1000 + n)][:most]
+
+        async def bench(ctx, dut, d=d, places=places):
+            _, rows = await asked_for(ctx, dut, d, most)
+            assert rows == places
+
+        asking(bench)
+
+
+MANY = {
+    "samples": ((4097, 4), (2046, 4), (1067, 4)),
+    "beats": ((4097, 4), (4095, 4), (2047, 8)),
+}
+"""Counts, and bits of the pixels."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("many", ("samples", "beats"))
+@pytest.mark.parametrize("many", MANY)
 def test_counts_of_many_bits(many):
-    """Of samples and of rows: one more than 4,096 and than 2,048, and one of mixed bits."""
+    """Of samples and of rows: one more than 4,096, and odd and even ones with most bits below, so
+    that what a bit of a count inverts is inverted an odd number of times."""
     p = PARAMETERS["16"]
     memory = Random(many).randbytes(1 << 18)
-    for count in (4097, 2049, 1067):
-        counts = {"samples": 3, "beats": 1, many: count}
+    for count, pixels in MANY[many]:
+        counts = {"samples": 2, "beats": 1, many: count}
         d = Samples(address=0, local=0, targets=10_000, stride=(counts["beats"] + 1) * 16,
-                    local_step=2, total=count, pixels=4, **counts)  # fmt: skip
+                    local_step=2, total=count, pixels=pixels, **counts)  # fmt: skip
         d = replace(d, stride=32 if many == "samples" else d.stride)
         writes, _, _ = simulate(p, [d], memory[: d.stride * d.samples + 32], SampleOrder())
         assert writes == expected(p, [d], memory[: d.stride * d.samples + 32], SampleOrder())[0]
