@@ -60,6 +60,8 @@ class SequencerBench(TestBench):
         self.finished = False
         self.silent = False
         """Whether the memory brings no program."""
+        self.lacking = 0
+        """Beats at a part's end that the memory does not bring, after which LOAD hangs."""
         self.patch: dict[int, int] = {}
         """Beats of programs that are other than encoded."""
         self._program: list[Descriptor] = []
@@ -108,9 +110,9 @@ class SequencerBench(TestBench):
     def _take(self, name: str, bits: int) -> None:
         fields = unpack_fields(bits, LAYOUT[name])
         if fields.get("target") == Target.PROGRAM and name == "load":
-            if self.silent:
+            if self.silent or self.lacking:
                 self.engines[name].die()
-            else:
+            if not self.silent:
                 self._load_program(fields)
             return
         waited = Engine(fields["wait"])
@@ -135,7 +137,7 @@ class SequencerBench(TestBench):
         assert fields["beats"] == beats and fields["address_delta2"] == DESCRIPTOR_BYTES
         self.asked += fields["count2"]
         data = b"".join(encode_descriptor(d) for d in self._program[first : self.asked])
-        for n in range(len(data) // beat):
+        for n in range(len(data) // beat - self.lacking):
             word = int.from_bytes(data[n * beat : (n + 1) * beat], "little")
             place = fields["local"] + n, self.patch.get(first * beats + n, word)
             self._beats.append(place)
@@ -238,8 +240,9 @@ async def long_runs(dut):
     """Many iterations, and many descriptors: bits of counts that short programs leave idle."""
     tb = SequencerBench(dut, "long runs", "none")
     await tb.start()
+    steps = tuple((n, 5) for n in range(1, REGISTERS))
     for iterations in (0b101010101, 0b1010101010):
-        inner = [Loop(iterations=iterations), End(steps=((1, 5),)), tb.random_command()]
+        inner = [Loop(iterations=iterations), End(steps=steps), tb.random_command()]
         await tb.check([*inner, Halt()])
     some = [tb.random_command() if n % 16 == 0 else Set(values=tb.updates()) for n in range(600)]
     await tb.check([*some, Halt()])
@@ -376,13 +379,27 @@ async def program_comes_late(dut):
 
 @cocotb.test()
 async def next_part_comes_early(dut):
-    """The rest of a program is loaded while LOAD is idle, long before it is waited for."""
-    tb = SequencerBench(dut, "early", "none")
+    """A part of a program is loaded when there is room for it and LOAD is idle, before the next
+    descriptor, whichever that is."""
+    tb = SequencerBench(dut, "parts", "some")
     await tb.start()
-    depth = tb.parameters.program_depth
-    await tb.begin([*[Set(values=())] * 2 * depth, Halt()])
-    await tb.until(lambda: tb.get("descriptor") == depth // 2)
-    assert tb.asked > depth
+    depth, load, pe1 = tb.parameters.program_depth, tb.engines["load"], tb.engines["pe1"]
+    parts = range(1, 6)
+    program = [Set(values=(), wait=Engine.PE1)] * (depth + parts[-1] * MOST_REFILL - 1)
+    await tb.begin([*program, Halt()])
+    await tb.until(lambda: tb.get("descriptor"))
+    for part in parts:
+        load.die()
+        number, before = part * (MOST_REFILL + 1), tb.asked
+        await tb.until(lambda number=number: tb.get("descriptor") == number)
+        pe1.die()
+        load.stay_busy(0)
+        await tb.until(lambda: not tb.get("busy") & Engine.LOAD)
+        assert tb.asked == before == depth + (part - 1) * MOST_REFILL
+        pe1.stay_busy(0)
+        await tb.until(lambda number=number: tb.get("descriptor") == number + 2)
+        assert tb.asked == before + MOST_REFILL
+    await tb.until(lambda: tb.finished)
 
 
 @cocotb.test()
@@ -531,6 +548,22 @@ async def rest_of_a_program_hangs(dut, more: int):
     assert tb.asked == tb.get("descriptor") == tb.parameters.program_depth
     assert tb.get("error") == Error.WATCHDOG
     assert tb.get("hung") == int(Engine.LOAD)
+
+
+@cocotb.test()
+async def last_beat_hangs(dut):
+    """A descriptor that lacks its last beat is waited for."""
+    tb = SequencerBench(dut, "last beat", "none")
+    await tb.start()
+    depth, beats = tb.parameters.program_depth, DESCRIPTOR_BYTES // tb.parameters.beat_bytes
+    await tb.begin([*[Set(values=())] * (depth + MOST_REFILL - 1), Halt()])
+    await tb.until(lambda: tb.get("descriptor"))
+    tb.set(watchdog=100)
+    tb.lacking = beats + 1
+    tb.engines["load"].dead = True
+    await tb.until(lambda: tb.finished)
+    assert tb.get("descriptor") == depth + MOST_REFILL - 2
+    assert (tb.get("error"), tb.get("hung")) == (Error.WATCHDOG, int(Engine.LOAD))
 
 
 @cocotb.test()
