@@ -92,21 +92,25 @@ def simulate(
     shut=0,
 ):
     """Rows written, in order and each as ``expected``, and an item a pass; ``pad`` changes with
-    them. The port is shut for ``shut`` cycles, then open for as many, and so on."""
+    them. The port is shut for ``shut`` cycles, then open for as many, and so on: rows wait for it,
+    which ``stall_result`` tells. None is stalled while the engine is idle."""
     engine = simulated(VectorEngine, p).design
     written, items = [], []
+    stalls = engine.status.stall_operand, engine.status.stall_result
 
     async def testbench(ctx):
         waiting = [int.from_bytes(encode_descriptor(d), "little") for d in descriptors]
         scalars = [getattr(d, "scalars", ()) for d in descriptors]
         pending: list[int | None] = [None] * ROW_LATENCY
-        address, idle, cycles = None, 0, 0
+        address, idle, cycles, shut_out = None, 0, 0, not shut
         while waiting or idle < 4:
             cycles += 1
             assert cycles < 100_000, "the engine hangs"
             busy = ctx.get(engine.status.busy)
             idle = 0 if busy or waiting else idle + 1
             assert busy or not ctx.get(engine.z.request.valid), "idle before its rows are written"
+            assert busy or not any(ctx.get(stall) for stall in stalls), "stalled while it is idle"
+            shut_out = shut_out or ctx.get(stalls[1])
             ctx.set(engine.stream, random.getrandbits(32) if busy else stream)
             ctx.set(engine.command.valid, bool(waiting) and not busy)
             if waiting:
@@ -141,7 +145,7 @@ def simulate(
             if done:
                 waiting.pop(0)
                 scalars.pop(0)
-        assert address is None
+        assert address is None and shut_out
 
     simulated(VectorEngine, p).run(testbench)
     return written, items
@@ -215,7 +219,8 @@ def test_scalars(seed):
     passes = [d for _ in range(3) for d in random_passes(random, rows=ROWS, passes=1)]
     shifts = tuple(
         Instruction(kind=Kind.LANE, addend=Addend.CONSTANT, k=n, shift=n % SHIFTS,
-                    shift_by=ShiftBy.SCALAR, wrap=True, memory=Memory.WRITE, stream=n)
+                    shift_by=ShiftBy.SCALAR, wrap=n < 4, width=WIDTH if n < 4 else 16,
+                    memory=Memory.WRITE, stream=n)
         for n in range(8)
     )  # fmt: skip
     every = [Scalar(*fields) for fields in SCALARS_OF_EVERY_KIND]
@@ -238,16 +243,19 @@ def test_scalars(seed):
 
 @pytest.mark.parametrize("engine_lanes", [0, 2, 1])
 def test_a_total_of_the_last_instruction(engine_lanes):
-    """The pass ends when its last row is counted, though none is written."""
+    """The pass ends when its last row is counted, though none is written; great totals, between
+    whose rows there are pauses."""
     pad = np.arange(4 * ROWS, dtype=np.int16).reshape(ROWS, 4)
-    code = Code(first=0, instructions=(Instruction(memory=Memory.READ, total=Total.SUM),))
+    words = Instruction(memory=Memory.READ, total=Total.SUM)
+    code = Code(first=0, instructions=(words, replace(words, kind=Kind.PRODUCT, use_k=True)))
     passes = [
-        Vector(entry=0, length=1, outer=1, inner=rows, streams=(Stream(rows, 0, 1),), reads=1,
-               writes=0, slot=rows)
-        for rows in (1, 8, 11)
+        Vector(entry=entry, length=1, outer=1, inner=rows, streams=(Stream(rows, 0, 1),), reads=1,
+               writes=0, slot=rows, constants=(98_765,))
+        for entry, rows in ((0, 1), (0, 8), (0, 11), (1, 40))
     ]  # fmt: skip
-    p = parameters_of(4, engine_lanes)
-    assert check(p, [code, *passes], pad, random=Random("totals"), stall=0) == 0
+    p, random = parameters_of(4, engine_lanes), Random("totals")
+    assert check(p, [code, *passes[:3]], pad, random=random, stall=0) == 0
+    assert check(p, [code, *passes[3:]], pad, random=random, stall=0.7) == 0
 
 
 @pytest.mark.parametrize(
@@ -314,8 +322,9 @@ def test_rounding_at_its_edges(lanes, engine_lanes):
     of_less = [0, *(LESS + rows * n for n in range(5))]
     less = replace(d, streams=tuple(Stream(base, 0, 1) for base in of_less))
     passes = [Code(first=0, instructions=tuple(code)), d, less, *wide_passes(p, pad)]
+    passes += shifted_pass(p, pad)
     found = check(p, passes, pad, random=Random("edges"), stall=0.2, stream=STREAM)
-    assert found == 6 * rows + 8
+    assert found == 6 * rows + 8 + 3 * 64 // lanes
 
 
 def test_a_port_that_is_shut():
@@ -375,3 +384,24 @@ def wide_passes(p: AcceleratorParameters, pad: np.ndarray):
     d = Vector(entry=8, length=8, outer=1, inner=2, streams=streams, reads=83, writes=172,
                constants=(-(1 << 17), 1 << 10, 98_765, 1 << 16))  # fmt: skip
     return Code(first=8, instructions=code), d
+
+
+def shifted_pass(p: AcceleratorParameters, pad: np.ndarray):
+    """Halves by each of the short shifts; by a long one, with a bit that the shift by 8 drops;
+    shifts by the registers of the lanes."""
+    rows = 64 // p.lanes
+    odd = 2 * np.random.default_rng(7).integers(0, 64, (rows, p.lanes)) + 1
+    pad[210 : 210 + rows] = 128 * odd
+    product = {"kind": Kind.PRODUCT, "use_k": True}
+    even = {"rounding": Rounding.EVEN, "memory": Memory.WRITE}
+    code = (
+        Instruction(memory=Memory.READ, stream=0, keep=True),
+        Instruction(**product, **even, k=0, shift=15, stream=2),
+        Instruction(**product, memory=Memory.READ, stream=1, k=1, keep=True, d=1),
+        Instruction(**even, a=1, addend=Addend.CONSTANT, k=2, shift=24, stream=3),
+        Instruction(a=1, shift_by=ShiftBy.C, memory=Memory.WRITE, stream=4),
+    )
+    streams = tuple(Stream(base, 0, 1) for base in (0, 210, 16, 32, 48))
+    d = Vector(entry=16, length=len(code), outer=1, inner=rows, streams=streams, reads=3,
+               writes=28, constants=(1 << 14, 1 << 16, 1 << 10))  # fmt: skip
+    return Code(first=16, instructions=code), d
