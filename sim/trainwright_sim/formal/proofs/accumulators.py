@@ -64,7 +64,7 @@ def rows_at_work(bench: Bench, dut: Any, inside: Any, row: int) -> tuple[list[Va
         m.d.sync += [is_active.eq(is_loaded), Cat(*active).eq(Cat(*loaded))]
     with m.If(dut.load & (dut.load_row == row)):
         m.d.sync += [is_loaded.eq(1), Cat(*loaded).eq(dut.row.as_value())]
-    for held, own in zip(inside["rows"][row], loaded, strict=True):
+    for held, own in zip(inside["shadow"][row], loaded, strict=True):
         bench.lemma(~bench.past(is_loaded, row) | (held == bench.past(own, row)))
     operands = [Mux(dut.swap, new, old) for new, old in zip(loaded, active, strict=True)]
     return operands, Mux(dut.swap, is_loaded, is_active)
