@@ -251,7 +251,7 @@ def test_program_matches_golden(size, stall):
     machine = Machine(p, data, stall=stall)
     descriptors = every_operation(p)
     if size == "longer than the memory":
-        descriptors = [*descriptors[:-1] * 3, Halt()]
+        descriptors = [*descriptors[:-1] * 4, Halt()]
         assert len(descriptors) > 2 * p.program_depth
     if p.formats:
         descriptors = [with_formats(d) for d in descriptors]
