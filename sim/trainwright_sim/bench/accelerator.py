@@ -65,13 +65,6 @@ class AcceleratorBench(TestBench):
         await self.host.write(registers.INTERRUPT_ENABLE, 1)
         await self.host.write(registers.CONTROL, 1)
 
-    async def reset(self) -> None:
-        """Reset the accelerator, and with it what is on its way to and from the memory."""
-        self.dut.rst.value = 1
-        await self.run(3)
-        self.dut.rst.value = 0
-        await self.run(3)  # the reset is registered
-
     async def execute(self, program: Program, address: int, *, most: int = 200_000) -> int:
         """Run a program and wait for the interrupt; gives STATUS."""
         await self.begin(program, address)

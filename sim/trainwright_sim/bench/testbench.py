@@ -103,6 +103,13 @@ class TestBench:
         self.dut.rst.value = 0
         await RisingEdge(self.dut.clk)
 
+    async def reset(self) -> None:
+        """Reset the design in the middle of its work; agents go on."""
+        self.dut.rst.value = 1
+        await self.run(3)
+        self.dut.rst.value = 0
+        await self.run(3)  # an accelerator registers its reset
+
     async def run(self, cycles: int = 1) -> None:
         """Let cycles pass."""
         for _ in range(cycles):

@@ -100,12 +100,6 @@ def _check_chip(
     from trainwright.check.chip import check_chip_step
     from trainwright.check.resident import STEPS, check_resident_steps
 
-    if args.rounding_mode != ROUNDINGS[0]:
-        raise OptionError(
-            f"--update chip takes --rounding-mode {ROUNDINGS[0]} alone, not {args.rounding_mode}: "
-            "leave it out"
-        )
-    check_chip_plan(args.plan)
     loss = args.loss or next(iter(LOSSES))
     if not accelerator.parameters.exponents:
         if args.steps is not None:
@@ -131,6 +125,13 @@ def _run(args: argparse.Namespace) -> int:
     for name in ("loss", "steps"):
         if getattr(args, name) and args.update == "host":
             raise OptionError(f"--{name} is of a step on the chip: add --update chip")
+    if args.update == "chip":
+        if args.rounding_mode != ROUNDINGS[0]:
+            raise OptionError(
+                f"--update chip takes --rounding-mode {ROUNDINGS[0]} alone, not "
+                f"{args.rounding_mode}: leave it out"
+            )
+        check_chip_plan(args.plan)
     network = with_formats(load_network(args.network), args.formats)
     network = with_ranks(network, args.ranks)
     memory = memory_options(args)

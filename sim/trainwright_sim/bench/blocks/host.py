@@ -269,10 +269,7 @@ async def flags_stay_until_a_reset(dut):
             flags = 4 if error else 2
             assert await tb.host.read(registers.STATUS) == flags | error << 8 | 5 << 16
         assert tb.get("interrupt")
-        tb.dut.rst.value = 1
-        await tb.run(3)
-        tb.dut.rst.value = 0
-        await tb.run(3)
+        await tb.reset()
         assert not tb.get("interrupt")
 
 

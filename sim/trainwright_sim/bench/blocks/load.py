@@ -124,10 +124,7 @@ async def long_runs(dut, more: int):
         assert tb.get("status_busy")
         assert tb.bursts.bursts == walked_bursts(d, tb.parameters)[: len(tb.bursts.bursts)]
         assert len(tb.bursts.bursts) > 4
-        tb.dut.rst.value = 1
-        await tb.run(3)
-        tb.dut.rst.value = 0
-        await tb.run(3)
+        await tb.reset()
         assert not tb.get("status_busy")
 
 

@@ -132,10 +132,7 @@ async def long_counts(dut, level: int | str, few: int):
         got = [address for address, _ in targets.rows]
         assert got == [bit + step * n for n in range(min(count, 40))]
         assert tb.get("busy") == (count > 40)
-        tb.dut.rst.value = 1
-        await tb.run(3)
-        tb.dut.rst.value = 0
-        await tb.run(3)
+        await tb.reset()
         assert not tb.get("busy")
 
 
