@@ -49,4 +49,5 @@ class Family(ABC):
     @abstractmethod
     def check_bitstream(self, steps: Steps, board: Board) -> int:
         """The way back from the bitstream; how many tiles are set. Raises ``BuildError`` where it
-        is not that of ``placed``."""
+        is not that of ``placed``.
+        """

@@ -25,7 +25,8 @@ BEL = "BEL"
 
 def _in_multipliers(units: Sequence, p: AcceleratorParameters) -> Sequence:
     """Units whose products are in hardware multipliers: of narrow words every other one, the others
-    are made of logic."""
+    are made of logic.
+    """
     return units[:: 1 + p.narrow]
 
 
@@ -39,7 +40,8 @@ def pe1_groups(p: AcceleratorParameters) -> list[list[str]]:
 
 def pe2_groups(p: AcceleratorParameters) -> list[list[str]]:
     """Cells of each lane of PE2: they share an operand, and their sums a requantiser with the
-    shifters of the vector unit."""
+    shifters of the vector unit.
+    """
     rows = _in_multipliers(range(p.pe2_rows), p)
     shifters = _in_multipliers(("x", "g"), p)
     return [

@@ -128,7 +128,8 @@ def floorplan(build: Build, steps: Steps) -> None:
 
 def place_and_route(build: Build, steps: Steps, options: Sequence[str] = ()) -> None:
     """``top.json`` to the family's own file and ``timing.json``; timing that fails is only
-    reported."""
+    reported.
+    """
     family(build.board).place_and_route(build, steps, options)
 
 

@@ -75,7 +75,8 @@ def missing(
 
 def check_bitstream(steps: Steps, part: str, placed: str, bitstream: str) -> int:
     """Read ``bitstream``, and look for every LUT and every wire of ``placed``; how many tiles it
-    sets. Raises ``BuildError`` naming what is not there."""
+    sets. Raises ``BuildError`` naming what is not there.
+    """
     begin = time.monotonic()
     steps.progress(f"reading {steps.folder / bitstream} again")
     module = json.loads((steps.folder / placed).read_text())["modules"][TOP]

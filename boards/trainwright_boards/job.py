@@ -41,7 +41,8 @@ class Build:
     @property
     def delay_ps(self) -> int | None:
         """What paths may take in the mapping to LUTs, None: as little as they can. The rest of a
-        cycle is for nets that are longer than the mapping takes them to be."""
+        cycle is for nets that are longer than the mapping takes them to be.
+        """
         return round(LOGIC_SHARE * 1e12 / self.clock_hz) if self.relaxed else None
 
     @property

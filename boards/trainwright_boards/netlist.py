@@ -155,7 +155,8 @@ class Netlist:
 
 def complaints(netlist: Netlist, *, clock_inputs: set[str]) -> list[str]:
     """What does not hold: latches, clocks of unknown frequency, several clocks, and inputs but
-    ``clock_inputs`` that reach anything without a synchroniser."""
+    ``clock_inputs`` that reach anything without a synchroniser.
+    """
     clocks = netlist.clocks()
     found = [f"latch {name}" for name in netlist.latches()]
     unknown = sorted(clocks - netlist.constrained(clock_inputs))

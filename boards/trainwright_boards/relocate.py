@@ -43,7 +43,8 @@ class Moved:
 @dataclass(frozen=True)
 class _Unit:
     """Cells of a slice that move together: at most a LUT or a pair of joined ones, and a register
-    behind it."""
+    behind it.
+    """
 
     cells: tuple[int, ...]
     inputs: tuple[int, ...]
@@ -186,7 +187,8 @@ def _units(paths: Paths) -> list[_Unit]:
 
 def _units_of(paths: Paths, cells: list[int]) -> Iterator[_Unit]:
     """Of a slice: its cells by what binds them to each other. A slice with a register behind a LUT
-    elsewhere, or with what joins LUTs of several slices, stays."""
+    elsewhere, or with what joins LUTs of several slices, stays.
+    """
     group = {n: n for n in cells}
     for n in cells:
         ties = ("DI",) if paths.cells[n]["type"] == FF else ("F1", "FXA", "FXB")

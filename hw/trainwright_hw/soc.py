@@ -68,7 +68,8 @@ def soc_to_rtlil(
     accelerator: wiring.Component | None = None,
 ) -> str:
     """The whole as RTLIL text, with ports ``clk``, ``rst``, ``rx``, ``tx`` and ``interrupt``; with
-    an ``SdramMemory`` also ``sdram_cke`` and so on, as of ``SdramPins``."""
+    an ``SdramMemory`` also ``sdram_cke`` and so on, as of ``SdramPins``.
+    """
     soc = Soc(
         parameters,
         memory=memory,

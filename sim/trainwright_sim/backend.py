@@ -38,7 +38,8 @@ Design = Callable[..., str]
 @dataclass(frozen=True)
 class Spent:
     """What simulating took: cycles, seconds of processor time, and instructions of the processor,
-    None where it does not tell."""
+    None where it does not tell.
+    """
 
     cycles: int
     seconds: float
@@ -148,7 +149,8 @@ class RtlAccelerator:
     @property
     def exponents(self) -> list[int]:
         """The exponent file, by slot; setting it raises ``ProgramError`` for what it does not hold,
-        and both ``AcceleratorError`` for an accelerator without one."""
+        and both ``AcceleratorError`` for an accelerator without one.
+        """
         return control.exponents(self._simulator(self._traced), self._parameters)
 
     @exponents.setter

@@ -130,7 +130,8 @@ def open_line(
 class BackDoor(LinkAccelerator):
     """The accelerator on a simulated board whose memory is written and read in the chip itself,
     which a serial line takes minutes for; registers, programs' starts and ends go over the line.
-    Unless ``direct`` the memory does, too."""
+    Unless ``direct`` the memory does, too.
+    """
 
     def __init__(
         self, parameters: AcceleratorParameters, line: SimulatedLine, *, direct: bool = True

@@ -1,5 +1,6 @@
 """Branches of the Verilog that yosys writes: what each is, in words that other parameters of a
-block leave as they are; and why one is never taken."""
+block leave as they are; and why one is never taken.
+"""
 
 import re
 import tomllib
@@ -30,7 +31,8 @@ _DEEP = 4
 @dataclass(frozen=True)
 class Branch:
     """``source`` is the file of the module's class; ``signal``, what the branch is about;
-    ``conditions``, under which it is taken, of outer branches first."""
+    ``conditions``, under which it is taken, of outer branches first.
+    """
 
     source: str
     signal: str
@@ -53,7 +55,8 @@ class Branch:
 class Reason:
     """Why branches are not taken: of modules of ``source``, where ``signal`` is as given (default:
     any) and a condition has ``condition`` in it (default: any), in the block ``block`` (default:
-    any)."""
+    any).
+    """
 
     source: str
     why: str
@@ -104,7 +107,8 @@ class Verilog:
 @dataclass(frozen=True)
 class _Open:
     """What a line is within: ``terms`` are met; ``failed``, what an ``else`` to it meets instead;
-    ``select``, what a ``case`` is about."""
+    ``select``, what a ``case`` is about.
+    """
 
     indent: int
     terms: tuple[str, ...] = ()

@@ -99,7 +99,8 @@ class Coverage:
 @dataclass(frozen=True)
 class Untaken:
     """A branch of a block that its bench does not take. ``how``: "constant", no condition of it can
-    change; "elsewhere", another bench takes it, ``why``; "reason", ``why`` is one; "open"."""
+    change; "elsewhere", another bench takes it, ``why``; "reason", ``why`` is one; "open".
+    """
 
     branch: Branch
     how: str

@@ -134,7 +134,8 @@ def load(path: Path = FILE) -> dict[str, int]:
 
 def compare(recorded: Mapping[str, int], measured: Mapping[str, int]) -> list[str]:
     """A line for each figure that is not as recorded; a better one is recorded too, or the next
-    change for the worse would hide behind it."""
+    change for the worse would hide behind it.
+    """
     lines = []
     for name, value in measured.items():
         known = recorded.get(name)

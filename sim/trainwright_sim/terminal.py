@@ -37,7 +37,8 @@ def serve(line: SimulatedLine, port: int) -> None:
 
 def open_port() -> tuple[int, str]:
     """A pseudo-terminal for bytes as they are: our end of it, and the name of the other, which is
-    kept open, as a board keeps its serial bridge."""
+    kept open, as a board keeps its serial bridge.
+    """
     ours, theirs = os.openpty()
     for end in (ours, theirs):
         tty.setraw(end)

@@ -276,7 +276,8 @@ class AcceleratorParameters:
     @property
     def elementwise_width(self) -> int:
         """Bits of the sums of the element-wise operations: twice those of an operand, or, where
-        results are whole tensors of several words, of such a result."""
+        results are whole tensors of several words, of such a result.
+        """
         return 2 * max(self.operand_width, self.result_width)
 
     @property
@@ -343,7 +344,8 @@ class AcceleratorParameters:
     @property
     def most_alignment(self) -> int:
         """Most bits by which BIAS shifts an operand to the left: its products with powers of two
-        take multipliers of a bit more than a word, or of a posit's integers."""
+        take multipliers of a bit more than a word, or of a posit's integers.
+        """
         return min(self.operand_width, 16) - 1
 
     @property
@@ -409,7 +411,8 @@ def _vector_bits(p: AcceleratorParameters) -> int:
     """Bits of the vector engine's memories: three copies of 64 registers of 36 bits for each word
     of a row, and a table of 512 words of 36 bits a lane; 64 instructions, and which of them read;
     two queues of rows, one of addresses, one of places; and its streams, their steps once where one
-    walker goes through them all."""
+    walker goes through them all.
+    """
     row = p.lanes * p.word_width
     lanes = (p.lanes * 3 * 64 + p.engine_width * 512) * 36
     queues = 16 * (2 * row + 20 + 22 + p.scratchpad_banks)

@@ -50,7 +50,8 @@ class Block:
 
 class Mac(wiring.Component):
     """One multiply-accumulator: ``valid`` adds the product of ``left`` and ``right`` two cycles
-    before to ``total``; with ``first`` a sum begins."""
+    before to ``total``; with ``first`` a sum begins.
+    """
 
     def __init__(self, arithmetic: FixedArithmetic):
         self._arithmetic = arithmetic
@@ -66,7 +67,8 @@ class Mac(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         """The same cell that the array of PE2 has, whose accumulators no reset clears: with one,
-        a LUT would join it to ``first``."""
+        a LUT would join it to ``first``.
+        """
         m, arithmetic = Module(), self._arithmetic
         product = arithmetic.multiply(m, platform, "product", self.left, self.right)
         accumulator = Signal(arithmetic.accumulator, reset_less=True)

@@ -56,7 +56,8 @@ class LaneFormat(ABC):
         self, m: Module, name: str, words: Sequence[Value], select: Value
     ) -> tuple[list[Value], list[Value]]:
         """Operands of raw words of memory, all of the format that ``select`` names; and, with each
-        of them, whether its word stands for no number: the operand is unspecified then."""
+        of them, whether its word stands for no number: the operand is unspecified then.
+        """
 
     @abstractmethod
     def operand(self, bits: Value) -> Value:
@@ -82,7 +83,8 @@ class LaneFormat(ABC):
     @abstractmethod
     def sharing(self, platform: object, shared_width: int) -> int:
         """How many products, of operands that have one of ``shared_width`` bits in common, a
-        multiplier of the device makes: 1, or 2 where ``multiply_pair`` makes them."""
+        multiplier of the device makes: 1, or 2 where ``multiply_pair`` makes them.
+        """
 
     @abstractmethod
     def multiply_pair(
@@ -96,7 +98,8 @@ class LaneFormat(ABC):
         enable: Value | None = None,
     ) -> list[Signal]:
         """Two exact products, ``product_cycles`` later, of ``own`` each with ``shared``; ``own``
-        are taken where ``enable``."""
+        are taken where ``enable``.
+        """
 
     @abstractmethod
     def sum_shape(self, terms: int) -> Shape:
@@ -116,7 +119,8 @@ class LaneFormat(ABC):
         self, accumulator: Value, *, first: Value | None = None, digit: Value | None = None
     ) -> Value:
         """What a term is added to: the sum so far, or ``zero`` on the ``first`` term; where a
-        ``digit`` begins, the sum so far times 2^``DIGIT_WIDTH``."""
+        ``digit`` begins, the sum so far times 2^``DIGIT_WIDTH``.
+        """
 
     @abstractmethod
     def accumulate(self, accumulator: Value, term: Value) -> Value:
@@ -125,13 +129,15 @@ class LaneFormat(ABC):
     @abstractmethod
     def encoder(self, *, lanes: int, value_width: int) -> wiring.Component:
         """A component with ``value``, ``word``, ``saturated`` and the ports of ``settings``; with
-        ``underflow`` too where words can underflow."""
+        ``underflow`` too where words can underflow.
+        """
 
     @property
     @abstractmethod
     def settings(self) -> Mapping[str, str]:
         """The encoder's ports that are set for each command, due in the cycle before value 0, and
-        the fields of a ``Compute`` that they are."""
+        the fields of a ``Compute`` that they are.
+        """
 
     @property
     @abstractmethod

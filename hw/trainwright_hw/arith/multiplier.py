@@ -79,7 +79,8 @@ def registered_product(
 
 def sharing(platform: object, own: int, shared: int) -> int:
     """How many products, of operands of ``own`` bits with one of ``shared`` bits that they have in
-    common, a multiplier of the device makes: 1 or 2."""
+    common, a multiplier of the device makes: 1 or 2.
+    """
     if not isinstance(platform, DevicePlatform) or platform.family not in PAIRS:
         return 1
     fits, _ = PAIRS[platform.family]
@@ -96,7 +97,8 @@ def registered_pair(
     enable: Value | None = None,
 ) -> list[Signal]:
     """Both products where ``sharing`` is 2, ``PRODUCT_CYCLES`` later; ``own`` are taken where
-    ``enable``, ``shared`` in every cycle."""
+    ``enable``, ``shared`` in every cycle.
+    """
     assert isinstance(platform, DevicePlatform)
     _, make = PAIRS[platform.family]
     return make(m, name, own, shared, enable=enable)

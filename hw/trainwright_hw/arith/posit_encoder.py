@@ -34,7 +34,8 @@ def integer_width(formats: Sequence[Posit], word_width: int) -> int:
 
 def check_encoder(value_width: int, formats: Sequence[Posit], word_width: int = WORD_WIDTH) -> None:
     """Raises ``ValueError`` where there is no posit, and for values of fewer bits than the integers
-    of a format have, or of more than 64."""
+    of a format have, or of more than 64.
+    """
     if not formats:
         raise ValueError("an encoder without posits is a Requantiser")
     least = integer_width(formats, word_width) + 1

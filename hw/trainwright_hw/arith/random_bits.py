@@ -101,7 +101,8 @@ class RandomState(wiring.Component):
 
 def unit_byte(state: Value, first: int, width: int, place: Value) -> Value:
     """Byte ``first`` + ``width`` * ``place`` of the random bits of a ``state``: chosen before it is
-    twisted, so that one byte is."""
+    twisted, so that one byte is.
+    """
     plain, others = (
         [word.word_select(n, RANDOM_WIDTH) for n in range(UNITS // 2)]
         for word in (state, state.rotate_right(TWIST))

@@ -18,7 +18,8 @@ OUT_WIDTH_WIDTH = 5
 
 def thermometer(value: Value) -> Value:
     """Bit n: ``value`` > n, for every n that ``value`` can be. Two LUTs deep; a comparison with
-    each of the numbers would be a carry chain."""
+    each of the numbers would be a carry chain.
+    """
     half = len(value) // 2
     low, high = value[:half], value[half:]
     are_low, are_high = [[part == n for n in range(1 << len(part))] for part in (low, high)]
@@ -109,7 +110,8 @@ class Requantiser(wiring.Component):
 
     def _shifted(self, m: Module, lane: int, shift, below: int) -> Value:
         """Bits ``-below`` to ``_floor_width`` - 1 of value / 2^shift; a stage cuts what no later
-        one can bring there. A signal each: an expression is written out wherever it is used."""
+        one can bring there. A signal each: an expression is written out wherever it is used.
+        """
         width = self._floor_width + below
         shifted = Signal(signed(below + self._value_width), name=f"shifted_{lane}_by_0")
         m.d.comb += shifted.eq(Cat(C(0, below), self.value[lane]))

@@ -83,7 +83,8 @@ class RegisteredReset(Elaboratable):
 
 class _Flat(Elaboratable):
     """A design with a signature of plain ports: from it Amaranth takes their directions, also those
-    of outputs that nothing drives."""
+    of outputs that nothing drives.
+    """
 
     def __init__(self, design: Elaboratable, ports: Mapping[str, tuple[Flow, Value]]):
         self._design = design
@@ -129,13 +130,15 @@ def design_to_rtlil(
     design: Elaboratable, ports: Sequence[Signal | IOPort], *, name: str, target: DevicePlatform
 ) -> str:
     """A whole design for a device as RTLIL text. Ports have the names that they have as signals;
-    those without a driver are inputs, an ``IOPort`` is what its instances make of it."""
+    those without a driver are inputs, an ``IOPort`` is what its instances make of it.
+    """
     return _with_plain_elements(rtlil_text(design, name=name, ports=ports, platform=target))
 
 
 def _with_plain_elements(text: str) -> str:
     """With ``row.3`` for ``row[3]``, which yosys takes for bit 3 of ``row`` when it puts together
-    what abc9 has mapped, and ends with a failed assertion where an element has more bits."""
+    what abc9 has mapped, and ends with a failed assertion where an element has more bits.
+    """
     return _ELEMENT.sub(r".\1", text)
 
 

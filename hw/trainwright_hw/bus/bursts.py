@@ -16,7 +16,8 @@ def burst_width(parameters: AcceleratorParameters) -> int:
 
 def burst_layout(parameters: AcceleratorParameters, **more: int) -> data.StructLayout:
     """A burst: byte address and number of beats, and the bits of ``more``. With ``address_checks``
-    also ``outside``: it was asked for elsewhere, and must write nothing."""
+    also ``outside``: it was asked for elsewhere, and must write nothing.
+    """
     if parameters.address_checks:
         more["outside"] = 1
     return data.StructLayout(

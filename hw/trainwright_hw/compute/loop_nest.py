@@ -14,7 +14,8 @@ def step_layout(parameters: AcceleratorParameters) -> data.StructLayout:
     """One step: the addresses; ``first`` and ``last`` of its reduction; ``tile_last``, level
     ``tile_level`` is at its last index; ``final``, the last step of the command. Of narrow words
     also ``digit``: a digit begins that the sum so far is multiplied for, as the outermost level of
-    the reduction goes over digits, or, of two that do, the second one."""
+    the reduction goes over digits, or, of two that do, the second one.
+    """
     return data.StructLayout({**STEP_MEMBERS, **({"digit": 1} if parameters.narrow else {})})
 
 
@@ -124,7 +125,8 @@ class LoopNest(wiring.Component):
     def _digits(self, level: _Level, i: int) -> list:
         """Of narrow words: whether a level, the outermost that is summed, goes over digits. With
         wide tensors it is the second one where the outermost goes over the other operand's; and
-        whether a level is inside of it."""
+        whether a level is inside of it.
+        """
         command = self.command
         if not self._parameters.narrow:
             return []

@@ -141,7 +141,8 @@ class HostSlot(wiring.Signature):
 
 class TakenSum(wiring.Signature):
     """SCALES' side of a statistics slot: while ``take`` is high, ``total`` is the sum of ``slot``
-    from the cycle on in which ``there`` is; ``zero`` makes it 0."""
+    from the cycle on in which ``there`` is; ``zero`` makes it 0.
+    """
 
     def __init__(self):
         super().__init__(
@@ -176,7 +177,8 @@ class StepPort(wiring.Signature):
 
 def write_bytes(m: Module, write: Value, register: Value, keep: Value, value: Value) -> None:
     """In a cycle of ``write`` a register takes the bytes of ``value`` that ``keep`` has not, whose
-    bits are equal within each."""
+    bits are equal within each.
+    """
     for first in range(0, len(register), 8):
         with m.If(write & ~keep[first]):
             m.d.sync += register[first : first + 8].eq(value[first : first + 8])

@@ -99,7 +99,8 @@ class ExponentFile(wiring.Component):
 
     def _memory(self, m: Module):
         """Functions that read the file in this cycle and write it at its end, and the flags by
-        which a write gives ``above`` too, or makes it 0."""
+        which a write gives ``above`` too, or makes it 0.
+        """
         slots = self._parameters.exponents
         width = exact_log2(slots)
         attrs = {"ram_style": "distributed"}

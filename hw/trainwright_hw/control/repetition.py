@@ -16,8 +16,8 @@ class Repetition(wiring.Component):
     """Counts the times that a program runs, and the steps.
 
     ``start`` begins ``times`` runs of a program (0 is as 1), ``advance`` ends one; the present one
-    is the ``first``, the ``last``. ``step`` is its number, also ``write``\\ n by the host between
-    runs, with the bytes of ``value`` that ``keep`` has not; ``seed`` is 2 x STREAM_STEP x step, but
+    is the ``first``, the ``last``. ``step`` is its number, also set by the host through ``write``
+    between runs, with the bytes of ``value`` that ``keep`` has not; ``seed`` is 2 x STREAM_STEP x step, but
     while it is ``busy``, 32 cycles from ``start`` on.
     """
 

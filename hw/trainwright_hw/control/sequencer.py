@@ -431,7 +431,8 @@ class Sequencer(wiring.Component):
 
     def _commands(self, m: Module, descriptor, fetch: ProgramFetch, registers, file) -> None:
         """Resolves addresses: the registers are chosen in the cycle after the descriptor is there,
-        and added in the next, at whose end engines hold the sum."""
+        and added in the next, at whose end engines hold the sum.
+        """
         compute = data.View(COMPUTE_LAYOUT, descriptor[: COMPUTE_LAYOUT.size])
         transfer = data.View(TRANSFER_LAYOUT, descriptor[: TRANSFER_LAYOUT.size])
         # every address of both layouts has a register: to choose first would be a longer way

@@ -137,7 +137,8 @@ class Unpack(wiring.Component):
     def _samples(self, m: Module, held, fresh, locals_, gearbox, room, load):
         """SAMPLES beside the rest: address and contents of an item, and whether more are to come.
 
-        Targets go through the gearbox; beats of pixels do not."""
+        Targets go through the gearbox; beats of pixels do not.
+        """
         m.submodules.rows = rows = SampleRows()
         m.submodules.pixels = pixels = Pixels(self.parameters)
         its, of_pixels, there = Signal(), Signal(), Signal()

@@ -11,7 +11,8 @@ from trainwright_hw.control.engine_ports import PAGE_SHIFT, window_layout
 
 def checks(parameters: AcceleratorParameters) -> dict[str, wiring.Member]:
     """With ``address_checks``, the members of a block that keeps to a window: ``window``, its first
-    and last page of 4 KiB; ``outside``, high for a cycle after each burst outside of it."""
+    and last page of 4 KiB; ``outside``, high for a cycle after each burst outside of it.
+    """
     if not parameters.address_checks:
         return {}
     return {"window": In(window_layout(parameters)), "outside": Out(1)}
@@ -19,7 +20,8 @@ def checks(parameters: AcceleratorParameters) -> dict[str, wiring.Member]:
 
 def connect_checks(m: Module, whole, part) -> None:
     """Give ``part`` the window of ``whole``, which tells what ``part`` tells; nothing where there
-    are no checks."""
+    are no checks.
+    """
     if whole.parameters.address_checks:
         m.d.comb += [part.window.eq(whole.window), whole.outside.eq(part.outside)]
 

@@ -12,7 +12,8 @@ from trainwright_hw.link.uart import UartReceiver, UartTransmitter
 
 class HostLink(wiring.Component):
     """Members: ``rx`` (asynchronous) and ``tx``, the line, high when idle; ``registers`` and
-    ``memory`` as of ``Endpoint``. ``divisor`` cycles a bit."""
+    ``memory`` as of ``Endpoint``. ``divisor`` cycles a bit.
+    """
 
     def __init__(self, *, divisor: int, memory_bytes: int, clock_hz: int):
         self._divisor = divisor

@@ -86,7 +86,8 @@ class RegisteredQueue(Elaboratable):
 
 def counted_queue(*, width: int, depth: int, late: bool) -> RegisteredQueue | SyncFIFO:
     """A queue of which who writes knows the credit: one with registers at its output, or, where
-    ``late``, one without: a LUT fewer for each bit."""
+    ``late``, one without: a LUT fewer for each bit.
+    """
     if late:
         return SyncFIFO(width=width, depth=depth)
     return RegisteredQueue(width=width, depth=depth, counted=True)

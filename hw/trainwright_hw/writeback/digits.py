@@ -23,7 +23,8 @@ highest digit."""
 
 def digit_layout(parameters: AcceleratorParameters) -> data.StructLayout:
     """A digit's place: one bit a bank, that of its address set, and 0 where there is none; whether
-    it is the last one of a command; and which digit of the row it is."""
+    it is the last one of a command; and which digit of the row it is.
+    """
     return data.StructLayout(
         {
             "banks": parameters.scratchpad_banks,
@@ -53,7 +54,8 @@ def digits_of(
     m: Module, parameters: AcceleratorParameters, row: data.View, level: Value, is_highest: Value
 ) -> Value:
     """A digit of each value of a whole row, as a row of words: the highest is signed, no other is
-    negative."""
+    negative.
+    """
     assert parameters.word_width == DIGIT_WIDTH + 1
     levels = digit_count(parameters.result_width)
     words: list[Value] = []

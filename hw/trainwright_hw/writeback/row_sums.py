@@ -18,7 +18,8 @@ def row_flags(arithmetic: LaneFormat) -> Mapping[str, str]:
 
 class RowSums(wiring.Component):
     """``sum`` of the magnitudes of a row's ``word``, and of each flag a lane how many are set
-    (``flags``): three cycles after the row, a row a cycle."""
+    (``flags``): three cycles after the row, a row a cycle.
+    """
 
     def __init__(self, parameters: AcceleratorParameters, *, arithmetic: LaneFormat):
         self._lanes = lanes = parameters.lanes

@@ -70,7 +70,8 @@ class WriteBack(wiring.Component):
     @property
     def depth(self) -> int:
         """Of the result queue: a row a cycle from the credit taken for it until that is there
-        again, beside the credit that there must be; whole distributed RAMs."""
+        again, beside the credit that there must be; whole distributed RAMs.
+        """
         rows = self.latency + 2 + least_credit(self._parameters)
         return -(-rows // BANK) * BANK
 

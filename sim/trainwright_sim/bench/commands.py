@@ -152,7 +152,8 @@ def random_formats(
     elementwise: bool = False,
 ) -> dict[str, Any]:
     """Formats of operands and of the result, or of narrow words ``digits`` of what is summed; else
-    none."""
+    none.
+    """
     if p.wide_tensors and elementwise:
         return {"digits": len(reduction)}
     if p.narrow:

@@ -87,7 +87,8 @@ class Far:
 
 def addresses(d: Compute, name: str, rows: int, row_stride: int) -> list[int]:
     """Where the rows of ``x``, ``g`` or ``z`` lie, in order: ``rows`` of each step, z's of each
-    tile, but those past ``last_rows``."""
+    tile, but those past ``last_rows``.
+    """
     summed = len(d.levels) - d.reduce_levels
     levels = d.levels[:summed] if name == "z" else d.levels
     found = []
@@ -108,7 +109,8 @@ class Status:
     """Holds an engine to what it says: busy, and with commands older than the last, while it is so,
     and ``SETTLED`` cycles later no more. A command is done when its rows are written and its
     statistics handed over; ``expect`` tells how many rows each of the next ones has, or that nobody
-    knows (none)."""
+    knows (none).
+    """
 
     def __init__(self, tb: "EngineBench"):
         self._tb = tb
@@ -181,7 +183,8 @@ class EngineBench(TestBench):
 
     def edges(self, width: int, shift: int) -> list[int]:
         """Words that are next to the greatest and to the least result of ``width`` bits, and
-        half-way between results, after ``shift``."""
+        half-way between results, after ``shift``.
+        """
         half, end = 1 << (shift - 1), 1 << (width - 1 + shift)
         most = (1 << (self.parameters.word_width - 1)) - 1
         places, steps = (end - 2 * half, -end, 0, 2 * half), (-half, 0, half, half + 1)
@@ -297,7 +300,8 @@ class EngineBench(TestBench):
 
     async def check_waits(self, d: Compute, late: str, expected: list[int]) -> None:
         """Execute ``d`` while a port is late: how often in 100 cycles it stalls for an operand and
-        for a result."""
+        for a result.
+        """
         flags = ("status_stall_operand", "status_stall_result", "status_busy")
         assert await self.share(flags, 10) == [0, 0, 0]
         task = cocotb.start_soon(self.check([d]))
@@ -313,7 +317,8 @@ class EngineBench(TestBench):
 
     async def check_invalid(self, d: Compute) -> bool:
         """Execute ``d`` with NaR in a word that it may read: said to be none where the golden model
-        says so. Gives whether it is."""
+        says so. Gives whether it is.
+        """
         p, random = self.parameters, self.random
         fit(self.rows, [d], p)
         # of the narrowest format, so that others read it as a number

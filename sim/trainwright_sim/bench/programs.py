@@ -1,5 +1,6 @@
 """Programs for the sequencer alone: what they issue, by an interpretation in Python, and engines
-that take their time."""
+that take their time.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

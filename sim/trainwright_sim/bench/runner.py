@@ -77,7 +77,8 @@ def run(bench: Bench, simulator: str, folder: Path) -> None:
 
 def compiled(simulator: str, rtlil: str, options: Sequence[str] = ()) -> Path:
     """The folder of a compiled design, from the cache or made for it; ``options`` are further ones
-    of the simulator. Raises ``BenchError``."""
+    of the simulator. Raises ``BenchError``.
+    """
     _require_programs(simulator)
     material = rtlil if not options else json.dumps([rtlil, *options])
     return _entry(simulator, material, lambda folder: _compile(folder, simulator, rtlil, options))

@@ -90,7 +90,8 @@ def _opened(task: Task, memory: str, random: Random) -> tuple[Flipping, Callable
 
 def _data(driver: Driver) -> Spans:
     """Bytes of external memory that a step uses, but for the programs: the golden model's are not
-    there."""
+    there.
+    """
     buffers = driver.step.buffers.items()
     return [(b.address, b.address + b.size) for n, b in buffers if not n.startswith("program.")]
 
@@ -166,7 +167,8 @@ def run_effects(
     task: Task, memory: str, rate: float, *, runs: int, settings: TrainSettings
 ) -> RunEffects:
     """Train ``runs`` times, of seeds 0, 1, ..; in the end the test split is classified without
-    flips."""
+    flips.
+    """
     accuracies, noticed, flips = [], 0, 0
     for seed in range(runs):
         random = Random(f"{memory} {rate} {seed}")

@@ -9,7 +9,8 @@ from trainwright_sim.formal.bench import Bench
 
 class Followed(NamedTuple):
     """``there``, from the cycle after the word went in until it is taken; ``word``; ``ahead``, how
-    many words are still in front of it."""
+    many words are still in front of it.
+    """
 
     there: Signal
     word: Signal

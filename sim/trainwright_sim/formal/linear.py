@@ -49,7 +49,8 @@ def variables(count: int, first: int = 1) -> list[int]:
 
 def span(sums: Iterable[int]) -> frozenset[int]:
     """The reduced basis of what can be added up from ``sums``. Equations (a sum is 0) with the same
-    one have the same solutions."""
+    one have the same solutions.
+    """
     basis: list[int] = []
     for one in sums:
         for other in basis:

@@ -1,5 +1,6 @@
 """Blocks fed with random bits, as RTL and with the models that stand for them: the same in every
-cycle, or not."""
+cycle, or not.
+"""
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +42,8 @@ LOCKSTEP = Harness(
 
 class Fed(wiring.Component):
     """Blocks by name, each with its ports: inputs from ``random`` by ``stimulus``; outputs at
-    ``observed_{name}``."""
+    ``observed_{name}``.
+    """
 
     def __init__(self, blocks: Mapping[str, tuple[Elaboratable, Ports]], stimulus: Stimulus):
         self._blocks, self._stimulus = blocks, stimulus
@@ -67,7 +69,8 @@ class Fed(wiring.Component):
 
 def stimulus(port: str, width: int, bits: Value, mode: Value) -> Value:
     """Control bits that are seldom, often or not at all set, by the mode; else data of all sizes:
-    few bits of either sign, all, and the least word in every lane."""
+    few bits of either sign, all, and the least word in every lane.
+    """
     if width == 1:
         dense = mode[0] | bits[1], mode[1] | bits[2] | bits[3], mode[2] | mode[3]
         return bits[0] & dense[0] & dense[1] & dense[2]

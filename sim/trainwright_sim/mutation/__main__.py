@@ -56,7 +56,8 @@ def parser() -> argparse.ArgumentParser:
 
 def sample(blocks: Sequence[str], most: int | None, seed: int) -> dict[str, list[int]]:
     """The mutants' numbers of each block: whole blocks, drawn at random until there are ``most``;
-    few blocks, because each is compiled."""
+    few blocks, because each is compiled.
+    """
     if most is None:
         return {block: list(range(1, BLOCKS[block].mutants + 1)) for block in blocks}
     random, chosen = Random(seed), {}
@@ -69,7 +70,8 @@ def sample(blocks: Sequence[str], most: int | None, seed: int) -> dict[str, list
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if every survivor has a reason, or the score is what it is to be at least; 1 if not; 2 for
-    bad usage or an absent tool."""
+    bad usage or an absent tool.
+    """
     args = parser().parse_args(arguments)
     if problem := _problem(args):
         print(f"mutants: {problem}", file=sys.stderr)

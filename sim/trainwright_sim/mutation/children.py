@@ -7,7 +7,8 @@ import time
 
 def awaited(child: int, seconds: float, pause: float = 0.02) -> tuple[int, float]:
     """Exit code and processor time of a child that leads its process group, which is killed after
-    ``seconds`` (0: never)."""
+    ``seconds`` (0: never).
+    """
     began = time.monotonic()
     while True:
         done, status, usage = os.wait4(child, os.WNOHANG)

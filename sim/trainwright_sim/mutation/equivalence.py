@@ -91,13 +91,15 @@ class Twins:
 
     def is_equivalent(self, number: int, most: int = SAME_MILLISECONDS) -> bool:
         """Whether equal states stay equal with that mutant: then it is no fault at all. ``False``
-        where there is no verdict in ``most`` ms, too."""
+        where there is no verdict in ``most`` ms, too.
+        """
         different = [self._different(term, 0) for term in (*self.outputs, *self.following.values())]
         return self._ask(number, 1, different, most) is False
 
     def differs(self, number: int, cycles: int) -> bool | None:
         """Whether an output differs in the first ``cycles`` cycles after the initial state for some
-        inputs; ``None``: no verdict in time."""
+        inputs; ``None``: no verdict in time.
+        """
         begin = [f"(assert {self._named(f'|{TOP}_i|', copy, 0)})" for copy in "ab"]
         different = [self._different(term, n) for n in range(cycles) for term in self.outputs]
         return self._ask(number, cycles, different, NEAR_MILLISECONDS, begin)

@@ -38,7 +38,8 @@ _NEAR = {
 @dataclass(frozen=True)
 class Verdict:
     """``status``: "killed", "survived" (all tests pass) or "equivalent" (proven to be the same);
-    ``by``: the test that failed, or what is known of a survivor."""
+    ``by``: the test that failed, or what is known of a survivor.
+    """
 
     mutant: Mutant
     status: str
@@ -66,7 +67,8 @@ def recorded(block: Block, seed: int, cache: Cache) -> list[Verdict]:
 
 def prove(design: Mutable, folder: Path, numbers: Sequence[int]) -> None:
     """Look, briefly, which of those that have no verdict yet are the same machine: these would run
-    every test."""
+    every test.
+    """
     asked = [n for n in numbers if n not in known(folder)]
     twins = Twins.of(design.rtlil) if asked else None
     for number in asked:
@@ -90,7 +92,8 @@ def compare(design: Mutable, folder: Path, numbers: Sequence[int]) -> None:
 
 def prepared(block: Block, seed: int, cache: Cache, *, make: bool = True) -> tuple[Mutable, Path]:
     """The block with its mutants, and the folder of what is known of them. Without ``make`` no
-    mutants where there are none yet."""
+    mutants where there are none yet.
+    """
     rtlil = block.tests.rtlil(sources=True)
     choice = (block.mutants, seed, block.without, block.only)
     made_by = [inspect.getsource(module) for module in (netlist, origin)]
@@ -116,7 +119,8 @@ def _hash(material: object) -> str:
 
 def _material(tests: Bench | Suite) -> list[str]:
     """What decides whether a test fails: its module, and what that imports of the benches. What
-    the catalogue says is in the design."""
+    the catalogue says is in the design.
+    """
     if isinstance(tests, Suite):
         return tests.material
     found: dict[str, str] = {}

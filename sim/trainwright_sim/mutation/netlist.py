@@ -46,7 +46,8 @@ class MutationError(RuntimeError):
 @dataclass(frozen=True)
 class Mutant:
     """One fault: ``mode`` (``inv``, ``const0``, ``const1``, ``cnot0``, ``cnot1``) at a bit of a
-    cell's port. ``wire``: the name that the bit has in the source; ``source``: file and line."""
+    cell's port. ``wire``: the name that the bit has in the source; ``source``: file and line.
+    """
 
     number: int
     mode: str

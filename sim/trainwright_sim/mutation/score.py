@@ -74,7 +74,8 @@ class Score:
 @dataclass(frozen=True, kw_only=True)
 class Reason:
     """Why mutants of a line survive: ``line`` is a part of it, ``fault`` one of what is told of the
-    mutant (default: any), ``block`` the beginning of the block's name (default: any)."""
+    mutant (default: any), ``block`` the beginning of the block's name (default: any).
+    """
 
     source: str
     line: str
@@ -109,7 +110,8 @@ def file_of(path: str) -> Path:
 
 def text_of(source: str) -> str:
     """The line of the hardware's source, or of Amaranth's, that ``file:line`` names; empty where
-    there is none."""
+    there is none.
+    """
     path, _, number = source.partition(":")
     try:
         lines = file_of(path).read_text().splitlines()

@@ -34,7 +34,8 @@ _FEW_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 class Suite:
     """Tests of one design: ``make`` it with ``parameters``; ``tests``: files or single tests below
     ``tests``, of which those with other parameters are skipped; ``chosen``: pytest's ``-k``, quick
-    and slow ones."""
+    and slow ones.
+    """
 
     make: type[wiring.Component]
     parameters: AcceleratorParameters
@@ -59,7 +60,8 @@ class Suite:
 @dataclass(frozen=True)
 class Outcome:
     """``failed``: the first test that failed, or what else went wrong; ``passed``: how many did;
-    ``cycles`` of each simulation."""
+    ``cycles`` of each simulation.
+    """
 
     failed: str
     passed: int

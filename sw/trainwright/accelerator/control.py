@@ -57,7 +57,8 @@ def set_up(
     watchdog_cycles: int = registers.WATCHDOG_CYCLES,
 ) -> None:
     """What a host sets after a reset; of the external memory, ``memory_bytes`` from address 0 on
-    are the accelerator's."""
+    are the accelerator's.
+    """
     port.write_register(registers.INTERRUPT_ENABLE, 1)
     port.write_register(registers.WATCHDOG, watchdog_cycles)
     if parameters.address_checks:
@@ -93,7 +94,8 @@ def set_exponents(
     port: RegisterPort, parameters: AcceleratorParameters, values: Sequence[int]
 ) -> None:
     """Write all exponents; ``AcceleratorError`` likewise, ``ProgramError`` for what the file does
-    not hold."""
+    not hold.
+    """
     _require_file(parameters)
     ExponentFile(parameters.exponents).set(values)
     for slot, value in enumerate(values):
@@ -102,7 +104,8 @@ def set_exponents(
 
 def hand_over(source: RegisterPort, to: RegisterPort, parameters: AcceleratorParameters) -> None:
     """Give ``to`` what the registers of ``source`` keep from run to run: the order of samples and
-    the exponents."""
+    the exponents.
+    """
     if parameters.sample_loads:
         set_order(to, parameters, order(source, parameters))
     if parameters.exponents:
@@ -111,14 +114,16 @@ def hand_over(source: RegisterPort, to: RegisterPort, parameters: AcceleratorPar
 
 def step(port: RegisterPort, parameters: AcceleratorParameters) -> int:
     """The number of the present step, while a program runs and after; ``AcceleratorError``
-    likewise."""
+    likewise.
+    """
     _require_file(parameters)
     return _register(port, registers.STEP)
 
 
 def require_repetition(parameters: AcceleratorParameters, times: int) -> None:
     """Raise ``AcceleratorError`` where an accelerator does not repeat programs, ``ProgramError``
-    where one is not to be repeated at least once."""
+    where one is not to be repeated at least once.
+    """
     _require_file(parameters)
     require_times(times)
 
@@ -141,7 +146,8 @@ def start(
     step: int = 0,
 ) -> None:
     """Start the program that lies at ``address``; with an exponent file ``times`` times, the first
-    as step number ``step``."""
+    as step number ``step``.
+    """
     if parameters.exponents:
         port.write_register(registers.TIMES, times)
         port.write_register(registers.STEP, step % (1 << 32))
@@ -152,7 +158,8 @@ def start(
 
 def check(port: RegisterPort, program: Program, parameters: AcceleratorParameters) -> None:
     """Raise ``AcceleratorError`` where the last run ended with an error, ``ProgramError`` where the
-    exponent file refused a descriptor."""
+    exponent file refused a descriptor.
+    """
     status = _register(port, registers.STATUS)
     if not status & registers.STATUS_ERROR:
         return

@@ -83,7 +83,8 @@ class Trace:
 @dataclass(frozen=True)
 class CommandRecord:
     """One command of an engine: in cycles since the first command was accepted, which loads the
-    program."""
+    program.
+    """
 
     number: int
     """Of the descriptor; -1 for the load of the program."""
@@ -168,7 +169,8 @@ class FileAccelerator(Accelerator, Protocol):
         self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
     ) -> Run:
         """Execute ``program``, which lies at ``address``, ``times`` times, the first as the step of
-        number ``step``."""
+        number ``step``.
+        """
         ...
 
 
@@ -187,7 +189,8 @@ class UnattendedAccelerator(FileAccelerator, Protocol):
         self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
     ) -> Run | None:
         """What ``repeat`` gives, of a run that another host has started: it is awaited where it is
-        not done. None where the accelerator is at no such run, and has not ended one last."""
+        not done. None where the accelerator is at no such run, and has not ended one last.
+        """
         ...
 
 

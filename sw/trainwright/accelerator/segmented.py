@@ -13,7 +13,8 @@ from trainwright.program.segments import Segment, segments
 
 def run_segments(program: Program, depth: int, run: Callable[[Program], Run]) -> Run:
     """Execute a program by ``run``, in as many runs as it takes. Statistics have a value for each
-    slot of the program, ``depth`` at least."""
+    slot of the program, ``depth`` at least.
+    """
     parts = segments(program, depth, STREAM_STEP)
     if len(parts) == 1:
         return run(program)

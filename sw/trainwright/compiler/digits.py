@@ -38,7 +38,8 @@ def cut(values: Values, digits: int) -> list[Values]:
 
 def require_weights(name: str, x: int, g: int) -> None:
     """Raise ``CompileError`` for a product of two operands of three digits each, whose weights no
-    order of two levels gives."""
+    order of two levels gives.
+    """
     if min(x, g) > 2:
         raise CompileError(
             f"{name}: both of its operands have {min(x, g)} digits of 7 bits, one of two can "
@@ -48,7 +49,8 @@ def require_weights(name: str, x: int, g: int) -> None:
 
 def digit_levels(x: int, g: int, step: int) -> list[Level]:
     """The summed levels over the digits of the operands of a contraction, the outer one first:
-    ``x`` and ``g`` of them, ``step`` from one of g to the next. The inner one of two has 2."""
+    ``x`` and ``g`` of them, ``step`` from one of g to the next. The inner one of two has 2.
+    """
     over = [Level(x, x=1)] if x > 1 else []
     over += [Level(g, g=step)] if g > 1 else []
     return over[::-1] if len(over) == 2 and g > 2 else over
@@ -56,5 +58,6 @@ def digit_levels(x: int, g: int, step: int) -> list[Level]:
 
 def element_levels(x: int, g: int) -> list[Level]:
     """The summed level over the ``x`` digits of both operands of BIAS or MASK; a mask may be of one
-    digit (``g``)."""
+    digit (``g``).
+    """
     return [Level(x, x=1, g=int(g > 1))] if x > 1 else []

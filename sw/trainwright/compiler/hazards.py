@@ -43,7 +43,8 @@ class Waits(NamedTuple):
 @dataclass
 class Hazards:
     """What the engines may still be touching, as descriptors are issued in order: of what two
-    commands touch, all from the first row to the last (``exact_hazards`` compares the rows)."""
+    commands touch, all from the first row to the last (``exact_hazards`` compares the rows).
+    """
 
     conflict: Callable[[Any, Any], bool] = conflict
     """Whether one of two commands writes what the other touches."""

@@ -125,7 +125,8 @@ def require_integers(network: Network) -> None:
 
 def require_words(network: Network, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` for tensors that the graph's programs cannot hold in words of this
-    accelerator, by digits or whole."""
+    accelerator, by digits or whole.
+    """
     _require_factors(network, p)
     _require_widths(network, p)
     _require_posits(network, p)
@@ -150,7 +151,8 @@ def _require_posits(network: Network, p: AcceleratorParameters) -> None:
 
 def _require_factors(network: Network, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` where factors are wider than the multipliers take, by digits of a word
-    or whole."""
+    or whole.
+    """
     widest = network.factor_width
     needed = min(widest, p.word_width) if p.narrow else widest
     if p.factor_width < needed:

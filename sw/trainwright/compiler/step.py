@@ -108,7 +108,8 @@ class CompiledProgram:
 
     def _shifted(self, index: int, shifts: tuple[int, int, int], stochastic: bool) -> Descriptor:
         """A descriptor with these shifts (result, x, g): the one bound last if its shifts are
-        these."""
+        these.
+        """
         last = self._last.descriptors.get(index)
         if (
             isinstance(last, Compute)

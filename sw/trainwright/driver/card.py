@@ -60,7 +60,8 @@ class Card:
 
 def end_of_start(step: int, epoch: int, total: int, interval: int) -> int:
     """The step after which an accelerator that starts at ``step`` waits for the host: the end of
-    the epoch, of the run, or the next look at the ranks."""
+    the epoch, of the run, or the next look at the ranks.
+    """
     ends = [step - step % epoch + epoch, total]
     if interval:
         ends.append(step - step % interval + interval)

@@ -51,7 +51,8 @@ class Executed:
 @dataclass(frozen=True)
 class LossResult:
     """Summed loss, in units of the loss (``onchip.loss.UNITS``), and samples whose label has the
-    largest logit."""
+    largest logit.
+    """
 
     total: int
     correct: int
@@ -70,7 +71,8 @@ class ChipDriver(Driver):
         trace: bool = False, loss: str = "cross-entropy", plan: str = AUTO,
     ) -> None:  # fmt: skip
         """Of each bond of ``layout`` the programs have the columns ``kept``, all where it is None;
-        ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` of ``compiler.step.IN_ROWS``."""
+        ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` of ``compiler.step.IN_ROWS``.
+        """
         network = layout.network
         if kept is not None:
             columns = iter(kept)
@@ -116,7 +118,8 @@ class ChipDriver(Driver):
 
     def put_columns(self, state: State, exponents: Sequence[int]) -> None:
         """The prior's coefficients and shifts, for gradients of these exponents; shifts of columns
-        that are not left are under 0, which counts in an update with ``cuts``."""
+        that are not left are under 0, which counts in an update with ``cuts``.
+        """
         raised, shifts = pull_words(self.layout, state.pulls, np.array(exponents))
         gone = np.ones(self.layout.columns, np.int64)
         for bond, kept in zip(self.layout.bonds, state.kept, strict=True):
@@ -235,7 +238,8 @@ class ChipDriver(Driver):
 
     def run_update(self, step: Step, *, pulled: bool, cuts: bool = False) -> None:
         """The update by the last ``run_backward``; ``put_columns`` came before where ``pulled``,
-        and with ``cuts`` columns that are not left are cleared."""
+        and with ``cuts`` columns that are not left are cleared.
+        """
         assert self._bound is not None
         exponents = self.gradient_exponents
         bonds = self.layout.bonds if pulled else ()

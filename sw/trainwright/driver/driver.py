@@ -172,7 +172,8 @@ class Driver:
 
     def _check_seed(self, which: str, program: CompiledProgram, seed: int | None) -> None:
         """Raise ``AcceleratorError`` if a seed is given and the accelerator cannot round
-        stochastically."""
+        stochastically.
+        """
         if seed is None:
             return
         p = self.step.parameters

@@ -55,7 +55,8 @@ def place_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: 
                pixels: int, *, before: int | None = None) -> DataSet:  # fmt: skip
     """Write ``records`` (``onchip.samples.records``) to the end of the memory, before the page of
     its card, or ``before`` an address, once for all drivers of a run of ``seed``; raises
-    ``AcceleratorError`` where they are more than there is."""
+    ``AcceleratorError`` where they are more than there is.
+    """
     data = lay_out_data(accelerator, records, batch, seed, pixels, before=before)
     accelerator.write(data.address, records)
     return data
@@ -90,7 +91,8 @@ class ResidentDriver(ChipDriver):
     ) -> None:  # fmt: skip
         """``seed`` is that of the run; scales are frozen where ``ranges`` is None, and columns are
         cut by the accelerator where there are ``looks``. A ``test`` set has whole batches, filled
-        up by ``onchip.samples.filled_up``."""
+        up by ``onchip.samples.filled_up``.
+        """
         super().__init__(accelerator, layout, batch, kept=kept, trace=trace, loss=loss, plan=plan)
         if not hasattr(accelerator, "repeat"):
             raise AcceleratorError(
@@ -130,7 +132,8 @@ class ResidentDriver(ChipDriver):
 
     def begin(self, scales: Scales, state: State, step: int) -> None:
         """Write programs and schedule, and the exponents and the order of the samples, as they are
-        before ``step`` with these ``scales`` and this ``state``; fetch the samples of ``step``."""
+        before ``step`` with these ``scales`` and this ``state``; fetch the samples of ``step``.
+        """
         self._write_programs()
         self.prime(step)
         self._write(SCHEDULE, schedule_words(self._table, step, self._interval))
@@ -153,7 +156,8 @@ class ResidentDriver(ChipDriver):
 
     def prime(self, step: int) -> None:
         """Have the accelerator fetch the samples of ``step``, whose successors each step fetches
-        while it computes."""
+        while it computes.
+        """
         if self._data and self._samples:
             order = order_at(self._data.total, self.step.batch, self._seed, step)
             self.accelerator.order = order
@@ -236,7 +240,8 @@ class ResidentDriver(ChipDriver):
     def attend_steps(self, times: int, *, step: int) -> LossResult | None:
         """What ``run_steps`` gives of steps that another host has started; None where the
         accelerator is not at these, and has not done them last. That the program is this one is to
-        be known."""
+        be known.
+        """
         accelerator = cast(UnattendedAccelerator, self._file)
         run = accelerator.attend(
             self.resident.program, times, address=self.memory.size, step=step
@@ -253,7 +258,8 @@ class ResidentDriver(ChipDriver):
     def evaluate(self) -> LossResult:
         """Classify the test set, by weights and exponents as they are: loss and correct samples,
         those without a label left out. Training goes on as if it had not been, once the samples
-        of its next step are fetched again."""
+        of its next step are fetched again.
+        """
         test, program = self._test, self.evaluation
         assert test and program
         self.primed = self._data is None

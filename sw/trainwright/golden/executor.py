@@ -96,7 +96,8 @@ def _labels(
     flat: Flat, p: AcceleratorParameters, engine: str, step: int, *, first: bool, last: bool
 ) -> tuple[tuple[str, int], ...]:
     """Tensor and rows of every execution that writes to the scratchpad by ``engine``, in the step
-    of this number, which may be the ``first`` of a run, and the ``last``."""
+    of this number, which may be the ``first`` of a run, and the ``last``.
+    """
     labels = []
     for d in executed(flat.descriptors):
         if engine_of(d) == engine and not is_skipped(d, step, first=first, last=last):
@@ -274,7 +275,8 @@ class Executor:
 
     def _traced(self, flat: Flat, times: int, step: int) -> dict[str, Trace]:
         """Arrays for what each engine writes in ``times`` executions from ``step`` on, which these
-        fill."""
+        fill.
+        """
         traces = {}
         for index, engine in enumerate(TRACED):
             turns = [((step + n) % EIGHTH, not n, n + 1 == times) for n in range(times)]

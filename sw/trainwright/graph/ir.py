@@ -108,7 +108,8 @@ class View:
 @dataclass(frozen=True)
 class Slide:
     """How an axis of a tensor is read by two: at position p and offset k it is the value
-    ``(p * stride + k * step + first) / spread``, 0 where that is no value of it."""
+    ``(p * stride + k * step + first) / spread``, 0 where that is no value of it.
+    """
 
     axis: str
     position: str

@@ -14,7 +14,8 @@ MARK = "'"
 def ordered_small(step: StepGraph, orders: Sequence[Order]) -> StepGraph:
     """As ``step.ordered``, but no product crosses from the forward pass to the backward pass that
     ``orders`` have put between the contractions of ``step``: both passes make it, the backward pass
-    where it is first read."""
+    where it is first read.
+    """
     found, kept = step.ordered(orders), {op.out for op in step.whole.ops}
     whole, ahead = found.whole, {op.out: op for op in found.forward.ops}
     tensors, ops = dict(whole.tensors), list[Op]()

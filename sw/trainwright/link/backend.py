@@ -99,7 +99,8 @@ class LinkAccelerator:
     @property
     def exponents(self) -> list[int]:
         """The exponent file, by slot; setting it raises ``ProgramError`` for what it does not hold,
-        and both ``AcceleratorError`` for an accelerator without one."""
+        and both ``AcceleratorError`` for an accelerator without one.
+        """
         return control.exponents(self, self._parameters)
 
     @exponents.setter
@@ -163,7 +164,8 @@ class LinkAccelerator:
         self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
     ) -> Run | None:
         """See ``UnattendedAccelerator.attend``. A run is known by where its program lies, how often
-        that runs, and its present step; whether the program is this one the caller has to know."""
+        that runs, and its present step; whether the program is this one the caller has to know.
+        """
         self._check_repetition(program, times, address)
         status = self.read_register(registers.STATUS)
         given = self.read_registers(registers.PROGRAM_ADDRESS, 2).tolist()

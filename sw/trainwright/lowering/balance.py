@@ -36,7 +36,8 @@ class _Joint:
 
 def _joints(graph: Graph, choices: Sequence[Choice], lanes: int) -> Iterator[_Joint]:
     """What is divided together: an operation alone, or all along one axis where a tensor that one
-    of them makes lies in two layouts."""
+    of them makes lies in two layouts.
+    """
     apart: dict[str, list[int]] = {}
     alone: list[int] = []
     there = {c.op.out for c in choices if len({w.impl.along for w in c.works if w.impl}) > 1}

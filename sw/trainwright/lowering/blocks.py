@@ -101,7 +101,8 @@ class Blocks:
 
     def best(self) -> Iterator[list[Draft]]:
         """Programs of one way to compute a block, in several orders of issue, the best way by the
-        cycle model first."""
+        cycle model first.
+        """
         batch, places = self.graph.sizes[SAMPLES], places_of(self.graph)
         if batch <= LEAST or places is None or not places.inside:
             return

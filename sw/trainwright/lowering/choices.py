@@ -71,7 +71,8 @@ class Way:
 @dataclass(frozen=True)
 class Given:
     """A tensor that lies in outer memory: as one likes it, or as it was stored, whole or in parts
-    of different layouts."""
+    of different layouts.
+    """
 
     layout: Layout | None = None
     cut: Cut = None

@@ -108,7 +108,8 @@ class Chooser(Divisions):
 
     def _later(self, n: int) -> tuple[float, float]:
         """Cycles of each array after operation ``n`` for what the other one cannot compute: an
-        operand lies in outer memory in a layout that only one of them reads."""
+        operand lies in outer memory in a layout that only one of them reads.
+        """
         due = [0.0, 0.0]
         if not self.way.due:
             return 0.0, 0.0
@@ -144,7 +145,8 @@ class Chooser(Divisions):
 
     def _pruned(self, op: Op, tries: Sequence[_Try], n: int) -> list[State]:
         """The best states, of those with the same future one: ``tries`` begin with the least score
-        that each can have, and those are not made that cannot be among the best."""
+        that each can have, and those are not made that cannot be among the best.
+        """
         best: dict[tuple, tuple[float, int, State]] = {}
         scores: list[float] = []
         over = [name for name, last in self.last.items() if last <= n and name not in self.kept]
@@ -247,7 +249,8 @@ class Chooser(Divisions):
 
     def _lying(self, state: State, op: Einsum, impls: list[Impl]) -> list[Impl]:
         """Those of an operation outside the slices that have nothing transposed or padded that
-        slices read, if there are any: it would lie there whole, and twice."""
+        slices read, if there are any: it would lie there whole, and twice.
+        """
         if not self.way.piped or op.out in self.sliced:
             return impls
         makers = self.graph.makers
@@ -329,7 +332,8 @@ class Chooser(Divisions):
 
     def _made(self, state: State, op: Op, works: Sequence[Work]) -> State | None:
         """The state with an operation by one array, or by both, PE1 first; ``None`` where operands
-        cannot lie as they are needed."""
+        cannot lie as they are needed.
+        """
         assert isinstance(op, Einsum)
         new, there = state.copy(), list[float]()
         for work in reversed(works):

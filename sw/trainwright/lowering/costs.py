@@ -26,7 +26,8 @@ class Costs(Groups):
 
     def _loaded(self, group: Group, loops: Loops) -> float:
         """Rows of large tensors that are loaded, over all slices; those that lie in outer memory in
-        some layout count more, as they are transposed."""
+        some layout count more, as they are transposed.
+        """
         total, depths = 0.0, dict(self._kept(group, loops))
         for name in self._read(group):
             total += self._again(name, loops[: depths.get(name)]) * self._weight(name)
@@ -43,7 +44,8 @@ class Costs(Groups):
 
     def _weight(self, name: str) -> int:
         """What loading a row costs: its bytes, more where it has to be transposed; nothing where it
-        stays in the scratchpad."""
+        stays in the scratchpad.
+        """
         if name in self.given:
             return word_bytes(self.graph.tensors[name])
         return TURNED if name in self.spilled else 0
@@ -57,7 +59,8 @@ class Costs(Groups):
 
     def _kept(self, group: Group, loops: Loops) -> tuple[tuple[str, int], ...]:
         """What is given and stays where slices read it again, as far as there are rows: that first
-        which saves most for a row."""
+        which saves most for a row.
+        """
         if not self.deep:
             return ()
         sizes, found = self.graph.sizes, dict[str, int]()

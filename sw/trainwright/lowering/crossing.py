@@ -44,7 +44,8 @@ def direct(graph: Graph, host: Sequence[str]) -> Graph:
 
 def may_part(step: StepGraph, origins: Mapping[str, str]) -> set[str]:
     """Tensors of the forward pass that may be stored in two layouts: only contractions of the
-    backward pass read them."""
+    backward pass read them.
+    """
     found = {
         name
         for name, origin in origins.items()

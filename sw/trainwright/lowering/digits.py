@@ -25,7 +25,8 @@ def word_bytes(tensor: Tensor) -> int:
 def between_width(network: Network, p: AcceleratorParameters) -> int:
     """Bits that a partial result of a contraction order may have: those of a word, or as many as
     intermediate results where these are cut into digits; two digits at most, so that it can meet
-    any other tensor."""
+    any other tensor.
+    """
     fmt = network.format("intermediate")
     if not p.wide_tensors or not isinstance(fmt, Fixed):
         return p.word_width
@@ -35,7 +36,8 @@ def between_width(network: Network, p: AcceleratorParameters) -> int:
 def cost_digits(network: Network, step: StepGraph, p: AcceleratorParameters) -> tuple[int, ...]:
     """The ways to count what contraction orders cost (``trainwright.graph.order.Cost.digits``), of
     which neither is always better: once for a product, and where tensors are cut once for each pair
-    of digits."""
+    of digits.
+    """
     cut = any(tensor.digits > 1 for tensor in step.whole.tensors.values())
     return (0, digit_count(between_width(network, p))) if cut else (0,)
 
@@ -62,7 +64,8 @@ def require_passes(graph: Graph, p: AcceleratorParameters) -> None:
 
 def element_digits(op: Add | Mask, graph: Graph) -> tuple[int, int]:
     """The digits in which an element-wise operation reads its two operands: as many of both, but
-    for a mask of one, whose sign that is."""
+    for a mask of one, whose sign that is.
+    """
     x, g = (graph.tensors[name].digits for name in op.operands)
     if isinstance(op, Mask) and g == 1:
         return x, g

@@ -89,7 +89,8 @@ class Divisions:
 
     def _every_pair(self, op: Einsum) -> list[list[Pair]]:
         """Both arrays' implementations and the axes that they can divide, those together that come
-        to the same layouts."""
+        to the same layouts.
+        """
         alike, parts = self._alike(op), self._pairs
         if (op.out in self.kept and op.out not in self.parted) or not self.way.apart:
             return alike
@@ -148,7 +149,8 @@ class Divisions:
 
     def _goes_on(self, name: str, axis: str) -> bool:
         """Whether all that reads a tensor can be divided along an axis, too: also a sum over it,
-        where the way has sums of parts that lie apart."""
+        where the way has sums of parts that lie apart.
+        """
         sums = self.way.sums and name not in self.kept
         return all(
             isinstance(op, Einsum) and (sums or axis in self.graph.tensors[op.out].axes)

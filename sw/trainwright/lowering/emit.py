@@ -1,5 +1,6 @@
 """From commands with addresses to descriptors, with what each has to wait for: transfers here, loop
-nests in ``trainwright.lowering.nests``."""
+nests in ``trainwright.lowering.nests``.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -249,7 +249,8 @@ class Groups:
     @cached_property
     def spilled(self) -> set[str]:
         """Large tensors that not all operations read in the stage that makes them; ``deep``, also
-        less large ones beside larger ones that are used up in slices."""
+        less large ones beside larger ones that are used up in slices.
+        """
         found = set()
         for group in self.groups:
             large = self.large // 2 if self.deep and group.big else self.large

@@ -38,7 +38,8 @@ def sliced_axes(
 ) -> Mapping[str, Sliced]:
     """For each contraction that makes or reads a huge tensor, or one that is ``large``, its axes of
     fewer values than lanes that all have which make or read it, and those that hang together with
-    them."""
+    them.
+    """
     most = (LARGE if large else HUGE) * p.scratchpad_rows
     groups: dict[str, set[str]] = {}
     for op in graph.ops:
@@ -62,7 +63,8 @@ def sliced_implementations(
     graph: Graph, op: Einsum, p: AcceleratorParameters, axes: frozenset[str]
 ) -> list[Impl]:
     """As ``implementations``, with these axes neither in tiles nor along lanes; where there are no
-    others, with some in PE1's tiles, which can be refitted to slices, or as they are."""
+    others, with some in PE1's tiles, which can be refitted to slices, or as they are.
+    """
     mine = axes & axes_of(graph, op)
     small = replace(graph, sizes={**graph.sizes, **dict.fromkeys(mine, 1)})
     found = [

@@ -143,7 +143,8 @@ def dot_cycles(
     digits: int = 1,
 ) -> float:
     """Cycles of PE1's array; ``free`` and ``summed`` are products of all such sizes, the passes
-    over digits of operands among the summed ones; ``digits`` are those of the result."""
+    over digits of operands among the summed ones; ``digits`` are those of the result.
+    """
     rows, along, inner = (prod(sizes[a] for a in axes) for axes in impl)
     tiles = free / (rows * along) * up(rows, p.pe1_rows) * up(along, p.lanes)
     return max(
@@ -191,7 +192,8 @@ def _both_ways(
     graph: Graph, op: Einsum, p: AcceleratorParameters, roles: Roles, *, still: bool
 ) -> Iterator[Impl]:
     """The ways with either operand as the first; ``still``: without positions and offsets of
-    windows in groups of axes that fill lanes or tiles."""
+    windows in groups of axes that fill lanes or tiles.
+    """
     sizes = graph.sizes
     free = prod(sizes[a] for a in (*roles.first, *roles.second, *roles.both))
     summed = prod(sizes[a] for a in roles.summed) * graph.passes(op)

@@ -62,7 +62,8 @@ class _RowsAdapter(Adapter):
         lanes: Axes | None = None, row: int = 0, order: tuple[int, ...] = (), repeat: int = 1,
     ) -> Buffer:  # fmt: skip
         """A buffer of elements of ``size`` bytes, its last dimension filled up to rows of ``row``
-        values: where the programs have the tensor ``of``, or a new one."""
+        values: where the programs have the tensor ``of``, or a new one.
+        """
         row = row or self.lanes
         padded = -(-shape[-1] // row) * row
         there = self._there.get((of or name, lanes))
@@ -136,7 +137,8 @@ def compiled_in_rows(
     network: Network, batch: int, p: AcceleratorParameters, plan: str = AUTO
 ) -> CompiledStep:
     """A training step from its graph for a loop on the chip, by a plan of ``IN_ROWS``. Raises
-    ``CompileError``."""
+    ``CompileError``.
+    """
     _require(network, batch, p)
     step = compile_step(network, batch, p, in_rows=True, plan=plan)
     adapter = _RowsAdapter(network, step, batch)
@@ -159,7 +161,8 @@ def compiled_in_rows(
 
 def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters, plan: str = AUTO) -> str:
     """The plan of steps whose loss and update are those of a loop on the chip: with the bits of
-    that loop where it takes the network and the ``plan``, by the host where it does not."""
+    that loop where it takes the network and the ``plan``, by the host where it does not.
+    """
     try:
         _require(network, batch, p)
     except CompileError:

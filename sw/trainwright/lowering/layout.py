@@ -104,7 +104,8 @@ class Piece:
     @property
     def padding(self) -> tuple[int, int, int]:
         """Where the rows of zeros are: the first of them, how many there are without a gap, and the
-        rows from one such place to the next; of a piece that is padded by its layout."""
+        rows from one such place to the next; of a piece that is padded by its layout.
+        """
         padded, strides = self.layout.padded, self.strides
         inner, size = strides[padded[-1]], prod(self.counts[a] for a in padded)
         whole = -(-size // self.width) * self.width

@@ -14,7 +14,8 @@ from trainwright.parameters import AcceleratorParameters
 def held(calls: Sequence[Call]) -> list[Storage]:
     """The pieces that are there at one command in any order of issue, where these take most rows:
     those that it touches, and those written before it and read after it because one command needs
-    the results of another."""
+    the results of another.
+    """
     needs = dependencies(calls)
     before, after = _before(needs), _after(needs)
     touching: dict[Storage, list[int]] = {}

@@ -79,7 +79,8 @@ def lower(
     parted: Collection[str] = (),
 ) -> Lowered:
     """The program with the fewest predicted cycles of those that fit; of ``parted`` tensors some
-    values may be stored in another layout than the others. Raises ``CompileError``."""
+    values may be stored in another layout than the others. Raises ``CompileError``.
+    """
     problems: list[CompileError] = []
     found = _blocked(Blocks(graph, given, stored, p, lambda one: alone(one, p, which), problems))
     best, bound = min(found, key=lambda one: one[0], default=None), graph.work / p.multipliers
@@ -160,7 +161,8 @@ def _tries(
     graph: Graph, given: Mapping[str, Given], stored: Stored, p: AcceleratorParameters
 ) -> Iterator[tuple[Graph, bool, Sequence[Way]]]:
     """Orders of operations, whether the scratchpad is short for them, and ways to choose arrays and
-    layouts: to be tried one after the other, until there are programs."""
+    layouts: to be tried one after the other, until there are programs.
+    """
     orders = urgent(graph, SMALL), graph
     in_rows = any(one.again for one in given.values())  # much is transposed first
     for ops in orders:
@@ -203,7 +205,8 @@ def _placed(
     draft: Draft, p: AcceleratorParameters, tries: int = 0, *, stores: bool = False
 ) -> tuple[Lowered, Addresses]:
     """A program with rows for its pieces, and their addresses: drafts of one order of operations
-    share their pieces. Raises ``DoesNotFitError``."""
+    share their pieces. Raises ``DoesNotFitError``.
+    """
     calls = draft.calls
     rows = place(calls, p, tries=tries, stores=stores)
     addresses = {storage: storage.base for call in calls for storage in call.storages}

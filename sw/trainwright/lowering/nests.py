@@ -96,14 +96,16 @@ def _over(x: Part, g: Part, step: int) -> list[Level]:
 
 def _whole_and_rest(count: int, lanes: int) -> list[tuple[int, int, int]]:
     """Values along the lanes as rows: the first row, rows, and values of each; those of the last
-    row apart where it is not full."""
+    row apart where it is not full.
+    """
     whole, rest = divmod(count, lanes)
     return [one for one in ((0, whole, lanes), (whole, 1, rest)) if one[1] and one[2]]
 
 
 def outer_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
     """PE2's array; two nests where g is cut into digits and its last row is not full: its groups
-    are not one even index over several rows."""
+    are not one even index over several rows.
+    """
     x, g, z, impl = call.x, call.g, call.z, call.impl
     groups = p.lanes // p.pe2_rows
     count = prod(z.counts[a] for a in impl.rows)
@@ -165,7 +167,8 @@ def dot_nest(call: Contract, p: AcceleratorParameters) -> Compute:
 
 def transpose_nests(call: Transpose, identity: Piece, p: AcceleratorParameters) -> list[Compute]:
     """PE1's array with the identity: whole rows of lanes of the operand, then the last one; digits
-    are words like others."""
+    are words like others.
+    """
     x, z = call.x, call.z
     old, new = x.piece.layout.lanes, z.piece.layout.lanes
     entry, step = _joint(x, new), _joint(z, old)
@@ -212,7 +215,8 @@ def elementwise_nest(call: Elementwise) -> Compute:
 
 def copy_nest(call: Copy) -> Compute:
     """PE2's array: the operand and a row of zeros, a row a cycle. Digits are words like others,
-    but where the result has more of them: then values are cut anew."""
+    but where the result has more of them: then values are cut anew.
+    """
     x, z = call.x, call.z
     levels = [Level(z.counts[a], x=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows]
     levels.append(Level(z.blocks, x=x.digits, z=z.digits))

@@ -80,7 +80,8 @@ class Packing:
     @cached_property
     def _places(self) -> npt.NDArray[np.int64]:
         """The place among the words of the buffer of every value, of its first digit, axes in the
-        layout's order."""
+        layout's order.
+        """
         place = np.zeros((), np.int64)
         for axis in self.outer.layout.rows:
             step = np.arange(self.counts[axis]) * (self.piece.strides[axis] * self.lanes)

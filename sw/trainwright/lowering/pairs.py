@@ -23,7 +23,8 @@ class Pair:
 
     def middles(self, state: State, due: tuple[float, float], fixed: set[Cut]) -> Sequence[int]:
         """Where the axis is divided: so that both arrays are done at the same time, or as operands
-        are that lie in parts."""
+        are that lie in parts.
+        """
         size, unit = self.size, self.unit
         if fixed:
             if any(cut[0] != self.axis for cut in fixed if cut):

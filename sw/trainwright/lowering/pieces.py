@@ -250,7 +250,8 @@ class Pieces:
 
     def _outside(self, piece: Piece, given: Given) -> Ranges:
         """The values of an axis that lie outside, where only some do: the host is to write no more,
-        or the others lie in another layout."""
+        or the others lie in another layout.
+        """
         if given.cut:
             return ranges_of(given.cut)
         cuts = self.cuts.get((piece.tensor, piece.layout.lanes), ())
@@ -365,7 +366,8 @@ class Pieces:
 
     def widened(self, name: str, lanes: Axes, ranges: Ranges, digits: int) -> Piece:
         """A piece with these values in so many digits, cut anew by PE2's array where its own are
-        fewer."""
+        fewer.
+        """
         if self.graph.tensors[name].digits == digits:
             return self.ensure(name, lanes, ranges)
         key = f"{name} in {digits} digits", lanes

@@ -163,7 +163,8 @@ class Placement:
     def run(self, order: str, loose: int, sweeps: int = SWEEPS, *, first: int = 0) -> None:
         """Give every storage its address, those of at most ``loose`` rows by what they cost, the
         others the lowest, but for the first of all, which lies at ``first``. Raises
-        ``DoesNotFitError``."""
+        ``DoesNotFitError``.
+        """
         lives = list(self.lives.values())
         for life in lives:
             life.storage.base = -1

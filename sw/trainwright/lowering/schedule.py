@@ -286,14 +286,16 @@ def reordered(
     calls: Sequence[Call], window: int, rows: int, most: Mapping[Group, int]
 ) -> list[Call]:
     """The commands in the order in which arrays take them, loads just before they are needed; with
-    at most so many slices of a group at once."""
+    at most so many slices of a group at once.
+    """
     lists = _List(calls, dependencies(calls), rows, exact=True, most=most)
     return [calls[n] for n in lists.run(window)]
 
 
 def _readers(calls: Sequence[Call]) -> dict[int, list[int]]:
     """For each store the commands of arrays that read the same rows: reading them at the same time
-    would make both slower."""
+    would make both slower.
+    """
     readers: dict[Storage, list[int]] = {}
     for n, call in enumerate(calls):
         for piece in call.reads if call.engine in ARRAYS else ():

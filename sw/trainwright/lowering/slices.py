@@ -52,7 +52,8 @@ def slices_of(
     graph: Graph, stage: Stage, lanes: int, block: Block | None = None
 ) -> Iterator[dict[str, tuple[int, int]]]:
     """The slices, those of both arrays in turn where an axis is divided between them; with a
-    ``block``, those of its samples."""
+    ``block``, those of its samples.
+    """
     loops = [chunks_of(graph, stage, axis, step, lanes, block) for axis, step in stage.loops]
     for one in product(*loops):
         yield {**({SAMPLES: block} if block else {}), **dict(one)}
@@ -76,7 +77,8 @@ def chunks_of(
 
 def divided_sum(graph: Graph, choice: Choice, stage: Stage) -> list[tuple[str, tuple[int, int]]]:
     """The parts of an axis that is summed, each by one array, in order; nothing where the arrays
-    do not divide a sum, or slices along this axis do."""
+    do not divide a sum, or slices along this axis do.
+    """
     summed = graph.summed(choice.op) if isinstance(choice.op, Einsum) else ()
     cuts = [work.cut for work in choice.works if work.cut]
     return [(a, (lo, hi)) for a, lo, hi in cuts if a in summed and a not in dict(stage.loops)]
@@ -84,7 +86,8 @@ def divided_sum(graph: Graph, choice: Choice, stage: Stage) -> list[tuple[str, t
 
 def in_parts(graph: Graph, stage: Stage, lanes: int, blocks: Sequence[Block] = ()) -> Stage:
     """The stage with the parts of the sums that it cuts; ``blocks`` of samples cut those over
-    samples, too."""
+    samples, too.
+    """
     choices = []
     for choice in stage.choices:
         summed = graph.summed(choice.op) if isinstance(choice.op, Einsum) else ()

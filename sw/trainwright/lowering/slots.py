@@ -78,7 +78,8 @@ class Slots(Placement):
 
     def packed(self) -> bool:
         """Place all places, the largest first, one that has no room before others; whether it was
-        possible."""
+        possible.
+        """
         for place in self.lives:
             place.base = -1
         self.parts = {}
@@ -171,7 +172,8 @@ class Slots(Placement):
 
 def slotted(calls: Sequence[Call], p: AcceleratorParameters) -> Iterator[int]:
     """Give every piece the rows of a place, in one way to share places after the other; gives the
-    rows used."""
+    rows used.
+    """
     pieces = Placement(calls, p)
     if pieces.most > p.scratchpad_rows:
         return

@@ -71,7 +71,8 @@ class Stages(Costs):
 
     def _ordered(self, group: Group, loops: Loops) -> Loops:
         """The same cuts, those along which arrays divide innermost, the others in the order in
-        which least is loaded of those for which there are rows."""
+        which least is loaded of those for which there are rows.
+        """
         works = [work for n in group.members for work in self.choices[n].works]
         divided = {work.cut[0] for work in works if work.cut}
         inner = tuple(one for one in loops if one[0] in divided)
@@ -83,7 +84,8 @@ class Stages(Costs):
 
     def options(self) -> Iterator[list[Stage]]:
         """Ways to cut all stages, the likely ones first; ``deep``, that with most to compute in the
-        ways that are likely fastest, then all in the fewest slices."""
+        ways that are likely fastest, then all in the fewest slices.
+        """
         if not self.deep:
             yield from self._options(BUDGETS)
             return
@@ -161,14 +163,16 @@ class Stages(Costs):
 
     def _best(self, group: Group, ways: Sequence[tuple]) -> list[Loops]:
         """Of the ways with as few added rows and slices as the first: those along samples first,
-        but ``deep``, then those that load fewest rows."""
+        but ``deep``, then those that load fewest rows.
+        """
         tied = [way for way in ways if way[:2] == ways[0][:2]]
         loaded = ((way[2], self._loaded(group, way[-1]), *way[3:]) for way in tied)
         return [way[-1] for way in sorted(loaded)]
 
     def _ways(self, group: Group, *, parts: bool) -> list[tuple]:
         """Rows added, slices, samples cut or not (but ``deep``), rows of a slice, loops: the best
-        first."""
+        first.
+        """
         return sorted(
             (
                 self._added(group, loops),

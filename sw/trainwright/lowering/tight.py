@@ -106,7 +106,8 @@ def _slices(calls: Sequence[Call]) -> dict[Group, list[int]]:
 
 def _late(calls: list[Call], rows: int) -> list[Call]:
     """The commands with each store behind the next command of the array that makes what it stores:
-    the sequencer does not wait for the array then. Only where there are rows for it."""
+    the sequencer does not wait for the array then. Only where there are rows for it.
+    """
     found = list(calls)
     used, _ = _used(found)
     last = {storage: n for n, call in enumerate(found) for storage in call.storages}
@@ -142,7 +143,8 @@ def _late(calls: list[Call], rows: int) -> list[Call]:
 
 def _timed(calls: Sequence[Call], rows: int) -> float:
     """Start and end of every command, each issued after the one before it, and where there are
-    ``rows`` that nobody reads for what it writes; the last end."""
+    ``rows`` that nobody reads for what it writes; the last end.
+    """
     before, free, issued = dependencies(calls), dict[Engine, float](), 0.0
     last = {storage: n for n, call in enumerate(calls) for storage in call.storages}
     alive: set[Storage] = set()
@@ -168,7 +170,8 @@ def _timed(calls: Sequence[Call], rows: int) -> float:
 
 def tight(calls: Sequence[Call], window: int, rows: int, early: float) -> Issue:
     """As ``trainwright.lowering.schedule.scheduled``, in as few rows as the order of the operations
-    takes, or in ``rows``; loads come ``early`` cycles before they have to begin."""
+    takes, or in ``rows``; loads come ``early`` cycles before they have to begin.
+    """
     order, most = list(calls), _most(calls)
     if max(_used(order)[0]) <= rows:
         for part in ROOMS:

@@ -99,7 +99,7 @@ def carried_mv(x: Tensor, v: Tensor) -> Tensor:
 
 
 def _sum(products: Tensor) -> Tensor:
-    """(rows, columns) -> (rows)"""
+    """Sum each row pairwise, in lanes: (rows, columns) to (rows)."""
     sums = products.new_zeros(len(products), LANES)
     for start in range(0, products.shape[1], LANES):
         some = products[:, start : start + LANES]

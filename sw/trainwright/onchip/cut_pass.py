@@ -69,7 +69,8 @@ def look_code() -> tuple[Instruction, ...]:
 
 def gather_code() -> tuple[Instruction, ...]:
     """Both words of a column's sum to its lane; lanes without a column may keep those of another
-    bond, as their sums of the left side are 0."""
+    bond, as their sums of the left side are 0.
+    """
     chosen = {"c": 3, "when": When.POSITIVE}
     return (read(IDENTITY, 3), read(LOW, _LOW, **chosen), read(HIGH, _HIGH, **chosen))
 
@@ -146,7 +147,8 @@ def spread_code() -> tuple[Instruction, ...]:
 
 def cost_code() -> tuple[Instruction, ...]:
     """Columns left before and behind a bond, each times the elements that it meets, and those of
-    the ends of a layer."""
+    the ends of a layer.
+    """
     product = Kind.PRODUCT
     return (
         read(BEFORE, 3),

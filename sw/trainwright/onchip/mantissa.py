@@ -11,7 +11,8 @@ CONSTANTS = (-MANTISSA, MANTISSA - 1, 1 - MANTISSA, 1 << (MANTISSA - 1), 2)
 
 def mantissa_code(mantissa: int, length: int, a: int) -> tuple[Instruction, ...]:
     """Of a sum in register ``a``: twice its highest MANTISSA bits to register ``mantissa``, its
-    bits less MANTISSA to ``length``; a sum of fewer bits is shifted to the left."""
+    bits less MANTISSA to ``length``; a sum of fewer bits is shifted to the left.
+    """
     product, constant = Kind.PRODUCT, Addend.CONSTANT
     by_length = {"shift_by": ShiftBy.C, "c": length}
     return (

@@ -76,7 +76,8 @@ def advance_constants(table: RateTable) -> tuple[int, ...]:
 
 def advance_code() -> tuple[Instruction, ...]:
     """The next step's counters: after the last step of an entry the position is 0, and the number
-    one more, but for that of the last entry."""
+    one more, but for that of the last entry.
+    """
     constant = {"addend": Addend.CONSTANT}
     return (
         read(READ_POSITION, _POSITION, k=_ONE, **constant),

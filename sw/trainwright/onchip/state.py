@@ -63,7 +63,8 @@ class State:
 
     def step(self, gradients: Sequence[Words], exponents: Sequence[int], step: Step) -> None:
         """One update by the ``gradients`` of every part, at the columns ``compiled``, and their
-        exponents. What a look at the columns cuts is 0 after it, and counts for nothing before."""
+        exponents. What a look at the columns cuts is 0 after it, and counts for nothing before.
+        """
         if step.distance is not None:
             self.look(step.distance)
         given = np.zeros(self.weights.shape, np.int64)
@@ -118,7 +119,8 @@ class State:
 
     def cut(self, distance: int) -> bool:
         """Zero the columns that are 2^``distance`` weaker than their bond's strongest; programs
-        are to be those of the others."""
+        are to be those of the others.
+        """
         if not self.look(distance):
             return False
         self.compile_for(self.kept)
@@ -127,7 +129,8 @@ class State:
 
     def look(self, distance: int) -> bool:
         """Keep only the columns that are not 2^``distance`` weaker than their bond's strongest:
-        what the others have is left to an update to clear. Whether there are others."""
+        what the others have is left to an update to clear. Whether there are others.
+        """
         sums, before = sums_of_squares(self.layout, self.weights), self.kept
         self.kept = kept_columns(self.layout, sums, before, distance)
         return any(len(new) < len(old) for new, old in zip(self.kept, before, strict=True))
@@ -184,7 +187,8 @@ class State:
 
     def take(self, words: Words, factors: Words, exponents: Words) -> None:
         """Weights and moments from ``state`` and ``factors`` of ``to_arrays``, int64, and the
-        exponents of the moments."""
+        exponents of the moments.
+        """
         half = 1 << (MOMENT_WIDTH - 1)  # of a moment, -128 to 127, and that makes 0 to 255
         below = _signed(words + half, self._hidden + MOMENT_WIDTH)
         self.weights = (factors << self._hidden) + (below >> MOMENT_WIDTH)

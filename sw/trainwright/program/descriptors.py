@@ -249,7 +249,8 @@ class Halt:
 
 def is_skipped(d: "Descriptor", step: int, *, first: bool = False, last: bool = False) -> bool:
     """Whether a descriptor is not executed in the step of this number, which may be the ``first``
-    of a run, and the ``last``."""
+    of a run, and the ``last``.
+    """
     if not isinstance(d, Transfer | Vector | Code):
         return False
     if d.last and not last:

@@ -71,7 +71,8 @@ def uses_file(descriptors: Sequence["Descriptor"]) -> bool:
 
 def require_file(d: "Descriptor", p: AcceleratorParameters) -> None:
     """Raise ``ProgramError`` where a descriptor needs a file that is not there, or names a shift of
-    a pass that is not there."""
+    a pass that is not there.
+    """
     if _used(d) and not p.exponents:
         name = getattr(d, "tensor", "") or d.operation.name
         raise ProgramError(

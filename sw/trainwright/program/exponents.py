@@ -103,7 +103,8 @@ class ExponentFile:
 
     def set(self, exponents: Sequence[int]) -> None:
         """All exponents, none known to be above its floor; ``ProgramError`` for others than there
-        are slots for."""
+        are slots for.
+        """
         if len(exponents) != len(self.exponents) or exponents[0]:
             raise ProgramError(
                 f"{len(exponents)} exponents, the first {exponents[:1]}: "
@@ -150,7 +151,8 @@ class ExponentFile:
 
     def scalars(self, d: "Vector") -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Constants and shifts of a pass. Raises ``ProgramError`` where one that is ``strict`` is
-        negative."""
+        negative.
+        """
         constants = [*d.constants, *(0,) * (8 - len(d.constants))]
         shifts = [0] * SHIFTS
         for one in d.scalars:

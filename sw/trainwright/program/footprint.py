@@ -86,7 +86,8 @@ def _tiled(d: Compute, rows: int, start: int, name: str, row_stride: int) -> lis
 
 def _entries(d: Compute, axes: Sequence[tuple[int, int]], groups: int) -> tuple[Grid, ...]:
     """Rows of ``groups`` words of the second operand, words side by side read together; nothing
-    where its axes are no whole rows."""
+    where its axes are no whole rows.
+    """
     rows = [(n, step // groups) for n, step in axes if step % groups == 0]
     within = [(n - 1) * step for n, step in axes if step % groups and n > 1]
     if any(reach < 0 for reach in within) or d.g % groups + sum(within) >= groups:

@@ -69,7 +69,8 @@ def segments(program: Program, depth: int, stream_step: int = 0) -> tuple[Segmen
 
 def require_one_run(program: Program, depth: int) -> None:
     """Raise ``ProgramError`` where a program that is to be repeated counts more than ``depth``
-    tensors: what is divided is not repeated."""
+    tensors: what is divided is not repeated.
+    """
     if needed(program.descriptors) > depth:
         raise ProgramError(
             f"a program that is repeated counts {needed(program.descriptors)} tensors, this "

@@ -125,7 +125,8 @@ def _body(descriptors: Sequence[Descriptor]) -> list[Descriptor]:
 
 def _check_loops(body: Sequence[Descriptor], p: AcceleratorParameters) -> None:
     """Raise ``ProgramError`` where a loop of a program that is longer than the program memory does
-    not stay there while the rest is loaded."""
+    not stay there while the rest is loaded.
+    """
     most, depth, begun = p.program_depth - MOST_REFILL, 0, 0
     for number, d in enumerate(body):
         if isinstance(d, Loop):

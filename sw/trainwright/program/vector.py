@@ -32,7 +32,8 @@ CODE_WORDS = 20
 
 class Kind(IntEnum):
     """What x is; a is register ``a``, or the row's word where the instruction reads one; s is
-    register ``b``, or the constant where ``use_k``."""
+    register ``b``, or the constant where ``use_k``.
+    """
 
     PASS = 0
     """a"""

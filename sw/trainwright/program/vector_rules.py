@@ -108,7 +108,8 @@ def _require_apart(d: Vector) -> None:
 
 def check_code(body: Sequence["Descriptor"]) -> None:
     """Raise ``ProgramError`` where a pass executes what no CODE before it gave, or CODE is in a
-    loop. Loops match."""
+    loop. Loops match.
+    """
     held: dict[int, Instruction] = {}
     depth = 0
     for number, d in enumerate(body):

@@ -135,6 +135,7 @@ def uniform(format: Format) -> Arithmetic:
 
 def norm_shift(rows: int, format: Format) -> int:
     """Power of two to scale a vector by, its largest element being below 1, so that the sum of
-    ``rows`` squares does not overflow the format."""
+    ``rows`` squares does not overflow the format.
+    """
     spare = math.log2(rows) - math.log2(format.greatest)
     return -max(0, math.ceil(spare / 2))

@@ -1,5 +1,6 @@
 """A panel factored in machine arithmetic, with as few calls as it takes: the fast path of
-``reflectors.factor_panel`` for one matrix in float32 or float64 whose squares stay in range."""
+``reflectors.factor_panel`` for one matrix in float32 or float64 whose squares stay in range.
+"""
 
 import torch
 

@@ -180,7 +180,8 @@ class ChipUpdate:
 
     def cut(self) -> Network | None:
         """Zero weak columns, where a step did not; the network with the ranks left, or None where
-        nothing was cut."""
+        nothing was cut.
+        """
         prior, model = self._settings.prior, self._model
         assert prior is not None
         if not self._keeps and not model.state.cut(cut_distance(prior.threshold)):

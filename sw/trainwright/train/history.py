@@ -14,7 +14,8 @@ from trainwright.network import Network
 @dataclass(frozen=True)
 class StepRecord:
     """One training step, or several that the accelerator did alone: then their sums and means, and
-    the last one's number. All numbers are exact in float64, which is how checkpoints hold them."""
+    the last one's number. All numbers are exact in float64, which is how checkpoints hold them.
+    """
 
     step: int
     """From 1."""

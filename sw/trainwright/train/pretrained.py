@@ -28,7 +28,8 @@ FORMAT = "trainwright-factors-2"
 @dataclass(frozen=True, eq=False)
 class Pretrained:
     """Float factors ``factors[l][n]`` (R_{n-1}, J_n, I_n, R_n) and ``biases[l]`` (J,) or None;
-    ``network`` has their ranks."""
+    ``network`` has their ranks.
+    """
 
     network: Network
     factors: Sequence[Sequence[torch.Tensor]]

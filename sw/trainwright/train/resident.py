@@ -43,7 +43,8 @@ def stored_records(
     model: ChipModel, data: DataSet, pixels: int, split: Split | None = None
 ) -> npt.NDArray[np.uint8]:
     """The samples of a split, the training samples where it is None, as the accelerator stores
-    them, (samples, bytes)."""
+    them, (samples, bytes).
+    """
     split = split or data.train
     images, network = split.images, model.network
     stored = stored_pixels(images, data.full_scale, pixels)
@@ -65,7 +66,8 @@ class ResidentEngine:
         data: DataSet, test: Split | None = None, plan: str = AUTO,
     ) -> None:  # fmt: skip
         """The ``test`` split is placed beside the training samples where there is room for it: then
-        ``evaluates``."""
+        ``evaluates``.
+        """
         chip = settings.chip
         assert chip is not None
         require_programs(settings)
@@ -122,7 +124,8 @@ class ResidentEngine:
 
     def _open(self, columns: Sequence[npt.NDArray[np.int64]]) -> ResidentDriver:
         """A driver of programs that have these columns of each bond; the test set goes where there
-        is no room beside them."""
+        is no room beside them.
+        """
         driver = self._opened(columns)
         if self._test and driver.bytes_needed > self._test.address:
             self._test = None
@@ -183,7 +186,8 @@ class ResidentEngine:
 
     def attend(self, step: int) -> bool:
         """Whether the accelerator is at the steps from ``step`` on, by a host before this one, or
-        has done them; ``run`` then awaits their end."""
+        has done them; ``run`` then awaits their end.
+        """
         accelerator, self._attended = self._unattended, None
         if accelerator is None or self._resets >= 0:
             return False
@@ -199,14 +203,16 @@ class ResidentEngine:
 
     def begin(self, scales: Scales, step: int) -> None:
         """Write what the accelerator has not yet, as ``_put``, and have the samples of ``step``
-        fetched where others were classified meanwhile."""
+        fetched where others were classified meanwhile.
+        """
         self._put(scales, step)
         if not self.driver.primed:
             self.driver.prime(step)
 
     def _put(self, scales: Scales, step: int) -> None:
         """Write what the accelerator has not yet: the data sets, and state, programs and exponents
-        where it is not at ``step``."""
+        where it is not at ``step``.
+        """
         accelerator = self._unattended
         resets = accelerator.resets if accelerator else 0
         if self._begun == step and self._resets == resets:

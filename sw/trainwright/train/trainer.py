@@ -150,7 +150,8 @@ class Trainer:
 
     def step(self) -> StepRecord:
         """One training step, or those that a resident program does alone; the state changes only
-        after all results are in."""
+        after all results are in.
+        """
         if self.resident:
             return self._resident_steps(self.resident)
         self._count_writes()

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Workers:
-    """This process among ``count``; alone, nothing is sent."""
+    """Rank of this process among ``count`` workers; a single worker sends nothing."""
 
     def __init__(self, rank: int = 0, count: int = 1) -> None:
         self.rank, self.count = rank, count

@@ -108,7 +108,8 @@ class DotProductArray(wiring.Component):
         entry: list[Value],
     ) -> list[list[Value]]:
         """Cycles 0 and 1: the products of a row, of registers for the active row and the entry; or
-        where a multiplier makes two, with those of the next row, which it needs a cycle later."""
+        where a multiplier makes two, with those of the next row, which it needs a cycle later.
+        """
         products: list[list[Value]] = [[] for _ in rows]
         for lane in range(self._lanes):
             name, lefts = f"product_{row}_{lane}", [shadow[lane] for shadow in rows]

@@ -106,7 +106,8 @@ class Pe1(wiring.Component):
 
     def _load_shadow(self, m: Module, fetch, array, format_of) -> Value:
         """Rows of the next step to the shadow set, from the cycle of a swap on. Gives whether the
-        row at the array has a word that is no number."""
+        row at the array has a word that is no number.
+        """
         rows, decode_cycles = self._parameters.pe1_rows, self._arithmetic.decode_cycles
         load = Signal()
         missing = Signal(range(rows + 1), init=rows)
@@ -160,7 +161,8 @@ class Pe1(wiring.Component):
 
     def _stream(self, m: Module, fetch, array, format_of) -> Value:
         """The entries of a step, one a cycle, to the array. Gives whether the one there has a word
-        that is no number."""
+        that is no number.
+        """
         parameters, arithmetic, step = self._parameters, self._arithmetic, fetch.step
         lanes = parameters.lanes
         stages = range(ENTRY_CYCLES + 1)

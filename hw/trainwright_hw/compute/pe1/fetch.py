@@ -20,7 +20,8 @@ STEPS_DEPTH = 16
 
 def step_layout(parameters: AcceleratorParameters) -> data.StructLayout:
     """One step: the tile it belongs to, its place in reduction and command, the context of its
-    command. Of narrow words also whether a digit begins with it."""
+    command. Of narrow words also whether a digit begins with it.
+    """
     return data.StructLayout({**STEP_MEMBERS, **({"digit": 1} if parameters.narrow else {})})
 
 

@@ -154,7 +154,8 @@ class OperandFetch(wiring.Component):
 
 def _supply(m: Module, name: str, reader: RowReader, taken: Value) -> Signal:
     """Whether there is one that no step was taken for, from a register: the reader's own output
-    lags behind by a cycle."""
+    lags behind by a cycle.
+    """
     count, there = Signal(range(FETCH_DEPTH + 1), name=f"{name}_left"), Signal(name=f"{name}_there")
     with m.If(reader.arrives & ~taken):
         m.d.sync += [count.eq(count + 1), there.eq(1)]

@@ -101,7 +101,8 @@ class OuterProductArray(wiring.Component):
         self, m: Module, platform, row: int, lane: int, left: Value, rights: list[Value]
     ) -> list[Signal]:
         """That of a row, or where a multiplier makes two, with the next row's: all of a lane share
-        ``left``."""
+        ``left``.
+        """
         arithmetic, name = self._arithmetic, f"product_{row}_{lane}"
         if arithmetic.sharing(platform, len(left)) > 1:
             return arithmetic.multiply_pair(m, platform, name, rights[row : row + 2], left)

@@ -123,7 +123,8 @@ class VectorUnit(wiring.Component):
 
     def _sum_so_far(self, m: Module, total: Signal, valid: Value, last_follows: Value) -> Value:
         """What the digits before have added up to, for the next one; 0 behind the last one, of
-        which ``last_follows`` tells a cycle before."""
+        which ``last_follows`` tells a cycle before.
+        """
         # from reset on, as the sum has no other reset: one for every bit would be logic
         done = Signal(init=1, name=f"{total.name}_done")
         held = Signal.like(total, name=f"{total.name}_so_far", reset_less=True)
@@ -138,7 +139,8 @@ class VectorUnit(wiring.Component):
         self, m: Module, platform, operand: str, lane: int, factor: Value, words: list[Value]
     ) -> list[Value]:
         """A lane's word times its factor; with the next lane's, a cycle later, where a multiplier
-        makes two."""
+        makes two.
+        """
         name = f"{operand}_{lane}_wide"
         if len(words) == 1:
             spare = operand == "g"

@@ -160,7 +160,8 @@ class VectorEngine(wiring.Component):
 
     def _walk(self, m: Module, prefetch, walkers) -> None:
         """Streams go on: rows asked for, and places of rows that are written. With one walker for
-        both nothing is asked for in a cycle of the latter."""
+        both nothing is asked for in a cycle of the latter.
+        """
         asked, put = walkers[0], walkers[-1]
         with m.If(~asked.load):
             m.d.comb += asked.number.eq(prefetch.number)
@@ -296,7 +297,8 @@ class VectorEngine(wiring.Component):
 
     def _put_scalars(self, m: Module, copying, count, constant, by_file) -> None:
         """Scalars of the command at the port, after its streams: a constant or a shift a cycle.
-        Where streams take longer each is put twice."""
+        Where streams take longer each is put twice.
+        """
         layout = whole_layout(VECTOR)
         given = data.View(layout, self.command.payload[: layout.size])
         number = count[: (SCALARS - 1).bit_length()]

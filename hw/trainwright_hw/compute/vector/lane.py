@@ -288,7 +288,8 @@ class Lane(wiring.Component):
 
     def _shifted(self, m: Module, total: Value, shift: Value) -> tuple[Value, Value]:
         """total / 2^shift with BELOW bits below the point, and whether any further one is set; at
-        ``Stages.rounded``."""
+        ``Stages.rounded``.
+        """
         value: Value = integer(Cat(C(0, BELOW), total))
         dropped: list[Value] = []
         for stage in reversed(range(SHIFT_WIDTH)):

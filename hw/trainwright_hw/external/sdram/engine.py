@@ -71,7 +71,8 @@ class SdramEngine(wiring.Component):
 
     def _timers(self, m: Module) -> None:
         """Cycles until a command may be given: any; PRECHARGE; ACTIVATE; WRITE. As many ones, which
-        are shifted out, so that a bit tells."""
+        are shifted out, so that a bit tells.
+        """
         c, words = self._cycles, self._words
         self._wait = Signal(max(c.trcd, c.trp, c.trfc, c.tmrd, words))
         # the end of tRAS, or of what a READ or WRITE after tRCD asks for
@@ -201,7 +202,8 @@ class SdramEngine(wiring.Component):
 
     def _write_data(self, m: Module) -> None:
         """The words of a beat, from its command on; ``dq_oe`` as long as they are at the pads and
-        a cycle before."""
+        a cycle before.
+        """
         pins, width = self.pins, self._timing.data_width
         self._writes = Signal()
         data, mask = Signal.like(self.read_data), Signal(len(self.read_data) // 8)

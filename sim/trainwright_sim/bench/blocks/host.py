@@ -91,7 +91,8 @@ class Answers:
 @cocotb.parametrize(seed=range(3))
 async def eager_host(dut, seed: int):
     """Offers from before the reset's end on, addresses before data and data before addresses, the
-    next one while the last has no answer: each write once, in order, and each read its own."""
+    next one while the last has no answer: each write once, in order, and each read its own.
+    """
     tb = HostBench(dut, f"eager {seed}", "none")
     tb.agents.clear()
     wanted = [tb.random.getrandbits(32) for _ in range(20)]

@@ -137,7 +137,8 @@ async def long_runs(dut, more: int):
 )
 async def what_it_waits_for(dut, late: str, operand: int, result: int, asked: int):
     """A beat that does not come, or a scratchpad that takes nothing; else neither. So many beats
-    are asked for meanwhile."""
+    are asked for meanwhile.
+    """
     stalls = {"memory_stall": "none", "target_stall": "none", f"{late}_stall": "late"}
     tb = LoadBench(dut, f"waits for the {late}", **stalls)
     flags = ("status_stall_operand", "status_stall_result", "status_busy")
@@ -157,7 +158,8 @@ async def what_it_waits_for(dut, late: str, operand: int, result: int, asked: in
 @cocotb.test()
 async def throughput(dut):
     """A beat a cycle from a memory without stalls, across runs and commands; the first row is
-    offered four cycles after its first beat came."""
+    offered four cycles after its first beat came.
+    """
     tb = LoadBench(dut, "throughput", memory_stall="none", target_stall="none")
     await tb.start()
     levels = (TransferLevel(8, 64 * tb.parameters.beat_bytes, 32),)

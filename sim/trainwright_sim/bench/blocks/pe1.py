@@ -63,7 +63,8 @@ def _many_tiles(parameters: AcceleratorParameters, tiles: int = 80) -> Compute:
 )
 async def what_it_waits_for(dut, late: str, tiles: int, expected: list[int]):
     """An operand that does not come, or results that nobody takes, the last ones too; else
-    neither."""
+    neither.
+    """
     tb = EngineBench(dut, f"waits for {late} {tiles}", "late", stalled=(late,))
     await tb.start()
     await tb.check_waits(_many_tiles(tb.parameters, tiles), late, expected)

@@ -64,7 +64,8 @@ def _many_tiles(parameters: AcceleratorParameters, tiles: int = 80) -> Compute:
 )
 async def what_it_waits_for(dut, late: str, tiles: int, expected: list[int]):
     """An operand that does not come, or results that nobody takes, the last ones too; else
-    neither."""
+    neither.
+    """
     tb = EngineBench(dut, f"waits for {late} {tiles}", "late", stalled=(late,))
     await tb.start()
     await tb.check_waits(_many_tiles(tb.parameters, tiles), late, expected)
@@ -89,7 +90,8 @@ async def throughput(dut):
 @cocotb.test()
 async def short_reductions(dut):
     """A tile of fewer steps than rows waits for the rows of the one before: a result, of which it
-    tells though the scratchpad takes a row a cycle."""
+    tells though the scratchpad takes a row a cycle.
+    """
     tb = EngineBench(dut, "short reductions", "none")
     await tb.start()
     task = cocotb.start_soon(tb.check([_many_tiles(tb.parameters)]))

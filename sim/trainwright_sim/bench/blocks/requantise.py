@@ -15,7 +15,8 @@ SHIFTS = range(64)
 
 class RequantiserBench(TestBench):
     """Feeds rows, each lane a cycle after the one before, and compares words and flags
-    ``LANE_CYCLES`` after their values."""
+    ``LANE_CYCLES`` after their values.
+    """
 
     def __init__(self, dut, seed: object):
         super().__init__(dut, seed)
@@ -72,7 +73,8 @@ async def corners(dut, seed: int):
 @cocotb.test()
 async def every_bit_of_a_value(dut):
     """Each bit alone, of either sign, and all but it, at every shift: each is what decides a tie,
-    the rounded word or that it is saturated."""
+    the rounded word or that it is saturated.
+    """
     tb = RequantiserBench(dut, "bits")
     await tb.start()
     for shift in SHIFTS:

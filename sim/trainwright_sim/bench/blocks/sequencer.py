@@ -314,7 +314,8 @@ async def watchdog_to_the_cycle(dut, limit: int):
 @cocotb.test()
 async def taken_in_the_last_cycle(dut):
     """Around the watchdog's limit an engine takes its command, and the run goes on, or it does not,
-    and the run ends."""
+    and the run ends.
+    """
     tb, limit = SequencerBench(dut, "last cycle", "none"), 250
     await tb.start()
     pe1 = tb.engines["pe1"]
@@ -380,7 +381,8 @@ async def program_comes_late(dut):
 @cocotb.test()
 async def next_part_comes_early(dut):
     """A part of a program is loaded when there is room for it and LOAD is idle, before the next
-    descriptor, whichever that is."""
+    descriptor, whichever that is.
+    """
     tb = SequencerBench(dut, "parts", "some")
     await tb.start()
     depth, load, pe1 = tb.parameters.program_depth, tb.engines["load"], tb.engines["pe1"]
@@ -428,7 +430,8 @@ async def error_under_a_wait(dut):
 @cocotb.test()
 async def back_to_back(dut):
     """Each program begins in the cycle after the one before has finished, whatever its error was:
-    registers are 0 again, loops are forgotten, and the error is."""
+    registers are 0 again, loops are forgotten, and the error is.
+    """
     tb = SequencerBench(dut, "back to back", "some")
     await tb.start()
     deep = [Loop(iterations=2)] * (tb.parameters.loop_depth + 1)
@@ -470,7 +473,8 @@ async def unknown_operation(dut, operation: int):
 @cocotb.parametrize(error=("read", "write", "format"), when=(5, 60, 150))
 async def errors_of_others(dut, error: str, when: int):
     """An error response, or an operand that is no number, stops the run: no descriptor is issued
-    after it but one at most."""
+    after it but one at most.
+    """
     tb = SequencerBench(dut, f"{error} {when}", "some")
     if error == "format" and not tb.parameters.formats:
         return

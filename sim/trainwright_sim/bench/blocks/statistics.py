@@ -120,7 +120,8 @@ async def reset_clears(dut):
 @cocotb.test()
 async def the_other_one_goes_first(dut):
     """Of two items that come at once that of the engine whose item was not the last one, though
-    there were none for a while."""
+    there were none for a while.
+    """
     tb = StatisticsBench(dut, "turns", "none")
     await tb.start()
     for last in (0, 1):

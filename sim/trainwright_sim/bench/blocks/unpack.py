@@ -139,7 +139,8 @@ async def long_counts(dut, level: int | str, few: int):
 @cocotb.test()
 async def what_it_waits_for(dut):
     """Beats that do not come, then a scratchpad that takes nothing; else neither. It is busy from
-    the cycle after a command."""
+    the cycle after a command.
+    """
     tb = TestBench(dut, "waits")
     flags = ("starved", "blocked", "busy")
     commands, source = StreamSource(tb, "command"), StreamSource(tb, "beats")

@@ -54,7 +54,8 @@ def outer(bench: Bench, block: Any) -> None:
 
 def rows_at_work(bench: Bench, dut: Any, inside: Any, row: int) -> tuple[list[Value], Value]:
     """The operands of a row that count for the entry of this cycle, and whether they are known
-    since the last reset."""
+    since the last reset.
+    """
     m = bench.m
     shape = signed(OPERAND)
     loaded = [Signal(shape, name=f"loaded_{n}") for n in range(LANES)]

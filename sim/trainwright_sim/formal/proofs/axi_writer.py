@@ -19,7 +19,8 @@ FEW = replace(PARAMETERS, outstanding_bursts=8)
 
 class Writing(NamedTuple):
     """The writer; ``bursts`` asked for and not answered, ``unsent`` of which the last beat was not
-    taken yet."""
+    taken yet.
+    """
 
     dut: Any
     inside: Opened

@@ -21,7 +21,8 @@ OPERANDS = ("x", "g", "z")
 @dataclass(frozen=True)
 class Nest:
     """What a command says, innermost level first: the last index of each level, and of each operand
-    how far its address moves when that level's index does."""
+    how far its address moves when that level's index does.
+    """
 
     top: list[Signal]
     reduction: list[Signal]
@@ -66,7 +67,8 @@ def taken(bench: Bench, dut: Any) -> Nest:
 
 def following(bench: Bench, nest: Nest, position: Position, name: str) -> Position:
     """The next position, innermost fastest: addresses move by the deltas of the innermost level
-    that is not at its last index, and stay after the last position."""
+    that is not at its last index, and stay after the last position.
+    """
 
     def wire(value: Any, width: int) -> Signal:
         signal = Signal(width, name=name)

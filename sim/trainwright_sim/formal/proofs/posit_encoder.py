@@ -26,7 +26,8 @@ TWICE = FORMAT.decoded_width + 1
 
 def bounds() -> list[tuple[int, bool]]:
     """For each word from 1 on: the least of twice a size that rounds to it, and whether that itself
-    is a tie which goes to the word below."""
+    is a tie which goes to the word below.
+    """
     found = []
     for word in range(1, FORMAT.largest + 1):
         sizes = range(1 << TWICE)

@@ -18,7 +18,8 @@ def waiting(bench: Bench, block: Any) -> None:
 
 def passing(bench: Bench, block: Any) -> None:
     """With nothing held both sides are one; items that are held are as many as went in and not
-    out."""
+    out.
+    """
     dut = block(2)
     bench.add(dut)
     same = (dut.o.valid == dut.i.valid) & (dut.o.payload == dut.i.payload)

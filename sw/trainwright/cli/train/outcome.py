@@ -76,7 +76,8 @@ def _memory(job: Job) -> list[MemoryItem]:
 
 def _sizes(job: Job) -> dict[str, float | None]:
     """What a parameter's update keeps, and everything but the data set that a step keeps, in bits;
-    bytes that the host wrote in the last epoch."""
+    bytes that the host wrote in the last epoch.
+    """
     return {
         "host_writes": job.writes[-1] if job.writes else None,
         "state_bits_per_parameter": state_bits_per_parameter(job.state.settings, job.state.network),

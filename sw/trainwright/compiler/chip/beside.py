@@ -92,7 +92,8 @@ class Beside:
 
     def samples(self, data: DataSet) -> Program:
         """Those of the next step: all of them in the scratchpad where these rows are free from some
-        place of the backward pass on; else after the last time that this one reads its own."""
+        place of the backward pass on; else after the last time that this one reads its own.
+        """
         names = (SAMPLES_OUTSIDE, SAMPLES_INSIDE, TARGETS)
         buffers = [{**self.memory.step.buffers, **self.memory.buffers}[name] for name in names]
         first = 1 + max(n for n, d in enumerate(self.main) if _reads(d, buffers, self._p))
@@ -115,7 +116,8 @@ class Beside:
 
     def pause(self, late: Sequence[Descriptor]) -> range:
         """Commands of the forward pass beside which ``late`` ones find most time: up to the first
-        that needs theirs, PE1 has that much more to do than PE2."""
+        that needs theirs, PE1 has that much more to do than PE2.
+        """
         mine = [one for d in late for one in self._outside(d)]
         needing = (
             n for n in range(self.forward)
@@ -143,7 +145,8 @@ class Beside:
         others: Sequence[Descriptor] = (),
     ) -> Program:  # fmt: skip
         """A ``program`` that avoids the rows of commands of a ``pause``, and of as many before it
-        as leave room, and of ``others``."""
+        as leave room, and of ``others``.
+        """
         taken = rows_of(others, self._p)
         firsts = dict.fromkeys(pause.start * n // QUARTERS for n in range(QUARTERS + 1))
         spans = [[*self._rows(first, pause.stop), *taken] for first in firsts]
@@ -155,7 +158,8 @@ class Beside:
         samples: Program | None, numbers: Sequence[int],
     ) -> Program:  # fmt: skip
         """Of the parts of these ``numbers``, each as soon as its gradient is there; not in rows of
-        the ``samples``, where there is room beside them."""
+        the ``samples``, where there is room beside them.
+        """
         whole = self.memory.layout.parts
         done = {d.tensor: n for n, d in enumerate(self.main) if isinstance(d, Compute)}
         ready = {n: done[gradient_of(whole[n])] for n in numbers}
@@ -181,7 +185,8 @@ class Beside:
 
     def _gradients(self, numbers: Sequence[int]) -> dict[int, Region]:
         """Of the parts of these ``numbers`` whose gradients are in the scratchpad when all else is
-        done: where they lie, in the order of the layout."""
+        done: where they lie, in the order of the layout.
+        """
         found: dict[int, Region] = {}
         if not can_weave([Phase("step", self.main)]):
             return found

@@ -73,7 +73,8 @@ def _floor(operation: Operation, rule: Rule, sources: Mapping[str, str]) -> tupl
 
 def require_one_floor(programs: Sequence[CompiledProgram]) -> None:
     """Raise ``CompileError`` where a tensor is written at several floors: its slot would not be
-    what ``CompiledProgram.bind`` gives."""
+    what ``CompiledProgram.bind`` gives.
+    """
     sources: dict[str, str] = {}
     floors: dict[str, tuple[str, ...]] = {}
     for program in programs:

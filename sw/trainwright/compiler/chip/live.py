@@ -76,7 +76,8 @@ def select_name(bond: int) -> str:
 
 def select_rows(columns: Sequence[int]) -> npt.NDArray[np.int64]:
     """(32, LANES): as factors of products of rows, 16 rows that take the words of ``columns`` to
-    the lowest lanes, and 16 that take them back."""
+    the lowest lanes, and 16 that take them back.
+    """
     gather = np.zeros((LANES, LANES), np.int64)
     gather[np.arange(len(columns)), list(columns)] = 1
     return np.concatenate([gather, gather.T])

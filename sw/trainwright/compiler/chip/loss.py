@@ -87,7 +87,8 @@ class _Loss:
 
 def loss_program(memory: ChipMemory, loss_name: str, exponent: int | None) -> Program:
     """From the logits of ``exponent`` (None: that of the exponent file) to the gradient of a loss
-    (``onchip.loss.LOSSES``); losses and correct samples are counted."""
+    (``onchip.loss.LOSSES``); losses and correct samples are counted.
+    """
     work = Passes(memory)
     loss = _Loss(work, loss_name, exponent)
     blocks = loss.blocks
@@ -106,7 +107,8 @@ def loss_program(memory: ChipMemory, loss_name: str, exponent: int | None) -> Pr
 
 def counting_program(memory: ChipMemory, loss_name: str) -> Program:
     """Losses and correct samples of the logits, at the exponent of the file; rows of targets
-    without a label count for nothing."""
+    without a label count for nothing.
+    """
     work = Passes(memory)
     step = memory.step
     blocks = step.batch // LANES

@@ -81,7 +81,8 @@ class ChipMemory:
     @classmethod
     def of(cls, step: CompiledStep, layout: Layout, kept: Kept | None = None) -> "ChipMemory":
         """The buffers behind those of ``step``; of each bond the columns ``kept`` are left, all
-        where it is None."""
+        where it is None.
+        """
         kept = whole(layout) if kept is None else kept
         _require(step, layout, kept)
         rows, next_row = [], 0
@@ -127,7 +128,8 @@ class ChipMemory:
 
     def place_of(self, part: Part) -> FactorPlace:
         """Where the factors of a part are kept: where the step reads them if there are no gaps,
-        else in ``FACTORS``."""
+        else in ``FACTORS``.
+        """
         mine = part.layer, part.index
         for image in factor_images(self.step) if self.live(part).packed else ():
             if (image.layer, image.index) == mine:

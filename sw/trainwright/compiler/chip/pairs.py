@@ -14,7 +14,8 @@ Numbered = tuple[int, Touch]
 
 class Pairs:
     """Of two of ``count`` commands, by number: whether one writes what the other touches, whether
-    the first reads what the second writes."""
+    the first reads what the second writes.
+    """
 
     def __init__(self, touched: Sequence[Numbered], count: int) -> None:
         self._conflicts, self._reads = [0] * count, [0] * count
@@ -39,7 +40,8 @@ def conflicts(
     touched: Sequence[Numbered],
 ) -> Iterator[tuple[int, npt.NDArray[np.bool_], Numbers, Numbers]]:
     """For each touch: its place, which others are of the same rows where one of both writes, the
-    table of all touches (space, start, stop, write) and the command of each."""
+    table of all touches (space, start, stop, write) and the command of each.
+    """
     table, owner = _table(touched)
     for n, (_, mine) in enumerate(touched):
         space, start, stop, write = table.T

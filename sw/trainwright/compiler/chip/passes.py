@@ -43,7 +43,8 @@ class Passes:
         self, memory: ChipMemory, seed: int | None = None, *, by_step: bool = False
     ) -> None:
         """``seed`` is the stream of every pass's random bits, of step 0 where it goes on
-        ``by_step``."""
+        ``by_step``.
+        """
         self.memory, self._seed, self._by_step = memory, seed, by_step
         self._moved = True  # the stream, by a command of PE1
         self.b = Builder(memory.step.parameters)
@@ -106,7 +107,8 @@ class Passes:
     @contextmanager
     def in_one_of(self, steps: int, number: int) -> Iterator[None]:
         """What is added is executed in steps of this number modulo ``steps`` alone, of 1, 2, 4 or 8
-        steps. Instructions are put into the engine in every step: others may follow them."""
+        steps. Instructions are put into the engine in every step: others may follow them.
+        """
         first = len(self.b.descriptors)
         yield
         self.b.descriptors[first:] = [
@@ -163,7 +165,8 @@ class Passes:
     def transpose(self, x: int, z: int, *, blocks: int, of: tuple[int, int], to: tuple[int, int],
                   rows: int = LANES, tensor: str) -> None:  # fmt: skip
         """``blocks`` transposes of 16 x 16 words: row r of block n is z + n * to[0] + r * to[1],
-        its word l is word r of row x + n * of[0] + l * of[1]; ``rows`` rows are written."""
+        its word l is word r of row x + n * of[0] + l * of[1]; ``rows`` rows are written.
+        """
         levels = (Level(blocks, g=of[0], z=to[0]),)
         self.transposes(x, z, levels, of=of[1], to=to[1], rows=rows, tensor=tensor)
 

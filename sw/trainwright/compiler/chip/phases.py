@@ -109,7 +109,8 @@ def _with_scalars(
     late: bool = False,
 ) -> list[Descriptor]:  # fmt: skip
     """Those of an update, which is that of the step before where it is ``late``, with what the
-    exponent file gives its passes."""
+    exponent file gives its passes.
+    """
     momentum = optimiser == "momentum"
     by: dict[str, tuple[Scalar, ...]] = {}
     for part in memory.layout.parts:
@@ -131,7 +132,8 @@ def _stream_before(seed: int) -> int:
 
 def deferred_parts(memory: ChipMemory) -> list[int]:
     """Numbers of the parts that a step leaves to the next one: factors of all layers but the first,
-    of which PE1 has nothing to move."""
+    of which PE1 has nothing to move.
+    """
     step = memory.step
     main = [*step.forward.descriptors[:-1], *step.backward.descriptors[:-1]]
     if not can_weave([Phase("step", main)]):
@@ -143,7 +145,8 @@ def deferred_parts(memory: ChipMemory) -> list[int]:
 
 def _only(descriptors: Sequence[Descriptor], **turn: bool) -> list[Descriptor]:
     """All but in the first step of a run (``later``), or in the ``last`` one alone; instructions
-    are put into the engine in every step where others may follow them."""
+    are put into the engine in every step where others may follow them.
+    """
     kinds = Transfer | Vector | Code if "last" in turn else Transfer | Vector
     assert not any(isinstance(d, Compute) for d in descriptors)
     return [replace(d, **turn) if isinstance(d, kinds) else d for d in descriptors]
@@ -175,7 +178,8 @@ class ResidentRun:
 @dataclass(frozen=True, kw_only=True)
 class StepPhases:
     """A step of a ``run``. Statistics of forward and backward pass are counted before slot
-    ``first``; the parts of numbers ``later`` are deferred."""
+    ``first``; the parts of numbers ``later`` are deferred.
+    """
 
     run: ResidentRun
     slots: Slots

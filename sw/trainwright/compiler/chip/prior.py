@@ -35,7 +35,8 @@ def padded_blocks(part: Part) -> int:
 
 def in_turn(looks: Looks | None) -> int:
     """Every how many steps the prior's coefficients may be others, and columns cut: in steps of
-    numbers that this divides, and sums are those of the step before."""
+    numbers that this divides, and sums are those of the step before.
+    """
     return gcd(INTERVAL, looks.interval) if looks else INTERVAL
 
 
@@ -82,7 +83,8 @@ class Prior:
 
     def __init__(self, work: Passes, looks: Looks | None = None, *, late: bool = False) -> None:
         """Columns may be cut where there are ``looks``; the update is that of the step before where
-        it is ``late``."""
+        it is ``late``.
+        """
         self._work, self._memory, self._turn = work, work.memory, in_turn(looks)
         self._before = (self._turn - 1 + late) % self._turn
         memory: ChipMemory = work.memory
@@ -131,7 +133,8 @@ class Prior:
 
     def add(self, part: Part, state: int, factors: int) -> None:
         """The sums of a part by its new rows from ``state`` and ``factors`` on, those of padded
-        and of cut indices 0; before a step of renewal."""
+        and of cut indices 0; before a step of renewal.
+        """
         sides = self._memory.sides[self._memory.layout.parts.index(part)]
         if sides.left is None and sides.right is None:
             return

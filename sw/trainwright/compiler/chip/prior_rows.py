@@ -50,7 +50,8 @@ class PriorRows:
     def of_bonds(self, number: int) -> int:
         """First row of a field of bonds: columns left (with a row before), what a column meets
         before and behind its bond, and beside; costs. Passes that read fields of bonds that are
-        not there read rows before these."""
+        not there read rows before these.
+        """
         fields = max(FIELDS * self.side_rows, KEPT * self.side_rows + self.spread)
         return fields + number * (self.groups * THREADS + 2)
 
@@ -82,7 +83,8 @@ def side_rows(layout: Layout) -> tuple[SideRows, ...]:
 
 def met(layout: Layout, bond: Bond) -> tuple[int, int, int]:
     """Elements of a column of a bond for each column of the bond before, of the one behind, and
-    those at the ends of a layer."""
+    those at the ends of a layer.
+    """
     there = {(one.layer, one.index) for one in layout.bonds}
     sides = ((bond.left.part, -1), (bond.right.part, 1))
     elements = [prod(layout.parts[part].shape[1:3]) for part, _ in sides]

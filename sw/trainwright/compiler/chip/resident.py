@@ -1,5 +1,6 @@
 """A whole step as one program that is the same in every step: forward, loss, backward, update,
-samples and exponents of the next step; shifts from the exponent file, rates from a table."""
+samples and exponents of the next step; shifts from the exponent file, rates from a table.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -157,7 +158,8 @@ def resident_evaluation(
     memory: ChipMemory, resident: Resident, test: DataSet, loss: str
 ) -> Program:
     """A batch of a ``test`` set by the exponents of ``resident``: losses and correct samples in its
-    slot of the loss. What it changes in memory the next step makes anew."""
+    slot of the loss. What it changes in memory the next step makes anew.
+    """
     step, slots, first = memory.step, resident.slots, resident.loss_slot - LOSS_SLOT
     phases = [
         Phase("samples", counted_from(first, work_in(samples_program(memory, test)))),

@@ -82,7 +82,8 @@ def ample_rows(batch: int) -> tuple[int, ...]:
 
 def rows_read(step: CompiledStep, buffer: Buffer) -> range:
     """The rows of 16 words of an input that forward and backward pass load, the first to the last;
-    all of them where an address is in a register."""
+    all of them where an address is in a register.
+    """
     row_bytes = LANES * buffer.element_bytes
     first, stop = buffer.size // row_bytes, 0
     for d in (*step.forward.descriptors, *step.backward.descriptors):
@@ -135,7 +136,8 @@ class _Batch:
 
     def fetch_whole(self) -> list[Region]:
         """All samples to regions of the scratchpad, an equal number to each, and from there to
-        ``x.s``."""
+        ``x.s``.
+        """
         blocks, pad, rows = self._blocks, self.work.b.pad, LANES * self._per
         parts = [n for n in range(1, blocks + 1) if not blocks % n]
         pieces = (self._piece * self._step.batch,) * PLACES
@@ -219,7 +221,8 @@ class _Batch:
 
     def _pieces(self) -> tuple[int, int]:
         """Rows of 16 pixels that are transposed at a time, and how many such pieces there are in
-        the scratchpad at once: as large ones as there is room for two of, if not too small."""
+        the scratchpad at once: as large ones as there is room for two of, if not too small.
+        """
         all_of_them, batch = len(self._columns), self._step.batch
         for many, least in ((PLACES, FEW), (1, 1)):
             count = min(all_of_them, TOGETHER)

@@ -43,7 +43,8 @@ class Schedule:
 
     def rates(self) -> None:
         """Rate and shift of this step to registers of every thread, position and number in memory
-        to those of the next."""
+        to those of the next.
+        """
         work = self._work
         after = [work.rows(SCHEDULE, THREADS, Bank.FACTORS).start for _ in range(2)]
         counters = (self._rows + self._position, self._rows + self._number)
@@ -60,7 +61,8 @@ class Schedule:
 
     def look(self, interval: int) -> None:
         """Steps since the last look at the columns to a register of ``onchip.cut_pass``, 0 where
-        this step looks; in memory those of the next step."""
+        this step looks; in memory those of the next step.
+        """
         work = self._work
         after = work.rows(SCHEDULE, THREADS, Bank.FACTORS).start
         rows_pass(

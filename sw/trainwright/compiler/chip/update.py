@@ -138,7 +138,8 @@ class _PartJob:
         avoid: Sequence[Region], made: int | None,
     ) -> None:  # fmt: skip
         """With a ``prior`` the sums of squares are taken, and words of pulls by its side rows;
-        ``made`` is the first row of the gradient, where it is in the scratchpad."""
+        ``made`` is the first row of the gradient, where it is in the scratchpad.
+        """
         self._made = made
         self.work, self.what, self.prior, self._avoid = work, what, prior, avoid
         self.part: Part = work.memory.layout.parts[number]

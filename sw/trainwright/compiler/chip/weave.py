@@ -133,7 +133,8 @@ _STEPS = [_Step(*one) for one in product(range(EIGHTH), (False, True), (False, T
 @dataclass
 class _Hazards:
     """Of each kind of step that executes something else than others: a command's waits are right in
-    all of them."""
+    all of them.
+    """
 
     of: dict[_Step, Hazards]
 
@@ -250,7 +251,8 @@ class _Weaver:
 
     def _spare(self, c: _Command) -> Engine | None:
         """The array of a command, where it has less to do from now on than the other one: then it
-        may be late itself."""
+        may be late itself.
+        """
         if c.engine not in _ARRAYS:
             return None
         left: dict[Engine, float] = {Engine.PE1: 0.0, Engine.PE2: 0.0}
@@ -277,7 +279,8 @@ class _Weaver:
 
     def _begins(self, ahead: int, before: _Command | None) -> dict[Engine, float]:
         """When each array begins the last of the next commands, and what they need, where
-        ``before`` is issued first."""
+        ``before`` is issued first.
+        """
         machine, hazards, left = self.machine.fork(), self.hazards.fork(), self._left
         if before:
             self._put(before, machine, hazards)
@@ -298,7 +301,8 @@ class _Weaver:
 
     def _begin(self, c: _Command, machine: Machine, waits: Waits) -> float:
         """When it is taken, if it is the next one. What is not executed in all steps is
-        taken to be left out."""
+        taken to be left out.
+        """
         machine.advance(machine.now + ISSUE)
         if _is_rare(c.d):
             return machine.now
@@ -332,7 +336,8 @@ class _Weaver:
 
 def _order(c: _Command, needed: int) -> tuple[bool, float, int, int]:
     """What is looked at first: what is ``needed``, then the arrays' commands, then transfers, the
-    shortest of them first."""
+    shortest of them first.
+    """
     hurry = needed >> c.number & 1
     size = 0.0 if hurry or c.engine in _ARRAYS else c.work.cycles
     return not hurry, size, c.turn, c.number

@@ -15,7 +15,8 @@ from trainwright.qr.result import QRError
 @dataclass(frozen=True)
 class BlockModel:
     """``communities`` equal groups of ``nodes`` together; an edge within with ``inside``, else
-    with ``across``."""
+    with ``across``.
+    """
 
     nodes: int
     communities: int
@@ -25,7 +26,8 @@ class BlockModel:
     @property
     def difficulty(self) -> float:
         """Signal to noise of the second eigenvalue, (a - b)^2 / (k (a + (k - 1) b)); from 1 on
-        the groups can be found at all (Kesten and Stigum). a = n inside, b = n across."""
+        the groups can be found at all (Kesten and Stigum). a = n inside, b = n across.
+        """
         k = self.communities
         a, b = self.nodes * self.inside, self.nodes * self.across
         return (a - b) ** 2 / (k * (a + (k - 1) * b))

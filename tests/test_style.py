@@ -1,0 +1,99 @@
+"""Prose and names keep to the style guide, or to what the file of pending places still allows."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from style_rules import (
+    COMMENT_FLOOR,
+    COMMENTED,
+    class_violations,
+    comment_density,
+    counts,
+    documented,
+    opener_fault,
+    pending,
+    repeats_name,
+    violations,
+)
+
+RULES = ("docstring", "summary", "name", "test name", "class name")
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_style_rule_has_no_new_violation(rule: str) -> None:
+    allowed, present = pending().get(rule, {}), counts().get(rule, {})
+    grown = {p for p, count in present.items() if count > allowed.get(p, 0)}
+    places = [str(v) for v in violations() if v.rule == rule and v.package in grown]
+    excess = ", ".join(f"{p}: {present[p]}, {allowed.get(p, 0)} allowed" for p in sorted(grown))
+    assert not grown, f"{excess}\n" + "\n".join(places)
+
+
+def test_style_pending_list_names_only_packages_with_violations() -> None:
+    present = counts()
+    done = [
+        f"{rule}: {package}"
+        for rule in RULES
+        for package in pending().get(rule, {})
+        if package not in present.get(rule, {})
+    ]
+    assert not done, f"take these from the list (scripts/style --lower): {done}"
+
+
+@pytest.mark.parametrize("part", COMMENTED)
+def test_comment_density_keeps_its_floor(part: str) -> None:
+    floor = pending()["comments"].get(part, COMMENT_FLOOR)
+    assert comment_density(COMMENTED[part]) >= floor
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "accepted"),
+    [
+        ("function", "Return the depth of the queue.", True),
+        ("function", "Returns the depth of the queue.", False),
+        ("function", "The depth of the queue.", False),
+        ("function", "return the depth.", False),
+        ("function", "Count of rows.", False),
+        ("function", "Count rows of a tile.", True),
+        ("value", "The depth of the queue.", True),
+        ("value", "Of a queue, its depth.", False),
+        ("class", "The same for queues.", False),
+        ("class", "A bit each.", False),
+        ("module", "What queues share.", False),
+        ("module", "Queues between engines.", True),
+    ],
+)
+def test_docstring_opener_is_judged_by_kind(kind: str, text: str, accepted: bool) -> None:
+    assert (opener_fault(kind, text) is None) is accepted
+
+
+def test_docstring_repeating_name_is_found() -> None:
+    assert repeats_name("reset_counters", "Reset the counters.")
+    assert not repeats_name("reset_counters", "Reset the counters of every engine.")
+
+
+def test_documented_values_include_attributes_and_properties() -> None:
+    source = "\n".join(
+        [
+            'X = 1\n"""Cycles a row."""',
+            "class A:",
+            "    y: int = 0",
+            '    """Rows of a tile."""',
+            "    @property",
+            "    def z(self):",
+            '        """Bits of a word."""',
+        ]
+    )
+    found_kinds = {(kind, name) for kind, name, _, _ in documented(ast.walk(ast.parse(source)))}
+    assert found_kinds == {("value", "X"), ("value", "y"), ("value", "z")}
+
+
+def test_class_rule_finds_second_class_of_a_name(monkeypatch, tmp_path: Path) -> None:
+    import style_rules
+
+    for folder in ("sw/a", "sw/b", "hw/a"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "x.py").write_text("class Row: ...\n", encoding="utf-8")
+    monkeypatch.setattr(style_rules, "ROOT", tmp_path)
+    monkeypatch.setattr(style_rules, "python_files", lambda: sorted(tmp_path.rglob("*.py")))
+    assert [v.path for v in class_violations()] == [tmp_path / "sw/b/x.py"]
