@@ -17,8 +17,8 @@ class Repetition(wiring.Component):
 
     ``start`` begins ``times`` runs of a program (0 is as 1), ``advance`` ends one; the present one
     is the ``first``, the ``last``. ``step`` is its number, also set by the host through ``write``
-    between runs, with the bytes of ``value`` that ``keep`` has not; ``seed`` is 2 x STREAM_STEP x step, but
-    while it is ``busy``, 32 cycles from ``start`` on.
+    between runs, with the bytes of ``value`` that ``keep`` has not; ``seed`` is
+    2 x STREAM_STEP x step, but while it is ``busy``, 32 cycles from ``start`` on.
     """
 
     def __init__(self):
