@@ -30,9 +30,17 @@ SATURATIONS_WIDTH = 32
 def command_layout(fields: tuple[Field, ...]) -> data.StructLayout:
     """A descriptor's fields as a structure: the same bits as in memory.
 
-    Those of the exponent file, which engines do not see, are left out.
+    Those of the exponent file, which engines do not see, are left out. They are the last ones:
+    raises ``ValueError`` for a field behind them, which the structure would put in another place.
     """
-    return data.StructLayout({name: width for name, width in fields if name not in OF_EXPONENTS})
+    seen = {name: width for name, width in fields if name not in OF_EXPONENTS}
+    for (name, _), kept in zip(fields, seen, strict=False):
+        if name != kept:
+            raise ValueError(
+                f"field {kept} is behind {name}, which engines do not see: put it before the "
+                "fields of the exponent file, or name it in fields.OF_EXPONENTS"
+            )
+    return data.StructLayout(seen)
 
 
 def whole_layout(fields: tuple[Field, ...]) -> data.StructLayout:

@@ -80,18 +80,45 @@ def _vector(block: Any) -> Mapping[str, int] | None:
     }
 
 
+_VECTOR_FIELDS = ("operation", "relu", "x_shift", "g_shift")
+
+
 def _vector_ports(block: Any) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
     """Of the command the fields that count."""
     inputs, outputs = members(block)
     plain = {name: value for name, value in inputs.items() if name != "command"}
-    fields = ("operation", "relu", "x_shift", "g_shift")
-    return {**plain, **{name: Value.cast(block.command[name]) for name in fields}}, outputs
+    command = {name: Value.cast(block.command[name]) for name in _VECTOR_FIELDS}
+    return {**plain, **command}, outputs
+
+
+_LEVEL_FIELDS = ("count", "x_delta", "g_delta", "z_delta")
+_NEST_FIELDS = frozenset(
+    ("x_base", "g_base", "z_base", "reduce_levels", "tile_level", "digits", "underflow_zero")
+) | {f"{name}{level}" for name in _LEVEL_FIELDS for level in range(NEST_LEVELS)}
+
+
+def _check_records() -> None:
+    """Raise ``ValueError`` where ``loop_nest.h`` would misread the levels of a command.
+
+    It takes a level's fields one behind another, in records of equal size, the innermost level
+    last.
+    """
+    names = tuple(COMPUTE_LAYOUT.members)
+    first = names.index("count0")
+    expected = tuple(f"{name}{level}" for level in range(NEST_LEVELS) for name in _LEVEL_FIELDS)
+    if (present := names[first : first + len(expected)]) != expected:
+        wrong = next(a for a, b in zip(present, expected, strict=False) if a != b)
+        raise ValueError(
+            f"{wrong} is among the levels of COMPUTE, whose places native/leaves/loop_nest.h "
+            "knows: add it there, or simulate with --engine verilator"
+        )
 
 
 def _nest(block: Any) -> Mapping[str, int] | None:
     """Any."""
-    p, fields = block._parameters, COMPUTE_LAYOUT.members
-    at = {name: COMPUTE_LAYOUT[name].offset for name in fields}
+    _check_records()
+    p = block._parameters
+    at = {name: COMPUTE_LAYOUT[name].offset for name in COMPUTE_LAYOUT.members}
     innermost = NEST_LEVELS - 1
     return {
         "levels": p.nest_levels,
@@ -208,11 +235,19 @@ ROW_SUMS = Leaf(block=RowSums, model="row_sums", arguments=_sums, ports=members)
 OPERANDS = Leaf(block=Operands, model="operands", arguments=_operands, ports=members)
 DOT_ARRAY = Leaf(block=DotProductArray, model="dot_array", arguments=_array, ports=members)
 OUTER_ARRAY = Leaf(block=OuterProductArray, model="outer_array", arguments=_outer, ports=members)
-VECTOR_UNIT = Leaf(block=VectorUnit, model="vector_unit", arguments=_vector, ports=_vector_ports)
+VECTOR_UNIT = Leaf(
+    block=VectorUnit,
+    model="vector_unit",
+    arguments=_vector,
+    ports=_vector_ports,
+    fields=frozenset(_VECTOR_FIELDS),
+)
 DRAIN = Leaf(block=Drain, model="drain", arguments=_drain, ports=members)
 ENCODED_LANES = Leaf(block=EncodedLanes, model="encoded_lanes", arguments=_encoded, ports=members)
 
-LOOP_NEST = Leaf(block=LoopNest, model="loop_nest", arguments=_nest, ports=members)
+LOOP_NEST = Leaf(
+    block=LoopNest, model="loop_nest", arguments=_nest, ports=members, fields=_NEST_FIELDS
+)
 REGISTERED_QUEUE = Leaf(
     block=RegisteredQueue, model="registered_queue", arguments=_queue, ports=_queue_ports
 )

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Instance, Module, ResetSignal, Signal, Value
+from amaranth.hdl import Cat, Elaboratable, Fragment, Instance, Module, ResetSignal, Signal, Value
 from amaranth.lib.wiring import Component, Out, Signature
 
 PREFIX = "leaf_"
@@ -23,6 +23,8 @@ class Leaf:
     """Of the template, in its order, for a block; None for one that it does not cover."""
     ports: Callable[[Any], tuple[Mapping[str, Value], Mapping[str, Value]]]
     """Inputs and outputs of a block that the model has, but for the reset."""
+    fields: frozenset[str] = frozenset()
+    """Fields of the block's ``command`` that the model reads."""
 
 
 def flat(value: Any) -> Value:
@@ -46,6 +48,43 @@ def members(block: Component) -> tuple[Mapping[str, Value], Mapping[str, Value]]
 
     collect(block.signature, block, "", True)
     return ports
+
+
+class _Recorder:
+    """A command that notes which of its fields are read."""
+
+    def __init__(self, command: Any):
+        self._command = command
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return self._command[name]
+
+    __getattr__ = __getitem__
+
+
+def _check_fields(leaf: Leaf, block: Any, elaborate: Callable[[Any, Any], Any]) -> None:
+    """Raise ``ValueError`` where ``block`` reads a field of its command that the model ignores.
+
+    The block is elaborated to find out: its logic is the only list of what it reads, and a model
+    that passes over a field computes something else without a word.
+    """
+    command = getattr(block, "command", None)
+    if command is None:
+        return
+    recorder = _Recorder(command)
+    block.command = recorder
+    try:
+        Fragment.get(elaborate(block, None), None)  # all of it: what is left over would warn
+    finally:
+        block.command = command
+    if unknown := sorted(recorder.read - leaf.fields):
+        raise ValueError(
+            f"{leaf.block.__name__} reads {', '.join(unknown)} of its command, which its model "
+            f"native/leaves/{leaf.model}.h does not know: implement it there and name it in "
+            "leaves/catalogue.py, or simulate with --engine verilator"
+        )
 
 
 def _declaration(name: str, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> str:
@@ -92,6 +131,7 @@ def replaced(leaves: Sequence[Leaf]) -> Iterator[dict[str, str]]:
             arguments = leaf.arguments(self)
             if platform is not None or arguments is None:
                 return original(self, platform)
+            _check_fields(leaf, self, original)
             return _instance(leaf, self, arguments, declared)
 
         return elaborate
