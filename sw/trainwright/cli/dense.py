@@ -22,6 +22,7 @@ from trainwright.tt import (
     to_matrix,
     tt_svd,
 )
+from trainwright.tt.scaling import relative_difference
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +152,8 @@ def describe(
                            numbers=numbers)  # fmt: skip
         except TensorTrainError as error:
             raise TensorTrainError(f"{given.name}: {error}") from None
-        size = float(torch.linalg.matrix_norm(weight))
-        error = float(torch.linalg.matrix_norm(to_matrix(train) - weight)) / (size or 1.0)
-        even = [factor.to(torch.float32) for factor in balance(train)]
+        error = relative_difference(weight, to_matrix(train))
+        even = [_narrowed(factor, given.name) for factor in balance(train)]
         factors.append(even)
         biases.append(_bias(given, layer.output_size) if layer.bias else None)
         rows.append(
@@ -168,6 +168,18 @@ def describe(
         )
     ranked = network.with_ranks([ranks_of(train) for train in factors])
     return Pretrained(ranked, factors, biases), rows
+
+
+def _narrowed(factor: torch.Tensor, name: str) -> torch.Tensor:
+    """Return the factor in float32. Raises ``TensorTrainError`` where it over- or underflows."""
+    narrow = factor.to(torch.float32)
+    if not bool(narrow.isfinite().all()) or (bool(factor.any()) and not bool(narrow.any())):
+        top = float(factor.abs().max())
+        raise TensorTrainError(
+            f"{name}: a factor's elements of {top:.3g} are outside float32's range: scale the "
+            "matrix by a power of two"
+        )
+    return narrow
 
 
 def _bias(given: Dense, size: int) -> torch.Tensor:

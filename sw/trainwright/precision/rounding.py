@@ -17,6 +17,27 @@ def power_of_two(exponent: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return ((exponent.to(torch.int64).clamp(-1022, 1023) + 1023) << 52).view(dtype)
 
 
+def scale_by_power(x: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """Return x 2^exponent, rounded once, for exponents of any size; both broadcast.
+
+    ``x`` is float32 or float64. Exponents outside the normal range are applied in three parts: a
+    part that rounds is then followed by parts that leave nothing, so that no result rounds twice.
+    """
+    reach = 126 if x.dtype is torch.float32 else 1022
+    wide = exponent.abs() > reach
+    if not bool(wide.any()):
+        return x * power_of_two(exponent, x.dtype)
+    part = torch.where(wide, exponent.clamp(-3 * reach, 3 * reach) // 3, 0)
+    rest = torch.where(wide, exponent.clamp(-3 * reach, 3 * reach) - 2 * part, exponent)
+    step = power_of_two(part, x.dtype)
+    return x * power_of_two(rest, x.dtype) * step * step
+
+
+def exponent_of(top: torch.Tensor) -> torch.Tensor:
+    """Return the integers e with ``top`` in [2^(e-1), 2^e) for numbers over 0, and 0 for 0."""
+    return torch.frexp(top).exponent
+
+
 def round_float64(x: torch.Tensor, digits: int, least: int) -> torch.Tensor:
     """Nearest multiple of one unit in the last of ``digits`` places, ties to even; no overflow.
 

@@ -8,7 +8,13 @@ from trainwright.precision import Format
 from trainwright.qr.apriori import Shape
 from trainwright.qr.precision import Precision, make_precision
 from trainwright.qr.reflectors import apply_panel, factor_panel, fill_wy
-from trainwright.qr.result import QR, QRError, checked_finite, column_major_zeros, prepared
+from trainwright.qr.result import (
+    QR,
+    QRError,
+    column_major_zeros,
+    prepared,
+    with_columns_restored,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +66,11 @@ def householder_qr(
     precision = make_precision(low, high, rounding)
     if low is not None and rounding == "block":
         return _blocked(A, precision, A.shape[-1] if A.dim() else 0)
-    a = prepared(A, precision)
+    a, exponent = prepared(A, precision)
     vectors = column_major_zeros(a)
     betas = factor_panel(a, vectors, precision.panel)
     m, n = a.shape[-2:]
-    r = precision.storage.round(a[..., :n, :].triu())
-    checked_finite(r, "R", precision)
+    r = with_columns_restored(a[..., :n, :].triu(), exponent, "R", precision)
     return HouseholderQR(A, r, precision, Shape(m, n), vectors, betas)
 
 
@@ -87,7 +92,7 @@ def block_qr(
 
 
 def _blocked(given: torch.Tensor, precision: Precision, block: int) -> BlockQR:
-    a = prepared(given, precision)
+    a, exponent = prepared(given, precision)
     m, n = a.shape[-2:]
     storage, trailing = precision.storage, precision.trailing
     cast = precision.low is not None and precision.rounding != "end"
@@ -104,8 +109,7 @@ def _blocked(given: torch.Tensor, precision: Precision, block: int) -> BlockQR:
         if end < n:
             rest = a[..., k:, end:]
             trailing.subtract_product(rest, v, trailing.matmul(w.mT, rest))
-    r = storage.round(a[..., :n, :].triu())
-    checked_finite(r, "R", precision)
+    r = with_columns_restored(a[..., :n, :].triu(), exponent, "R", precision)
     return BlockQR(given, r, precision, Shape(m, n, block=block), vectors, betas, ws)
 
 

@@ -1,19 +1,24 @@
-"""A panel factored in machine arithmetic, with as few calls as it takes: the fast path of
-``reflectors.factor_panel`` for one matrix in float32 or float64 whose squares stay in range.
+"""Factor a panel in machine arithmetic, with as few calls as it takes.
+
+The fast path of ``reflectors.factor_panel`` for one matrix in float32 or float64. Columns have
+elements of at most about 1 (``result.prepared`` scales them), but what earlier reflectors leave of
+a column may be of any size, down to subnormal numbers.
 """
+
+import math
 
 import torch
 
-_SAFE = {torch.float32: (2.0**-40, 2.0**50), torch.float64: (2.0**-400, 2.0**450)}
-"""Largest element at which no norm overflows, and none that matters underflows."""
+_LEAST_NORM = {torch.float32: 2.0**-40, torch.float64: 2.0**-400}
+"""Norms below which squares that matter may underflow: the column is scaled first."""
 
 
-def in_safe_range(a: torch.Tensor) -> bool:
-    """Whether columns of ``a`` need no scaling before their squares are summed."""
-    least, greatest = _SAFE[a.dtype]
-    low, high = torch.aminmax(a)
-    top = max(-float(low), float(high))
-    return top == 0 or least <= top <= greatest
+def _scale_up(v: torch.Tensor) -> tuple[float, int]:
+    """Divide ``v`` in place by the power of two over its largest element; return norm, exponent."""
+    exponent = math.frexp(float(v.abs().max()))[1]
+    half = -exponent // 2  # 2^-exponent overflows where the column is subnormal
+    v.mul_(math.ldexp(1.0, half)).mul_(math.ldexp(1.0, -exponent - half))
+    return float(torch.linalg.vector_norm(v)), exponent
 
 
 def factor_machine_panel(a: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
@@ -26,15 +31,19 @@ def factor_machine_panel(a: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor
     rows = a.mT  # (n, m)
     betas: list[float] = []
     sigmas: list[float] = []
+    least = _LEAST_NORM[a.dtype]
     for j in range(a.shape[-1]):
         v = rows[j, j:]
-        head, norm = float(v[0]), float(torch.linalg.vector_norm(v))
+        norm, exponent = float(torch.linalg.vector_norm(v)), 0
+        if norm < least:
+            norm, exponent = _scale_up(v)
+        head = float(v[0])
         sigma = (norm if head < 0 else -norm) if norm else 0.0
         beta = -(head - sigma) / sigma if norm else 0.0
         if norm:
             v.div_(head - sigma)
         v[0] = 1
-        sigmas.append(sigma)
+        sigmas.append(math.ldexp(sigma, exponent))
         betas.append(beta)
         if beta and j + 1 < a.shape[-1]:
             rest = rows[j + 1 :, j:]

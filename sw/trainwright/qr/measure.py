@@ -7,13 +7,13 @@ products of h and their sums are exact.
 
 import torch
 
-from trainwright.precision.rounding import power_of_two
+from trainwright.precision.rounding import exponent_of, power_of_two, scale_by_power
 
 
 def _split(x: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
     """(h, l), h + l = x exactly, h a multiple of 2^-bits of a power of two over max |x|."""
     top = x.abs().amax((-2, -1), keepdim=True)
-    exponent = torch.frexp(top).exponent.clamp(-900, 900)
+    exponent = exponent_of(top).clamp(-900, 900)
     unit = power_of_two(exponent - bits, x.dtype)
     h = (x / unit).round() * unit
     return h, x - h
@@ -33,11 +33,22 @@ def product_minus(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Te
 def residual(a: torch.Tensor, q: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
     """||QR - A||_F / ||A||_F of each matrix of a batch, float64; 0 where A and QR are 0."""
     top = torch.maximum(a.abs().amax((-2, -1)), r.abs().amax((-2, -1)))
-    scale = power_of_two(-torch.frexp(top).exponent, a.dtype)[..., None, None]
-    a, r = a * scale, r * scale  # squares of norms stay in range
+    exponent = -exponent_of(top)[..., None, None]  # squares of norms stay in range
+    a, r = scale_by_power(a, exponent), scale_by_power(r, exponent)
     size = torch.linalg.matrix_norm(a)
     difference = torch.linalg.matrix_norm(product_minus(q, r, a))
     return torch.where(size > 0, difference / torch.where(size > 0, size, 1.0), difference)
+
+
+def least_norm(a: torch.Tensor) -> tuple[float, int]:
+    """Return the least ||A||_F over 0 of a batch as f and e, f 2^e; 0 and 0 without any."""
+    wide = a.detach().to(torch.float64)
+    exponent = exponent_of(wide.abs().amax((-2, -1)))
+    norms = torch.linalg.matrix_norm(scale_by_power(wide, -exponent[..., None, None]))
+    f, e = torch.frexp(norms)
+    pairs = zip((e + exponent).flatten().tolist(), f.flatten().tolist(), strict=True)
+    least, size = min(((e, f) for e, f in pairs if f), default=(0, 0.0))
+    return size, least
 
 
 def orthogonality(q: torch.Tensor) -> torch.Tensor:

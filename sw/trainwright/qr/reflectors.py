@@ -4,9 +4,9 @@ from itertools import product
 
 import torch
 
-from trainwright.precision.rounding import power_of_two
+from trainwright.precision.rounding import exponent_of, power_of_two
 from trainwright.qr.arithmetic import Arithmetic, Machine, norm_shift
-from trainwright.qr.machine_panel import factor_machine_panel, in_safe_range
+from trainwright.qr.machine_panel import factor_machine_panel
 
 _LARGE = 1 << 12
 """Elements from which the matrices of a batch are factored one by one: each is work enough."""
@@ -23,7 +23,7 @@ def hh_vec(
     """
     ar = arithmetic
     top = x.abs().amax(-1)
-    exponent = torch.frexp(top).exponent
+    exponent = exponent_of(top)
     reach = 1000 if x.dtype is torch.float64 else 120  # powers of two that are normal numbers
     shift = (exponent - norm_shift(x.shape[-1], ar.format)).clamp(-reach, reach)
     scaled = x * power_of_two(-shift, x.dtype).unsqueeze(-1)
@@ -54,7 +54,7 @@ def factor_panel(a: torch.Tensor, vectors: torch.Tensor, arithmetic: Arithmetic)
     """
     n = a.shape[-1]
     if isinstance(arithmetic, Machine):
-        if a.dim() == 2 and in_safe_range(a):
+        if a.dim() == 2:
             return factor_machine_panel(a, vectors)
         if a.dim() > 2 and a.shape[-2] * n >= _LARGE:
             found = [

@@ -2,13 +2,14 @@
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 
+from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.qr.apriori import Bound, Shape, a_priori, leading
-from trainwright.qr.measure import orthogonality, residual
+from trainwright.qr.measure import least_norm, orthogonality, residual
 from trainwright.qr.precision import Precision
 
 
@@ -60,27 +61,28 @@ class QR(ABC):
     def _apply(self, x: torch.Tensor, *, transposed: bool, triangular: bool = False) -> None:
         """x <- Q x or Q^T x in place, Q (m, m) as its reflectors have it, ``x`` (..., m, q)."""
 
-    def _finished(self, x: torch.Tensor, what: str) -> torch.Tensor:
-        return checked_finite(self.precision.storage.round(x), what, self.precision)
-
     def apply(self, x: torch.Tensor, *, transposed: bool = False) -> torch.Tensor:
         """Q x, or Q^T x, without forming Q; Q is the full (m, m) and ``x`` (..., m, q).
 
         In the precisions of the factorisation. Raises ``QRError`` where it overflows.
         """
-        if x.dim() < 2 or x.shape[-2] != self.m:
-            raise QRError(f"Q applies to matrices of {self.m} rows, not {list(x.shape)}")
+        if x.dim() < 2 or x.shape[-2] != self.m or x.is_complex():
+            raise QRError(
+                f"Q applies to real matrices of {self.m} rows, not {x.dtype} {list(x.shape)}"
+            )
         batch = torch.broadcast_shapes(x.shape[:-2], self.R.shape[:-2])
-        x = x.to(self.precision.carrier).expand(*batch, *x.shape[-2:])
-        x = self.precision.storage.round(x).clone()
+        if not x.is_floating_point():
+            x = x.to(torch.float64)
+        x = x.expand(*batch, *x.shape[-2:])
+        x, exponent = with_scaled_columns(x, "X", self.precision)
         self._apply(x, transposed=transposed)
-        return self._finished(x, "the product with Q")
+        return with_columns_restored(x, exponent, "the product with Q", self.precision)
 
     def _columns(self, count: int) -> torch.Tensor:
         x = column_major_zeros(self.R.new_empty(*self.R.shape[:-2], self.m, count))
         x.diagonal(dim1=-2, dim2=-1).fill_(1)
         self._apply(x, transposed=False, triangular=count <= self.n)
-        return self._finished(x, "Q")
+        return checked_finite(self.precision.storage.round(x), "Q", self.precision)
 
     @cached_property
     def Q(self) -> torch.Tensor:
@@ -101,7 +103,19 @@ class QR(ABC):
     @cached_property
     def bound(self) -> Bound:
         """The worst-case bound, known before anything is computed."""
-        return a_priori(self.shape, self.precision)
+        return self._bound(None)
+
+    def _bound(self, factor: float | None) -> Bound:
+        """Add to the a priori bound what rounding A and R to subnormal numbers costs."""
+        bound = a_priori(self.shape, self.precision, factor=factor)
+        storage, count = self.precision.storage, self.m * self.n
+        if storage.tapered or not self.a.numel():
+            return bound
+        # Half of the last place of subnormal numbers, for each element of A and of R.
+        place = storage.least - storage.digits
+        size, exponent = least_norm(self.a)
+        relative = math.ldexp(math.sqrt(count) / size, min(place - exponent, 999)) if size else 0.0
+        return replace(bound, residual=bound.residual + relative * (2 + bound.orthogonality))
 
     @cached_property
     def errors(self) -> Errors:
@@ -112,7 +126,7 @@ class QR(ABC):
             residual=float(off.max()) if off.numel() else 0.0,
             orthogonality=float(skew.max()) if skew.numel() else 0.0,
             bound=self.bound,
-            probable=a_priori(self.shape, self.precision, factor=1.0),
+            probable=self._bound(1.0),
             leading=leading(self.shape, self.precision),
         )
 
@@ -147,8 +161,54 @@ def checked_finite(x: torch.Tensor, what: str, precision: Precision) -> torch.Te
     )
 
 
-def prepared(a: torch.Tensor, precision: Precision) -> torch.Tensor:
-    """A column-major copy of ``a`` (..., m, n), rounded to the storage format, in the carrier.
+def scales_exactly(precision: Precision) -> bool:
+    """Whether powers of two scale without rounding: posits have fewer digits far from 1."""
+    return not (precision.panel.format.tapered or precision.trailing.format.tapered)
+
+
+def with_scaled_columns(
+    x: torch.Tensor, what: str, precision: Precision
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Round ``x`` (..., m, n) to the storage format and divide its columns by powers of two.
+
+    Returns the columns, their largest elements in [1/2, 1), column-major in the carrier, and the
+    exponents (..., n). Reflectors are the same for scaled columns, bit by bit, but nothing over- or
+    underflows on the way: columns of any size are factored as accurately as those of size 1.
+    Raises ``QRError`` for NaN and infinite elements, and for those that overflow the format.
+    """
+    wide = x.detach() if x.dtype is torch.float64 else x.detach().to(torch.float32)
+    stored = precision.storage.round(wide).to(precision.carrier)
+    if not stored.numel():
+        return column_major(stored), stored.new_zeros(*x.shape[:-2], x.shape[-1], dtype=torch.int32)
+    low, high = torch.aminmax(stored, dim=-2)
+    top = torch.maximum(high, -low)
+    if not bool(top.isfinite().all()):
+        if not is_finite(x):
+            raise QRError(f"{what} has NaN or infinite elements")
+        checked_finite(stored, what, precision)
+    if not scales_exactly(precision):
+        return column_major(stored), torch.zeros_like(top, dtype=torch.int32)
+    exponent = exponent_of(top)
+    scaled = scale_by_power(stored, -exponent.unsqueeze(-2))
+    # Elements 2^-14 and less of their column may be subnormal in a narrow format now.
+    return column_major(precision.trailing.format.round(scaled)), exponent
+
+
+def with_columns_restored(
+    x: torch.Tensor, exponent: torch.Tensor, what: str, precision: Precision
+) -> torch.Tensor:
+    """Undo ``with_scaled_columns`` on ``x`` (..., k, n), rounded once to the storage format.
+
+    Raises ``QRError`` where the result overflows.
+    """
+    if bool(exponent.any()):  # in float64, as a subnormal result would be rounded twice in float32
+        x = scale_by_power(x.to(torch.float64), exponent.unsqueeze(-2))
+    result = precision.storage.round(x).to(precision.carrier)
+    return checked_finite(result, what, precision)
+
+
+def prepared(a: torch.Tensor, precision: Precision) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ``a`` (..., m, n) as ``with_scaled_columns`` does, and the columns' exponents.
 
     Raises ``QRError`` for what is not a real matrix with m >= n >= 1, has NaN or infinite elements,
     or overflows the format.
@@ -162,9 +222,4 @@ def prepared(a: torch.Tensor, precision: Precision) -> torch.Tensor:
         raise QRError(f"A has no columns: {m} x {n}")
     if m < n:
         raise QRError(f"A must have at least as many rows as columns, not {m} x {n}: factor A^T")
-    if not is_finite(a):
-        raise QRError("A has NaN or infinite elements")
-    wide = a if a.dtype is torch.float64 else a.to(torch.float32)
-    x = precision.storage.round(wide.detach()).to(precision.carrier)
-    checked_finite(x, "A", precision)
-    return column_major(x)
+    return with_scaled_columns(a, "A", precision)

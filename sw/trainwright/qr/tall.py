@@ -16,10 +16,10 @@ from trainwright.qr.reflectors import apply_panel, factor_panel, fill_wy
 from trainwright.qr.result import (
     QR,
     QRError,
-    checked_finite,
     column_major,
     column_major_zeros,
     prepared,
+    with_columns_restored,
 )
 
 
@@ -139,7 +139,7 @@ def tsqr(
     if not isinstance(levels, int) or levels < 0:
         raise ValueError(f"levels must be an integer of at least 0, not {levels!r}")
     precision = make_precision(low, high, rounding)
-    a = prepared(A, precision)
+    a, exponent = prepared(A, precision)
     m, n = a.shape[-2:]
     if m >> levels < n:
         raise QRError(
@@ -152,6 +152,5 @@ def tsqr(
         pairs = column_major(_pairs(blocks, level, n))
         tree.append(_factored(pairs, precision))
         _put_pairs(blocks, level, pairs)
-    r = precision.storage.round(blocks[..., 0, :n, :].triu())
-    checked_finite(r, "R", precision)
+    r = with_columns_restored(blocks[..., 0, :n, :].triu(), exponent, "R", precision)
     return TallQR(A, r, precision, Shape(m, n, levels=levels), tuple(tree))

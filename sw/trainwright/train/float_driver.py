@@ -13,7 +13,7 @@ from trainwright.fixed.scale import Scales
 from trainwright.network import Network
 from trainwright.train.functional import outputs
 from trainwright.train.interfaces import GradientOf
-from trainwright.tt.trains import to_matrix
+from trainwright.tt import to_matrix
 
 _NOTHING = np.zeros(0, np.int64)
 _NO_RUN = Run(_NOTHING, _NOTHING, _NOTHING)

@@ -1,4 +1,4 @@
-"""What tensor trains are orthogonalised in: a QR method and its precisions."""
+"""Numbers that tensor trains are orthogonalised in: a QR method and its precisions."""
 
 from dataclasses import dataclass, replace
 
@@ -8,6 +8,7 @@ from trainwright.precision import Format
 from trainwright.qr import block_qr, householder_qr, tsqr
 from trainwright.qr.precision import Precision, make_precision
 from trainwright.qr.result import QR
+from trainwright.tt.scaling import near_one, widened
 
 METHODS = ("block", "householder", "tsqr")
 
@@ -34,11 +35,11 @@ class Numbers:
         return make_precision(self.low, self.high, self.rounding)
 
     def uniform(self) -> "Numbers":
-        """The same all in ``high``."""
+        """Return these numbers with everything in ``high``."""
         return replace(self, low=None)
 
     def qr(self, a: torch.Tensor) -> QR:
-        """QR of ``a`` (m, n), m >= n; TSQR with fewer levels where the matrix is not tall."""
+        """Factor ``a`` (m, n), m >= n; TSQR with fewer levels where the matrix is not tall."""
         low, high, rounding = self.low, self.high, self.rounding
         if self.method == "householder":
             return householder_qr(a, low=low, high=high, rounding=rounding)
@@ -50,16 +51,20 @@ class Numbers:
         return tsqr(a, levels=levels, low=low, high=high, rounding=rounding)
 
     def store(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` rounded to the storage format, in the carrier type."""
-        wide = x if x.dtype is torch.float64 else x.to(torch.float32)
-        return self.precision.storage.round(wide).to(self.precision.carrier)
+        """Return ``x`` rounded to the storage format, in the carrier type."""
+        return self.precision.storage.round(widened(x)).to(self.precision.carrier)
+
+    def near_one(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        """Return ``x`` over 2^e, stored, and e; the largest element is about 1 (``tt.scaling``)."""
+        scaled, exponent = near_one(widened(x))
+        return self.store(scaled), exponent
 
     def matmul(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """Product of stored matrices, rounded where the level says, and stored."""
+        """Multiply stored matrices, rounded where the level says, and stored."""
         return self.store(self.precision.trailing.matmul(a, b))
 
     def qr_any(self, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Q (m, k) and R (k, n), k = min(m, n): a wide matrix is factored by its first columns."""
+        """Return Q (m, k) and R (k, n), k = min(m, n), by the first columns of a wide matrix."""
         m, n = a.shape
         if m >= n:
             result = self.qr(a)
@@ -69,7 +74,7 @@ class Numbers:
         return result.Q, torch.cat([result.R, rest.to(result.R.dtype)], 1)
 
     def svd(self, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """U (m, k), s (k,), V^T (k, n): QR in these numbers, then the SVD of R in float64.
+        """Return U (m, k), s (k,), V^T (k, n): QR in these numbers, then the SVD of R in float64.
 
         R is small; U and V^T are stored, and U = Q U_R is a product in these numbers.
         """

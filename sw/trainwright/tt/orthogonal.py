@@ -3,36 +3,61 @@
 import torch
 
 from trainwright.tt.numbers import Numbers
+from trainwright.tt.scaling import restored
 from trainwright.tt.trains import Factors, check_factors
 
 _DEFAULT = Numbers()
 
 
 def orthogonalise_left(factors: Factors, *, numbers: Numbers = _DEFAULT) -> list[torch.Tensor]:
-    """The same train with all factors but the last left-orthogonal.
+    """Return the same train with all factors but the last left-orthogonal.
 
     Unfolded to (R_(n-1) J_n I_n, R_n) such a factor has orthonormal columns. A rank greater than
-    the rows of its unfolding is cut to them. The norm of W is that of the last factor.
+    the rows of its unfolding is cut to them. The norm of W is that of the last factor. Raises
+    ``TensorTrainError`` where the last factor over- or underflows the storage format.
     """
+    result, exponent = left_orthogonal(factors, numbers)
+    result[-1] = restored(result[-1], exponent, numbers.precision.storage, "the last factor")
+    return result
+
+
+def orthogonalise_right(factors: Factors, *, numbers: Numbers = _DEFAULT) -> list[torch.Tensor]:
+    """Return the train with all factors but the first right-orthogonal: the mirror image."""
+    result, exponent = right_orthogonal(factors, numbers)
+    result[0] = restored(result[0], exponent, numbers.precision.storage, "the first factor")
+    return result
+
+
+def left_orthogonal(factors: Factors, numbers: Numbers) -> tuple[list[torch.Tensor], int]:
+    """Run ``orthogonalise_left`` with the last factor near 1, and the exponent that it lacks."""
     check_factors(factors)
-    result = [numbers.store(factor) for factor in factors]
+    result: list[torch.Tensor] = []
+    exponent = 0
+    for factor in factors:
+        scaled, power = numbers.near_one(factor)
+        result.append(scaled)
+        exponent += power
     for n in range(len(result) - 1):
         left, j, i, right = result[n].shape
         q, r = numbers.qr_any(result[n].reshape(left * j * i, right))
         result[n] = q.reshape(left, j, i, q.shape[1])
         following = result[n + 1]
         product = numbers.matmul(r, following.reshape(right, -1))
+        # Rank 200 grows a product by up to 2^8: a hundred factors would leave the range.
+        product, power = numbers.near_one(product)
+        exponent += power
         result[n + 1] = product.reshape(q.shape[1], *following.shape[1:])
-    return result
+    return result, exponent
 
 
-def orthogonalise_right(factors: Factors, *, numbers: Numbers = _DEFAULT) -> list[torch.Tensor]:
-    """The same train with all factors but the first right-orthogonal: the mirror image."""
-    return mirrored(orthogonalise_left(mirrored(factors), numbers=numbers))
+def right_orthogonal(factors: Factors, numbers: Numbers) -> tuple[list[torch.Tensor], int]:
+    """Run ``orthogonalise_right`` with the first factor near 1, and the exponent that it lacks."""
+    result, exponent = left_orthogonal(mirrored(factors), numbers)
+    return mirrored(result), exponent
 
 
 def mirrored(factors: Factors) -> list[torch.Tensor]:
-    """The train read from right to left: each (R_(n-1), J_n, I_n, R_n) as (R_n, J_n, I_n, R_(n-1)).
+    """Read the train from right to left: (R_(n-1), J_n, I_n, R_n) becomes (R_n, J_n, I_n, R_(n-1)).
 
     Raises ``TensorTrainError`` where the factors are no train.
     """

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 import torch
 
 from trainwright.tt.numbers import Numbers
-from trainwright.tt.orthogonal import orthogonalise_right
+from trainwright.tt.orthogonal import right_orthogonal
+from trainwright.tt.scaling import restored
 from trainwright.tt.trains import Factors, TensorTrainError, check_factors, is_size, to_tensor
 
 _DEFAULT = Numbers()
+_LARGEST_LOG = 700.0
+"""Logarithm of about the greatest (and the reciprocal of the least) normal float64."""
 
 
 def _bounds(ranks: int | Sequence[int] | None, bonds: int) -> list[int | None]:
@@ -29,9 +32,13 @@ def _check_tolerance(tolerance: float | None) -> None:
 
 
 def kept_rank(s: torch.Tensor, allowed: float, bound: int | None) -> int:
-    """Least rank whose dropped singular values have a norm of at most ``allowed``; at least 1."""
-    tails = torch.flip(s.square(), [0]).cumsum(0).flip([0]).sqrt()  # of what is dropped from r on
-    rank = int((tails > allowed).sum())
+    """Return the least rank, from 1, that drops singular values of norm ``allowed`` at most."""
+    rank, tail = len(s), 0.0
+    for value in reversed(s.tolist()):
+        tail = math.hypot(tail, value)  # squares of small values would underflow to 0
+        if tail > allowed:
+            break
+        rank -= 1
     return max(1, rank if bound is None else min(rank, bound))
 
 
@@ -44,18 +51,19 @@ def tt_svd(
     tolerance: float | None = None,
     numbers: Numbers = _DEFAULT,
 ) -> list[torch.Tensor]:
-    """Factors of a dense W (J, I), J = J_1 ... J_d, I = I_1 ... I_d (TT-SVD).
+    """Factorise a dense W (J, I), J = J_1 ... J_d, I = I_1 ... I_d (TT-SVD).
 
     ``tolerance`` bounds ||W - TT||_F / ||W||_F (beyond the precision of ``numbers``), ``ranks``
-    the ranks; both may be given. All factors but the last are left-orthogonal. Raises
-    ``TensorTrainError``.
+    the ranks; both may be given. All factors but the last are left-orthogonal. Elements may be of
+    any magnitude. Raises ``TensorTrainError``, also where the last factor, whose norm is that of W,
+    over- or underflows the storage format.
     """
     tensor = to_tensor(matrix, outputs, inputs)
     if not bool(matrix.isfinite().all()):
         raise TensorTrainError("the matrix has NaN or infinite elements")
     bounds = _bounds(ranks, len(outputs) - 1)
     _check_tolerance(tolerance)
-    rest = numbers.store(tensor)
+    rest, exponent = numbers.near_one(tensor)
     allowed = _allowed(rest, tolerance, len(bounds))
     factors: list[torch.Tensor] = []
     left = 1
@@ -65,12 +73,13 @@ def tt_svd(
         factors.append(u[:, :rank].reshape(left, j, i, rank))
         rest = numbers.store(numbers.store(s[:rank, None]) * vt[:rank])
         left = rank
-    factors.append(rest.reshape(left, outputs[-1], inputs[-1], 1))
+    last = restored(rest, exponent, numbers.precision.storage, "the last factor")
+    factors.append(last.reshape(left, outputs[-1], inputs[-1], 1))
     return factors
 
 
 def _allowed(x: torch.Tensor, tolerance: float | None, bonds: int) -> float:
-    """What each of the bonds may drop; with no tolerance only what is exactly 0."""
+    """Return the norm that each bond may drop; without a tolerance only exact zeros."""
     size = float(torch.linalg.vector_norm(x.to(torch.float64)))
     return (tolerance or 0.0) * size / math.sqrt(max(1, bonds))
 
@@ -82,7 +91,7 @@ def tt_round(
     tolerance: float | None = None,
     numbers: Numbers = _DEFAULT,
 ) -> list[torch.Tensor]:
-    """The train with smaller ranks that ``tolerance`` (relative, of W) and ``ranks`` allow.
+    """Cut ranks of the train as far as ``tolerance`` (relative, of W) and ``ranks`` allow.
 
     Orthogonalised from the right, then cut from the left by SVDs of single factors: as accurate as
     TT-SVD of the dense W, which is never formed. All factors but the last are left-orthogonal.
@@ -90,7 +99,7 @@ def tt_round(
     check_factors(factors)
     bounds = _bounds(ranks, len(factors) - 1)
     _check_tolerance(tolerance)
-    result = orthogonalise_right(factors, numbers=numbers)
+    result, exponent = right_orthogonal(factors, numbers)
     allowed = _allowed(result[0], tolerance, len(bounds))
     for n, bound in enumerate(bounds):
         left, j, i, right = result[n].shape
@@ -101,17 +110,18 @@ def tt_round(
         scaled = numbers.store(numbers.store(s[:rank, None]) * vt[:rank])
         product = numbers.matmul(scaled, following.reshape(right, -1))
         result[n + 1] = product.reshape(rank, *following.shape[1:])
+    result[-1] = restored(result[-1], exponent, numbers.precision.storage, "the last factor")
     return result
 
 
 def balance(factors: Factors) -> list[torch.Tensor]:
-    """The same W in the symmetric gauge: every bond's singular values split evenly, float64.
+    """Put W into the symmetric gauge: every bond's singular values split evenly, float64.
 
     Both sides of a bond then carry the importance of its columns, and all factors one norm, which
     is what factors of few bits need: an orthogonal factor spends its levels on columns that
     hardly matter.
     """
-    result = orthogonalise_right(factors)
+    result, exponent = right_orthogonal(factors, _DEFAULT)
     before = result[0].new_ones(1)
     for n in range(len(result) - 1):
         left, j, i, right = result[n].shape
@@ -127,5 +137,9 @@ def balance(factors: Factors) -> list[torch.Tensor]:
     norms = [float(torch.linalg.vector_norm(factor)) for factor in result]
     if min(norms) == 0:
         return result
-    mean = math.exp(sum(map(math.log, norms)) / len(norms))
-    return [factor * (mean / norm) for factor, norm in zip(result, norms, strict=True)]
+    mean = (sum(map(math.log, norms)) + exponent * math.log(2)) / len(norms)
+    if abs(mean) > _LARGEST_LOG:
+        raise TensorTrainError(
+            f"{len(norms)} factors of e^{mean:.0f} each are outside float64's range: scale W"
+        )
+    return [factor * (math.exp(mean) / norm) for factor, norm in zip(result, norms, strict=True)]

@@ -39,33 +39,22 @@ def check_factors(factors: Factors) -> None:
 
 
 def ranks_of(factors: Factors) -> tuple[int, ...]:
-    """R_1 .. R_(d-1)."""
+    """Return R_1 .. R_(d-1)."""
     return tuple(factor.shape[3] for factor in factors[:-1])
 
 
 def parameters_of(factors: Factors) -> int:
-    """Elements of all factors."""
+    """Count the elements of all factors."""
     return sum(factor.numel() for factor in factors)
 
 
-def to_matrix(factors: Factors, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """W (J, I) in ``dtype``, rows j_1 .. j_d and columns i_1 .. i_d in order."""
-    check_factors(factors)
-    w = factors[0][0].to(dtype)  # (J_1, I_1, R_1)
-    for factor in factors[1:]:
-        w = torch.einsum("jir,rkls->jkils", w, factor.to(dtype))
-        j, k, i, m, r = w.shape
-        w = w.reshape(j * k, i * m, r)  # (J, I, R_n)
-    return w[..., 0]
-
-
 def is_size(value: object) -> bool:
-    """Whether a dimension or a rank can be ``value``: an integer of at least 1."""
+    """Tell whether a dimension or a rank can be ``value``: an integer of at least 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def to_tensor(matrix: torch.Tensor, outputs: Sequence[int], inputs: Sequence[int]) -> torch.Tensor:
-    """W (J, I) as (J_1 I_1, J_2 I_2, ...): the tensor whose train the factors are.
+    """Return W (J, I) as (J_1 I_1, J_2 I_2, ...): the tensor whose train the factors are.
 
     Raises ``TensorTrainError`` where the shapes do not fit, or the elements are no real numbers.
     """
@@ -88,19 +77,3 @@ def to_tensor(matrix: torch.Tensor, outputs: Sequence[int], inputs: Sequence[int
     pairs = [axis for n in range(order) for axis in (n, order + n)]
     tensor = matrix.reshape(*outputs, *inputs).permute(pairs)
     return tensor.reshape([j * i for j, i in zip(outputs, inputs, strict=True)])
-
-
-def distance(factors: Factors, others: Factors) -> float:
-    """||W - W'||_F / ||W||_F without forming either: from the norms of the train of W - W'."""
-    total, inner, other = _inner(factors, factors), _inner(factors, others), _inner(others, others)
-    if total == 0:
-        return 0.0 if other == 0 else float("inf")
-    return max(0.0, (total - 2 * inner + other) / total) ** 0.5
-
-
-def _inner(a: Factors, b: Factors) -> float:
-    """Sum of the products of corresponding elements of both matrices."""
-    carry = torch.ones(1, 1, dtype=torch.float64)
-    for g, h in zip(a, b, strict=True):
-        carry = torch.einsum("ab,ajir,bjis->rs", carry, g.to(carry), h.to(carry))
-    return float(carry[0, 0])
