@@ -116,6 +116,7 @@ def test_steps_by_one_start_are_checked(capsys, loss):
 @pytest.mark.parametrize("loss", ["cross-entropy", "squared-error"])
 def test_the_kernel_is_checked(capsys, loss):
     command = ["check", "--network", "digits", "--batch", "16", "--update", "chip"]
+    command += ["--accelerator", "exponents=0"]
     assert main([*command, "--backend", "golden", "--loss", loss]) == 0
     found = capsys.readouterr().out
     assert "C kernel against its interpreter" in found and "0 mismatches" in found
@@ -127,7 +128,8 @@ def test_what_the_command_refuses(capsys):
     command = ["check", "--network", "digits", "--batch", "16", "--update", "chip"]
     assert main([*command[:5], "--backend", "golden", "--loss", "squared-error"]) == 2
     assert "--loss is of a step on the chip: add --update chip" in capsys.readouterr().err
-    assert main([*command, "--backend", "golden", "--steps", "2"]) == 2
+    by_step = ["--accelerator", "exponents=0"]
+    assert main([*command, "--backend", "golden", "--steps", "2", *by_step]) == 2
     assert "--steps are by one start: add --accelerator exponents" in capsys.readouterr().err
     assert main([*command, "--backend", "golden", "--plan", "paper"]) == 2
     assert "--update chip takes --plan auto or small, not paper" in capsys.readouterr().err

@@ -35,7 +35,7 @@ class Fake:
         self.verification = Verification(1, 3, 100, 0)
 
     @contextmanager
-    def open_machine(self, options, network, batch, *, stochastic=False, chip=False):
+    def open_machine(self, options, network, settings):
         fake = self
 
         class Driver(FloatDriver):
@@ -51,7 +51,7 @@ class Fake:
                 fake.backwards = before
 
         verifier = (lambda case: self.verification) if options.verify else None
-        yield machine.Machine(lambda n: Driver(None, n, batch), verifier)
+        yield machine.Machine(lambda n: Driver(None, n, settings.micro_batch), verifier)
 
 
 @pytest.fixture

@@ -58,19 +58,19 @@ def opened(
     memory: Mapping[str, float] | None = None,
     engine: str | None = None,
     stochastic: bool = False,
-    vector: bool = False,
+    alone: bool = False,
 ) -> Iterator[Accelerator]:
     """An accelerator by the name of its back end, closed at the end.
 
     By default it has the factor width and the posits of ``network``. ``stochastic``: by default
-    with stochastic rounding; ``vector``: with a vector engine. ``accelerator`` are NAME=N items,
-    ``memory`` settings of the simulated memory. Raises ``OptionError`` for an unknown back end or
-    an invalid value, ``AcceleratorError`` where the back end is not available.
+    with stochastic rounding; ``alone``: with what ``--update chip`` needs. ``accelerator`` are
+    NAME=N items, ``memory`` settings of the simulated memory. Raises ``OptionError`` for an unknown
+    back end or an invalid value, ``AcceleratorError`` where the back end is not available.
     """
     if not is_backend(backend):
         names = ", ".join(backend_names())
         raise OptionError(f"--backend must be one of {names}, not {backend!r}")
-    parameters = accelerator_parameters(accelerator, network, stochastic=stochastic, vector=vector)
+    parameters = accelerator_parameters(accelerator, network, stochastic=stochastic, alone=alone)
     if stochastic and not parameters.stochastic_rounding:
         raise OptionError(
             "--rounding-mode asks for stochastic rounding and --accelerator stochastic_rounding=0 "

@@ -21,6 +21,7 @@ from trainwright.cli.options import (
     check_chip_plan,
     natural,
     positive,
+    tell_update_place,
     with_formats,
     with_ranks,
 )
@@ -143,8 +144,10 @@ def _run(args: argparse.Namespace) -> int:
         memory=memory,
         engine=args.engine,
         stochastic=args.rounding_mode != ROUNDINGS[0],
-        vector=args.update == "chip",
+        alone=args.update == "chip",
     ) as accelerator:
+        if args.update == "chip":
+            tell_update_place(accelerator.parameters)
         outcome = (_check_chip if args.update == "chip" else _check_step)(
             args, network, accelerator
         )

@@ -50,6 +50,14 @@ def _list_file(args: argparse.Namespace) -> int:
     from trainwright.program.encoding import decode
     from trainwright.program.listing import listing
 
+    parser = argparse.ArgumentParser()
+    _add_arguments(parser)
+    for name in ("batch", "ranks", "formats", "plan", "part", "save"):
+        if getattr(args, name) != parser.get_default(name):
+            raise OptionError(
+                f"--{name} is of a network: {args.network} is a program already, leave it out"
+            )
+
     try:
         data = Path(args.network).read_bytes()
     except OSError as error:

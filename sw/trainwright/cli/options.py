@@ -1,6 +1,7 @@
 """Types of option values, and options that several commands share."""
 
 import argparse
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -199,17 +200,46 @@ def add_accelerator_options(parser: Any, *, explained: bool = False) -> None:
     )
 
 
+ALONE = {"vector_engine": 1, "exponents": 64, "sample_loads": 1}
+"""Sizes of an accelerator that trains alone: it updates, repeats steps and fetches samples."""
+
+_UPDATES = {
+    "alone": "the accelerator trains alone, as it has "
+    + ", ".join(f"{name}={value}" for name, value in ALONE.items())
+    + "; vector_engine=0 leaves loss and update to the host",
+    "engine": "the accelerator's vector engine computes loss and update, and the host starts each "
+    "step; exponents=64 and sample_loads=1 let the accelerator train alone",
+    "host": "the host computes loss and update, as the accelerator has no vector engine; "
+    "vector_engine=1 adds one",
+}
+
+
+_ASKED = "--update chip asks for vector_engine=1, and vector_engine=0 leaves it to the host"
+
+
+def update_place(p: AcceleratorParameters) -> str:
+    """Return where ``--update chip`` computes on this accelerator: alone, engine or host."""
+    if not p.vector_engine:
+        return "host"
+    return "alone" if p.exponents and p.sample_loads else "engine"
+
+
+def tell_update_place(p: AcceleratorParameters) -> None:
+    """Print one line to the standard error: where ``--update chip`` computes."""
+    print(f"trainwright: --update chip: {_UPDATES[update_place(p)]}", file=sys.stderr)
+
+
 def accelerator_parameters(
     given: Iterable[str] | None,
     network: Network | None = None,
     *,
     stochastic: bool = False,
-    vector: bool = False,
+    alone: bool = False,
 ) -> AcceleratorParameters:
-    """The accelerator asked for, by default with the factor width and the posits of ``network``.
+    """Return the accelerator asked for, by default with the factor width and posits of ``network``.
 
-    ``stochastic`` is the default of its ``stochastic_rounding``, ``vector`` of its
-    ``vector_engine``.
+    ``stochastic`` is the default of its ``stochastic_rounding``. ``alone`` (``--update chip``):
+    the defaults are ``ALONE``, unless a preset says what a device has or ``vector_engine`` is 0.
     Raises ``OptionError`` for an unknown name or a value out of range.
     """
     items = list(given or ())
@@ -220,9 +250,12 @@ def accelerator_parameters(
             f"{', '.join(default['formats'])}: choose nearest, or formats such as fixed(8)"
         )
     default |= {"stochastic_rounding": 1} if stochastic else {}
-    default |= {"vector_engine": 1} if vector else {}
     try:
-        sizes = default | parse_overrides(items)
+        overrides = parse_overrides(items)
+        preset = any(item.startswith("preset=") for item in items)
+        if alone and not preset and overrides.get("vector_engine", 1):
+            default |= ALONE
+        sizes = default | overrides
         if network is not None and not any(item.startswith("factor_width") for item in items):
             word_width = sizes.get("word_width", AcceleratorParameters.word_width)
             sizes["factor_width"] = min(sizes["factor_width"], word_width)
@@ -232,4 +265,6 @@ def accelerator_parameters(
         return AcceleratorParameters(**sizes)
     except ValueError as error:
         option = "--preset" if "preset" in str(error) else "--accelerator"
-        raise OptionError(f"{option}: {error}") from None
+        asked = "vector_engine" in str(error) and not any("vector_engine" in item for item in items)
+        place = f"; {_ASKED}" if asked else ""
+        raise OptionError(f"{option}: {error}{place}") from None

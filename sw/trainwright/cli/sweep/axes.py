@@ -9,8 +9,7 @@ from typing import Any, NoReturn
 
 from trainwright.accelerator import is_backend
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import accelerator_parameters
-from trainwright.cli.train.job import Asked, asked
+from trainwright.cli.train.job import Asked, accelerator_of, asked
 from trainwright.cli.train.options import add_arguments
 from trainwright.formats import CLASSES
 from trainwright.parameters import AcceleratorParameters
@@ -136,6 +135,4 @@ def checked(options: tuple[str, ...]) -> Checked:
         return Checked(new, None)
     if not is_backend(new.options.backend):
         raise OptionError(f"--backend: there is no {new.options.backend!r}")
-    stochastic = new.settings.rounding != "nearest"
-    sizes = accelerator_parameters(new.options.accelerator, new.network, stochastic=stochastic)
-    return Checked(new, sizes)
+    return Checked(new, accelerator_of(new.options, new.network, new.settings))

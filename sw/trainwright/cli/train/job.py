@@ -10,12 +10,13 @@ from typing import Any
 
 from trainwright.cli.backend import check_simulation_options, memory_options
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import with_formats, with_ranks
+from trainwright.cli.options import accelerator_parameters, with_formats, with_ranks
 from trainwright.cli.train.curves import check_curves, own
 from trainwright.cli.train.folder import RunFolder
 from trainwright.cli.train.options import check_same_settings, make_settings
 from trainwright.data import DataSet, is_npz, load_data_set
 from trainwright.network import Network, NetworkError, load_network
+from trainwright.parameters import AcceleratorParameters
 from trainwright.report.memory import MemoryItem
 from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.tensor_file import CheckpointError
@@ -45,6 +46,23 @@ class RunOptions:
     test_samples: int | None = None
     log: list[str] = field(default_factory=list)
     """Of ``cli.train.curves.OWN``."""
+
+
+def on_chip(settings: TrainSettings) -> bool:
+    """Return whether an accelerator may compute loss and update: not for parts of a batch."""
+    return settings.chip is not None and settings.micro_batches == 1
+
+
+def accelerator_of(
+    options: RunOptions, network: Network, settings: TrainSettings
+) -> AcceleratorParameters:
+    """Return the accelerator that a run trains on. Raises ``OptionError``."""
+    return accelerator_parameters(
+        options.accelerator,
+        network,
+        stochastic=settings.rounding != "nearest",
+        alone=on_chip(settings),
+    )
 
 
 @dataclass(frozen=True)
@@ -143,6 +161,17 @@ def _check_options(options: RunOptions, network: Network, settings: TrainSetting
     if options.backend == FLOAT and settings.chip is not None:
         raise OptionError("--update chip computes with integers: leave --numbers float32 away")
     if options.backend == FLOAT:
+        unused = {
+            "--accelerator and --preset": options.accelerator,
+            f"--plan {options.plan}": options.plan != RunOptions.plan,
+            f"--verify {options.verify}": options.verify,
+        }
+        for option, given in unused.items():
+            if given:
+                raise OptionError(
+                    f"{option} would do nothing, as float32 has no accelerator: leave it or "
+                    "--numbers float32 out"
+                )
         plain = TrainSettings()
         for option, name in _OF_INTEGERS.items():
             if (value := getattr(settings, name)) != getattr(plain, name):
@@ -172,6 +201,8 @@ def asked(args: argparse.Namespace) -> Asked:
     network = with_ranks(with_formats(network, args.formats), args.ranks)
     given = _given(args)
     if args.numbers == "float32":
+        if args.formats is not None:
+            raise OptionError("--formats is of integers: leave it or --numbers float32 out")
         network = network.in_float32()
         given["backend"] = given.get("backend", FLOAT)
     dataset = given.pop("dataset", "npz" if is_npz(args.data) else network.dataset)

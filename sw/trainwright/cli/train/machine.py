@@ -8,9 +8,10 @@ from trainwright.accelerator import Accelerator
 from trainwright.accelerator.counted import counted
 from trainwright.cli.backend import opened
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import accelerator_parameters, check_chip_plan
-from trainwright.cli.train.job import RunOptions
+from trainwright.cli.options import check_chip_plan, tell_update_place, update_place
+from trainwright.cli.train.job import RunOptions, accelerator_of, on_chip
 from trainwright.compiler.chip.live import Kept
+from trainwright.compiler.errors import CompileError, ResourceError
 from trainwright.driver import Driver
 from trainwright.driver.chip import ChipDriver
 from trainwright.lowering.in_rows import plan_of_loop
@@ -40,34 +41,56 @@ class Machine:
 
 
 @contextmanager
-def open_machine(
-    options: RunOptions, network: Network, batch: int, *, stochastic: bool = False,
-    chip: bool = False,
-) -> Iterator[Machine]:  # fmt: skip
-    """Open the back end, close it at the end. Raises what ``cli.backend.opened`` raises, and
-    ``OptionError`` for options that do not go with an update on the ``chip``.
+def _told_of_host(engine: bool) -> Iterator[None]:
+    """Name the host as a remedy, where the programs of an ``engine`` do not take a network."""
+    try:
+        yield
+    except ResourceError:  # has its remedies, and the step itself may be what does not fit
+        raise
+    except CompileError as error:
+        if not engine:
+            raise
+        raise CompileError(
+            f"{error}; or leave loss and update to the host: --accelerator vector_engine=0"
+        ) from error
 
-    A network in float32 needs none.
+
+@contextmanager
+def open_machine(
+    options: RunOptions, network: Network, settings: TrainSettings
+) -> Iterator[Machine]:
+    """Open the back end, close it at the end.
+
+    A network in float32 needs none. Raises what ``cli.backend.opened`` raises, and ``OptionError``
+    for options that do not go with an update by the accelerator.
     """
     if network.widths.is_float:
         yield Machine(FloatDriver)
         return
-    if chip and accelerator_parameters(options.accelerator, network).vector_engine:
+    batch, chip = settings.micro_batch, on_chip(settings)
+    engine = chip and bool(accelerator_of(options, network, settings).vector_engine)
+    if engine:
         check_chip_plan(options.plan)
         if options.verify:
             raise OptionError(
                 "--verify does not go with loss and update by the vector engine: leave it "
                 "away, or use --accelerator vector_engine=0"
             )
-    with opened(
-        options.backend,
-        network=network,
-        accelerator=options.accelerator,
-        memory=options.memory,
-        engine=options.engine,
-        stochastic=stochastic,
-    ) as accelerator:
+    with (
+        opened(
+            options.backend,
+            network=network,
+            accelerator=options.accelerator,
+            memory=options.memory,
+            engine=options.engine,
+            stochastic=settings.rounding != "nearest",
+            alone=chip,
+        ) as accelerator,
+        _told_of_host(engine),
+    ):
         to, p = counted(accelerator), accelerator.parameters
+        if chip:
+            tell_update_place(p)
         plan = options.plan
         if chip:
             plan = plan_of_loop(network, batch, p, plan)
@@ -79,7 +102,7 @@ def open_machine(
             lambda network: Driver(to, network, batch, plan=plan),
             make_verifier(accelerator, batch=batch, plan=plan) if options.verify else None,
             open_chip if p.vector_engine else None,
-            to if p.vector_engine and p.exponents and p.sample_loads else None,
+            to if update_place(p) == "alone" else None,
             lambda: to.written,
         )
 
@@ -103,6 +126,10 @@ def check_parallel(
         raise OptionError("--micro-batches sums integers: it does not go with --numbers float32")
     if parts > 1 and options.verify:
         raise OptionError("--verify compares whole batches: it does not go with --micro-batches")
+    if parts > 1 and settings.chip and accelerator_of(options, network, settings).vector_engine:
+        raise OptionError(
+            "--micro-batches leaves loss and update to the host: use --accelerator vector_engine=0"
+        )
     if count > 1 and round_:
         raise OptionError("--tt-round is for one worker: round the finished model afterwards")
 
@@ -112,18 +139,15 @@ def open_parallel(
     options: RunOptions, network: Network, settings: TrainSettings, workers: Workers
 ) -> Iterator[Machine]:
     """What trains whole batches: one accelerator, or one for each micro-batch of this worker."""
-    stochastic = settings.rounding != "nearest"
     if settings.micro_batches == 1:
-        with open_machine(
-            options, network, settings.batch, stochastic=stochastic, chip=settings.chip is not None
-        ) as machine:
+        with open_machine(options, network, settings) as machine:
             yield machine
         return
+    if settings.chip and not workers.rank:
+        tell_update_place(accelerator_of(options, network, settings))
     with ExitStack() as stack:
         factories = [
-            stack.enter_context(
-                open_machine(options, network, settings.micro_batch, stochastic=stochastic)
-            ).open_driver
+            stack.enter_context(open_machine(options, network, settings)).open_driver
             for _ in range(settings.micro_batches // workers.count)
         ]
 

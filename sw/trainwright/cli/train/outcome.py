@@ -4,9 +4,9 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from trainwright.cli.options import accelerator_parameters
+from trainwright.cli.options import update_place
 from trainwright.cli.train.folder import PICTURES, RESULT
-from trainwright.cli.train.job import Job
+from trainwright.cli.train.job import Job, accelerator_of
 from trainwright.compiler import CompiledStep
 from trainwright.lowering import compile_step
 from trainwright.report.memory import MemoryItem, state_bits_per_parameter, training_memory
@@ -74,12 +74,23 @@ def _memory(job: Job) -> list[MemoryItem]:
     )
 
 
-def _sizes(job: Job) -> dict[str, float | None]:
-    """What a parameter's update keeps, and everything but the data set that a step keeps, in bits;
-    bytes that the host wrote in the last epoch.
+def _update_place(job: Job) -> str:
+    """Return where loss and update were computed: alone, engine or host (``update_place``)."""
+    settings, network = job.state.settings, job.state.network
+    if settings.chip is None:
+        return "host"
+    return update_place(accelerator_of(job.options, network, settings))
+
+
+def _sizes(job: Job) -> dict[str, float | str | None]:
+    """Return where a run updated and what it kept and moved.
+
+    Bytes that the host wrote in the last epoch, bits that a parameter's update keeps, and bits that
+    a step keeps but for the data set.
     """
     return {
         "host_writes": job.writes[-1] if job.writes else None,
+        "update_place": _update_place(job),
         "state_bits_per_parameter": state_bits_per_parameter(job.state.settings, job.state.network),
         "training_state_bits": sum(item.bits for item in _memory(job)),
     }
@@ -87,8 +98,9 @@ def _sizes(job: Job) -> dict[str, float | None]:
 
 def _compiled(job: Job) -> CompiledStep:
     network, options = job.state.model.network, job.options
-    parameters = accelerator_parameters(options.accelerator, network)
-    return compile_step(network, job.state.settings.micro_batch, parameters, plan=options.plan)
+    settings = job.state.settings
+    parameters = accelerator_of(options, network, settings)
+    return compile_step(network, settings.micro_batch, parameters, plan=options.plan)
 
 
 def save(job: Job) -> None:

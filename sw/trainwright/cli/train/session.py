@@ -3,14 +3,15 @@
 import argparse
 import os
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.cli.errors import OptionError
+from trainwright.cli.errors import OptionError, is_expected
 from trainwright.cli.output import on_terminal
 from trainwright.cli.train import machine
 from trainwright.cli.train.after import check_tolerance, other_run, round_job
@@ -110,6 +111,15 @@ def _facts(job: Job) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def _as_option_error() -> Iterator[None]:
+    """Tell settings that the chip's programs do not compute as errors of their options."""
+    try:
+        yield
+    except ValueError as error:
+        raise error if is_expected(error) else OptionError(str(error)) from error
+
+
 def _train(
     job: Job, args: argparse.Namespace, interrupts: Interrupts, workers: Workers
 ) -> Summary | None:
@@ -126,22 +136,23 @@ def _train(
         ) if first else nullcontext([]) as logs,
     ):  # fmt: skip
         progress = _progress(job, workers)
-        trainer = Trainer(
-            state,
-            job.data,
-            opened.open_driver,
-            open_chip=opened.open_chip,
-            resident=opened.resident,
-            plan=options.plan,
-            written=opened.written,
-            observer=Observers(progress, *logs),
-            verifier=opened.verifier,
-            verify_every=options.verify,
-            test_samples=options.test_samples,
-            save=(lambda _: save(job)) if first else None,
-            save_seconds=args.checkpoint_seconds,
-            stop=stop,
-        )
+        with _as_option_error():
+            trainer = Trainer(
+                state,
+                job.data,
+                opened.open_driver,
+                open_chip=opened.open_chip,
+                resident=opened.resident,
+                plan=options.plan,
+                written=opened.written,
+                observer=Observers(progress, *logs),
+                verifier=opened.verifier,
+                verify_every=options.verify,
+                test_samples=options.test_samples,
+                save=(lambda _: save(job)) if first else None,
+                save_seconds=args.checkpoint_seconds,
+                stop=stop,
+            )
         if not args.resume:
             workers.together(lambda: job.folder.begin(force=args.force) if first else None)
         # A step that one worker abandons is lost to all: together they finish it.
