@@ -17,6 +17,8 @@ from style_rules import (
     violations,
 )
 
+SHOWN = 20
+"""Places that a failure lists."""
 RULES = ("docstring", "summary", "name", "test name", "class name")
 
 
@@ -24,9 +26,10 @@ RULES = ("docstring", "summary", "name", "test name", "class name")
 def test_style_rule_has_no_new_violation(rule: str) -> None:
     allowed, present = pending().get(rule, {}), counts().get(rule, {})
     grown = {p for p, count in present.items() if count > allowed.get(p, 0)}
-    places = [str(v) for v in violations() if v.rule == rule and v.package in grown]
+    places = [v for v in violations() if v.rule == rule and v.package in grown]
+    places.sort(key=lambda v: -v.path.stat().st_mtime)  # files edited last come first
     excess = ", ".join(f"{p}: {present[p]}, {allowed.get(p, 0)} allowed" for p in sorted(grown))
-    assert not grown, f"{excess}\n" + "\n".join(places)
+    assert not grown, "\n".join([excess, *map(str, places[:SHOWN]), "all: scripts/style --list"])
 
 
 def test_style_pending_list_names_only_packages_with_violations() -> None:

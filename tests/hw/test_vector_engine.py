@@ -12,7 +12,7 @@ from kept import simulated
 from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_bytes
 from trainwright.golden.state import State
 from trainwright.golden.vector import vector
-from trainwright.onchip.vector_tables import Slot
+from trainwright.kernels.slots import Slot
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.encoding import encode_descriptor
 from trainwright.program.exponents import SHIFTS, ExponentFile, Scalar, ScalarKind

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from trainwright.fixed.requantise import round_shift
-from trainwright.onchip import functions as f
-from trainwright.onchip.rounding import clamp, half_even, half_up
-from trainwright.onchip.tables import ENTRIES, WORD_WIDTH
+from trainwright.fixed.rounding import clamp, half_even, half_up
+from trainwright.kernels import functions as f
+from trainwright.kernels.tables import ENTRIES, WORD_WIDTH
 
 TIGHT = 0.95
 """A bound that is this much above the worst case would hide a worse table."""

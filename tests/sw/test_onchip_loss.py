@@ -1,18 +1,20 @@
-"""Loss and its gradient in integers: the definition literally, and float64 within proven bounds."""
+"""Loss and its gradient in integers: the formulas exactly, and float64 within proven bounds."""
 
 from math import log
 
 import numpy as np
 import pytest
 import torch
+from loss_definition import DEFINITIONS
 
-from trainwright.onchip.functions import LOG2_ERROR, exp2
+from trainwright.kernels import Body, Register, evaluate, trace
+from trainwright.kernels.functions import LOG2_ERROR
 from trainwright.onchip.loss import (
     LONGEST,
+    LOSSES,
     batch_exponent,
     cross_entropy,
     distances,
-    probabilities,
     squared_error,
 )
 
@@ -29,9 +31,12 @@ def logits(seed, *, samples=64, outputs=16):
 @pytest.mark.parametrize("classes", [2, 10, 512])
 @pytest.mark.parametrize("seed", range(3))
 def test_shares_are_softmax_within_the_proven_bound(seed, classes):
-    z, exponent, _ = logits(seed, outputs=classes)
+    z, exponent, labels = logits(seed, outputs=classes)
+    labels %= classes
     exact = torch.softmax(torch.from_numpy(z * 2.0**exponent), 1).numpy()
-    errors = np.abs(probabilities(exp2(distances(z, exponent))) - 128 * exact)
+    shares = cross_entropy(z, exponent, labels, classes).gradient >> 8
+    others = np.arange(classes) != labels[:, None]  # a label has minus their sum
+    errors, exact = np.abs(shares - 128 * exact)[others], exact[others]
     bound = 0.5 + 128 * (1.1 * (classes + 1) / 2**15 + 2**-13.8)
     assert errors[exact <= 127 / 128].max() <= bound
     assert errors.max() <= bound + 1
@@ -81,11 +86,31 @@ def test_the_first_of_equal_logits_wins():
 
 @pytest.mark.parametrize("exponent", [-40, -16, -1, 0, 1, 5, 40])
 def test_distances_round_or_saturate_at_any_exponent(exponent):
+    register = Register(0)
+
+    def kernel(k: Body) -> None:
+        z = k.read("z")
+        k.keep(register, distances(k, z.greatest_lane(), z, exponent))
+
     z = np.array([[32767, 0, -32768, 32760]])
-    found = distances(z, exponent)[0].tolist()
-    for below, got in zip((0, 32767, 65535, 7), found, strict=True):
+    far = evaluate(trace(kernel, 4), {"z": z}).registers[0][0].tolist()
+    for below, got in zip((0, 32767, 65535, 7), far, strict=True):
         exact = below * 94548 * 2.0**exponent
         assert got == min(round(exact), LONGEST)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("exponent", [-70, -20, -11, -3, 0, 1, 4, 9, 30])
+def test_loss_kernel_at_any_exponent_equals_its_formulas(loss, exponent):
+    random = np.random.default_rng(exponent + 100)
+    for outputs in (2, 10, 16, 40):
+        scale = 2.0 ** random.uniform(0, 15, (33, 1))
+        z = (random.normal(size=(33, outputs)) * scale).astype(np.int64).clip(-32768, 32767)
+        classes = int(random.integers(2, outputs + 1))
+        labels = random.integers(0, classes, 33)
+        got, wanted = (f[loss](z, exponent, labels, classes) for f in (LOSSES, DEFINITIONS))
+        assert np.array_equal(got.gradient, wanted.gradient)
+        assert (got.total, got.correct) == (wanted.total, wanted.correct)
 
 
 def test_the_constant_is_log2_of_e():

@@ -13,21 +13,22 @@ from trainwright.compiler.chip.beside import rows_of
 from trainwright.compiler.chip.memory import SCHEDULE, TARGETS
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.samples import rows_read, samples_program
-from trainwright.compiler.chip.schedule import Schedule, mask, rows_pass
+from trainwright.compiler.chip.schedule import Schedule
 from trainwright.compiler.memory import Region
 from trainwright.compiler.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
+from trainwright.kernels import lower
 from trainwright.network import load_network
 from trainwright.onchip import prior_pass, schedule_pass
-from trainwright.onchip.rates import ENTRIES, Entry, RateTable
+from trainwright.onchip.rates import ENTRIES, RATE, RATE_SHIFT, Entry, RateTable
 from trainwright.onchip.samples import epoch_order, expanded, order_at, records
 from trainwright.onchip.schedule_pass import MOST_STEPS, schedule_words
 from trainwright.program.errors import ProgramError
 from trainwright.program.samples import Samples
-from trainwright.program.vector import THREADS, Instruction, Memory, Stream
+from trainwright.program.vector import THREADS, Stream
 
 pytestmark = pytest.mark.usefixtures("programs_once")
 S = replace(P, sample_loads=1)
@@ -154,7 +155,7 @@ def test_the_schedule_goes_through_its_table(steps):
         schedule.weights()
         written(work, prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT, prior_pass.PHASE)
         schedule.rates()
-        written(work, schedule_pass.RATE, schedule_pass.RATE_SHIFT)
+        written(work, RATE, RATE_SHIFT)
         program = work.finish("the schedule")
         buffer = memory.buffers[SCHEDULE]
         first = ENTRIES * steps // 2
@@ -178,10 +179,14 @@ def test_the_schedule_goes_through_its_table(steps):
 
 def written(work, *registers):
     """Registers of all threads to rows."""
-    code = [Instruction(a=r, memory=Memory.WRITE, stream=n) for n, r in enumerate(registers)]
-    first = work.rows("registers", len(code) * THREADS, 0).start
-    streams = [Stream(first + n * THREADS, 0, 1) for n in range(len(code))]
-    rows_pass(work, code, streams, writes=mask(*range(len(code))), tensor="registers")
+    first = work.rows("registers", len(registers) * THREADS, 0).start
+    streams = {f"{r.number}": Stream(first + n * THREADS, 0, 1) for n, r in enumerate(registers)}
+    work.run(lower(_registers_kernel, registers=registers), streams, tensor="registers")
+
+
+def _registers_kernel(k, registers):
+    for register in registers:
+        k.write(f"{register.number}", k.held(register))
 
 
 def packed(buffer, words):

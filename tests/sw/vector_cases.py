@@ -7,12 +7,13 @@ import numpy as np
 
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.network import load_network
-from trainwright.onchip import loss_pass
+from trainwright.onchip import loss as kernels
+from trainwright.onchip import update_pass
 from trainwright.onchip.layout import LANES, make_layout
 from trainwright.onchip.prior import column_costs, make_pulls, pull_words, sums_of_squares
 from trainwright.onchip.rates import Entry
 from trainwright.onchip.state import BIAS_RATE_SHIFT, State, Step, limits
-from trainwright.onchip.update_pass import PartUpdate, update_code
+from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright.program.vector import (
     CODE_WORDS,
@@ -58,19 +59,21 @@ def loss_pass_of(z, labels, classes, exponent, rows: Rows, loss="cross-entropy",
     """Code and VECTOR of a loss of logits (n, 16), and where the gradient goes; rows of label -1
     have none."""
     samples, lanes = z.shape
-    targets = np.where(np.arange(lanes) < classes, 0, -1) * np.ones((samples, 1), np.int64)
-    targets[np.arange(samples), labels] = labels >= 0
-    targets[labels < 0, classes:] = -1
-    at = [rows.put(part) for part in (z, targets, np.zeros_like(z))]
-    code = loss_pass.loss_code(loss, exponent, counting=counting)
-    split = 20
-    codes = [Code(first=n, instructions=code[n : n + split]) for n in range(0, len(code), split)]
-    d = Vector(
-        entry=0, length=len(code), outer=1, inner=samples,
-        streams=tuple(Stream(base, 0, 1) for base in at), reads=3, writes=0 if counting else 4,
-        constants=loss_pass.loss_constants(loss, exponent), tensor="loss",
-    )  # fmt: skip
-    return [*codes, d], at[loss_pass.GRADIENT]
+    parts = {
+        kernels.LOGITS: z,
+        kernels.TARGETS: kernels.target_rows(labels, classes, lanes),
+        kernels.GRADIENT: np.zeros_like(z),
+    }
+    at = {name: Stream(rows.put(part), 0, 1) for name, part in parts.items()}
+    loss_pass = kernels.loss_pass(loss, exponent, counting=counting)
+    d = loss_pass.vector(at, outer=1, inner=samples, tensor="loss")
+    return [*codes_of(loss_pass.instructions), d], at[kernels.GRADIENT].base
+
+
+def codes_of(code) -> list[Code]:
+    """CODE descriptors that put instructions into the engine from its first place on."""
+    split = CODE_WORDS
+    return [Code(first=n, instructions=code[n : n + split]) for n in range(0, len(code), split)]
 
 
 class UpdateCase:
@@ -135,23 +138,25 @@ class UpdateCase:
                 left=self.entry.weight > 0,
                 right=self.entry.weight > 0,
             )
-            code = update_code(what)
+            lowered = what.lowered()
 
             def of(base, row=part.row, per=part.rows // outer):
                 return Stream(base + row, per, 1)
 
-            streams = (
-                of(state), of(factors), of(gradients), Stream(place["s"], 1), Stream(place["c"], 1),
-                Stream(place["sr"]), Stream(place["cr"]),
+            streams = {
+                update_pass.STATE: of(state),
+                update_pass.FACTOR: of(factors),
+                update_pass.GRADIENT: of(gradients),
+                update_pass.LEFT_SHIFT: Stream(place["s"], 1),
+                update_pass.LEFT: Stream(place["c"], 1),
+                update_pass.RIGHT_SHIFT: Stream(place["sr"]),
+                update_pass.RIGHT: Stream(place["cr"]),
+            }
+            d = lowered.vector(
+                streams, outer=outer, inner=part.rows // outer, key=part.row, tensor=part.name,
+                slot=number,
             )  # fmt: skip
-            descriptors += [
-                Code(first=3, instructions=code),
-                Vector(
-                    entry=3, length=len(code), outer=outer, inner=part.rows // outer,
-                    streams=streams, reads=what.reads, writes=what.writes,
-                    constants=what.constants, key=part.row, tensor=part.name, slot=number,
-                ),
-            ]  # fmt: skip
+            descriptors += [Code(first=3, instructions=lowered.instructions), replace(d, entry=3)]
         return descriptors, state, factors
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from trainwright.accelerator import Accelerator, AcceleratorError, registers
 from trainwright.driver.card import Card, read_card
-from trainwright.onchip.tables import FRACTION
+from trainwright.kernels.tables import FRACTION
 
 
 class Observed(Accelerator, Protocol):

@@ -13,7 +13,7 @@ from trainwright.formats import UNDERFLOWS, FormatError
 from trainwright.golden.flat import TRACED, Flat, engine_of, executed, rows_of
 from trainwright.golden.state import Bytes
 from trainwright.golden.tables import Table, table
-from trainwright.onchip.vector_tables import table_words
+from trainwright.kernels.slots import table_words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Program, is_skipped
 from trainwright.program.errors import ProgramError

@@ -4,12 +4,12 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, UNITS, mixed, unit_bytes
+from trainwright.fixed.rounding import clamp, half_even, half_up
 from trainwright.fixed.stochastic import stochastic_shift
 from trainwright.golden.compute import Result
 from trainwright.golden.state import State
-from trainwright.onchip.rounding import clamp, half_even, half_up
-from trainwright.onchip.tables import FRACTION, SLOPE_SHIFT
-from trainwright.onchip.vector_tables import table_of
+from trainwright.kernels.slots import table_of
+from trainwright.kernels.tables import FRACTION, SLOPE_SHIFT
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
 from trainwright.program.vector import (

@@ -1,30 +1,23 @@
-"""Cuts as passes of the vector engine: the columns that ``trainwright.onchip.prior`` keeps.
+"""Cuts as kernels: the columns that ``trainwright.onchip.prior`` keeps.
 
 A bond has a thread. Its columns lie along the lanes of one *flag* row, a side row's KEPT field: 0
-where the column is left, CUT where it is not, or never was. Passes, of THREADS bonds; where there
-are fewer, threads without one read other rows, and what they write is nobody's:
+where the column is left, CUT where it is not, or never was. Passes take THREADS bonds; where there
+are fewer, threads without one read rows of no bond, and nothing reads the rows that they write:
 
-* ``look_code``, a row a bond: whether this step is one that looks at the columns;
-* ``gather_code``, a row a column of the bond's right side: its sum of squares to the column's lane;
-* ``decide_code``, a row a bond: strengths of the columns, flags and number of those left;
-* ``spread_code``, a row a column: its flag to all lanes, as rows of the right side have it;
-* ``cost_code``, a row a bond: elements that a column takes at the ranks left.
+* ``look_kernel``, a row a bond: whether this step is one that looks at the columns;
+* ``gather_kernel``, a row a column of the bond's right side: its sum of squares to its lane;
+* ``decide_kernel``, a row a bond: strengths of the columns, flags and number of those left;
+* ``spread_kernel``, a row a column: its flag to all lanes, as rows of the right side have it;
+* ``cost_kernel``, a row a bond: elements that a column takes at the ranks left.
 """
 
-from trainwright.onchip.functions import MANTISSA
-from trainwright.onchip.instructions import keep, read, write, zero
+from trainwright.kernels import Body, Register, Value, where
+from trainwright.kernels.functions import MANTISSA
+from trainwright.kernels.library import any_mantissa, log2_fraction
+from trainwright.kernels.tables import FRACTION
 from trainwright.onchip.layout import LANES
-from trainwright.onchip.mantissa import BACK, CONSTANTS, POWER, UP, mantissa_code
-from trainwright.onchip.tables import FRACTION, SLOPE_SHIFT
-from trainwright.onchip.vector_tables import Slot
-from trainwright.program.vector import (
-    FACTOR_WIDTH,
-    Addend,
-    Instruction,
-    Kind,
-    Rounding,
-    When,
-)
+from trainwright.onchip.prior_pass import LOW_WIDTH, MOST_WORD
+from trainwright.program.vector import FACTOR_WIDTH, Rounding
 
 CUT_SHIFT = 6
 CUT = -(1 << CUT_SHIFT)
@@ -32,132 +25,103 @@ CUT = -(1 << CUT_SHIFT)
 MOST_DISTANCE = (1 << (FACTOR_WIDTH - 1)) - 1
 """Distances beyond cut nothing, as strengths are at most 60."""
 
-READ_COUNTER, WRITE_COUNTER = range(2)
-"""Streams of ``look_code``."""
-IDENTITY, LOW, HIGH = range(3)
-"""Of ``gather_code``; rows of the identity say whose lane is a column's."""
-RIGHT_LOW, RIGHT_HIGH, FLAGS, NEW_FLAGS, LEFT = range(5)
-"""Of ``decide_code``; the number of columns left is written, too."""
-SPREAD = 1
-"""Of ``spread_code``, beside IDENTITY."""
-BEFORE, AFTER, BEFORE_COST, AFTER_COST, OWN_COST, COST = range(6)
-"""Of ``cost_code``."""
+COUNTER = Register(0, 0, (1 << 15) - 1)
+"""Steps since the last look; 0 in a step that looks."""
+GATHERED_LOW, GATHERED_HIGH = Register(1, 0, MOST_WORD), Register(2, 0, MOST_WORD)
+"""Words of the right side's sums, each in its column's lane."""
+FLAGS = Register(7, CUT, 0)
+"""Flags of a bond's columns."""
 
-_COUNTER, _LOW, _HIGH = range(3)
-_FLAGS = 7
-"""Registers that pass something on to another pass."""
-
-
-def look_constants(interval: int) -> tuple[int, ...]:
-    """Constants of ``look_code``."""
-    return 1, -interval
-
-
-def look_code() -> tuple[Instruction, ...]:
-    """The counter, 0 in steps that look, and the next step's; no sums are gathered yet."""
-    constant = {"addend": Addend.CONSTANT}
-    return (
-        read(READ_COUNTER, _COUNTER),
-        keep(3, a=_COUNTER, k=0, **constant),
-        keep(4, a=3, k=1, **constant),
-        zero(3, c=4, when=When.ZERO),
-        write(WRITE_COUNTER, a=3),
-        zero(_LOW),
-        zero(_HIGH),
-    )
+COUNTER_IN, COUNTER_OUT = "counter", "next counter"
+"""Streams of ``look_kernel``."""
+IDENTITY, LOW, HIGH = "identity", "low word", "high word"
+"""Streams of ``gather_kernel``; rows of the identity say whose lane is a column's."""
+FLAGS_IN, FLAGS_OUT, LEFT = "flags", "new flags", "columns left"
+"""Streams of ``decide_kernel`` beside LOW and HIGH of the left side."""
+SPREAD = "spread flag"
+"""Stream of ``spread_kernel`` beside IDENTITY."""
+BEFORE, AFTER, COST = "columns before", "columns after", "cost"
+BEFORE_COST, AFTER_COST, OWN_COST = "cost before", "cost after", "own cost"
+"""Streams of ``cost_kernel``."""
 
 
-def gather_code() -> tuple[Instruction, ...]:
-    """Both words of a column's sum to its lane; lanes without a column may keep those of another
-    bond, as their sums of the left side are 0.
+def look_kernel(k: Body, interval: int) -> None:
+    """Put the steps since the last look into COUNTER, and write that of the next step.
+
+    No sums are gathered yet.
     """
-    chosen = {"c": 3, "when": When.POSITIVE}
-    return (read(IDENTITY, 3), read(LOW, _LOW, **chosen), read(HIGH, _HIGH, **chosen))
+    counter = k.read(COUNTER_IN, 0, COUNTER.high)
+    k.keep(COUNTER, counter)
+    following = counter + 1
+    k.write(COUNTER_OUT, where((following - interval).zero, 0, following))
+    for register in (GATHERED_LOW, GATHERED_HIGH):
+        k.keep(register, k.constant(0))
 
 
-# Decision: constants, then registers.
-_NEVER, _DISTANCE, _GONE = range(len(CONSTANTS), len(CONSTANTS) + 3)
-_LEFT_SUM, _RIGHT_SUM, _LOG, _LENGTH, _MANTISSA = 1, 2, 3, 4, 5
+def gather_kernel(k: Body) -> None:
+    """Put both words of a column's sum into its lane.
 
-
-def decide_constants(distance: int) -> tuple[int, ...]:
-    """Constants of ``decide_code``."""
-    return (*CONSTANTS, -1, min(distance, MOST_DISTANCE) - 1, CUT)
-
-
-def _log(d: int, a: int) -> tuple[Instruction, ...]:
-    """log2 of a sum a > 0 by the table; -1 or so of 0."""
-    return (
-        *mantissa_code(_MANTISSA, _LENGTH, a),
-        keep(d, kind=Kind.TABLE, a=_MANTISSA, b=Slot.LOG2, shift=SLOPE_SHIFT,
-              rounding=Rounding.EVEN),
-        keep(_LENGTH, a=_LENGTH, k=UP, addend=Addend.CONSTANT),
-    )  # fmt: skip
-
-
-def decide_code() -> tuple[Instruction, ...]:
-    """Flags of a bond's columns, changed in a step that looks, and how many are left."""
-    product, constant = Kind.PRODUCT, Addend.CONSTANT
-    limit = {"use_k": True, "k": _NEVER}
-    return (
-        keep(_LEFT_SUM, kind=product, a=_HIGH, use_k=True, k=POWER, c=_LOW, addend=Addend.PLUS),
-        read(RIGHT_HIGH, _RIGHT_SUM, kind=product, use_k=True, k=POWER),
-        read(RIGHT_LOW, _RIGHT_SUM, c=_RIGHT_SUM, addend=Addend.PLUS),
-        # whole parts and fractions of both logarithms; the sum of them, halves up
-        *_log(6, _LEFT_SUM),
-        keep(7, a=_LENGTH),
-        *_log(_LOG, _RIGHT_SUM),
-        keep(_LOG, a=_LOG, c=6, addend=Addend.PLUS, shift=FRACTION, rounding=Rounding.UP),
-        keep(_LENGTH, a=_LENGTH, c=7, addend=Addend.PLUS),
-        keep(_LOG, a=_LOG, c=_LENGTH, addend=Addend.PLUS),
-        # -1 where a sum is 0
-        keep(_LOG, kind=Kind.MAXIMUM, a=_LOG, **limit),
-        keep(_LOG, kind=Kind.MINIMUM, a=_LOG, **limit, c=_LEFT_SUM, when=When.ZERO),
-        keep(_LOG, kind=Kind.MINIMUM, a=_LOG, **limit, c=_RIGHT_SUM, when=When.ZERO),
-        # how far above the least that stays
-        keep(_LENGTH, kind=Kind.GREATEST, a=_LOG),
-        keep(_LOG, a=_LOG, c=_LENGTH, addend=Addend.MINUS),
-        keep(_LOG, a=_LOG, k=_DISTANCE, addend=constant),
-        # where all are 0 the first that is left stays alone
-        read(FLAGS, _FLAGS),
-        keep(5, kind=Kind.LANE),
-        keep(5, a=_FLAGS, c=5, addend=Addend.MINUS),
-        keep(6, kind=Kind.GREATEST, a=5),
-        keep(5, a=5, c=6, addend=Addend.MINUS),
-        keep(_LOG, a=5, c=_LENGTH, when=When.NEGATIVE),
-        zero(_LOG, c=_COUNTER, when=When.POSITIVE),
-        keep(_FLAGS, kind=Kind.MINIMUM, a=_FLAGS, use_k=True, k=_GONE, c=_LOG,
-              when=When.NEGATIVE),
-        write(NEW_FLAGS, a=_FLAGS),
-        # all lanes less those that are cut
-        keep(5, a=_FLAGS, shift=CUT_SHIFT),
-        zero(6),
-        keep(6, a=6, k=BACK, addend=constant),
-        write(LEFT, kind=Kind.SUM, a=5, c=6, addend=Addend.MINUS),
-    )  # fmt: skip
-
-
-def spread_code() -> tuple[Instruction, ...]:
-    """A column's flag from its lane to all of them."""
-    return (
-        read(IDENTITY, 3, kind=Kind.PRODUCT, b=_FLAGS),
-        write(SPREAD, kind=Kind.SUM, a=3),
-    )
-
-
-def cost_code() -> tuple[Instruction, ...]:
-    """Columns left before and behind a bond, each times the elements that it meets, and those of
-    the ends of a layer.
+    A lane without a column may keep the words of another bond: its sum of the left side is 0.
     """
-    product = Kind.PRODUCT
-    return (
-        read(BEFORE, 3),
-        read(BEFORE_COST, 3, kind=product, b=3),
-        read(AFTER, 4),
-        read(AFTER_COST, 3, kind=product, b=4, c=3, addend=Addend.PLUS),
-        read(OWN_COST, 3, c=3, addend=Addend.PLUS),
-        write(COST, a=3),
-    )
+    k.preserve(COUNTER)
+    own = k.read(IDENTITY, 0, 1)
+    for name, register in ((LOW, GATHERED_LOW), (HIGH, GATHERED_HIGH)):
+        word = k.read(name, register.low, register.high)
+        k.keep(register, where(own.positive, word, k.held(register)))
 
 
-assert LANES == MANTISSA
+def _logarithm(total: Value) -> tuple[Value, Value]:
+    """Return the fraction of log2 of a sum > 0 and its whole part; -1 or so of 0."""
+    twice, length = any_mantissa(total)
+    return log2_fraction(twice), length + (MANTISSA - 1)
+
+
+def _strength(left: Value, right: Value) -> Value:
+    """Return log2 of the product of both sums, halves up; -1 where a sum is 0."""
+    fraction, whole = _logarithm(left)
+    right_fraction, right_whole = _logarithm(right)
+    strength = (right_fraction + fraction).rounded(FRACTION, Rounding.UP)
+    strength = (strength + (right_whole + whole)).at_least(-1)
+    for total in (left, right):
+        strength = where(total.zero, strength.at_most(-1), strength)
+    return strength
+
+
+def decide_kernel(k: Body, distance: int) -> None:
+    """Change the flags of a bond's columns in a step that looks, and count the columns left."""
+    left = k.take(GATHERED_HIGH) * (1 << LOW_WIDTH) + k.take(GATHERED_LOW)
+    upper = k.read(HIGH, 0, MOST_WORD) * (1 << LOW_WIDTH)
+    strength = _strength(left, k.read(LOW, 0, MOST_WORD) + upper)
+
+    # How far above the least strength that stays.
+    most = strength.greatest_lane()
+    above = strength - most + (min(distance, MOST_DISTANCE) - 1)
+
+    # Where every sum is 0, the first column that is left stays alone.
+    flags = k.read(FLAGS_IN, CUT, 0)
+    place = flags - k.lane()
+    above = where(most.negative, place - place.greatest_lane(), above)
+    above = where(k.held(COUNTER).positive, 0, above)
+    flags = where(above.negative, flags.at_most(CUT), flags)
+    k.write(FLAGS_OUT, flags)
+    k.keep(FLAGS, flags)
+
+    # All lanes less those that are cut: a flag shifted by CUT_SHIFT is -1.
+    k.write(LEFT, (flags >> CUT_SHIFT).sum_lanes() + LANES)
+
+
+def spread_kernel(k: Body) -> None:
+    """Copy a column's flag from its lane to all of them."""
+    k.preserve(COUNTER)
+    k.write(SPREAD, (k.read(IDENTITY, 0, 1) * k.held(FLAGS)).sum_lanes())
+
+
+def cost_kernel(k: Body) -> None:
+    """Add up the elements that a column of a bond takes.
+
+    Columns left before and behind the bond, each times the elements that it meets, and those of the
+    ends of a layer.
+    """
+    before = k.read(BEFORE) * k.read(BEFORE_COST)
+    both = k.read(AFTER) * k.read(AFTER_COST) + before
+    k.write(COST, k.read(OWN_COST) + both)

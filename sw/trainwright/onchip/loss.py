@@ -7,18 +7,28 @@ power of two is divided by the next one.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import log
 
 import numpy as np
 
-from trainwright.onchip.functions import EXP2_UNIT, Words, exp2, log2, reciprocal
-from trainwright.onchip.rounding import clamp, half_even
-from trainwright.onchip.tables import FRACTION
+from trainwright.kernels import Body, Value, VectorPass, evaluate, lower, trace, where
+from trainwright.kernels.functions import MANTISSA, ROOT_UNIT, Words
+from trainwright.kernels.library import EVEN, exp2, log2_fraction, mantissa, reciprocal
+from trainwright.kernels.tables import FRACTION
+from trainwright.program.exponents import MOST_POWER, Scalar, ScalarKind
+from trainwright.program.vector import FACTOR_WIDTH
 
 LOG2_E = 94548
 """log2(e) in units of 2^-16, 17 bits; relative error 4.9e-6."""
 LONGEST = (1 << 31) - 1
 """Where a distance from the largest logit saturates, in units of 2^-16: 32,768."""
+MOST_SHIFT = 60
+"""Largest shift of a distance: an exponent further below 0 gives the same."""
+LEAST = -(1 << 15)
+"""Least logit, which stands in lanes without a class."""
+TARGETS, LOGITS, GRADIENT = "targets", "logits", "gradient"
+"""Streams of a loss: a row a sample."""
 PROBABILITY_WIDTH = 8
 """Bits of a gradient of cross-entropy, a sign included: it is in units of 1 / 128."""
 WORD_WIDTH = 16
@@ -64,88 +74,167 @@ def gradient_exponent(loss: str, batch: int) -> int:
     return GRADIENT_EXPONENTS[loss] - batch_exponent(batch)
 
 
-def distances(logits: Words, exponent: int) -> Words:
-    """(max - z) * log2(e) of logits (batch, classes), what exp2 is asked for; at least 0.
+def distances(k: Body, top: Value, logits: Value, exponent: int | None) -> Value:
+    """Return (top - z) * log2(e) of logits z, what exp2 is asked for; at least 0.
 
-    A product of 17 and 17 bits, then half to even, or to the left; saturated at LONGEST. Below
-    that the error is at most half a unit of 2^-16 and 4.9e-6 of the distance.
+    A product of 17 and 17 bits, rounded half to even, saturated at LONGEST. Below that the error is
+    at most half a unit of 2^-16 and 4.9e-6 of the distance.
     """
-    products = (logits.max(1, keepdims=True) - logits) * LOG2_E
-    left, right = min(max(exponent, 0), 28), min(max(-exponent, 0), 60)
-    return np.minimum(half_even(products << left, right), LONGEST)
+    distance = (top - logits).within(0, 1 << WORD_WIDTH)
+    if exponent is not None and exponent > 0:
+        # A distance that saturates here is beyond LONGEST after the product, too.
+        distance = (distance * (1 << min(exponent, FRACTION))).clip(FACTOR_WIDTH)
+    shift = k.given_shift(0) if exponent is None else min(max(-exponent, 0), MOST_SHIFT)
+    return (distance * LOG2_E).rounded(shift, EVEN).clip(32)
 
 
-def probabilities(weights: Words) -> Words:
-    """Shares of ``weights`` (batch, classes) in their sums, in units of 1 / 128, at most 127.
+def shares(weights: Value, twice: Value, length: Value) -> Value:
+    """Return shares of ``weights`` in their sum, in units of 1 / 128, at most 127.
 
-    Weights are results of exp2. With C of them, a share p is found within
+    Weights are results of exp2, ``twice`` and ``length`` those of `mantissa` of twice their sum.
+    With C weights, a share p is found within
 
         1 / 2 + 128 (1.1 (C + 1) / 2^15 + 2^-13.8)      units,
 
     0.56 for 10 classes. Each weight is within 1.1 units of 2^-15 of the true power: EXP2_ERROR, and
-    0.24 for its argument (v of ``distances`` is within v * 4.9e-6 + 2^-17; v 2^-v ln 2 is at most
+    0.24 for its argument (v of `distances` is within v * 4.9e-6 + 2^-17; v 2^-v ln 2 is at most
     0.37). The largest is 2^15 - 1, so the sum S is at least that, and within 1.1 C units: the
     quotient moves by at most 1.1 (C + 1) / S. The reciprocal adds RECIPROCAL_ERROR and
     TRUNCATION_ERROR, together 2^-13.8 relative, and the last rounding a half. Saturation at 127
     is one unit more, where p is over 127 / 128.
     """
-    r, exponent = reciprocal(weights.sum(1, keepdims=True))
-    shift = -exponent - (PROBABILITY_WIDTH - 1)
-    return clamp(half_even(weights * r, shift), PROBABILITY_WIDTH)
+    shift = length + (MANTISSA - 1 + ROOT_UNIT - PROBABILITY_WIDTH)
+    return (weights * reciprocal(twice)).rounded(shift, EVEN).clip(PROBABILITY_WIDTH)
 
 
-def cross_entropy(logits: Words, exponent: int, labels: Words, classes: int) -> Loss:
-    """Softmax and cross-entropy of ``logits`` int64 (batch, outputs); ``labels`` int64 (batch,).
+def labelled(k: Body, target: Value) -> Value:
+    """Return 1 where the row has a label, 0 where it has none."""
+    return where(target.positive, target, k.constant(0)).sum_lanes()
+
+
+def cross_entropy_kernel(k: Body, exponent: int | None, counting: bool) -> None:
+    """Compute softmax, cross-entropy and the gradient of a row's logits.
 
     The label's gradient is exactly minus the sum of the others, saturated at -128: a sample of
     which the network is sure has none. The loss of a sample is log2(sum of weights) + distance of
     the label, within 1.6 C * 2^-15 + LOG2_ERROR + 1.45 * TRUNCATION_ERROR + 2^-17 and 4.9e-6 of
     itself, in units of a bit.
     """
-    kept, rows = logits[:, :classes], np.arange(len(labels))
-    far = distances(kept, exponent)
-    weights = exp2(far)
-    found = probabilities(weights)
-    found[rows, labels] = 0
-    found[rows, labels] = clamp(-found.sum(1), PROBABILITY_WIDTH)
-    losses = log2(weights.sum(1)) - (EXP2_UNIT << FRACTION) + far[rows, labels]
-    return Loss(
-        gradient=_padded(found << (WORD_WIDTH - PROBABILITY_WIDTH), logits),
-        exponent=gradient_exponent("cross-entropy", len(labels)),
-        total=int(losses.sum()),
-        unit=UNITS["cross-entropy"],
-        correct=_correct(kept, labels),
-    )
+    target, logits = _operands(k)
+    top = _count_correct(k, target, logits)
+    far = distances(k, top, logits, exponent)
+    weights = where(target.negative, 0, exp2(far))
+    total = weights.sum_lanes()
+    twice, length = mantissa(total + total)
+    # log2(sum) - 15 + the label's distance, both with FRACTION bits below the point
+    minus_log = length * -(1 << FRACTION) - log2_fraction(twice)
+    own = where(target.positive, far - (1 << FRACTION), k.constant(0))
+    if counting:
+        minus_log = where(labelled(k, target).zero, 0, minus_log)
+    k.total(own.sum_lanes() - minus_log)
+    if counting:
+        return
+    unlabelled = where(target.positive, 0, shares(weights, twice, length))
+    label = (unlabelled.sum_lanes() * -1).clip(PROBABILITY_WIDTH)
+    share = where(target.positive, label, unlabelled)
+    # The raise by 8 bits uses the constant of `_operands`: an engine has eight.
+    k.write(GRADIENT, share * -LEAST >> (WORD_WIDTH - 1) - (WORD_WIDTH - PROBABILITY_WIDTH))
 
 
-def squared_error(logits: Words, exponent: int, labels: Words, classes: int) -> Loss:
-    """Half the squared distance of the logits from 1 at the label and 0 elsewhere.
+def squared_error_kernel(k: Body, exponent: int | None, counting: bool) -> None:
+    """Compute half the squared distance of a row's logits from 1 at the label and 0 elsewhere.
 
-    The gradient is the error itself: one rounding, half to even, and saturation.
+    The gradient is the error itself: one rounding, half to even, and saturation. Beyond
+    2^MOST_POWER every logit but 0 saturates, as it does at any greater exponent.
     """
-    kept, rows = logits[:, :classes], np.arange(len(labels))
-    left = min(max(exponent + ERROR_UNIT, 0), 40)
-    errors = half_even(kept << left, min(max(-exponent - ERROR_UNIT, 0), 60))
-    errors[rows, labels] -= 1 << ERROR_UNIT
-    errors = clamp(errors, WORD_WIDTH)
-    return Loss(
-        gradient=_padded(errors, logits),
-        exponent=gradient_exponent("squared-error", len(labels)),
-        total=int((errors * errors).sum()),
-        unit=UNITS["squared-error"],
-        correct=_correct(kept, labels),
+    target, logits = _operands(k)
+    _count_correct(k, target, logits)
+    if exponent is None:
+        scale, shift = k.given(0, 1, 1 << MOST_POWER), k.given_shift(0)
+    else:
+        scale = 1 << min(max(exponent + ERROR_UNIT, 0), MOST_POWER)
+        shift = min(max(-exponent - ERROR_UNIT, 0), MOST_SHIFT)
+    output = (logits * scale).rounded(shift, EVEN)
+    error = (target * -(1 << ERROR_UNIT) + output).clip(WORD_WIDTH)
+    error = where(target.negative, 0, error)
+    if not counting:
+        k.write(GRADIENT, error)
+    square = error * error
+    if counting:
+        square = where(labelled(k, target).zero, 0, square)
+    k.total(square.sum_lanes())
+
+
+def _operands(k: Body) -> tuple[Value, Value]:
+    """Read a row's target, and its logits: the least one where there is no class."""
+    target, logits = k.read(TARGETS, -1, 1), k.read(LOGITS)
+    return target, where(target.negative, target * -LEAST, logits)
+
+
+def _count_correct(k: Body, target: Value, logits: Value) -> Value:
+    """Count the row where the label has the greatest logit, the first of equal ones; return that.
+
+    Keys are 2^n z - lane, so that the greatest key is of the first lane among equal logits.
+    """
+    places = max(4, (k.lanes - 1).bit_length())
+    key = logits * (1 << places) - k.lane()
+    top = key.greatest_lane()
+    lost = (key - top).clip(1)  # -1 where another lane wins
+    k.count((target * lost + target).sum_lanes())
+    return (top + ((1 << places) - 1)) >> places
+
+
+KERNELS = {"cross-entropy": cross_entropy_kernel, "squared-error": squared_error_kernel}
+
+
+def loss_pass(loss: str, exponent: int | None, *, counting: bool = False) -> VectorPass:
+    """Lower a loss for logits of ``exponent``, a row a sample; None: by the exponent file.
+
+    A pass by the exponent file takes ``loss_scalars``. Lane 0's totals are the sum of the losses in
+    their units and the samples whose label has the largest logit. A ``counting`` pass writes no
+    gradient, and leaves out rows without a label.
+    """
+    return lower(KERNELS[loss], exponent=exponent, counting=counting)
+
+
+def loss_scalars(loss: str, logits: int) -> tuple[Scalar, ...]:
+    """Return what the exponent file gives a pass, by the slot of the ``logits``' exponent."""
+    if loss == "cross-entropy":
+        return (Scalar(ScalarKind.SHIFT, 0, minus=logits, strict=True),)
+    return (
+        Scalar(ScalarKind.POWER, 0, plus=logits, offset=ERROR_UNIT),
+        Scalar(ScalarKind.SHIFT, 0, minus=logits, offset=-ERROR_UNIT),
     )
 
 
-def _padded(gradient: Words, logits: Words) -> Words:
-    whole = np.zeros_like(logits)
-    whole[:, : gradient.shape[1]] = gradient
-    return whole
+def target_rows(labels: Words, classes: int, lanes: int) -> Words:
+    """Return a row a sample: 1 at its label, 0 at other classes, -1 where there is no class.
+
+    A label under 0 is none.
+    """
+    targets = np.where(np.arange(lanes) < classes, 0, -1) * np.ones((len(labels), 1), np.int64)
+    rows = np.flatnonzero(labels >= 0)
+    targets[rows, labels[rows]] = 1
+    return targets
 
 
-def _correct(logits: Words, labels: Words) -> int:
-    return int((np.argmax(logits, 1) == labels).sum())
+def batch_loss(loss: str, logits: Words, exponent: int, labels: Words, classes: int) -> Loss:
+    """Evaluate a loss on ``logits`` int64 (batch, outputs) with ``labels`` int64 (batch,)."""
+    lanes = logits.shape[1]
+    rows = {LOGITS: logits, TARGETS: target_rows(labels, classes, lanes)}
+    body = trace(KERNELS[loss], lanes, exponent=exponent, counting=False)
+    result = evaluate(body, rows)
+    return Loss(
+        gradient=result.rows[GRADIENT],
+        exponent=gradient_exponent(loss, len(labels)),
+        total=result.total,
+        unit=UNITS[loss],
+        correct=result.count,
+    )
 
+
+cross_entropy = partial(batch_loss, "cross-entropy")
+squared_error = partial(batch_loss, "squared-error")
 
 LOSSES: dict[str, Callable[[Words, int, Words, int], Loss]] = {
     "cross-entropy": cross_entropy,

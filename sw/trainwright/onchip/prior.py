@@ -18,12 +18,12 @@ from math import ceil, log2
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.onchip import functions
-from trainwright.onchip.functions import Words, normalised, reciprocal
+from trainwright.fixed.rounding import clamp, half_up
+from trainwright.kernels import functions
+from trainwright.kernels.functions import Words, normalised, reciprocal
+from trainwright.kernels.tables import FRACTION
 from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, Layout
 from trainwright.onchip.rates import Entry
-from trainwright.onchip.rounding import clamp, half_up
-from trainwright.onchip.tables import FRACTION
 
 TOP_SHIFT = WEIGHT_WIDTH - 8
 """The sums are over the squares of w / 2^TOP_SHIFT, rounded down: bytes of the state."""

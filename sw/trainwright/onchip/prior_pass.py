@@ -1,4 +1,4 @@
-"""The rank prior as passes of the vector engine, bit for bit ``trainwright.onchip.prior``.
+"""The rank prior as kernels: sums of squares, coefficients of the pull, words of the update.
 
 A *side row* is a row of one word a lane for the columns of one side of a bond: for a bond on the
 left of a part a row a column, the same in all lanes; for one on the right a row, columns along the
@@ -6,10 +6,10 @@ lanes. Of each there are ``FIELDS`` in memory: the sum of squares as two words, 
 exponent of the pull, a flag of what was cut (``onchip.cut_pass``) and a constant; costs are of
 bonds.
 
-* ``squares_code``, rows of the state: the squares of each thread's rows are added up;
-* ``flush_left_code``, ``add_right_code``: from these sums to words of side rows;
-* ``renew_code``, side rows: coefficients and exponents by the sums, every INTERVAL steps;
-* ``words_code``, side rows: what the update's passes read, by the gradient's exponent.
+* ``squares_kernel``, rows of the state: the squares of each thread's rows are added up;
+* ``flush_left_kernel``, ``add_right_kernel``: from these sums to words of side rows;
+* ``renew_kernel``, side rows: coefficients and exponents by the sums, every INTERVAL steps;
+* ``words_kernel``, side rows: what the update's passes read, by the gradient's exponent.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.onchip.functions import MANTISSA, ROOT_UNIT
-from trainwright.onchip.instructions import keep, read, write, zero
-from trainwright.onchip.layout import MOMENT_WIDTH
-from trainwright.onchip.mantissa import BACK, CONSTANTS, POWER, mantissa_code
+from trainwright.kernels import Body, Register, Value, where
+from trainwright.kernels.functions import MANTISSA, ROOT_UNIT
+from trainwright.kernels.library import any_mantissa, reciprocal
+from trainwright.onchip.layout import MOMENT_WIDTH, WEIGHT_WIDTH
 from trainwright.onchip.prior import (
     COEFFICIENT_WIDTH,
     EXPONENT_WIDTH,
@@ -29,149 +29,136 @@ from trainwright.onchip.prior import (
     TOP_SHIFT,
     WORD_WIDTH,
 )
-from trainwright.onchip.tables import SLOPE_SHIFT
-from trainwright.onchip.tables import WORD_WIDTH as TABLE_WIDTH
-from trainwright.onchip.vector_tables import Slot
-from trainwright.program.vector import (
-    Addend,
-    Instruction,
-    Kind,
-    Rounding,
-    ShiftBy,
-    When,
-)
+from trainwright.onchip.rates import RATE, RATE_SHIFT
+from trainwright.program.vector import FACTOR_WIDTH
 
 Words = npt.NDArray[np.int64]
 
 LOW, HIGH, COEFFICIENT, EXPONENT, KEPT, OFFSET = range(6)
-"""Fields of a side row, and streams of ``renew_code``, which reads costs in the place of KEPT."""
+"""Fields of a side row, by place."""
 FIELDS = 6
-COST = KEPT
 LOW_WIDTH = 15
-"""Bits of a sum in its first word; both hold 30, as much as 2^16 squares."""
+"""Bits of a sum in its first word."""
+SUM_WIDTH = 2 * LOW_WIDTH + 1
+"""Bits of a sum with a sign: both words hold 30, as much as 2^16 squares."""
 COST_WIDTH = 15
 WEIGHT_RAISE = 7
 """Bits by which weights are shifted to the left in the schedule: times a cost, which is at least 2,
 they have then the bits of a mantissa."""
+MOST_SUM = (1 << (SUM_WIDTH - 1)) - 1
+MOST_WORD = (1 << LOW_WIDTH) - 1
 
-SQUARES, RIGHT = 4, 5
-"""Registers: sums of squares of a thread, and those of all its groups of rows."""
-WEIGHT, WEIGHT_EXPONENT, PHASE = 5, 6, 7
-"""Registers that ``renew_code`` reads: the schedule's entry, and the step within INTERVAL."""
+SQUARES = Register(4, 0, MOST_SUM)
+"""Sum of squares of a thread's rows."""
+RIGHT = Register(5, 0, MOST_SUM)
+"""Sum of squares of all groups of a thread's rows."""
+WEIGHT = Register(5, 0, (1 << 15) - 1)
+"""Weight of the prior in this step, of the schedule."""
+WEIGHT_EXPONENT = Register(6, -(1 << 15), (1 << 15) - 1)
+"""Exponent of WEIGHT."""
+PHASE = Register(7, 0, INTERVAL - 1)
+"""Step within INTERVAL."""
 
-STATE, FACTOR = range(2)
-"""Streams of ``squares_code``."""
-_SPLIT, _HALF = range(2)
-
-
-def squares_constants(hidden: int) -> tuple[int, ...]:
-    """Constants of ``squares_code``."""
-    return 1 << (hidden + MOMENT_WIDTH), 1 << (MOMENT_WIDTH - 1)
-
-
-def squares_code(hidden: int) -> tuple[Instruction, ...]:
-    """SQUARES += the squares of a row's weights, of each the highest 8 bits."""
-    return (
-        read(STATE, 0, k=_HALF, addend=Addend.CONSTANT, wrap=True, width=hidden + MOMENT_WIDTH),
-        read(FACTOR, 0, kind=Kind.PRODUCT, use_k=True, k=_SPLIT, c=0, addend=Addend.PLUS,
-              shift=MOMENT_WIDTH + TOP_SHIFT),
-        keep(SQUARES, kind=Kind.PRODUCT, a=0, b=0, c=SQUARES, addend=Addend.PLUS),
-    )  # fmt: skip
+STATE, FACTOR = "state", "factor"
+"""Streams of ``squares_kernel``."""
+LOW_WORD, HIGH_WORD = "low word", "high word"
+"""Streams of both words of a sum."""
 
 
-def clear_code(*registers: int) -> tuple[Instruction, ...]:
-    """These registers are 0."""
-    return tuple(map(zero, registers))
+def squares_kernel(k: Body, hidden: int) -> None:
+    """Add to SQUARES the squares of a row's weights, of each the highest 8 bits."""
+    k.preserve(RIGHT, RATE, RATE_SHIFT)
+    bits = hidden + MOMENT_WIDTH
+    low = (k.read(STATE) + (1 << (MOMENT_WIDTH - 1))).wrap(bits)
+    most = 1 << (WEIGHT_WIDTH - 1 - hidden)
+    top = (k.read(FACTOR, -most, most - 1) * (1 << bits) + low) >> (MOMENT_WIDTH + TOP_SHIFT)
+    k.keep(SQUARES, (top * top + k.held(SQUARES)).clip(SUM_WIDTH))
 
 
-def _words(a: int) -> tuple[Instruction, ...]:
-    """A sum in a register to its two words."""
-    return (
-        write(LOW, kind=Kind.AND, a=a, use_k=True, k=0),
-        write(HIGH, a=a, shift=LOW_WIDTH),
-    )
+def clear_kernel(k: Body, registers: tuple[Register, ...]) -> None:
+    """Set registers to 0."""
+    k.preserve(RATE, RATE_SHIFT)
+    for register in registers:
+        k.keep(register, k.constant(0))
 
 
-WORDS_CONSTANTS = ((1 << LOW_WIDTH) - 1, 1 << LOW_WIDTH)
-"""Of ``flush_left_code``, ``flush_code`` and ``join_code``."""
+def _write_sum(k: Body, total: Value) -> None:
+    k.write(LOW_WORD, total & MOST_WORD)
+    k.write(HIGH_WORD, total >> LOW_WIDTH)
 
 
-def flush_left_code() -> tuple[Instruction, ...]:
-    """The sum over the lanes of SQUARES, as words of a side row of its thread."""
-    return (keep(0, kind=Kind.SUM, a=SQUARES), *_words(0))
+def _read_sum(k: Body, low: str, high: str) -> Value:
+    """Join both words of a sum."""
+    upper = k.read(high, 0, MOST_WORD)
+    return k.read(low, 0, MOST_WORD) + upper * (1 << LOW_WIDTH)
 
 
-def add_right_code() -> tuple[Instruction, ...]:
-    """RIGHT += SQUARES, which is 0 then."""
-    return (keep(RIGHT, a=SQUARES, c=RIGHT, addend=Addend.PLUS), zero(SQUARES))
+def flush_left_kernel(k: Body) -> None:
+    """Write the sum over the lanes of SQUARES as words of its thread's side row."""
+    k.preserve(RIGHT, RATE, RATE_SHIFT)
+    _write_sum(k, k.held(SQUARES).sum_lanes())
 
 
-def flush_code(register: int) -> tuple[Instruction, ...]:
-    """A sum of a thread, as words."""
-    return _words(register)
+def add_right_kernel(k: Body) -> None:
+    """Add SQUARES to RIGHT, and clear SQUARES."""
+    k.preserve(RATE, RATE_SHIFT)
+    k.keep(RIGHT, (k.held(RIGHT) + k.held(SQUARES)).clip(SUM_WIDTH))
+    k.keep(SQUARES, k.constant(0))
 
 
-def join_code() -> tuple[Instruction, ...]:
-    """SQUARES += the sum that the words of a row are."""
-    return (
-        read(LOW, SQUARES, c=SQUARES, addend=Addend.PLUS),
-        read(HIGH, SQUARES, kind=Kind.PRODUCT, use_k=True, k=1, c=SQUARES, addend=Addend.PLUS),
-    )
+def flush_kernel(k: Body, register: Register) -> None:
+    """Write the sum of a thread as words."""
+    k.preserve(RATE, RATE_SHIFT)
+    _write_sum(k, k.held(register))
 
 
-# Renewal: constants, then registers.
-_TOP = len(CONSTANTS)
-assert CONSTANTS[POWER] == 1 << LOW_WIDTH  # it joins the words of a sum, too
-_S, _L, _M, _C, _E = range(5)
-RENEW_CONSTANTS = (*CONSTANTS, -COEFFICIENT_WIDTH)
+def join_kernel(k: Body) -> None:
+    """Add to SQUARES the sum that a row's words hold."""
+    k.preserve(RATE, RATE_SHIFT)
+    upper = k.read(HIGH_WORD, 0, MOST_WORD)
+    total = (k.read(LOW_WORD, 0, MOST_WORD) + k.held(SQUARES)).clip(SUM_WIDTH)
+    k.keep(SQUARES, (upper * (1 << LOW_WIDTH) + total).clip(SUM_WIDTH))
 
 
-def renew_code() -> tuple[Instruction, ...]:
-    """Coefficient and exponent of a side row by its sum, where PHASE is 0."""
-    product, constant = Kind.PRODUCT, Addend.CONSTANT
-    by_length = {"shift_by": ShiftBy.C, "c": _L}
-    return (
-        # the sum S, and its reciprocal; 0 for 0
-        read(HIGH, _S, kind=product, use_k=True, k=POWER),
-        read(LOW, _S, c=_S, addend=Addend.PLUS),
-        *mantissa_code(_M, _L, _S),
-        keep(_M, kind=Kind.TABLE, a=_M, b=Slot.RECIPROCAL, shift=SLOPE_SHIFT,
-              rounding=Rounding.EVEN, width=TABLE_WIDTH),
-        zero(_M, c=_S, when=When.ZERO),
-        # weight times cost, to 16 bits
-        read(COST, _S, kind=product, b=WEIGHT),
-        keep(_C, kind=Kind.LENGTH, a=_S, k=BACK, addend=constant),
-        keep(_S, a=_S, c=_C, shift_by=ShiftBy.C),
-        # exponents so far, and the product to 8 bits
-        keep(_E, a=_C, c=_L, addend=Addend.MINUS),
-        keep(_M, kind=product, a=_M, b=_S),
-        keep(_L, kind=Kind.LENGTH, a=_M, k=_TOP, addend=constant),
-        keep(_M, a=_M, **by_length),
-        keep(_E, a=_E, c=_L, addend=Addend.PLUS),
-        keep(_E, a=_E, c=WEIGHT_EXPONENT, addend=Addend.PLUS),
-        read(OFFSET, _E, c=_E, addend=Addend.PLUS, width=EXPONENT_WIDTH),
-        zero(_E, c=_M, when=When.ZERO),
-        # in other steps they are as they were
-        read(COEFFICIENT, _S),
-        keep(_S, a=_M, c=PHASE, when=When.ZERO),
-        write(COEFFICIENT, a=_S),
-        read(EXPONENT, _S),
-        keep(_S, a=_E, c=PHASE, when=When.ZERO),
-        write(EXPONENT, a=_S),
-    )  # fmt: skip
+COEFFICIENT_ROW, EXPONENT_ROW, COST_ROW, OFFSET_ROW = "coefficient", "exponent", "cost", "offset"
+"""Streams of ``renew_kernel`` beside those of a sum."""
+
+
+def renew_kernel(k: Body) -> None:
+    """Renew coefficient and exponent of a side row by its sum, where PHASE is 0."""
+    total = _read_sum(k, LOW_WORD, HIGH_WORD)
+    twice, length = any_mantissa(total)
+    inverse = where(total.zero, 0, reciprocal(twice))
+
+    # Weight times cost to 16 bits, times the reciprocal, to 8 bits; the exponents of both.
+    pull = k.read(COST_ROW, 0, (1 << COST_WIDTH) - 1) * k.held(WEIGHT)
+    pull_length = pull.length() - MANTISSA
+    pull = (pull >> pull_length).clip(FACTOR_WIDTH)
+    exponent = pull_length - length
+    coefficient = inverse * pull
+    length = coefficient.length() - COEFFICIENT_WIDTH
+    coefficient = coefficient >> length
+    exponent = exponent + length + k.held(WEIGHT_EXPONENT)
+    exponent = (k.read(OFFSET_ROW) + exponent).clip(EXPONENT_WIDTH)
+    exponent = where(coefficient.zero, 0, exponent)
+
+    # In other steps both stay as they are.
+    phase = k.held(PHASE)
+    for name, value in ((COEFFICIENT_ROW, coefficient), (EXPONENT_ROW, exponent)):
+        k.write(name, where(phase.zero, value, k.read(name)))
 
 
 @dataclass(frozen=True)
 class BondConstants:
-    """What a renewal needs of a bond's side, as words."""
+    """Words that a renewal needs of a bond's side."""
 
     cost: int
     offset: int
-    """What is added to exponents."""
+    """Addend of exponents."""
 
     @classmethod
     def of(cls, cost: int, weight_exponent: int) -> "BondConstants":
-        """Of a bond whose columns cost so many elements, and a part's weights of this exponent.
+        """Make the words of a bond whose columns cost so many elements, for a part's weights.
 
         Raises ``ValueError`` for a cost of more than COST_WIDTH bits.
         """
@@ -184,43 +171,38 @@ class BondConstants:
         return cls(cost, below - WEIGHT_RAISE - 1 - 2 * TOP_SHIFT - weight_exponent)
 
 
-READ_COEFFICIENT, READ_EXPONENT, WRITE_SHIFT, WRITE_WORD, READ_FLAG = range(5)
-"""Streams of ``words_code``."""
+PULL_COEFFICIENT, PULL_EXPONENT, PULL_FLAG = "coefficient", "exponent", "flag"
+PULL_SHIFT, PULL_WORD = "shift", "word"
+"""Streams of ``words_kernel``."""
 MINUS_GRADIENT = 0
-"""Its constant that the exponent file gives: minus the gradient's exponent."""
-_MINUS, _NONE, _MOST, _SIXTEEN, _WORD = range(1, 6)
-WORDS_OF_PULL = (0, -1, 0, MOST_SHIFT, WORD_WIDTH, 1 << WORD_WIDTH)
-"""Constants of ``words_code``."""
+"""Constant that the exponent file gives ``words_kernel``: minus the gradient's exponent."""
 
 
-def words_code(*, flagged: bool = False) -> tuple[Instruction, ...]:
-    """``pull_words`` of a side row; where ``flagged`` shifts are under 0 where a column is cut."""
-    limit = {"use_k": True}
-    flag = {"c": 2, "addend": Addend.PLUS} if flagged else {}
-    return (
-        *([read(READ_FLAG, 2)] if flagged else ()),
-        read(READ_EXPONENT, 0, k=MINUS_GRADIENT, addend=Addend.CONSTANT),
-        keep(0, kind=Kind.PRODUCT, a=0, use_k=True, k=_MINUS),
-        keep(1, kind=Kind.MAXIMUM, a=0, **limit, k=_NONE),
-        write(WRITE_SHIFT, kind=Kind.MINIMUM, a=1, **limit, k=_MOST, **flag),
-        # coefficient * 2^exponent is that of 2^16, to the right
-        keep(1, a=0, k=_SIXTEEN, addend=Addend.CONSTANT),
-        keep(1, kind=Kind.MAXIMUM, a=1, **limit, k=_NONE),
-        keep(1, kind=Kind.MINIMUM, a=1, **limit, k=_SIXTEEN),
-        read(READ_COEFFICIENT, 0, kind=Kind.PRODUCT, use_k=True, k=_WORD),
-        write(WRITE_WORD, a=0, c=1, shift_by=ShiftBy.C, width=WORD_WIDTH),
-    )
+def words_kernel(k: Body, flagged: bool) -> None:
+    """Make shift and word of a side row's pulls, as ``prior.pull_words``.
+
+    Where ``flagged``, the shift of a column that is cut is negative.
+    """
+    k.preserve(RATE, RATE_SHIFT)
+    flag = k.read(PULL_FLAG) if flagged else None
+    exponent = k.read(PULL_EXPONENT) + k.given(MINUS_GRADIENT, -128, 128)
+    down = exponent * -1
+    shift = down.at_least(0).at_most(MOST_SHIFT)
+    k.write(PULL_SHIFT, shift if flag is None else shift + flag)
+    # coefficient * 2^exponent is that of 2^16, shifted to the right
+    right = (down + WORD_WIDTH).at_least(0).at_most(WORD_WIDTH)
+    raised = k.read(PULL_COEFFICIENT) * (1 << WORD_WIDTH)
+    k.write(PULL_WORD, (raised >> right).clip(WORD_WIDTH))
 
 
-def phase_constants() -> tuple[int, ...]:
-    """Constants of ``phase_code``."""
-    return 1, INTERVAL - 1
+PHASE_IN, PHASE_OUT = "phase", "next phase"
+"""Streams of ``phase_kernel``."""
 
 
-def phase_code() -> tuple[Instruction, ...]:
-    """PHASE, and that of the next step to memory: streams 0, read, and 1, written."""
-    return (
-        read(0, PHASE),
-        keep(0, a=PHASE, k=0, addend=Addend.CONSTANT),
-        write(1, kind=Kind.AND, a=0, use_k=True, k=1),
-    )
+def phase_kernel(k: Body) -> None:
+    """Put the step's phase into PHASE, and write that of the next step; clear the weights."""
+    phase = k.read(PHASE_IN, 0, INTERVAL - 1)
+    k.keep(PHASE, phase)
+    k.write(PHASE_OUT, (phase + 1) & (INTERVAL - 1))
+    for register in (WEIGHT, WEIGHT_EXPONENT):
+        k.keep(register, k.constant(0))

@@ -8,12 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import frexp
 
+from trainwright.kernels import Register
+
 ENTRIES = 64
 """Entries that the table has."""
 RATE_WIDTH = 4
 WEIGHT_WIDTH = 8
 SHIFT_WIDTH = 5
 GREATEST_SHIFT = (1 << SHIFT_WIDTH) - 1
+RATE, RATE_SHIFT = Register(6, 0, (1 << RATE_WIDTH) - 1), Register(7, 0, GREATEST_SHIFT)
+"""Registers in which kernels of the update hold this step's entry."""
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,19 @@ all lanes, the *phase* of the prior's coefficients, steps since the last *look* 
 ``TABLE_ROWS`` rows of each column of the table, an entry a lane. Two columns at a time come to
 registers of every thread:
 
-* ``advance_code``, a row a thread: position and number of the next step; registers are cleared;
-* ``choose_code``, each row of the table for every thread: the lane of this step's entry is kept;
-* ``spread_code``, a row a thread: from that lane to all of them.
+* ``advance_kernel``, a row a thread: position and number of the next step; registers are cleared;
+* ``choose_kernel``, each row of the table for every thread: the lane of this step's entry is kept;
+* ``spread_kernel``, a row a thread: from that lane to all of them.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.onchip.instructions import keep, read, write, zero
+from trainwright.kernels import Body, Register, where
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.prior import INTERVAL
 from trainwright.onchip.prior_pass import WEIGHT_RAISE
-from trainwright.onchip.rates import ENTRIES, RateTable
-from trainwright.program.vector import Addend, Instruction, Kind, When
+from trainwright.onchip.rates import ENTRIES, RATE, RATE_SHIFT, RateTable
 
 TABLE_ROWS = ENTRIES // LANES
 POSITION, NUMBER, PHASE, LOOK, DEFERRED_POSITION, DEFERRED_NUMBER = range(6)
@@ -28,14 +27,11 @@ NUMBERS, RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS, ROWS = (6 + n * TABLE_ROWS fo
 MOST_STEPS = (1 << 15) - 1
 """Steps that an entry may hold for: the position is a word of 16 bits."""
 
-RATE, RATE_SHIFT = 6, 7
-"""Registers that passes of the update read."""
-_POSITION, _LEFT, _NUMBER, _NEXT = range(4)
-_ONE, _STEPS, _LAST = range(3)
-READ_POSITION, READ_NUMBER, WRITE_POSITION, WRITE_NUMBER = range(4)
-"""Streams of the first pass."""
-READ_NUMBERS, READ_FIRST, READ_SECOND, READ_PRESENT = range(4)
-"""Streams of the second."""
+POSITION_IN, POSITION_OUT = "position", "next position"
+NUMBER_IN, NUMBER_OUT = "number", "next number"
+"""Streams of ``advance_kernel``."""
+NUMBERS_IN, FIRST, SECOND, PRESENT = "numbers", "first column", "second column", "present number"
+"""Streams of ``choose_kernel``."""
 
 
 def schedule_words(table: RateTable, step: int, interval: int = 1) -> npt.NDArray[np.int64]:
@@ -69,42 +65,36 @@ def schedule_words(table: RateTable, step: int, interval: int = 1) -> npt.NDArra
     return found
 
 
-def advance_constants(table: RateTable) -> tuple[int, ...]:
-    """Constants of the first pass."""
-    return 1, -table.steps, len(table.entries) - 1
+def advance_kernel(k: Body, steps: int, entries: int) -> None:
+    """Count a step: after the last of an entry the position is 0, and the number one more.
 
-
-def advance_code() -> tuple[Instruction, ...]:
-    """The next step's counters: after the last step of an entry the position is 0, and the number
-    one more, but for that of the last entry.
+    The last entry has no next one. RATE and RATE_SHIFT are 0 for ``choose_kernel``.
     """
-    constant = {"addend": Addend.CONSTANT}
-    return (
-        read(READ_POSITION, _POSITION, k=_ONE, **constant),
-        keep(_LEFT, a=_POSITION, k=_STEPS, **constant),
-        zero(_POSITION, c=_LEFT, when=When.ZERO),
-        write(WRITE_POSITION, a=_POSITION),
-        read(READ_NUMBER, _NUMBER),
-        keep(_NEXT, a=_NUMBER, k=_ONE, **constant),
-        keep(_NEXT, kind=Kind.MINIMUM, a=_NEXT, use_k=True, k=_LAST),
-        keep(_NEXT, a=_NUMBER, c=_LEFT, when=When.NEGATIVE),
-        write(WRITE_NUMBER, a=_NEXT),
-        zero(RATE),
-        zero(RATE_SHIFT),
-    )
+    position = k.read(POSITION_IN) + 1
+    left = position - steps
+    k.write(POSITION_OUT, where(left.zero, 0, position))
+    number = k.read(NUMBER_IN)
+    following = (number + 1).at_most(entries - 1)
+    k.write(NUMBER_OUT, where(left.negative, number, following))
+    for register in (RATE, RATE_SHIFT):
+        k.keep(register, k.constant(0))
 
 
-def choose_code(first: int, second: int) -> tuple[Instruction, ...]:
-    """Two columns to two registers that are 0, in the lane of the present entry."""
-    chosen = {"c": 0, "when": When.ZERO}
-    return (
-        read(READ_PRESENT, 1),
-        read(READ_NUMBERS, 0, c=1, addend=Addend.MINUS),
-        read(READ_FIRST, first, **chosen),
-        read(READ_SECOND, second, **chosen),
-    )
+def choose_kernel(
+    k: Body, registers: tuple[Register, Register], preserved: tuple[Register, ...] = ()
+) -> None:
+    """Put two columns into registers that are 0, in the lane of the present entry."""
+    k.preserve(*preserved)
+    elsewhere = k.read(NUMBERS_IN) - k.read(PRESENT)
+    for name, register in zip((FIRST, SECOND), registers, strict=True):
+        column = k.read(name, register.low, register.high)
+        k.keep(register, where(elsewhere.zero, column, k.held(register)))
 
 
-def spread_code(*registers: int) -> tuple[Instruction, ...]:
-    """From one lane to all."""
-    return tuple(keep(d, kind=Kind.SUM, a=d) for d in registers)
+def spread_kernel(
+    k: Body, registers: tuple[Register, Register], preserved: tuple[Register, ...] = ()
+) -> None:
+    """Copy registers from the lane that has a value to all lanes; the others are 0."""
+    k.preserve(*preserved)
+    for register in registers:
+        k.keep(register, k.held(register).sum_lanes().clip(register.width))

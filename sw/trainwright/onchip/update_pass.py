@@ -1,7 +1,6 @@
-"""The update of a part of the state as one pass of the vector engine, a row of the state a row.
+"""The update of a part of the state as a kernel, a row of the state a row.
 
-The instructions of ``trainwright.onchip.update`` and of the pull in ``trainwright.onchip.prior``,
-bit for bit. A word of the state is the lowest hidden + 8 bits of 2^8 W + m. Three identities:
+A word of the state is the lowest hidden + 8 bits of 2^8 W + m. Three identities:
 
     low = word + 128, its lowest hidden + 8 bits signed  = 2^8 W + m + 128 - factor * 2^(hidden + 8)
     W = floor((factor * 2^(hidden + 8) + low) / 2^8)     as m + 128 is 0 to 255
@@ -10,34 +9,29 @@ bit for bit. A word of the state is the lowest hidden + 8 bits of 2^8 W + m. Thr
 
 from dataclasses import dataclass
 
-from trainwright.onchip import schedule_pass
-from trainwright.onchip.instructions import keep, read, write, zero
+from trainwright.kernels import Body, Value, VectorPass, lower, where
+from trainwright.kernels.library import EVEN
 from trainwright.onchip.layout import MOMENT_WIDTH, WEIGHT_WIDTH
 from trainwright.onchip.prior import PULL_WIDTH
-from trainwright.onchip.rates import SHIFT_WIDTH
+from trainwright.onchip.rates import RATE, RATE_SHIFT, SHIFT_WIDTH
 from trainwright.onchip.update import DECAY_SHIFT
-from trainwright.program.vector import (
-    Addend,
-    Instruction,
-    Kind,
-    Memory,
-    Rounding,
-    ShiftBy,
-    When,
-)
+from trainwright.program.exponents import MOST_POWER
+from trainwright.program.vector import Rounding
 
-STATE, FACTOR, GRADIENT, LEFT_SHIFT, LEFT, RIGHT_SHIFT, RIGHT = range(7)
-"""Streams: words of the state and factors, read and written; gradients; shift and coefficient of
-each column on the left, the same in all lanes, and on the right, along the lanes."""
+STATE, FACTOR, GRADIENT = "state", "factor", "gradient"
+"""Streams: words of the state and factors, read and written; gradients."""
+LEFT_SHIFT, LEFT, RIGHT_SHIFT, RIGHT = "left shift", "left", "right shift", "right"
+"""Streams of the prior: shift and coefficient of each column on the left, the same in all lanes,
+and on the right, along the lanes."""
 
 MOVED_SHIFT = 0
 """Shift of the pass that the exponent file gives."""
-MOVED_CONSTANT = 6
-"""Constant that it gives."""
-RATE_CONSTANT = 2
-"""Another: what momentum adds to a rate's shift."""
-_WORD, _M, _W, _SHIFT, _G, _PULL = range(6)
-_SPLIT, _KEPT, _RATE, _MOST, _HALF, _UP, _MOVED = range(7)
+MOVED_CONSTANT = 0
+"""Constant of the pass that the exponent file gives with MOVED_SHIFT."""
+RATE_CONSTANT = 1
+"""Constant that the exponent file gives: what momentum adds to a rate's shift."""
+MOST_MOVED = 30
+"""Largest shift of a moment: every larger one gives 0 as well."""
 
 
 @dataclass(frozen=True)
@@ -59,108 +53,76 @@ class PartUpdate:
     resident: bool = False
     """Whether the pass is the same in every step: the moved exponent comes from the exponent file,
     as constant MOVED_CONSTANT and shift MOVED_SHIFT, and the rate from the registers of
-    ``schedule_pass``; then ``rate`` counts for nothing, and ``rate_shift`` is added to theirs."""
+    ``schedule_pass``; ``rate`` is unused then, and ``rate_shift`` is added to the register's."""
     momentum: bool = False
     """Of a resident pass, whether what is added to the rate's shift comes from the exponent file,
     as constant RATE_CONSTANT, in the place of ``rate_shift``."""
 
-    @property
-    def constants(self) -> tuple[int, ...]:
-        """Those of the pass."""
-        return (
-            1 << (self.hidden + MOMENT_WIDTH),
-            (1 << 2 * DECAY_SHIFT) - (1 << DECAY_SHIFT),
-            self.rate_shift if self.resident else self.rate,
-            (1 << (WEIGHT_WIDTH - 1)) - (1 << self.hidden),
-            1 << (MOMENT_WIDTH - 1),
-            1 << MOMENT_WIDTH,
-            1 << min(max(-self.moved, 0), MOMENT_WIDTH),
-        )
-
-    @property
-    def reads(self) -> int:
-        """Mask of the streams that are read."""
-        streams = (STATE, FACTOR, GRADIENT)
-        streams += (LEFT_SHIFT, LEFT) if self.left else ()
-        streams += (RIGHT_SHIFT, RIGHT) if self.right else ()
-        return sum(1 << stream for stream in streams)
-
-    @property
-    def writes(self) -> int:
-        """Mask of those that are written."""
-        return 1 << STATE | 1 << FACTOR
+    def lowered(self) -> VectorPass:
+        """Compile the kernel; a machine of 16 lanes executes the pass for each row of the part."""
+        return lower(update_kernel, part=self)
 
 
-def _pulls(part: PartUpdate) -> list[Instruction]:
-    """The gradient of a row, and what the prior adds to it."""
-    pull = {"kind": Kind.PRODUCT, "b": _W, "a": _SHIFT, "shift_by": ShiftBy.A}
-    pull |= {"rounding": Rounding.UP, "width": PULL_WIDTH}
-    sides = [(LEFT_SHIFT, LEFT)] * part.left + [(RIGHT_SHIFT, RIGHT)] * part.right
-    code: list[Instruction] = []
-    for d, (shift, coefficient) in zip((_G, _PULL), sides, strict=False):
-        second = part.cuts and d == _PULL  # no state is left to split: this register is free
-        pull["a"] = _WORD if second else _SHIFT
-        code += [read(shift, pull["a"]), read(coefficient, d, **pull)]
-        if second:
-            code.append(keep(_SHIFT, kind=Kind.MINIMUM, a=_SHIFT, b=_WORD))
-    if len(sides) > 1:
-        code.append(keep(_G, a=_G, c=_PULL, addend=Addend.PLUS))
-    addend = Addend.PLUS if sides else Addend.NOTHING
-    return [*code, read(GRADIENT, _G, c=_G, addend=addend)]
+def update_kernel(k: Body, part: PartUpdate) -> None:
+    """Update weights, moments and factors of a row."""
+    half, bits = 1 << (MOMENT_WIDTH - 1), part.hidden + MOMENT_WIDTH
+    low = (k.read(STATE) + half).wrap(bits)
+    moment = (low + half).wrap(MOMENT_WIDTH)
+    most = 1 << (WEIGHT_WIDTH - 1 - part.hidden)
+    factor = k.read(FACTOR, -most, most - 1)
+    weight = (factor * (1 << bits) + low) >> MOMENT_WIDTH
+    moment = _moved(k, part, moment)
+
+    # The gradient, and what the prior adds to it.
+    pulls, cut = _pulls(k, part, weight)
+    gradient = k.read(GRADIENT)
+    if pulls is not None:
+        gradient = gradient + pulls
+    kept = (1 << 2 * DECAY_SHIFT) - (1 << DECAY_SHIFT)
+    moment = (moment * kept + gradient).rounded(2 * DECAY_SHIFT, Rounding.RANDOM)
+    moment = moment.clip(MOMENT_WIDTH)
+
+    weight = (weight - _rated(k, part, moment)).clip(WEIGHT_WIDTH)
+    weight = weight.at_most((1 << (WEIGHT_WIDTH - 1)) - (1 << part.hidden))
+    if cut is not None:  # shifts of columns that are cut are negative
+        moment = where(cut.negative, 0, moment)
+        weight = where(cut.negative, 0, weight)
+    k.write(FACTOR, weight.rounded(part.hidden, Rounding.UP))
+    k.write(STATE, (weight * (1 << MOMENT_WIDTH) + moment).wrap(bits))
 
 
-def _rated(part: PartUpdate) -> list[Instruction]:
-    """The step of the weights."""
-    step = {"kind": Kind.PRODUCT, "a": _M, "rounding": Rounding.RANDOM_NEXT}
-    if not part.resident:
-        return [keep(_G, **step, use_k=True, k=_RATE, shift=part.rate_shift)]
-    shift, code = schedule_pass.RATE_SHIFT, []
-    if part.rate_shift or part.momentum:  # no pulls are left to add: this register is free
-        held = {"width": SHIFT_WIDTH + 1} if part.momentum else {}
-        code.append(keep(_PULL, a=shift, k=_RATE, addend=Addend.CONSTANT, **held))
-        shift = _PULL
-    if part.momentum:
-        code.append(zero(_PULL, c=_PULL, when=When.NEGATIVE))
-    return [*code, keep(_G, **step, b=schedule_pass.RATE, c=shift, shift_by=ShiftBy.C)]
-
-
-def _cleared(part: PartUpdate, *registers: int) -> list[Instruction]:
-    """These are 0 in columns that are cut."""
-    if not part.cuts or not (part.left or part.right):
-        return []
-    cut = {"c": _SHIFT, "when": When.NEGATIVE}
-    return [zero(d, **cut) for d in registers]
-
-
-def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
-    """The pass; a machine of 16 lanes executes it for each row of the part."""
-    scaled = {"kind": Kind.PRODUCT, "use_k": True}
-    half = {"k": _HALF, "addend": Addend.CONSTANT, "wrap": True}
-    code = [
-        read(STATE, _WORD, **half, width=part.hidden + MOMENT_WIDTH),
-        keep(_M, a=_WORD, **half, width=MOMENT_WIDTH),
-        read(FACTOR, _W, **scaled, k=_SPLIT, c=_WORD, addend=Addend.PLUS, shift=MOMENT_WIDTH),
-    ]
-    moved = {"shift": min(max(part.moved, 0), 30)}
+def _moved(k: Body, part: PartUpdate, moment: Value) -> Value:
+    """Bring a moment to the exponent of its gradient: half to even, or saturated."""
     if part.resident:
-        moved = {"shift": MOVED_SHIFT, "shift_by": ShiftBy.SCALAR}
-    if part.moved or part.resident:
-        code.append(
-            keep(_M, **scaled, a=_M, k=_MOVED, **moved, rounding=Rounding.EVEN, width=MOMENT_WIDTH)
-        )
-    code += [
-        *_pulls(part),
-        keep(_M, **scaled, a=_M, k=_KEPT, c=_G, addend=Addend.PLUS, shift=2 * DECAY_SHIFT,
-              rounding=Rounding.RANDOM, width=MOMENT_WIDTH),
-        *_rated(part),
-        keep(_W, a=_W, c=_G, addend=Addend.MINUS, width=WEIGHT_WIDTH),
-        keep(_W, kind=Kind.MINIMUM, a=_W, use_k=True, k=_MOST),
-        *_cleared(part, _M, _W),
-        keep(_G, a=_W, shift=part.hidden, rounding=Rounding.UP, memory=Memory.WRITE,
-              stream=FACTOR),
-    ]  # fmt: skip
-    return (
-        *code,
-        write(STATE, **scaled, a=_W, k=_UP, c=_M, addend=Addend.PLUS, wrap=True,
-              width=part.hidden + MOMENT_WIDTH),
-    )  # fmt: skip
+        scaled = moment * k.given(MOVED_CONSTANT, 1, 1 << MOST_POWER)
+        return scaled.rounded(k.given_shift(MOVED_SHIFT), EVEN).clip(MOMENT_WIDTH)
+    if not part.moved:
+        return moment
+    scaled = moment * (1 << min(max(-part.moved, 0), MOMENT_WIDTH))
+    return scaled.rounded(min(max(part.moved, 0), MOST_MOVED), EVEN).clip(MOMENT_WIDTH)
+
+
+def _pulls(k: Body, part: PartUpdate, weight: Value) -> tuple[Value | None, Value | None]:
+    """Return the prior's pull of a row, and a value that is negative in columns that are cut."""
+    sides = [(LEFT_SHIFT, LEFT)] * part.left + [(RIGHT_SHIFT, RIGHT)] * part.right
+    pulls = cut = None
+    for shift_name, name in sides:
+        shift = k.read(shift_name)
+        own = (k.read(name) * weight).rounded(shift, Rounding.UP).clip(PULL_WIDTH)
+        pulls = own if pulls is None else pulls + own
+        if part.cuts:
+            cut = shift if cut is None else cut.at_most(shift)
+    return pulls, cut
+
+
+def _rated(k: Body, part: PartUpdate, moment: Value) -> Value:
+    """Return the step of the weights."""
+    if not part.resident:
+        return (moment * part.rate).rounded(part.rate_shift, Rounding.RANDOM_NEXT)
+    rate, shift = k.held(RATE), k.held(RATE_SHIFT)
+    if part.momentum:
+        shift = (shift + k.given(RATE_CONSTANT, -(1 << 10), 1 << 10)).clip(SHIFT_WIDTH + 1)
+        shift = where(shift.negative, 0, shift)
+    elif part.rate_shift:
+        shift = shift + part.rate_shift
+    return (moment * rate).rounded(shift, Rounding.RANDOM_NEXT)

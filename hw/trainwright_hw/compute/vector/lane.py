@@ -8,8 +8,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from trainwright.fixed.random_bits import RANDOM_WIDTH
-from trainwright.onchip.tables import ENTRIES, FRACTION, REST_WIDTH, SLOPE_SHIFT, WORD_WIDTH
-from trainwright.onchip.vector_tables import SLOTS, table_words
+from trainwright.kernels.slots import SLOTS, table_words
+from trainwright.kernels.tables import ENTRIES, FRACTION, REST_WIDTH, SLOPE_SHIFT, WORD_WIDTH
 from trainwright.program.vector import (
     FACTOR_WIDTH,
     INSTRUCTION,

@@ -15,8 +15,8 @@ from trainwright.compiler.chip.prior_rows import (
     OWN_COST,
     PriorRows,
 )
-from trainwright.compiler.chip.schedule import mask, rows_pass
 from trainwright.compiler.row_images import Arrangement
+from trainwright.kernels import VectorPass, lower
 from trainwright.onchip import cut_pass as by
 from trainwright.onchip import prior_pass
 from trainwright.program.vector import THREADS, Stream
@@ -54,8 +54,8 @@ class Cuts:
         block = self._layout.block
         return Stream(base + bond * block + row, 1, block)
 
-    def _pass(self, code, streams, **fields) -> None:
-        rows_pass(self._work, code, streams, tensor="cuts", **fields)
+    def _run(self, kernel: VectorPass, streams: dict[str, Stream], *, outer: int = 1) -> None:
+        self._work.run(kernel, streams, outer=outer, tensor="cuts")
 
     def _decide(self, bond: int, distance: int) -> None:
         low, high, kept = (
@@ -63,30 +63,20 @@ class Cuts:
             for number in (prior_pass.LOW, prior_pass.HIGH, prior_pass.KEPT)
         )
         identity, columns = Stream(self._identity, 1), self._layout.block - 1
-        self._pass(
-            by.gather_code(), (identity, self._side(low, bond, 1), self._side(high, bond, 1)),
-            reads=mask(by.IDENTITY, by.LOW, by.HIGH), outer=columns,
-        )  # fmt: skip
+        right = {by.LOW: self._side(low, bond, 1), by.HIGH: self._side(high, bond, 1)}
+        self._run(lower(by.gather_kernel), right | {by.IDENTITY: identity}, outer=columns)
         left = self._rows + self._layout.of_bonds(LEFT) + 1
-        firsts = [self._side(base, bond) for base in (low, high, kept, self._flags)]
-        self._pass(
-            by.decide_code(), (*firsts, Stream(left + bond, 0, 1)),
-            reads=mask(by.RIGHT_LOW, by.RIGHT_HIGH, by.FLAGS), writes=mask(by.NEW_FLAGS, by.LEFT),
-            constants=by.decide_constants(distance),
-        )  # fmt: skip
-        self._pass(
-            by.spread_code(), (identity, self._side(self._flags, bond, 1)),
-            reads=mask(by.IDENTITY), writes=mask(by.SPREAD), outer=columns,
-        )  # fmt: skip
+        bases = {by.LOW: low, by.HIGH: high, by.FLAGS_IN: kept, by.FLAGS_OUT: self._flags}
+        streams = {name: self._side(base, bond) for name, base in bases.items()}
+        streams[by.LEFT] = Stream(left + bond, 0, 1)
+        self._run(lower(by.decide_kernel, distance=distance), streams)
+        spread = {by.IDENTITY: identity, by.SPREAD: self._side(self._flags, bond, 1)}
+        self._run(lower(by.spread_kernel), spread, outer=columns)
 
     def _cost(self, bond: int) -> None:
-        rows = self._layout
-        left, *others = (
-            self._rows + rows.of_bonds(number) + bond
-            for number in (LEFT, BEFORE_COST, AFTER_COST, OWN_COST, COST)
-        )
-        streams = [Stream(first, 0, 1) for first in (left, left + 2, *others)]
-        self._pass(
-            by.cost_code(), streams, writes=mask(by.COST),
-            reads=mask(by.BEFORE, by.AFTER, by.BEFORE_COST, by.AFTER_COST, by.OWN_COST),
-        )  # fmt: skip
+        numbers = {by.BEFORE: LEFT, by.AFTER: LEFT, by.BEFORE_COST: BEFORE_COST,
+                   by.AFTER_COST: AFTER_COST, by.OWN_COST: OWN_COST, by.COST: COST}  # fmt: skip
+        firsts = {name: self._layout.of_bonds(number) for name, number in numbers.items()}
+        firsts[by.AFTER] += 2  # the bond behind has the row after the next one
+        streams = {n: Stream(self._rows + first + bond, 0, 1) for n, first in firsts.items()}
+        self._run(lower(by.cost_kernel), streams)

@@ -11,10 +11,10 @@ from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.memory import Region
 from trainwright.compiler.names import activation_name, gradient_name
 from trainwright.compiler.row_images import Arrangement
-from trainwright.onchip import loss_pass
+from trainwright.onchip import loss as kernels
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import Program, TransferLevel
-from trainwright.program.vector import Stream, Vector
+from trainwright.program.vector import Stream
 
 LOSS_SLOT = 0
 """Statistics slot of losses and correct samples."""
@@ -37,8 +37,7 @@ def load_logits(work: Passes) -> Region:
 class _Loss:
     def __init__(self, work: Passes, loss: str, exponent: int | None) -> None:
         self._work = work
-        self._code = loss_pass.loss_code(loss, exponent)
-        self._constants = loss_pass.loss_constants(loss, exponent)
+        self._pass = kernels.loss_pass(loss, exponent)
         step = work.memory.step
         last = len(step.network.layers)
         self._gradient = gradient_name(last)
@@ -64,14 +63,15 @@ class _Loss:
         """The pass of these blocks."""
         if self._targets is None:
             self._targets = self._work.load(TARGETS)
-        bases = (region.start for region in (self._samples, self._targets, self._results))
-        streams = tuple(Stream(base + LANES * first, 0, 1) for base in bases)
-        d = Vector(
-            entry=0, length=1, outer=1, inner=LANES * (stop - first), streams=streams,
-            slot=LOSS_SLOT, reads=1 << loss_pass.LOGITS | 1 << loss_pass.TARGETS,
-            writes=1 << loss_pass.GRADIENT, constants=self._constants, tensor=GRADIENTS,
-        )  # fmt: skip
-        self._work.run(self._code, d)
+        regions = {
+            kernels.LOGITS: self._samples,
+            kernels.TARGETS: self._targets,
+            kernels.GRADIENT: self._results,
+        }
+        streams = {n: Stream(r.start + LANES * first, 0, 1) for n, r in regions.items()}
+        self._work.run(
+            self._pass, streams, inner=LANES * (stop - first), slot=LOSS_SLOT, tensor=GRADIENTS
+        )
 
     def put(self, first: int, stop: int) -> None:
         """The gradients of these blocks to a row an output, and to external memory."""
@@ -117,11 +117,10 @@ def counting_program(memory: ChipMemory, loss_name: str) -> Program:
     samples = work.b.pad.allocate(SAMPLES, step.batch)
     work.transpose(logits.start, samples.start, blocks=blocks, of=(1, blocks), to=(LANES, 1),
                    tensor=SAMPLES)  # fmt: skip
-    streams = tuple(Stream(region.start, 0, 1) for region in (samples, work.load(TARGETS)))
-    d = Vector(
-        entry=0, length=1, outer=1, inner=step.batch, streams=streams, slot=LOSS_SLOT,
-        reads=1 << loss_pass.LOGITS | 1 << loss_pass.TARGETS, writes=0,
-        constants=loss_pass.loss_constants(loss_name, None), tensor=COUNTS,
+    regions = {kernels.LOGITS: samples, kernels.TARGETS: work.load(TARGETS)}
+    work.run(
+        kernels.loss_pass(loss_name, None, counting=True),
+        {name: Stream(region.start, 0, 1) for name, region in regions.items()},
+        inner=step.batch, slot=LOSS_SLOT, tensor=COUNTS,
     )  # fmt: skip
-    work.run(loss_pass.loss_code(loss_name, None, counting=True), d)
     return work.finish("the program of the evaluation")

@@ -1,14 +1,16 @@
 """A program under construction that has passes of the vector engine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import IntEnum
+from typing import Any
 
 from trainwright.compiler.chip.builder import Builder
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.compiler.memory import Buffer, Region, largest_divisor
 from trainwright.compiler.row_images import Arrangement
+from trainwright.kernels import VectorPass
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import (
     Compute,
@@ -19,7 +21,15 @@ from trainwright.program.descriptors import (
     TransferLevel,
 )
 from trainwright.program.fields import Operation
-from trainwright.program.vector import CODE_DEPTH, CODE_WORDS, Code, Instruction, Vector
+from trainwright.program.vector import (
+    CODE_DEPTH,
+    CODE_WORDS,
+    THREADS,
+    Code,
+    Instruction,
+    Stream,
+    Vector,
+)
 
 COPY_SLOT = 1
 """Statistics slot of copies by PE1."""
@@ -125,8 +135,12 @@ class Passes:
         levels = [TransferLevel(rows // run, 0, run)]
         self.b.load(buffer, Region(buffer.name, first, run), run, levels=levels)
 
-    def run(self, code: tuple[Instruction, ...], d: Vector) -> None:
-        """A pass, and before it the instructions that the engine does not hold yet."""
+    def run(
+        self, kernel: VectorPass, streams: Mapping[str, Stream] | None = None, *, outer: int = 1,
+        inner: int = THREADS, **fields: Any,
+    ) -> None:  # fmt: skip
+        """Emit a pass over rows of ``streams``, and load its instructions where that is needed."""
+        code = kernel.instructions
         if code not in self._held:
             if self._next + len(code) > CODE_DEPTH:
                 self._held, self._next = {}, 0
@@ -138,7 +152,8 @@ class Passes:
         if self._moved and self._seed is not None:
             self.b.descriptors.append(Set(values=(), seed=self._seed, by_step=self._by_step))
             self._moved = False
-        self.b.emit(replace(d, entry=self._held[code], length=len(code)))
+        d = kernel.vector(streams or {}, outer=outer, inner=inner, **fields)
+        self.b.emit(replace(d, entry=self._held[code]))
 
     def products(self, x: int, g: int, z: int, rows: int, *, levels: Sequence[Level] = (),
                  summed: Sequence[Level] = (), steps: tuple[int, int, int] = (1, 1, 1),

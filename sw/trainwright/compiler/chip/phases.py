@@ -26,7 +26,7 @@ from trainwright.compiler.names import activation_name
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.onchip import prior_pass, update_pass
 from trainwright.onchip.layout import Part
-from trainwright.onchip.loss_pass import loss_scalars
+from trainwright.onchip.loss import loss_scalars
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.state import BIAS_RATE_SHIFT, momentum_offset
 from trainwright.onchip.update_pass import PartUpdate

@@ -13,8 +13,9 @@ from trainwright.compiler.chip.cuts import Cuts, Looks
 from trainwright.compiler.chip.memory import COLUMNS, PRIOR, ChipMemory
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.prior_rows import COST, PriorRows, SideRows
-from trainwright.compiler.chip.schedule import Schedule, mask, rows_pass
+from trainwright.compiler.chip.schedule import Schedule
 from trainwright.compiler.memory import Region
+from trainwright.kernels import VectorPass, lower
 from trainwright.onchip import prior_pass as by
 from trainwright.onchip.layout import Part
 from trainwright.onchip.prior import INTERVAL
@@ -66,12 +67,15 @@ def renewal_program(
 
 def _renew(work: Passes, layout: PriorRows, rows: int) -> None:
     """Coefficients and exponents of all side rows, to memory."""
-    streams = [Stream(rows + layout.field(n), layout.block, 1) for n in range(by.FIELDS)]
-    streams[by.COST] = Stream(rows + layout.of_bonds(COST), 1)
-    rows_pass(
-        work, by.renew_code(), streams,
-        reads=mask(*range(by.FIELDS)), writes=mask(by.COEFFICIENT, by.EXPONENT),
-        outer=layout.bonds, inner=layout.block, constants=by.RENEW_CONSTANTS,
+    fields = {by.LOW_WORD: by.LOW, by.HIGH_WORD: by.HIGH, by.OFFSET_ROW: by.OFFSET,
+              by.COEFFICIENT_ROW: by.COEFFICIENT, by.EXPONENT_ROW: by.EXPONENT}  # fmt: skip
+    streams = {
+        name: Stream(rows + layout.field(number), layout.block, 1)
+        for name, number in fields.items()
+    }
+    streams[by.COST_ROW] = Stream(rows + layout.of_bonds(COST), 1)
+    work.run(
+        lower(by.renew_kernel), streams, outer=layout.bonds, inner=layout.block,
         tensor="coefficients of the prior",
     )  # fmt: skip
     first = layout.field(by.COEFFICIENT)
@@ -118,15 +122,16 @@ class Prior:
                                 (sides.right, (rows.right_shift, rows.right), 1)):  # fmt: skip
             if side is None:
                 continue
-            flags = [by.READ_FLAG] if self._flagged else []
-            rows_pass(
-                self._work, by.words_code(flagged=self._flagged),
-                (self._field(by.COEFFICIENT, side), self._field(by.EXPONENT, side),
-                 *(Stream(self.columns + row, 0, 1) for row in to),
-                 self._field(by.KEPT, side)),
-                reads=mask(by.READ_COEFFICIENT, by.READ_EXPONENT, *flags),
-                writes=mask(by.WRITE_SHIFT, by.WRITE_WORD), inner=count,
-                constants=by.WORDS_OF_PULL, tensor=pulls_of(part),
+            streams = {
+                by.PULL_COEFFICIENT: self._field(by.COEFFICIENT, side),
+                by.PULL_EXPONENT: self._field(by.EXPONENT, side),
+                by.PULL_FLAG: self._field(by.KEPT, side),
+                by.PULL_SHIFT: Stream(self.columns + to[0], 0, 1),
+                by.PULL_WORD: Stream(self.columns + to[1], 0, 1),
+            }
+            self._work.run(
+                lower(by.words_kernel, flagged=self._flagged), streams, inner=count,
+                tensor=pulls_of(part),
             )  # fmt: skip
 
     # Sums.
@@ -142,31 +147,27 @@ class Prior:
             self._add(part, sides, state, factors)
 
     def _add(self, part: Part, sides: SideRows, state: int, factors: int) -> None:
-        self._pass(by.clear_code(by.SQUARES, by.RIGHT), part)
+        self._run(lower(by.clear_kernel, registers=(by.SQUARES, by.RIGHT)), part)
         if sides.left is None:
             self._squares(part, state, factors, outer=part.rows, inner=1, steps=(1, 0))
-            self._pass(by.add_right_code(), part)
+            self._run(lower(by.add_right_kernel), part)
         else:
             self._blocks(part, state, factors, sides.left)
         if sides.right is not None:
             self._join(part, sides.right)
 
-    def _pass(self, code, part: Part, streams=(), **fields) -> None:
-        rows_pass(
-            self._work, code, streams, constants=by.WORDS_CONSTANTS, tensor=f"{part.name} sums",
-            **fields,
-        )  # fmt: skip
+    def _run(
+        self, kernel: VectorPass, part: Part, streams: dict[str, Stream] | None = None, **nest: int
+    ) -> None:
+        self._work.run(kernel, streams, tensor=f"{part.name} sums", **nest)
 
     def _squares(
         self, part: Part, state: int, factors: int, *, outer: int, inner: int,
         steps: tuple[int, int],
     ) -> None:  # fmt: skip
-        rows_pass(
-            self._work, by.squares_code(part.hidden),
-            [Stream(first, *steps) for first in (state, factors)],
-            reads=mask(by.STATE, by.FACTOR), outer=outer, inner=inner,
-            constants=by.squares_constants(part.hidden), tensor=f"{part.name} sums",
-        )  # fmt: skip
+        streams = {by.STATE: Stream(state, *steps), by.FACTOR: Stream(factors, *steps)}
+        kernel = lower(by.squares_kernel, hidden=part.hidden)
+        self._run(kernel, part, streams, outer=outer, inner=inner)
 
     def _blocks(self, part: Part, state: int, factors: int, left: int) -> None:
         """A block of rows for each thread, 8 of them at a time."""
@@ -174,23 +175,25 @@ class Prior:
         for first in range(0, part.blocks, THREADS):
             at = first * per
             self._squares(part, state + at, factors + at, outer=per, inner=THREADS, steps=(1, per))
-            self._pass(
-                by.flush_left_code(), part,
-                [self._field(number, left + first) for number in (by.LOW, by.HIGH)],
-                writes=mask(by.LOW, by.HIGH), inner=min(THREADS, part.blocks - first),
-            )  # fmt: skip
-            self._pass(by.add_right_code(), part)
+            words = self._sum_words(left + first, inner=1)
+            threads = min(THREADS, part.blocks - first)
+            self._run(lower(by.flush_left_kernel), part, words, inner=threads)
+            self._run(lower(by.add_right_kernel), part)
 
     def _join(self, part: Part, right: int) -> None:
         """From the threads' sums to a row."""
-        halves = (self._joined, self._joined + THREADS)
-        both = mask(by.LOW, by.HIGH)
-        self._pass(by.flush_code(by.RIGHT), part, [Stream(row, 0, 1) for row in halves],
-                   writes=both)  # fmt: skip
-        self._pass(by.join_code(), part, [Stream(row, 1) for row in halves], reads=both,
-                   outer=THREADS)  # fmt: skip
-        row = [self._field(number, right) for number in (by.LOW, by.HIGH)]
-        self._pass(by.flush_code(by.SQUARES), part, row, writes=both, inner=1)
+        halves = {by.LOW_WORD: self._joined, by.HIGH_WORD: self._joined + THREADS}
+        threads = {name: Stream(row, 0, 1) for name, row in halves.items()}
+        self._run(lower(by.flush_kernel, register=by.RIGHT), part, threads)
+        rows = {name: Stream(row, 1) for name, row in halves.items()}
+        self._run(lower(by.join_kernel), part, rows, outer=THREADS, inner=THREADS)
+        total = lower(by.flush_kernel, register=by.SQUARES)
+        self._run(total, part, self._sum_words(right, inner=1), inner=1)
+
+    def _sum_words(self, row: int, *, inner: int) -> dict[str, Stream]:
+        """Give the streams of both words of side rows from ``row`` on."""
+        fields = {by.LOW_WORD: by.LOW, by.HIGH_WORD: by.HIGH}
+        return {name: self._field(n, row, inner=inner) for name, n in fields.items()}
 
     def store(self) -> None:
         """The sums to memory, for the renewal in the next step."""

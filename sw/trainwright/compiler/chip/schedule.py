@@ -1,32 +1,12 @@
 """The begin of an update: the step's entry of the schedule, from its table in memory."""
 
-from collections.abc import Sequence
-
 from trainwright.compiler.chip.memory import SCHEDULE
 from trainwright.compiler.chip.passes import Bank, Passes
+from trainwright.kernels import Register, VectorPass, lower
 from trainwright.onchip import cut_pass, prior_pass
 from trainwright.onchip import schedule_pass as by
-from trainwright.onchip.rates import RateTable
-from trainwright.program.vector import THREADS, Instruction, Stream, Vector
-
-
-def mask(*streams: int) -> int:
-    """Of a pass's streams."""
-    return sum(1 << stream for stream in streams)
-
-
-def rows_pass(
-    work: Passes, code: Sequence[Instruction], streams: Sequence[Stream] = (), *, reads: int = 0,
-    writes: int = 0, outer: int = 1, inner: int = THREADS, constants: tuple[int, ...] = (),
-    tensor: str,
-) -> None:  # fmt: skip
-    """A pass without random bits; by default a row a thread."""
-    d = Vector(
-        entry=0, length=1, outer=outer, inner=inner, streams=tuple(streams), reads=reads,
-        writes=writes, constants=constants, tensor=tensor,
-    )  # fmt: skip
-    work.run(tuple(code), d)
-
+from trainwright.onchip.rates import RATE, RATE_SHIFT, RateTable
+from trainwright.program.vector import THREADS, Stream
 
 _WEIGHTS = prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT
 
@@ -42,59 +22,61 @@ class Schedule:
         self._rows = work.load(SCHEDULE, to=work.rows(SCHEDULE, by.ROWS, Bank.COLUMNS)).start
 
     def rates(self) -> None:
-        """Rate and shift of this step to registers of every thread, position and number in memory
-        to those of the next.
+        """Put rate and shift of this step into registers of every thread, and count the step.
+
+        Position and number in memory are those of the next step then.
         """
-        work = self._work
-        after = [work.rows(SCHEDULE, THREADS, Bank.FACTORS).start for _ in range(2)]
-        counters = (self._rows + self._position, self._rows + self._number)
-        rows_pass(
-            work, by.advance_code(),
-            (*map(Stream, counters), *(Stream(first, 0, 1) for first in after)),
-            reads=mask(by.READ_POSITION, by.READ_NUMBER),
-            writes=mask(by.WRITE_POSITION, by.WRITE_NUMBER),
-            constants=by.advance_constants(self._table), tensor="counters of the schedule",
+        table = self._table
+        self._counted(
+            lower(by.advance_kernel, steps=table.steps, entries=len(table.entries)),
+            {by.POSITION_IN: self._position, by.NUMBER_IN: self._number},
+            (by.POSITION_OUT, by.NUMBER_OUT), "counters of the schedule",
         )  # fmt: skip
-        for first, number in zip(after, (self._position, self._number), strict=True):
-            work.store(SCHEDULE, first, 1, first=number)
-        self._choose((by.RATES, by.RATE), (by.SHIFTS, by.RATE_SHIFT))
+        self._choose((by.RATES, by.SHIFTS), (RATE, RATE_SHIFT))
 
     def look(self, interval: int) -> None:
-        """Steps since the last look at the columns to a register of ``onchip.cut_pass``, 0 where
-        this step looks; in memory those of the next step.
+        """Put the steps since the last look at the columns into a register, 0 where this one looks.
+
+        Memory holds those of the next step then.
         """
-        work = self._work
-        after = work.rows(SCHEDULE, THREADS, Bank.FACTORS).start
-        rows_pass(
-            work, cut_pass.look_code(), (Stream(self._rows + by.LOOK), Stream(after, 0, 1)),
-            reads=mask(cut_pass.READ_COUNTER), writes=mask(cut_pass.WRITE_COUNTER),
-            constants=cut_pass.look_constants(interval), tensor="looks at the columns",
+        self._counted(
+            lower(cut_pass.look_kernel, interval=interval), {cut_pass.COUNTER_IN: by.LOOK},
+            (cut_pass.COUNTER_OUT,), "looks at the columns",
         )  # fmt: skip
-        work.store(SCHEDULE, after, 1, first=by.LOOK)
 
     def phase(self) -> None:
-        """The phase of the prior's coefficients to a register, and in memory to the next step's."""
-        work = self._work
-        after = work.rows(SCHEDULE, THREADS, Bank.FACTORS).start
-        rows_pass(
-            work, (*prior_pass.phase_code(), *prior_pass.clear_code(*_WEIGHTS)),
-            (Stream(self._rows + by.PHASE), Stream(after, 0, 1)), reads=mask(0), writes=mask(1),
-            constants=prior_pass.phase_constants(), tensor="phase of the prior",
+        """Put the phase of the prior's coefficients into a register, and count it in memory."""
+        self._counted(
+            lower(prior_pass.phase_kernel), {prior_pass.PHASE_IN: by.PHASE},
+            (prior_pass.PHASE_OUT,), "phase of the prior",
         )  # fmt: skip
-        work.store(SCHEDULE, after, 1, first=by.PHASE)
+
+    def _counted(
+        self, kernel: VectorPass, counters: dict[str, int], written: tuple[str, ...], tensor: str
+    ) -> None:
+        """Run a kernel on rows of counters, and store each counter that it writes."""
+        work = self._work
+        after = [work.rows(SCHEDULE, THREADS, Bank.FACTORS).start for _ in written]
+        streams = {name: Stream(self._rows + row) for name, row in counters.items()}
+        streams |= {name: Stream(row, 0, 1) for name, row in zip(written, after, strict=True)}
+        work.run(kernel, streams, tensor=tensor)
+        for first, row in zip(after, counters.values(), strict=True):
+            work.store(SCHEDULE, first, 1, first=row)
 
     def weights(self) -> None:
-        """The prior's weight and its exponent to registers that ``phase`` has cleared."""
-        columns = by.WEIGHTS, by.WEIGHT_EXPONENTS
-        self._choose(*zip(columns, _WEIGHTS, strict=True))
+        """Put the prior's weight and its exponent into registers that ``phase`` has cleared."""
+        self._choose((by.WEIGHTS, by.WEIGHT_EXPONENTS), _WEIGHTS, prior_pass.PHASE)
 
-    def _choose(self, *columns: tuple[int, int]) -> None:
-        """Columns of the table to registers."""
-        firsts, registers = zip(*columns, strict=True)
-        tables = (Stream(self._rows + first, 1) for first in (by.NUMBERS, *firsts))
-        reads = mask(by.READ_NUMBERS, by.READ_FIRST, by.READ_SECOND, by.READ_PRESENT)
-        rows_pass(
-            self._work, by.choose_code(*registers), (*tables, Stream(self._rows + self._number)),
-            reads=reads, outer=by.TABLE_ROWS, tensor="entry of the schedule",
-        )  # fmt: skip
-        rows_pass(self._work, by.spread_code(*registers), tensor="entry of the schedule")
+    def _choose(
+        self, columns: tuple[int, int], registers: tuple[Register, Register], *preserved: Register
+    ) -> None:
+        """Put this step's entry of two columns of the table into registers."""
+        rows = {by.NUMBERS_IN: by.NUMBERS, by.FIRST: columns[0], by.SECOND: columns[1]}
+        streams = {name: Stream(self._rows + row, 1) for name, row in rows.items()}
+        streams[by.PRESENT] = Stream(self._rows + self._number)
+        options = {"registers": registers, "preserved": preserved}
+        tensor = "entry of the schedule"
+        self._work.run(
+            lower(by.choose_kernel, **options), streams, outer=by.TABLE_ROWS, tensor=tensor
+        )
+        self._work.run(lower(by.spread_kernel, **options), tensor=tensor)

@@ -15,11 +15,12 @@ from trainwright.compiler.chip.prior import Prior, padded_blocks
 from trainwright.compiler.chip.schedule import Schedule
 from trainwright.compiler.memory import Region
 from trainwright.compiler.row_images import Arrangement
+from trainwright.onchip import update_pass as by
 from trainwright.onchip.layout import LANES, Part
 from trainwright.onchip.rates import RateTable
-from trainwright.onchip.update_pass import PartUpdate, update_code
+from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.descriptors import Program
-from trainwright.program.vector import Stream, Vector
+from trainwright.program.vector import Stream
 
 CHUNK = 128
 """Rows of a chunk, about: an index of the first axis is never divided."""
@@ -296,20 +297,22 @@ class _Chunk:
         """The pass."""
         job, what = self.job, self.job.what
         part, per, columns = job.part, job.per, job.columns
-        along = [Stream(at + self._first, per, 1) for at in (job.state, job.factors)]
-        along.append(Stream(job.gradient + self.place * per, per, 1))
+        streams = {
+            by.STATE: Stream(job.state + self._first, per, 1),
+            by.FACTOR: Stream(job.factors + self._first, per, 1),
+            by.GRADIENT: Stream(job.gradient + self.place * per, per, 1),
+        }
         if what.left or what.right:
-            along += [
-                Stream(job.column + columns.left_shift + self.first, 1),
-                Stream(job.column + columns.left + self.first, 1),
-                Stream(job.column + columns.right_shift), Stream(job.column + columns.right),
-            ]  # fmt: skip
-        d = Vector(
-            entry=0, length=1, outer=self.blocks, inner=per, streams=tuple(along),
-            reads=what.reads, writes=what.writes, constants=what.constants,
-            key=part.row + self._first, tensor=part.name,
+            streams |= {
+                by.LEFT_SHIFT: Stream(job.column + columns.left_shift + self.first, 1),
+                by.LEFT: Stream(job.column + columns.left + self.first, 1),
+                by.RIGHT_SHIFT: Stream(job.column + columns.right_shift),
+                by.RIGHT: Stream(job.column + columns.right),
+            }
+        job.work.run(
+            what.lowered(), streams, outer=self.blocks, inner=per, key=part.row + self._first,
+            tensor=part.name,
         )  # fmt: skip
-        job.work.run(update_code(what), d)
 
     def sum(self) -> None:
         """The part's sums of squares, where it is done."""

@@ -5,8 +5,8 @@ from functools import cache
 
 import numpy as np
 
-from trainwright.onchip import functions
-from trainwright.onchip.tables import ENTRIES, Table
+from trainwright.kernels import functions
+from trainwright.kernels.tables import ENTRIES, FunctionTable
 
 
 class Slot(IntEnum):
@@ -22,26 +22,28 @@ class Slot(IntEnum):
 
 
 SLOTS = 8
-"""That an engine has room for; the rest is 0."""
+"""Tables in an engine; slots without a function are 0."""
 
 
 @cache
-def table_of(number: int) -> Table:
-    """The table of a slot; zeros where there is none."""
+def table_of(number: int) -> FunctionTable:
+    """Return the table of a slot; zeros where the slot has no function."""
     root = functions.root_table()
     tables = {
         Slot.EXP2: functions.exp2_table(),
         Slot.RECIPROCAL: functions.reciprocal_table(),
-        Slot.ROOT: Table(root.bases[:ENTRIES], root.slopes[:ENTRIES]),
-        Slot.ROOT_ABOVE: Table(root.bases[ENTRIES:], root.slopes[ENTRIES:]),
+        Slot.ROOT: FunctionTable(root.bases[:ENTRIES], root.slopes[:ENTRIES]),
+        Slot.ROOT_ABOVE: FunctionTable(root.bases[ENTRIES:], root.slopes[ENTRIES:]),
         Slot.LOG2: functions.log2_table(),
     }
     nothing = np.zeros(ENTRIES, np.int64)
-    return {int(slot): table for slot, table in tables.items()}.get(number, Table(nothing, nothing))
+    return {int(slot): table for slot, table in tables.items()}.get(
+        number, FunctionTable(nothing, nothing)
+    )
 
 
 def table_words() -> list[tuple[int, int]]:
-    """(base, slope) of every entry of every slot."""
+    """List (base, slope) of every entry of every slot."""
     tables = [table_of(number) for number in range(SLOTS)]
     return [
         (int(base), int(slope))

@@ -7,7 +7,7 @@ Integers = npt.NDArray[np.int64]
 
 
 def half_up(value: Integers, shift: int | Integers) -> Integers:
-    """``value`` / 2^shift to the nearest integer, halves upwards; ``shift`` >= 0, broadcast.
+    """Round ``value`` / 2^shift to the nearest integer, halves upwards; ``shift`` >= 0 broadcasts.
 
     In hardware the bit below the point is the carry into the next adder. ``value`` needs a bit
     more in its type, and ``shift`` must be less than the type's bits.
@@ -16,7 +16,7 @@ def half_up(value: Integers, shift: int | Integers) -> Integers:
 
 
 def half_even(value: Integers, shift: int | Integers) -> Integers:
-    """``value`` / 2^shift to the nearest integer, halves to the even one, as every requantiser.
+    """Round ``value`` / 2^shift to the nearest integer, halves to even, as every requantiser.
 
     Equal to ``trainwright.fixed.requantise.round_shift``; ``shift`` >= 0, broadcast.
     """
@@ -26,5 +26,5 @@ def half_even(value: Integers, shift: int | Integers) -> Integers:
 
 
 def clamp(value: Integers, width: int) -> Integers:
-    """Saturated to ``width`` bits of two's complement."""
+    """Saturate to ``width`` bits of two's complement."""
     return value.clip(-(1 << (width - 1)), (1 << (width - 1)) - 1)

@@ -10,8 +10,8 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.onchip.rounding import clamp, half_even
-from trainwright.onchip.tables import FRACTION, SLOPE_SHIFT, Table, make_table
+from trainwright.fixed.rounding import clamp, half_even
+from trainwright.kernels.tables import FRACTION, SLOPE_SHIFT, FunctionTable, make_table
 
 Words = npt.NDArray[np.int64]
 
@@ -36,31 +36,31 @@ half of it for the root, and 1.4427 of it for log2."""
 
 
 @cache
-def exp2_table() -> Table:
-    """2^-x for x in [0, 1)."""
+def exp2_table() -> FunctionTable:
+    """Tabulate 2^-x for x in [0, 1)."""
     return make_table(lambda x: mpmath.power(2, -x), [(0, 1)], base_width=17)
 
 
 @cache
-def reciprocal_table() -> Table:
-    """1 / x for x in [1, 2)."""
+def reciprocal_table() -> FunctionTable:
+    """Tabulate 1 / x for x in [1, 2)."""
     return make_table(lambda x: 1 / x, [(1, 2)], base_width=17)
 
 
 @cache
-def root_table() -> Table:
-    """1 / sqrt(x) for x in [1, 2), and in the second slot for x in [2, 4)."""
+def root_table() -> FunctionTable:
+    """Tabulate 1 / sqrt(x) for x in [1, 2), and in the second slot for x in [2, 4)."""
     return make_table(lambda x: 1 / mpmath.sqrt(x), [(1, 2), (2, 4)], base_width=17)
 
 
 @cache
-def log2_table() -> Table:
-    """log2(x) for x in [1, 2); the slope at 1 needs a base with one bit less below the point."""
+def log2_table() -> FunctionTable:
+    """Tabulate log2(x) for x in [1, 2); the slope at 1 takes a bit of the base below the point."""
     return make_table(lambda x: mpmath.log(x, 2), [(1, 2)], base_width=16)
 
 
 def exp2(v: Words) -> Words:
-    """2^-v in units of 2^-EXP2_UNIT, 16 bits; v >= 0 in units of 2^-FRACTION. 1 is 32,767.
+    """Return 2^-v in units of 2^-EXP2_UNIT, 16 bits; v >= 0 in units of 2^-FRACTION. 1 is 32,767.
 
     The whole part of v shifts the table's sum to the right, downwards; then one rounding.
     """
@@ -70,7 +70,7 @@ def exp2(v: Words) -> Words:
 
 
 def normalised(x: npt.ArrayLike, width: int = MANTISSA) -> tuple[Words, Words]:
-    """(mantissa, exponent) of integers x > 0: mantissa of ``width`` bits, its highest bit one.
+    """Return (mantissa, exponent) of integers x > 0, a mantissa of ``width`` bits, the highest one.
 
     x = mantissa * 2^exponent; bits of x below the mantissa are dropped. ``x`` under 2^62.
     """
@@ -80,25 +80,25 @@ def normalised(x: npt.ArrayLike, width: int = MANTISSA) -> tuple[Words, Words]:
 
 
 def _bit_length(x: Words) -> Words:
-    """Position of the leading one, from 1; exact for 0 < x < 2^62."""
+    """Find the position of the leading one, from 1; exact for 0 < x < 2^62."""
     high = x >> 31
     return np.where(high > 0, np.frexp(high)[1] + 31, np.frexp(x & 0x7FFFFFFF)[1]).astype(np.int64)
 
 
 def _fraction(mantissa: Words) -> Words:
-    """What a table is asked for: the mantissa less its leading one, FRACTION bits."""
+    """Return the argument of a table: the mantissa less its leading one, FRACTION bits."""
     return (mantissa << (FRACTION + 1 - MANTISSA)) - (1 << FRACTION)
 
 
 def reciprocal(x: npt.ArrayLike) -> tuple[Words, Words]:
-    """(r, e) with 1 / x = r * 2^e, r from 65,536 to 131,071, of integers x > 0."""
+    """Return (r, e) with 1 / x = r * 2^e, r from 65,536 to 131,071, of integers x > 0."""
     mantissa, exponent = normalised(x)
     r = half_even(reciprocal_table()(_fraction(mantissa)), SLOPE_SHIFT)
     return clamp(r, 18), -exponent - (MANTISSA - 1) - ROOT_UNIT
 
 
 def reciprocal_root(x: npt.ArrayLike) -> tuple[Words, Words]:
-    """(r, e) with 1 / sqrt(x) = r * 2^e, r from 65,536 to 131,071, of integers x > 0."""
+    """Return (r, e) with 1 / sqrt(x) = r * 2^e, r from 65,536 to 131,071, of integers x > 0."""
     mantissa, exponent = normalised(x)
     # x = m * 2^k with an even k and m in [2^14, 2^16): the lower octave has slot 0.
     octave = (exponent + 1) & 1
@@ -107,7 +107,7 @@ def reciprocal_root(x: npt.ArrayLike) -> tuple[Words, Words]:
 
 
 def log2(x: npt.ArrayLike) -> Words:
-    """log2(x) with FRACTION bits below the point, of integers x > 0."""
+    """Return log2 of integers x > 0, with FRACTION bits below the point."""
     mantissa, exponent = normalised(x)
     fraction = half_even(log2_table()(_fraction(mantissa)), SLOPE_SHIFT)
     return fraction + ((exponent + MANTISSA - 1) << FRACTION)

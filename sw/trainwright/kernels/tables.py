@@ -19,7 +19,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.onchip.rounding import clamp
+from trainwright.fixed.rounding import clamp
 
 INDEX_WIDTH = 6
 ENTRIES = 1 << INDEX_WIDTH
@@ -33,21 +33,21 @@ SLOPE_SHIFT = 16
 
 
 @dataclass(frozen=True)
-class Table:
+class FunctionTable:
     """``bases`` and ``slopes`` int64 (slots x ENTRIES,), of WORD_WIDTH bits."""
 
     bases: npt.NDArray[np.int64]
     slopes: npt.NDArray[np.int64]
 
     def __call__(self, x: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The exact sums of inputs x >= 0, in units of the base / 2^SLOPE_SHIFT."""
+        """Return the exact sums of inputs x >= 0, in units of the base / 2^SLOPE_SHIFT."""
         base, product = self.terms(x)
         return (base << SLOPE_SHIFT) + product
 
     def terms(
         self, x: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The base of each input, and its slope * rest."""
+        """Return the base of each input, and its slope * rest."""
         entry, rest = x >> REST_WIDTH, x & ((1 << REST_WIDTH) - 1)
         return self.bases[entry], self.slopes[entry] * rest
 
@@ -57,8 +57,8 @@ def make_table(
     spans: list[tuple[int, int]],
     *,
     base_width: int,
-) -> Table:
-    """A table of ``function`` (of mpmath numbers): ENTRIES equal intervals for each [low, high).
+) -> FunctionTable:
+    """Tabulate ``function`` (of mpmath numbers): ENTRIES equal intervals for each [low, high).
 
     Bases are in units of 2^-base_width. A base or slope one unit beyond WORD_WIDTH bits saturates.
     """
@@ -73,7 +73,7 @@ def make_table(
                 bases.append(_nearest((first + bend / 2) * 2**base_width))
                 slope = (last - first) * mpmath.mpf(2) ** (base_width + SLOPE_SHIFT - REST_WIDTH)
                 slopes.append(_nearest(slope))
-    return Table(*(clamp(np.array(column), WORD_WIDTH) for column in (bases, slopes)))
+    return FunctionTable(*(clamp(np.array(column), WORD_WIDTH) for column in (bases, slopes)))
 
 
 def _nearest(value: Any) -> int:

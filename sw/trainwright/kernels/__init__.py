@@ -1,0 +1,23 @@
+"""Vector kernels: one Python text that numpy evaluates and the vector engine executes.
+
+A kernel is a function of a `Body`. Called once, it records what it computes with the words of a
+row (`trace`). `evaluate` runs the record on numpy rows; `lower` turns the record into instructions
+of the vector engine, with registers, streams and constants allocated.
+"""
+
+from trainwright.kernels.evaluate import PassResult, evaluate
+from trainwright.kernels.lower import VectorPass, lower
+from trainwright.kernels.trace import Body, KernelError, Register, Value, trace, where
+
+__all__ = [
+    "Body",
+    "KernelError",
+    "PassResult",
+    "Register",
+    "Value",
+    "VectorPass",
+    "evaluate",
+    "lower",
+    "trace",
+    "where",
+]

@@ -1,0 +1,207 @@
+"""Evaluate a kernel on numpy rows: the reference that instructions are held to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.fixed.rounding import clamp, half_even, half_up
+from trainwright.fixed.stochastic import stochastic_shift
+from trainwright.kernels.slots import table_of
+from trainwright.kernels.tables import FRACTION, SLOPE_SHIFT
+from trainwright.kernels.trace import (
+    SHIFT_WIDTH,
+    WORD_WIDTH,
+    Body,
+    Constant,
+    Effect,
+    GivenShift,
+    KernelError,
+    Op,
+    Value,
+)
+from trainwright.program.vector import FACTOR_WIDTH, THREADS, WIDTH, Kind, Rounding, Total, When
+
+Words = npt.NDArray[np.int64]
+
+
+def wrapped(value: Words, width: int) -> Words:
+    """Keep the lowest ``width`` bits as signed numbers."""
+    half = 1 << (width - 1)
+    return ((value + half) & ((half << 1) - 1)) - half
+
+
+def bit_length(value: Words) -> Words:
+    """Count the bits of values of ``WIDTH`` bits, as unsigned numbers."""
+    unsigned = value & ((1 << WIDTH) - 1)
+    return np.frexp(unsigned.astype(np.float64))[1].astype(np.int64)
+
+
+def rounded(value: Words, shift: int | Words, rounding: Rounding, random: Words | None) -> Words:
+    """Divide by 2^shift as the engine rounds; ``random`` has a byte for every element."""
+    match rounding:
+        case Rounding.FLOOR:
+            return value >> shift
+        case Rounding.EVEN:  # beyond WIDTH + 1 every shift gives 0
+            return half_even(value, np.minimum(shift, WIDTH + 1))
+        case Rounding.UP:
+            return half_up(value, shift)
+        case _:
+            assert random is not None
+            return stochastic_shift(value, shift, random)
+
+
+@dataclass
+class PassResult:
+    """Results of a pass: rows by stream, registers by number, and both totals."""
+
+    rows: dict[str, Words] = field(default_factory=dict)
+    registers: dict[int, Words] = field(default_factory=dict)
+    """(THREADS, lanes), as the last rows of the threads leave them."""
+    total: int = 0
+    count: int = 0
+
+
+def evaluate(
+    body: Body,
+    rows: Mapping[str, Words] | None = None,
+    *,
+    count: int = 0,
+    registers: Mapping[int, Words] | None = None,
+    random: Sequence[Words] = (),
+    constants: Sequence[int] = (),
+    shifts: Sequence[int] = (),
+    checks: bool = False,
+) -> PassResult:
+    """Evaluate a traced kernel on ``rows`` (n, lanes) of every stream that it reads.
+
+    ``count`` is n where the kernel reads no stream. ``registers`` are (THREADS, lanes) arrays that
+    earlier passes left, ``random`` the bytes of both random streams (n, lanes), ``constants`` and
+    ``shifts`` what the exponent file gives. Row n belongs to thread n mod THREADS.
+
+    Raises ``KernelError`` for a value beyond the range that the kernel states for it, and with
+    ``checks`` for one beyond the range that intervals prove.
+    """
+    streams = {name: np.asarray(words, np.int64) for name, words in (rows or {}).items()}
+    size = len(next(iter(streams.values()))) if streams else count or THREADS
+    work = _Evaluator(body, constants, shifts, checks)
+    held = dict(registers or {})
+    written: dict[str, list[Words]] = {}
+    result = PassResult(registers=held)
+    block = THREADS if work.has_registers else size
+    for start in range(0, size, block):
+        span = slice(start, min(start + block, size))
+        part = {name: words[span] for name, words in streams.items()}
+        bits = [words[span] for words in random]
+        work.run(part, bits, span.stop - start, result, written)
+    result.rows = {name: np.concatenate(parts) for name, parts in written.items()}
+    return result
+
+
+def _require_range(step: Value, q: Words) -> None:
+    if q.size and not step.low <= q.min() <= q.max() <= step.high:
+        raise KernelError(
+            f"{step.line}: values from {q.min()} to {q.max()}, where the kernel states {step.low} "
+            f"to {step.high}"
+        )
+
+
+class _Evaluator:
+    """Steps of a body, executed on a block of rows."""
+
+    def __init__(
+        self, body: Body, constants: Sequence[int], shifts: Sequence[int], checks: bool
+    ) -> None:
+        self.body, self.constants, self.shifts, self.checks = body, constants, shifts, checks
+        values = [step for step in body.steps if isinstance(step, Value)]
+        effects = [step for step in body.steps if isinstance(step, Effect)]
+        self.has_registers = any(v.kind is Op.HELD for v in values) or any(
+            e.register for e in effects
+        )
+
+    def run(
+        self, rows: Mapping[str, Words], random: Sequence[Words], count: int,
+        result: PassResult, written: dict[str, list[Words]],
+    ) -> None:  # fmt: skip
+        """Execute every step on ``count`` rows; effects go to ``result`` and ``written``."""
+        known: dict[Value, Words] = {}
+        kept: dict[int, Words] = {}
+        for step in self.body.steps:
+            if isinstance(step, Value):
+                q = self._value(step, known, rows, random, count, result.registers)
+                if (step.stated or self.checks) and not (
+                    step.low <= q.min() <= q.max() <= step.high
+                ):
+                    raise KernelError(
+                        f"{step.line}: values from {q.min()} to {q.max()}, stated are {step.low} "
+                        f"to {step.high}"
+                    )
+                known[step] = q
+                continue
+            q = known[step.value]
+            if step.stream:
+                written.setdefault(step.stream, []).append(wrapped(q, WORD_WIDTH))
+            if step.register:
+                kept[step.register.number] = q
+            result.total += int(q[:, 0].sum()) * (step.total is Total.SUM)
+            result.count += int(q[:, 0].sum()) * (step.total is Total.COUNT)
+        for number, q in kept.items():
+            before = result.registers.get(number, np.zeros((THREADS, self.body.lanes), np.int64))
+            result.registers[number] = np.concatenate([q, before[count:]])
+
+    def _value(self, v: Value, known, rows, random, count: int, registers) -> Words:
+        shape = count, self.body.lanes
+        if v.kind is Op.READ:
+            return rows[v.stream]
+        if v.kind is Op.HELD:
+            assert v.register
+            return registers[v.register.number][:count]
+        if v.kind is Op.WHERE:
+            assert v.a and v.old and v.condition
+            c = known[v.condition.value]
+            chosen = {When.POSITIVE: c > 0, When.NEGATIVE: c < 0, When.ZERO: c == 0}
+            return np.where(chosen[v.condition.when], known[v.a], known[v.old])
+        a = known[v.a] if v.a else np.zeros(shape, np.int64)
+        s = self._number(v.s, known)
+        y = self._number(v.c, known) * v.sign if v.c else self._number(v.k, known)
+        q = wrapped(self._x(v, a, s, shape) + y, self.body.width)
+        shift = v.shift
+        if isinstance(shift, GivenShift):
+            shift = self.shifts[shift.number]
+        elif isinstance(shift, Value):
+            shift = known[shift] & ((1 << SHIFT_WIDTH) - 1)
+        bits = random[v.rounding - Rounding.RANDOM] if v.rounding >= Rounding.RANDOM else None
+        return (wrapped if v.wraps else clamp)(rounded(q, shift, v.rounding, bits), v.width)
+
+    def _number(self, operand: Value | Constant | None, known) -> Words | int:
+        if isinstance(operand, Value):
+            return known[operand]
+        if operand is None:
+            return 0
+        return operand.value if operand.given is None else self.constants[operand.given]
+
+    @staticmethod
+    def _x(v: Value, a: Words, s: Words | int, shape: tuple[int, int]) -> Words:
+        match v.kind:
+            case Kind.PASS:
+                return a
+            case Kind.PRODUCT:
+                return wrapped(a, FACTOR_WIDTH) * wrapped(np.asarray(s, np.int64), FACTOR_WIDTH)
+            case Kind.TABLE:
+                base, product = table_of(v.table).terms(a & ((1 << FRACTION) - 1))
+                return (base << SLOPE_SHIFT) + product
+            case Kind.SUM:
+                return np.broadcast_to(a.sum(1, keepdims=True), shape)
+            case Kind.GREATEST:
+                return np.broadcast_to(a.max(1, keepdims=True), shape)
+            case Kind.MAXIMUM:
+                return np.maximum(a, s)
+            case Kind.MINIMUM:
+                return np.minimum(a, s)
+            case Kind.LENGTH:
+                return bit_length(a)
+            case Kind.AND:
+                return a & s
+            case _:
+                return np.broadcast_to(np.arange(shape[1]), shape)

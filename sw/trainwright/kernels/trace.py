@@ -1,0 +1,424 @@
+"""Record what a kernel computes: values in order, each computed once, each of a proved range.
+
+A value is a signed word of at most ``WIDTH`` bits in every lane of a row. Operators build one
+elementary step each; `trainwright.kernels.lower` merges steps that one instruction can do. Every
+step proves by intervals that no bit is lost by accident: a sum beyond ``WIDTH`` bits or a factor
+beyond ``FACTOR_WIDTH`` is an error that names the line of the kernel.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cache
+from pathlib import Path
+
+from trainwright.kernels.slots import table_of
+from trainwright.kernels.tables import FRACTION, REST_WIDTH, SLOPE_SHIFT
+from trainwright.program.vector import (
+    FACTOR_WIDTH,
+    WIDTH,
+    Kind,
+    Rounding,
+    Total,
+    When,
+)
+
+LANES = 16
+"""Words of a row."""
+WORD_WIDTH = 16
+"""Bits of a word in memory."""
+SHIFT_WIDTH = 6
+"""Bits of a register that count where it gives a shift."""
+
+Range = tuple[int, int]
+"""Least and greatest value."""
+
+
+class KernelError(ValueError):
+    """A kernel that the vector engine cannot execute; the message names its line."""
+
+
+class Op(Enum):
+    """Kinds of steps that are no arithmetic; arithmetic steps have a `Kind`."""
+
+    READ = "read"
+    """A word of a stream."""
+    HELD = "held"
+    """A register as the pass finds it."""
+    WHERE = "where"
+    """``new`` in the lanes where ``condition`` holds, ``old`` in the others."""
+
+
+@dataclass(frozen=True)
+class Register:
+    """A register that passes share: what one pass keeps in it, a later pass holds."""
+
+    number: int
+    low: int = -(1 << (WIDTH - 1))
+    """Least value that it holds."""
+    high: int = (1 << (WIDTH - 1)) - 1
+    """Greatest value that it holds."""
+
+    @property
+    def width(self) -> int:
+        """Bits of a signed number that holds all of its values."""
+        return max(self.high, ~self.low).bit_length() + 1
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A literal, or what the exponent file gives the pass as its constant ``given``."""
+
+    low: int
+    high: int
+    given: int | None = None
+
+    @property
+    def value(self) -> int:
+        """Value of a literal; 0 stands for a constant that is given later."""
+        return self.low if self.given is None else 0
+
+
+@dataclass(frozen=True)
+class GivenShift:
+    """A shift that the exponent file gives the pass in place ``number``."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Lanes in which a value is positive, negative or zero."""
+
+    value: "Value"
+    when: When
+
+
+@dataclass(eq=False, kw_only=True)
+class Value:
+    """A word in every lane of a row, and the step that computes it.
+
+    ``q = fit(round((x + y) / 2^shift))`` as in `trainwright.program.vector`: x is ``kind`` of ``a``
+    and ``s``, y is ``sign`` times ``c``, or the constant ``k``.
+    """
+
+    body: "Body"
+    kind: Kind | Op = Kind.PASS
+    a: "Value | None" = None
+    s: "Value | Constant | None" = None
+    table: int = 0
+    c: "Value | None" = None
+    sign: int = 1
+    k: Constant | None = None
+    shift: "int | Value | GivenShift" = 0
+    rounding: Rounding = Rounding.FLOOR
+    width: int = WIDTH
+    wraps: bool = False
+    stream: str = ""
+    register: Register | None = None
+    condition: Condition | None = None
+    old: "Value | None" = None
+    low: int
+    high: int
+    line: str = ""
+    stated: bool = False
+    """Whether `within` narrowed the range."""
+
+    # -- arithmetic ----------------------------------------------------------------------------
+    def __add__(self, other: "Value | Constant | int") -> "Value":
+        low, high = _range(other)
+        reach = self.low + low, self.high + high
+        if isinstance(other, Value):
+            return self.body.step(reach, a=self, c=other)
+        return self.body.step(reach, a=self, k=_constant(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: "Value | int") -> "Value":
+        if isinstance(other, int):
+            return self + -other
+        reach = self.low - other.high, self.high - other.low
+        return self.body.step(reach, a=self, c=other, sign=-1)
+
+    def __rsub__(self, other: int) -> "Value":
+        return self * -1 + other
+
+    def __mul__(self, other: "Value | Constant | int") -> "Value":
+        for factor in (self, other):
+            low, high = _range(factor)
+            if not fits((low, high), FACTOR_WIDTH):
+                raise self.body.error(
+                    f"a factor of a product reaches from {low} to {high}, more than "
+                    f"{FACTOR_WIDTH} bits; clip or shift it first, or use times_low"
+                )
+        return self.times_low(other)
+
+    __rmul__ = __mul__
+
+    def times_low(self, other: "Value | Constant | int") -> "Value":
+        """Multiply the lowest ``FACTOR_WIDTH`` bits of both, where higher ones do not matter."""
+        (a, b), (c, d) = (_low_bits(_range(v), FACTOR_WIDTH) for v in (self, other))
+        corners = [x * y for x in (a, b) for y in (c, d)]
+        if other is self:  # a square
+            corners = [a * a, b * b, 0 if a <= 0 <= b else a * b]
+        s = other if isinstance(other, Value) else _constant(other)
+        return self.body.step((min(corners), max(corners)), kind=Kind.PRODUCT, a=self, s=s)
+
+    def __and__(self, mask: int) -> "Value":
+        if mask < 0:
+            raise self.body.error(f"a mask is at least 0, not {mask}")
+        return self.body.step((0, mask), kind=Kind.AND, a=self, s=Constant(mask, mask))
+
+    def at_least(self, other: "Value | int") -> "Value":
+        """Return the greater of both."""
+        low, high = _range(other)
+        reach = max(self.low, low), max(self.high, high)
+        return self._limited(Kind.MAXIMUM, other, reach)
+
+    def at_most(self, other: "Value | int") -> "Value":
+        """Return the less of both."""
+        low, high = _range(other)
+        reach = min(self.low, low), min(self.high, high)
+        return self._limited(Kind.MINIMUM, other, reach)
+
+    def _limited(self, kind: Kind, other: "Value | int", reach: Range) -> "Value":
+        s = other if isinstance(other, Value) else _constant(other)
+        return self.body.step(reach, kind=kind, a=self, s=s)
+
+    # -- rounding and fitting ------------------------------------------------------------------
+    def __rshift__(self, shift: "int | Value | GivenShift") -> "Value":
+        return self.rounded(shift, Rounding.FLOOR)
+
+    def rounded(self, shift: "int | Value | GivenShift", rounding: Rounding) -> "Value":
+        """Divide by 2^shift; of a register the lowest SHIFT_WIDTH bits are the shift."""
+        least, most = 0, (1 << SHIFT_WIDTH) - 1
+        if isinstance(shift, int):
+            least = most = shift
+        elif isinstance(shift, Value) and 0 <= shift.low <= shift.high <= most:
+            least, most = shift.low, shift.high
+        low = self.low >> (least if self.low < 0 else most)
+        high = self.high >> (least if self.high >= 0 else most)
+        up = rounding is not Rounding.FLOOR and most > 0 and fits((low, high + 1), self.body.width)
+        return self.body.step((low, high + up), a=self, shift=shift, rounding=rounding)
+
+    def clip(self, width: int) -> "Value":
+        """Saturate to ``width`` bits, signed."""
+        most = (1 << (width - 1)) - 1
+        reach = max(min(self.low, most), -most - 1), min(max(self.high, -most - 1), most)
+        return self.body.step(reach, a=self, width=width)
+
+    def wrap(self, width: int) -> "Value":
+        """Keep the lowest ``width`` bits as a signed number."""
+        reach = _low_bits((self.low, self.high), width)
+        return self.body.step(reach, a=self, width=width, wraps=True)
+
+    def within(self, low: int, high: int) -> "Value":
+        """State a range that intervals cannot prove; an evaluation checks the statement."""
+        self.low, self.high, self.stated = max(self.low, low), min(self.high, high), True
+        return self
+
+    # -- over the lanes, and tables ------------------------------------------------------------
+    def sum_lanes(self) -> "Value":
+        """Sum the lanes; every lane has the result."""
+        lanes = self.body.lanes
+        return self.body.step((lanes * self.low, lanes * self.high), kind=Kind.SUM, a=self)
+
+    def greatest_lane(self) -> "Value":
+        """Find the greatest of all lanes; every lane has the result."""
+        return self.body.step((self.low, self.high), kind=Kind.GREATEST, a=self)
+
+    def length(self) -> "Value":
+        """Count the bits of the value as an unsigned number of ``WIDTH`` bits."""
+        reach = 0, WIDTH
+        if self.low >= 0:
+            reach = self.low.bit_length(), self.high.bit_length()
+        return self.body.step(reach, kind=Kind.LENGTH, a=self)
+
+    def lookup(self, slot: int) -> "Value":
+        """Interpolate table ``slot`` at the lowest 16 bits, in units of base / 2^SLOPE_SHIFT."""
+        return self.body.step(_table_range(slot), kind=Kind.TABLE, a=self, table=slot)
+
+    # -- conditions ----------------------------------------------------------------------------
+    @property
+    def positive(self) -> Condition:
+        """Lanes in which the value is greater than 0."""
+        return Condition(self, When.POSITIVE)
+
+    @property
+    def negative(self) -> Condition:
+        """Lanes in which the value is less than 0."""
+        return Condition(self, When.NEGATIVE)
+
+    @property
+    def zero(self) -> Condition:
+        """Lanes in which the value is 0."""
+        return Condition(self, When.ZERO)
+
+    @property
+    def operands(self) -> tuple["Value", ...]:
+        """Values that the step reads."""
+        condition = self.condition.value if self.condition else None
+        every = (self.a, self.s, self.c, self.shift, condition, self.old)
+        return tuple(v for v in every if isinstance(v, Value))
+
+
+def where(condition: Condition, new: Value | int, old: Value) -> Value:
+    """Choose ``new`` in the lanes of a condition, ``old`` in the others."""
+    body = old.body
+    value = body.constant(new) if isinstance(new, int) else new
+    reach = min(value.low, old.low), max(value.high, old.high)
+    return body.step(reach, kind=Op.WHERE, a=value, old=old, condition=condition)
+
+
+@dataclass(eq=False)
+class Effect:
+    """Effect of a pass: a row that is written, a register that is kept, or a total."""
+
+    value: Value
+    stream: str = ""
+    register: Register | None = None
+    total: Total = Total.NONE
+
+
+@dataclass(eq=False)
+class Body:
+    """The words of a row, given to a kernel; records what the kernel does with them."""
+
+    lanes: int = LANES
+    steps: list[Value | Effect] = field(default_factory=list)
+    """Values and effects in the order of the kernel's text."""
+    width: int = WIDTH
+    """Bits of a value."""
+    taken: set[int] = field(default_factory=set)
+    """Registers that nothing reads after this pass."""
+    preserved: set[int] = field(default_factory=set)
+    """Registers that a later pass needs and this one does not."""
+
+    def step(self, reach: Range, **fields) -> Value:
+        """Record a step whose result lies in ``reach``."""
+        if not fits(reach, self.width):
+            raise self.error(
+                f"a value reaches from {reach[0]} to {reach[1]}, more than {self.width} bits; "
+                "shift or clip an operand first"
+            )
+        fields.setdefault("width", self.width)
+        value = Value(body=self, low=reach[0], high=reach[1], line=_line(), **fields)
+        self.steps.append(value)
+        return value
+
+    def error(self, message: str) -> KernelError:
+        """Make an error that names the line of the kernel."""
+        return KernelError(f"{_line()}: {message}")
+
+    def read(self, stream: str, low: int = -(1 << (WORD_WIDTH - 1)),
+             high: int = (1 << (WORD_WIDTH - 1)) - 1) -> Value:  # fmt: skip
+        """Read a stream's word, which lies in ``low`` to ``high``."""
+        if any(isinstance(v, Value) and v.stream == stream for v in self.steps):
+            raise self.error(f"stream {stream!r} is read twice; keep the value of the first time")
+        return self.step((low, high), kind=Op.READ, stream=stream)
+
+    def write(self, stream: str, value: Value) -> None:
+        """Write the lowest WORD_WIDTH bits of a value as a stream's word."""
+        if any(isinstance(v, Effect) and v.stream == stream for v in self.steps):
+            raise self.error(f"stream {stream!r} is written twice")
+        self.steps.append(Effect(value, stream=stream))
+
+    def held(self, register: Register) -> Value:
+        """Read a register as an earlier pass, or an earlier row of the thread, left it."""
+        for v in self.steps:
+            if isinstance(v, Value) and v.register == register:
+                return v
+        return self.step((register.low, register.high), kind=Op.HELD, register=register)
+
+    def take(self, register: Register) -> Value:
+        """Read a register that no later pass needs."""
+        self.taken.add(register.number)
+        return self.held(register)
+
+    def preserve(self, *registers: Register) -> None:
+        """Leave registers as they are: a later pass holds what an earlier one kept."""
+        self.preserved.update(register.number for register in registers)
+
+    def keep(self, register: Register, value: Value) -> None:
+        """Leave a value in a register for later rows of the thread and for later passes."""
+        if not register.low <= value.low <= value.high <= register.high:
+            raise self.error(
+                f"register {register.number} holds {register.low} to {register.high}, the value "
+                f"reaches from {value.low} to {value.high}"
+            )
+        self.steps.append(Effect(value, register=register))
+
+    def lane(self) -> Value:
+        """Return the number of the lane."""
+        return self.step((0, self.lanes - 1), kind=Kind.LANE)
+
+    def constant(self, value: int) -> Value:
+        """Make a value that is the same in all lanes."""
+        zero = self.step((0, 0), kind=Kind.LANE, shift=(1 << SHIFT_WIDTH) - 1)
+        return zero + value if value else zero
+
+    def given(self, number: int, low: int, high: int) -> Constant:
+        """Name the pass's constant ``number``, which the exponent file gives, from low to high."""
+        return Constant(low, high, number)
+
+    def given_shift(self, number: int) -> GivenShift:
+        """Name the pass's shift ``number``, which the exponent file gives."""
+        return GivenShift(number)
+
+    def total(self, value: Value) -> None:
+        """Add lane 0 of the value to the pass's sum."""
+        self.steps.append(Effect(value, total=Total.SUM))
+
+    def count(self, value: Value) -> None:
+        """Add lane 0 of the value to the pass's count."""
+        self.steps.append(Effect(value, total=Total.COUNT))
+
+
+def trace(kernel: Callable[..., None], lanes: int = LANES, **options) -> Body:
+    """Record a kernel, called with these options.
+
+    Rows of more than LANES lanes, which only numpy evaluates, have values of more bits.
+
+    Raises ``KernelError`` for a value beyond its bits.
+    """
+    body = Body(lanes, width=WIDTH + max(0, (lanes - 1).bit_length() - LANES.bit_length() + 1))
+    kernel(body, **options)
+    return body
+
+
+def fits(reach: Range, width: int) -> bool:
+    """Return whether a range fits a signed number of ``width`` bits."""
+    return -(1 << (width - 1)) <= reach[0] and reach[1] < 1 << (width - 1)
+
+
+def _range(value: "Value | Constant | int") -> Range:
+    return (value, value) if isinstance(value, int) else (value.low, value.high)
+
+
+def _constant(value: Constant | int) -> Constant:
+    return Constant(value, value) if isinstance(value, int) else value
+
+
+def _low_bits(reach: Range, width: int) -> Range:
+    """Give the range of the lowest bits: the same where they are all there is."""
+    return reach if fits(reach, width) else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
+
+
+@cache
+def _table_range(slot: int) -> Range:
+    table = table_of(slot)
+    ends = [table.bases << SLOPE_SHIFT]
+    ends.append(ends[0] + table.slopes * ((1 << REST_WIDTH) - 1))
+    return min(int(e.min()) for e in ends), max(int(e.max()) for e in ends)
+
+
+def _line() -> str:
+    """Name the line of the kernel: the innermost one outside of this file."""
+    frame = sys._getframe(1)
+    while frame and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else "kernel"
+
+
+assert FRACTION == WORD_WIDTH, "a table is asked with the lowest word of a value"
