@@ -107,6 +107,14 @@ def _require_range(step: Value, q: Words) -> None:
         )
 
 
+def _require_range(step: Value, q: Words) -> None:
+    if q.size and not step.low <= q.min() <= q.max() <= step.high:
+        raise KernelError(
+            f"{step.line}: values from {q.min()} to {q.max()}, where the kernel states {step.low} "
+            f"to {step.high}"
+        )
+
+
 class _Evaluator:
     """Steps of a body, executed on a block of rows."""
 
@@ -130,13 +138,8 @@ class _Evaluator:
         for step in self.body.steps:
             if isinstance(step, Value):
                 q = self._value(step, known, rows, random, count, result.registers)
-                if (step.stated or self.checks) and not (
-                    step.low <= q.min() <= q.max() <= step.high
-                ):
-                    raise KernelError(
-                        f"{step.line}: values from {q.min()} to {q.max()}, stated are {step.low} "
-                        f"to {step.high}"
-                    )
+                if step.stated or self.checks:
+                    _require_range(step, q)
                 known[step] = q
                 continue
             q = known[step.value]
