@@ -107,14 +107,6 @@ def _require_range(step: Value, q: Words) -> None:
         )
 
 
-def _require_range(step: Value, q: Words) -> None:
-    if q.size and not step.low <= q.min() <= q.max() <= step.high:
-        raise KernelError(
-            f"{step.line}: values from {q.min()} to {q.max()}, where the kernel states {step.low} "
-            f"to {step.high}"
-        )
-
-
 class _Evaluator:
     """Steps of a body, executed on a block of rows."""
 
