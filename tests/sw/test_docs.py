@@ -12,6 +12,7 @@ from trainwright.accelerator import backend_names
 
 PAGES = (
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs/guide").glob("*.md")),
     *sorted(ROOT.glob("*/README.md")),
     ROOT / "README.md",
 )

@@ -1,5 +1,7 @@
 """Kernels: the golden vector engine executes lowered text as numpy evaluates the text."""
 
+import re
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -211,3 +213,10 @@ def test_lower_read_after_merge_needs_one_instruction_a_step() -> None:
         Kind.PASS,
     ]  # reads, writes
     assert code[1].shift == 3 and code[1].shift_by is ShiftBy.FIELD and code[1].width == 8
+
+
+def test_guide_example_prints_its_comment(capsys) -> None:
+    page = Path(__file__).parents[2] / "docs/guide/vector-kernels.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    exec(example, {"__name__": "example"})
+    assert capsys.readouterr().out.strip() == example.rsplit("# ", 1)[1].strip()
