@@ -23,7 +23,7 @@ from trainwright.train.initial import deviation, fresh_exponent
 from trainwright.train.ranks import prior_gradients
 from trainwright.tt import to_matrix, tt_svd
 
-MODULES = ["adam", "shapes", "tensor_train", "layers", "model"]
+MODULES = ["adam", "shapes", "tensor_train", "layers", "conversion", "model"]
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_contraction_and_its_gradients_are_those_of_the_dense_matrix(outputs, in
     x = torch.randn(3, 2, columns, dtype=torch.float64, requires_grad=True)
     g = torch.randn(3, 2, rows, dtype=torch.float64)
     wanted_weight = to_matrix([f.detach() for f in layer.factors])
-    assert torch.allclose(layer.weight(), wanted_weight, atol=1e-12)
+    assert torch.allclose(layer.weight, wanted_weight, atol=1e-12)
     leaves = [x, *layer.factors, layer.bias]
     found = torch.autograd.grad(layer(x), leaves, g)
     dense = to_matrix(list(layer.factors))
@@ -289,7 +289,7 @@ def test_cut_ranks_leaves_the_matrix_and_the_optimiser_goes_on(keep_graph):
     with torch.no_grad():
         layer.factors[0][..., 2] = 0
         layer.factors[2][[1, 4]] = 0
-    before = layer.weight()
+    before = layer.weight
     parameters = list(layer.parameters())
     moments = optimizer.state[layer.factors[1]]["exp_avg"][[0, 1, 3, 4, 5]][..., [0, 2, 3, 5]]
     assert layer.cut_ranks(1e-6, optimizer=optimizer)
@@ -297,7 +297,7 @@ def test_cut_ranks_leaves_the_matrix_and_the_optimiser_goes_on(keep_graph):
     assert torch.equal(optimizer.state[layer.factors[1]]["exp_avg"], moments)
     assert layer.factors[1].grad.shape == layer.factors[1].shape
     assert all(a is b for a, b in zip(parameters, layer.parameters(), strict=True))
-    assert torch.allclose(layer.weight(), before, atol=1e-6)
+    assert torch.allclose(layer.weight, before, atol=1e-6)
     layer(x).square().mean().backward()
     optimizer.step()
     assert not tnn.cut_ranks(torch.nn.Sequential(layer), 1e-9, optimizer=optimizer)
@@ -389,7 +389,7 @@ def test_convolution_is_that_of_its_dense_kernel():
     assert torch.allclose(layer(x), dense(x), atol=1e-6)
     patches = torch.nn.functional.unfold(x, (3, 2), stride=2, padding=1)
     patches = patches.reshape(2, 3, 6, -1).transpose(1, 2).flatten(1, 2)  # places, then channels
-    y = (layer.weight() @ patches + layer.bias[:, None]).reshape(layer(x).shape)
+    y = (layer.dense() @ patches + layer.bias[:, None]).reshape(layer(x).shape)
     assert torch.allclose(layer(x), y, atol=1e-5)
     fixed = tnn.TTConv2d(3, 20, 3, rank=8)
     x = torch.rand(2, 3, 9, 8)
@@ -418,10 +418,10 @@ def test_layers_that_read_images_have_factors_of_channels_first():
 def test_embedding_gives_the_rows_of_its_matrix():
     layer = tnn.TTEmbedding(1234, 24, rank=5, order=3, numbers="float32")
     indices = torch.tensor([[0, 1233], [17, 500]])
-    assert torch.allclose(layer(indices), layer.weight()[indices], atol=1e-6)
+    assert torch.allclose(layer(indices), layer.weight[indices], atol=1e-6)
     loss = layer(indices).square().sum()
     found = torch.autograd.grad(loss, list(layer.factors))
-    wanted = torch.autograd.grad(layer.weight()[indices].square().sum(), list(layer.factors))
+    wanted = torch.autograd.grad(layer.weight[indices].square().sum(), list(layer.factors))
     for one, other in zip(found, wanted, strict=True):
         assert torch.allclose(one, other, atol=1e-6)
     assert torch.allclose(tnn.to_torch(layer)(indices), layer(indices), atol=1e-6)
@@ -435,7 +435,7 @@ def test_from_torch_of_full_rank_is_the_model_and_to_torch_goes_back():
     mlp = _mlp()
     layer = tnn.TTLinear(64, 128, rank=64, outputs=(8, 16), inputs=(4, 16), numbers="float32")
     layer.load_dense(mlp[0].weight, mlp[0].bias, rank=32)
-    assert torch.allclose(layer.weight(), mlp[0].weight, atol=1e-5)
+    assert torch.allclose(layer.weight, mlp[0].weight, atol=1e-5)
     assert torch.equal(layer.bias, mlp[0].bias)
     left, right = (float(factor.detach().norm()) for factor in layer.factors)
     assert left == pytest.approx(right)  # the balanced gauge
@@ -449,7 +449,7 @@ def test_from_torch_is_tt_svd_of_the_rank_asked_for():
     tt = tnn.from_torch(mlp, rank=4, numbers="float32")
     assert tt[0].ranks == (4,) and isinstance(mlp[0], torch.nn.Linear)
     wanted = to_matrix(tt_svd(mlp[0].weight.detach(), tt[0].outputs, tt[0].inputs, ranks=4))
-    assert torch.allclose(tt[0].weight().double(), wanted, atol=1e-6)
+    assert torch.allclose(tt[0].weight.double(), wanted, atol=1e-6)
     assert torch.equal(tt[2].bias, mlp[2].bias)
 
 
@@ -457,14 +457,16 @@ def test_from_torch_by_tolerance_and_what_it_leaves():
     torch.manual_seed(0)
     mlp = _mlp()
     with torch.no_grad():
-        mlp[0].weight.copy_(tnn.TTLinear(64, 128, rank=3, numbers="float32").weight())
+        mlp[0].weight.copy_(tnn.TTLinear(64, 128, rank=3, numbers="float32").weight)
     tt = tnn.from_torch(mlp, rank="auto", tolerance=1e-3, skip=["2"], numbers="float32")
     assert tt[0].ranks == (3,) and tt[2].__class__ is torch.nn.Linear
     small = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 3))
-    assert [type(m) for m in tnn.from_torch(small)] == [torch.nn.Linear] * 2
+    with pytest.warns(UserWarning, match="converted no layer"):
+        assert [type(m) for m in tnn.from_torch(small)] == [torch.nn.Linear] * 2
     few = torch.nn.Sequential(torch.nn.Linear(30, 64))  # 2,112 elements for 1,920
     assert type(tnn.from_torch(few, rank=8)[0]) is tnn.TTLinear
-    assert type(tnn.from_torch(few, rank=8, numbers="float32")[0]) is torch.nn.Linear
+    with pytest.warns(UserWarning, match="0 +Linear.*bits, not fewer"):
+        assert type(tnn.from_torch(few, rank=8, numbers="float32")[0]) is torch.nn.Linear
     with pytest.raises(AttributeError, match="nothing"):
         tnn.from_torch(mlp, skip=["nothing"])
 
@@ -483,15 +485,16 @@ def test_convolutions_and_embeddings_are_converted_both_ways():
     tt = tnn.from_torch(model, rank=4, numbers="float32")
     assert isinstance(tt[0], tnn.TTEmbedding) and isinstance(tt[2], tnn.TTConv2d)
     back = tnn.to_torch(tt)
-    assert torch.allclose(back[0].weight, tt[0].weight(), atol=1e-6)
+    assert torch.allclose(back[0].weight, tt[0].weight, atol=1e-6)
     assert [type(m) for m in back] == [type(m) for m in model]
     whole = tnn.TTConv2d(4, 8, (3, 2), rank=100, numbers="float32")
     dense = torch.nn.Conv2d(4, 8, (3, 2))
     assert torch.allclose(
-        whole.load_kernel(dense.weight, dense.bias).kernel(), dense.weight, atol=1e-5
+        whole.load_dense(dense.weight, dense.bias).weight, dense.weight, atol=1e-5
     )
     grouped = torch.nn.Conv2d(64, 64, 3, groups=2)
-    assert type(tnn.from_torch(grouped, rank=2)) is torch.nn.Conv2d
+    with pytest.warns(UserWarning, match="groups=2"):
+        assert type(tnn.from_torch(grouped, rank=2)) is torch.nn.Conv2d
 
 
 def test_a_quantised_network_trains_to_the_float_networks_accuracy():

@@ -7,12 +7,15 @@ torch.Size([8, 10])
 """
 
 from trainwright.nn.adam import Adam
+from trainwright.nn.conversion import ConversionSummary, LayerConversion, from_torch, to_torch
 from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLinear
-from trainwright.nn.model import cut_ranks, from_network, from_torch, rank_prior, to_torch
+from trainwright.nn.model import cut_ranks, from_network, rank_prior
 from trainwright.nn.tensor_train import TensorTrain
 
 __all__ = [
     "Adam",
+    "ConversionSummary",
+    "LayerConversion",
     "TTConv2d",
     "TTEmbedding",
     "TTLinear",

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import torch
 
 from trainwright.network import NetworkError
 from trainwright.nn.shapes import image_sizes, is_size, kernel_sizes, likely
-from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
+from trainwright.nn.tensor_train import Device, Numbers, Rank, TensorTrain
+from trainwright.nn.untyped import recording, traced
 
 
 class TTLinear(TensorTrain):
@@ -22,7 +23,8 @@ class TTLinear(TensorTrain):
     of them multiply to C. ``relu`` says that a ReLU follows, for the initial values.
     ``numbers`` are ``"fixed"`` (factors of 4 bits, inputs and bias of 8,
     outputs and their gradients of 16), ``"float32"``, formats as of ``trainwright train --formats``
-    (``"activation=posit(8,0),gradient=posit(8,1)c"``), or ``Widths``.
+    (``"activation=posit(8,0),gradient=posit(8,1)c"``), or ``Widths``. ``device`` and ``dtype`` are
+    those of the parameters; inputs and outputs have the same type, as in ``torch.nn.Linear``.
 
     In fixed point inputs, factors, bias, outputs and gradients of outputs are rounded by the
     accelerator's quantisers; contractions within the layer are float32. ``trainwright.compile``
@@ -47,6 +49,8 @@ class TTLinear(TensorTrain):
         bias: bool = True,
         relu: bool = True,
         numbers: Numbers = "fixed",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         if isinstance(in_features, (tuple, list)):
             image, in_features = in_features, prod(in_features)
@@ -56,22 +60,32 @@ class TTLinear(TensorTrain):
                 order = None
         super().__init__(
             out_features, in_features, rank=rank, outputs=outputs, inputs=inputs, order=order,
-            bias=bias, relu=relu, numbers=numbers,
+            bias=bias, relu=relu, numbers=numbers, device=device, dtype=dtype,
         )  # fmt: skip
         self.in_features, self.out_features = in_features, out_features
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., in_features) to (..., out_features); ``ValueError`` for another size."""
-        if x.shape[-1] != self.columns:
+    def _outputs(self, x: torch.Tensor) -> torch.Tensor:
+        """Map (..., in_features) to (..., out_features); ``ValueError`` for another size."""
+        if not recording() and x.shape[-1] != self.columns:  # a record has one size anyway
             raise ValueError(f"inputs have {x.shape[-1]} features, this layer takes {self.columns}")
-        x = self.quantise_input(x)
+        x = self.entered(x)
         if self.padding_columns:
             x = torch.nn.functional.pad(x, (0, self.padding_columns))
         y = self.matrix().apply(x)
-        if y.shape[-1] > self.rows:
+        if prod(self.outputs) > self.rows:
             y = y[..., : self.rows]
         bias = self.used_bias()
         return self.finished(y if bias is None else y + bias)
+
+    @torch.no_grad()
+    def to_dense(self) -> torch.nn.Linear:
+        """Return the ``torch.nn.Linear`` of this weight and bias, rounded to their bits."""
+        weight, bias = self.weight, self.used_bias()
+        dense = torch.nn.Linear(
+            self.columns, self.rows, bias=bias is not None, device=weight.device, dtype=weight.dtype
+        )
+        _fill(dense, weight, bias)
+        return dense
 
 
 def _pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int]:
@@ -79,6 +93,48 @@ def _pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int
     if len(pair) != 2 or not all(is_size(n, least) for n in pair):
         raise NetworkError(f"{name} must be one or two integers of at least {least}, not {value!r}")
     return pair[0], pair[1]
+
+
+def _fill(
+    dense: torch.nn.Linear | torch.nn.Conv2d, weight: torch.Tensor, bias: torch.Tensor | None
+) -> None:
+    dense.weight.copy_(weight)
+    if dense.bias is not None and bias is not None:
+        dense.bias.copy_(bias)
+
+
+def _padding_of(
+    padding: str | int | tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int],
+    dilation: tuple[int, int],
+) -> str | tuple[int, int]:  # fmt: skip
+    """Return padding in pixels; ``"same"`` only where the two ends of an axis differ."""
+    if not isinstance(padding, str):
+        return _pair("padding", padding, 0)
+    if padding == "valid":
+        return 0, 0
+    if padding != "same":
+        raise NetworkError(f'padding must be integers, "same" or "valid", not {padding!r}')
+    if stride != (1, 1):
+        raise NetworkError(f'padding="same" needs a stride of 1, not {stride}: give integers')
+    rows, columns = (step * (size - 1) for size, step in zip(kernel, dilation, strict=True))
+    return "same" if rows % 2 or columns % 2 else (rows // 2, columns // 2)
+
+
+PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
+_PADDING_MODES = get_args(PaddingMode)
+
+
+def _check_choices(groups: object, padding_mode: str) -> None:
+    if groups != 1:
+        raise NetworkError(
+            f"groups={groups!r}: a tensor-train kernel joins all channels; keep torch.nn.Conv2d "
+            "for a grouped convolution (from_torch does), or split the channels over several "
+            "TTConv2d"
+        )
+    if padding_mode not in _PADDING_MODES:
+        raise NetworkError(
+            f"padding_mode must be one of {', '.join(_PADDING_MODES)}, not {padding_mode!r}"
+        )
 
 
 def _check_convolution(
@@ -99,9 +155,10 @@ class TTConv2d(TensorTrain):
     W (O, kh kw C) has the kernel's values in the order (O, kh, kw, C): its first factor is over the
     kh kw places of the kernel, the others over the channels (Garipov et al., 2016). ``outputs``
     multiply to O, ``inputs`` are kh kw and then numbers that multiply to C. ``kernel_size``,
-    ``stride``, ``padding`` and ``dilation`` are one or two integers, as in ``torch.nn.Conv2d``;
-    there are no groups. All else as in ``TTLinear``. ``trainwright.compile`` puts it on the
-    accelerator, but for dilation and padding as large as the kernel.
+    ``stride``, ``padding`` (also ``"same"`` and ``"valid"``), ``dilation`` and ``padding_mode`` are
+    those of ``torch.nn.Conv2d``; ``groups`` other than 1 are refused. All else as in ``TTLinear``.
+    ``trainwright.compile`` puts it on the accelerator, but for dilation, padding as large as the
+    kernel, with other values than 0, or of another size at the two ends of an axis.
 
     >>> layer = TTConv2d(3, 32, 3, padding=1, rank=8)
     >>> layer(torch.zeros(1, 3, 8, 8)).shape, layer.outputs, layer.inputs
@@ -114,9 +171,11 @@ class TTConv2d(TensorTrain):
         out_channels: int,
         kernel_size: int | tuple[int, int],
         stride: int | tuple[int, int] = 1,
-        padding: int | tuple[int, int] = 0,
+        padding: str | int | tuple[int, int] = 0,
         dilation: int | tuple[int, int] = 1,
         *,
+        groups: int = 1,
+        padding_mode: PaddingMode = "zeros",
         rank: Rank = 16,
         outputs: Sequence[int] | None = None,
         inputs: Sequence[int] | None = None,
@@ -124,11 +183,14 @@ class TTConv2d(TensorTrain):
         bias: bool = True,
         relu: bool = True,
         numbers: Numbers = "fixed",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         if not is_size(in_channels):
             raise NetworkError(f"in_channels must be at least 1, not {in_channels!r}")
-        self_kernel = _pair("kernel_size", kernel_size, 1)
-        places = prod(self_kernel)
+        _check_choices(groups, padding_mode)
+        kernel = _pair("kernel_size", kernel_size, 1)
+        places = prod(kernel)
         if outputs is None and inputs is None:
             most, length = likely(rank, order)
             outputs, inputs = kernel_sizes(
@@ -139,44 +201,77 @@ class TTConv2d(TensorTrain):
             _check_convolution(outputs, inputs, out_channels, places, in_channels)
         super().__init__(
             out_channels, in_channels * places, rank=rank, outputs=outputs, inputs=inputs,
-            order=order, bias=bias, relu=relu, numbers=numbers,
+            order=order, bias=bias, relu=relu, numbers=numbers, device=device, dtype=dtype,
         )  # fmt: skip
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size = self_kernel
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size = kernel
+        self.padding_mode: PaddingMode = padding_mode
         self.stride = _pair("stride", stride, 1)
-        self.padding = _pair("padding", padding, 0)
         self.dilation = _pair("dilation", dilation, 1)
+        self.padding = _padding_of(padding, kernel, self.stride, self.dilation)
 
-    def kernel(self) -> torch.Tensor:
-        """The kernel (O, C, kh, kw), dense and differentiable."""
+    def _weight_of(self, dense: torch.Tensor) -> torch.Tensor:
+        """Return W (O, kh kw C) as the kernel (O, C, kh, kw)."""
         shape = (self.rows, *self.kernel_size, self.in_channels)
-        return self.weight().reshape(shape).permute(0, 3, 1, 2)
+        return dense.reshape(shape).permute(0, 3, 1, 2)
 
-    def load_kernel(
+    def load_dense(
         self,
-        kernel: torch.Tensor,
+        weight: torch.Tensor,
         bias: torch.Tensor | None = None,
         *,
         rank: Rank | None = None,
         tolerance: float | None = None,
     ) -> Self:
-        """``load_dense`` of a kernel (O, C, kh, kw)."""
-        weight = kernel.permute(0, 2, 3, 1).reshape(len(kernel), -1)
-        return self.load_dense(weight, bias, rank=rank, tolerance=tolerance)
+        """Take over the TT-SVD of a kernel (O, C, kh, kw), or of W (O, kh kw C); returns itself.
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(N, C, H, W) to (N, O, H', W')."""
+        ``rank`` and ``tolerance`` as in ``TensorTrain.load_dense``, and so are the errors.
+        """
+        if tuple(weight.shape) == (self.rows, self.in_channels, *self.kernel_size):
+            weight = weight.permute(0, 2, 3, 1).reshape(self.rows, -1)
+        return super().load_dense(weight, bias, rank=rank, tolerance=tolerance)
+
+    def _outputs(self, x: torch.Tensor) -> torch.Tensor:
+        """Map (N, C, H, W) to (N, O, H', W'), or both without N."""
+        x, padding = self.entered(x), self.padding
+        if self.padding_mode != "zeros" or isinstance(padding, str):
+            mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
+            x, padding = torch.nn.functional.pad(x, self._ends(), mode), (0, 0)
+        kernel = self._weight_of(self.dense())
         y = torch.nn.functional.conv2d(
-            self.quantise_input(x), self.kernel(), self.used_bias(), self.stride, self.padding,
-            self.dilation,
-        )  # fmt: skip
+            x, kernel, self.used_bias(), self.stride, padding, self.dilation
+        )
         return self.finished(y)
 
+    def _ends(self) -> list[int]:
+        """Return the pixels of padding left, right, above and below; the odd one comes last."""
+        if not isinstance(self.padding, str):
+            rows, columns = self.padding
+            return [columns, columns, rows, rows]
+        ends: list[int] = []
+        for size, step in zip(self.kernel_size[::-1], self.dilation[::-1], strict=True):
+            total = step * (size - 1)
+            ends += [total // 2, total - total // 2]
+        return ends
+
+    @torch.no_grad()
+    def to_dense(self) -> torch.nn.Conv2d:
+        """Return the ``torch.nn.Conv2d`` of this kernel and bias, rounded to their bits."""
+        weight, bias = self.weight, self.used_bias()
+        dense = torch.nn.Conv2d(
+            self.in_channels, self.out_channels, self.kernel_size, self.stride, self.padding,
+            self.dilation, bias=bias is not None, padding_mode=self.padding_mode,
+            device=weight.device, dtype=weight.dtype,
+        )  # fmt: skip
+        _fill(dense, weight, bias)
+        return dense
+
     def extra_repr(self) -> str:
-        """What ``print`` says of the layer behind its class."""
+        """Return the options that ``print`` shows behind the class."""
         return (
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
-            f"stride={self.stride}, padding={self.padding}, {super().extra_repr()}"
+            f"stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
+            f"padding_mode={self.padding_mode}, {super().extra_repr()}"
         )
 
 
@@ -184,8 +279,9 @@ class TTEmbedding(TensorTrain):
     """Rows of a table W (``num_embeddings``, ``embedding_dim``) that is a tensor train.
 
     Indices of any shape (...) give (..., embedding_dim); a row is the product of one slice
-    G_n(:, j_n, :, :) of each factor, so that W is never formed. All else as in ``TTLinear``; there
-    is no bias. It runs in torch: the accelerator has no gather.
+    G_n(:, j_n, :, :) of each factor, so that W is never formed. The row ``padding_idx`` is 0, and
+    gives the factors no gradient. All else as in ``TTLinear``; there is no bias. It runs in torch:
+    the accelerator has no gather.
 
     >>> TTEmbedding(5000, 64, rank=8)(torch.tensor([[1, 4999]])).shape
     torch.Size([1, 2, 64])
@@ -195,24 +291,59 @@ class TTEmbedding(TensorTrain):
         self,
         num_embeddings: int,
         embedding_dim: int,
+        padding_idx: int | None = None,
         *,
         rank: Rank = 16,
         outputs: Sequence[int] | None = None,
         inputs: Sequence[int] | None = None,
         order: int | None = None,
         numbers: Numbers = "fixed",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(
             num_embeddings, embedding_dim, rank=rank, outputs=outputs, inputs=inputs, order=order,
-            bias=False, relu=False, numbers=numbers,
+            bias=False, relu=False, numbers=numbers, device=device, dtype=dtype,
         )  # fmt: skip
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise NetworkError(
+                    f"padding_idx must be within the {num_embeddings} rows, not {padding_idx!r}"
+                )
+            padding_idx %= num_embeddings  # counted from the end where negative, as in torch
+        self.padding_idx = padding_idx
+
+    def _make_quantisers(self) -> None:
+        super()._make_quantisers()
         self.quantise_input = torch.nn.Identity()  # indices are not numbers
 
-    def forward(self, indices: torch.Tensor) -> torch.Tensor:
-        """Rows of integer ``indices``; ``IndexError`` outside of the table."""
-        flat = indices.reshape(-1)
-        if flat.numel() and not 0 <= int(flat.min()) <= int(flat.max()) < self.rows:
+    def _output_dtype(self, x: torch.Tensor) -> torch.dtype:
+        if x.dtype not in (torch.int32, torch.int64):
+            raise TypeError(
+                f"TTEmbedding takes indices of torch.int64 or torch.int32, not {x.dtype}: "
+                "convert them, x.long()"
+            )
+        return self._dtype
+
+    def _weight_of(self, dense: torch.Tensor) -> torch.Tensor:
+        """Return the table, whose row of padding is 0."""
+        if self.padding_idx is None:
+            return dense
+        place = torch.arange(self.rows, device=dense.device) == self.padding_idx
+        return dense.masked_fill(place[:, None], 0)
+
+    def to_dense(self) -> torch.nn.Embedding:
+        """Return the ``torch.nn.Embedding`` of this table, rounded to its bits."""
+        weight = self.weight.detach().clone()
+        return torch.nn.Embedding(self.rows, self.columns, self.padding_idx, _weight=weight)
+
+    def _outputs(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the rows of integer indices ``x``; ``IndexError`` outside of the table."""
+        flat = x.reshape(-1)
+        # Indices that are recorded, or have no values, cannot be looked at.
+        seen = not traced() and not flat.is_meta and flat.numel()
+        if seen and not 0 <= int(flat.min()) <= int(flat.max()) < self.rows:
             raise IndexError(
                 f"indices from {int(flat.min())} to {int(flat.max())}, the table has {self.rows} "
                 "rows"
@@ -224,15 +355,17 @@ class TTEmbedding(TensorTrain):
             if rows is None:
                 rows = chosen.reshape(n, size, right)
                 continue
-            rows = (rows @ chosen.reshape(n, left, size * right)).reshape(n, -1, right)
-        table = rows.reshape(len(flat), -1)[:, : self.columns]
-        result = table.reshape(*indices.shape, self.columns)
-        return self.finished(result)
+            product = rows @ chosen.reshape(n, left, size * right)
+            rows = product.reshape(n, rows.shape[1] * size, right)
+        table = rows.reshape(flat.shape[0], prod(self.inputs))[:, : self.columns]
+        if self.padding_idx is not None:
+            table = table.masked_fill((flat == self.padding_idx)[:, None], 0)
+        return self.finished(table.reshape(*x.shape, self.columns))
 
     def _places(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """j_1 .. j_d of row numbers."""
+        """Split row numbers into j_1 .. j_d."""
         places: list[torch.Tensor] = []
-        for size in reversed(self.outputs):
+        for size in reversed(self.outputs[1:]):
             places.insert(0, flat % size)
             flat = flat // size
-        return places
+        return [flat, *places]  # the first is beyond its factor where the index is

@@ -1,11 +1,12 @@
 """The rank priors of the trainer as terms of any loss, and the cutting of parameters."""
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.swa_utils import AveragedModel
 
 from trainwright.nn.untyped import node
 from trainwright.train.prior import prior_loss
@@ -47,6 +48,7 @@ def replace_data(parameter: torch.Tensor, values: torch.Tensor) -> None:
     """
     if parameter.shape != values.shape:
         _watch_optimisers()
+        _watch_averages()
     other = torch.float64 if values.dtype is not torch.float64 else torch.float32
     parameter.data = values.to(other)
     parameter.data = values
@@ -55,6 +57,28 @@ def replace_data(parameter: torch.Tensor, values: torch.Tensor) -> None:
 @cache
 def _watch_optimisers() -> None:
     register_optimizer_step_pre_hook(_check_moments)
+
+
+@cache
+def _watch_averages() -> None:
+    """Make ``AveragedModel`` compare shapes, for which torch has no hook.
+
+    torch stretches a column of rank 1 over all columns of the average, without a word.
+    """
+    update = AveragedModel.update_parameters
+
+    @wraps(update)
+    def checked(self: AveragedModel, model: torch.nn.Module) -> None:
+        for own, other in zip(self.module.parameters(), model.parameters(), strict=False):
+            if own.shape != other.shape:
+                raise ValueError(
+                    f"a factor has shape {tuple(other.shape)}, its average {tuple(own.shape)}: "
+                    "ranks were changed without the averaged model; call "
+                    "cut_ranks(..., averaged=averaged_model), or make a new one"
+                )
+        update(self, model)
+
+    AveragedModel.update_parameters = checked
 
 
 def _check_moments(optimizer: torch.optim.Optimizer, *_: Any) -> None:

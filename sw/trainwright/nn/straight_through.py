@@ -29,34 +29,87 @@ def rounded(
 
 
 class _StraightThrough(torch.autograd.Function):
+    """``rounded``, whose gradient is the identity's."""
+
     @staticmethod
-    def forward(
-        ctx: Any, values: torch.Tensor, exponent: int, fmt: Format, underflow: str
-    ) -> torch.Tensor:
+    def forward(values: torch.Tensor, exponent: int, fmt: Format, underflow: str) -> torch.Tensor:
         return rounded(values, exponent, fmt, underflow=underflow)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return gradients[0], None, None, None
 
-
-class _GradientRounded(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: torch.Tensor, fmt: Format, underflow: str) -> torch.Tensor:
-        ctx.fmt, ctx.underflow = fmt, underflow
-        return values.view_as(values)
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return tangents[0].view_as(tangents[0])
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[torch.Tensor, int]:
+        return node(_StraightThrough, *args), in_dims[0]  # element by element
+
+
+class _RoundedAtItsScale(torch.autograd.Function):
+    """A gradient rounded at the exponent that suits its largest value."""
+
+    @staticmethod
+    def forward(gradient: torch.Tensor, fmt: Format, underflow: str) -> torch.Tensor:
+        exponent = fitting_exponent(gradient, fmt)
+        return rounded(gradient, exponent, fmt, underflow=underflow)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        gradient = gradients[0]
-        exponent = fitting_exponent(gradient, ctx.fmt)
-        return rounded(gradient, exponent, ctx.fmt, underflow=ctx.underflow), None, None
+        return gradients[0], None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[torch.Tensor, int]:
+        return _one_by_one(_RoundedAtItsScale, in_dims, *args)
+
+
+class _GradientRounded(torch.autograd.Function):
+    """The identity, whose gradient is rounded."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, fmt: Format, underflow: str) -> torch.Tensor:
+        return values.view_as(values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.fmt, ctx.underflow = inputs[1:]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return node(_RoundedAtItsScale, gradients[0], ctx.fmt, ctx.underflow), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return tangents[0].view_as(tangents[0])
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[torch.Tensor, int]:
+        return _one_by_one(_GradientRounded, in_dims, *args)
+
+
+def _one_by_one(
+    function: Any, in_dims: tuple[Any, ...], values: torch.Tensor, *options: Any
+) -> tuple[torch.Tensor, int]:
+    """Give each sample of ``vmap`` an exponent of its own, as if it had been alone."""
+    return torch.stack(
+        [node(function, sample, *options) for sample in values.unbind(in_dims[0])]
+    ), 0
 
 
 def straight_through(
     values: torch.Tensor, exponent: int, fmt: Format, *, underflow: str = "zero"
 ) -> torch.Tensor:
-    """``rounded``, with the gradient of the identity (saturated values included)."""
+    """Round, with the gradient of the identity (saturated values included)."""
     return node(_StraightThrough, values, exponent, fmt, underflow)
 
 

@@ -9,12 +9,22 @@ import torch
 from trainwright.driver import fitting_exponent
 from trainwright.formats import Fixed, Format
 from trainwright.network import FLOAT32, Layer, NetworkError, NumberFormats, Widths
+from trainwright.nn.computed_weight import computed, unwritable
 from trainwright.nn.contraction import Matrix, contract
 from trainwright.nn.prior import cut_state, prior, replace_data
 from trainwright.nn.scales import InputQuantiser, OutputQuantiser
 from trainwright.nn.shapes import bond_ranks, check_sizes, factor_sizes, likely, require_sizes
 from trainwright.nn.straight_through import gradient_rounded, straight_through
-from trainwright.nn.untyped import integers
+from trainwright.nn.untyped import (
+    autocast_type,
+    integers,
+    is_batched,
+    is_parameter,
+    outside_graphs,
+    recording,
+    transforming,
+    without_autocast,
+)
 from trainwright.train.connect import clip
 from trainwright.train.initial import deviation, fresh_exponent
 from trainwright.train.pretrained import quantisation
@@ -23,6 +33,7 @@ from trainwright.tt import balance, tt_svd
 
 Rank = int | Sequence[int] | str
 Numbers = str | Widths | NumberFormats
+Device = torch.device | str | int | None
 
 
 def formats_of(numbers: object) -> NumberFormats:
@@ -50,11 +61,12 @@ class TensorTrain(torch.nn.Module):
     What is common to the layers of ``trainwright.nn``. J_1 ... J_d and I_1 ... I_d may be more than
     rows and columns: what is beyond them is not used. ``factors`` are float32 master weights; in
     fixed point a layer computes with these rounded, and their gradient passes straight through.
-    In training mode they are clipped to what their bits can represent. Raises ``NetworkError`` for
-    sizes, ranks or numbers that cannot be.
+    In training mode they are clipped to what their bits can represent. Factors and bias are made
+    on ``device`` in ``dtype``; those in half precision are computed with in float32. Raises
+    ``NetworkError`` for sizes, ranks or numbers that cannot be.
 
     >>> train = TensorTrain(10, 64, rank=4)
-    >>> train.weight().shape, train.ranks, train.layer.factor_shapes
+    >>> train.weight.shape, train.ranks, train.layer.factor_shapes
     (torch.Size([10, 64]), (4,), ((1, 1, 4, 4), (4, 16, 16, 1)))
     """
 
@@ -74,9 +86,13 @@ class TensorTrain(torch.nn.Module):
         bias: bool = True,
         relu: bool = True,
         numbers: Numbers = "fixed",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         require_sizes(rows=rows, columns=columns)
+        if dtype is not None and not dtype.is_floating_point:
+            raise NetworkError(f"dtype must be a real floating-point type, not {dtype}")
         self.rows, self.columns, self.numbers = rows, columns, formats_of(numbers)
         self.relu = relu
         if (outputs is None) != (inputs is None) or (outputs is not None and order is not None):
@@ -88,14 +104,20 @@ class TensorTrain(torch.nn.Module):
         self.inputs = check_sizes("inputs", inputs, columns)
         layer = Layer(self.outputs, self.inputs, bond_ranks(rank, self.outputs, self.inputs))
         self.padding_columns = layer.input_size - columns
-        self.factors = torch.nn.ParameterList(torch.empty(s) for s in layer.factor_shapes)
-        self.register_parameter("bias", torch.nn.Parameter(torch.empty(rows)) if bias else None)
-        self.register_buffer("factor_exponents", torch.zeros(layer.order, dtype=torch.int32))
+        self.factors = torch.nn.ParameterList(
+            torch.empty(shape, device=device, dtype=dtype) for shape in layer.factor_shapes
+        )
+        fresh_bias = torch.empty(rows, device=device, dtype=dtype) if bias else None
+        self.register_parameter(
+            "bias", None if fresh_bias is None else torch.nn.Parameter(fresh_bias)
+        )
+        exponents = torch.zeros(layer.order, dtype=torch.int32, device=self.factors[0].device)
+        self.register_buffer("factor_exponents", exponents)
         self._make_quantisers()
         self.reset_parameters()
 
     def _make_quantisers(self) -> None:
-        """Fresh ones, which the next batch calibrates."""
+        """Make fresh quantisers, which the next batch calibrates."""
         self.quantise_input = self.quantise_output = torch.nn.Identity()
         if not self.is_float:
             n = self.numbers
@@ -103,6 +125,8 @@ class TensorTrain(torch.nn.Module):
             self.quantise_output = OutputQuantiser(
                 n.format("intermediate"), underflow=self._underflow("intermediate")
             )
+        for quantiser in (self.quantise_input, self.quantise_output):
+            quantiser.to(self.factor_exponents.device).train(self.training)
 
     def _underflow(self, kind: str) -> str:
         """What becomes of too small posits of a class where the accelerator rounds."""
@@ -120,25 +144,28 @@ class TensorTrain(torch.nn.Module):
         8
         """
         before, self.numbers = self.numbers, formats_of(numbers)
-        device = self.factor_exponents.device
         self._make_quantisers()
-        self.quantise_input.to(device)
-        self.quantise_output.to(device)
-        if self.is_float or (before.format("factor") == self._fmt and not before.widths.is_float):
+        if not self._is_rounded:
             return
-        with torch.no_grad():
-            found = [quantisation(f.detach().cpu(), self._fmt) for f in self.factors]
-            self.factor_exponents.copy_(torch.tensor(found, dtype=torch.int32))
-        self.clip()
+        if before.widths.is_float or before.format("factor") != self._factor_format():
+            self._suit_exponents()
+            self.clip()
 
     @property
     def widths(self) -> Widths:
         """Bits of each class of numbers."""
         return self.numbers.widths
 
-    @property
-    def _fmt(self) -> Format:
+    def _factor_format(self) -> Format:
+        """Return the format of the factors; a layer in float32 has none."""
         return self.numbers.format("factor")
+
+    @torch.no_grad()
+    def _suit_exponents(self) -> None:
+        """Give each factor the exponent that loses least."""
+        fmt, real = self._factor_format(), self._real
+        exponents = [quantisation(f.detach().to("cpu", real), fmt) for f in self.factors]
+        self.factor_exponents.copy_(torch.tensor(exponents, dtype=torch.int32))
 
     @property
     def is_float(self) -> bool:
@@ -146,10 +173,25 @@ class TensorTrain(torch.nn.Module):
         return self.widths.is_float
 
     @property
+    def _is_rounded(self) -> bool:
+        """Whether factors are rounded: on the meta device no number is there to be."""
+        return not self.is_float and not self.factor_exponents.is_meta
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        """Type of the parameters, and so of inputs and outputs."""
+        return self.all_factors[0].dtype
+
+    @property
+    def _real(self) -> torch.dtype:
+        """Type that a forward pass computes in: words of 16 bits are not exact in half."""
+        return torch.float64 if self._dtype is torch.float64 else torch.float32
+
+    @property
     def all_factors(self) -> tuple[torch.nn.Parameter, ...]:
         """``factors`` as a tuple; a ``ParameterList`` looks each one up by its name."""
-        found: Any = self.factors._parameters.values()
-        return tuple(found)
+        factors: Any = self.factors._parameters.values()
+        return tuple(factors)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -170,10 +212,11 @@ class TensorTrain(torch.nn.Module):
         )
 
     def reset_parameters(self) -> None:
-        """Normal factors that give W the variance 2/columns before a ReLU, 1/columns elsewhere.
+        """Draw normal factors that give W the variance 2/columns before a ReLU, else 1/columns.
 
-        The bias becomes 0; the exponents of the factors are those of fresh factors. Numbers come
-        from torch's generator (``torch.manual_seed``).
+        The bias becomes 0; the exponents of the factors are those of fresh factors, and the next
+        batch calibrates those of inputs and outputs. Numbers come from torch's generator
+        (``torch.manual_seed``).
         """
         layer = Layer(self.outputs, self.inputs, self.ranks, relu=self.relu)
         real = (layer.input_size / self.columns) ** (0.5 / layer.order)
@@ -184,51 +227,161 @@ class TensorTrain(torch.nn.Module):
             if self.bias is not None:
                 self.bias.zero_()
         if not self.is_float:
-            self.factor_exponents.fill_(fresh_exponent(sigma, self._fmt))
+            self.factor_exponents.fill_(fresh_exponent(sigma, self._factor_format()))
+        for quantiser in (self.quantise_input, self.quantise_output):
+            for state in quantiser.buffers():  # to_empty leaves them undefined
+                state.zero_()
         self.clip()
 
     def clip(self) -> None:
         """Hold the factors within the range of their bits; beyond it they would run away."""
-        if self.is_float:
+        if not self._is_rounded:
             return
+        fmt = self._factor_format()
         for factor, exponent in zip(self.all_factors, integers(self.factor_exponents), strict=True):
-            factor.data = clip(factor.data, exponent, self._fmt)
+            if is_parameter(factor):
+                factor.data = clip(factor.data, exponent, fmt)
 
     def used_factors(self) -> list[torch.Tensor]:
-        """The factors a forward pass computes with: rounded to their bits, or as they are."""
-        if self.is_float:
-            return list(self.all_factors)
-        if self.training:
+        """Return the factors of a forward pass: rounded to their bits, or as they are."""
+        if self._is_rounded and self.training:
             self.clip()
+        factors = [factor.to(self._real) for factor in self.all_factors]
+        if not self._is_rounded:
+            return factors
+        fmt, underflow = self._factor_format(), self.numbers.host_underflow
         return [
-            straight_through(factor, exponent, self._fmt, underflow=self.numbers.host_underflow)
-            for factor, exponent in zip(
-                self.all_factors, integers(self.factor_exponents), strict=True
-            )
+            straight_through(factor, exponent, fmt, underflow=underflow)
+            for factor, exponent in zip(factors, integers(self.factor_exponents), strict=True)
         ]
 
     def used_bias(self) -> torch.Tensor | None:
-        """The bias (rows,) a forward pass computes with, or None."""
-        if self.bias is None or self.is_float:
-            return self.bias
+        """Return the bias (rows,) a forward pass computes with, or None."""
+        if self.bias is None:
+            return None
+        bias = self.bias.to(self._real)
+        if not self._is_rounded:
+            return bias
         fmt = Fixed(self.widths.bias)
-        return straight_through(self.bias, fitting_exponent(self.bias.detach(), fmt), fmt)
+        return straight_through(bias, fitting_exponent(bias.detach(), fmt), fmt)
 
     def matrix(self) -> Matrix:
         """All of W, padding included, from the factors that a forward pass uses."""
         return contract(self.used_factors())
 
-    def weight(self) -> torch.Tensor:
-        """W (rows, columns), dense and differentiable.
-
-        >>> TensorTrain(10, 64, rank=4).weight().shape
-        torch.Size([10, 64])
-        """
+    def dense(self) -> torch.Tensor:
+        """Return W (rows, columns), dense and differentiable, in the type computed in."""
         return self.matrix().dense()[: self.rows, : self.columns]
 
+    @property
+    def weight(self) -> torch.Tensor:
+        """Dense weight, shaped as in torch and differentiable, computed at each access.
+
+        Writing into the tensor raises ``RuntimeError``, as it would not reach the factors:
+        ``reset_parameters`` and ``load_dense`` do.
+
+        >>> layer = TensorTrain(10, 64, rank=4)
+        >>> layer.weight.shape, layer.weight.square().sum().requires_grad
+        (torch.Size([10, 64]), True)
+        """
+        with without_autocast(self.factor_exponents.device):
+            values = self._weight_of(self.dense()).to(self._dtype)
+        return computed(values, type(self).__name__)
+
+    @weight.setter
+    def weight(self, value: object) -> None:
+        raise AttributeError(unwritable(type(self).__name__, "setting"))
+
+    def _weight_of(self, dense: torch.Tensor) -> torch.Tensor:
+        """Return W (rows, columns) in the shape of the torch layer's weight."""
+        return dense
+
+    def register_parameter(self, name: str, param: torch.nn.Parameter | None) -> None:
+        """Add a parameter; ``AttributeError`` for a weight, which a layer computes."""
+        if name.startswith("weight"):  # weight_orig, weight_g: pruning, normalisation
+            raise AttributeError(unwritable(type(self).__name__, f"registering {name} in place of"))
+        super().register_parameter(name, param)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the layer's outputs of ``x``, in the type a torch layer would return.
+
+        Raises ``TypeError`` for an ``x`` of another type than the parameters', unless autocast
+        converts it; ``RuntimeError`` where torch records operations that depend on numbers.
+        """
+        if torch.compiler.is_compiling() and self._is_rounded and not recording():
+            return _outside_graph(self, x)
+        return self.compute(x)
+
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute ``forward`` in Python, whoever calls."""
+        result = self._output_dtype(x)
+        self._require_readable(x)
+        with without_autocast(x.device):
+            return self._outputs(x).to(result)
+
+    def _outputs(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs of ``x``, in the type computed in."""
+        raise NotImplementedError
+
+    def _output_dtype(self, x: torch.Tensor) -> torch.dtype:
+        """Return the type of the outputs; ``TypeError`` where ``x`` does not go with the layer."""
+        own, asked = self._dtype, autocast_type(x.device)
+        if asked is not None and x.is_floating_point() and torch.float64 not in (x.dtype, own):
+            return asked
+        if x.dtype is not own:
+            raise TypeError(
+                f"{type(self).__name__} has parameters of {own} and was given inputs of {x.dtype}: "
+                f"convert the inputs, x.to({own}), or the layer, layer.to({x.dtype})"
+            )
+        return own
+
+    def _require_readable(self, x: torch.Tensor) -> None:
+        """Raise ``RuntimeError`` where exponents cannot be read or follow the data."""
+        if not self._is_rounded:
+            return
+        if recording():
+            raise RuntimeError(self._advice("what torch records cannot follow its exponents"))
+        if not transforming():
+            return
+        own = (*self.all_factors, *self.buffers(), *([] if self.bias is None else [self.bias]))
+        if any(is_batched(tensor) for tensor in own):
+            raise RuntimeError(self._advice("vmap hides the numbers its exponents are chosen by"))
+        settled = all(bool(quantiser.calibrated) for quantiser in self._quantisers())
+        if self.training or not settled:
+            first = "" if settled else " after a batch outside of torch.func"
+            raise RuntimeError(
+                self._advice(f"its exponents cannot move in torch.func: call model.eval(){first}")
+            )
+
+    def _advice(self, why: str) -> str:
+        return (
+            f"{type(self).__name__} rounds to {self._factor_format()}, and {why}; or use the dense "
+            'model with the same rounded weights, trainwright.to_torch(model), or numbers="float32"'
+        )
+
+    def _quantisers(self) -> list[InputQuantiser | OutputQuantiser]:
+        both = (self.quantise_input, self.quantise_output)
+        return [part for part in both if isinstance(part, InputQuantiser | OutputQuantiser)]
+
+    def __prepare_scriptable__(self) -> Self:
+        """Refuse ``torch.jit.script``, which cannot read this layer's Python."""
+        raise RuntimeError(
+            f"torch.jit.script does not take {type(self).__name__}: script the dense model, "
+            "trainwright.to_torch(model)"
+        )
+
+    def to_dense(self) -> torch.nn.Module:
+        """Return the torch layer of this one's weight and bias, rounded to their bits."""
+        raise NotImplementedError
+
+    def entered(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a layer's input in its numbers, in the type computed in."""
+        x = x.to(self._real)
+        return x if self.factor_exponents.is_meta else self.quantise_input(x)
+
     def finished(self, y: torch.Tensor) -> torch.Tensor:
-        """A layer's output in its numbers; its gradient is rounded too."""
-        if self.is_float:
+        """Return a layer's output in its numbers; its gradient is rounded too."""
+        if not self._is_rounded:
             return y
         fmt, underflow = self.numbers.format("gradient"), self._underflow("gradient")
         return gradient_rounded(self.quantise_output(y), fmt, underflow=underflow)
@@ -242,7 +395,7 @@ class TensorTrain(torch.nn.Module):
         rank: Rank | None = None,
         tolerance: float | None = None,
     ) -> Self:
-        """Become the TT-SVD of ``weight`` (rows, columns), in the balanced gauge; returns itself.
+        """Take over the TT-SVD of ``weight`` (rows, columns) in the balanced gauge; return itself.
 
         Ranks are at most the present ones, or ``rank``; ``tolerance`` bounds the relative error
         ||W - TT||_F / ||W||_F where the ranks allow it. Raises ``TensorTrainError`` for a weight of
@@ -283,9 +436,10 @@ class TensorTrain(torch.nn.Module):
             )
         for own, given in zip(self.factors, factors, strict=True):
             replace_data(own, given.to(own))
-        if not self.is_float:
-            exponents = exponents or [quantisation(f.cpu(), self._fmt) for f in self.factors]
+        if exponents and not self.is_float:
             self.factor_exponents.copy_(torch.tensor(exponents, dtype=torch.int32))
+        elif self._is_rounded:
+            self._suit_exponents()
         self.clip()
 
     def rank_prior(self, *, form: str = "storage") -> torch.Tensor:
@@ -295,7 +449,7 @@ class TensorTrain(torch.nn.Module):
         ``"storage"`` or ``"paper"`` (``docs/training.md``). For a mean loss over N training
         samples a weight of 0.25/N to 0.5/N is usual.
         """
-        return prior(list(self.factors), form)
+        return prior([factor.to(self._real) for factor in self.factors], form)
 
     @torch.no_grad()
     def cut_ranks(
@@ -304,22 +458,33 @@ class TensorTrain(torch.nn.Module):
         *,
         form: str = "storage",
         optimizer: torch.optim.Optimizer | None = None,
+        averaged: Self | None = None,
     ) -> bool:
         """Remove the columns weaker than ``threshold`` times the strongest of their bond.
 
         Parameters stay the same objects with smaller values, gradients and the moments of
         ``optimizer`` are cut alike: call it after ``optimizer.step()``. Returns whether anything
-        was cut. Raises ``ValueError`` for a threshold outside of (0, 1).
+        was cut. ``averaged``, a layer of the same ranks such as the copy of an ``AveragedModel``,
+        loses the same columns. Raises ``ValueError`` for a threshold outside of (0, 1).
         """
         if not 0 < threshold < 1:
             raise ValueError(f"rank threshold must be in (0, 1), not {threshold!r}")
+        if averaged is not None and averaged.ranks != self.ranks:
+            raise ValueError(
+                f"averaged has ranks {averaged.ranks}, this layer {self.ranks}: give each cut its "
+                "averaged model"
+            )
         cut = False
-        for left, right in pairwise(self.factors):
-            kept = kept_columns(strengths(left.data, right.data, form), threshold)
+        for bond, (left, right) in enumerate(pairwise(self.factors)):
+            weights = left.data.to(self._real), right.data.to(self._real)
+            kept = kept_columns(strengths(*weights, form), threshold)
             if len(kept) == left.shape[3]:
                 continue
             cut_state(left, 3, kept, optimizer)
             cut_state(right, 0, kept, optimizer)
+            if averaged is not None:
+                cut_state(averaged.factors[bond], 3, kept, None)
+                cut_state(averaged.factors[bond + 1], 0, kept, None)
             cut = True
         return cut
 
@@ -346,9 +511,15 @@ class TensorTrain(torch.nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """What ``print`` says of the layer behind its class."""
-        numbers = "float32" if self.is_float else f"{self._fmt}"
+        """Return the options that ``print`` shows behind the class."""
+        numbers = "float32" if self.is_float else f"{self._factor_format()}"
         return (
             f"{self.rows} x {self.columns}, outputs={self.outputs}, inputs={self.inputs}, "
             f"ranks={self.ranks}, bias={self.bias is not None}, numbers={numbers}"
         )
+
+
+@outside_graphs
+def _outside_graph(layer: TensorTrain, x: torch.Tensor) -> torch.Tensor:
+    """Run a rounding layer between two graphs of ``torch.compile``: it reads numbers."""
+    return layer.compute(x)

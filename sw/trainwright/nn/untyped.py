@@ -1,9 +1,13 @@
 """What torch leaves untyped, with types, and what it leaves unsaid."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ParamSpec, TypeVar
 
 import torch
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def node(function: Any, *arguments: Any) -> torch.Tensor:
@@ -24,6 +28,11 @@ def named_modules(module: Any) -> Iterator[tuple[str, torch.nn.Module]]:
     return module.named_modules()
 
 
+def is_parameter(value: object) -> bool:
+    """Whether ``value`` is a module's own, not a tensor that functional_call puts in its place."""
+    return isinstance(value, torch.nn.Parameter)
+
+
 def require_module(value: object) -> None:
     """Raise ``TypeError`` for what is no module."""
     if not isinstance(value, torch.nn.Module):
@@ -40,3 +49,55 @@ def refuse_second_gradients() -> None:
             "tensor-train layers have no gradients of gradients: call backward or grad without "
             "create_graph=True, or compute that part with dense layers (trainwright.to_torch)"
         )
+
+
+_torch: Any = torch  # names below are not in its stubs, or have no types there
+
+
+def transforming() -> bool:
+    """Whether a transform of ``torch.func`` (vmap, grad, jacrev) is running."""
+    return _torch._C._are_functorch_transforms_active()
+
+
+def is_batched(values: torch.Tensor) -> bool:
+    """Whether ``vmap`` hides a dimension of ``values``, so that no number can be read from them."""
+    functorch = _torch._C._functorch
+    inner: Any = values
+    while functorch.is_functorch_wrapped_tensor(inner):
+        if functorch.is_batchedtensor(inner):
+            return True
+        inner = functorch.get_unwrapped(inner)
+    return False
+
+
+def recording() -> bool:
+    """Whether torch records operations for use without Python (jit.trace, export, ONNX)."""
+    return _torch.jit.is_tracing() or torch.compiler.is_exporting()
+
+
+def traced() -> bool:
+    """Whether torch records operations (jit.trace, compile, export, ``torch.func``)."""
+    return recording() or torch.compiler.is_compiling() or transforming()
+
+
+def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
+    """Leave a function out of the graphs of ``torch.compile``.
+
+    ``torch.compiler.disable`` does the same and imports the compiler at once, which takes seconds.
+    """
+    return _torch._disable_dynamo(function)
+
+
+def autocast_type(device: torch.device) -> torch.dtype | None:
+    """Return the type ``torch.autocast`` asks for on a device, None where it is off."""
+    kind = device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return None
+    return torch.get_autocast_dtype(kind)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Compute in the types of the operands, whatever ``torch.autocast`` asks for."""
+    if autocast_type(device) is None:
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)

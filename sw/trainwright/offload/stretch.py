@@ -122,4 +122,6 @@ def network_layer(layer: TTLinear | TTConv2d, use: Use) -> Layer:
 
 def window_of(layer: TTConv2d) -> Window:
     """The windows of a convolution; ``NetworkError`` for those that the accelerator lacks."""
+    if isinstance(layer.padding, str) or layer.padding_mode != "zeros":
+        raise NetworkError("the accelerator pads both ends of an axis alike, with zeros")
     return Window(layer.kernel_size, layer.stride, layer.padding)

@@ -1,0 +1,102 @@
+"""Dense weights that are computed from factors: they read like tensors and refuse to be written."""
+
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from typing import Any
+
+import torch
+
+_torch: Any = torch  # names below are not in its stubs
+
+
+class ComputedWeight(torch.Tensor):
+    """Dense weight of a tensor-train layer, computed from its factors at each access.
+
+    Writing into the tensor, or into a view of it (``weight.data``, ``weight[0]``), could not reach
+    the factors: each attempt raises ``RuntimeError`` instead of being lost. ``clone()`` and all
+    arithmetic give ordinary tensors.
+    """
+
+    owner: str
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        return deepcopy(self.as_subclass(torch.Tensor), memo)
+
+    def __reduce_ex__(self, proto: Any) -> Any:
+        plain: Any = self.as_subclass(torch.Tensor)
+        return plain.__reduce_ex__(proto)
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        given = dict(kwargs or {})
+        written = _written(func, args, given)
+        if isinstance(written, ComputedWeight):
+            raise RuntimeError(unwritable(written.owner, f"{_name(func)} on"))
+        with _torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **given)
+        source = next(
+            value for value in (*args, *given.values()) if isinstance(value, ComputedWeight)
+        )
+        return _guarded_views(result, source)
+
+
+def computed(values: torch.Tensor, owner: str) -> torch.Tensor:
+    """Return ``values`` as a tensor whose writes are errors; ``owner`` is the layer's class."""
+    result = values.as_subclass(ComputedWeight)
+    result.owner = owner
+    return result
+
+
+def unwritable(owner: str, attempt: str) -> str:
+    """Explain that ``attempt`` would be lost, and how to give a layer values."""
+    return (
+        f"{attempt} {owner}.weight would be lost: the weight is computed from the layer's factors. "
+        "Initialise the layer by reset_parameters(), give it a dense weight by "
+        "load_dense(weight, bias), freeze it by layer.factors.requires_grad_(False), or change a "
+        "copy, weight.clone()"
+    )
+
+
+def _name(func: Callable[..., Any]) -> str:
+    """Return a function's name; that of the attribute for the setter of one."""
+    name = getattr(func, "__name__", str(func))
+    owner = getattr(func, "__self__", None)
+    return f"setting {getattr(owner, '__name__', 'an attribute')}" if name == "__set__" else name
+
+
+def _written(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return the argument that a torch function writes into, None where it writes into none."""
+    if kwargs.get("out") is not None:
+        out = kwargs["out"]
+        guarded = (value for value in out if isinstance(value, ComputedWeight))
+        return next(guarded, None) if isinstance(out, tuple | list) else out
+    name = getattr(func, "__name__", "")
+    in_place = name.endswith("_") and not name.endswith("__")
+    operator = name in _WRITING_OPERATORS
+    if in_place or operator or kwargs.get("inplace"):
+        return args[0] if args else next(iter(kwargs.values()), None)  # nn.init names its tensor
+    return None
+
+
+# Setters of attributes (data, requires_grad, grad) are all called __set__.
+_WRITING_OPERATORS = frozenset(
+    ["__setitem__", "__set__"]
+    + [f"__i{name}__" for name in "add sub mul truediv floordiv mod pow and or xor".split()]
+    + ["__ilshift__", "__irshift__"]
+)
+
+
+def _guarded_views(result: Any, source: ComputedWeight) -> Any:
+    """Guard those results that share the memory of ``source``, as writes to them are lost too."""
+    if isinstance(result, torch.Tensor):
+        shared: bool = result.layout is source.layout and _torch._C._is_alias_of(result, source)
+        return computed(result, source.owner) if shared else result
+    if type(result) in (list, tuple):
+        return type(result)(_guarded_views(value, source) for value in result)
+    return result

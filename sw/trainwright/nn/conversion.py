@@ -1,0 +1,528 @@
+"""The way from torch's dense layers to tensor trains and back, with nothing dropped silently."""
+
+import logging
+import warnings
+from collections.abc import Collection, Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLinear
+from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
+from trainwright.nn.untyped import named_modules, require_module
+from trainwright.tt import TensorTrainError
+
+_LOG = logging.getLogger(__name__)
+
+
+# -- The summary ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LayerConversion:
+    """A layer of a model and its conversion, or the reason why the layer stayed as it was.
+
+    ``error`` is ||W - TT||_F / ||W||_F with the rounded weight that a forward pass computes with;
+    ``bits`` and ``dense_bits`` are those of the weight, 0 where an earlier layer shares the weight.
+
+    >>> print(LayerConversion("fc", "Linear", 131072, 8704, ranks=(8,), error=0.64).ranks)
+    (8,)
+    """
+
+    name: str
+    kind: str
+    dense_bits: int
+    bits: int
+    ranks: tuple[int, ...] = ()
+    error: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ConversionSummary:
+    """Conversion of each layer that has a matrix, in the order of the model; ``str`` is a table.
+
+    >>> summary = from_torch(torch.nn.Linear(64, 64), rank=8).trainwright_summary
+    >>> [(layer.kind, layer.ranks, layer.bits) for layer in summary.converted], summary.dense
+    ([('Linear', (8,), 8704)], ())
+    """
+
+    layers: tuple[LayerConversion, ...]
+
+    @property
+    def converted(self) -> tuple[LayerConversion, ...]:
+        """Layers that became tensor trains."""
+        return tuple(layer for layer in self.layers if not layer.reason)
+
+    @property
+    def dense(self) -> tuple[LayerConversion, ...]:
+        """Layers that stayed as they were, each with its ``reason``."""
+        return tuple(layer for layer in self.layers if layer.reason)
+
+    @property
+    def bits(self) -> int:
+        """Bits of all weights after the conversion."""
+        return sum(layer.bits for layer in self.layers)
+
+    @property
+    def dense_bits(self) -> int:
+        """Bits of all weights before the conversion."""
+        return sum(layer.dense_bits for layer in self.layers)
+
+    def __str__(self) -> str:
+        rows = [("layer", "kind", "ranks", "error", "bits", "of dense", "why not converted")]
+        for candidate in self.layers:
+            share = f"{candidate.bits / candidate.dense_bits:.1%}" if candidate.dense_bits else "-"
+            error = "-" if candidate.error is None else f"{candidate.error:.1%}"
+            ranks = " ".join(map(str, candidate.ranks)) or "-"
+            name = candidate.name or "(model)"
+            rows.append(
+                (name, candidate.kind, ranks, error, f"{candidate.bits:,}", share, candidate.reason)
+            )
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        total = f"{len(self.converted)} of {len(self.layers)} layers are tensor trains"
+        return "\n".join([*lines, f"{total}; {self.bits:,} bits, {self.dense_bits:,} dense"])
+
+
+# -- Reasons to stay dense -----------------------------------------------------------------------
+
+_CONVOLUTION = "no tensor-train layer of {kind}: of convolutions there is TTConv2d only"
+_RECURRENT = "no tensor-train layer of {kind}: its matrices are parameters of the module itself"
+
+_NO_LAYER: dict[type[torch.nn.Module], str] = {
+    torch.nn.Conv1d: _CONVOLUTION,
+    torch.nn.Conv3d: _CONVOLUTION,
+    torch.nn.ConvTranspose1d: _CONVOLUTION,
+    torch.nn.ConvTranspose2d: _CONVOLUTION,
+    torch.nn.ConvTranspose3d: _CONVOLUTION,
+    torch.nn.RNNBase: _RECURRENT,
+    torch.nn.RNNCellBase: _RECURRENT,
+    torch.nn.MultiheadAttention: (
+        "in_proj_weight is a parameter of MultiheadAttention itself, no layer: project q, k and v "
+        "by Linear layers of your own to have them converted"
+    ),
+    torch.nn.modules.linear.NonDynamicallyQuantizableLinear: (
+        "MultiheadAttention reads the weight of its out_proj without calling the layer"
+    ),
+    torch.nn.EmbeddingBag: "no tensor-train layer of EmbeddingBag: use Embedding and a sum or mean",
+    torch.nn.Bilinear: "no tensor-train layer of Bilinear: its weight has three dimensions",
+    TensorTrain: "a tensor train already",
+}
+"""Reason by class (subclasses included) for modules that have matrices and no counterpart."""
+
+_HOOKS = (
+    "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called",
+    "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_backward_hooks",
+    "_backward_pre_hooks", "_is_full_backward_hook",
+)  # fmt: skip
+"""Attributes of a module that hold the hooks of its passes, which go along."""
+_STATE_HOOKS = (
+    "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)  # fmt: skip
+"""Hooks of a module's state, which know the names of its parameters."""
+
+
+@cache
+def _own_names(kind: type[torch.nn.Module]) -> frozenset[str]:
+    """Return the attributes that every layer of a class has; others are the user's."""
+    sizes = (1, 1, 1) if kind in (torch.nn.Conv2d, TTConv2d) else (1, 1)
+    make: Any = kind
+    layer: torch.nn.Module = make(*sizes, device="meta")
+    return frozenset(vars(layer))
+
+
+def _matrices(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Return a module's own parameters of at least two dimensions."""
+    own = module.parameters(recurse=False)
+    return [p for p in own if isinstance(p, torch.nn.UninitializedParameter) or p.dim() > 1]
+
+
+def _computed_by(module: Any) -> str:
+    """Name what computes a layer's weight, empty where it is a parameter as torch makes it."""
+    if hasattr(module, "parametrizations"):
+        kinds = [type(p).__name__ for each in module.parametrizations.values() for p in each]
+        return (
+            f"parametrized by {', '.join(kinds)}: call "
+            "torch.nn.utils.parametrize.remove_parametrizations first"
+        )
+    if "weight" not in module._parameters:
+        own = ", ".join(name for name, _ in module.named_parameters(recurse=False))
+        return (
+            f"its weight is computed from {own} by a hook (weight_norm, spectral_norm, prune): "
+            "remove the hook first"
+        )
+    return ""
+
+
+def _changed(module: torch.nn.Module, kind: type[torch.nn.Module]) -> str:
+    """Name what a layer has that its class does not, and a tensor train would lose."""
+    parts: list[dict[str, Any]] = [
+        vars(module)[place] for place in ("_parameters", "_buffers", "_modules")
+    ]
+    added = [name for each in parts for name in each if name not in ("weight", "bias")]
+    if added:
+        return f"it has further parts: {', '.join(added)}"
+    train = _COUNTERPARTS[kind].train
+    own: set[str] = vars(module).keys() - _own_names(kind)
+    clashes = sorted(name for name in own if name in _own_names(train) or hasattr(train, name))
+    if clashes:
+        return f"attributes of its own mean something else in {train.__name__}: {clashes[0]}"
+    if any(getattr(module, name) for name in _STATE_HOOKS):
+        return "it has hooks of its state_dict, which know its parameters"
+    for name, parameter in module.named_parameters(recurse=False):
+        if any(True for _ in _gradient_hooks(parameter)):
+            return f"it has a hook on the gradient of its {name}"
+    return ""
+
+
+def _gradient_hooks(parameter: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the name of the method that registers a hook, and the hook, for each of a parameter."""
+    kinds = {
+        "register_hook": "_backward_hooks",
+        "register_post_accumulate_grad_hook": "_post_accumulate_grad_hooks",
+    }
+    for method, place in kinds.items():
+        hooks: dict[int, Any] = getattr(parameter, place, None) or {}
+        yield from ((method, hook) for hook in hooks.values())
+
+
+def _unsupported(module: torch.nn.Module) -> str:
+    """Name the option of a layer that changes results in a way no train has."""
+    if isinstance(module, torch.nn.Conv2d) and module.groups != 1:
+        return f"groups={module.groups}: a tensor-train kernel joins all channels"
+    if not isinstance(module, torch.nn.Embedding):
+        return ""
+    if module.max_norm is not None:
+        return f"max_norm={module.max_norm:g} (norm_type={module.norm_type:g}) rewrites rows"
+    if module.scale_grad_by_freq:
+        return "scale_grad_by_freq=True: factors have no gradient for each row"
+    if module.sparse:
+        return "sparse=True: factors have dense gradients"
+    if module.padding_idx is not None and bool(module.weight[module.padding_idx].any()):
+        return f"row padding_idx={module.padding_idx} is not 0, as that of TTEmbedding is"
+    return ""
+
+
+def _why_dense(module: torch.nn.Module) -> str:
+    """Explain why a module with matrices has to stay dense, empty where it can become a train."""
+    kind = type(module)
+    if any(isinstance(p, torch.nn.UninitializedParameter) for p in _matrices(module)):
+        return f"{kind.__name__} has no weight yet: run a batch through the model first"
+    computed = _computed_by(module) if _is_convertible(module) else ""
+    if computed:
+        return computed
+    if kind not in _COUNTERPARTS:
+        for known, reason in _NO_LAYER.items():
+            if isinstance(module, known):
+                return reason.format(kind=kind.__name__)
+        origin = next((base.__name__ for base in kind.__mro__ if base in _COUNTERPARTS), "")
+        if origin:
+            return f"{kind.__name__} is a class derived from {origin}: its forward may differ"
+        own = ", ".join(name for name, p in module.named_parameters(recurse=False) if p.dim() > 1)
+        return f"no tensor-train layer of {kind.__name__}: it holds {own} itself"
+    weight = module.weight
+    assert isinstance(weight, torch.Tensor)
+    if weight.is_meta:
+        raise ValueError("the model is on the meta device: it has no weights to convert")
+    if weight.dtype not in _REAL_TYPES or not weight.numel():
+        return f"its weight {tuple(weight.shape)} is of {weight.dtype}"
+    return _changed(module, kind) or _unsupported(module)
+
+
+_REAL_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+def _is_convertible(module: torch.nn.Module) -> bool:
+    return isinstance(module, tuple(_COUNTERPARTS))
+
+
+# -- Layers and their counterparts ---------------------------------------------------------------
+
+
+class _Make(Protocol):
+    def __call__(self, module: Any, /, **options: Any) -> TensorTrain: ...
+
+
+class _Counterpart(NamedTuple):
+    """Tensor-train class of a torch class, and its constructor from a dense layer."""
+
+    train: type[TensorTrain]
+    make: _Make
+
+
+def _linear(module: Any, /, **options: Any) -> TensorTrain:
+    has_bias = module.bias is not None
+    return TTLinear(module.in_features, module.out_features, bias=has_bias, **options)
+
+
+def _convolution(module: Any, /, **options: Any) -> TensorTrain:
+    return TTConv2d(
+        module.in_channels, module.out_channels, module.kernel_size, module.stride, module.padding,
+        module.dilation, padding_mode=module.padding_mode, bias=module.bias is not None, **options,
+    )  # fmt: skip
+
+
+def _embedding(module: Any, /, **options: Any) -> TensorTrain:
+    sizes = module.num_embeddings, module.embedding_dim, module.padding_idx
+    return TTEmbedding(*sizes, **options)
+
+
+_COUNTERPARTS: dict[type[torch.nn.Module], _Counterpart] = {
+    torch.nn.Linear: _Counterpart(TTLinear, _linear),
+    torch.nn.Conv2d: _Counterpart(TTConv2d, _convolution),
+    torch.nn.Embedding: _Counterpart(TTEmbedding, _embedding),
+}
+"""Counterpart by torch class; subclasses stay dense, as their forward may differ."""
+
+
+def _take_along(old: torch.nn.Module, new: torch.nn.Module) -> torch.nn.Module:
+    """Give ``new`` the mode, hooks and the user's attributes of the layer that it replaces."""
+    for name in _HOOKS:
+        setattr(new, name, getattr(old, name))
+    given = vars(old)
+    for name in given.keys() - _own_names(type(old)) - vars(new).keys():
+        setattr(new, name, given[name])
+    return new.train(old.training)
+
+
+def _set_modules(model: torch.nn.Module, new: dict[int, torch.nn.Module]) -> torch.nn.Module:
+    """Put modules by ``id`` in the place of others; one that is used twice stays shared."""
+    if id(model) in new:
+        return new[id(model)]
+    for module in list(model.modules()):
+        children: dict[str, torch.nn.Module | None] = vars(module)["_modules"]
+        for name, child in children.items():
+            if child is not None and id(child) in new:
+                children[name] = new[id(child)]
+    return model
+
+
+def _copied(model: torch.nn.Module) -> torch.nn.Module:
+    """Return a deep copy that keeps what torch's would lose or refuse."""
+    # weight_norm and pruning of old keep a computed weight as an attribute, which torch refuses
+    # to copy; it is computed again at the next pass.
+    values = (value for module in model.modules() for value in vars(module).values())
+    memo: dict[int, Any] = {
+        id(value): value.detach().clone()
+        for value in values
+        if isinstance(value, torch.Tensor) and not value.is_leaf
+    }
+    copy = deepcopy(model, memo)
+    for old, new in zip(model.parameters(), copy.parameters(), strict=True):
+        for method, hook in _gradient_hooks(old):
+            getattr(new, method)(hook)
+    return copy
+
+
+# -- From torch ----------------------------------------------------------------------------------
+
+
+@dataclass
+class _Candidate:
+    """A module with matrices, and the reason why it stays dense or the train made of it."""
+
+    name: str
+    module: torch.nn.Module
+    reason: str
+    train: TensorTrain | None = None
+    error: float | None = None
+
+    def row(self, counted: set[int]) -> LayerConversion:
+        """Return the candidate's line of the summary, and add its matrices to those ``counted``."""
+        kind, own = type(self.module).__name__, {id(p) for p in _matrices(self.module)}
+        is_shared = bool(own & counted)
+        counted |= own
+        bits = 0 if is_shared else _bits(self.module)
+        if self.train is None:
+            return LayerConversion(self.name, kind, bits, bits, reason=self.reason)
+        train, made_bits = self.train, 0 if is_shared else _bits(self.train)
+        return LayerConversion(self.name, kind, bits, made_bits, train.ranks, self.error)
+
+
+def _bits(module: torch.nn.Module) -> int:
+    """Return the bits of a module's matrices, or of a tensor train's factors."""
+    if isinstance(module, TensorTrain):
+        width = module.all_factors[0].itemsize * 8 if module.is_float else module.widths.factor
+        return module.layer.factor_parameters * width
+    computed = [module.weight] if _is_convertible(module) else _matrices(module)
+    held = [p for p in computed if isinstance(p, torch.Tensor) and not is_lazy(p)]
+    return sum(p.numel() * p.itemsize * 8 for p in held)
+
+
+def _candidates(model: torch.nn.Module, skip: Collection[str]) -> list[_Candidate]:
+    """Return the modules with matrices, each once, with the reason to leave it dense."""
+    candidates: list[_Candidate] = []
+    whole: list[str] = []  # modules whose parts are not looked at
+    for name, module in named_modules(model):
+        if any(not outer or name.startswith(f"{outer}.") for outer in whole):
+            continue
+        if isinstance(module, TensorTrain) or hasattr(module, "parametrizations"):
+            whole.append(name)
+        elif not _matrices(module) and not _is_convertible(module):
+            continue
+        skipped = any(name == outer or name.startswith(f"{outer}.") for outer in skip)
+        candidates.append(
+            _Candidate(name, module, "named in skip" if skipped else _why_dense(module))
+        )
+    _keep_ties(model, candidates)
+    return candidates
+
+
+def _keep_ties(model: torch.nn.Module, candidates: list[_Candidate]) -> None:
+    """Leave a layer dense whose weight is also that of a module which stays dense."""
+    users: dict[int, list[tuple[str, str, torch.nn.Module]]] = {}
+    for name, module in named_modules(model):
+        slots: dict[str, Any] = vars(module)["_parameters"]
+        for slot, parameter in slots.items():
+            users.setdefault(id(parameter), []).append((name, slot, module))
+    free = {id(candidate.module) for candidate in candidates if not candidate.reason}
+    for candidate in candidates:
+        for name, slot, module in [] if candidate.reason else users[id(candidate.module.weight)]:
+            if slot != "weight" or id(module) not in free:
+                shared = f"{name}.{slot}" if name else slot
+                candidate.reason = f"its weight is {shared} too, which stays dense"
+
+
+def from_torch(
+    model: torch.nn.Module,
+    rank: Rank = 16,
+    *,
+    tolerance: float | None = None,
+    numbers: Numbers = "fixed",
+    skip: Collection[str] = (),
+) -> torch.nn.Module:
+    """Return a copy of a model whose dense layers are tensor trains (TT-SVD).
+
+    ``torch.nn.Linear``, ``Conv2d`` and ``Embedding`` become ``TTLinear``, ``TTConv2d`` and
+    ``TTEmbedding`` of at most ``rank``, which means the same as in these; ``tolerance`` reduces the
+    ranks of each matrix to those that keep its relative error below. Left dense are layers named in
+    ``skip`` with all inside them, those whose train would not have fewer bits, and those with an
+    option, hook or shared weight that a train cannot keep. The copy's ``trainwright_summary``, a
+    ``ConversionSummary`` to print, has a line for each layer: ranks, relative error and bits, or
+    why it stayed dense. Train on for a few epochs: 4 bits and a low rank cost accuracy.
+
+    Types, devices, ``requires_grad``, training mode, hooks and shared layers and weights are kept.
+    Warns where no layer was converted. Raises ``ValueError`` for weights that are not finite and
+    ranks that cannot be, ``TypeError`` for what is no module.
+
+    >>> mlp = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Tanh())
+    >>> tt = from_torch(mlp, rank=4)
+    >>> [type(module).__name__ for module in tt], tt.trainwright_summary.converted[0].ranks
+    (['TTLinear', 'Tanh'], (4,))
+    """
+    require_module(model)
+    if isinstance(skip, str):
+        raise TypeError(f"skip must be a collection of names, such as [{skip!r}], not a string")
+    for name in skip:
+        model.get_submodule(name)
+    candidates = _candidates(model, skip)
+    copy = _copied(model)
+    copies = dict(zip(map(id, model.modules()), copy.modules(), strict=True))
+    trains: dict[int, TensorTrain] = {}  # by weight: those of one weight share their factors
+    replaced: dict[int, torch.nn.Module] = {}
+    for candidate in candidates:
+        if not candidate.reason:
+            _convert(candidate, trains, rank=rank, tolerance=tolerance, numbers=numbers)
+        if candidate.train is not None:
+            dense: Any = copies[id(candidate.module)]
+            candidate.train.bias = getattr(dense, "bias", None)
+            replaced[id(dense)] = _take_along(dense, candidate.train)
+    result = _set_modules(copy, replaced)
+    for module in result.modules():
+        if isinstance(module, torch.nn.TransformerEncoder):
+            # Only torch's own kernel takes ragged batches, and no tensor train runs in it.
+            has_train = any(isinstance(part, TensorTrain) for part in module.modules())
+            module.use_nested_tensor = module.use_nested_tensor and not has_train
+    counted: set[int] = set()
+    summary = ConversionSummary(tuple(candidate.row(counted) for candidate in candidates))
+    attached: Any = result
+    attached.trainwright_summary = summary
+    _LOG.info("%s", summary)
+    if not summary.converted:
+        warnings.warn(f"from_torch converted no layer:\n{summary}", stacklevel=2)
+    return result
+
+
+def _convert(
+    candidate: _Candidate,
+    trains: dict[int, TensorTrain],
+    *,
+    rank: Rank,
+    tolerance: float | None,
+    numbers: Numbers,
+) -> None:
+    """Make the train of a candidate, or note why the layer stays dense."""
+    dense: Any = candidate.module
+    weight = dense.weight.detach()
+    options = {"rank": rank, "numbers": numbers, "device": weight.device, "dtype": weight.dtype}
+    train = _COUNTERPARTS[type(dense)].make(dense, **options)
+    known = trains.get(id(dense.weight))
+    if known is None:
+        try:
+            train.load_dense(weight, rank=rank, tolerance=tolerance)
+        except TensorTrainError as error:
+            raise type(error)(f"layer {candidate.name!r}: {error}") from error
+        train.factors.requires_grad_(dense.weight.requires_grad)
+        trains[id(dense.weight)] = train
+    else:
+        train.factors, train.factor_exponents = known.factors, known.factor_exponents
+    bits, dense_bits = _bits(train), _bits(dense)
+    if bits >= dense_bits:
+        ranks = " ".join(map(str, train.ranks))
+        candidate.reason = f"a train of ranks {ranks} has {bits:,} bits, not fewer"
+        return
+    exact, rounded = weight.double(), train.weight.detach().double()
+    candidate.train, candidate.error = train, float((rounded - exact).norm() / (exact.norm() or 1))
+
+
+# -- To torch ------------------------------------------------------------------------------------
+
+
+def to_torch(model: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy of a model with ordinary dense layers in place of tensor trains.
+
+    Weights and biases are those that a forward pass computes with, rounded to their bits; outputs
+    differ by the rounding of activations alone. Kept is all that ``from_torch`` keeps.
+
+    >>> to_torch(TTLinear(64, 10, rank=4))
+    Linear(in_features=64, out_features=10, bias=True)
+    """
+    require_module(model)
+    copy = _copied(model)
+    weights: dict[int, torch.nn.Parameter] = {}
+    replaced: dict[int, torch.nn.Module] = {}
+    for name, layer in named_modules(copy):
+        if isinstance(layer, TensorTrain):
+            dense: Any = _take_along(layer, layer.to_dense())
+            dense.weight.requires_grad_(any(factor.requires_grad for factor in layer.all_factors))
+            if layer.bias is not None:
+                dense.bias.requires_grad_(layer.bias.requires_grad)
+            dense.weight = _tied(
+                name, dense.weight, weights.setdefault(id(layer.factors), dense.weight)
+            )
+            replaced[id(layer)] = dense
+    result = _set_modules(copy, replaced)
+    vars(result).pop("trainwright_summary", None)
+    return result
+
+
+def _tied(name: str, own: torch.nn.Parameter, first: torch.nn.Parameter) -> torch.nn.Parameter:
+    """Return the weight of the layer that shares its factors, where the two are the same."""
+    if torch.equal(own, first):
+        return first
+    # The row of padding of an embedding is 0 whatever its factors say.
+    warnings.warn(
+        f"to_torch: layer {name!r} shares its factors with another, but has other values (by "
+        "padding_idx or numbers): its dense weight is one of its own",
+        stacklevel=3,
+    )
+    return own

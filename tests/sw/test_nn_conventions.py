@@ -1,0 +1,457 @@
+"""Tensor-train layers keep PyTorch's conventions; plain torch is the oracle."""
+
+import copy
+import inspect
+import io
+import pickle
+import time
+import warnings
+
+import pytest
+import torch
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, stack_module_state, vmap
+from torch.nn.utils import prune
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+import trainwright.nn as tnn
+from trainwright.network import NetworkError
+
+NUMBERS = ("fixed", "float32", "activation=posit(8,0)")
+HALF = (torch.float16, torch.bfloat16)
+TYPES = (torch.float64, torch.float32, *HALF)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(2)
+
+
+def layer_and_input(kind, numbers="fixed", **options):
+    if kind == "linear":
+        return tnn.TTLinear(32, 48, rank=4, numbers=numbers, **options), torch.rand(3, 32)
+    if kind == "convolution":
+        return tnn.TTConv2d(4, 8, 3, rank=4, numbers=numbers, **options), torch.rand(2, 4, 6, 6)
+    return tnn.TTEmbedding(40, 16, rank=4, numbers=numbers, **options), torch.arange(6)
+
+
+KINDS = ("linear", "convolution", "embedding")
+
+
+# -- weight --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weight_of_float_layer_gives_dense_outputs_and_gradients(kind):
+    layer, x = layer_and_input(kind, "float32")
+    weight = layer.weight
+    dense = {
+        "linear": lambda: torch.nn.functional.linear(x, weight, layer.bias),
+        "convolution": lambda: torch.nn.functional.conv2d(x, weight, layer.bias),
+        "embedding": lambda: torch.nn.functional.embedding(x, weight),
+    }[kind]()
+    assert isinstance(weight, torch.Tensor) and weight.shape == layer.to_dense().weight.shape
+    torch.testing.assert_close(layer(x), dense, rtol=1e-5, atol=1e-5)
+    factors = list(layer.factors)
+    outputs = torch.autograd.grad(layer(x).square().sum(), factors)
+    wanted = torch.autograd.grad(dense.square().sum(), factors)
+    torch.testing.assert_close(outputs, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_getmembers_of_every_layer_finds_weight_and_bias(kind, numbers):
+    layer, _ = layer_and_input(kind, numbers)
+    members = dict(inspect.getmembers(layer))
+    assert isinstance(members["weight"], torch.Tensor)
+    assert (members["bias"] is None) == (kind == "embedding")
+
+
+def add_in_place(weight):
+    weight += 1
+
+
+WRITES = {
+    "nn.init": lambda layer: torch.nn.init.xavier_uniform_(layer.weight),
+    "data": lambda layer: layer.weight.data.normal_(0, 0.02),
+    "row of data": lambda layer: layer.weight.data[0].zero_(),
+    "transposed": lambda layer: layer.weight.T.mul_(2),
+    "chunk": lambda layer: layer.weight.chunk(2)[1].fill_(1),
+    "item": lambda layer: layer.weight.detach().__setitem__(0, 1.0),
+    "copy": lambda layer: layer.weight.copy_(torch.zeros(48, 32)),
+    "operator": lambda layer: add_in_place(layer.weight.detach()),
+    "out": lambda layer: torch.add(layer.weight, 1, out=layer.weight.detach()),
+    "inplace": lambda layer: torch.nn.functional.relu(layer.weight.detach(), inplace=True),
+    "freeze": lambda layer: setattr(layer.weight, "requires_grad", False),
+    "requires_grad_": lambda layer: layer.weight.requires_grad_(False),
+    "new data": lambda layer: setattr(layer.weight, "data", torch.zeros(48, 32)),
+    "parameter": lambda layer: setattr(layer, "weight", torch.nn.Parameter(torch.zeros(48, 32))),
+    "tensor": lambda layer: setattr(layer, "weight", torch.zeros(48, 32)),
+    "prune": lambda layer: prune.l1_unstructured(layer, "weight", 0.5),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+def test_weight_that_is_written_is_one_error_with_remedy(write):
+    layer, _ = layer_and_input("linear")
+    before = layer.weight.clone()
+    with torch.no_grad(), pytest.raises(
+        (RuntimeError, AttributeError), match=r"TTLinear\.weight would be lost.*load_dense"
+    ):  # fmt: skip
+        write(layer)
+    assert torch.equal(layer.weight, before)
+
+
+def test_weight_that_is_read_gives_plain_tensors_to_write():
+    layer, _ = layer_and_input("linear")
+    for result in (layer.weight.clone(), layer.weight + 0, layer.weight.to(torch.float64)):
+        assert type(result) is torch.Tensor
+        result.detach().zero_()
+    torch.zeros(48, 32).add_(layer.weight.detach())
+    read = layer.weight.detach()
+    for same in (copy.deepcopy(read), pickle.loads(pickle.dumps(read))):
+        assert torch.equal(same, read) and type(same) is torch.Tensor
+
+
+# -- Types and devices ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_layer_of_every_type_accepts_and_returns_it(kind, numbers):
+    for dtype in TYPES:
+        layer, x = layer_and_input(kind, numbers, dtype=dtype, device="cpu")
+        x = x.to(dtype) if x.is_floating_point() else x
+        y = layer(x)
+        (y.sum() + layer.rank_prior()).backward()
+        assert {y.dtype, layer.weight.dtype, layer.factors[0].grad.dtype} == {dtype}
+        assert layer.bias is None or layer.bias.dtype == dtype
+        exact = copy.deepcopy(layer).double().eval()  # the same factors and exponents
+        wanted = exact(x.double() if x.is_floating_point() else x)
+        near = 2e-2 if dtype in HALF else 1e-3
+        torch.testing.assert_close(layer.eval()(x).double(), wanted, rtol=near, atol=near)
+        layer.cut_ranks(0.5)
+        assert layer.to(torch.float32)(layer_and_input(kind)[1]).dtype is torch.float32
+
+
+@pytest.mark.parametrize("numbers", NUMBERS)
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+def test_autocast_around_dense_and_train_layers_returns_its_type(dtype, numbers):
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), tnn.TTConv2d(4, 8, 3, rank=8, numbers=numbers),
+        torch.nn.Flatten(), torch.nn.Linear(128, 32), tnn.TTLinear(32, 16, numbers=numbers),
+    )  # fmt: skip
+    x = torch.rand(2, 3, 8, 8)
+    exact = model(x)
+    model.eval()
+    with torch.autocast("cpu", dtype=dtype):
+        parts = [x]
+        for layer in model:
+            parts.append(layer(parts[-1]))
+        assert {part.dtype for part in parts[1:]} == {dtype}
+        assert model[1](torch.rand(1, 4, 8, 8)).dtype is dtype  # float32 in, as torch's
+        parts[-1].float().sum().backward()  # within, as in many loops
+        assert model[4].weight.dtype is torch.float32
+    assert float((parts[-1] - exact).detach().norm()) < 0.05 * float(exact.detach().norm())
+    assert all(p.grad.isfinite().all() and p.grad.dtype is p.dtype for p in model.parameters())
+    with torch.autocast("cpu", dtype=dtype):  # torch leaves float64 alone
+        assert copy.deepcopy(model[4]).double()(torch.rand(2, 32).double()).dtype is torch.float64
+
+
+def test_input_of_another_type_is_one_error_naming_both():
+    linear, x = layer_and_input("linear")
+    with pytest.raises(TypeError, match=r"torch\.float32 .*inputs of torch\.float64.*x\.to\("):
+        linear(x.double())
+    with pytest.raises(TypeError, match=r"inputs of torch\.int64"):
+        linear(x.long())
+    with pytest.raises(TypeError, match=r"indices of torch\.int64 or torch\.int32"):
+        layer_and_input("embedding")[0](torch.rand(2))
+    with pytest.raises(NetworkError, match=r"dtype.*torch\.int8"):
+        tnn.TTLinear(32, 32, dtype=torch.int8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_layer_on_meta_device_has_shapes_and_is_filled_later(kind, numbers):
+    with torch.device("meta"):
+        layer, _ = layer_and_input(kind, numbers)
+    given, x = layer_and_input(kind, numbers)
+    shape = given(x).shape
+    assert layer(x.to("meta")).is_meta and layer(x.to("meta")).shape == shape
+    assert layer.weight.shape == given.weight.shape
+    filled = copy.deepcopy(layer).to_empty(device="cpu")
+    for state in filled.buffers():
+        state.fill_(1)  # memory is what it happens to be
+    torch.manual_seed(5)
+    filled.reset_parameters()
+    torch.manual_seed(5)
+    assert torch.equal(filled(x), layer_and_input(kind, numbers)[0](x))
+    layer.load_state_dict(given.state_dict(), assign=True)
+    assert torch.equal(layer.eval()(x), given.eval()(x))
+    result = torch.nn.utils.skip_init(type(given), *(4, 8, 3)[: 3 if kind == "convolution" else 2])
+    result.reset_parameters()
+
+
+def test_numbers_set_in_eval_mode_leave_it():
+    layer, _ = layer_and_input("linear")
+    layer.eval().set_numbers("activation=posit(8,0)")
+    assert not any(part.training for part in layer.modules())
+    embedding, indices = layer_and_input("embedding")
+    names = embedding.state_dict().keys()
+    embedding.set_numbers("factor=fixed(8)")
+    assert embedding(indices).shape == (6, 16) and embedding.state_dict().keys() == names
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 6, 6), (4, 6, 6)], ids=str)
+def test_convolution_without_samples_or_batch_has_torchs_shape(shape):
+    layer, _ = layer_and_input("convolution")
+    x = torch.rand(shape)
+    assert layer(x).shape == torch.nn.Conv2d(4, 8, 3)(x).shape
+    assert tnn.TTEmbedding(40, 16)(torch.zeros(0, 3, dtype=torch.int64)).shape == (0, 3, 16)
+
+
+# -- Options of torch's layers -------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # of torch's layer
+@pytest.mark.parametrize("numbers", ["float32", "fixed"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"padding": "same"},
+        {"padding": "same", "kernel_size": (2, 4)},
+        {"padding": "same", "kernel_size": (4, 3), "dilation": (1, 2)},
+        {"padding": "valid", "stride": 2},
+        {"padding": (1, 2), "padding_mode": "reflect"},
+        {"padding": "same", "kernel_size": (2, 3), "padding_mode": "circular"},
+        {"padding": 1, "padding_mode": "replicate", "stride": (1, 2), "dilation": 2},
+    ],
+    ids=str,
+)
+def test_convolution_with_options_is_torchs_own(options, numbers):
+    sizes = {"kernel_size": 3, **options}
+    layer = tnn.TTConv2d(4, 8, **sizes, rank=100, numbers=numbers)
+    dense = torch.nn.Conv2d(4, 8, **sizes)
+    x = torch.randn(2, 4, 9, 8)
+    with torch.no_grad():
+        dense.weight.copy_(layer.weight)
+        dense.bias.copy_(layer.used_bias())
+    near = 1e-5 if numbers == "float32" else 0.02
+    wanted = dense(x).detach()
+    assert float((layer(x).detach() - wanted).norm()) <= near * float(wanted.norm())
+    back = tnn.to_torch(layer)
+    torch.testing.assert_close(back(x), wanted, rtol=1e-5, atol=1e-5)
+    result = tnn.from_torch(dense, rank=4, numbers="factor=fixed(4)")
+    assert result(x).shape == wanted.shape and result.padding_mode == dense.padding_mode
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"groups": 2}, r"groups=2.*torch\.nn\.Conv2d"),
+        ({"padding": "same", "stride": 2}, r'padding="same" needs a stride of 1'),
+        ({"padding": "full"}, r'"same" or "valid", not .full.'),
+        ({"padding_mode": "mirror"}, r"padding_mode must be one of zeros.*mirror"),
+    ],
+)
+def test_convolution_option_that_cannot_be_is_one_error(options, message):
+    with pytest.raises(NetworkError, match=message):
+        tnn.TTConv2d(4, 8, 3, **options)
+
+
+def test_padding_row_of_embedding_is_zero_without_gradient():
+    for padding in (0, -1):
+        layer = tnn.TTEmbedding(40, 16, padding, rank=4, numbers="float32")
+        dense = torch.nn.Embedding(40, 16, padding)
+        assert layer.padding_idx == dense.padding_idx
+        indices = torch.tensor([[0, 39], [5, 0]])
+        with torch.no_grad():
+            dense.weight.copy_(layer.weight)
+        torch.testing.assert_close(layer(indices), dense(indices), rtol=1e-6, atol=1e-6)
+        gradients = torch.autograd.grad(layer(torch.tensor([padding % 40])).sum(), layer.factors[0])
+        assert not gradients[0].any()
+        back = tnn.to_torch(layer)
+        assert back.padding_idx == padding % 40 and not back.weight[padding].any()
+    with pytest.raises(NetworkError, match=r"padding_idx.*40 rows, not 40"):
+        tnn.TTEmbedding(40, 16, 40)
+
+
+# -- Averages, copies, state ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"multi_avg_fn": get_ema_multi_avg_fn(0.9), "use_buffers": True}], ids=len
+)
+def test_averaged_model_goes_on_after_its_columns_were_cut(options):
+    model = torch.nn.Sequential(tnn.TTLinear(64, 64, rank=6, numbers="float32"))
+    averaged = AveragedModel(model, **options)
+    factors = [[f.detach().clone() for f in model[0].factors]]
+    averaged.update_parameters(model)
+    with torch.no_grad():
+        for factor in model[0].factors:
+            factor.mul_(3)
+        model[0].factors[0][..., [1, 4]] = 0
+    factors.append([f.detach().clone() for f in model[0].factors])
+    assert tnn.cut_ranks(model, 1e-6, averaged=averaged) and model[0].ranks == (4,)
+    averaged.update_parameters(model)
+    share = 0.1 if options else 0.5
+    kept = [0, 2, 3, 5]
+    for n, outputs in enumerate(averaged.module[0].factors):
+        wanted = factors[0][n].lerp(factors[1][n], share)
+        wanted = wanted[..., kept] if n == 0 else wanted[kept]
+        torch.testing.assert_close(outputs, wanted, check_stride=False)
+    fresh = AveragedModel(copy.deepcopy(model), **options)
+    fresh.load_state_dict(averaged.state_dict())
+    x = torch.rand(3, 64)
+    assert torch.equal(fresh(x), averaged(x)) and torch.equal(copy.deepcopy(averaged)(x), fresh(x))
+
+
+def test_averaged_model_left_out_of_a_cut_is_one_error():
+    model = torch.nn.Sequential(tnn.TTLinear(64, 64, rank=6))
+    averaged = AveragedModel(model)
+    averaged.update_parameters(model)
+    with torch.no_grad():
+        model[0].factors[0][..., 1:] = 0
+    assert tnn.cut_ranks(model, 1e-6)
+    assert model[0].ranks == (1,)  # torch would stretch the single column over all six
+    with pytest.raises(ValueError, match=r"its average.*cut_ranks\(\.\.\., averaged="):
+        averaged.update_parameters(model)
+    with pytest.raises(ValueError, match=r"averaged has ranks \(6,\), this layer \(1,\)"):
+        tnn.cut_ranks(model, 0.99, averaged=averaged)
+    with pytest.raises(ValueError, match="averaged has 0 tensor-train layers"):
+        tnn.cut_ranks(model, 0.99, averaged=torch.nn.ReLU())
+
+
+def test_copies_and_files_of_cut_ranks_compute_the_same():
+    model = tnn.from_torch(torch.nn.Sequential(torch.nn.Linear(64, 64)), rank=6)
+    x = torch.rand(3, 64)
+    model(x)
+    assert tnn.cut_ranks(model, 0.9)
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    fresh = torch.nn.Sequential(tnn.TTLinear(64, 64, rank=6))
+    fresh.load_state_dict(model.state_dict())
+    wanted = model.eval()(x)
+    pickled = pickle.loads(pickle.dumps(model))
+    for other in (copy.deepcopy(model), pickled, torch.load(buffer, weights_only=False), fresh):
+        assert torch.equal(other.eval()(x), wanted) and other[0].ranks == model[0].ranks
+
+
+# -- Transforms, recording, compilation ----------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # jacfwd scripts inside torch
+@pytest.mark.parametrize("kind", ["linear", "convolution"])
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_transforms_of_settled_layer_are_those_of_autograd(kind, numbers):
+    layer, x = layer_and_input(kind, numbers)
+    layer(x)
+    layer.eval()
+    parameters = dict(layer.named_parameters())
+
+    def loss(values, samples):
+        return functional_call(layer, values, (samples,)).square().sum()
+
+    def near(outputs, wanted):
+        scale = float(wanted.detach().abs().max())
+        torch.testing.assert_close(outputs, wanted, rtol=1e-3, atol=1e-4 * scale)
+
+    outputs = grad(loss)(parameters, x)
+    loss(parameters, x).backward()
+    samples = vmap(grad(lambda p, s: loss(p, s[None])), in_dims=(None, 0))(parameters, x)
+    for name, parameter in parameters.items():
+        near(outputs[name], parameter.grad)
+        single = [grad(loss)(parameters, x[n : n + 1])[name] for n in range(len(x))]
+        near(samples[name], torch.stack(single))
+    near(vmap(layer)(x), layer(x))
+    wanted = torch.autograd.functional.jacobian(lambda s: layer(s[None])[0], x[0])
+    near(jacrev(lambda s: layer(s[None])[0])(x[0]), wanted)
+    near(jacfwd(lambda s: layer(s[None])[0])(x[0]), wanted)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # hessian scripts inside torch
+def test_transforms_of_float_layers_go_further():
+    layers = [layer_and_input("linear", "float32")[0] for _ in range(3)]
+    x = torch.rand(2, 32)
+    stacked = stack_module_state(layers)
+    outputs = vmap(lambda p, b: functional_call(layers[0], (p, b), (x,)))(*stacked)
+    torch.testing.assert_close(outputs, torch.stack([layer(x) for layer in layers]))
+    dense = tnn.to_torch(layers[0])
+    second = [hessian(lambda s, f=f: f(s).pow(3).sum())(x[0]) for f in (layers[0], dense)]
+    torch.testing.assert_close(*second, rtol=1e-4, atol=1e-4)
+
+
+def test_transform_that_hides_exponents_is_one_error_with_remedy():
+    layer, x = layer_and_input("linear")
+    with pytest.raises(RuntimeError, match=r"model\.eval\(\) after a batch.*to_torch"):
+        vmap(layer)(x)
+    layer(x)
+    with pytest.raises(RuntimeError, match=r"model\.eval\(\); or.*to_torch"):
+        grad(lambda s: layer(s).sum())(x)
+    layer.eval()
+    with pytest.raises(RuntimeError, match=r"vmap hides.*to_torch"):
+        vmap(lambda p, b: functional_call(layer, (p, b), (x,)))(*stack_module_state([layer, layer]))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_float_layer_is_traced_exported_and_compiled_whole(kind):
+    layer, x = layer_and_input(kind, "float32")
+    wanted = layer(x)
+    buffer = io.BytesIO()
+    torch.jit.save(torch.jit.trace(layer, x), buffer)
+    buffer.seek(0)
+    batch = {0: torch.export.Dim("batch", min=2, max=64)}
+    exported = torch.export.export(layer, (x,), dynamic_shapes=(batch,)).module()
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    larger = torch.cat([x, x])
+    for result in (torch.jit.load(buffer), exported, compiled):
+        torch.testing.assert_close(result(x), wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(result(larger), layer(larger), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_rounding_layer_is_recorded_as_its_dense_model_only(kind):
+    layer, x = layer_and_input(kind)
+    layer(x)
+    layer.quantise_output.set_exponent(-13)
+    model = torch.nn.Sequential(layer).eval()
+    for record in (
+        lambda: torch.jit.trace(model, x),
+        lambda: torch.export.export(model, (x,)),
+        lambda: torch.jit.script(model),
+        lambda: torch.onnx.export(model, (x,), io.BytesIO(), dynamo=False),
+    ):
+        with pytest.raises(RuntimeError, match=r"trainwright\.to_torch\(model\)"):
+            record()
+    dense = tnn.to_torch(model)
+    wanted = model(x).detach()
+    for result in (torch.jit.trace(dense, x), torch.jit.script(dense)):
+        assert float((result(x).detach() - wanted).norm()) < 0.02 * float(wanted.norm())
+
+
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_compiled_model_around_layers_is_quick_and_without_warnings(numbers):
+    model = torch.nn.Sequential(
+        torch.nn.Linear(32, 32), tnn.TTLinear(32, 48, rank=4, numbers=numbers), torch.nn.ReLU()
+    )
+    x = torch.rand(8, 32)
+    model(x)
+    start = time.process_time()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        compiled = torch.compile(model, backend="eager")
+        compiled(x).sum().backward()  # training mode: exponents follow
+        model.eval()
+        model.zero_grad()
+        outputs = compiled(x)
+        outputs.sum().backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    wanted = model(x)
+    wanted.sum().backward()
+    torch.testing.assert_close(outputs, wanted, rtol=1e-4, atol=1e-4)
+    for single, p in zip(gradients, model.parameters(), strict=True):
+        torch.testing.assert_close(single, p.grad, rtol=1e-3, atol=1e-3)
+    assert not said and time.process_time() - start < 20  # it was 141 s
