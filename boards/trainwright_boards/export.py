@@ -83,7 +83,7 @@ connect_bd_net [get_bd_pins processor/pl_resetn0] [get_bd_pins reset/ext_reset_i
 connect_bd_net [get_bd_pins reset/peripheral_aresetn] [get_bd_pins registers/aresetn] \\
   [get_bd_pins memory/aresetn]
 connect_bd_net [get_bd_pins reset/peripheral_reset] [get_bd_pins accelerator/rst]
-connect_bd_net [get_bd_pins accelerator/interrupt] [get_bd_pins processor/pl_ps_irq0]
+connect_bd_net [get_bd_pins accelerator/irq] [get_bd_pins processor/pl_ps_irq0]
 connect_bd_intf_net [get_bd_intf_pins processor/M_AXI_HPM0_FPD] \\
   [get_bd_intf_pins registers/S00_AXI]
 connect_bd_intf_net [get_bd_intf_pins registers/M00_AXI] [get_bd_intf_pins accelerator/s_axil]
@@ -107,10 +107,10 @@ report_timing_summary -file timing.txt
 def export(board: ZynqBoard, parameters: AcceleratorParameters, folder: Path) -> list[Path]:
     """Write the files of a board; what was written. Raises ``BuildError``, ``ConversionError``."""
     from trainwright_hw.arith.multiplier import DevicePlatform
-    from trainwright_hw.build.convert import to_verilog
+    from trainwright_hw.build.package import package_verilog
 
     files = {
-        VERILOG: to_verilog(parameters, target=DevicePlatform(FAMILY)),
+        VERILOG: package_verilog(parameters, target=DevicePlatform(FAMILY)),
         CONSTRAINTS: constraints(board),
         SCRIPT: script(board),
     }

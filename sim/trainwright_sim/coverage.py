@@ -165,7 +165,7 @@ def measure(bench: Bench) -> Coverage:
             text = data.read_text()
         except (SystemExit, RuntimeError, OSError) as error:
             raise BenchError(f"{bench.name}: no coverage: {error}") from None
-    return Coverage.of(bench.name, points(text), Verilog(rtlil_to_verilog(rtlil)))
+    return Coverage.of(bench.name, points(text), Verilog(rtlil_to_verilog(rtlil, system=True)))
 
 
 def markdown(found: Sequence[Coverage], known: Sequence[Reason] = ()) -> str:

@@ -10,7 +10,8 @@ from trainwright.cli.errors import OptionError
 from trainwright.parameters import AcceleratorParameters
 from trainwright_boards import cli
 from trainwright_boards.export import EXPORTS, ULTRA96_V2, constraints, export, script
-from trainwright_hw.build.convert import TOP, port_list
+from trainwright_hw.build.convert import TOP
+from trainwright_hw.build.package import port_list
 
 SMALL = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=256)
 
@@ -19,7 +20,7 @@ SMALL = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=2
 def test_the_script_connects_ports_of_the_accelerator(board):
     names = {port["name"] for port in port_list(SMALL)}
     used = set(re.findall(r"accelerator/(\w+)", script(board)))
-    assert used == {"clk", "rst", "interrupt", "m_axi", "s_axil"}
+    assert used == {"clk", "rst", "irq", "m_axi", "s_axil"}
     for name in used:
         assert name in names or any(port.startswith(f"{name}_") for port in names)
     assert f"-reference {TOP} " in script(board)
@@ -40,6 +41,7 @@ def test_the_files_are_written(tmp_path):
     verilog = files[0].read_text()
     for port in port_list(SMALL):
         assert re.search(rf"{port['direction']} .*\b{port['name']}\b", verilog), port
+    assert "always_" not in verilog, "Vivado reads a file named .v as Verilog-2001"
 
 
 def test_of_narrow_words_products_share_multipliers(tmp_path):

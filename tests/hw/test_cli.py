@@ -16,7 +16,7 @@ def run(*options: str) -> int:
     return command.run(parser.parse_args(options))
 
 
-def test_writes_verilog_and_tells_ports(tmp_path, capsys):
+def test_verilog_command_writes_a_file_and_tells_ports(tmp_path, capsys):
     file = tmp_path / "small.v"
     assert (
         run("--out", str(file), "--json", *(x for item in SMALL for x in ("--accelerator", item)))
@@ -31,7 +31,17 @@ def test_writes_verilog_and_tells_ports(tmp_path, capsys):
     for port in told["ports"]:
         width = f"[{port['width'] - 1}:0] " if port["width"] > 1 else ""
         assert f"  {port['direction']} {width}{port['name']};" in text
+    assert told["language"] == "Verilog-2005" and "always_" not in text
     assert [path.name for path in tmp_path.iterdir()] == ["small.v"]
+
+
+def test_verilog_command_with_sv_writes_systemverilog(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    sizes = (x for item in SMALL for x in ("--accelerator", item))
+    assert run("--sv", "--json", *sizes) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["language"], told["file"]) == ("SystemVerilog", "trainwright.sv")
+    assert "always_ff" in (tmp_path / "trainwright.sv").read_text()
 
 
 @pytest.mark.parametrize(
@@ -54,5 +64,5 @@ def test_default_file_name():
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     args = parser.parse_args([])
-    assert str(args.out) == "trainwright.v"
+    assert args.out is None and "default: trainwright.v" in parser.format_help()
     assert AcceleratorParameters().multipliers == 256

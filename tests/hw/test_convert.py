@@ -11,13 +11,13 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
+from trainwright_hw.accelerator import accelerator_signature
 from trainwright_hw.arith.multiplier import DevicePlatform
 from trainwright_hw.build.amaranth_text import rtlil_text
 from trainwright_hw.build.convert import (
     ConversionError,
     component_to_rtlil,
     flat_ports,
-    port_list,
     rtlil_to_verilog,
     to_rtlil,
 )
@@ -71,7 +71,9 @@ def test_corner_parameters_convert(name, trace):
     head = text[text.index("module trainwright(") :]
     head = head[: head.index(";")].replace("\n", " ")
     found = {name.strip() for name in head[head.index("(") + 1 : head.index(")")].split(",")}
-    assert found == {port["name"] for port in port_list(parameters, trace=trace)}
+    signature = accelerator_signature(parameters, trace=trace)
+    assert found == {"clk", "rst"} | flat_ports(signature, signature.create()).keys()
+    assert not re.search(r"\[-1:0\]|\{0\{|\b0'", text), "something is of no bits"
 
 
 def test_no_element_is_named_like_a_bit():

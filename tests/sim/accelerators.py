@@ -1,6 +1,9 @@
 """Accelerators that several files of tests share: each is compiled once, in half a minute."""
 
+from trainwright.accelerator import Run
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Program
+from trainwright_sim.backend import RtlAccelerator
 
 BUSY = AcceleratorParameters(
     lanes=8, pe1_rows=4, pe2_rows=8, scratchpad_rows=1024, program_depth=64, statistics_depth=64,
@@ -16,3 +19,27 @@ BOARD = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
 )
 """Of the simulated boards, with an SDRAM."""
+
+
+class Untraced:
+    """An accelerator as a board is: a run leaves memory, statistics and counters."""
+
+    def __init__(self, inner: RtlAccelerator):
+        self._inner = inner
+
+    def __getattr__(self, name: str):
+        return getattr(self._inner, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "_inner":
+            object.__setattr__(self, name, value)
+        else:  # exponents
+            setattr(self._inner, name, value)
+
+    def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
+        return self._inner.run(program, address)
+
+    def repeat(
+        self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
+    ) -> Run:
+        return self._inner.repeat(program, times, address=address, step=step)

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from accelerators import Untraced
 
-from trainwright.accelerator import AcceleratorError, Run
+from trainwright.accelerator import AcceleratorError
 from trainwright.check.resident import check_resident_steps
 from trainwright.check.step import check_step
 from trainwright.cli.options import with_formats
@@ -25,30 +26,6 @@ from trainwright_sim.netlist import built, ecp5, gowin, xcup
 SMALL = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
 )
-
-
-class Untraced:
-    """An accelerator as a board is: a run leaves memory, statistics and counters."""
-
-    def __init__(self, inner: RtlAccelerator):
-        self._inner = inner
-
-    def __getattr__(self, name: str):
-        return getattr(self._inner, name)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name == "_inner":
-            object.__setattr__(self, name, value)
-        else:  # exponents
-            setattr(self._inner, name, value)
-
-    def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
-        return self._inner.run(program, address)
-
-    def repeat(
-        self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
-    ) -> Run:
-        return self._inner.repeat(program, times, address=address, step=step)
 
 
 POSITS = "factor=posit(4,0),activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,14 +11,23 @@ from trainwright.cli.options import accelerator_parameters, add_accelerator_opti
 from trainwright.support.files import write_whole
 
 DESCRIPTION = """\
-Write the accelerator as one file of plain Verilog (module trainwright), for simulators and
-synthesis.
+Write the accelerator as one file of Verilog-2005 (module trainwright), for any simulator and
+synthesis tool, or of SystemVerilog. Ports are grouped by interface and marked for Vivado's block
+designs (X_INTERFACE attributes).
 """
 
 EPILOG = """\
-example:
+examples:
   trainwright verilog --accelerator lanes=8 --accelerator pe1_rows=4 --out small.v
+  trainwright verilog --sv
 """
+NAME = "trainwright"
+"""Name of the file by default, without its ending."""
+
+
+def tell(message: str) -> None:
+    """Print progress on the standard error."""
+    print(message, file=sys.stderr, flush=True)
 
 
 class VerilogCommand:
@@ -27,15 +37,19 @@ class VerilogCommand:
     help = "write the accelerator as Verilog"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
+        """Declare the options."""
         parser.description = DESCRIPTION
         parser.epilog = EPILOG
         parser.add_argument(
             "--out",
             type=Path,
-            default=Path("trainwright.v"),
             metavar="FILE",
-            help="where to (default: trainwright.v)",
+            help="where to (default: trainwright.v, or trainwright.sv)",
+        )
+        parser.add_argument(
+            "--sv",
+            action="store_true",
+            help="SystemVerilog: decision trees as always_comb, registers as always_ff",
         )
         add_accelerator_options(parser)
         parser.add_argument(
@@ -43,22 +57,25 @@ class VerilogCommand:
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        """Writes the file. Raises ``OptionError`` or ``ConversionError``."""
+        """Write the file. Raises ``OptionError`` or ``ConversionError``."""
         parameters = accelerator_parameters(args.accelerator)
-        if not args.out.parent.is_dir():
-            raise OptionError(f"--out: there is no folder {str(args.out.parent)!r}")
-        if args.out.is_dir():
-            raise OptionError(f"--out: {str(args.out)!r} is a folder")
+        out = args.out or Path(f"{NAME}.{'sv' if args.sv else 'v'}")
+        if not out.parent.is_dir():
+            raise OptionError(f"--out: there is no folder {str(out.parent)!r}")
+        if out.is_dir():
+            raise OptionError(f"--out: {str(out)!r} is a folder")
 
-        from trainwright_hw.build.convert import TOP, port_list, to_verilog
+        from trainwright_hw.build.convert import TOP
+        from trainwright_hw.build.package import package_verilog, port_list
 
-        text = to_verilog(parameters)
+        text = package_verilog(parameters, system=args.sv, progress=tell)
         try:
-            write_whole(args.out, text)
+            write_whole(out, text)
         except OSError as error:
-            raise OptionError(f"--out: cannot write {str(args.out)!r}: {error.strerror}") from None
+            raise OptionError(f"--out: cannot write {str(out)!r}: {error.strerror}") from None
         figures = {
-            "file": str(args.out),
+            "file": str(out),
+            "language": "SystemVerilog" if args.sv else "Verilog-2005",
             "lines": text.count("\n"),
             "module": TOP,
             "multipliers": parameters.multipliers,
@@ -71,7 +88,7 @@ class VerilogCommand:
 
 
 def summary(figures: dict) -> str:
-    """The figures in one line."""
+    """Put the figures into one line."""
     return (
         f"{figures['file']}: module {figures['module']}, {figures['multipliers']} multipliers, "
         f"{len(figures['ports'])} ports, {figures['lines']} lines"

@@ -4,9 +4,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from importlib.util import find_spec
+from pathlib import Path
 from shutil import which
+from tempfile import TemporaryDirectory
 
 from amaranth.hdl import ClockDomain, Elaboratable, IOPort, Module, Signal, Value
 from amaranth.lib import wiring
@@ -14,7 +17,8 @@ from amaranth.lib.wiring import Flow, In
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.accelerator import Accelerator, accelerator_signature
+from trainwright.support.waiting import last_line, waiting
+from trainwright_hw.accelerator import Accelerator
 from trainwright_hw.arith.multiplier import DevicePlatform
 from trainwright_hw.build.amaranth_text import rtlil_text
 
@@ -30,7 +34,7 @@ class ConversionError(AcceleratorError):
 
 
 def flat_ports(signature: wiring.Signature, obj: object) -> dict[str, tuple[Flow, Value]]:
-    """Every port of an object with that signature, by its path joined with ``_``.
+    """Map every port of an object with that signature by its path joined with ``_``.
 
     Raises ``ConversionError`` where two ports would have the same name.
     """
@@ -44,16 +48,6 @@ def flat_ports(signature: wiring.Signature, obj: object) -> dict[str, tuple[Flow
             )
         paths[name], found[name] = path, (member.flow, Value.cast(value))
     return found
-
-
-def port_list(parameters: AcceleratorParameters, *, trace: bool = False) -> list[dict]:
-    """``name``, ``direction`` ("input" or "output") and ``width`` of every port of the top."""
-    signature = accelerator_signature(parameters, trace=trace)
-    clocking = [{"name": name, "direction": "input", "width": 1} for name in ("clk", "rst")]
-    return clocking + [
-        {"name": name, "direction": "input" if flow == In else "output", "width": len(value)}
-        for name, (flow, value) in flat_ports(signature, signature.create()).items()
-    ]
 
 
 class RegisteredReset(Elaboratable):
@@ -106,7 +100,7 @@ def component_to_rtlil(
     target: DevicePlatform | None = None,
     sources: bool = False,
 ) -> str:
-    """Any component as RTLIL text; a port's name is its path joined with ``_``.
+    """Convert any component to RTLIL text; a port's name is its path joined with ``_``.
 
     For a ``target`` its primitives are instantiated, and the text is for its synthesis alone.
     ``sources``: with the file and line that each cell and wire comes from.
@@ -127,16 +121,22 @@ def component_to_rtlil(
 
 
 def design_to_rtlil(
-    design: Elaboratable, ports: Sequence[Signal | IOPort], *, name: str, target: DevicePlatform
+    design: Elaboratable,
+    ports: Sequence[Signal | IOPort],
+    *,
+    name: str,
+    target: DevicePlatform | None,
 ) -> str:
-    """A whole design for a device as RTLIL text. Ports have the names that they have as signals;
-    those without a driver are inputs, an ``IOPort`` is what its instances make of it.
+    """Convert a whole design, for a device or for none, to RTLIL text.
+
+    Ports have the names that they have as signals; those without a driver are inputs, an ``IOPort``
+    is what its instances make of it.
     """
     return _with_plain_elements(rtlil_text(design, name=name, ports=ports, platform=target))
 
 
 def _with_plain_elements(text: str) -> str:
-    """With ``row.3`` for ``row[3]``, which yosys takes for bit 3 of ``row`` when it puts together
+    """Write ``row.3`` for ``row[3]``, which yosys takes for bit 3 of ``row`` when it puts together
     what abc9 has mapped, and ends with a failed assertion where an element has more bits.
     """
     return _ELEMENT.sub(r".\1", text)
@@ -149,13 +149,13 @@ def to_rtlil(
     target: DevicePlatform | None = None,
     sources: bool = False,
 ) -> str:
-    """The accelerator as RTLIL text, top module ``TOP``, with a ``RegisteredReset``."""
+    """Convert the accelerator to RTLIL text, top module ``TOP``, with a ``RegisteredReset``."""
     accelerator = Accelerator(parameters, trace=trace)
     return component_to_rtlil(accelerator, registered_reset=True, target=target, sources=sources)
 
 
 def yosys_command() -> list[str]:
-    """How to start yosys: the tool ``YOSYS`` names, the wheel's, or the system's.
+    """Return the command that starts yosys: the tool ``YOSYS`` names, the wheel's, or the system's.
 
     Raises ``ConversionError`` where there is none.
     """
@@ -171,34 +171,44 @@ def yosys_command() -> list[str]:
     )
 
 
-def rtlil_to_verilog(text: str) -> str:
-    """RTLIL as Verilog that Verilator and Icarus (``-g2012``) take; yosys does the work."""
+_PLAIN_PASSES = ("proc -norom", "pmuxtree", "memory_collect", "opt_clean -purge")
+"""Leave no ``always`` block but those of registers and memories. yosys writes decision trees as
+``always @*``, which Icarus never runs where nothing in its sensitivity list changes, so that
+outputs stay X; and as ``always_comb``, where Icarus 11 wakes blocks for ever that read a part of a
+vector whose other part they write."""
+_SYSTEM_PASSES = ("proc -nomux -norom", "memory_collect")
+"""Keep decision trees, as ``always_comb``: coverage counts their branches."""
+
+
+def rtlil_to_verilog(
+    text: str, *, system: bool = False, progress: Callable[[str], None] | None = None
+) -> str:
+    """Write RTLIL as Verilog-2005, or with ``system`` as SystemVerilog; yosys does the work.
+
+    ``progress`` gets a line where that takes long: the wheel compiles yosys at its first use on a
+    machine, for minutes. Raises ``ConversionError`` where yosys is absent or fails.
+    """
     script = "\n".join(
         (
             f"read_rtlil <<END_OF_RTLIL\n{text}\nEND_OF_RTLIL",
-            "proc -nomux -norom",
-            "memory_collect",
+            *(_SYSTEM_PASSES if system else _PLAIN_PASSES),
             "attrmap -remove generator -remove top -remove src",
-            "write_verilog -sv -norename",
+            f"write_verilog {'-sv ' if system else ''}-norename",
         )
     )
-    try:
-        done = subprocess.run(
-            [*yosys_command(), "-q", "-"], input=script, capture_output=True, text=True
-        )
-    except OSError as error:
-        raise ConversionError(f"cannot start yosys: {error}") from error
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
-        raise ConversionError(f"yosys failed: {lines[-1].strip()}")
+    command = [*yosys_command(), "-q", "-"]
+    with TemporaryDirectory(prefix="trainwright-yosys-") as name:
+        log = Path(name) / "yosys.log"
+        said = nullcontext()
+        if progress is not None:
+            said = waiting(progress, "yosys writes Verilog", detail=lambda: last_line(log))
+        try:
+            with log.open("w") as errors, said:
+                done = subprocess.run(
+                    command, input=script, stdout=subprocess.PIPE, stderr=errors, text=True
+                )
+        except OSError as error:
+            raise ConversionError(f"cannot start yosys: {error}") from error
+        if done.returncode:
+            raise ConversionError(f"yosys failed: {last_line(log) or 'no message'}")
     return done.stdout
-
-
-def to_verilog(
-    parameters: AcceleratorParameters,
-    *,
-    trace: bool = False,
-    target: DevicePlatform | None = None,
-) -> str:
-    """The accelerator as Verilog text, top module ``TOP``. Raises ``ConversionError``."""
-    return rtlil_to_verilog(to_rtlil(parameters, trace=trace, target=target))

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ from cocotb_tools.runner import get_runner
 
 from trainwright.support.native.cache import Cache, default_folder
 from trainwright.support.native.tools import processor
-from trainwright_hw.build.convert import TOP, rtlil_to_verilog, yosys_command
+from trainwright_hw.build.convert import TOP, rtlil_to_verilog
 from trainwright_sim import tools
 from trainwright_sim.bench.catalogue import Bench
 
@@ -172,24 +171,9 @@ def _entry(simulator: str, material: str, fill: Callable[[Path], None]) -> Path:
     return cache.entry(key)
 
 
-def _plain_verilog(rtlil: str) -> str:
-    """Verilog without procedural code but for registers.
-
-    Icarus 11 includes whole vectors in the sensitivity of ``always_comb`` where a part is read, so
-    that blocks wake each other for ever.
-    """
-    passes = "proc -norom; pmuxtree; memory_collect; opt_clean; write_verilog -sv -norename"
-    script = f"read_rtlil <<END_OF_RTLIL\n{rtlil}\nEND_OF_RTLIL\n{passes}"
-    command = [*yosys_command(), "-q", "-"]
-    done = subprocess.run(command, input=script, capture_output=True, text=True)
-    if done.returncode:
-        raise BenchError(f"yosys cannot write Verilog: {done.stderr}")
-    return done.stdout
-
-
 def _compile(folder: Path, simulator: str, rtlil: str, options: Sequence[str]) -> None:
     """Compile in a scratch folder and keep the executable."""
-    verilog = rtlil_to_verilog(rtlil) if simulator == "verilator" else _plain_verilog(rtlil)
+    verilog = rtlil_to_verilog(rtlil, system=simulator == "verilator")
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         source = scratch / "design.sv"
