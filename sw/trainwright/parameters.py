@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from trainwright.formats import Fixed, Format, FormatError, Posit, parse_list
+from trainwright.support.text import suggestion
 
 
 def _require(condition: bool, message: str) -> None:
@@ -545,7 +546,9 @@ def preset(name: str) -> AcceleratorParameters:
 
 def _preset_sizes(name: str) -> Mapping[str, Any]:
     if name not in PRESETS:
-        raise ValueError(f"no preset {name!r}; there are {', '.join(PRESETS)}")
+        raise ValueError(
+            f"no preset {name!r}; there are {', '.join(PRESETS)}{suggestion(name, PRESETS)}"
+        )
     return PRESETS[name].sizes
 
 
@@ -574,7 +577,10 @@ def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
     for item in (item for item in items if item not in presets):
         name, _, text = item.partition("=")
         if name not in known and name not in GONE:
-            raise ValueError(f"no parameter {name!r} (from {item!r}); there are {', '.join(known)}")
+            raise ValueError(
+                f"no parameter {name!r} (from {item!r}); there are {', '.join(known)}"
+                f"{suggestion(name, known)}"
+            )
         if name == "formats":
             values[name] = text
             continue

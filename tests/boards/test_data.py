@@ -5,12 +5,13 @@ import re
 
 import pytest
 
-from trainwright.cli.command import SimpleCommand
+from trainwright.cli.command import CommandBody
 from trainwright.cli.core import Parser
 from trainwright.cli.errors import OptionError
 from trainwright.network import load_network
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
-from trainwright_boards import cli, tools
+from trainwright_boards import commands as cli
+from trainwright_boards import tools
 from trainwright_boards.board import MEMORIES, PARTS
 from trainwright_boards.catalogue import BOARDS, find_board
 from trainwright_boards.ecp5 import Ecp5Top
@@ -228,7 +229,7 @@ def test_what_does_not_fit_is_told():
     assert "288 multipliers, it has 156" in found[0]
 
 
-def run(command: SimpleCommand, *arguments: str) -> int:
+def run(command: CommandBody, *arguments: str) -> int:
     parser = Parser()
     command.add_arguments(parser)
     return command.run(parser.parse_args(arguments))

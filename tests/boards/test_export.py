@@ -8,7 +8,7 @@ import pytest
 from trainwright.cli.core import Parser
 from trainwright.cli.errors import OptionError
 from trainwright.parameters import AcceleratorParameters
-from trainwright_boards import cli
+from trainwright_boards import commands as cli
 from trainwright_boards.export import EXPORTS, ULTRA96_V2, constraints, export, script
 from trainwright_hw.build.convert import TOP
 from trainwright_hw.build.package import port_list

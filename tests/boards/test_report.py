@@ -6,7 +6,7 @@ import pytest
 
 from trainwright_boards.board import ECP5_85F, GW5AST_138
 from trainwright_boards.build import append_line
-from trainwright_boards.cli import summary
+from trainwright_boards.commands import summary
 from trainwright_boards.netlist import Netlist, complaints
 from trainwright_boards.report import clocks, critical_path, resources, spare_luts
 from trainwright_boards.tools import BuildError

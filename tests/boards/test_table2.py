@@ -9,7 +9,8 @@ from trainwright.cli.core import Parser
 from trainwright.lowering import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters, preset
-from trainwright_boards import cli, table2
+from trainwright_boards import commands as cli
+from trainwright_boards import table2
 from trainwright_boards.estimate import CELLS, count
 from trainwright_boards.tools import BuildError
 

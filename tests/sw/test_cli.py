@@ -16,6 +16,7 @@ from float_driver import FloatDriver
 import trainwright.cli.command
 from trainwright.accelerator import AcceleratorError, backend_names
 from trainwright.cli import main
+from trainwright.cli.command import LazyCommand
 from trainwright.cli.train import machine
 from trainwright.cli.train.folder import RunFolder
 from trainwright.network import load_network
@@ -91,6 +92,54 @@ def test_help_teaches(capsys):
 def test_unknown_words(capsys):
     assert "invalid choice: 'fly'" in complaint(capsys, "fly")
     assert "--wings 2 (see trainwright train --help)" in complaint(capsys, "train", "--wings", "2")
+
+
+LISTED = """
+import contextlib, io, sys
+from trainwright.cli import main
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as out:
+    main([sys.argv[1]])
+assert "trainwright" in out.getvalue()
+print(*[name for name in ("torch", "numpy", "amaranth", "mpmath") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_command_line_version_and_help_import_nothing_slow(option):
+    done = subprocess.run(
+        [sys.executable, "-c", LISTED, option], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""
+
+
+def test_lazy_command_whose_module_lacks_a_package_is_refused_by_name(capsys, monkeypatch):
+    lazy = LazyCommand("extra", "needs too much", "no_such_package.command")
+    monkeypatch.setattr(trainwright.cli.command, "an_extra", lazy, raising=False)
+    register(monkeypatch, extra="trainwright.cli.command:an_extra")
+    assert "needs too much" in run(capsys, "--help")[1]
+    message = complaint(capsys, "extra")
+    assert message == "command 'extra' is not available: it needs the module 'no_such_package'"
+
+
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (["trian"], "train"),
+        (["train", "--epoch", "3"], "--epochs"),
+        (["train", "--update", "chp"], "chip"),
+        (["train", "--backend", "goldn"], "golden"),
+        (["train", "--network", "digts"], "digits"),
+        (["train", "--dataset", "minst"], "mnist"),
+        (["train", "--preset", "zu3egg"], "zu3eg"),
+        (["train", "--accelerator", "lames=8"], "lanes"),
+        (["train", "--formats", "gradeint=fixed(8)"], "gradient"),
+        (["train", "--log", "cvs"], "csv"),
+    ],
+)
+def test_command_line_misspelt_word_is_answered_with_the_closest(capsys, tmp_path, argv, meant):
+    out = ["--out", tmp_path / "run"] if argv[0] == "train" else []
+    assert f"did you mean {meant!r}?" in complaint(capsys, *argv, *out)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

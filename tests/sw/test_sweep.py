@@ -1,5 +1,6 @@
 """``trainwright sweep``: specs, the Pareto front, trials that are killed, tables."""
 
+import argparse
 import csv
 import json
 import os
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainwright.cli import main
+from trainwright.cli import main, sweep
 from trainwright.cli.errors import OptionError
 from trainwright.cli.sweep import axes, processes, ray_tune, results
 from trainwright.cli.sweep.axes import command_options
@@ -298,6 +299,9 @@ def test_what_a_sweep_leaves_behind(tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "o" / "results.json").read_text()) == found
     table = (tmp_path / "o" / "table.md").read_text().splitlines()
     assert table[2].startswith("| *     | 8 ") and table[3].startswith("|       | 4 ")
+    spread = [cell.strip() for cell in table[0].split("|")].index("spread")
+    assert table[2].split("|")[spread].strip() == "-"
+
     assert len((tmp_path / "o" / "trials.csv").read_text().splitlines()) == 4
     assert (tmp_path / "o" / "front.png").read_bytes()[:4] == b"\x89PNG"
     trial_of(tmp_path, monkeypatch, "sys.exit('trainwright: error: no')")
@@ -429,3 +433,17 @@ def test_a_killed_sweep_ends_with_the_bits_of_a_run_of_its_own(tmp_path, capsys)
         assert json.loads(capsys.readouterr().out)["digest"] == row["digest"]
     assert os.listdir(tmp_path / "o" / "trials") and main(again) == 0
     assert json.loads(capsys.readouterr().out) == found
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [([], "processes"), (["--engine", "ray"], "ray_tune"), (["--address", "auto"], "ray_tune")],
+)
+def test_sweep_engine_default_is_processes_although_ray_is_installed(
+    tmp_path, monkeypatch, options, name
+):
+    monkeypatch.setattr("trainwright.cli.sweep.find_spec", lambda package: package)
+    parser = argparse.ArgumentParser()
+    sweep.command.add_arguments(parser)
+    engine = sweep._engine(parser.parse_args(["s.toml", *options]), tmp_path)
+    assert getattr(engine, "func", engine).__module__ == f"trainwright.cli.sweep.{name}"

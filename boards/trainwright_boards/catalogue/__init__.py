@@ -2,6 +2,7 @@
 
 from types import MappingProxyType
 
+from trainwright.support.text import suggestion
 from trainwright_boards.board import Board
 from trainwright_boards.catalogue.orangecrab import ORANGECRAB_85F
 from trainwright_boards.catalogue.tang_mega import TANG_MEGA_138K
@@ -17,5 +18,8 @@ BOARDS = MappingProxyType(
 def find_board(name: str) -> Board:
     """A board by its name. Raises ``BuildError`` for another one."""
     if name not in BOARDS:
-        raise BuildError(f"no board {name!r}; there are {', '.join(BOARDS)} (`trainwright boards`)")
+        raise BuildError(
+            f"no board {name!r}; there are {', '.join(BOARDS)} (`trainwright boards`)"
+            f"{suggestion(name, BOARDS)}"
+        )
     return BOARDS[name]

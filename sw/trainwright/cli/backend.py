@@ -9,6 +9,7 @@ from trainwright.accelerator import Accelerator, backend_names, is_backend, open
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import accelerator_parameters, number, positive
 from trainwright.network import Network
+from trainwright.support.text import suggestion
 
 MEMORY_BYTES = 1 << 26
 """External memory of the accelerator."""
@@ -68,8 +69,9 @@ def opened(
     back end or an invalid value, ``AcceleratorError`` where the back end is not available.
     """
     if not is_backend(backend):
-        names = ", ".join(backend_names())
-        raise OptionError(f"--backend must be one of {names}, not {backend!r}")
+        names = backend_names()
+        close = suggestion(backend, names)
+        raise OptionError(f"--backend must be one of {', '.join(names)}, not {backend!r}{close}")
     parameters = accelerator_parameters(accelerator, network, stochastic=stochastic, alone=alone)
     if stochastic and not parameters.stochastic_rounding:
         raise OptionError(

@@ -11,7 +11,7 @@ from trainwright.cli.backend import (
     memory_options,
     opened,
 )
-from trainwright.cli.command import SimpleCommand
+from trainwright.cli.command import CommandBody
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import (
     add_accelerator_options,
@@ -156,6 +156,4 @@ def _run(args: argparse.Namespace) -> int:
     return 1 if outcome.comparison.differing else 0
 
 
-command = SimpleCommand(
-    "check", "compare the hardware with the golden model, bit by bit", _add_arguments, _run
-)
+command = CommandBody(_add_arguments, _run)

@@ -3,7 +3,9 @@
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Protocol
 
 from trainwright.cli.errors import OptionError, one_line
@@ -46,6 +48,45 @@ class SimpleCommand:
 
 
 @dataclass(frozen=True)
+class CommandBody:
+    """Two functions of a command whose name and help are in a `LazyCommand`."""
+
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+@dataclass(frozen=True)
+class LazyCommand:
+    """Command whose module is imported once its options are asked for.
+
+    `trainwright --help` lists commands by name and help, and their modules take seconds to import.
+    """
+
+    name: str
+    help: str
+    module: str
+    attribute: str = "command"
+    """Name of the `CommandBody` or `Command` in `module`."""
+    needs: tuple[str, ...] = ()
+    """Modules of an extra, without which the command is not available."""
+
+    def _body(self) -> CommandBody:
+        try:
+            return getattr(import_module(self.module), self.attribute)
+        except ModuleNotFoundError as error:
+            reason = f"it needs the module {error.name!r}"
+            raise OptionError(f"command {self.name!r} is not available: {reason}") from None
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        self._body().add_arguments(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Run the command and return its exit status."""
+        return self._body().run(args)
+
+
+@dataclass(frozen=True)
 class BrokenCommand:
     """Stands for a registered command that cannot be loaded; the others go on working."""
 
@@ -70,6 +111,9 @@ def _load(entry: EntryPoint) -> Command:
         command = entry.load()
         for attribute in ("name", "help", "add_arguments", "run"):
             getattr(command, attribute)
+        for module in getattr(command, "needs", ()):
+            if find_spec(module) is None:
+                return BrokenCommand(entry.name, f"it needs the module {module!r}")
         return command
     except ModuleNotFoundError as error:
         return BrokenCommand(entry.name, f"it needs the module {error.name!r}")

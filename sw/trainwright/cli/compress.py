@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from trainwright.cli.command import SimpleCommand
+from trainwright.cli.command import CommandBody
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import number, positive
 
@@ -94,7 +94,4 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-command = SimpleCommand(
-    "compress", "a trained dense network as tensor trains, to start training from",
-    _add_arguments, _run,
-)  # fmt: skip
+command = CommandBody(_add_arguments, _run)

@@ -7,24 +7,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from trainwright import __version__
-from trainwright.cli import (
-    bench,
-    check,
-    compress,
-    evaluate,
-    formats,
-    listing,
-    look,
-    plan,
-    posit,
-    profile,
-    reproduce,
-    sweep,
-    train,
-)
-from trainwright.cli.command import BrokenCommand, Command, registered
+from trainwright.cli.command import BrokenCommand, Command, LazyCommand, registered
 from trainwright.cli.errors import MOST_LINE, is_expected, one_line
-from trainwright.support.text import shortened
+from trainwright.support.text import shortened, suggestion
 
 DESCRIPTION = """\
 Train tensor-train networks in ultra-low precision on an FPGA accelerator.
@@ -55,24 +40,67 @@ differ, 2 an error told in one line, 130 interrupted.
 """
 
 OWN: tuple[Command, ...] = (
-    train.command,
-    evaluate.command,
-    check.command,
-    look.command,
-    plan.command,
-    profile.command,
-    listing.command,
-    compress.command,
-    formats.command,
-    posit.command,
-    sweep.command,
-    reproduce.command,
-    bench.command,
+    LazyCommand(
+        "train",
+        "train a network on the accelerator and report what came out",
+        "trainwright.cli.train",
+    ),
+    LazyCommand(
+        "eval",
+        "classify test samples with a stored model, class by class",
+        "trainwright.cli.evaluate",
+    ),
+    LazyCommand(
+        "check", "compare the hardware with the golden model, bit by bit", "trainwright.cli.check"
+    ),
+    LazyCommand(
+        "look", "say where a board is that trains without its host", "trainwright.cli.look"
+    ),
+    LazyCommand("plan", "how each layer is computed, and what it takes", "trainwright.cli.plan"),
+    LazyCommand("profile", "where the cycles of a step go", "trainwright.cli.profile"),
+    LazyCommand(
+        "listing", "print the programs that the accelerator executes", "trainwright.cli.listing"
+    ),
+    LazyCommand(
+        "compress",
+        "a trained dense network as tensor trains, to start training from",
+        "trainwright.cli.compress",
+    ),
+    LazyCommand(
+        "formats",
+        "the narrowest width of each tensor that holds an error",
+        "trainwright.cli.formats",
+    ),
+    LazyCommand(
+        "posit", "what a number becomes in a posit format, field by field", "trainwright.cli.posit"
+    ),
+    LazyCommand(
+        "sweep",
+        "train all combinations of a few options; their Pareto front",
+        "trainwright.cli.sweep",
+    ),
+    LazyCommand(
+        "reproduce",
+        "repeat a paper's experiments, with tables and plots",
+        "trainwright.cli.reproduce",
+    ),
+    LazyCommand(
+        "bench", "cycles, and time and accuracy beside other libraries", "trainwright.cli.bench"
+    ),
 )
+"""Commands of this package, in the order in which `trainwright --help` lists them."""
 
 
 class Parser(argparse.ArgumentParser):
     """Complains in one line."""
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Add a suggestion to the message of argparse for a value that is no choice."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            close = suggestion(str(value), map(str, action.choices or ()))
+            raise argparse.ArgumentError(action, error.message + close) from None
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
@@ -80,7 +108,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"trainwright: error: {text} (see {self.prog} --help)\n")
 
 
-def _parser(commands: Sequence[Command]) -> Parser:
+def _parser(commands: Sequence[Command], asked: str | None) -> Parser:
+    """Return the parser. Import and ask only the command `asked` for its options."""
     parser = Parser(
         prog="trainwright",
         description=DESCRIPTION,
@@ -100,40 +129,46 @@ def _parser(commands: Sequence[Command]) -> Parser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        command.add_arguments(place)
+        if command.name == asked:
+            command.add_arguments(place)
         place.set_defaults(run=command.run, place=place)
     return parser
 
 
-def _commands(argv: Sequence[str]) -> list[Command]:
-    """All commands, but extras are loaded only where they are asked for or listed."""
-    asked = next((word for word in argv if not word.startswith("-")), None)
+def _commands(asked: str | None) -> list[Command]:
+    """Return all commands, but those of other packages only to find or to list them."""
     if asked in [command.name for command in OWN]:
         return list(OWN)
     return [*OWN, *(registered(asked) or registered())]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """See ``trainwright.cli.main``, which tells of Ctrl-C."""
+    """Run a command line, as `trainwright.cli.main` says, which reports Ctrl-C."""
     argv = sys.argv[1:] if argv is None else argv
-    commands = _commands(argv)
-    broken = [command.name for command in commands if isinstance(command, BrokenCommand)]
-    parser = _parser(commands)
-    args, unknown = parser.parse_known_args(argv)
-    if unknown and args.command not in broken:
-        (args.place if args.command else parser).error(
-            f"unrecognized arguments: {' '.join(unknown)}"
-        )
-    if args.command is None:
-        parser.print_help()
-        return 0
+    asked = next((word for word in argv if not word.startswith("-")), None)
     try:
-        return args.run(args)
+        return _run(argv, asked)
     except BrokenPipeError:  # the reader of our output is gone, `trainwright listing | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        if args.traceback or not is_expected(error):
+        if "--traceback" in argv or not is_expected(error):
             raise
         print(f"trainwright: error: {one_line(error)}", file=sys.stderr)
         return 2
+
+
+def _run(argv: Sequence[str], asked: str | None) -> int:
+    commands = _commands(asked)
+    broken = [command.name for command in commands if isinstance(command, BrokenCommand)]
+    parser = _parser(commands, asked)
+    args, unknown = parser.parse_known_args(argv)
+    if unknown and args.command not in broken:
+        place: Parser = args.place if args.command else parser
+        option = unknown[0].partition("=")[0]
+        close = suggestion(option, place._option_string_actions) if option[0:1] == "-" else ""
+        place.error(f"unrecognized arguments: {' '.join(unknown)}{close}")
+    if args.command is None:
+        parser.print_help()
+        return 0
+    return args.run(args)

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainwright.cli.command import SimpleCommand
+from trainwright.cli.command import CommandBody
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import (
     accelerator_parameters,
@@ -140,6 +140,4 @@ def _table(choices: "list[Choice]") -> str:
     return markdown(head, rows)
 
 
-command = SimpleCommand(
-    "formats", "the narrowest width of each tensor that holds an error", _add_arguments, _run
-)
+command = CommandBody(_add_arguments, _run)

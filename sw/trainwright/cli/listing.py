@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from trainwright.cli.command import SimpleCommand
+from trainwright.cli.command import CommandBody
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import (
     accelerator_parameters,
@@ -98,6 +98,4 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-command = SimpleCommand(
-    "listing", "print the programs that the accelerator executes", _add_arguments, _run
-)
+command = CommandBody(_add_arguments, _run)

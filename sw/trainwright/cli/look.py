@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from trainwright.accelerator import backend_names, is_backend, open_accelerator
 from trainwright.cli.backend import MEMORY_BYTES
-from trainwright.cli.command import SimpleCommand
+from trainwright.cli.command import CommandBody
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import accelerator_parameters, add_accelerator_options
 
@@ -65,6 +65,4 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-command = SimpleCommand(
-    "look", "say where a board is that trains without its host", _add_arguments, _run
-)
+command = CommandBody(_add_arguments, _run)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from trainwright.cli.command import SimpleCommand
+from trainwright.cli.command import CommandBody
 from trainwright.cli.options import (
     accelerator_parameters,
     add_accelerator_options,
@@ -57,6 +57,4 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-command = SimpleCommand(
-    "plan", "how each layer is computed, and what it takes", _add_arguments, _run
-)
+command = CommandBody(_add_arguments, _run)

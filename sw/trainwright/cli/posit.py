@@ -4,7 +4,7 @@ import argparse
 import sys
 from fractions import Fraction
 
-from trainwright.cli.command import SimpleCommand
+from trainwright.cli.command import CommandBody
 from trainwright.cli.options import posit_format
 
 EPILOG = """\
@@ -73,6 +73,4 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-command = SimpleCommand(
-    "posit", "what a number becomes in a posit format, field by field", _add_arguments, _run
-)
+command = CommandBody(_add_arguments, _run)

@@ -10,7 +10,7 @@ from trainwright.cli.backend import (
     memory_options,
     opened,
 )
-from trainwright.cli.command import SimpleCommand
+from trainwright.cli.command import CommandBody
 from trainwright.cli.options import (
     add_accelerator_options,
     add_formats_option,
@@ -186,4 +186,4 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-command = SimpleCommand("profile", "where the cycles of a step go", _add_arguments, _run)
+command = CommandBody(_add_arguments, _run)

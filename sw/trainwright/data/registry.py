@@ -9,6 +9,7 @@ from trainwright.data.download import SOURCES, download
 from trainwright.data.idx import STEMS, missing, read_split
 from trainwright.data.npz import load_npz
 from trainwright.support.native.cache import default_folder
+from trainwright.support.text import suggestion
 
 DATA_SETS = ("digits", "fashion-mnist", "mnist", "npz")
 NPZ = ".npz"
@@ -56,7 +57,10 @@ def load_data_set(
     unknown name, a missing folder or file, and a file that is not sound.
     """
     if name not in DATA_SETS:
-        raise DataError(f"unknown data set {name!r}; there are {', '.join(DATA_SETS)}")
+        raise DataError(
+            f"unknown data set {name!r}; there are {', '.join(DATA_SETS)}"
+            f"{suggestion(name, DATA_SETS)}"
+        )
     if name == "npz" and not is_npz(root):
         raise DataError(f"data set 'npz' is a file: give --data FILE{NPZ}")
     if name == "digits":

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from trainwright.formats.base import Format, FormatError
 from trainwright.formats.fixed import WIDTHS, Fixed
 from trainwright.formats.posit import EXPONENT_BITS, SIZES, Posit
+from trainwright.support.text import suggestion
 
 CLASSES = ("factor", "activation", "intermediate", "gradient")
 """Classes of tensors that share a format."""
@@ -54,7 +55,10 @@ def parse_formats(
             what = "tensor" if "." in name else "class of tensors"
             own = ", ".join(one for one in known if one not in CLASSES)
             tensors = f", and the tensors {own}" if own else ""
-            raise FormatError(f"no {what} {name!r}; there are {', '.join(CLASSES)}{tensors}")
+            raise FormatError(
+                f"no {what} {name!r}; there are {', '.join(CLASSES)}{tensors}"
+                f"{suggestion(name, known)}"
+            )
         if name in formats:
             raise FormatError(f"{name} has two formats, {formats[name]} and {text}: leave one")
         try:

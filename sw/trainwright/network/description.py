@@ -13,7 +13,7 @@ from trainwright.network.network import Network
 from trainwright.network.nodes import straight_line
 from trainwright.network.numbers import Widths
 from trainwright.network.tables import pair, table, texts, wired
-from trainwright.support.text import shown
+from trainwright.support.text import shown, suggestion
 
 BUILT_IN = ("digits", "fashion", "fashion-conv")
 _NAME = re.compile(r"\w([\w .+-]{0,62}[\w+-])?")
@@ -83,7 +83,7 @@ def load_network(name: str) -> Network:
         if not path.suffix and not exists(name):
             raise NetworkError(
                 f"unknown network {shown(name)}; built in are {', '.join(BUILT_IN)}, or give the "
-                "path of a TOML file"
+                f"path of a TOML file{suggestion(name, BUILT_IN)}"
             )
         try:
             with path.open("rb") as file:

@@ -9,7 +9,7 @@ from trainwright.network.errors import NetworkError, require, row
 from trainwright.network.layer import Layer
 from trainwright.network.nodes import IMAGE, Apply, Input, Node, Pool, Sum, layer_name
 from trainwright.network.window import Window
-from trainwright.support.text import shown
+from trainwright.support.text import shown, suggestion
 
 if TYPE_CHECKING:
     from trainwright.network.network import Network
@@ -40,7 +40,11 @@ def table(value: Any, where: str, known: Mapping[str, type], needed: Sequence[st
     """A table with these keys. Raises ``NetworkError`` naming the key."""
     require(isinstance(value, Mapping), f"{where} must be a table, not {shown(value)}")
     for key, item in value.items():
-        require(key in known, f"{where}: unknown key {shown(key)}; there are {', '.join(known)}")
+        require(
+            key in known,
+            f"{where}: unknown key {shown(key)}; there are {', '.join(known)}"
+            f"{suggestion(str(key), known)}",
+        )
         kind = known[key]
         right = isinstance(item, kind) and not (kind is int and isinstance(item, bool))
         require(right, f"{where}: {key} must be {_KINDS[kind]}, not {shown(item)}")

@@ -1,5 +1,8 @@
 """Text for people that stays short, whatever was read."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 MOST_SHOWN = 100
 """Characters of a value in a message."""
 
@@ -24,3 +27,10 @@ def shown(value: object) -> str:
         bits = f" of {value.bit_length():,} bits" if isinstance(value, int) else ""
         return f"<{type(value).__name__}{bits}>"
     return shortened(text, MOST_SHOWN)
+
+
+def suggestion(word: str, choices: Iterable[str]) -> str:
+    """Return "; did you mean 'ranks'?" for the choice closest to a misspelt word, else ""."""
+    known = {choice.lower(): choice for choice in choices}
+    close = get_close_matches(word.lower(), known, n=1)
+    return f"; did you mean {known[close[0]]!r}?" if close else ""

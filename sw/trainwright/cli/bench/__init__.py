@@ -3,7 +3,7 @@
 import argparse
 
 from trainwright.cli.bench import ape, cycles, golden, loop, mcf, posit, qr
-from trainwright.cli.command import BENCHES, Command, SimpleCommand, registered
+from trainwright.cli.command import BENCHES, Command, CommandBody, registered
 from trainwright.cli.parts import add_parts, run_part
 
 PARTS: tuple[Command, ...] = (
@@ -26,6 +26,4 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_parts(parser, [*PARTS, *registered(group=BENCHES)])
 
 
-command = SimpleCommand(
-    "bench", "cycles, and time and accuracy beside other libraries", _add_arguments, run_part
-)
+command = CommandBody(_add_arguments, run_part)

@@ -3,7 +3,7 @@
 import argparse
 
 from trainwright.cli.backend import add_simulation_options
-from trainwright.cli.command import SimpleCommand
+from trainwright.cli.command import CommandBody
 from trainwright.cli.options import add_data_options, positive
 
 EPILOG = """\
@@ -44,6 +44,4 @@ def _run(args: argparse.Namespace) -> int:
     return run_evaluation(args)
 
 
-command = SimpleCommand(
-    "eval", "classify test images with a stored model, class by class", _add_arguments, _run
-)
+command = CommandBody(_add_arguments, _run)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from trainwright.cli.command import Command, SimpleCommand
+from trainwright.cli.command import Command, CommandBody
 from trainwright.cli.parts import add_parts, run_part
 from trainwright.cli.reproduce import ape, formats, mctensor, posit, qr, table1
 
@@ -22,6 +22,4 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_parts(parser, PARTS)
 
 
-command = SimpleCommand(
-    "reproduce", "repeat a paper's experiments, with tables and plots", _add_arguments, run_part
-)
+command = CommandBody(_add_arguments, run_part)

@@ -11,6 +11,7 @@ from trainwright.cli.command import SimpleCommand
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import positive
 from trainwright.cli.reproduce.table1.rows import Row
+from trainwright.support.text import suggestion
 
 if TYPE_CHECKING:
     from trainwright.cli.reproduce.table1.runs import Run
@@ -246,7 +247,9 @@ def rows_named(names: Sequence[str] | None) -> tuple[Row, ...]:
     known = {row.name: row for row in ROWS}
     for name in names or ():
         if name not in known:
-            raise OptionError(f"--rows: no row {name!r}; there are {', '.join(known)}")
+            raise OptionError(
+                f"--rows: no row {name!r}; there are {', '.join(known)}{suggestion(name, known)}"
+            )
     return tuple(row for row in ROWS if names is None or row.name in names)
 
 

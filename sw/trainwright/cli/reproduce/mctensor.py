@@ -11,6 +11,7 @@ from trainwright.cli.command import SimpleCommand
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import positive
 from trainwright.cli.reproduce.options import add_experiment_option, add_run_options
+from trainwright.support.text import suggestion
 
 if TYPE_CHECKING:
     from trainwright.mcf.experiments.embedding import Outcome as Embedded
@@ -93,7 +94,9 @@ def _check(args: argparse.Namespace) -> None:
     known = dict.fromkeys(learning.WAYS + embedding.WAYS)
     for way in args.way or ():
         if way not in known:
-            raise OptionError(f"--way {way!r}: there are {', '.join(known)}")
+            raise OptionError(
+                f"--way {way!r}: there are {', '.join(known)}{suggestion(way, known)}"
+            )
 
 
 _Outcome = tuple[Any, str, Mapping[str, bytes]]

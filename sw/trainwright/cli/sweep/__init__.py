@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainwright.cli.command import SimpleCommand
+from trainwright.cli.command import CommandBody
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import positive
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trainwright.cli.sweep.spec import Point
 
 ENGINES = ("auto", "processes", "ray")
+"""`auto` is `ray` beside --address only: Ray takes 40 s to start, processes none."""
 DESCRIPTION = """\
 Train every combination of a few options, and show which are best in accuracy, bits and cycles.
 
@@ -49,8 +50,8 @@ trials.csv with a line for each trial, trials.parquet too where pyarrow is insta
 those of a step of the trained network: counted with backend = "rtl", else predicted.
 LUTs are shown where --resources has measured ones of the same accelerator.
 
-Trials are processes of this machine, or, where Ray is installed (pip install 'trainwright[sweep]'),
-run on Ray Tune; --address takes a cluster, whose nodes must share the current folder and OUT.
+Trials are processes of this machine. With --engine ray (pip install 'trainwright[sweep]') Ray Tune
+places them; --address takes a cluster, whose nodes must share the current folder and OUT.
 
 examples:
   trainwright sweep ranks.toml --dry-run           the trials, without training
@@ -74,7 +75,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--engine", choices=ENGINES, default="auto",
-        help="what runs the trials (default: auto, ray where it is installed)",
+        help="what runs the trials (default: auto, processes of this machine, ray with --address)",
     )  # fmt: skip
     parser.add_argument("--address", metavar="A", help="of a Ray cluster: auto, or HOST:PORT")
     parser.add_argument(
@@ -128,7 +129,7 @@ def _engine(args: argparse.Namespace, out: Path) -> "Engine":
         raise OptionError(f"{option} needs Ray: pip install 'trainwright[sweep]'")
     if args.engine == "processes" and args.address is not None:
         raise OptionError("--address is of a Ray cluster: leave --engine processes away")
-    if args.engine == "processes" or not there:
+    if not wanted:
         return train_all
     from trainwright.cli.sweep import ray_tune
 
@@ -169,6 +170,4 @@ def _write(
         print(f"{len(missing)} of {len(trials)} trials are not finished", file=sys.stderr)
 
 
-command = SimpleCommand(
-    "sweep", "train all combinations of a few options; their Pareto front", _add_arguments, _run
-)
+command = CommandBody(_add_arguments, _run)

@@ -13,7 +13,7 @@ from trainwright.cli.train.job import Asked, accelerator_of, asked
 from trainwright.cli.train.options import add_arguments
 from trainwright.formats import CLASSES
 from trainwright.parameters import AcceleratorParameters
-from trainwright.support.text import shown
+from trainwright.support.text import shown, suggestion
 
 SEED = "seed"
 PRIOR_WEIGHT = "prior-weight"
@@ -60,11 +60,13 @@ def train_options() -> dict[str, argparse.Action]:
 def known(name: str) -> str:
     """The name of an axis as it is written here. Raises ``OptionError`` for another."""
     plain = name.replace("_", "-")
-    if plain not in train_options() and plain not in (*FORMATS, *SIZES, *other_axes()):
+    axes = (*train_options(), *FORMATS, *SIZES, *other_axes())
+    if plain not in axes:
         raise OptionError(
             f"no axis {shown(name)}; there are options of trainwright train "
             f"({', '.join(train_options())}), formats of tensors ({', '.join(FORMATS)}), sizes "
             f"of the accelerator ({', '.join(SIZES)}) and {', '.join(other_axes()) or 'no others'}"
+            f"{suggestion(plain, axes)}"
         )
     return plain
 

@@ -170,7 +170,8 @@ def table(found: Sequence[Setting]) -> str:
     rows = [
         (
             "*" if s.front else "", *(str(value) for _, value in s.values), s.trials,
-            round(100 * s.test_accuracy, 2), round(100 * (s.greatest - s.least), 2),
+            round(100 * s.test_accuracy, 2),
+            None if s.trials == 1 else round(100 * (s.greatest - s.least), 2),
             round(s.model_bits), round(s.reduction, 1),
             *(None if (v := getattr(s, name)) is None else round(v) for name in shown),
         )

@@ -20,7 +20,7 @@ from trainwright.cli.sweep.axes import (
 )
 from trainwright.cli.sweep.trials import Trial
 from trainwright.network import BUILT_IN, NetworkError
-from trainwright.support.text import shown
+from trainwright.support.text import shown, suggestion
 
 MOST_TRIALS = 10_000
 MOST_TEXT = 1 << 20
@@ -66,7 +66,9 @@ def read_spec(path: Path) -> Spec:
 def _spec(path: Path, content: Mapping[str, Any]) -> Spec:
     for name, table in content.items():
         if name not in _TABLES:
-            raise OptionError(f"no table {shown(name)}; there are [train] and [axes]")
+            raise OptionError(
+                f"no table {shown(name)}; there are [train] and [axes]{suggestion(name, _TABLES)}"
+            )
         if not isinstance(table, dict):
             raise OptionError(f"{name} is a table: write [{name}] and its lines below")
     train = {known(name): value for name, value in content.get("train", {}).items()}

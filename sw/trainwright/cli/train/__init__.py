@@ -2,7 +2,7 @@
 
 import argparse
 
-from trainwright.cli.command import SimpleCommand
+from trainwright.cli.command import CommandBody
 from trainwright.cli.train.options import add_arguments
 
 
@@ -12,6 +12,4 @@ def _run(args: argparse.Namespace) -> int:
     return run_training(args)
 
 
-command = SimpleCommand(
-    "train", "train a network on the accelerator and report what came out", add_arguments, _run
-)
+command = CommandBody(add_arguments, _run)

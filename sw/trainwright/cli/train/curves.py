@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trainwright.cli.errors import OptionError, one_line
+from trainwright.support.text import suggestion
 
 EVENTS = "tensorboard"
 """Folder of the event files in that of the run."""
@@ -95,7 +96,10 @@ def find_sink(name: str) -> OpenSink:
         return OWN[name]
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise OptionError(f"--log: no {name!r}; there are {', '.join(OWN)}, and MODULE:CLASS")
+        raise OptionError(
+            f"--log: no {name!r}; there are {', '.join(OWN)}, and MODULE:CLASS"
+            f"{suggestion(name, OWN)}"
+        )
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:

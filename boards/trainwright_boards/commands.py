@@ -1,0 +1,394 @@
+"""``trainwright boards``, ``trainwright build`` and ``trainwright load``."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainwright.cli.command import CommandBody
+from trainwright.cli.errors import OptionError
+from trainwright.cli.options import (
+    accelerator_parameters,
+    add_formats_option,
+    number,
+    positive,
+    with_formats,
+)
+from trainwright.network import Network, load_network
+from trainwright.parameters import PRESETS, AcceleratorParameters, preset
+from trainwright.support.text import suggestion
+from trainwright_boards.board import BLOCK, MEMORIES, SDRAM, Board
+from trainwright_boards.catalogue import BOARDS, find_board
+from trainwright_boards.export import EXPORTS
+from trainwright_boards.fits import (
+    check_fits,
+    choose_memory,
+    needed_block_rams,
+    obstacles,
+)
+from trainwright_boards.tools import BuildError
+
+FOLDER = Path("build")
+
+
+def tell(message: str) -> None:
+    """Progress: a line on the standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+# --- boards -------------------------------------------------------------------------------------
+
+
+def _boards_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "List the boards that bitstreams are built for, and the presets that fit."
+    parser.add_argument(
+        "--table2",
+        action="store_true",
+        help="the paper's table 2 beside every finished build and estimate in --builds, and the "
+        "time of a training step at the clock reached",
+    )
+    parser.add_argument(
+        "--builds", type=Path, default=FOLDER, metavar="FOLDER", help="default: build"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _table2(folder: Path, as_json: bool) -> int:
+    from trainwright_boards import table2
+
+    rows = [table2.PAPER, *map(table2.row, table2.finished(folder))]
+    if len(rows) == 1:
+        tell(
+            f"nothing is built in {folder}: `trainwright build ulx3s-85f` and "
+            "`trainwright export ultra96-v2 --estimate` make more rows"
+        )
+    print(json.dumps(table2.as_json(rows)) if as_json else table2.table(rows), end="")
+    return 0
+
+
+NOT_ROUTED = "no routing was found for it with nextpnr as it comes, see docs/boards.md"
+
+
+def board_figures(board: Board) -> dict[str, Any]:
+    """What ``trainwright boards --json`` prints of a board."""
+    fitting, others, beside = [], {}, []
+    for name in PRESETS:
+        found = obstacles(preset(name), board.part, board.memory_bytes)
+        if found:
+            others[name] = found
+        else:
+            fitting.append(name)
+        if board.sdram is not None and not obstacles(preset(name), board.part, 0):
+            beside.append(name)
+    chosen = preset(board.preset)
+    return {
+        "title": board.title,
+        "part": board.part.name,
+        "speed_grade": board.speed,
+        "preset": board.preset,
+        "multipliers": chosen.multipliers,
+        "memory_bytes": board.memory_bytes,
+        "memories": board.memories,
+        "block_rams": needed_block_rams(chosen, board.memory_bytes),
+        "fits": fitting,
+        "not_routed": list(board.not_routed),
+        "does_not_fit": others,
+        "fits_with_sdram": beside,
+        "note": board.note,
+    }
+
+
+def _boards(args: argparse.Namespace) -> int:
+    if args.table2:
+        return _table2(args.builds, args.json)
+    figures = {name: board_figures(board) for name, board in BOARDS.items()}
+    if args.json:
+        print(json.dumps(figures))
+        return 0
+    for name, board in figures.items():
+        print(f"{name}: {board['title']}, speed grade {board['speed_grade']}")
+        memories = (f"{name}, {size // 1024:,} KiB" for name, size in board["memories"].items())
+        print(f"  memory: {'; '.join(memories)}")
+        for fitting in board["fits"]:
+            more = ", the default" if fitting == board["preset"] else ""
+            if fitting in board["not_routed"]:
+                more = f"; {NOT_ROUTED}"
+            print(f"  {fitting}: fits{more}")
+        for other, reasons in board["does_not_fit"].items():
+            but = "; fits with --memory sdram" if other in board["fits_with_sdram"] else ""
+            print(f"  {other}: does not fit: needs {' and '.join(reasons)}{but}")
+        if board["note"]:
+            print(f"  {board['note']}")
+    return 0
+
+
+# --- build --------------------------------------------------------------------------------------
+
+
+def _build_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Build the bitstream of a board: accelerator, its memory, clock and host link. "
+        "The build folder keeps every step's files and logs, and report.json."
+    )
+    parser.add_argument("board", metavar="BOARD", help="see `trainwright boards`")
+    parser.add_argument(
+        "--network", metavar="NAME", help="make sure that this network's training step fits"
+    )
+    parser.add_argument(
+        "--batch", type=positive, default=64, metavar="N", help="of that network (default: 64)"
+    )
+    add_formats_option(parser)
+    parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
+    parser.add_argument(
+        "--memory",
+        choices=MEMORIES,
+        help="the accelerator's external memory: block RAM of the FPGA, or the board's SDRAM "
+        "(default: block, and sdram for a --network that needs more)",
+    )
+    parser.add_argument(
+        "--clock",
+        type=number,
+        metavar="MHZ",
+        help="what the board runs at, and place and route work for (default: the board's own)",
+    )
+    parser.add_argument("--seed", type=positive, default=1, metavar="N", help="of the placement")
+    parser.add_argument(
+        "--seeds",
+        type=positive,
+        metavar="N",
+        help="no bitstream: place and route with seeds 1 to N, and tell the median Fmax",
+    )
+    parser.add_argument(
+        "--jobs", type=positive, default=1, metavar="N", help="of --seeds, how many at once"
+    )
+    parser.add_argument(
+        "--relaxed",
+        action="store_true",
+        help="save LUTs where the clock leaves time, instead of mapping all logic for speed",
+    )
+    parser.add_argument(
+        "--no-check",
+        action="store_true",
+        help="do not prove that what each change of the netlist leaves is the same machine",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="default: build/BOARD, with -PRESET and -sdram behind it where these are chosen",
+    )
+    parser.add_argument(
+        "--append", type=Path, metavar="FILE", help="add a line of the figures to it, as JSON"
+    )
+    parser.add_argument("--label", default="", metavar="TEXT", help="of that line, say a commit")
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
+
+
+def _preset(name: str) -> AcceleratorParameters:
+    if name not in PRESETS:
+        raise OptionError(
+            f"--preset: no preset {name!r}; there are {', '.join(PRESETS)}"
+            f"{suggestion(name, PRESETS)}"
+        )
+    return preset(name)
+
+
+def _job(args: argparse.Namespace):
+    from trainwright_boards.job import Build
+
+    board = find_board(args.board)
+    name = args.preset or board.preset_with(args.memory or BLOCK)
+    parameters = _parameters(args, name)
+    memory = _memory(args, parameters, board)
+    if args.preset is None and name != board.preset_with(memory):
+        name = board.preset_with(memory)
+        parameters = _parameters(args, name)
+    check_fits(parameters, board, name, memory)
+    if name in board.not_routed:
+        tell(f"preset {name} fits {board.name}; {NOT_ROUTED}")
+    folder = args.out or _folder(board, args.preset, memory)
+    clock_hz = board.design_hz if args.clock is None else round(args.clock * 1e6)
+    if clock_hz <= 0:
+        raise OptionError(f"--clock must be above 0, not {args.clock}")
+    return Build(
+        board,
+        parameters,
+        clock_hz,
+        folder,
+        args.seed,
+        memory,
+        check=not args.no_check,
+        relaxed=args.relaxed,
+    )
+
+
+def _parameters(args: argparse.Namespace, name: str) -> AcceleratorParameters:
+    """Of a preset, with the formats asked for."""
+    parameters = _preset(name)
+    if args.formats is None:
+        return parameters
+    return accelerator_parameters([f"preset={name}"], _network(args))
+
+
+def _folder(board: Board, preset: str | None, memory: str) -> Path:
+    parts = [board.name, *([] if preset is None else [preset]), *([SDRAM] * (memory == SDRAM))]
+    return FOLDER / "-".join(parts)
+
+
+def _network(args: argparse.Namespace) -> Network:
+    """The network asked for, else one that stands for any of these formats."""
+    return with_formats(load_network(args.network or "digits"), args.formats)
+
+
+def _memory(args: argparse.Namespace, parameters: AcceleratorParameters, board: Board) -> str:
+    """The memory that is wanted, or that the network needs."""
+    if args.network is None:
+        return choose_memory(board, args.memory, 0, "nothing")
+    from trainwright.lowering import compile_step
+
+    step = compile_step(_network(args), args.batch, parameters)
+    what = f"a step of {args.network} with batch {args.batch}"
+    return choose_memory(board, args.memory, step.memory_bytes, what)
+
+
+def _build(args: argparse.Namespace) -> int:
+    from trainwright_boards.build import append_line, build, seeds
+
+    job = _job(args)
+    if args.seeds is not None:
+        figures = seeds(job, args.seeds, tell, at_once=args.jobs)
+        text = "\n".join(
+            [f"seed {seed}: {mhz:.1f} MHz" for seed, mhz in figures["fmax_mhz"].items()]
+            + [f"median {figures['median_mhz']:.1f} MHz"]
+        )
+    else:
+        figures = build(job, tell)
+        text = summary(figures)
+        if args.append is not None:
+            append_line(args.append, figures, args.label)
+    print(json.dumps(figures) if args.json else text)
+    return 0
+
+
+def resource_lines(resources: dict[str, Any]) -> list[str]:
+    """What is used of each kind, for people."""
+    return [
+        f"  {name.replace('_', ' ')}: {one['used']:,g} of {one['available']:,} "
+        f"({one['used'] / one['available']:.0%})"
+        for name, one in resources.items()
+    ]
+
+
+HELD = {"proof": "proved to leave the same machine", "none": "NOT checked (--no-check)"}
+"""How a change of the netlist was checked, for people."""
+
+
+def summary(figures: dict[str, Any]) -> str:
+    """The figures of a build for people."""
+    lines = [f"{figures['bitstream']}: {figures['bitstream_bytes']:,} bytes"]
+    lines += resource_lines(figures["resources"])
+    for name, clock in figures["clocks"].items():
+        lines.append(f"  clock {name}: {clock['fmax_mhz']:.1f} MHz reached")
+    if not figures["timing_met"]:
+        lines.append(
+            f"  too slow for its clock of {figures['clock_mhz']:g} MHz: "
+            f"build with --clock {int(figures['fmax_mhz'])} or less, or another --seed"
+        )
+    for made in figures["changes"]:
+        lines.append(f"  {made['change']}: {HELD[made['check']]}")
+    path = figures["critical_path"]
+    if path:
+        total = sum(step["ns"] for step in path)
+        lines.append(f"  critical path, {total:.2f} ns:")
+        lines += [f"    {s['ns']:6.2f} {s['type']:8} {s['to']}" for s in path]
+    return "\n".join(lines)
+
+
+# --- load ---------------------------------------------------------------------------------------
+
+
+def _load_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Load a board's bitstream into its FPGA, until it is switched off."
+    parser.add_argument("board", metavar="BOARD", help="see `trainwright boards`")
+    parser.add_argument(
+        "--bitstream", type=Path, metavar="FILE", help="default: that of `trainwright build BOARD`"
+    )
+    parser.add_argument(
+        "--memory", choices=MEMORIES, default=MEMORIES[0], help="of that build (default: block)"
+    )
+
+
+def _load(args: argparse.Namespace) -> int:
+    from trainwright_boards.flow import family
+    from trainwright_boards.tools import loader
+
+    board = find_board(args.board)
+    bitstream = args.bitstream or _folder(board, None, args.memory) / family(board).bitstream
+    if not bitstream.is_file():
+        memory = f" --memory {SDRAM}" if args.memory == SDRAM else ""
+        raise BuildError(
+            f"there is no {bitstream}: `trainwright build {board.name}{memory}` makes it"
+        )
+    command = [*loader().command, "-b", board.loader, str(bitstream)]
+    if subprocess.run(command).returncode:
+        raise BuildError(f"openFPGALoader could not load {board.name}: is it plugged in?")
+    return 0
+
+
+# --- export -------------------------------------------------------------------------------------
+
+
+def _export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write Verilog, constraints and a script for a board that only its vendor's tools build: "
+        + "; ".join(f"{board.name}, {board.title}" for board in EXPORTS.values())
+    )
+    parser.add_argument("board", metavar="BOARD", help=", ".join(EXPORTS))
+    add_formats_option(parser)
+    parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="where to (default: build/BOARD)"
+    )
+    parser.add_argument(
+        "--estimate",
+        action="store_true",
+        help="also tell what the accelerator takes of the part, by yosys (minutes)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _export(args: argparse.Namespace) -> int:
+    from trainwright_boards.export import export
+
+    if args.board not in EXPORTS:
+        raise OptionError(
+            f"no board {args.board!r} to export for; there are {', '.join(EXPORTS)}"
+            f"{suggestion(args.board, EXPORTS)}"
+        )
+    board = EXPORTS[args.board]
+    parameters = _preset(args.preset or board.preset)
+    folder = args.out or FOLDER / board.name
+    files = export(board, parameters, folder)
+    figures = {
+        "board": board.name,
+        "part": board.part,
+        "multipliers": parameters.multipliers,
+        "fingerprint": parameters.fingerprint,
+        "files": [str(file) for file in files],
+    }
+    lines = list(figures["files"])
+    if args.estimate:
+        from trainwright_boards.estimate import estimate
+
+        figures["resources"] = estimate(board, parameters, folder, tell)["resources"]
+        lines += resource_lines(figures["resources"])
+    print(json.dumps(figures) if args.json else "\n".join(lines))
+    return 0
+
+
+export_command = CommandBody(_export_arguments, _export)
+boards = CommandBody(_boards_arguments, _boards)
+build_command = CommandBody(_build_arguments, _build)
+load_command = CommandBody(_load_arguments, _load)

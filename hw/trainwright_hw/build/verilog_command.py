@@ -1,0 +1,95 @@
+"""``trainwright verilog``: the accelerator as one Verilog file."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from trainwright.cli.errors import OptionError
+from trainwright.cli.options import accelerator_parameters, add_accelerator_options
+from trainwright.support.files import write_whole
+
+DESCRIPTION = """\
+Write the accelerator as one file of Verilog-2005 (module trainwright), for any simulator and
+synthesis tool, or of SystemVerilog. Ports are grouped by interface and marked for Vivado's block
+designs (X_INTERFACE attributes).
+"""
+
+EPILOG = """\
+examples:
+  trainwright verilog --accelerator lanes=8 --accelerator pe1_rows=4 --out small.v
+  trainwright verilog --sv
+"""
+NAME = "trainwright"
+"""Name of the file by default, without its ending."""
+
+
+def tell(message: str) -> None:
+    """Print progress on the standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+class VerilogCommand:
+    """Options and run of the command that `trainwright_hw.build.cli` registers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        parser.description = DESCRIPTION
+        parser.epilog = EPILOG
+        parser.add_argument(
+            "--out",
+            type=Path,
+            metavar="FILE",
+            help="where to (default: trainwright.v, or trainwright.sv)",
+        )
+        parser.add_argument(
+            "--sv",
+            action="store_true",
+            help="SystemVerilog: decision trees as always_comb, registers as always_ff",
+        )
+        add_accelerator_options(parser)
+        parser.add_argument(
+            "--json", action="store_true", help="print ports and parameters as one JSON object"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Write the file. Raises ``OptionError`` or ``ConversionError``."""
+        parameters = accelerator_parameters(args.accelerator)
+        out = args.out or Path(f"{NAME}.{'sv' if args.sv else 'v'}")
+        if not out.parent.is_dir():
+            raise OptionError(f"--out: there is no folder {str(out.parent)!r}")
+        if out.is_dir():
+            raise OptionError(f"--out: {str(out)!r} is a folder")
+
+        from trainwright_hw.build.convert import TOP
+        from trainwright_hw.build.package import package_verilog, port_list
+
+        text = package_verilog(parameters, system=args.sv, progress=tell)
+        try:
+            write_whole(out, text)
+        except OSError as error:
+            raise OptionError(f"--out: cannot write {str(out)!r}: {error.strerror}") from None
+        figures = {
+            "file": str(out),
+            "language": "SystemVerilog" if args.sv else "Verilog-2005",
+            "lines": text.count("\n"),
+            "module": TOP,
+            "multipliers": parameters.multipliers,
+            "fingerprint": parameters.fingerprint,
+            "parameters": asdict(parameters),
+            "ports": port_list(parameters),
+        }
+        print(json.dumps(figures) if args.json else summary(figures))
+        return 0
+
+
+def summary(figures: dict) -> str:
+    """Put the figures into one line."""
+    return (
+        f"{figures['file']}: module {figures['module']}, {figures['multipliers']} multipliers, "
+        f"{len(figures['ports'])} ports, {figures['lines']} lines"
+    )
+
+
+command = VerilogCommand()
