@@ -307,3 +307,21 @@ def test_weights_without_values_are_one_error_naming_the_layer():
         tnn.from_torch(model)
     with pytest.raises(ValueError, match="meta device"):
         tnn.from_torch(model.to("meta"))
+
+
+class OwnTrain(tnn.TTLinear):
+    def __init__(self, size):
+        super().__init__(size, size, rank=4)
+        self.gain = 2
+
+
+class OwnForward(OwnTrain):
+    def forward(self, x):
+        return super().forward(x) * self.gain
+
+
+def test_subclass_of_layer_goes_to_torch_by_its_own_method_only():
+    result = tnn.to_torch(nn.Sequential(OwnTrain(32)))
+    assert type(result[0]) is nn.Linear and result[0].gain == 2
+    with pytest.raises(TypeError, match=r"layer '0' is a OwnForward.*to_dense\(\)"):
+        tnn.to_torch(nn.Sequential(OwnForward(32)))

@@ -107,6 +107,11 @@ def test_weight_that_is_read_gives_plain_tensors_to_write():
         assert type(result) is torch.Tensor
         result.detach().zero_()
     torch.zeros(48, 32).add_(layer.weight.detach())
+    assert layer.weight.grad is None  # without torch's warning of tensors that are no leaves
+    kept = layer.weight
+    kept.retain_grad()
+    kept.square().sum().backward()
+    torch.testing.assert_close(kept.grad, 2 * kept.detach().clone())
     read = layer.weight.detach()
     for same in (copy.deepcopy(read), pickle.loads(pickle.dumps(read))):
         assert torch.equal(same, read) and type(same) is torch.Tensor
@@ -455,3 +460,52 @@ def test_compiled_model_around_layers_is_quick_and_without_warnings(numbers):
     for single, p in zip(gradients, model.parameters(), strict=True):
         torch.testing.assert_close(single, p.grad, rtol=1e-3, atol=1e-3)
     assert not said and time.process_time() - start < 20  # it was 141 s
+
+
+class ReadsWeight(torch.nn.Module):
+    """Module that reads the weight of a layer and never calls the layer."""
+
+    def __init__(self, numbers):
+        super().__init__()
+        self.layer = layer_and_input("linear", numbers)[0]
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.layer.weight, self.layer.bias)
+
+
+@pytest.mark.parametrize("numbers", ["fixed", "float32"])
+def test_weight_that_a_module_reads_is_compiled_and_transformed(numbers):
+    model = ReadsWeight(numbers).eval()
+    x = torch.rand(3, 32)
+    wanted = model(x)
+    results = [torch.compile(model, backend="eager")(x), vmap(model)(x)]
+    if numbers == "float32":
+        results.append(torch.export.export(model, (x,)).module()(x))
+    else:
+        with pytest.raises(RuntimeError, match=r"trainwright\.to_torch\(model\)"):
+            torch.export.export(model, (x,))
+    for result in results:
+        assert type(result) is torch.Tensor
+        torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_compiled_transformer_calls_its_rounding_layers():
+    dense = torch.nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
+    model = tnn.from_torch(dense, rank=24)
+    x = torch.randn(2, 5, 64)
+    model(x)
+    with torch.no_grad():
+        wanted = model.eval()(x)
+        torch.testing.assert_close(torch.compile(model, backend="eager")(x), wanted)
+
+
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_symbolic_trace_keeps_layers_whole(numbers):
+    inner = torch.nn.Sequential(layer_and_input("linear", numbers)[0], torch.nn.ReLU())
+    model = torch.nn.Sequential(inner, torch.nn.Linear(48, 8))
+    x = torch.rand(3, 32)
+    model(x)
+    graph = torch.fx.symbolic_trace(model.eval())
+    assert torch.equal(graph(x), model(x))
+    targets = [node.target for node in graph.graph.nodes if node.op == "call_module"]
+    assert targets == ["0.0", "0.1", "1"]

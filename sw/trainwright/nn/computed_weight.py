@@ -1,5 +1,6 @@
 """Dense weights that are computed from factors: they read like tensors and refuse to be written."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import torch
 
 _torch: Any = torch  # names below are not in its stubs
+_GRADIENT = _torch.Tensor.grad.__get__
 
 
 class ComputedWeight(torch.Tensor):
@@ -35,6 +37,14 @@ class ComputedWeight(torch.Tensor):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         given = dict(kwargs or {})
+        if func is _GRADIENT:
+            # Loops over layers read weight.grad: None, and no warning that says so.
+            with warnings.catch_warnings(), _torch._C.DisableTorchFunctionSubclass():
+                warnings.simplefilter("ignore", UserWarning)
+                return func(*args)
+        if torch.compiler.is_compiling():  # a graph is traced, where writes are not looked for
+            with _torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **given)
         written = _written(func, args, given)
         if isinstance(written, ComputedWeight):
             raise RuntimeError(unwritable(written.owner, f"{_name(func)} on"))

@@ -134,8 +134,9 @@ _STATE_HOOKS = (
 @cache
 def _own_names(kind: type[torch.nn.Module]) -> frozenset[str]:
     """Return the attributes that every layer of a class has; others are the user's."""
-    sizes = (1, 1, 1) if kind in (torch.nn.Conv2d, TTConv2d) else (1, 1)
-    make: Any = kind
+    base = next(base for base in kind.__mro__ if base in _CLASSES)
+    sizes = (1, 1, 1) if base in (torch.nn.Conv2d, TTConv2d) else (1, 1)
+    make: Any = base
     layer: torch.nn.Module = make(*sizes, device="meta")
     return frozenset(vars(layer))
 
@@ -282,6 +283,9 @@ _COUNTERPARTS: dict[type[torch.nn.Module], _Counterpart] = {
     torch.nn.Embedding: _Counterpart(TTEmbedding, _embedding),
 }
 """Counterpart by torch class; subclasses stay dense, as their forward may differ."""
+
+
+_CLASSES = (*_COUNTERPARTS, *(counterpart.train for counterpart in _COUNTERPARTS.values()))
 
 
 def _take_along(old: torch.nn.Module, new: torch.nn.Module) -> torch.nn.Module:
@@ -502,7 +506,7 @@ def to_torch(model: torch.nn.Module) -> torch.nn.Module:
     replaced: dict[int, torch.nn.Module] = {}
     for name, layer in named_modules(copy):
         if isinstance(layer, TensorTrain):
-            dense: Any = _take_along(layer, layer.to_dense())
+            dense: Any = _take_along(layer, _dense_of(name, layer))
             dense.weight.requires_grad_(any(factor.requires_grad for factor in layer.all_factors))
             if layer.bias is not None:
                 dense.bias.requires_grad_(layer.bias.requires_grad)
@@ -513,6 +517,21 @@ def to_torch(model: torch.nn.Module) -> torch.nn.Module:
     result = _set_modules(copy, replaced)
     vars(result).pop("trainwright_summary", None)
     return result
+
+
+def _dense_of(name: str, layer: TensorTrain) -> torch.nn.Module:
+    """Return a layer's dense counterpart; ``TypeError`` for a forward of the user's own."""
+    kind = type(layer)
+    changed = "forward" in vars(layer) or kind.forward is not TensorTrain.forward
+    if changed and kind.to_dense in _TO_DENSE:
+        raise TypeError(
+            f"layer {name!r} is a {kind.__name__} with a forward of its own, which no torch layer "
+            "has: give the class a method to_dense() that returns its dense counterpart"
+        )
+    return layer.to_dense()
+
+
+_TO_DENSE = tuple(counterpart.train.to_dense for counterpart in _COUNTERPARTS.values())
 
 
 def _tied(name: str, own: torch.nn.Parameter, first: torch.nn.Parameter) -> torch.nn.Parameter:

@@ -20,6 +20,7 @@ from trainwright.nn.untyped import (
     integers,
     is_batched,
     is_parameter,
+    leaf_call,
     outside_graphs,
     recording,
     transforming,
@@ -284,9 +285,25 @@ class TensorTrain(torch.nn.Module):
         >>> layer.weight.shape, layer.weight.square().sum().requires_grad
         (torch.Size([10, 64]), True)
         """
+        compiling = torch.compiler.is_compiling()
+        if compiling and self._is_rounded and not recording():
+            return _weight_outside_graph(self)
+        # Within a graph tensors are torch's own; what does not round may be bypassed there.
+        return self.plain_weight() if compiling or recording() else self.guarded_weight()
+
+    def plain_weight(self) -> torch.Tensor:
+        """Return ``weight`` as an ordinary tensor, whose writes go nowhere."""
+        self._require_readable()
         with without_autocast(self.factor_exponents.device):
-            values = self._weight_of(self.dense()).to(self._dtype)
-        return computed(values, type(self).__name__)
+            return self._weight_of(self.dense()).to(self._dtype)
+
+    def guarded_weight(self) -> torch.Tensor:
+        """Return ``weight`` as a tensor that refuses to be written.
+
+        By its class torch's fused kernels for transformers, which would leave the rounding of
+        activations out, are passed over.
+        """
+        return computed(self.plain_weight(), type(self).__name__)
 
     @weight.setter
     def weight(self, value: object) -> None:
@@ -308,6 +325,8 @@ class TensorTrain(torch.nn.Module):
         Raises ``TypeError`` for an ``x`` of another type than the parameters', unless autocast
         converts it; ``RuntimeError`` where torch records operations that depend on numbers.
         """
+        if isinstance(x, torch.fx.Proxy):
+            return leaf_call(self, x)
         if torch.compiler.is_compiling() and self._is_rounded and not recording():
             return _outside_graph(self, x)
         return self.compute(x)
@@ -315,7 +334,8 @@ class TensorTrain(torch.nn.Module):
     def compute(self, x: torch.Tensor) -> torch.Tensor:
         """Compute ``forward`` in Python, whoever calls."""
         result = self._output_dtype(x)
-        self._require_readable(x)
+        self._require_readable()
+        self._require_settled()
         with without_autocast(x.device):
             return self._outputs(x).to(result)
 
@@ -335,17 +355,20 @@ class TensorTrain(torch.nn.Module):
             )
         return own
 
-    def _require_readable(self, x: torch.Tensor) -> None:
-        """Raise ``RuntimeError`` where exponents cannot be read or follow the data."""
+    def _require_readable(self) -> None:
+        """Raise ``RuntimeError`` where exponents cannot be read."""
         if not self._is_rounded:
             return
         if recording():
             raise RuntimeError(self._advice("what torch records cannot follow its exponents"))
-        if not transforming():
-            return
         own = (*self.all_factors, *self.buffers(), *([] if self.bias is None else [self.bias]))
-        if any(is_batched(tensor) for tensor in own):
+        if transforming() and any(is_batched(tensor) for tensor in own):
             raise RuntimeError(self._advice("vmap hides the numbers its exponents are chosen by"))
+
+    def _require_settled(self) -> None:
+        """Raise ``RuntimeError`` where exponents would have to follow the data and cannot."""
+        if not self._is_rounded or not transforming():
+            return
         settled = all(bool(quantiser.calibrated) for quantiser in self._quantisers())
         if self.training or not settled:
             first = "" if settled else " after a batch outside of torch.func"
@@ -523,3 +546,8 @@ class TensorTrain(torch.nn.Module):
 def _outside_graph(layer: TensorTrain, x: torch.Tensor) -> torch.Tensor:
     """Run a rounding layer between two graphs of ``torch.compile``: it reads numbers."""
     return layer.compute(x)
+
+
+@outside_graphs
+def _weight_outside_graph(layer: TensorTrain) -> torch.Tensor:
+    return layer.guarded_weight()

@@ -96,6 +96,12 @@ def autocast_type(device: torch.device) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind)
 
 
+def leaf_call(module: torch.nn.Module, x: Any) -> torch.Tensor:
+    """Record the call of a module by ``torch.fx`` whole, as of those of ``torch.nn``."""
+    tracer = x.tracer
+    return tracer.create_proxy("call_module", tracer.path_of_module(module), (x,), {})
+
+
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Compute in the types of the operands, whatever ``torch.autocast`` asks for."""
     if autocast_type(device) is None:
