@@ -1,7 +1,7 @@
 """The accelerator in compiled simulation: the RTL itself, with a memory model beside it."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -136,6 +136,17 @@ class RtlAccelerator:
         self._memory = model
         for simulator in self._simulators.values():
             simulator.configure(model)
+
+    def timings(self) -> Iterator[str]:
+        """Yield the names of memory timings, each set until the next; then the given one is set."""
+        given = self._memory
+        try:
+            yield "given"
+            # without latency commands are closest to each other
+            self.memory = MemoryModel.ideal()
+            yield "ideal"
+        finally:
+            self.memory = given
 
     @property
     def order(self) -> SampleOrder:

@@ -12,8 +12,8 @@ import pytest
 from accelerators import RESIDENT
 
 from trainwright.accelerator import Accelerator, AcceleratorError, registers
+from trainwright.check.comparison import compare_runs
 from trainwright.check.resident import check_resident_steps
-from trainwright.check.step import compare_runs
 from trainwright.compiler.hazards import Hazards
 from trainwright.compiler.step import AUTO, SMALL
 from trainwright.golden.backend import GoldenAccelerator

@@ -11,7 +11,7 @@ import pytest
 from accelerators import RESIDENT
 
 from trainwright.check.chip import check_chip_step
-from trainwright.check.step import compare_runs
+from trainwright.check.comparison import compare_runs
 from trainwright.compiler.hazards import Hazards
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network

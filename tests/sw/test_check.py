@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from trainwright.accelerator import AcceleratorError
+from trainwright.check.comparison import Mismatch
 from trainwright.check.step import check_step, summary
 from trainwright.golden import interpreter
 from trainwright.golden.backend import GoldenAccelerator
@@ -160,8 +161,13 @@ def test_figures_and_summary():
     assert figures["mismatches"] == 0 and figures["first_mismatch"] is None
     assert figures["cycles"] is None and figures["mac_utilisation"] is None
     assert "values, the back end against the golden model: 0 mismatches" in summary(figures)
-    figures |= {"mismatches": 3, "first_mismatch": "l1.z1"}
-    assert "first tensor that differs: l1.z1" in summary(figures)
+    first = Mismatch(tensor="l1.z1", row=3, lane=4, wanted=5, found=-6, descriptor=7,
+                     operation="PE4", program="forward", cycles=(8, 1009))  # fmt: skip
+    figures |= {"mismatches": 3, "first_mismatch": first.to_dict()}
+    assert summary(figures).splitlines()[-1] == (
+        "first mismatch: l1.z1, row 3, lane 4: wanted 5, found -6, by descriptor 7 (PE4) of the "
+        "forward program, cycles 8 to 1,009"
+    )
 
 
 def test_the_golden_model_is_held_to_its_interpreter(monkeypatch):

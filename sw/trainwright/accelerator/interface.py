@@ -78,6 +78,8 @@ class Trace:
     addresses: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int16]
     labels: tuple[tuple[str, int], ...] = ()
+    numbers: tuple[int, ...] = ()
+    """Number of the descriptor of each stretch of ``labels``."""
 
 
 @dataclass(frozen=True)

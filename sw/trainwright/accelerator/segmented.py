@@ -31,12 +31,12 @@ def _joined(parts: tuple[Segment, ...], runs: list[Run], count: int) -> Run:
         *totals,
         counters=sum((one.counters for one in runs), Counters()),
         seconds=sum(one.seconds for one in runs),
-        traces=_traces(runs),
+        traces=_traces(parts, runs),
         commands=_commands(parts, runs),
     )
 
 
-def _traces(runs: list[Run]) -> dict[str, Trace] | None:
+def _traces(parts: tuple[Segment, ...], runs: list[Run]) -> dict[str, Trace] | None:
     traces = [one.traces for one in runs if one.traces is not None]
     if len(traces) < len(runs):
         return None
@@ -45,6 +45,11 @@ def _traces(runs: list[Run]) -> dict[str, Trace] | None:
             np.concatenate([trace[engine].addresses for trace in traces]),
             np.concatenate([trace[engine].rows for trace in traces]),
             tuple(label for trace in traces for label in trace[engine].labels),
+            tuple(
+                part.numbers[number]
+                for part, trace in zip(parts, traces, strict=True)
+                for number in trace[engine].numbers
+            ),
         )
         for engine in traces[0]
     }

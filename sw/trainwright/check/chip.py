@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from trainwright.accelerator import Accelerator, Counters
-from trainwright.check.step import HARDWARE, KERNEL, Comparison, StepCheck, compare_runs, is_kernel
+from trainwright.check.comparison import Comparison, RunProgram, compare_runs
+from trainwright.check.step import HARDWARE, KERNEL, StepCheck, compare_buffers, is_kernel
 from trainwright.compiler.chip.memory import STATE
 from trainwright.compiler.step import AUTO
 from trainwright.driver.chip import ChipDriver
@@ -28,8 +29,8 @@ from trainwright.onchip.rates import Entry
 from trainwright.onchip.state import State, Step, limits
 
 STEPS = 2
-PROGRAMS = 4
-"""Of a step: forward, loss, backward, update."""
+PROGRAMS = ("forward", "loss", "backward", "update")
+"""Programs of a step, in their order."""
 BIAS_RANGE = 2
 ENTRY = Entry(rate=11, rate_shift=5, weight=200, weight_exponent=-14)
 
@@ -42,7 +43,7 @@ class ChipCheck(StepCheck):
     update_cycles: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Also the cycles of the programs of loss and update, among those of the step."""
+        """Add the cycles of the programs of loss and update, among those of the step."""
         cycles = {"loss_cycles": self.loss_cycles, "update_cycles": self.update_cycles}
         return {**super().to_dict(), "update": "chip", "steps": STEPS, **cycles}
 
@@ -110,30 +111,26 @@ class _Side:
 
 def _compare_executed(golden: ChipDriver, other: ChipDriver) -> Comparison:
     comparison = Comparison()
-    for ours, found in zip(golden.executed, other.executed, strict=True):
+    pairs = zip(golden.executed, other.executed, strict=True)
+    for number, (ours, theirs) in enumerate(pairs):
+        step, place = divmod(number, len(PROGRAMS))
+        name = f"{PROGRAMS[place]}, step {step},"
+        program = RunProgram(name, theirs.program.descriptors, golden.step.parameters)
         slots = tuple(f"slot {n}" for n in range(len(ours.run.sums)))
-        comparison.merge(compare_runs(ours.run, found.run, slots))
+        comparison.merge(compare_runs(ours.run, theirs.run, slots, program))
     return comparison
 
 
 def _compare_memory(golden: _Side, other: _Side) -> Comparison:
-    comparison = Comparison()
     driver = golden.driver
-    for name, buffer in {**driver.step.buffers, **driver.memory.buffers}.items():
-        if name.startswith("program."):
-            continue
-        ours, found = (
-            buffer.unpack(side.accelerator.read(buffer.address, buffer.size))
-            for side in (golden, other)
-        )
-        comparison.add(f"{name} in memory", ours.numel(), int((ours != found).sum()))
-    return comparison
+    buffers = {**driver.step.buffers, **driver.memory.buffers}
+    return compare_buffers(buffers, golden.accelerator, other.accelerator, LANES)
 
 
 def _compare_definition(name: str, found, expected) -> Comparison:
     comparison = Comparison()
-    found, expected = np.asarray(found), np.asarray(expected)
-    comparison.add(f"{name}, defined", found.size, int((found != expected).sum()))
+    expected = np.atleast_1d(np.asarray(expected))
+    comparison.add_arrays(f"{name}, defined", expected, np.asarray(found), expected.shape[-1])
     return comparison
 
 
@@ -178,7 +175,7 @@ def check_chip_step(
             comparison.merge(found)
         comparison.merge(_compare_executed(golden.driver, other.driver))
         comparison.merge(_compare_memory(golden, other))
-        runs = [one.run for one in other.driver.executed[-PROGRAMS:]]
+        runs = [one.run for one in other.driver.executed[-len(PROGRAMS) :]]
         return ChipCheck(
             comparison=comparison,
             counters=sum((run.counters for run in runs), Counters()),

@@ -7,7 +7,7 @@ Compared with ``==``: every row that any engine writes, statistics, the external
 exponent file and the order of the samples.
 """
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +16,8 @@ import torch
 from trainwright.accelerator import Accelerator, FileAccelerator
 from trainwright.accelerator.counted import CountedFile
 from trainwright.check.chip import calibrated, model_of, random_state
-from trainwright.check.step import HARDWARE, KERNEL, Comparison, StepCheck, compare_runs, is_kernel
+from trainwright.check.comparison import Comparison, Mismatch, RunProgram, compare_runs
+from trainwright.check.step import HARDWARE, KERNEL, StepCheck, is_kernel
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.step import AUTO
 from trainwright.driver.chip import ChipDriver
@@ -24,6 +25,7 @@ from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
+from trainwright.onchip.layout import LANES
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.samples import expanded, filled_up, records
 from trainwright.onchip.state import State
@@ -50,7 +52,7 @@ class ResidentCheck(StepCheck):
     """Columns of all bonds that were cut in these steps."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Also what the host wrote, and what was cut."""
+        """Add what the host wrote, and what was cut."""
         mine = {"update": "chip", "steps": self.steps, "host_writes": self.host_writes}
         mine["columns_cut"] = self.columns_cut
         return {**super().to_dict(), **mine}
@@ -131,24 +133,48 @@ def _scales(
 
 
 def _compared(golden: _Side, other: _Side) -> Comparison:
-    ours, found = golden.driver.last_run, other.driver.last_run
-    assert ours is not None and found is not None
+    driver, p = other.driver, golden.accelerator.parameters
+    ours, theirs = golden.driver.last_run, driver.last_run
+    assert ours is not None and theirs is not None
     slots = tuple(f"slot {n}" for n in range(len(ours.sums)))
-    comparison = compare_runs(ours, found, slots)
-    tests = golden.driver.last_evaluation, other.driver.last_evaluation
-    if tests[0] and tests[1]:
-        comparison.merge(compare_runs(tests[0], tests[1], slots))
+    step = RunProgram("resident", driver.resident.program.descriptors, p)
+    comparison = compare_runs(ours, theirs, slots, step)
+    tests = golden.driver.last_evaluation, driver.last_evaluation
+    if tests[0] and tests[1] and driver.evaluation:
+        program = RunProgram("evaluation", driver.evaluation.descriptors, p)
+        comparison.merge(compare_runs(tests[0], tests[1], slots, program))
     sides = golden.accelerator, other.accelerator
-    size = min(side.memory_bytes for side in sides)
-    memory = [side.read(0, size) for side in sides]
-    # of what lies beyond the step's buffers no value is counted, but it is compared
-    used = golden.driver.memory.size
-    comparison.add("memory", used, int((memory[0] != memory[1]).sum()))
-    files = [side.exponents for side in sides]
-    wrong = sum(a != b for a, b in zip(*files, strict=True))
-    comparison.add("exponents", len(files[0]), wrong)
-    if golden.accelerator.parameters.sample_loads:
-        comparison.add("order of samples", 1, int(sides[0].order != sides[1].order))
+    comparison.merge(_compare_memory(golden, other))
+    files = [np.array(side.exponents) for side in sides]
+    comparison.add_arrays("exponents", *files, row=len(files[0]))
+    if p.sample_loads:
+        orders = [np.array(astuple(side.order)) for side in sides]
+        wrong = bool((orders[0] != orders[1]).any())
+        single = Comparison()
+        single.add_arrays("order of samples", *orders, row=len(orders[0]))
+        comparison.add("order of samples", 1, int(wrong), single.first_mismatch)
+    return comparison
+
+
+def _compare_memory(golden: _Side, other: _Side) -> Comparison:
+    """Compare all bytes that both have; what lies beyond the step's buffers is not counted."""
+    comparison, driver = Comparison(), golden.driver
+    size = min(side.accelerator.memory_bytes for side in (golden, other))
+    memory = [side.accelerator.read(0, size) for side in (golden, other)]
+    wrong, at = np.flatnonzero(memory[0] != memory[1]), None
+    if len(wrong):
+        first = int(wrong[0])
+        buffers = {**driver.step.buffers, **driver.memory.buffers}
+        name, start = next(
+            ((n, b.address) for n, b in buffers.items() if b.address <= first < b.stop),
+            ("memory", 0),
+        )
+        row, lane = divmod(first - start, LANES)
+        at = Mismatch(
+            tensor=f"{name} in memory", what="byte", row=row, lane=lane, address=first,
+            wanted=int(memory[0][first]), found=int(memory[1][first]),
+        )  # fmt: skip
+    comparison.add("memory", driver.memory.size, len(wrong), at)
     return comparison
 
 

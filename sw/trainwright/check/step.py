@@ -8,14 +8,22 @@ address; the whole external memory; every statistics slot.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from trainwright.accelerator import Accelerator, AcceleratorError, Counters, Run, Trace
+from trainwright.accelerator import Accelerator, AcceleratorError, Counters
+from trainwright.check.comparison import (
+    Comparison,
+    Mismatch,
+    RunProgram,
+    compare_runs,
+    mismatch_text,
+)
 from trainwright.compiler import CompiledStep
+from trainwright.compiler.memory import Buffer
 from trainwright.compiler.step import AUTO
 from trainwright.driver import BackwardResult, Driver, ForwardResult, QuantisedModel
 from trainwright.fixed.quantise import extremes, input_exponent
@@ -23,90 +31,56 @@ from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
-from trainwright.program.descriptors import Compute, Transfer
 
 
-@dataclass
-class Comparison:
-    """What was compared and what differed."""
-
-    tensors: dict[str, int] = field(default_factory=dict)
-    """Values compared of each tensor, by name."""
-    mismatches: dict[str, int] = field(default_factory=dict)
-    """Values that differ of each tensor, by name, in the order in which they were found."""
-
-    def add(self, name: str, values: int, mismatches: int) -> None:
-        """Count a comparison of ``values`` values."""
-        self.tensors[name] = self.tensors.get(name, 0) + values
-        if mismatches:
-            self.mismatches[name] = self.mismatches.get(name, 0) + mismatches
-
-    def merge(self, other: "Comparison") -> None:
-        """Count everything of another comparison too."""
-        for name, values in other.tensors.items():
-            self.add(name, values, other.mismatches.get(name, 0))
-
-    @property
-    def values(self) -> int:
-        """Values compared."""
-        return sum(self.tensors.values())
-
-    @property
-    def differing(self) -> int:
-        """Values that differ."""
-        return sum(self.mismatches.values())
-
-    @property
-    def first(self) -> str | None:
-        """The first tensor found to differ."""
-        return next(iter(self.mismatches), None)
+def programs_of(step: CompiledStep) -> tuple[RunProgram, RunProgram]:
+    """Return the programs of a step by their names, to name what wrote a value."""
+    p = step.parameters
+    forward, backward = step.forward.descriptors, step.backward.descriptors
+    return RunProgram("forward", forward, p), RunProgram("backward", backward, p)
 
 
-def _compare_trace(result: Comparison, golden: Trace, other: Trace) -> None:
-    start = 0
-    for name, count in golden.labels:
-        stop = start + count
-        rows, found = golden.rows[start:stop], other.rows[start:stop]
-        if len(found) < count:
-            result.add(name, rows.size, (count - len(found)) * rows.shape[1])
-            rows = rows[: len(found)]
-        else:
-            result.add(name, rows.size, 0)
-        wrong = rows != found
-        moved = golden.addresses[start : start + len(found)] != other.addresses[start:stop]
-        result.add(name, 0, int((wrong | moved[:, None]).sum()))
-        start = stop
-    if len(other.rows) > start:
-        surplus = len(other.rows) - start
-        result.add("rows written beyond the last tensor", 0, surplus * other.rows.shape[1])
+def compare_memory(
+    step: CompiledStep, golden: Accelerator, other: Accelerator, results: "Results | None" = None
+) -> Comparison:
+    """Compare every buffer of the external memory but the programs, value by value.
 
-
-def compare_runs(golden: Run, other: Run, slots: tuple[str, ...]) -> Comparison:
-    """Compare the traces (where there are any) and the statistics of two runs of one program."""
-    result = Comparison()
-    if golden.traces is not None and other.traces is not None:
-        for engine, trace in golden.traces.items():
-            _compare_trace(result, trace, other.traces[engine])
-    for slot, name in enumerate(slots):
-        counted, found = (
-            (run.sums[slot], run.saturations[slot], run.underflows[slot]) for run in (golden, other)
-        )
-        wrong = sum(int(a != b) for a, b in zip(counted, found, strict=True))
-        result.add(f"{name} statistics", len(counted), wrong)
+    ``results`` are those of the other accelerator: they tell when a value was stored.
+    """
+    result = compare_buffers(step.buffers, golden, other, step.parameters.lanes)
+    for name in step.buffers:
+        if at := result.places.get(f"{name} in memory"):
+            result.places[at.tensor] = _stored(step, at, results)
     return result
 
 
-def compare_memory(step: CompiledStep, golden: Accelerator, other: Accelerator) -> Comparison:
-    """Compare every buffer of the external memory but the programs, value by value."""
+def compare_buffers(
+    buffers: Mapping[str, Buffer], golden: Accelerator, other: Accelerator, lanes: int
+) -> Comparison:
+    """Compare the values of buffers but the programs, in rows of ``lanes`` values."""
     result = Comparison()
-    for name, buffer in step.buffers.items():
+    for name, buffer in buffers.items():
         if name.startswith("program."):
             continue
         kind = "<i2" if buffer.element_bytes == 2 else np.int8
         ours = golden.read(buffer.address, buffer.size).view(kind)
-        found = other.read(buffer.address, buffer.size).view(kind)
-        result.add(f"{name} in memory", ours.size, int((ours != found).sum()))
+        theirs = other.read(buffer.address, buffer.size).view(kind)
+        label = f"{name} in memory"
+        result.add_arrays(label, ours, theirs, lanes)
+        if at := result.places.get(label):
+            assert at.row is not None and at.lane is not None
+            place = (at.row * lanes + at.lane) * buffer.element_bytes
+            result.places[label] = replace(at, address=buffer.address + place)
     return result
+
+
+def _stored(step: CompiledStep, at: Mismatch, results: "Results | None") -> Mismatch:
+    """Name the descriptor that stored a value last, by its address."""
+    for program, done in reversed([*zip(programs_of(step), results or (), strict=False)]):
+        named = program.stored(at, done.run)
+        if named.descriptor is not None:
+            return named
+    return at
 
 
 @dataclass(frozen=True)
@@ -159,13 +133,23 @@ class StepCheck:
     """Wall time of the back end's two runs."""
     step: CompiledStep
     compared: str
-    """What was compared with what."""
+    """Text that names both sides."""
+    hazards: Comparison | None = None
+    """Comparison of the programs in ``check.hazards``, for hardware."""
     underflows: int = 0
     """Values of the step that were closer to 0 than the smallest posit."""
 
+    @property
+    def differing(self) -> int:
+        """Values that differ, those of hazards too."""
+        return self.comparison.differing + (self.hazards.differing if self.hazards else 0)
+
     def to_dict(self) -> dict[str, Any]:
-        """The figures ``trainwright check --json`` prints."""
+        """Return the figures that ``trainwright check --json`` prints."""
         p, cycles = self.step.parameters, self.counters.cycles
+        first = self.comparison.first_mismatch
+        if first is None and self.hazards is not None:
+            first = self.hazards.first_mismatch
         figures: dict[str, Any] = {
             "network": self.step.network.name,
             "ranks": [list(r) for r in self.step.network.ranks],
@@ -174,8 +158,9 @@ class StepCheck:
             "plan": self.step.plan,
             "tensors": len(self.comparison.tensors),
             "values": self.comparison.values,
-            "mismatches": self.comparison.differing,
-            "first_mismatch": self.comparison.first,
+            "mismatches": self.differing,
+            "hazard_values": 0 if self.hazards is None else self.hazards.values,
+            "first_mismatch": first and first.to_dict(),
             "underflows": self.underflows,
             "macs": self.step.macs,
             "multipliers": p.multipliers,
@@ -220,7 +205,7 @@ def check_step(
         ours = _run(reference, operands, seeds)
         found = _run(driver, operands, seeds)
         comparison = compare_results(driver.step, ours, found)
-        comparison.merge(compare_memory(driver.step, golden, accelerator))
+        comparison.merge(compare_memory(driver.step, golden, accelerator, found))
     forward, backward = found
     return StepCheck(
         comparison=comparison,
@@ -252,7 +237,7 @@ def is_kernel(accelerator: Accelerator) -> bool:
 
 
 KERNEL = "the golden model's C kernel against its interpreter"
-"""What a check compares."""
+"""Text for checks of the kernel."""
 
 Results = tuple[ForwardResult, BackwardResult]
 
@@ -260,16 +245,12 @@ Results = tuple[ForwardResult, BackwardResult]
 def compare_results(step: CompiledStep, golden: Results, other: Results) -> Comparison:
     """Compare both runs of a step."""
     comparison = Comparison()
-    order: dict[str, int] = {}
-    for program, ours, found in zip((step.forward, step.backward), golden, other, strict=True):
+    compiled = step.forward, step.backward
+    for program, named, ours, theirs in zip(
+        compiled, programs_of(step), golden, other, strict=True
+    ):
         slots = tuple(tensor.name for tensor in program.tensors)
-        comparison.merge(compare_runs(ours.run, found.run, slots))
-        for d in program.descriptors:
-            if isinstance(d, Compute | Transfer):
-                order.setdefault(d.tensor, len(order))
-    # Engines were compared one after the other: back to the order of the programs.
-    found_wrong = sorted(comparison.mismatches.items(), key=lambda i: order.get(i[0], len(order)))
-    comparison.mismatches = dict(found_wrong)
+        comparison.merge(compare_runs(ours.run, theirs.run, slots, named))
     return comparison
 
 
@@ -291,8 +272,10 @@ def summary(figures: Mapping[str, Any], compared: str = HARDWARE) -> str:
         f"compared {figures['tensors']} tensors, {figures['values']:,} values, {compared}: "
         f"{figures['mismatches']} mismatches",
     ]
+    if figures["hazard_values"]:
+        lines.append(f"of programs of hazards: {figures['hazard_values']:,} values more")
     if figures["first_mismatch"]:
-        lines.append(f"first tensor that differs: {figures['first_mismatch']}")
+        lines.append(f"first mismatch: {mismatch_text(figures['first_mismatch'])}")
     if figures["cycles"]:
         lines += [
             f"{figures['cycles']:,} cycles for {figures['macs']:,} multiply-accumulates on "

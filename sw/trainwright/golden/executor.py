@@ -94,23 +94,25 @@ def _typed(library: ctypes.CDLL) -> ctypes.CDLL:
 
 def _labels(
     flat: Flat, p: AcceleratorParameters, engine: str, step: int, *, first: bool, last: bool
-) -> tuple[tuple[str, int], ...]:
-    """Tensor and rows of every execution that writes to the scratchpad by ``engine``, in the step
-    of this number, which may be the ``first`` of a run, and the ``last``.
+) -> list[tuple[int, str, int]]:
+    """Return number, tensor and rows of every execution that writes to the scratchpad.
+
+    By ``engine``, in the step of this number, which may be the ``first`` of a run, and the
+    ``last``.
     """
     labels = []
-    for d in executed(flat.descriptors):
+    for number, d in executed(flat.descriptors):
         if engine_of(d) == engine and not is_skipped(d, step, first=first, last=last):
             if isinstance(d, Vector):
-                labels.append((d.tensor, d.rows * len(d.users(d.writes))))
+                labels.append((number, d.tensor, d.rows * len(d.users(d.writes))))
                 continue
             if isinstance(d, Compute) and d.operation in (Operation.BIAS, Operation.MASK):
                 rows = 1
             else:
                 rows = p.pe1_rows if engine == "pe1" else p.pe2_rows
             if count := rows_of(d, rows, p):
-                labels.append((d.tensor, count))
-    return tuple(labels)
+                labels.append((number, d.tensor, count))
+    return labels
 
 
 class Executor:
@@ -285,12 +287,17 @@ class Executor:
                 for n, first, last in set(turns)
             }
             labels = [one for turn in turns for one in of[turn]]
-            count = sum(rows for _, rows in labels)
+            count = sum(rows for *_, rows in labels)
             addresses = np.zeros(count, np.int64)
             rows = np.zeros((count, self.parameters.lanes), np.int16)
             self._machine.trace_addresses[index] = addresses.ctypes.data
             self._machine.trace_rows[index] = rows.ctypes.data
             self._machine.traced[index] = 0
-            traces[engine] = Trace(addresses, rows, tuple(labels))
+            traces[engine] = Trace(
+                addresses,
+                rows,
+                tuple((tensor, count) for _, tensor, count in labels),
+                tuple(number for number, *_ in labels),
+            )
         self._machine.tracing = 1
         return traces

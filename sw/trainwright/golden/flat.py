@@ -203,8 +203,8 @@ def _with_shifts(new: Code, old: Code) -> tuple[Instruction, ...]:
 
 def executed(
     descriptors: Sequence[Descriptor],
-) -> Iterator[Compute | Transfer | Samples | Vector]:
-    """What engines execute, loops unrolled; loops match."""
+) -> Iterator[tuple[int, Compute | Transfer | Samples | Vector]]:
+    """Yield what engines execute, with its number, loops unrolled; loops match."""
     open_loops: list[list[int]] = []
     at = 0
     while at < len(descriptors):
@@ -219,7 +219,7 @@ def executed(
             else:
                 open_loops.pop()
         elif isinstance(d, Compute | Transfer | Samples | Vector):
-            yield d
+            yield at - 1, d
         elif not isinstance(d, Set | Code | MoveScales):
             return
 

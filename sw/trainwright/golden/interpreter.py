@@ -32,6 +32,9 @@ from trainwright.program.samples import Samples
 from trainwright.program.segments import needed
 from trainwright.program.vector import Code, Vector
 
+_Written = tuple[int, str, Addresses, Words]
+"""Number and tensor of a descriptor, and what it wrote to the scratchpad."""
+
 
 @dataclass
 class _Record:
@@ -40,7 +43,7 @@ class _Record:
     sums: npt.NDArray[np.int64]
     saturations: npt.NDArray[np.int64]
     underflows: npt.NDArray[np.int64]
-    written: dict[str, list[tuple[str, Addresses, Words]]] = field(
+    written: dict[str, list["_Written"]] = field(
         default_factory=lambda: {engine: [] for engine in TRACED}
     )
 
@@ -56,11 +59,16 @@ def _matching_end(program: Sequence[Descriptor], start: int) -> int:
 
 
 def _execute(
-    program: Sequence[Descriptor], state: State, record: _Record, p: AcceleratorParameters
+    program: Sequence[Descriptor],
+    state: State,
+    record: _Record,
+    p: AcceleratorParameters,
+    base: int = 0,
 ) -> None:
+    """Execute descriptors, the first of which has number ``base`` in the whole program."""
     index = 0
     while index < len(program):
-        d = program[index]
+        d, number = program[index], base + index
         index += 1
         if is_skipped(d, state.step, first=state.is_first, last=state.is_last):
             continue
@@ -76,7 +84,7 @@ def _execute(
             closing = program[end]
             assert isinstance(closing, End)
             for _ in range(d.iterations):
-                _execute(program[index:end], state, record, p)
+                _execute(program[index:end], state, record, p, base + index)
                 for register, step in closing.steps:
                     state.registers[register] += step
             index = end + 1
@@ -96,19 +104,20 @@ def _execute(
                 1 << COUNT_WIDTH
             )
             record.underflows[d.slot] += done.underflows
-            record.written[engine_of(d)].append((d.tensor, done.addresses, done.rows))
+            record.written[engine_of(d)].append((number, d.tensor, done.addresses, done.rows))
         elif isinstance(d, Samples):
-            record.written[engine_of(d)].append((d.tensor, *samples(d, state, p)))
+            record.written[engine_of(d)].append((number, d.tensor, *samples(d, state, p)))
         elif isinstance(d, Transfer) and (loaded := transfer(d, state, p)):
-            record.written[engine_of(d)].append((d.tensor, *loaded))
+            record.written[engine_of(d)].append((number, d.tensor, *loaded))
 
 
-def _trace(written: list[tuple[str, Addresses, Words]], lanes: int) -> Trace:
+def _trace(written: list[_Written], lanes: int) -> Trace:
     none = np.zeros(0, np.int64), np.zeros((0, lanes), np.int16)
     return Trace(
-        np.concatenate([none[0], *(addresses for _, addresses, _ in written)]),
-        np.concatenate([none[1], *(rows for _, _, rows in written)]),
-        tuple((tensor, len(addresses)) for tensor, addresses, _ in written),
+        np.concatenate([none[0], *(addresses for *_, addresses, _ in written)]),
+        np.concatenate([none[1], *(rows for *_, rows in written)]),
+        tuple((tensor, len(addresses)) for _, tensor, addresses, _ in written),
+        tuple(number for number, *_ in written),
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from trainwright.check.comparison import mismatch_text
 from trainwright.train.evaluate import Evaluation
 from trainwright.train.state import TrainingState
 
@@ -50,6 +51,8 @@ class Summary:
     tensors_compared: int
     values_compared: int
     mismatches: int
+    first_mismatch: dict[str, Any] | None
+    """First value that differed from the golden model, and the step it was in."""
     seed: int
     digest: str
     """SHA-256 over the quantised factors (``Model.digest``)."""
@@ -109,6 +112,7 @@ def summarise(
         tensors_compared=state.verification.tensors,
         values_compared=state.verification.values,
         mismatches=state.verification.mismatches,
+        first_mismatch=state.verification.first,
         seed=state.settings.seed,
         digest=state.model.digest(),
     )
@@ -156,6 +160,9 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
                 f"{s.values_compared:,} values: {s.mismatches:,} mismatches",
             )
         )
+    if s.first_mismatch:
+        step, text = s.first_mismatch["step"], mismatch_text(s.first_mismatch)
+        rows.append(("first mismatch", f"step {step}: {text}"))
     rows.append(("factors", f"sha256 {s.digest[:16]}"))
     return rows
 

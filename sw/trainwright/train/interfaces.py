@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -57,10 +57,17 @@ class Verification:
     tensors: int = 0
     values: int = 0
     mismatches: int = 0
+    first: dict[str, Any] | None = None
+    """The first value that differed (``check.comparison.Mismatch``), and the ``step`` it was in."""
 
     def __add__(self, other: "Verification") -> "Verification":
-        sums = (a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
-        return Verification(*sums)
+        return Verification(
+            self.steps + other.steps,
+            self.tensors + other.tensors,
+            self.values + other.values,
+            self.mismatches + other.mismatches,
+            self.first or other.first,
+        )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from trainwright.accelerator import Accelerator
-from trainwright.check.step import Comparison, Results, compare_memory, compare_results
+from trainwright.check.comparison import Comparison
+from trainwright.check.step import Results, compare_memory, compare_results
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.train.interfaces import StepCase, Verification, Verifier
@@ -31,13 +32,15 @@ def make_verifier(accelerator: Accelerator, *, batch: int, plan: str = "auto") -
             twin = Driver(golden, network, batch, plan=plan, trace=True)
             ours, found = _run(twin, case), _run(driver, case)
             comparison = compare_results(driver.step, ours, found)
-            comparison.merge(compare_memory(driver.step, golden, accelerator))
+            comparison.merge(compare_memory(driver.step, golden, accelerator, found))
         _compare_results(comparison, ours, (case.forward, case.backward))
+        first = comparison.first_mismatch
         return Verification(
             steps=1,
             tensors=len(comparison.tensors),
             values=comparison.values,
             mismatches=comparison.differing,
+            first=first and {"step": case.number, **first.to_dict()},
         )
 
     return verify
@@ -53,7 +56,8 @@ def _run(driver: Driver, case: StepCase) -> Results:
 
 def _compare_results(comparison: Comparison, golden: Results, used: Results) -> None:
     for (name, ours), (_, found) in zip(_values(golden), _values(used), strict=True):
-        comparison.add(f"{name} as trained on", ours.numel(), int((ours != found).sum()))
+        label, wanted = f"{name} as trained on", ours.numpy()
+        comparison.add_arrays(label, wanted, found.numpy(), wanted.shape[-1])
 
 
 def _values(results: Results) -> Iterator[tuple[str, torch.Tensor]]:

@@ -5,6 +5,7 @@ import sys
 import time
 from typing import Any
 
+from trainwright.check.comparison import mismatch_text
 from trainwright.network import Network
 from trainwright.train.history import EvaluationRecord, StepRecord
 from trainwright.train.interfaces import Observer, Verification
@@ -122,6 +123,8 @@ class Progress(Observer):
             facts["verified"] = (
                 f"{v.steps} steps, {v.values:,} values, {v.mismatches:,} differ from golden"
             )
+            if v.first:
+                facts["first mismatch"] = f"step {v.first['step']}: {mismatch_text(v.first)}"
         return facts
 
 
@@ -154,6 +157,13 @@ class PlainProgress(Progress):
         super().stepped(record)
         if time.monotonic() - self._told > self._interval:
             self._tell(self._line())
+
+    def verified(self, total: Verification) -> None:
+        """See ``Observer``."""
+        known = self.verification.first
+        super().verified(total)
+        if total.first and not known:
+            self._tell(f"first mismatch with golden, {self.facts()['first mismatch']}")
 
     def evaluated(self, record: EvaluationRecord) -> None:
         """See ``Observer``."""

@@ -1,0 +1,234 @@
+"""What two executions of a program left behind, compared value by value."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.accelerator import Run, Trace
+from trainwright.accelerator.interface import CommandRecord
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Descriptor, Transfer
+from trainwright.program.fields import Operation
+from trainwright.program.footprint import external
+
+Values = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mismatch:
+    """A value that differs; a member is None where it has no meaning or is not known."""
+
+    tensor: str
+    what: str = "value"
+    """What differs: value, address (of a row), or the statistic."""
+    row: int | None = None
+    """Row of the tensor, in the order of writing; in memory, of its buffer."""
+    lane: int | None = None
+    wanted: int | None = None
+    found: int | None = None
+    """None where a row was not written."""
+    address: int | None = None
+    """Scratchpad row, or byte of external memory."""
+    program: str | None = None
+    descriptor: int | None = None
+    """Number of the descriptor that wrote the value."""
+    operation: str | None = None
+    cycles: tuple[int, int] | None = None
+    """When that descriptor ran, first and last cycle, on a back end that counts cycles."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return asdict(self)
+
+
+def mismatch_text(at: dict[str, Any]) -> str:
+    """Describe a mismatch, ``Mismatch.to_dict``, in one line."""
+    place = [f"{name} {at[name]}" for name in ("row", "lane") if at[name] is not None]
+    what = "" if at["what"] == "value" else f" {at['what']}"
+    found = "nothing" if at["found"] is None else at["found"]
+    line = f"{', '.join([at['tensor'] + what, *place])}: wanted {at['wanted']}, found {found}"
+    if at["address"] is not None:
+        line += f", at {at['address']:#x}"
+    if at["descriptor"] is not None:
+        program = f" of the {at['program']} program" if at["program"] else ""
+        operation = f" ({at['operation']})" if at["operation"] else ""
+        line += f", by descriptor {at['descriptor']}{operation}{program}"
+    if at["cycles"] is not None:
+        line += ", cycles {:,} to {:,}".format(*at["cycles"])
+    return line
+
+
+@dataclass
+class Comparison:
+    """What was compared and what differed."""
+
+    tensors: dict[str, int] = field(default_factory=dict)
+    """Values compared of each tensor, by name."""
+    mismatches: dict[str, int] = field(default_factory=dict)
+    """Values that differ of each tensor, by name, in the order of discovery."""
+    places: dict[str, Mismatch] = field(default_factory=dict)
+    """The first value of each tensor that differs."""
+
+    def add(self, name: str, values: int, mismatches: int, at: Mismatch | None = None) -> None:
+        """Count a comparison of ``values`` values, the first mismatch of which is ``at``."""
+        self.tensors[name] = self.tensors.get(name, 0) + values
+        if mismatches:
+            self.mismatches[name] = self.mismatches.get(name, 0) + mismatches
+            self.places.setdefault(name, at or Mismatch(tensor=name))
+
+    def add_arrays(self, name: str, wanted: Values, found: Values, row: int, **place: Any) -> None:
+        """Compare two arrays of integers, in rows of ``row`` values."""
+        wrong = np.flatnonzero(np.asarray(wanted).ravel() != np.asarray(found).ravel())
+        at = None
+        if len(wrong):
+            first = int(wrong[0])
+            values = (int(np.asarray(array).ravel()[first]) for array in (wanted, found))
+            wanted_value, found_value = values
+            at = Mismatch(
+                tensor=name, row=first // row, lane=first % row, wanted=wanted_value,
+                found=found_value, **place,
+            )  # fmt: skip
+        self.add(name, int(np.size(wanted)), len(wrong), at)
+
+    def merge(self, other: "Comparison") -> None:
+        """Count everything of another comparison too."""
+        for name, values in other.tensors.items():
+            self.add(name, values, other.mismatches.get(name, 0), other.places.get(name))
+
+    @property
+    def values(self) -> int:
+        """Values compared."""
+        return sum(self.tensors.values())
+
+    @property
+    def differing(self) -> int:
+        """Values that differ."""
+        return sum(self.mismatches.values())
+
+    @property
+    def first(self) -> str | None:
+        """Name of the first tensor that differs."""
+        return next(iter(self.mismatches), None)
+
+    @property
+    def first_mismatch(self) -> Mismatch | None:
+        """First value of the first tensor that differs."""
+        return None if self.first is None else self.places[self.first]
+
+
+@dataclass(frozen=True)
+class RunProgram:
+    """Program that was run twice, by its name."""
+
+    name: str
+    descriptors: Sequence[Descriptor]
+    parameters: AcceleratorParameters
+
+    def by(self, at: Mismatch, number: int | None, run: Run, execution: int = 0) -> Mismatch:
+        """Name the descriptor that wrote a value, and the cycles of its n-th ``execution``."""
+        if number is None:
+            return replace(at, program=self.name)
+        commands = [one for one in run.commands or () if one.number == number]
+        command: CommandRecord | None = commands[execution] if execution < len(commands) else None
+        return replace(
+            at,
+            program=self.name,
+            descriptor=number,
+            operation=self.descriptors[number].operation.name,
+            cycles=None if command is None else (command.start, command.end),
+        )
+
+    def stored(self, at: Mismatch, run: Run) -> Mismatch:
+        """Name the descriptor that stored a value of external memory last, if one did."""
+        number = None if at.address is None else self._storing(at.address)
+        return at if number is None else self.by(at, number, run)
+
+    def _storing(self, address: int) -> int | None:
+        numbers = [
+            number
+            for number, d in enumerate(self.descriptors)
+            if isinstance(d, Transfer) and d.operation is Operation.STORE
+            and address in range(*external(d, self.parameters))
+        ]  # fmt: skip
+        return numbers[-1] if numbers else None
+
+
+def _compare_trace(
+    result: Comparison, golden: Trace, other: Trace, run: Run, program: RunProgram | None
+) -> None:
+    start = 0
+    written: dict[str, int] = {}
+    executions: dict[int, int] = {}
+    for index, (name, count) in enumerate(golden.labels):
+        stop, before = start + count, written.get(name, 0)
+        written[name] = before + count
+        number = golden.numbers[index] if golden.numbers else None
+        execution = 0 if number is None else executions.get(number, 0)
+        if number is not None:
+            executions[number] = execution + 1
+        rows, found = golden.rows[start:stop], other.rows[start:stop]
+        there = len(found)
+        wrong = np.ones(rows.shape, np.bool_)
+        wrong[:there] = rows[:there] != found
+        moved = golden.addresses[start : start + there] != other.addresses[start:stop]
+        wrong[:there] |= moved[:, None]
+        at = None
+        if wrong.any():
+            row, lane = (int(place) for place in np.argwhere(wrong)[0])
+            at = Mismatch(
+                tensor=name, row=before + row, lane=lane, wanted=int(rows[row, lane]),
+                found=int(found[row, lane]) if row < there else None,
+                address=int(golden.addresses[start + row]),
+            )  # fmt: skip
+            if row < there and moved[row]:
+                wanted, seen = golden.addresses[start + row], other.addresses[start + row]
+                at = replace(at, what="address", lane=None, wanted=int(wanted), found=int(seen))
+            at = at if program is None else program.by(at, number, run, execution)
+        result.add(name, rows.size, int(wrong.sum()), at)
+        start = stop
+    if len(other.rows) > start:
+        surplus = other.rows[start:]
+        at = Mismatch(
+            tensor="rows written beyond the last tensor", row=0, lane=0,
+            found=int(surplus[0, 0]), address=int(other.addresses[start]),
+        )  # fmt: skip
+        result.add(at.tensor, 0, surplus.size, at)
+
+
+_COUNTED = ("sums", "saturations", "underflows")
+
+
+def compare_runs(
+    golden: Run, other: Run, slots: tuple[str, ...], program: RunProgram | None = None
+) -> Comparison:
+    """Compare the traces (where there are any) and the statistics of two runs of one program.
+
+    Mismatches are in the order of the program's descriptors, where ``program`` is known.
+    """
+    result = Comparison()
+    if golden.traces is not None and other.traces is not None:
+        for engine, trace in golden.traces.items():
+            _compare_trace(result, trace, other.traces[engine], other, program)
+    # Engines were compared one after the other: back to the order of the program.
+    last = len(program.descriptors) if program else 0
+    order = {name: at.descriptor for name, at in result.places.items()}
+    result.mismatches = dict(
+        sorted(
+            result.mismatches.items(),
+            key=lambda item: last if (number := order[item[0]]) is None else number,
+        )
+    )
+    for slot, name in enumerate(slots):
+        counts = [(int(getattr(golden, c)[slot]), int(getattr(other, c)[slot])) for c in _COUNTED]
+        wrong = [(c, *pair) for c, pair in zip(_COUNTED, counts, strict=True) if pair[0] != pair[1]]
+        at = None
+        if wrong:
+            what, wanted, found = wrong[0]
+            label = f"{name} statistics"
+            at = Mismatch(tensor=label, what=what, row=slot, wanted=wanted, found=found)
+            at = at if program is None else program.by(at, None, other)
+        result.add(f"{name} statistics", len(counts), len(wrong), at)
+    return result

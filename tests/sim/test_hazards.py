@@ -1,0 +1,119 @@
+"""Races are seen: hardware or a scheduler that leaves out a wait differs from the golden model."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from trainwright.accelerator import Run
+from trainwright.check.hazards import check_hazards
+from trainwright.check.step import check_step
+from trainwright.compiler import hazards as scheduler
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Descriptor, Halt, Program
+from trainwright.program.fields import Engine
+from trainwright_sim.backend import RtlAccelerator
+
+
+class Impatient(RtlAccelerator):
+    """The hardware with a sequencer that does not wait for the engines in its masks."""
+
+    wait = wait_older = Engine.NONE
+
+    def _hasty(self, d: Descriptor) -> Descriptor:
+        if isinstance(d, Halt):
+            return d
+        return replace(d, wait=d.wait & ~self.wait, wait_older=d.wait_older & ~self.wait_older)
+
+    def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
+        descriptors = tuple(map(self._hasty, program.descriptors))
+        return super().run(replace(program, descriptors=descriptors), address, trace=trace)
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Impatient]:
+    with Impatient(AcceleratorParameters(), memory_bytes=1 << 24) as accelerator:
+        yield accelerator
+
+
+@pytest.fixture
+def rtl(opened: Impatient) -> Impatient:
+    opened.wait = opened.wait_older = Engine.NONE
+    return opened
+
+
+def test_hazard_programs_on_right_hardware_agree(rtl):
+    given = rtl.memory
+    comparison = check_hazards(rtl)
+    assert comparison.mismatches == {} and comparison.values > 1_000_000
+    assert rtl.memory == given
+
+
+@pytest.mark.parametrize("name", ["LOAD", "STORE", "PE1", "PE2"])
+def test_hazard_programs_without_wait_for_engine_differ(rtl, name):
+    """A STORE that is not waited for was seen by no step of digits or fashion."""
+    rtl.wait = Engine[name]
+    comparison = check_hazards(rtl)
+    assert comparison.differing > 0
+    first = comparison.first_mismatch
+    assert first is not None and name in first.tensor and first.wanted != first.found
+    assert first.descriptor is not None and first.cycles is not None
+    assert 0 < first.cycles[0] < first.cycles[1]
+
+
+@pytest.mark.parametrize("name", ["PE1", "PE2"])
+def test_hazard_programs_without_wait_for_older_commands_differ(rtl, name):
+    rtl.wait_older = Engine[name]
+    assert check_hazards(rtl).differing > 0
+
+
+def test_check_step_at_default_batch_sees_ignored_wait_older(rtl):
+    rtl.wait_older = Engine.ALL
+    assert check_step(load_network("digits"), 64, rtl).comparison.differing > 0
+
+
+def _without(reads_after_writes: bool, writes_after_reads: bool, writes_after_writes: bool):
+    def conflict(touched, pending, meet=scheduler.Touch.overlaps):
+        return any(
+            meet(a, b)
+            for a in touched
+            for b in pending
+            if (b.write and not a.write and not reads_after_writes)
+            or (a.write and not b.write and not writes_after_reads)
+            or (a.write and b.write and not writes_after_writes)
+        )
+
+    return conflict
+
+
+MUTANTS = {
+    "reads after writes": {"conflict": _without(True, False, False)},
+    "writes after reads": {"conflict": _without(False, True, False)},
+    "writes after writes": {"conflict": _without(False, False, True)},
+    "reads of an engine's own results": {"reads": lambda touched, pending, meet=None: False},
+    "last row": {
+        "conflict": lambda touched, pending, meet=None: any(
+            (a.write or b.write) and a.space == b.space
+            and a.start < b.stop - 9 and b.start < a.stop
+            for a in touched for b in pending
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_hazard_programs_of_scheduler_that_forgets_differ(rtl, monkeypatch, name):
+    for function, mutant in MUTANTS[name].items():
+        monkeypatch.setattr(scheduler, function, mutant)
+    assert check_hazards(rtl).differing > 0
+
+
+def test_hazard_programs_of_scheduler_that_forgets_older_commands_differ(rtl, monkeypatch):
+    right = scheduler.Hazards.waits
+
+    def forgetful(self, engine, touched):
+        return right(self, engine, touched)._replace(wait_older=Engine.NONE)
+
+    monkeypatch.setattr(scheduler.Hazards, "waits", forgetful)
+    assert check_hazards(rtl).differing > 0

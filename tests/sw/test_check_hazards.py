@@ -1,0 +1,66 @@
+"""Programs of hazards: every pair of engines, valid on every accelerator that has room."""
+
+import pytest
+
+from trainwright.check.hazards import (
+    PROGRAM,
+    check_hazards,
+    given_rows,
+    has_room,
+    hazard_program,
+    hazards,
+)
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.parameters import AcceleratorParameters, preset
+from trainwright.program.fields import Engine
+
+LEAST = AcceleratorParameters(
+    lanes=4, pe1_rows=2, pe2_rows=2, accumulator_width=24, scratchpad_rows=64, scratchpad_banks=2,
+    program_depth=4, nest_levels=3, statistics_depth=1,
+)  # fmt: skip
+MACHINES = {
+    "default": AcceleratorParameters(),
+    "least": LEAST,
+    "wide": AcceleratorParameters(word_width=8, wide_tensors=1),
+    "posits": AcceleratorParameters(formats="posit(8,0)"),
+    **{name: preset(name) for name in ("zu3eg-w8", "ecp5-85f", "gw5ast-138c")},
+}
+
+
+def test_hazards_of_engines_include_every_pair_that_meets():
+    met = {(h.before.name, h.writes, h.after.name, h.writes_after) for h in hazards()}
+    readers, writers = {"STORE", "PE1", "PE2"}, {"LOAD", "PE1", "PE2"}
+    assert {(a, b) for a, wa, b, wb in met if wa and not wb} >= {
+        (a, b) for a in writers for b in readers
+    }
+    assert {(a, b) for a, wa, b, wb in met if not wa and wb} >= {
+        (a, b) for a in readers for b in writers if a != b
+    }
+    assert {(a, b) for a, wa, b, wb in met if wa and wb} == {
+        (a, b) for a in writers for b in writers if a != b
+    }
+
+
+@pytest.mark.parametrize("hazard", list(hazards()), ids=lambda hazard: hazard.name)
+def test_hazard_program_last_command_waits_for_the_first(hazard):
+    descriptors = hazard_program(hazard, MACHINES["default"]).descriptors
+    last = next(d for d in descriptors if getattr(d, "tensor", "").endswith("last"))
+    older = hazard.before if hazard.older else Engine.NONE
+    assert last.wait_older is older
+    assert last.wait is (Engine.NONE if hazard.older else hazard.before)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_hazard_programs_of_accelerator_run_on_kernel_and_interpreter_alike(name):
+    p = MACHINES[name]
+    memory_bytes = PROGRAM + given_rows(p, 0).size
+    assert has_room(p, memory_bytes)
+    with GoldenAccelerator(p, memory_bytes=memory_bytes, interpreted=True) as interpreter:
+        comparison = check_hazards(interpreter, seed=3)
+    assert comparison.mismatches == {} and comparison.values > 10_000
+
+
+def test_hazard_programs_without_room_compare_nothing():
+    p = MACHINES["default"]
+    with GoldenAccelerator(p, memory_bytes=PROGRAM) as golden:
+        assert check_hazards(golden).values == 0
