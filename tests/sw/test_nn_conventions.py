@@ -473,6 +473,7 @@ class ReadsWeight(torch.nn.Module):
         return torch.nn.functional.linear(x, self.layer.weight, self.layer.bias)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # of torch's compiler
 @pytest.mark.parametrize("numbers", ["fixed", "float32"])
 def test_weight_that_a_module_reads_is_compiled_and_transformed(numbers):
     model = ReadsWeight(numbers).eval()

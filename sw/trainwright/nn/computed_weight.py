@@ -37,7 +37,7 @@ class ComputedWeight(torch.Tensor):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         given = dict(kwargs or {})
-        if func is _GRADIENT:
+        if func == _GRADIENT:  # a new object at each access
             # Loops over layers read weight.grad: None, and no warning that says so.
             with warnings.catch_warnings(), _torch._C.DisableTorchFunctionSubclass():
                 warnings.simplefilter("ignore", UserWarning)
