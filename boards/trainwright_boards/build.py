@@ -10,6 +10,7 @@ from typing import Any
 
 from trainwright.support.native.tools import Progress
 from trainwright_boards import flow, report
+from trainwright_boards.clocks import slower_mhz
 from trainwright_boards.job import NETLIST, TIMING, TOP, Build, Steps
 from trainwright_boards.netlist import Netlist, complaints
 from trainwright_boards.tools import BuildError
@@ -81,7 +82,7 @@ def _figures(job: Build, steps: Steps) -> dict[str, Any]:
         "multipliers": job.parameters.multipliers,
         "memory": job.memory,
         "memory_bytes": job.memory_bytes,
-        "baud": job.board.baud,
+        "baud": job.baud,
         "clock_mhz": job.clock_hz / 1e6,
         "seed": job.seed,
         "bitstream": str(flow.bitstream(job)),
@@ -91,6 +92,7 @@ def _figures(job: Build, steps: Steps) -> dict[str, Any]:
         "clocks": clocks,
         "fmax_mhz": slowest,
         "timing_met": slowest >= job.clock_hz / 1e6,
+        "slower_clock_mhz": slower_mhz(job.board, slowest, job.baud, job.memory),
         "critical_path": report.critical_path(timing),
         "changes": steps.checks.made,
         "seconds": steps.seconds,

@@ -151,7 +151,15 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         "--clock",
         type=number,
         metavar="MHZ",
-        help="what the board runs at, and place and route work for (default: the board's own)",
+        help="what the board runs at, and place and route work for (default: the board's own); "
+        "where its PLL makes another clock within 1 %%, that one counts",
+    )
+    parser.add_argument(
+        "--baud",
+        type=positive,
+        metavar="N",
+        help="rate of the serial line (default: the fastest of the board's bridge); the host then "
+        "takes --backend serial:PORT@N",
     )
     parser.add_argument("--seed", type=positive, default=1, metavar="N", help="of the placement")
     parser.add_argument(
@@ -201,7 +209,11 @@ def _job(args: argparse.Namespace):
     board = find_board(args.board)
     name = args.preset or board.preset_with(args.memory or BLOCK)
     parameters = _parameters(args, name)
+    choose_memory(board, args.memory, 0, "nothing")
+    baud = _baud(args, board)
+    _clock(args, board, baud, args.memory or BLOCK)  # before a network is compiled, for minutes
     memory = _memory(args, parameters, board)
+    clock_hz = _clock(args, board, baud, memory)
     if args.preset is None and name != board.preset_with(memory):
         name = board.preset_with(memory)
         parameters = _parameters(args, name)
@@ -209,9 +221,6 @@ def _job(args: argparse.Namespace):
     if name in board.not_routed:
         tell(f"preset {name} fits {board.name}; {NOT_ROUTED}")
     folder = args.out or _folder(board, args.preset, memory)
-    clock_hz = board.design_hz if args.clock is None else round(args.clock * 1e6)
-    if clock_hz <= 0:
-        raise OptionError(f"--clock must be above 0, not {args.clock}")
     return Build(
         board,
         parameters,
@@ -221,7 +230,27 @@ def _job(args: argparse.Namespace):
         memory,
         check=not args.no_check,
         relaxed=args.relaxed,
+        line_baud=args.baud,
     )
+
+
+def _baud(args: argparse.Namespace, board: Board) -> int:
+    """Return the rate of the serial line. Raises ``OptionError`` for one above the board's."""
+    if args.baud is not None and args.baud > board.baud:
+        raise OptionError(
+            f"--baud: the bridge of {board.name} takes at most {board.baud}, not {args.baud}"
+        )
+    return args.baud or board.baud
+
+
+def _clock(args: argparse.Namespace, board: Board, baud: int, memory: str) -> int:
+    """Return the clock that runs, in Hz."""
+    from trainwright_boards.clocks import running_hz
+
+    asked_hz = board.design_hz if args.clock is None else round(args.clock * 1e6)
+    if asked_hz <= 0:
+        raise OptionError(f"--clock must be above 0, not {args.clock}")
+    return running_hz(board, asked_hz, baud, memory)
 
 
 def _parameters(args: argparse.Namespace, name: str) -> AcceleratorParameters:
@@ -257,6 +286,10 @@ def _build(args: argparse.Namespace) -> int:
     from trainwright_boards.build import append_line, build, seeds
 
     job = _job(args)
+    if args.clock is not None and round(args.clock * 1e6) != job.clock_hz:
+        tell(
+            f"--clock {args.clock:g}: the PLL makes {job.clock_hz / 1e6:g} MHz, which is built for"
+        )
     if args.seeds is not None:
         figures = seeds(job, args.seeds, tell, at_once=args.jobs)
         text = "\n".join(
@@ -292,9 +325,10 @@ def summary(figures: dict[str, Any]) -> str:
     for name, clock in figures["clocks"].items():
         lines.append(f"  clock {name}: {clock['fmax_mhz']:.1f} MHz reached")
     if not figures["timing_met"]:
+        slower = figures["slower_clock_mhz"]
+        less = f"build with --clock {slower}, or " if slower is not None else "choose "
         lines.append(
-            f"  too slow for its clock of {figures['clock_mhz']:g} MHz: "
-            f"build with --clock {int(figures['fmax_mhz'])} or less, or another --seed"
+            f"  too slow for its clock of {figures['clock_mhz']:g} MHz: {less}another --seed"
         )
     for made in figures["changes"]:
         lines.append(f"  {made['change']}: {HELD[made['check']]}")

@@ -52,6 +52,10 @@ class Ecp5(Family):
         """Behind a PLL. Raises ``ValueError`` for a clock that it cannot make."""
         return partial(Ecp5Top, pll=pll_settings(board.clock_hz, clock_hz))
 
+    def running_hz(self, board: Board, asked_hz: int) -> int:
+        """Return what the PLL makes."""
+        return round(pll_settings(board.clock_hz, asked_hz).output_hz)
+
     def constraints(self, board: Board, memory: str = BLOCK) -> str:
         """Every pin's place, and the frequency of the only clock that comes in."""
         used = [(port, site, board.pin_options) for port, site in places(board).items()]

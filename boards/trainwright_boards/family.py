@@ -29,6 +29,13 @@ class Family(ABC):
         """What makes the design. Raises ``ValueError`` for a clock that cannot be made."""
 
     @abstractmethod
+    def running_hz(self, board: Board, asked_hz: int) -> int:
+        """Return the clock that the board runs at where ``asked_hz`` is asked for.
+
+        Raises ``ValueError`` for a clock that it cannot make.
+        """
+
+    @abstractmethod
     def constraints(self, board: Board, memory: str = BLOCK) -> str:
         """Every pin's place, and what the tool wants to know of the pins besides."""
 

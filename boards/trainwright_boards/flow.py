@@ -41,17 +41,12 @@ def bitstream(build: Build) -> Path:
 def soc_of(build: Build) -> Soc:
     """The system of a build.
 
-    Raises ``BuildError`` for a clock that gives no serial rate or that the SDRAM does not take.
+    Raises ``ValueError`` for a clock that gives no serial rate or that the SDRAM does not take.
     """
-    try:
-        cycles = divisor(build.clock_hz, build.board.baud)
-        memory = _memory(build)
-    except ValueError as error:
-        raise BuildError(f"{error}; choose another --clock") from error
     return Soc(
         build.parameters,
-        memory=memory,
-        divisor=cycles,
+        memory=_memory(build),
+        divisor=divisor(build.clock_hz, build.baud),
         clock_hz=build.clock_hz,
     )
 
@@ -71,10 +66,9 @@ def write_design(build: Build) -> None:
     """
     board, tools = build.board, family(build.board)
     try:
-        make = tools.top(board, build.clock_hz)
+        top = tools.top(board, build.clock_hz)(soc_of(build))
     except ValueError as error:
         raise BuildError(str(error)) from error
-    top = make(soc_of(build))
     text = design_to_rtlil(
         top, [*top.ports.values()], name=TOP, target=DevicePlatform(board.part.family)
     )
@@ -84,7 +78,7 @@ def write_design(build: Build) -> None:
         "family": board.part.family,
         "memory": build.memory,
         "clock_hz": build.clock_hz,
-        "divisor": divisor(build.clock_hz, board.baud),
+        "divisor": divisor(build.clock_hz, build.baud),
     }
     (build.folder / SYSTEM).write_text(json.dumps(system) + "\n")
     write_adders(build.folder)

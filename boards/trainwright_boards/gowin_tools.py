@@ -16,13 +16,17 @@ class Gowin(Family):
 
     pins, placed, bitstream = "top.cst", "routed.json", "top.fs"
 
+    def running_hz(self, board: Board, asked_hz: int) -> int:
+        """Return the board's own clock, the only one."""
+        self.top(board, asked_hz)
+        return asked_hz
+
     def top(self, board: Board, clock_hz: int) -> Callable[[Soc], GowinTop]:
-        """At the board's own clock. Raises ``ValueError`` for another one."""
+        """Take the board's own clock. Raises ``ValueError`` for another one."""
         if clock_hz != board.clock_hz:
             raise ValueError(
                 f"{board.name} runs at {board.clock_hz / 1e6:g} MHz and not at "
-                f"{clock_hz / 1e6:g}: the open tools know no PLL of its {board.part.name}; "
-                f"choose --clock {board.clock_hz / 1e6:g}"
+                f"{clock_hz / 1e6:g}: the open tools know no PLL of its {board.part.name}"
             )
         return GowinTop
 

@@ -29,6 +29,7 @@ class Build:
     board: Board
     parameters: AcceleratorParameters
     clock_hz: int
+    """Clock that runs, which may be another than was asked for (``clocks.running_hz``)."""
     folder: Path
     seed: int = 1
     memory: str = BLOCK
@@ -37,6 +38,8 @@ class Build:
     """Whether each change of the netlist is held to what was there before."""
     relaxed: bool = False
     """Whether LUTs are saved where the clock leaves time, instead of mapping all for speed."""
+    line_baud: int | None = None
+    """Rate of the serial line, if it is not the board's."""
 
     @property
     def delay_ps(self) -> int | None:
@@ -44,6 +47,11 @@ class Build:
         cycle is for nets that are longer than the mapping takes them to be.
         """
         return round(LOGIC_SHARE * 1e12 / self.clock_hz) if self.relaxed else None
+
+    @property
+    def baud(self) -> int:
+        """Bits a second of the serial line."""
+        return self.board.baud if self.line_baud is None else self.line_baud
 
     @property
     def memory_bytes(self) -> int:

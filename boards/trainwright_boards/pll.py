@@ -1,6 +1,7 @@
 """Settings of an ECP5's EHXPLLL for one output clock."""
 
 from dataclasses import dataclass
+from functools import cache
 
 INPUT_DIVIDERS = range(1, 129)
 FEEDBACK_DIVIDERS = range(1, 81)
@@ -21,6 +22,7 @@ class PllSettings:
     output_hz: float
 
 
+@cache
 def pll_settings(input_hz: float, output_hz: float) -> PllSettings:
     """The settings that come closest, of those the oscillator that runs fastest.
 
@@ -45,12 +47,8 @@ def pll_settings(input_hz: float, output_hz: float) -> PllSettings:
         default=None,
     )
     if best is None or abs(best.output_hz / output_hz - 1) > MOST_ERROR:
-        reached = sorted({setting.output_hz for setting in found})
-        below = [hz for hz in reached if hz < output_hz]
-        nearest = [*below[-1:], *reached[len(below) :][:1]]
         raise ValueError(
             f"no PLL setting gives {output_hz / 1e6:g} MHz from {input_hz / 1e6:g} MHz within "
-            f"{MOST_ERROR:.0%}; choose another clock, nearest: "
-            f"{' and '.join(f'{hz / 1e6:g}' for hz in nearest)} MHz"
+            f"{MOST_ERROR:.0%}"
         )
     return best

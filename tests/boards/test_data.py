@@ -1,7 +1,11 @@
 """Boards as data: settings of clocks and lines, what fits, and the commands' errors."""
 
+import argparse
 import json
 import re
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
 
 import pytest
 
@@ -10,10 +14,12 @@ from trainwright.cli.core import Parser
 from trainwright.cli.errors import OptionError
 from trainwright.network import load_network
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
+from trainwright_boards import build as building
 from trainwright_boards import commands as cli
-from trainwright_boards import tools
+from trainwright_boards import flow, report, tools
 from trainwright_boards.board import MEMORIES, PARTS
 from trainwright_boards.catalogue import BOARDS, find_board
+from trainwright_boards.clocks import running_hz, slower_mhz
 from trainwright_boards.ecp5 import Ecp5Top
 from trainwright_boards.fits import (
     block_rams,
@@ -23,6 +29,7 @@ from trainwright_boards.fits import (
     on_chip_bytes,
 )
 from trainwright_boards.flow import family
+from trainwright_boards.job import Steps
 from trainwright_boards.pll import DETECTOR_HZ, OSCILLATOR_HZ, pll_settings
 from trainwright_boards.tools import BuildError
 from trainwright_hw.arith.multiplier import DevicePlatform
@@ -190,10 +197,106 @@ def test_pll_settings_are_within_their_ranges(source, wanted):
 
 
 def test_a_clock_that_cannot_be_is_named():
-    with pytest.raises(ValueError, match=r"no PLL .* 48 MHz from 25 MHz .* 46\.875 and 50 MHz"):
+    with pytest.raises(ValueError, match=r"no PLL setting gives 48 MHz from 25 MHz within 1%"):
         pll_settings(25e6, 48e6)
     with pytest.raises(ValueError, match="no 3000000 baud"):
         divisor(10e6, 3_000_000)
+
+
+@cache
+def pll_outputs(source_hz: int) -> list[Fraction]:
+    """List the clocks that all settings of an EHXPLLL make, in fractions."""
+    outputs = {
+        Fraction(source_hz * feedback, divider)
+        for divider in range(1, 129)
+        for feedback in range(1, 81)
+        if 3_125_000 * divider <= source_hz <= 400_000_000 * divider
+    }
+    return [
+        hz for hz in outputs if any(400_000_000 <= n * hz <= 800_000_000 for n in range(1, 129))
+    ]
+
+
+def made_hz(source_hz: int, asked_hz: int) -> Fraction | None:
+    """Find the clock nearest to ``asked_hz``, and None where it is more than 1 % off."""
+    nearest = min(pll_outputs(source_hz), key=lambda hz: abs(hz - asked_hz))
+    return nearest if abs(nearest / asked_hz - 1) <= Fraction(1, 100) else None
+
+
+@pytest.mark.parametrize("name", ["ulx3s-85f", "orangecrab-85f"])
+def test_running_clock_of_every_whole_mhz_is_made_by_the_pll(name):
+    """A build is judged by that clock, and its serial line divides it."""
+    board, differing = BOARDS[name], 0
+    for mhz in range(20, 134):
+        expected = made_hz(board.clock_hz, mhz * 1_000_000)
+        within = expected is not None and any(
+            n >= 4 and abs(expected / n / board.baud - 1) <= Fraction(2, 100) for n in range(1, 100)
+        )
+        if not within:
+            with pytest.raises(BuildError, match=r"choose --clock \d+"):
+                running_hz(board, mhz * 1_000_000, board.baud, "block")
+            continue
+        running = running_hz(board, mhz * 1_000_000, board.baud, "block")
+        assert abs(running - expected) < 1, mhz
+        differing += running != mhz * 1_000_000
+        again = pll_settings(board.clock_hz, running)
+        assert abs(again.output_hz - running) < 1, "the running clock makes itself"
+    assert differing > 20
+
+
+@pytest.mark.parametrize("name", ["ulx3s-85f", "tang-mega-138k"])
+def test_error_of_a_clock_proposes_clocks_and_rates_that_work(name):
+    board = BOARDS[name]
+    for memory in board.memories:
+        for mhz in range(1, 200, 3):
+            try:
+                running_hz(board, mhz * 1_000_000, board.baud, memory)
+            except BuildError as error:
+                clocks, _, bauds = str(error).partition("--clock ")[2].partition(", or --baud ")
+                assert clocks
+                for proposed in clocks.split(" or "):
+                    running_hz(board, int(proposed) * 1_000_000, board.baud, memory)
+                for proposed in bauds.split(" or ") if bauds else ():
+                    running_hz(board, mhz * 1_000_000, int(proposed), memory)
+
+
+def test_slower_clock_proposed_for_a_slow_build_runs_no_faster_than_it_can():
+    board = BOARDS["ulx3s-85f"]
+    for reached in (15.2, 47.9, 58.0, 62.3, 62.5, 120.0):
+        proposed = slower_mhz(board, reached, board.baud, "block")
+        assert proposed is not None
+        running = running_hz(board, proposed * 1_000_000, board.baud, "block")
+        assert running <= reached * 1e6
+    assert slower_mhz(board, 3.0, board.baud, "block") is None
+
+
+@pytest.mark.parametrize("reached, met", [(62.3, False), (62.5, True)])
+def test_build_for_62_mhz_is_judged_by_the_62_5_that_run(reached, met, tmp_path, monkeypatch):
+    job = cli._job(parsed("ulx3s-85f", "--clock", "62", "--out", str(tmp_path)))
+    assert job.clock_hz == 62_500_000
+    monkeypatch.setattr(report, "read_timing", lambda path: {})
+    monkeypatch.setattr(
+        report, "resources", lambda timing, part: {"luts": {"used": 1, "available": 9}}
+    )
+    monkeypatch.setattr(report, "clocks", lambda timing: {"clock": {"fmax_mhz": reached}})
+    monkeypatch.setattr(report, "critical_path", lambda timing: [])
+    (tmp_path / "top.bit").write_bytes(b"bits")
+    figures = building._figures(job, Steps(tmp_path, print))
+    assert (figures["timing_met"], figures["clock_mhz"]) == (met, 62.5)
+
+
+def test_clock_that_gives_no_serial_rate_is_refused_before_a_network_is_compiled(monkeypatch):
+    monkeypatch.setattr("trainwright.lowering.compile_step", lambda *_: pytest.fail("compiled"))
+    with pytest.raises(BuildError, match="no 3000000 baud"):
+        run(cli.build_command, "ulx3s-85f", "--network", "digits", "--clock", "40")
+
+
+def test_rate_that_is_asked_for_divides_the_clock(tmp_path):
+    job = cli._job(parsed("ulx3s-85f", "--clock", "40", "--baud", "2500000"))
+    assert (job.clock_hz, job.baud) == (40_000_000, 2_500_000)
+    job = replace(job, folder=tmp_path, parameters=AcceleratorParameters(**SMALL))
+    flow.write_design(job)
+    assert json.loads((tmp_path / flow.SYSTEM).read_text())["divisor"] == 16
 
 
 def test_block_rams_of_a_memory():
@@ -229,6 +332,16 @@ def test_what_does_not_fit_is_told():
     assert "288 multipliers, it has 156" in found[0]
 
 
+SMALL = {"lanes": 4, "pe1_rows": 2, "pe2_rows": 2, "scratchpad_rows": 256}
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    """Parse the arguments of `trainwright build`."""
+    parser = Parser()
+    cli.build_command.add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
 def run(command: CommandBody, *arguments: str) -> int:
     parser = Parser()
     command.add_arguments(parser)
@@ -258,8 +371,10 @@ def test_boards_are_listed(capsys):
             "does not fit the LFE5U-85F .*--preset ecp5-85f fits",
         ),
         (["ulx3s-85f", "--preset", "zx81"], "no preset 'zx81'; there are zu3eg"),
-        (["ulx3s-85f", "--clock", "10"], "no 3000000 baud .*choose another --clock"),
-        (["ulx3s-85f", "--clock", "48"], "no PLL setting gives 48 MHz"),
+        (["ulx3s-85f", "--clock", "10"], "10 MHz .* 3000000 baud .*choose --clock 15, or --baud "),
+        (["ulx3s-85f", "--clock", "40"], "no 3000000 baud .*--clock 39 or 42, or --baud 2500000 "),
+        (["ulx3s-85f", "--clock", "48"], "no PLL setting gives 48 MHz .*choose --clock 46 or 50$"),
+        (["ulx3s-85f", "--baud", "4000000"], "takes at most 3000000, not 4000000"),
         (["ulx3s-85f", "--clock", "-5"], "--clock must be above 0"),
         (
             ["tang-mega-138k", "--clock", "40"],
@@ -278,7 +393,7 @@ def test_boards_are_listed(capsys):
         ),
         (["orangecrab-85f", "--memory", "sdram"], "orangecrab-85f has no sdram; --memory block"),
         (["ulx3s-85f", "--preset", "lfe5u-85f"], "or this preset with --memory sdram"),
-        (["ulx3s-85f", "--memory", "sdram", "--clock", "150"], "at most 133 MHz.*another --clock"),
+        (["ulx3s-85f", "--memory", "sdram", "--clock", "150"], "at most 133 MHz.*--clock 133$"),
     ],
 )
 def test_what_cannot_be_built_is_one_error(arguments, message, tmp_path):
