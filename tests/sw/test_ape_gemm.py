@@ -156,7 +156,7 @@ def test_int16_batches_and_factors():
     found = ape.gemm(a, b, dtype="int16", transpose_b=True, alpha=-3, c=c, beta=2)
     wanted = -3 * (a.long() @ b.long().mT) + 2 * c
     assert torch.equal(found, wanted)
-    with pytest.raises(ValueError, match=r"integers, not 0\.5"):
+    with pytest.raises(ValueError, match=r"alpha of int16 must be an integer of int64, not 0\.5"):
         ape.gemm(a, b, dtype="int16", transpose_b=True, alpha=0.5)
 
 

@@ -63,6 +63,8 @@ def conv2d(
     for name, tensor in (("x", x), ("weight", weight)):
         if not isinstance(tensor, Tensor) or tensor.dtype is not float32:
             raise TypeError(f"{name} must be a tensor of float32, not {_kind(tensor)}")
+    if bias is not None and (not isinstance(bias, Tensor) or bias.dtype is not float32):
+        raise TypeError(f"bias must be a tensor of float32, not {_kind(bias)}")
     if x.ndim == 3:
         return conv2d(x[None], weight, bias, stride, padding, dilation, groups, **options)[0]
     stride, dilation = pair_of("stride", stride, 1), pair_of("dilation", dilation, 1)

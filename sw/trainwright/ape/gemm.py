@@ -8,6 +8,7 @@ from torch import Tensor
 from trainwright.ape import integer
 from trainwright.ape.accumulate import Accumulation
 from trainwright.ape.adapter import Adapter
+from trainwright.ape.combine import RoundedOnce
 from trainwright.ape.products import native_product, product
 from trainwright.ape.schemes import AUTO, INT16, NAMES, NATIVE, scheme
 
@@ -85,42 +86,61 @@ def gemm(
     dtype: str = AUTO,
     c: Tensor | None = None,
     alpha: float = 1,
-    beta: float = 0,
+    beta: float | None = None,
     transpose_a: bool = False,
     transpose_b: bool = False,
     accumulation: Accumulation | None = None,
     adapter: Adapter = DEFAULT_ADAPTER,
 ) -> Tensor:
-    """alpha op(a) op(b) + beta c, with op the transpose of the last two dimensions if asked for.
+    """Return alpha op(a) op(b) + beta c, op the transpose of the last two dimensions if asked for.
 
     a (..., M, K) and b (..., K, N) after op, float32 (int16 for ``int16``); leading dimensions
-    broadcast, as does ``c`` to (..., M, N). The product is exactly the scheme's on the CPU (see
-    ``products.product``), ``alpha`` and ``beta`` are applied in float32, each operation rounded
-    to nearest; ``beta`` 0 does not read ``c``. ``fp32`` is the native product, ``auto`` the
-    adapter's. ``int16`` gives int64, exact, with integer ``alpha`` and ``beta``; it must stay
-    below 2^63. Differentiable but for ``int16``; gradients are products of the same type. Raises
-    ``TypeError`` and ``ValueError``.
+    broadcast, as does ``c`` to (..., M, N). ``beta`` is 1 by default where ``c`` is given; 0 does
+    not read ``c``. The result is float32 (``int16``: int64) whatever the type of ``c``.
+
+    The product is exactly the scheme's on the CPU (see ``products.product``); ``fp32`` is the
+    native product, ``auto`` the adapter's. Of a ``c`` in float32 or narrower, ``alpha`` and
+    ``beta`` are applied in float32, each operation rounded to nearest; of a ``c`` in float64 or of
+    integers, the whole sum is rounded once. ``int16`` is exact, with integer ``alpha`` and
+    ``beta`` and a ``c`` of integers in any type. Differentiable but for ``int16``; gradients are
+    products of the same type. Raises ``TypeError`` and ``ValueError``, also where an int64
+    overflows.
     """
+    if beta is None:
+        beta = 0 if c is None else 1
     a = a.mT if transpose_a and a.ndim > 1 else a
     b = b.mT if transpose_b and b.ndim > 1 else b
     _check(a, b, dtype)
     if beta and c is None:
         raise ValueError(f"beta is {beta} but there is no c")
+    if c is not None and (c.is_complex() or c.dtype is torch.uint64):
+        raise TypeError(f"c must be of real numbers that int64 or float64 holds, not {c.dtype}")
     if a.shape[:-2] != b.shape[:-2]:
         lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         a, b = a.expand(*lead, *a.shape[-2:]), b.expand(*lead, *b.shape[-2:])
+    shape = torch.Size((*a.shape[:-1], b.shape[-1]))
+    if beta and c is not None and not broadcasts(c.shape, shape):
+        raise ValueError(f"c {tuple(c.shape)} does not broadcast to the product's {tuple(shape)}")
     if dtype == INT16:
-        if alpha != int(alpha) or beta != int(beta):
-            raise ValueError(f"alpha and beta of int16 must be integers, not {alpha}, {beta}")
-        alpha, beta = int(alpha), int(beta)
-        result = _integer(a, b)
-    elif torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
+        return integer.combined(_integer(a, b), c if beta else None, alpha, beta)
+    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
         result = _Product.apply(a, b, dtype, accumulation, adapter)
     else:
         result = multiply(a, b, dtype, accumulation, adapter)
+    if beta and c is not None and (c.dtype is torch.float64 or not c.is_floating_point()):
+        exact: Tensor = RoundedOnce.apply(result, c, float(alpha), float(beta))
+        return exact
     if alpha != 1:
         result = result * alpha
-    if beta:
-        assert c is not None
+    if beta and c is not None:
+        c = c.to(torch.float32)
         result = result + (c if beta == 1 else c * beta)
     return result
+
+
+def broadcasts(shape: torch.Size, target: torch.Size) -> bool:
+    """Tell whether a tensor of ``shape`` broadcasts to ``target`` without enlarging the target."""
+    try:
+        return torch.broadcast_shapes(shape, target) == target
+    except RuntimeError:
+        return False

@@ -1,10 +1,12 @@
 """int16 on 8-bit multipliers (section 4.4): two bytes, four products, no error at all."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+_INT64 = 1 << 63
 INT32_TERMS = (2**31 - 1) // 255**2
 """So many products of two bytes fit an int32 accumulator in any case; longer K is cut."""
 
@@ -53,6 +55,38 @@ def _cuda_chunk(a: Tensor, b: Tensor) -> Tensor:
     rows = (a.to(torch.int64) - 128).sum(1, keepdim=True)  # (M, 1)
     columns = (b.to(torch.int64) - 128).sum(0, keepdim=True)  # (1, N)
     return total + 128 * (rows + columns) + 128 * 128 * a.shape[1]
+
+
+def combined(product: Tensor, c: Tensor | None, alpha: float, beta: float) -> Tensor:
+    """Return alpha ``product`` + beta ``c`` in int64, exact.
+
+    Raises ``ValueError`` for factors or elements of ``c`` that are no integers, and where a
+    result leaves int64.
+    """
+    factors = []
+    for name, factor in (("alpha", alpha), ("beta", beta)):
+        if not math.isfinite(factor) or factor != int(factor) or abs(factor) >= _INT64:
+            raise ValueError(f"{name} of int16 must be an integer of int64, not {factor}")
+        factors.append(int(factor))
+    if c is None:
+        c, factors[1] = torch.zeros((), dtype=torch.int64, device=product.device), 0
+    elif c.is_floating_point():
+        wide = c.to(torch.float64)
+        wrong = wide[~((wide == wide.trunc()) & (wide >= -_INT64) & (wide < _INT64))]
+        if wrong.numel():
+            raise ValueError(f"c of int16 must hold integers of int64, not {float(wrong[0])}")
+        c = wide
+    c = c.to(torch.int64)
+    result = product * factors[0] + c * factors[1]  # modulo 2^64
+    about = product.double() * factors[0] + c.double() * factors[1]
+    near = about.abs() >= _INT64 * (1 - 2.0**-40)
+    if bool(near.any()):
+        pairs = zip(product[near].tolist(), c.expand_as(product)[near].tolist(), strict=True)
+        for p, q in pairs:
+            value = p * factors[0] + q * factors[1]
+            if not -_INT64 <= value < _INT64:
+                raise ValueError(f"alpha a b + beta c is {value} in an element, outside int64")
+    return result
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:

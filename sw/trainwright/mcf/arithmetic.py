@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from trainwright.mcf import carriers, native, reference
-from trainwright.mcf.expansion import padded, terms_of, vec_sum
+from trainwright.mcf.expansion import padded, stacked, terms_of, vec_sum
+from trainwright.precision.rounding import exponent_of, scale_by_power
 
 
 def binary(operation: str, x: Tensor, y: Tensor) -> Tensor:
@@ -106,7 +107,7 @@ def absolute(x: Tensor) -> Tensor:
 
 
 def sqrt(x: Tensor) -> Tensor:
-    """The root: NaN below zero, -0 of -0. Newton's correction once a component."""
+    """Return the root: NaN below zero, -0 of -0. Newton's correction once a component."""
     dtype, nc = x.dtype, x.shape[-1]
     plain = torch.sqrt(x[..., 0])
     if nc == 1:
@@ -115,14 +116,42 @@ def sqrt(x: Tensor) -> Tensor:
         return carriers.parted(torch.sqrt(carriers.join(x)), dtype, nc, plain)
     if dtype in carriers.HALF:
         return carriers.narrowed(sqrt(carriers.widened(x)), dtype)
-    root = padded(plain.unsqueeze(-1), nc)
-    for _ in range(nc):
-        rest = add_mcn(x, -square_mcn(root))
-        step = rest[..., 0] / (2 * plain)
-        root = grow_exp_n(root, step)
+    root = _root(x)
+    ends = reference.near_end(x[..., 0], nc) & (x[..., 0] > 0)
+    if bool(ends.any()):
+        # Squares of roots would overflow near the greatest number and underflow near the least.
+        part = x[ends]
+        half = torch.div(exponent_of(part[..., 0]), 2, rounding_mode="floor")
+        near = _root(scale_by_power(part, -2 * half.unsqueeze(-1)))
+        root[ends] = stacked(reference.scaled(terms_of(near), half))
     special = ~torch.isfinite(plain) | (plain == 0)
     ends = padded(plain.unsqueeze(-1), nc)
     return torch.where(special.unsqueeze(-1), ends, root)
+
+
+def _root(x: Tensor) -> Tensor:
+    """Correct the leading component's root by Newton's step, once a component."""
+    plain, nc = torch.sqrt(x[..., 0]), x.shape[-1]
+    root = padded(plain.unsqueeze(-1), nc)
+    for _ in range(nc):
+        rest = add_mcn(x, -square_mcn(root))
+        root = grow_exp_n(root, rest[..., 0] / (2 * plain))
+    return root
+
+
+def power(x: Tensor, exponent: int) -> Tensor:
+    """Raise x to an exponent of -2, -1, 1, 2, 3 or 4; half types are rounded once, at the end."""
+    dtype, nc = x.dtype, x.shape[-1]
+    if nc > 1 and dtype in carriers.HALF:
+        return carriers.narrowed(power(carriers.widened(x), exponent), dtype)
+    if exponent < 0:  # the square of the reciprocal: that of a large number would overflow
+        x = binary("div", x.new_ones(1), x)
+    if exponent in (1, -1):
+        return x
+    square = square_mcn(x)
+    if exponent == 3:
+        return mult_mcn(square, x)
+    return square_mcn(square) if exponent == 4 else square
 
 
 def total(x: Tensor, dim: int) -> Tensor:
@@ -136,7 +165,9 @@ def total(x: Tensor, dim: int) -> Tensor:
         half = count // 2
         paired = add_mcn(x.narrow(dim, 0, half), x.narrow(dim, half, half))
         x = torch.cat([paired, x.narrow(dim, 2 * half, 1)], dim) if count % 2 else paired
-    return x.squeeze(dim) if x.shape[dim] else x.new_zeros(_without(x.shape, dim))
+    if not x.shape[dim]:
+        return x.new_zeros(_without(x.shape, dim))
+    return x.squeeze(dim) + 0.0  # as torch's, a sum of -0 is +0
 
 
 def _without(shape: torch.Size, dim: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from trainwright.mcf import functions
-from trainwright.mcf.arithmetic import absolute, binary, negated, scaled_add, sqrt
+from trainwright.mcf.arithmetic import absolute, binary, negated, power, scaled_add, sqrt
 from trainwright.mcf.expansion import padded
 from trainwright.mcf.gelu import gelu
 from trainwright.mcf.graph import leading, result
@@ -98,13 +98,7 @@ def _pow(input: Any, exponent: Any) -> MCTensor:
         raise TypeError(f"powers of MCTensor are 0.5, 1, 2, 3, 4, -1 and -2, not {exponent!r}")
     if exponent == 0.5:
         return _sqrt(input)
-    base = binary("mul", input._components, input._components)
-    size = abs(exponent)
-    made = {1: input._components, 2: base}.get(size)
-    if made is None:
-        made = binary("mul", base, input._components if size == 3 else base)
-    if exponent < 0:
-        made = binary("div", factor_of(1, input), made)
+    made = power(input._components, exponent)
     return result(made, lambda lead: torch.pow(lead(input), exponent), input)
 
 

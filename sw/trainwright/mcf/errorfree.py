@@ -7,6 +7,7 @@ float64, element-wise with broadcasting, and give the same bits on every device.
 import torch
 from torch import Tensor
 
+from trainwright.precision.rounding import scale_by_power
 from trainwright.support.errorfree import two_product, two_sum
 
 __all__ = ["fast_two_sum", "split", "two_prod", "two_prod_fma", "two_sum"]
@@ -14,8 +15,8 @@ __all__ = ["fast_two_sum", "split", "two_prod", "two_prod_fma", "two_sum"]
 PRECISION = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}
 """Digits of the types, the implicit one included."""
 _WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.float32: torch.float64}
-LEAST_PRODUCT = 2.0**-969
-"""Products of doubles from here on have an error that is a double."""
+_LEAST_PRODUCT = 2.0**-968
+"""Products of doubles from here on have errors that Dekker's method gets without underflow."""
 
 
 def fast_two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,8 +48,8 @@ def split(a: Tensor) -> tuple[Tensor, Tensor]:
 def two_prod(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """(p, e) with p = fl(a b), e = fl(a b - p) (algorithms 4 and 5).
 
-    p + e = a b exactly wherever a b - p is a number of the type. e is 0 where p is not finite, and
-    in float64 below 2^-969, where it would be subnormal.
+    p + e = a b exactly wherever a b - p is a number of the type; else e is the nearest number. e is
+    0 where p is not finite.
     """
     p = a * b
     if a.dtype in _WIDER:  # the product is exact in the wider type: no splitting
@@ -69,19 +70,17 @@ def two_prod_fma(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _error_64(a: Tensor, b: Tensor, p: Tensor) -> Tensor:
-    """a b - p in float64, 0 where |p| < 2^-969."""
+    """Return a b - p in float64, rounded once; 0 where p is subnormal, as half a place is left."""
     a, b = torch.broadcast_tensors(a, b)
     size = p.abs()
-    inside = (size >= LEAST_PRODUCT) & torch.isfinite(p)
+    inside = (size >= torch.finfo(p.dtype).smallest_normal) & torch.isfinite(p)
     limit = 2.0**995
-    plain = inside & (a.abs() < limit) & (b.abs() < limit) & (size < 2.0**1021)
+    plain = (size >= _LEAST_PRODUCT) & (a.abs() < limit) & (b.abs() < limit) & (size < 2.0**1021)
     zero = torch.zeros_like(p)
     e = torch.where(plain, two_product(a, b)[1], zero)
     rest = inside & ~plain
     if bool(rest.any()):
         (x, i), (y, j) = torch.frexp(a), torch.frexp(b)
         lost = two_product(x, y)[1]
-        half = (i + j) // 2
-        lost = torch.ldexp(torch.ldexp(lost, half), i + j - half)
-        e = torch.where(rest, lost, e)
+        e = torch.where(rest, scale_by_power(lost, i + j), e)
     return e

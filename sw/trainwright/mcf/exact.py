@@ -84,7 +84,7 @@ def _collect(
 
 
 def _components(value: Any, dtype: torch.dtype, nc: int) -> list[float]:
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, float) and (value == 0 or not math.isfinite(value)):
         return [value] + [0.0] * (nc - 1)
     try:
         exact = Fraction(value)

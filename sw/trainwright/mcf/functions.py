@@ -44,13 +44,25 @@ def through(
         high, low = carriers.join_pair(x)
         finite = torch.isfinite(x[..., 0])  # infinities have no error-free sums
         high = torch.where(finite, high, x[..., 0].to(high.dtype))
-        return carriers.parted(double(high, torch.where(finite, low, 0.0)), dtype, nc)
+        made = carriers.parted(double(high, torch.where(finite, low, 0.0)), dtype, nc)
+        return zeros_signed(made, lead)
     if dtype in carriers.HALF:
         return carriers.narrowed(through(carriers.widened(x), plain, double, wide), dtype)
     result = wide(padded(x, nc + 1))[..., :nc]
     usual = torch.isfinite(lead) & torch.isfinite(x[..., 0])
     ends = padded(lead.unsqueeze(-1), nc)
     return torch.where(usual.unsqueeze(-1), finished(terms_of(result), lead), ends)
+
+
+def zeros_signed(x: Tensor, lead: Tensor) -> Tensor:
+    """Give zeros the sign that the function of the leading components has.
+
+    Corrections of first order add +0 to a zero, which drops its sign.
+    """
+    zero = (x[..., 0] == 0) & (lead == 0)
+    if bool(zero.any()):
+        x[..., 0] = torch.where(zero, lead, x[..., 0])
+    return x
 
 
 def exp(x: Tensor) -> Tensor:
@@ -226,15 +238,17 @@ def _log1p(s: Tensor) -> Tensor:
 
 
 def relu(x: Tensor) -> Tensor:
-    """x where it is positive, else 0; NaN stays."""
+    """Return x where it is positive, else 0; NaN and -0 stay."""
     lead = torch.relu(x[..., :1])
-    return torch.where(lead == 0, torch.zeros_like(x), x)
+    return torch.where(lead == 0, padded(lead, x.shape[-1]), x)
 
 
 def softmax(x: Tensor, dim: int) -> Tensor:
     """e^x over its sum along one of the leading dimensions (dim >= 0), after the largest is
     subtracted.
     """
+    if not x.shape[dim]:
+        return x.clone()
     shifted = add_mcn(x, -_largest(x, dim))
     powers = exp(shifted)
     return div_mcn(powers, total(powers, dim).unsqueeze(dim))
@@ -242,6 +256,8 @@ def softmax(x: Tensor, dim: int) -> Tensor:
 
 def log_softmax(x: Tensor, dim: int) -> Tensor:
     """x less the logarithm of the sum of e^x along one of the leading dimensions (dim >= 0)."""
+    if not x.shape[dim]:
+        return x.clone()
     shifted = add_mcn(x, -_largest(x, dim))
     return add_mcn(shifted, -log(total(exp(shifted), dim)).unsqueeze(dim))
 

@@ -66,7 +66,7 @@ def components_of(x: Any, like: MCTensor) -> Tensor:
         if x.dtype.is_floating_point:
             _check_types(like, x.dtype, tuple(x.shape))
         return exact.components_from(x, own.dtype, nc, own.device)
-    if isinstance(x, float) and not math.isfinite(x):
+    if isinstance(x, float) and (x == 0 or not math.isfinite(x)):  # fractions have no -0
         return torch.full((1,), x, dtype=own.dtype, device=own.device)
     if isinstance(x, bool | int | float | Fraction | Decimal):
         parts = constants.components_of(Fraction(x), own.dtype, nc)

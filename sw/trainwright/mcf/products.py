@@ -130,7 +130,7 @@ def _generic(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _flat(x: Tensor, batch: torch.Size) -> Tensor:
-    return x.expand(*batch, *x.shape[-3:]).reshape(-1, *x.shape[-3:])
+    return x.expand(*batch, *x.shape[-3:]).reshape(math.prod(batch), *x.shape[-3:])
 
 
 def sequential(x: Tensor, y: Tensor) -> Tensor:

@@ -22,10 +22,11 @@ def _dimensions(dim: Any, shape: tuple[int, ...]) -> list[int]:
     if dim is None or (isinstance(dim, Sequence) and not dim):
         return list(range(count))
     dims = [dim] if isinstance(dim, int) else list(dim)
+    size = max(count, 1)  # a number without dimensions has those of one with 1, as in torch
     for d in dims:
-        if not -count <= d < max(count, 1):
+        if not -size <= d < size:
             raise IndexError(f"dimension {d} is out of range for shape {shape}")
-    return sorted({d % max(count, 1) for d in dims})
+    return sorted({d % size for d in dims})
 
 
 def _sum(x: MCTensor, dim: Any, keepdim: bool) -> tuple[Tensor, int]:
@@ -133,7 +134,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> MCTensor:
         raise ValueError(f"input {shape_of(input)} does not fit weight {shape_of(weight)}")
     like = model(input, weight, bias)
     x, w = components_of(input, like), components_of(weight, like)
-    made = products.matmul(x, w.transpose(-2, -3))
+    made = products.matmul(x, w.transpose(-2, -3) if w.dim() > 2 else w)
     if bias is not None:
         made = binary("add", made, components_of(bias, like))
     operands = (input, weight, bias)
@@ -144,7 +145,10 @@ def _along(name: str, plain: Any, compute: Any) -> Any:
     def run(input: MCTensor, dim: int, _stacklevel: int = 3, dtype: None = None) -> MCTensor:
         _no_dtype(dtype, name)
         (at,) = _dimensions(dim, shape_of(input))
-        made = compute(input._components, at)
+        if shape_of(input):
+            made = compute(input._components, at)
+        else:  # a number without dimensions stands alone along one
+            made = compute(input._components.unsqueeze(0), at).squeeze(0)
         return result(made, lambda lead: plain(lead(input), dim), input)
 
     return run

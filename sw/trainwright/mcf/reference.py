@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from trainwright.mcf.carriers import join, join_pair, part
-from trainwright.mcf.errorfree import fast_two_sum, two_prod, two_sum
+from trainwright.mcf.errorfree import PRECISION, fast_two_sum, two_prod, two_sum
 from trainwright.mcf.expansion import Terms, distilled, finished, terms_of
+from trainwright.precision.rounding import exponent_of, power_of_two
 from trainwright.support.errorfree import two_product
 
 
@@ -66,7 +67,7 @@ def _add_double(xs: Terms, ys: Terms) -> Terms:
 
 
 def mul(x: Tensor, y: Tensor) -> Tensor:
-    """Mult-MCN and, where one operand has one component, ScalingN."""
+    """Multiply by Mult-MCN and, where one operand has one component, ScalingN."""
     if x.shape[-1] < y.shape[-1]:
         x, y = y, x
     (a, b), way = _leading(x, y), _route(x, y)
@@ -116,7 +117,7 @@ def _partial_products(xs: Terms, ys: Terms) -> Terms:
 
 
 def div(x: Tensor, y: Tensor) -> Tensor:
-    """Div-MCN and DivN: either operand may have one component."""
+    """Divide by Div-MCN and DivN: either operand may have one component."""
     (a, b), way = _leading(x, y), _route(x, y)
     plain = a / b
     if way == "plain":
@@ -131,7 +132,66 @@ def div(x: Tensor, y: Tensor) -> Tensor:
         rest = (((h - p) - lost) + g) - q * d
         return finished(part(*fast_two_sum(q, rest / c), torch.float32, 3), plain)
     nc = max(x.shape[-1], y.shape[-1])
-    return finished(_long_division(terms_of(x), terms_of(y), nc), plain)
+    quotient = finished(_long_division(terms_of(x), terms_of(y), nc), plain)
+    ends = near_end(a, nc)
+    if not bool(ends.any()):
+        return quotient
+    (xs, above), (ys, below) = _scaled_down(x), _scaled_down(y)
+    mended = finished(scaled(_long_division(xs, ys, nc), above - below), plain)
+    return torch.where(ends.unsqueeze(-1), mended, quotient)
+
+
+def near_end(lead: Tensor, nc: int) -> Tensor:
+    """Mark numbers whose remainders, of divisions and roots, over- or underflow.
+
+    Below, the errors of remainders are 2^10 times too large for nc components.
+    """
+    info, size = torch.finfo(lead.dtype), lead.abs()
+    exponent = torch.tensor(1 - _reach(lead.dtype) + PRECISION[lead.dtype] * (nc - 1) + 10)
+    least = float(power_of_two(exponent, lead.dtype))
+    return (size > 0) & (size < least) | (size > info.max / 2) & (size <= info.max)
+
+
+def _scaled_down(x: Tensor) -> tuple[Terms, Tensor]:
+    """Divide numbers by powers of two, so that remainders do not underflow.
+
+    Returns the terms, of about 1 unless they are subnormal or not finite, and the exponents.
+    """
+    exponent = exponent_of(x[..., 0]) - 1
+    reach = _reach(x.dtype)
+    exponent = torch.where(torch.isfinite(x[..., 0]), exponent.clamp(1 - reach, reach - 1), 0)
+    factor = power_of_two(-exponent, x.dtype)
+    return [term * factor for term in terms_of(x)], exponent
+
+
+def _reach(dtype: torch.dtype) -> int:
+    """Return the greatest exponent of a float."""
+    return 127 if dtype is torch.float32 else 1023
+
+
+def scaled(terms: Terms, up: Tensor) -> Terms:
+    """Multiply terms in order by 2^up, ``up`` up to twice the range.
+
+    A component that becomes subnormal is rounded: what is lost joins the next one, so that the
+    leading one is the rounding of the whole.
+    """
+    dtype, terms = terms[0].dtype, list(terms)
+    reach = _reach(dtype)
+    first = up.clamp(1 - reach, reach)  # either step is a normal power
+    p, q = power_of_two(first, dtype), power_of_two(up - first, dtype)
+    p_back = power_of_two((-first).clamp(min=1 - reach), dtype)
+    p_more = torch.where(first == reach, 0.5, 1.0).to(dtype)
+    q_back = power_of_two(first - up, dtype)
+    term = terms[0]
+    for k in range(len(terms)):
+        kept = term * p * q
+        lost = term - kept * q_back * p_back * p_more
+        if k + 1 < len(terms):
+            term, error = two_sum(lost, terms[k + 1])
+            if k + 2 < len(terms):
+                terms[k + 2] = terms[k + 2] + error
+        terms[k] = kept
+    return distilled(terms, len(terms), 1)
 
 
 def _long_division(xs: Terms, ys: Terms, nc: int) -> Terms:

@@ -57,9 +57,11 @@ def _each(plain: Callable[..., Any], x: MCTensor, *args: Any, **kwargs: Any) -> 
     """``plain`` of every component: one result or a tuple of them."""
     with torch.no_grad():
         run = partial(plain, *args, **kwargs) if not args else None
-        mapped = torch.vmap(
-            run or (lambda part: plain(part, *args, **kwargs)), in_dims=-1, out_dims=-1
-        )(x._components)
+        run = run or (lambda part: plain(part, *args, **kwargs))
+        if shape_of(x):
+            mapped = torch.vmap(run, in_dims=-1, out_dims=-1)(x._components)
+        else:  # vmap refuses dimension -1 of a number without dimensions
+            mapped = torch.stack([run(part) for part in x._components], -1)
     if isinstance(mapped, Tensor):
         return result(mapped, lambda lead: plain(lead(x), *args, **kwargs), x)
     leads = plain(in_graph(x), *args, **kwargs)
@@ -109,9 +111,9 @@ def _hot(name: str, compute: Callable[..., Tensor]) -> None:
 
 def _swapped(c: Tensor, dims: int, first: int = -2, second: int = -1) -> Tensor:
     for d in (first, second):
-        if not -dims <= d < dims:
+        if not -max(dims, 1) <= d < max(dims, 1):
             raise IndexError(f"dimension {d} is out of range for shape {tuple(c.shape[:-1])}")
-    return c.transpose(first % dims, second % dims)
+    return c.transpose(first % dims, second % dims) if dims else c
 
 
 _hot("transpose", _swapped)

@@ -162,9 +162,32 @@ IN void mul(const REAL *x, int nx, const REAL *y, int ny, REAL *z) {
     finish(terms, x[0] * y[0], z);
 }
 
+/* NC terms in order times 2^up. A component that becomes subnormal is rounded: what is lost joins the
+   next one, so that the leading one is the rounding of the whole. */
+IN void scale(REAL *terms, int up) {
+    /* In two steps, either of which is a normal power. */
+    const int first = up > BIAS ? BIAS : up < 1 - BIAS ? 1 - BIAS : up;
+    const REAL p = power_of_two(first), q = power_of_two(up - first);
+    const REAL p_back = power_of_two(first > BIAS - 1 ? 1 - BIAS : -first);
+    const REAL p_more = first > BIAS - 1 ? (REAL)0.5 : 1, q_back = power_of_two(first - up);
+    REAL term = terms[0];
+    ALL (int k = 0; k < NC; k++) {
+        const REAL scaled = term * p * q;
+        const REAL lost = term - scaled * q_back * p_back * p_more;
+        terms[k] = scaled;
+        if (k + 1 < NC) {
+            REAL error;
+            const REAL next = terms[k + 1];
+            TWO_SUM(lost, next, term, error);
+            if (k + 2 < NC) terms[k + 2] = terms[k + 2] + error;
+        }
+    }
+    distil(terms, NC, 1);
+}
+
 /* NC + 1 quotients of leading components; the remainder is normalised after each. */
-IN void divide(const REAL *x, int nx, const REAL *y, int ny, REAL *z) {
-    REAL rest[NC], quotients[NC + 1];
+IN void long_division(const REAL *x, int nx, const REAL *y, int ny, REAL *quotients) {
+    REAL rest[NC];
     ALL (int k = 0; k < NC; k++) rest[k] = k < nx ? x[k] + 0 : 0;
     ALL (int step = 0; step <= NC; step++) {
         const REAL q = rest[0] / y[0];
@@ -183,6 +206,33 @@ IN void divide(const REAL *x, int nx, const REAL *y, int ny, REAL *z) {
         ALL (int k = 0; k < NC; k++) rest[k] = terms[k];
     }
     distil(quotients, NC + 1, 2);
+}
+
+IN void divide(const REAL *x, int nx, const REAL *y, int ny, REAL *z) {
+    REAL quotients[NC + 1];
+    long_division(x, nx, y, ny, quotients);
+    finish(quotients, x[0] / y[0], z);
+}
+
+/* Whether remainders of x over or underflow: below, their errors are 2^10 times too large for NC
+   components. */
+IN int near_end(REAL x) {
+    const REAL size = REAL_ABS(x);
+    return ((size > 0) & (size < power_of_two(1 - BIAS + (DIGITS + 1) * (NC - 1) + 10))) |
+           ((size > REAL_MAX / 2) & (size <= REAL_MAX));
+}
+
+/* The same of operands that are divided by powers of two first. */
+IN void divide_scaled(const REAL *x, int nx, const REAL *y, int ny, REAL *z) {
+    REAL a[NC], b[NC], quotients[NC + 1];
+    const int above = exponent_of(x[0]), below = exponent_of(y[0]);
+    /* The reciprocal of the greatest power is subnormal: that of its half will do. */
+    const int down_a = above > BIAS - 1 ? BIAS - 1 : above;
+    const int down_b = below > BIAS - 1 ? BIAS - 1 : below;
+    ALL (int k = 0; k < nx; k++) a[k] = x[k] * power_of_two(-down_a);
+    ALL (int k = 0; k < ny; k++) b[k] = y[k] * power_of_two(-down_b);
+    long_division(a, nx, b, ny, quotients);
+    scale(quotients, down_a - down_b);
     finish(quotients, x[0] / y[0], z);
 }
 

@@ -22,13 +22,13 @@
         e = (b) - (s - (a));      \
     } while (0)
 
-/* p, and what its rounding lost; 0 where p is not finite, or too small for that in double. */
+/* p, and what its rounding lost, rounded once where that is subnormal; 0 where p is not finite. */
 IN REAL product(REAL a, REAL b, REAL *lost) {
     const REAL p = a * b;
 #ifdef DOUBLE
     const double size = fabs(p);
     const double e = fma(a, b, -p);
-    *lost = (size >= 0x1p-969) & (size <= DBL_MAX) ? e : 0;
+    *lost = size <= DBL_MAX ? e : 0;
 #else
     const float e = (float)((double)a * b - p);
     *lost = fabsf(p) <= FLT_MAX ? e : 0;
@@ -50,6 +50,29 @@ IN void distil(REAL *terms, int n, int passes) {
         const REAL a = terms[k], b = terms[k + 1];
         FAST_TWO_SUM(a, b, terms[k], terms[k + 1]);
     }
+}
+
+/* Exponent of a float, at least that of normal numbers, and powers of two of a normal exponent. */
+#ifdef DOUBLE
+typedef int64_t BITS_OF_REAL;
+#define DIGITS 52
+#define BIAS 1023
+#else
+typedef int32_t BITS_OF_REAL;
+#define DIGITS 23
+#define BIAS 127
+#endif
+
+IN int exponent_of(REAL x) {
+    union { REAL real; BITS_OF_REAL bits; } u = {x};
+    const int field = (int)((u.bits >> DIGITS) & (2 * BIAS + 1));
+    /* That of infinities and NaN is not scaled out: no normal number is its reciprocal. */
+    return field == 0 ? 1 - BIAS : field > 2 * BIAS ? 0 : field - BIAS;
+}
+
+IN REAL power_of_two(int exponent) {
+    union { BITS_OF_REAL bits; REAL real; } u = {(BITS_OF_REAL)(exponent + BIAS) << DIGITS};
+    return u.real;
 }
 
 /* IEEE where floats are special: plain is the operation on the leading components. */
