@@ -206,4 +206,5 @@ def weight_gradient(
     else:
         product = matmul(rows, columns, fmt, mode)
     # of (G, O / G, B L) times (G, B L, C / G kh kw)
-    return product.reshape(-1, x.shape[1] // groups, *kernel)
+    outputs = groups * product.shape[1]
+    return product.reshape(outputs, x.shape[1] // groups, *kernel)

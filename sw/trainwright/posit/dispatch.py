@@ -20,6 +20,11 @@ below = torch._C._DisableTorchDispatch
 _COPY = torch.ops.aten.copy_.default
 _NUMBERS = {operator(name) for name in ("where.self", "fill_.Tensor", "index_put", "index_put_")}
 """Operators for which torch makes tensors of the numbers that it is given."""
+_RESHAPES = {
+    operator(name)
+    for name in ("squeeze_", "squeeze_.dim", "squeeze_.dims", "unsqueeze_", "transpose_", "t_")
+}
+"""Operators that change a shape in place, as the product of a vector with a matrix does."""
 _SET = torch.ops.aten.set_.source_Tensor
 
 
@@ -99,6 +104,8 @@ def _dispatch(
     if rule is not None:
         values, fmt = _applied(func, rule, args, kwargs)
         return _wrapped(cls, values, fmt)
+    if func in _RESHAPES:  # of the posit tensor itself: no value changes
+        return func(*args, **kwargs)
     if func is _COPY:
         return _copy(*args, **kwargs)
     if func is _SET:

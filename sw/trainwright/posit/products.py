@@ -50,7 +50,8 @@ def total(x: Tensor, dims: Sequence[int], fmt: PositFormat, mode: Mode = "quire"
     """
     order = sorted(d % x.dim() for d in dims)
     kept = [d for d in range(x.dim()) if d not in order]
-    columns = x.permute(*order, *kept).reshape(-1, math.prod(x.shape[d] for d in kept))
+    rows, columns = (math.prod(x.shape[d] for d in dims) for dims in (order, kept))
+    columns = x.permute([*order, *kept]).reshape(rows, columns)  # -1 says nothing of no elements
     ones = columns.new_ones(1, columns.shape[0])
     return matmul(ones, columns, fmt, mode).reshape([x.shape[d] for d in kept])
 

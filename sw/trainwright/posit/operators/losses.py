@@ -16,6 +16,8 @@ NONE, MEAN, SUM = range(3)
 
 def _exponentials(x: Tensor, dim: int, fmt: PositFormat) -> tuple[Tensor, Tensor, Tensor]:
     """z = x - max x, exp z, and its sum."""
+    if not x.numel():  # a maximum of nothing is an error in torch, softmax of nothing is not
+        return x.clone(), x.clone(), total(x, dim, True, fmt)
     z = grid.sub(x, x.amax(dim, keepdim=True), fmt)
     e = functions.apply("exp", z, fmt)
     return z, e, total(e, dim, True, fmt)

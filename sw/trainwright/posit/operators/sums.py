@@ -1,5 +1,6 @@
 """Sums, means and products of matrices, accumulated as ``trainwright.posit.accumulation`` says."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -90,9 +91,10 @@ def norm(
     own_type(dtype, fmt)
     if order != 2:
         raise UncoveredError(f"the norm of order {order} is not covered for posits, only 2")
-    over = _dims(x, dims)
+    over = _dims(x, dims) if x.dim() else []
     kept = [d for d in range(x.dim()) if d not in over]
-    lines = x.permute(*kept, *over).reshape([*(x.shape[d] for d in kept), -1])
+    sizes = [*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in over)]
+    lines = x.permute([*kept, *over]).reshape(sizes)
     found = grid.sqrt(products.dot(lines, lines, fmt, get_accumulation()), fmt)
     for d in over if keepdim else ():
         found = found.unsqueeze(d)

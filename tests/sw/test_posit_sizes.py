@@ -1,0 +1,118 @@
+"""Posit tensors of every size: empty, without dimensions, empty batches, both passes."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from trainwright import posit
+from trainwright.posit import PositFormat, PositTensor
+
+FORMATS = (PositFormat(16, 2), PositFormat(8, 2), PositFormat(32, 2))
+SHAPES = [(), (0,), (1,), (2, 0), (0, 3), (2, 0, 3), (1, 2, 3)]
+ALONG = {
+    "sum": torch.sum, "mean": torch.mean, "softmax": torch.softmax,
+    "log_softmax": torch.log_softmax, "norm": lambda x, d: x.norm(dim=d),
+    "max": lambda x, d: x.max(d)[0], "cat": lambda x, d: torch.cat([x, x], d),
+    "stack": lambda x, d: torch.stack([x, x], d), "flip": lambda x, d: x.flip(d),
+    "kept": lambda x, d: x.sum(d, keepdim=True), "select": lambda x, d: x.select(d, 0),
+}  # fmt: skip
+WHOLE = {
+    "sum": torch.sum, "mean": torch.mean, "norm": torch.norm, "flatten": torch.flatten,
+    "exp": torch.exp, "tanh": torch.tanh, "new": lambda x: x[None], "mask": lambda x: x[x > 0],
+    "mse": lambda x: F.mse_loss(x, x + 1), "product": lambda x: x @ x.transpose(-1, -2),
+    "turned": lambda x: x.transpose(-1, -2) @ x, "linear": lambda x: F.linear(x, x),
+    "strided": lambda x: x.transpose(0, -1) * x.transpose(0, -1), "relu": torch.relu,
+    "expand": lambda x: x.expand(4, *x.shape) * 2, "div": lambda x: 1 / (abs(x) + 1),
+}  # fmt: skip
+
+
+def _outcome(compute, x):
+    try:
+        result = compute(x)
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        return error
+    return result.decode() if isinstance(result, PositTensor) else result.double()
+
+
+def _check_outcome(compute, plain, ours, tolerance):
+    wanted = _outcome(compute, plain)
+    if not isinstance(wanted, Exception):
+        result = _outcome(compute, ours)
+        assert not isinstance(result, Exception), repr(result)
+        torch.testing.assert_close(result, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("fmt", FORMATS, ids=str)
+@pytest.mark.parametrize("mode", ["sequential", "quire"])
+def test_function_of_any_size_has_torchs_shape_and_values(fmt, shape, mode, posit_path):
+    generator = torch.Generator().manual_seed(1)
+    ours = PositTensor(torch.randn(shape, generator=generator, dtype=torch.float64), fmt)
+    plain, tolerance = ours.decode(), 0.5 if fmt.n == 8 else 2e-2
+    reach = max(1, len(shape))
+    with posit.accumulation(mode):
+        for compute in WHOLE.values():
+            _check_outcome(compute, plain, ours, tolerance)
+        for compute, dim in itertools.product(ALONG.values(), range(-reach, reach)):
+            _check_outcome(lambda x, c=compute, d=dim: c(x, d), plain, ours, tolerance)
+
+
+PRODUCTS = [
+    ((3,), (3, 2)), ((2, 3), (3,)), ((3,), (3,)), ((0,), (0, 2)), ((2, 0), (0,)), ((0,), (0,)),
+    ((2, 0, 3), (3, 4)), ((2, 3), (3, 0)), ((2, 0), (0, 3)), ((0, 2, 3), (3, 4)),
+    ((0, 2, 3), (3,)), ((5, 2, 3), (1, 3, 0)), ((1, 2, 0), (5, 0, 3)), ((2, 3), (0, 3, 4)),
+    ((3,), (0, 3, 2)), ((2, 1, 3), (2, 3, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["sequential", "quire"])
+@pytest.mark.parametrize("shapes", PRODUCTS, ids=str)
+def test_product_of_any_sizes_has_torchs_shape_values_and_gradients(shapes, mode, posit_path):
+    generator = torch.Generator().manual_seed(2)
+    ours = [
+        PositTensor(torch.randn(s, generator=generator), FORMATS[0], requires_grad=True)
+        for s in shapes
+    ]
+    plain = [x.decode().requires_grad_() for x in ours]
+    with posit.accumulation(mode):
+        result = torch.matmul(*ours)
+        result.sum().backward()
+    wanted = torch.matmul(*plain)
+    wanted.sum().backward()
+    torch.testing.assert_close(result.detach().decode(), wanted.detach(), rtol=2e-2, atol=2e-2)
+    for x, y in zip(ours, plain, strict=True):
+        torch.testing.assert_close(x.grad.decode(), y.grad, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("batch", [0, 2])
+def test_layers_of_an_empty_batch_have_torchs_shapes_and_gradients(batch, posit_path):
+    torch.manual_seed(3)
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(2, 4, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten(),
+        torch.nn.Linear(16, 3),
+    )  # fmt: skip
+    x = torch.randn(batch, 2, 6, 6)
+    wanted = network(x)
+    wanted.sum().backward()
+    gradients = [p.grad.clone() for p in network.parameters()]
+    network = posit.convert(network, FORMATS[2])
+    network.zero_grad()
+    result = network(PositTensor(x, FORMATS[2]))
+    assert result.shape == wanted.shape
+    torch.testing.assert_close(
+        result.detach().decode(), wanted.detach().double(), atol=1e-5, rtol=1e-5
+    )
+    result.sum().backward()
+    for parameter, gradient in zip(network.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad.decode(), gradient.double(), atol=1e-5, rtol=1e-5)
+
+
+def test_shape_changed_in_place_keeps_values_and_format():
+    x = PositTensor(torch.randn(1, 3), FORMATS[0])
+    values = x.decode()
+    assert torch.equal(x.squeeze_(0).decode(), values[0]) and x.fmt == FORMATS[0]
+    assert torch.equal(x.unsqueeze_(1).decode(), values.mT)
+    assert torch.equal(x.t_().decode(), values) and isinstance(x, PositTensor)
