@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from trainwright.parameters import preset
 from trainwright_hw.external.sdram.timing import SdramTiming
 
 BLOCK, SDRAM = "block", "sdram"
@@ -69,8 +70,10 @@ class Board:
     """The fastest rate that the bridge takes."""
     preset: str
     """Of ``trainwright.parameters.PRESETS``, the default here."""
+    routed: tuple[str, ...]
+    """Presets that were placed and routed on it, with one of its memories (docs/boards.md)."""
     not_routed: tuple[str, ...] = ()
-    """Presets that fit, but for which no routing was found with the tools as they come."""
+    """Presets that fit by count, and for which no routing was found with the tools as they come."""
     memory_bytes: int
     """On-chip memory as the accelerator's memory, with that preset."""
     sdram: Sdram | None = None
@@ -81,6 +84,19 @@ class Board:
     """What openFPGALoader calls the board."""
     pin_options: str = "IO_TYPE=LVCMOS33"
     note: str = ""
+
+    @property
+    def unrouted_multipliers(self) -> int | None:
+        """Number of multipliers from which on no routing is known to be found, if any.
+
+        Wires are what is lacking then, and their number follows the arrays.
+        """
+        return min((preset(name).multipliers for name in self.not_routed), default=None)
+
+    def is_unrouted(self, name: str) -> bool:
+        """Return whether a preset has as many multipliers as one of ``not_routed``, or more."""
+        least = self.unrouted_multipliers
+        return least is not None and preset(name).multipliers >= least
 
     def preset_with(self, memory: str) -> str:
         """The preset by default with one of its memories."""

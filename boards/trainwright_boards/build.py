@@ -1,6 +1,7 @@
 """A whole build: what ``trainwright build`` does, and its figures."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -10,7 +11,9 @@ from typing import Any
 
 from trainwright.support.native.tools import Progress
 from trainwright_boards import flow, report
+from trainwright_boards.board import BLOCK
 from trainwright_boards.clocks import slower_mhz
+from trainwright_boards.fits import needed_block_rams
 from trainwright_boards.job import NETLIST, TIMING, TOP, Build, Steps
 from trainwright_boards.netlist import Netlist, complaints
 from trainwright_boards.tools import BuildError
@@ -46,8 +49,16 @@ def build(job: Build, progress: Progress, *, options: tuple[str, ...] = ()) -> d
 
 
 def check_netlist(job: Build) -> dict[str, Any]:
-    """Raise ``BuildError`` for latches, unknown clocks and unguarded crossings; else list these."""
+    """List the crossings of the netlist.
+
+    Raise ``BuildError`` where the part has too few places for its cells, and for latches, unknown
+    clocks and unguarded crossings.
+    """
     netlist = Netlist.read(job.folder / NETLIST, TOP)
+    on_chip = job.memory_bytes if job.memory == BLOCK else 0
+    reckoned = {"block_rams": needed_block_rams(job.parameters, on_chip)}
+    cells = Counter(cell["type"] for cell in netlist.cells.values())
+    report.check_room(cells, job.board.part, reckoned)
     found = complaints(netlist, clock_inputs={CLOCK})
     if found:
         raise BuildError(f"the netlist of {job.folder} breaks a rule: {'; '.join(found)}")

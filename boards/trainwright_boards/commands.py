@@ -68,16 +68,18 @@ def _table2(folder: Path, as_json: bool) -> int:
     return 0
 
 
-NOT_ROUTED = "no routing was found for it with nextpnr as it comes, see docs/boards.md"
+NOT_ROUTED = "nextpnr as it comes routed no arrays of {} multipliers on it, see docs/boards.md"
 
 
 def board_figures(board: Board) -> dict[str, Any]:
-    """What ``trainwright boards --json`` prints of a board."""
-    fitting, others, beside = [], {}, []
+    """Collect what ``trainwright boards --json`` prints about a board."""
+    fitting, unrouted, others, beside = [], [], {}, []
     for name in PRESETS:
         found = obstacles(preset(name), board.part, board.memory_bytes)
         if found:
             others[name] = found
+        elif board.is_unrouted(name):
+            unrouted.append(name)
         else:
             fitting.append(name)
         if board.sdram is not None and not obstacles(preset(name), board.part, 0):
@@ -93,7 +95,9 @@ def board_figures(board: Board) -> dict[str, Any]:
         "memories": board.memories,
         "block_rams": needed_block_rams(chosen, board.memory_bytes),
         "fits": fitting,
-        "not_routed": list(board.not_routed),
+        "routed": [name for name in fitting if name in board.routed],
+        "not_routed": unrouted,
+        "unrouted_multipliers": board.unrouted_multipliers,
         "does_not_fit": others,
         "fits_with_sdram": beside,
         "note": board.note,
@@ -113,9 +117,10 @@ def _boards(args: argparse.Namespace) -> int:
         print(f"  memory: {'; '.join(memories)}")
         for fitting in board["fits"]:
             more = ", the default" if fitting == board["preset"] else ""
-            if fitting in board["not_routed"]:
-                more = f"; {NOT_ROUTED}"
-            print(f"  {fitting}: fits{more}")
+            known = "fits" if fitting in board["routed"] else "fits by count, not built yet"
+            print(f"  {fitting}: {known}{more}")
+        for unrouted in board["not_routed"]:
+            print(f"  {unrouted}: not routed: {NOT_ROUTED.format(board['unrouted_multipliers'])}")
         for other, reasons in board["does_not_fit"].items():
             but = "; fits with --memory sdram" if other in board["fits_with_sdram"] else ""
             print(f"  {other}: does not fit: needs {' and '.join(reasons)}{but}")
@@ -218,8 +223,9 @@ def _job(args: argparse.Namespace):
         name = board.preset_with(memory)
         parameters = _parameters(args, name)
     check_fits(parameters, board, name, memory)
-    if name in board.not_routed:
-        tell(f"preset {name} fits {board.name}; {NOT_ROUTED}")
+    if board.is_unrouted(name):
+        why = NOT_ROUTED.format(board.unrouted_multipliers)
+        tell(f"preset {name} fits {board.name} by count alone: {why}")
     folder = args.out or _folder(board, args.preset, memory)
     return Build(
         board,

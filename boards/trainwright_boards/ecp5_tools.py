@@ -98,7 +98,7 @@ class Ecp5(Family):
             add_spacers(module, board.part.luts)
             steps.checks.held("spacers", module)
         place = [*common, "--json", SPREAD, *PLACER, "--no-route", "--write", PLACED]
-        steps.run("nextpnr-ecp5", place, remedy=SMALLER, step="place")
+        steps.run("nextpnr-ecp5", place, remedy=SMALLER, step="place", stalls=True)
         asked = MARGIN * build.clock_hz
         with editing(build.folder / PLACED, TOP) as module:
             steps.checks.begin(module)
@@ -116,16 +116,20 @@ class Ecp5(Family):
         route = [*common, "--json", PLACED, "--no-pack", "--no-place"]
         route += ["--textcfg", self.placed, "--report", TIMING]
         again = [*route, "--tmg-ripup"]
-        if steps.run("nextpnr-ecp5", again, remedy=SMALLER, step="route", give_up=_gives_up):
+        if steps.run(
+            "nextpnr-ecp5", again, remedy=SMALLER, step="route", give_up=_gives_up, stalls=True
+        ):
             return
         less = LESS * asked
         steps.progress(f"too slow after {ITERATIONS} iterations: routing for {less / 1e6:.1f} MHz")
         with editing(build.folder / PLACED, TOP) as module:
             module["settings"]["target_freq"] = f"{less:.6f}"
-        if steps.run("nextpnr-ecp5", again, remedy=SMALLER, step="route2", give_up=_gives_up):
+        if steps.run(
+            "nextpnr-ecp5", again, remedy=SMALLER, step="route2", give_up=_gives_up, stalls=True
+        ):
             return
         steps.progress(f"too slow after {ITERATIONS} iterations: routing as fast as it comes")
-        steps.run("nextpnr-ecp5", route, remedy=SMALLER, step="route3")
+        steps.run("nextpnr-ecp5", route, remedy=SMALLER, step="route3", stalls=True)
 
     def pack(self, steps: Steps, board: Board) -> None:
         """Compressed."""

@@ -71,7 +71,8 @@ def estimate(
         folder.mkdir(parents=True, exist_ok=True)
         (folder / RTLIL).write_text(to_rtlil(parameters, target=DevicePlatform(FAMILY)))
         steps = Steps(folder, progress)
-        steps.run("yosys", ["-q", "-l", "synthesis.log", "-p", PASSES], remedy=REPORT_IT)
+        arguments = ["-q", "-l", "synthesis.log", "-p", PASSES]
+        steps.run("yosys", arguments, remedy=REPORT_IT, told_in="synthesis.log")
         cells = json.loads((folder / COUNTS).read_text())["design"]["num_cells_by_type"]
         used = count(cells)
         figures = {

@@ -13,19 +13,35 @@ from trainwright_hw.arith.multiplier import LOGIC, PAIRS
 
 SHAPES = ((16384, 1), (8192, 2), (4096, 4), (2048, 9), (1024, 18), (512, 36))
 """Depth and width of a DP16KD of an ECP5, and of a BSRAM of a GW5A."""
-LEAST_DEPTH = 65
-"""Memories of fewer words are made of LUTs; so are the statistics, and the queues but one."""
+LUT_RAM_WORDS, LUT_RAM_BITS = 16, 4
+"""Size of the distributed RAM of both families."""
+LUT_RAM_COST, REGISTER_COST, BLOCK_RAM_COST = 4, 1, 128
+"""Costs by which yosys chooses: of a distributed RAM, of the register behind each bit that it reads
+(a block RAM has its own), and of a block RAM. Measured with yosys 0.70 on memories of 16 to 128
+words of 4 to 128 bits, where equal costs gave distributed RAM."""
 REGISTER_COPIES, TABLE_BLOCK_RAMS, CODE_BLOCK_RAMS = 3, 1, 2
 """Of a vector engine: copies of a lane's registers; its table; the instructions."""
 
 
 def block_rams(width: int, depth: int) -> int:
-    """DP16KD of a memory of one read and one write port."""
+    """Count the DP16KD of a memory of one read and one write port that is made of them."""
     return min(-(-width // w) * -(-depth // d) for d, w in SHAPES)
 
 
+def chosen_block_rams(width: int, depth: int) -> int:
+    """Count the DP16KD that yosys makes of a memory, 0 where distributed RAM costs no more."""
+    small = -(-width // LUT_RAM_BITS) * -(-depth // LUT_RAM_WORDS)
+    blocks = block_rams(width, depth)
+    in_luts = small * LUT_RAM_COST + width * REGISTER_COST <= blocks * BLOCK_RAM_COST
+    return 0 if in_luts else blocks
+
+
 def needed_block_rams(p: AcceleratorParameters, memory_bytes: int) -> int:
-    """DP16KD of the accelerator, ``memory_bytes`` of external memory in them, and the link."""
+    """Count the DP16KD of accelerator, ``memory_bytes`` of external memory and link.
+
+    Synthesis makes no more; it makes fewer where it finds bits that nothing reads. Statistics and
+    all queues but one are read without a clock, which distributed RAM alone can do.
+    """
     beats = 1024 // p.data_width
     queue = max(128, 2 * p.burst_beats) + 1
     memories = [
@@ -36,7 +52,7 @@ def needed_block_rams(p: AcceleratorParameters, memory_bytes: int) -> int:
         *[(POSIT_OPERAND_WIDTH, TABLES << TABLE_WORD_WIDTH)] * p.decoder_tables,
         (32, 512),  # the link's payload
     ]
-    found = sum(block_rams(width, depth) for width, depth in memories if depth >= LEAST_DEPTH)
+    found = sum(chosen_block_rams(width, depth) for width, depth in memories)
     registers = block_rams(WIDTH, REGISTERS * THREADS * p.engine_parts)
     lane = REGISTER_COPIES * registers + TABLE_BLOCK_RAMS
     return found + p.vector_engine * (lane * p.engine_width + CODE_BLOCK_RAMS)

@@ -95,7 +95,8 @@ def synthesise(build: Build, steps: Steps) -> None:
         passes = tools.passes(RTLIL, TOP, plain=plain, delay_ps=delay)
         script = f"{passes} -json {NETLIST}"
         try:
-            steps.run("yosys", ["-q", "-l", "synthesis.log", "-p", script], remedy=REPORT_IT)
+            arguments = ["-q", "-l", "synthesis.log", "-p", script]
+            steps.run("yosys", arguments, remedy=REPORT_IT, told_in="synthesis.log")
         except BuildError as error:
             if plain or YOSYS_BUG not in str(error):
                 raise

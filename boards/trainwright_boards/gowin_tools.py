@@ -53,7 +53,9 @@ class Gowin(Family):
         arguments += ["--json", NETLIST, "--write", self.placed, "--report", TIMING]
         arguments += ["--router", "router2", "--seed", str(build.seed), "--timing-allow-fail"]
         arguments += options
-        steps.run("nextpnr-himbaechel-gowin", arguments, remedy="A smaller --preset may fit.")
+        steps.run(
+            "nextpnr-himbaechel-gowin", arguments, remedy="A smaller --preset may fit.", stalls=True
+        )
 
     def pack(self, steps: Steps, board: Board) -> None:
         """As text of ones and noughts; pins of the parallel configuration port are the design's."""

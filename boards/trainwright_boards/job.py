@@ -1,5 +1,6 @@
 """What a build is: its sizes, and a folder in which the tools run one after the other."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.native.tools import Progress
+from trainwright.support.waiting import last_line, waiting
 from trainwright_boards.board import BLOCK, Board
 from trainwright_boards.checks import Checks
 from trainwright_boards.tools import BuildError, tool
@@ -16,7 +18,11 @@ from trainwright_boards.tools import BuildError, tool
 TOP = "top"
 RTLIL, NETLIST, TIMING = "top.il", "top.json", "timing.json"
 LOOK_SECONDS = 1.0
-"""Between two looks at a tool that may be stopped."""
+"""Seconds between two looks at a tool that may be stopped."""
+STALL_SECONDS = 900.0
+"""Processor time in which a placer or router that works says something. The longest silence of a
+build that ended was an iteration of the router on a GW5AST-138, about 100 s; where nextpnr's
+legalisation finds no place it goes on for ever without a word."""
 LOGIC_SHARE = 0.6
 """Of a cycle, for LUTs and nets as the mapping to LUTs reckons with them."""
 REPORT_IT = "If the tools are those that `pip install 'trainwright[boards]'` brings, report it."
@@ -79,12 +85,16 @@ class Steps:
         remedy: str,
         step: str | None = None,
         give_up: Callable[[str], bool] | None = None,
+        stalls: bool = False,
+        told_in: str | None = None,
     ) -> bool:
         """One tool. Raises ``BuildError`` with its last complaint, its log and the remedy.
 
         ``step``: what it does, where a tool runs more than once. ``give_up`` is asked about what
         it has said so far: where that is true, it is stopped, and the result is false; so it is
-        where that is true of all it has said when it ends.
+        where that is true of all it has said when it ends. A tool that ``stalls`` is ended with an
+        error after ``STALL_SECONDS`` without a word. ``told_in``: a file of the folder that it
+        writes its progress to, instead of its log.
         """
         program = tool(name)
         step = f"{name}-{step}" if step else name
@@ -102,7 +112,15 @@ class Steps:
                 )
         except OSError as error:
             raise BuildError(f"cannot start {name}: {error}") from error
-        gave_up = _wait(process, log, give_up)
+        told = self.folder / told_in if told_in else log
+        try:
+            with waiting(self.progress, step, detail=lambda: last_line(told)):
+                gave_up = _wait(process, log, give_up, stalls=stalls)
+        except Stalled as error:
+            raise BuildError(
+                f"{step} made no progress in {STALL_SECONDS / 60:g} minutes of processor time, "
+                f"its last words: {last_line(log)!r} (log: {log}). {remedy}"
+            ) from error
         self.seconds[step] = time.monotonic() - begin + self.seconds.get(step, 0.0)
         if process.returncode and not gave_up:
             raise BuildError(f"{step} failed: {_complaint(log)} (log: {log}). {remedy}")
@@ -110,28 +128,60 @@ class Steps:
 
     @contextmanager
     def own(self, step: str) -> Iterator[None]:
-        """A step without a tool."""
+        """Time a step without a tool."""
         self.progress(step)
         begin = time.monotonic()
-        yield
+        with waiting(self.progress, step):
+            yield
         self.seconds[step] = time.monotonic() - begin
 
 
-def _wait(process: subprocess.Popen, log: Path, give_up: Callable[[str], bool] | None) -> bool:
-    """Until it ends; whether it was stopped, or should have been."""
+class Stalled(Exception):
+    """A tool works and says nothing."""
+
+
+def _wait(
+    process: subprocess.Popen,
+    log: Path,
+    give_up: Callable[[str], bool] | None,
+    *,
+    stalls: bool = False,
+) -> bool:
+    """Wait until a tool ends; return whether it was stopped, or should have been.
+
+    Raises ``Stalled`` for one that ``stalls``.
+    """
+    said, at_seconds = 0, 0.0
     try:
-        while give_up:
+        while give_up or stalls:
             try:
                 process.wait(LOOK_SECONDS)
-                return process.returncode == 0 and give_up(log.read_text(errors="replace"))
             except subprocess.TimeoutExpired:
-                if give_up(log.read_text(errors="replace")):
+                size, seconds = log.stat().st_size, processor_seconds(process.pid)
+                if size != said:
+                    said, at_seconds = size, seconds
+                elif stalls and seconds - at_seconds > STALL_SECONDS:
+                    raise Stalled from None
+                if give_up and give_up(log.read_text(errors="replace")):
                     return True
+            else:
+                if process.returncode or give_up is None:
+                    return False
+                return give_up(log.read_text(errors="replace"))
         process.wait()
         return False
     finally:
         process.kill()
         process.wait()
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time of a process; the wall time where the system does not tell it."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return time.monotonic()
 
 
 def _complaint(log: Path) -> str:

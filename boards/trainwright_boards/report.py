@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from trainwright_boards.board import Part
@@ -25,6 +26,23 @@ CELLS = {
 """Our names of what nextpnr counts, and how many of ours each is. On a GW5A a sum is in the place
 of a LUT; a distributed RAM has four LUTs, which are counted, and four more that nothing else may
 use."""
+GW5A_BLOCK_RAMS = ("SP", "SPX9", "SDPB", "SDPX9B", "DPB", "DPX9B", "pROM", "pROMX9")
+NETLIST_CELLS = {
+    "ecp5": {
+        "luts": {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6},
+        "flip_flops": {"TRELLIS_FF": 1},
+        "multipliers": {"MULT18X18D": 1},
+        "block_rams": {"DP16KD": 1},
+    },
+    "gw5a": {
+        "luts": dict.fromkeys(("LUT1", "LUT2", "LUT3", "LUT4", "ALU"), 1)
+        | dict.fromkeys(("RAM16SDP1", "RAM16SDP2", "RAM16SDP4"), 8),
+        "multipliers": {"MULTALU27X18": 1},
+        "block_rams": dict.fromkeys(GW5A_BLOCK_RAMS, 1),
+    },
+}
+"""The same of a netlist before it is placed, when there are no fewer than these. A distributed RAM
+of an ECP5 takes the four LUTs of two slices and the slice that writes it."""
 MARKS = (
     *("$TRELLIS", "_TRELLIS_", "_LUT4", "_CCU2C", "_PFUMX", "_L6MUX"),
     *("_LUT", "_ALU", "_MUX2_", "_DFF", "_RAM16SDP", "_SDP", "_DPB", "_DPX9B", "_IBUF", "_OBUF"),
@@ -54,6 +72,34 @@ def resources(timing: Mapping[str, Any], part: Part) -> dict[str, dict[str, int]
             there = sum(int(counted[cell]["available"]) for cell in cells)
         found[name] = {"used": used, "available": there}
     return found
+
+
+def check_room(
+    cells: Mapping[str, int], part: Part, reckoned: Mapping[str, int] = MappingProxyType({})
+) -> None:
+    """Raise ``BuildError`` where a netlist has more cells than a part has places.
+
+    ``cells`` counts them by type. Placers notice late or never: one of them goes on for ever.
+    ``reckoned``: what was expected, by kind of ``NETLIST_CELLS``, for the message.
+    """
+    available = {
+        "luts": int(part.luts * (1 - LEAST_SPARE)),
+        "flip_flops": part.luts,  # one beside each LUT
+        "multipliers": part.multipliers,
+        "block_rams": part.block_rams,
+    }
+    lacking = []
+    for kind, weights in NETLIST_CELLS[part.family].items():
+        used = sum(weight * cells.get(cell, 0) for cell, weight in weights.items())
+        if used > available[kind]:
+            expected = f" ({reckoned[kind]} were reckoned with)" if kind in reckoned else ""
+            spare = f", {LEAST_SPARE:.0%} being left free" if kind == "luts" else ""
+            name = kind.replace("_", " ").replace("luts", "LUTs").replace("rams", "RAMs")
+            lacking.append(f"{used} {name}{expected}, the {part.name} has {available[kind]}{spare}")
+    if lacking:
+        raise BuildError(
+            f"the netlist does not fit: it has {' and '.join(lacking)}; choose a smaller --preset"
+        )
 
 
 def clocks(timing: Mapping[str, Any]) -> dict[str, dict[str, float]]:

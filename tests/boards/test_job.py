@@ -2,10 +2,12 @@
 
 import sys
 import time
+from functools import partial
 
 import pytest
 
 from trainwright.support.native.tools import Tool
+from trainwright.support.waiting import waiting
 from trainwright_boards import job
 from trainwright_boards.job import Steps
 from trainwright_boards.tools import BuildError
@@ -40,6 +42,29 @@ def test_a_tool_is_stopped_where_it_is_given_up(steps, tmp_path):
     assert not steps.run("route", [script], remedy="", give_up=lambda log: log.count("round") > 5)
     assert time.monotonic() - begin < 60
     assert 5 < (tmp_path / "route.log").read_text().count("round") < 100000
+
+
+def test_tool_that_works_without_a_word_is_ended_with_one_error(steps, monkeypatch):
+    monkeypatch.setattr(job, "STALL_SECONDS", 0.3)
+    script = "print('Strict legalising')\nwhile True: pass"
+    begin = time.monotonic()
+    with pytest.raises(BuildError, match=r"place made no progress .*'Strict legalising'.*Try less"):
+        steps.run("nextpnr", [script], remedy="Try less", step="place", stalls=True)
+    assert time.monotonic() - begin < 60
+    assert steps.seconds == {}
+
+
+def test_tool_that_waits_for_the_processor_is_not_ended(steps, monkeypatch):
+    monkeypatch.setattr(job, "STALL_SECONDS", 0.3)
+    assert steps.run("nextpnr", ["import time; time.sleep(1)"], remedy="", stalls=True)
+
+
+def test_tool_that_takes_long_is_reported_with_its_last_line(steps, monkeypatch):
+    lines = []
+    steps.progress = lines.append
+    monkeypatch.setattr(job, "waiting", partial(waiting, first_seconds=0.05))
+    steps.run("yosys", ["import time; print('pass 3'); time.sleep(1)"], remedy="")
+    assert "yosys: 0 s so far; pass 3" in lines
 
 
 @pytest.mark.parametrize("most, done", [(5, False), (6, True)])

@@ -35,6 +35,7 @@ ULX3S_85F = Board(
     lamp_pin="B2",
     baud=3_000_000,
     preset="ecp5-85f",
+    routed=("ecp5-85f", "ecp5-85f-alone"),
     memory_bytes=1 << 17,
     sdram=ULX3S_SDRAM,
     design_hz=60_000_000,
