@@ -14,7 +14,9 @@ from torch.nn.utils import prune
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import trainwright.nn as tnn
+from trainwright.formats import Fixed
 from trainwright.network import NetworkError
+from trainwright.nn.straight_through import gradient_rounded
 
 NUMBERS = ("fixed", "float32", "activation=posit(8,0)")
 HALF = (torch.float16, torch.bfloat16)
@@ -158,6 +160,10 @@ def test_autocast_around_dense_and_train_layers_returns_its_type(dtype, numbers)
         assert model[4].weight.dtype is torch.float32
     assert float((parts[-1] - exact).detach().norm()) < 0.05 * float(exact.detach().norm())
     assert all(p.grad.isfinite().all() and p.grad.dtype is p.dtype for p in model.parameters())
+    for place, given in ((1, torch.rand(1, 4, 8, 8)), (4, torch.rand(2, 32))):
+        wanted = model[place](given).to(dtype)
+        with torch.autocast("cpu", dtype=dtype):  # computed in float32, whatever is asked for
+            assert torch.equal(model[place](given), wanted)
     with torch.autocast("cpu", dtype=dtype):  # torch leaves float64 alone
         assert copy.deepcopy(model[4]).double()(torch.rand(2, 32).double()).dtype is torch.float64
 
@@ -369,9 +375,21 @@ def test_transforms_of_settled_layer_are_those_of_autograd(kind, numbers):
         single = [grad(loss)(parameters, x[n : n + 1])[name] for n in range(len(x))]
         near(samples[name], torch.stack(single))
     near(vmap(layer)(x), layer(x))
+    near(vmap(layer, in_dims=1)(x.transpose(0, 1)), layer(x))
     wanted = torch.autograd.functional.jacobian(lambda s: layer(s[None])[0], x[0])
     near(jacrev(lambda s: layer(s[None])[0])(x[0]), wanted)
     near(jacfwd(lambda s: layer(s[None])[0])(x[0]), wanted)
+
+
+def test_gradient_of_each_sample_is_rounded_at_its_own_scale():
+    values = torch.tensor([[0.75], [2.0**-20]])  # a common scale of 16 bits would lose the second
+
+    def halves(v):
+        return gradient_rounded(v, Fixed(16)).square().sum() / 2
+
+    assert torch.equal(vmap(grad(halves))(values), values)
+    assert torch.equal(grad(lambda v: vmap(halves)(v).sum())(values), values)
+    assert not grad(halves)(values)[1].any()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # hessian scripts inside torch

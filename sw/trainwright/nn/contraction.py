@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from trainwright.nn.untyped import node, refuse_second_gradients, traced, without_autocast
+from trainwright.nn.untyped import node, refuse_second_gradients, traced
 
 CHUNK = 1 << 17
 """Elements of W that are made at once."""
@@ -60,27 +60,19 @@ class _Apply(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         refuse_second_gradients()
         x, left, right = ctx.saved_tensors
-        with without_autocast(x.device):  # products are written into memory of x's type
-            return *_gradients(gradients[0], x, left, right, ctx.needs_input_grad[0]), None, None
-
-
-def _gradients(
-    dy: torch.Tensor, x: torch.Tensor, left: torch.Tensor, right: torch.Tensor, wants_dx: bool
-) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
-    """Return the gradients of x, Left and Right from that of the outputs, ``dy`` (p, B, q)."""
-    size = x.shape[1]
-    dx = torch.zeros_like(x) if wants_dx else None
-    dleft, dright = torch.empty_like(left), torch.zeros_like(right)
-    for some, rows, w in _chunks(len(dy), left, right):
-        part, matrices = dy[some], w.view(-1, size, dy.shape[2])
-        if dx is not None:
-            torch.mm(left[rows], right, out=w)
-            samples = part.transpose(0, 1).reshape(len(x), -1)  # (B, p q)
-            dx.addmm_(samples, matrices.transpose(1, 2).reshape(-1, size))
-        torch.bmm(x.T.expand(len(part), *x.T.shape), part, out=matrices)  # gradient of W
-        torch.mm(w, right.T, out=dleft[rows])
-        dright.addmm_(left[rows].T, w)
-    return dx, dleft, dright
+        dy, size = gradients[0], x.shape[1]  # (p, B, q)
+        dx = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
+        dleft, dright = torch.empty_like(left), torch.zeros_like(right)
+        for some, rows, w in _chunks(len(dy), left, right):
+            part, matrices = dy[some], w.view(-1, size, dy.shape[2])
+            if dx is not None:
+                torch.mm(left[rows], right, out=w)
+                samples = part.transpose(0, 1).reshape(len(x), -1)  # (B, p q)
+                dx.addmm_(samples, matrices.transpose(1, 2).reshape(-1, size))
+            torch.bmm(x.T.expand(len(part), *x.T.shape), part, out=matrices)  # gradient of W
+            torch.mm(w, right.T, out=dleft[rows])
+            dright.addmm_(left[rows].T, w)
+        return dx, dleft, dright, None, None
 
 
 def _chunks(
