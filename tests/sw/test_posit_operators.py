@@ -6,7 +6,7 @@ from posit_operator_bench import Bench
 from posit_operator_cases import CASES
 
 from trainwright.posit import PositError, PositFormat, PositTensor, UncoveredError, accumulation
-from trainwright.posit.dispatch import _COPY, _SET
+from trainwright.posit.dispatch import _COPY, _SET, RESHAPES
 from trainwright.posit.exactness import carrier
 from trainwright.posit.operators import IN_PLACE, OUT, RULES
 
@@ -54,14 +54,14 @@ def test_the_cases_reach_every_operator(monkeypatch):
         for function in CASES.values():
             for _ in function(Bench(P16, "quire")):
                 pass
-    covered = {*RULES, *IN_PLACE, *OUT, _COPY, _SET}
+    covered = {*RULES, *IN_PLACE, *OUT, *RESHAPES, _COPY, _SET}
     assert sorted(map(str, covered - reached)) == []
     assert len(ATEN) > 2000 and len(covered) > 150
 
 
 def test_every_other_operator_is_an_error_that_names_it():
     x = PositTensor([1.0, 2.0], P16)
-    covered = {*RULES, *IN_PLACE, *OUT, _COPY, _SET}
+    covered = {*RULES, *IN_PLACE, *OUT, *RESHAPES, _COPY, _SET}
     for func in set(ATEN) - covered:
         with pytest.raises(UncoveredError) as raised:
             PositTensor.__torch_dispatch__(func, (PositTensor,), (x, x))

@@ -20,7 +20,7 @@ below = torch._C._DisableTorchDispatch
 _COPY = torch.ops.aten.copy_.default
 _NUMBERS = {operator(name) for name in ("where.self", "fill_.Tensor", "index_put", "index_put_")}
 """Operators for which torch makes tensors of the numbers that it is given."""
-_RESHAPES = {
+RESHAPES = {
     operator(name)
     for name in ("squeeze_", "squeeze_.dim", "squeeze_.dims", "unsqueeze_", "transpose_", "t_")
 }
@@ -104,7 +104,7 @@ def _dispatch(
     if rule is not None:
         values, fmt = _applied(func, rule, args, kwargs)
         return _wrapped(cls, values, fmt)
-    if func in _RESHAPES:  # of the posit tensor itself: no value changes
+    if func in RESHAPES:  # of the posit tensor itself: no value changes
         return func(*args, **kwargs)
     if func is _COPY:
         return _copy(*args, **kwargs)
