@@ -101,14 +101,14 @@ def layers(network: "Network") -> list[dict[str, Any]]:
 def report(network: "Network", batch: int, p: "AcceleratorParameters", plan: str) -> dict[str, Any]:
     """What ``--json`` prints. Raises ``CompileError`` where the network does not fit."""
     from trainwright.compiler.limits import require_batch, require_integers
-    from trainwright.lowering.compile import compile_step
     from trainwright.lowering.plans import require_plan
+    from trainwright.lowering.stored import cached_step
     from trainwright.timing import predict
 
     require_plan(plan)
     require_batch(batch)
     require_integers(network)
-    step = compile_step(network, batch, p, plan=plan)
+    step = cached_step(network, batch, p, plan=plan)
     programs = {"forward": step.forward, "backward": step.backward}
     cycles = {name: predict(one.descriptors, p).cycles for name, one in programs.items()}
     total = sum(cycles.values())

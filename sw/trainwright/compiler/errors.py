@@ -31,6 +31,10 @@ class ResourceError(CompileError):
         super().__init__(f"{reason}; {remedy}")
         self._parts = reason, remedy
 
+    def __reduce__(self) -> tuple[type["ResourceError"], tuple[str, str]]:
+        """Rebuild from both parts: exceptions are pickled by their one message otherwise."""
+        return type(self), self._parts
+
     @property
     def reason(self) -> str:
         return self._parts[0]

@@ -18,9 +18,10 @@ from trainwright.graph.differentiate import gradient_name
 from trainwright.graph.ir import Add, Einsum, Graph, Mask
 from trainwright.graph.network import result_names, upper_names
 from trainwright.lowering.calls import External
-from trainwright.lowering.compile import Emitted, Step, compile_step
+from trainwright.lowering.compile import Emitted, Step
 from trainwright.lowering.emit import COPIES
 from trainwright.lowering.outer import Packing, constant
+from trainwright.lowering.stored import cached_step
 from trainwright.network import Input, Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute
@@ -217,7 +218,7 @@ def compiled(
     input_gradients: bool = False,
 ) -> CompiledStep:
     """A training step compiled from its graph, for the driver. Raises ``CompileError``."""
-    step = compile_step(network, batch, p, inputs=input_gradients, plan=plan)
+    step = cached_step(network, batch, p, inputs=input_gradients, plan=plan)
     adapter = Adapter(network, step)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)
     inputs = tuple(node.name for node in network.nodes if isinstance(node, Input))

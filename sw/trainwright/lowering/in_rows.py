@@ -19,9 +19,10 @@ from trainwright.compiler.step import AUTO, IN_ROWS, CompiledProgram, CompiledSt
 from trainwright.graph.ir import Graph
 from trainwright.lowering.adapter import Adapter, GraphImage
 from trainwright.lowering.calls import External
-from trainwright.lowering.compile import Emitted, Step, compile_step
+from trainwright.lowering.compile import Emitted, Step
 from trainwright.lowering.layout import Axes
 from trainwright.lowering.rows import PIXELS, samples_of
+from trainwright.lowering.stored import cached_step
 from trainwright.network import Network
 from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
@@ -140,7 +141,7 @@ def compiled_in_rows(
     ``CompileError``.
     """
     _require(network, batch, p)
-    step = compile_step(network, batch, p, in_rows=True, plan=plan)
+    step = cached_step(network, batch, p, in_rows=True, plan=plan)
     adapter = _RowsAdapter(network, step, batch)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)
     last = len(network.layers)

@@ -1,0 +1,133 @@
+"""Cache compiled steps on disk, by everything that they follow from."""
+
+import hashlib
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from trainwright.compiler.errors import CompileError
+from trainwright.compiler.step import AUTO
+from trainwright.lowering.compile import Step, compile_step
+from trainwright.network import Network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.support.native.cache import default_folder
+
+MOST_BYTES = 256 << 20
+"""Bytes of all entries above which the least recently used are removed: about 1,000 networks."""
+SWITCH = "TRAINWRIGHT_PROGRAM_CACHE"
+"""Environment variable that switches the cache off where its value is ``0``."""
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_SUFFIX = ".step"
+
+
+@cache
+def _code() -> bytes:
+    """Digest the package's source files, so that no entry outlives a change of the compiler."""
+    # All files, not the compiler's alone: which modules a program follows from changes over time,
+    # and a stale program would be wrong without a word. Reading them takes 20 ms.
+    folder = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256(f"{sys.version_info} {pickle.HIGHEST_PROTOCOL}".encode())
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.digest()
+
+
+class StepCache:
+    """Folder of compiled steps and of the reasons why others do not fit.
+
+    Several processes can use a folder at the same time: an entry is published by a rename, and
+    begins with a digest of the rest, so that a damaged or truncated one counts as missing.
+    """
+
+    def __init__(self, folder: Path | None = None, most_bytes: int = MOST_BYTES):
+        self.folder = default_folder() / "programs" if folder is None else folder
+        self.most_bytes = most_bytes
+
+    def path(self, key: str) -> Path:
+        """Return the file of an entry, whether it exists or not."""
+        return self.folder / f"{key}{_SUFFIX}"
+
+    def step(self, key: str, make: Callable[[], Step]) -> Step:
+        """Return the step of a key, made only if the folder has none.
+
+        Raises ``CompileError`` if ``make`` does, or did when the entry was written.
+        """
+        found = self._read(key)
+        if found is None:
+            try:
+                found = make()
+            except CompileError as error:
+                found = error
+            self._write(key, found)
+        if isinstance(found, CompileError):
+            raise found
+        return found
+
+    def _read(self, key: str) -> Step | CompileError | None:
+        path = self.path(key)
+        try:
+            data = path.read_bytes()
+            if hashlib.sha256(data[_DIGEST_BYTES:]).digest() != data[:_DIGEST_BYTES]:
+                return None
+            found = pickle.loads(data[_DIGEST_BYTES:])  # the user's own folder
+            os.utime(path)  # pruning removes the least recently used entries first
+        # Unpickling raises anything at all if the entry is of other code: compile again then.
+        except Exception:
+            return None
+        return found if isinstance(found, Step | CompileError) else None
+
+    def _write(self, key: str, found: Step | CompileError) -> None:
+        data = pickle.dumps(found, pickle.HIGHEST_PROTOCOL)
+        # A full disk or a folder without write permission costs time only, on the next run.
+        with suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(hashlib.sha256(data).digest() + data)
+                os.replace(name, self.path(key))
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(name)
+            self._prune()
+
+    def _prune(self) -> None:
+        entries: list[tuple[float, int, Path]] = []
+        for path in self.folder.iterdir():  # with what a killed process left unpublished
+            with suppress(OSError):  # another process removed the entry
+                status = path.stat()
+                entries.append((status.st_mtime, status.st_size, path))
+        total = 0
+        for _, size, path in sorted(entries, reverse=True):
+            total += size
+            if total > self.most_bytes:
+                path.unlink(missing_ok=True)
+
+
+def cached_step(
+    network: Network,
+    batch: int,
+    p: AcceleratorParameters,
+    *,
+    inputs: bool = False,
+    plan: str = AUTO,
+    in_rows: bool = False,
+) -> Step:
+    """Return ``compile_step`` of the same arguments, from the user's cache folder if known.
+
+    Raises ``CompileError`` if the network does not fit.
+    """
+
+    def make() -> Step:
+        return compile_step(network, batch, p, inputs=inputs, plan=plan, in_rows=in_rows)
+
+    if os.environ.get(SWITCH) == "0":
+        return make()
+    asked = repr((network, batch, p, inputs, plan, in_rows)).encode()
+    return StepCache().step(hashlib.sha256(_code() + asked).hexdigest(), make)

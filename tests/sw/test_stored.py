@@ -1,0 +1,167 @@
+"""Compiled steps in the user's cache folder."""
+
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from trainwright.compiler.errors import CompileError, DoesNotFitError
+from trainwright.lowering import stored
+from trainwright.lowering.compile import Step
+from trainwright.lowering.stored import SWITCH, StepCache, cached_step
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+
+P = AcceleratorParameters()
+DIGITS = load_network("digits")
+
+
+@pytest.fixture(scope="module")
+def digits() -> Step:
+    return stored.compile_step(DIGITS, 4, P)
+
+
+@pytest.fixture
+def compiled(monkeypatch, tmp_path, digits):
+    """Arguments of every call of the compiler, with an empty user's cache folder."""
+    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.delenv(SWITCH, raising=False)
+    calls = []
+
+    def compile_step(*args, **options):
+        calls.append((*args, *options.values()))
+        return digits
+
+    monkeypatch.setattr(stored, "compile_step", compile_step)
+    return calls
+
+
+def test_second_run_of_the_same_arguments_compiles_nothing(compiled, digits):
+    again = [cached_step(DIGITS, 4, P) for _ in range(2)][1]
+    assert len(compiled) == 1
+    assert again is not digits
+    for one, other in ((again.forward, digits.forward), (again.backward, digits.backward)):
+        assert one.descriptors == other.descriptors
+    assert again.cycles == digits.cycles
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"network": replace(DIGITS, name="other")},
+        {"batch": 5},
+        {"p": replace(P, scratchpad_rows=8192)},
+        {"plan": "small"},
+        {"inputs": True},
+        {"in_rows": True},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_changed_argument_compiles_another_step(compiled, change):
+    asked = {"network": DIGITS, "batch": 4, "p": P}
+    cached_step(**asked)
+    cached_step(**asked | change)
+    assert len(compiled) == 2
+
+
+def test_changed_compiler_source_compiles_again(compiled, monkeypatch):
+    cached_step(DIGITS, 4, P)
+    monkeypatch.setattr(stored, "_code", lambda: b"another compiler")
+    cached_step(DIGITS, 4, P)
+    assert len(compiled) == 2
+
+
+def test_switched_off_cache_writes_nothing(compiled, monkeypatch, tmp_path):
+    monkeypatch.setenv(SWITCH, "0")
+    cached_step(DIGITS, 4, P)
+    cached_step(DIGITS, 4, P)
+    assert len(compiled) == 2
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+        lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:],
+    ],
+    ids=["empty", "truncated", "last byte", "inner byte"],
+)
+def test_damaged_entry_is_compiled_and_written_again(tmp_path, digits, damage):
+    cache, calls = StepCache(tmp_path), []
+    make = lambda: calls.append(1) or digits  # noqa: E731
+    cache.step("a", make)
+    whole = cache.path("a").read_bytes()
+    cache.path("a").write_bytes(damage(whole))
+    assert cache.step("a", make).cycles == digits.cycles
+    assert len(calls) == 2
+    assert cache.path("a").read_bytes() == whole
+
+
+def test_refusal_is_cached_with_its_reason_and_remedy(tmp_path):
+    cache, calls = StepCache(tmp_path), []
+
+    def make():
+        calls.append(1)
+        raise DoesNotFitError("no room", "use a batch of 2")
+
+    for _ in range(2):
+        with pytest.raises(DoesNotFitError, match="no room; use a batch of 2") as caught:
+            cache.step("a", make)
+        assert (caught.value.reason, caught.value.remedy) == ("no room", "use a batch of 2")
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [CompileError("a reason"), DoesNotFitError("a reason", "a remedy")]
+)
+def test_compile_error_survives_pickling(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again)) == (type(error), str(error))
+    assert (again.reason, again.remedy) == (error.reason, error.remedy)
+
+
+def test_full_folder_loses_the_least_recently_used_entry(tmp_path, digits):
+    StepCache(tmp_path).step("a", lambda: digits)
+    size = StepCache(tmp_path).path("a").stat().st_size
+    cache = StepCache(tmp_path, most_bytes=2 * size)
+    for age, key in ((300, "b"), (200, "a")):
+        cache.step(key, lambda: digits)
+        os.utime(cache.path(key), (1e9 - age, 1e9 - age))
+    cache.step("b", lambda: digits)  # used again: now the most recent one
+    cache.step("c", lambda: digits)
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["b", "c"]
+
+
+def test_folder_that_cannot_be_made_only_compiles(tmp_path, digits):
+    (tmp_path / "file").write_text("")
+    assert StepCache(tmp_path / "file" / "programs").step("a", lambda: digits) is digits
+
+
+def test_real_digits_step_is_the_same_in_another_process(tmp_path, digits):
+    program = (
+        "from trainwright.lowering import compile_step\n"
+        "from trainwright.network import load_network\n"
+        "from trainwright.parameters import AcceleratorParameters\n"
+        "step = compile_step(load_network('digits'), 4, AcceleratorParameters())\n"
+        "print(hash((step.forward.descriptors, step.backward.descriptors)))\n"
+    )
+    environment = os.environ | {"TRAINWRIGHT_CACHE": str(tmp_path), "PYTHONHASHSEED": "0"}
+    environment.pop(SWITCH)
+    first, again = (
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for _ in range(2)
+    )
+    assert first == again
+    assert len(list((tmp_path / "programs").iterdir())) == 1
