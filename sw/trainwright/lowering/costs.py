@@ -1,6 +1,9 @@
 """What cuts of a stage cost, by estimates: rows, loads, cycles."""
 
+from collections.abc import Sequence
+from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 from trainwright.graph.ir import Einsum
 from trainwright.lowering.choices import Cut
@@ -21,17 +24,54 @@ TURNED = 4
 """Loads of what the host writes that cost as much as one of what was stored."""
 
 
+class _Read(NamedTuple):
+    """Tensor that a group reads and does not make."""
+
+    name: str
+    axes: frozenset[str]
+    rows: int
+    weight: int
+    """Cost of loading a row, as of ``Costs._weight``."""
+    given: bool
+
+    def again(self, counted: Sequence[tuple[str, int]]) -> list[int]:
+        """Return the rows loaded within each prefix of loops (axis, slices), the empty one first.
+
+        Inner loops along other axes reuse what lies there, so only loops outside the tensor's
+        deepest axis count.
+        """
+        found, outside, times = [self.rows], 1, 1
+        for axis, slices in counted:
+            if axis in self.axes:
+                times = outside
+            else:
+                outside *= slices
+            found.append(self.rows * times)
+        return found
+
+
 class Costs(Groups):
     """Groups of operations, and what ways to cut them cost."""
+
+    @cached_property
+    def _constants(self) -> dict[tuple[int, ...], list[_Read]]:
+        """Constants of what each group reads, by its members."""
+        return {}
 
     def _loaded(self, group: Group, loops: Loops) -> float:
         """Rows of large tensors that are loaded, over all slices; those that lie in outer memory in
         some layout count more, as they are transposed.
         """
         total, depths = 0.0, dict(self._kept(group, loops))
-        for name in self._read(group):
-            total += self._again(name, loops[: depths.get(name)]) * self._weight(name)
+        counted = self._counted(loops)
+        for read in self._read_as(group):
+            if read.weight:
+                total += read.again(counted[: depths.get(read.name)])[-1] * read.weight
         return total
+
+    def _counted(self, loops: Loops) -> list[tuple[str, int]]:
+        """Return the axes of loops with the slices along each."""
+        return [(axis, up(self.graph.sizes[axis], chunk)) for axis, chunk in loops]
 
     def _read(self, group: Group) -> list[str]:
         """What a group reads and does not make."""
@@ -42,6 +82,21 @@ class Costs(Groups):
             self._reads[key] = sorted(names - made)
         return self._reads[key]
 
+    def _read_as(self, group: Group) -> list[_Read]:
+        """Return what a group reads with the constants that every order of loops asks for."""
+        # Orders of six loops are 720, each asks for every tensor: looking these constants up
+        # anew took four fifths of the compile time of `fashion-conv`.
+        key = tuple(group.members)
+        if key not in self._constants:
+            self._constants[key] = [
+                _Read(
+                    name, frozenset(self.graph.tensors[name].axes), self.rows(name),
+                    self._weight(name), name in self.given,
+                )
+                for name in self._read(group)
+            ]  # fmt: skip
+        return self._constants[key]
+
     def _weight(self, name: str) -> int:
         """What loading a row costs: its bytes, more where it has to be transposed; nothing where it
         stays in the scratchpad.
@@ -50,13 +105,6 @@ class Costs(Groups):
             return word_bytes(self.graph.tensors[name])
         return TURNED if name in self.spilled else 0
 
-    def _again(self, name: str, loops: Loops) -> float:
-        """Rows of a tensor that are loaded, where what is loaded stays within these loops."""
-        axes, sizes = self.graph.tensors[name].axes, self.graph.sizes
-        deepest = max((n for n, (axis, _) in enumerate(loops) if axis in axes), default=-1)
-        again = (up(sizes[a], c) for a, c in loops[: deepest + 1] if a not in axes)
-        return self.rows(name) * prod(again)
-
     def _kept(self, group: Group, loops: Loops) -> tuple[tuple[str, int], ...]:
         """What is given and stays where slices read it again, as far as there are rows: that first
         which saves most for a row.
@@ -64,14 +112,19 @@ class Costs(Groups):
         if not self.deep:
             return ()
         sizes, found = self.graph.sizes, dict[str, int]()
-        ways = []
-        for name in (name for name in self._read(group) if name in self.given):
-            axes, whole = self.graph.tensors[name].axes, self._again(name, loops)
-            for depth in range(len(loops)):
-                saved = whole - self._again(name, loops[:depth])
-                inner = prod(c / sizes[a] for a, c in loops[:depth] if a in axes)
+        counted, ways = self._counted(loops), []
+        for read in self._read_as(group):
+            if not read.given:
+                continue
+            again, inner = read.again(counted), 1.0
+            if again[-1] == again[0]:
+                continue  # no loop loads it twice
+            for depth, (axis, chunk) in enumerate(loops):
+                saved = again[-1] - again[depth]
                 if saved > 0:
-                    ways.append((-saved / inner / self.rows(name), name, depth, inner))
+                    ways.append((-saved / inner / read.rows, read.name, depth, inner))
+                if axis in read.axes:
+                    inner *= chunk / sizes[axis]
         left = KEPT * self.p.scratchpad_rows
         for _, name, depth, inner in sorted(ways):
             if name not in found and (rows := inner * self.rows(name)) <= left:

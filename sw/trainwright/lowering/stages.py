@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import combinations, permutations
 from math import prod
 
@@ -36,8 +37,21 @@ class Stages(Costs):
                 found.append((axis, chunks or [c for c in (unit, 2 * unit) if c < sizes[axis]]))
         return found
 
-    def _loops(self, group: Group, *, parts: bool) -> Iterator[Loops]:
-        """Ways to cut a group; with ``parts`` sums are cut, too, innermost or outermost."""
+    def _loops(self, group: Group, *, parts: bool) -> Sequence[Loops]:
+        """Return the ways to cut a group; with ``parts`` sums are cut, too."""
+        # Kept, as both ``_ranked`` and ``_ways`` ask and the orders of ``_deep`` take long.
+        key = tuple(group.members), parts
+        if key not in self._cuts:
+            self._cuts[key] = tuple(self._new_loops(group, parts=parts))
+        return self._cuts[key]
+
+    @cached_property
+    def _cuts(self) -> dict[tuple[tuple[int, ...], bool], tuple[Loops, ...]]:
+        """Ways to cut groups, by their members and whether sums are cut."""
+        return {}
+
+    def _new_loops(self, group: Group, *, parts: bool) -> Iterator[Loops]:
+        """Find ``_loops``; sums are cut innermost or outermost."""
         axes = self._chunks(group, self._common(group.members))
         if group.chained:
             for axis, chunks in self._chunks(group, {SAMPLES}):
@@ -78,9 +92,11 @@ class Stages(Costs):
         inner = tuple(one for one in loops if one[0] in divided)
         outer = [one for one in loops if one[0] not in divided]
         orders = [(*some, *inner) for some in permutations(outer)]
+        # Rows take longer to count than loads, and the order that loads least mostly fits.
+        orders.sort(key=lambda order: self._loaded(group, order))
         most = FULL * self.p.scratchpad_rows
-        fitting = [order for order in orders if self._rows_for(group, order) <= most]
-        return min(fitting or orders, key=lambda order: self._loaded(group, order))
+        fitting = (order for order in orders if self._rows_for(group, order) <= most)
+        return next(fitting, orders[0])
 
     def options(self) -> Iterator[list[Stage]]:
         """Ways to cut all stages, the likely ones first; ``deep``, that with most to compute in the
