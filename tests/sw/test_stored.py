@@ -26,7 +26,7 @@ def digits() -> Step:
 
 @pytest.fixture
 def compiled(monkeypatch, tmp_path, digits):
-    """Arguments of every call of the compiler, with an empty user's cache folder."""
+    """Record arguments of every call of the compiler, with an empty user's cache folder."""
     monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path))
     monkeypatch.delenv(SWITCH, raising=False)
     calls = []
@@ -43,8 +43,8 @@ def test_second_run_of_the_same_arguments_compiles_nothing(compiled, digits):
     again = [cached_step(DIGITS, 4, P) for _ in range(2)][1]
     assert len(compiled) == 1
     assert again is not digits
-    for one, other in ((again.forward, digits.forward), (again.backward, digits.backward)):
-        assert one.descriptors == other.descriptors
+    for program, other in ((again.forward, digits.forward), (again.backward, digits.backward)):
+        assert program.descriptors == other.descriptors
     assert again.cycles == digits.cycles
 
 

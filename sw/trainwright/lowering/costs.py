@@ -40,14 +40,14 @@ class _Read(NamedTuple):
         Inner loops along other axes reuse what lies there, so only loops outside the tensor's
         deepest axis count.
         """
-        found, outside, times = [self.rows], 1, 1
+        loaded, outside, times = [self.rows], 1, 1
         for axis, slices in counted:
             if axis in self.axes:
                 times = outside
             else:
                 outside *= slices
-            found.append(self.rows * times)
-        return found
+            loaded.append(self.rows * times)
+        return loaded
 
 
 class Costs(Groups):
@@ -111,7 +111,7 @@ class Costs(Groups):
         """
         if not self.deep:
             return ()
-        sizes, found = self.graph.sizes, dict[str, int]()
+        sizes, depths = self.graph.sizes, dict[str, int]()
         counted, ways = self._counted(loops), []
         for read in self._read_as(group):
             if not read.given:
@@ -127,10 +127,10 @@ class Costs(Groups):
                     inner *= chunk / sizes[axis]
         left = KEPT * self.p.scratchpad_rows
         for _, name, depth, inner in sorted(ways):
-            if name not in found and (rows := inner * self.rows(name)) <= left:
-                found[name] = depth
+            if name not in depths and (rows := inner * self.rows(name)) <= left:
+                depths[name] = depth
                 left -= rows
-        return tuple(found.items())
+        return tuple(depths.items())
 
     def _added(self, group: Group, loops: Loops) -> int:
         """Rows that are added where sums are taken in parts."""

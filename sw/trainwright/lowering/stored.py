@@ -27,7 +27,7 @@ _SUFFIX = ".step"
 
 @cache
 def _code() -> bytes:
-    """Digest the package's source files, so that no entry outlives a change of the compiler."""
+    """Return a digest of the source files: no entry outlives a change of the compiler."""
     # All files, not the compiler's alone: which modules a program follows from changes over time,
     # and a stale program would be wrong without a word. Reading them takes 20 ms.
     folder = Path(__file__).resolve().parents[1]
@@ -58,16 +58,16 @@ class StepCache:
 
         Raises ``CompileError`` if ``make`` does, or did when the entry was written.
         """
-        found = self._read(key)
-        if found is None:
+        result = self._read(key)
+        if result is None:
             try:
-                found = make()
+                result = make()
             except CompileError as error:
-                found = error
-            self._write(key, found)
-        if isinstance(found, CompileError):
-            raise found
-        return found
+                result = error
+            self._write(key, result)
+        if isinstance(result, CompileError):
+            raise result
+        return result
 
     def _read(self, key: str) -> Step | CompileError | None:
         path = self.path(key)
@@ -75,15 +75,15 @@ class StepCache:
             data = path.read_bytes()
             if hashlib.sha256(data[_DIGEST_BYTES:]).digest() != data[:_DIGEST_BYTES]:
                 return None
-            found = pickle.loads(data[_DIGEST_BYTES:])  # the user's own folder
+            result = pickle.loads(data[_DIGEST_BYTES:])  # the user's own folder
             os.utime(path)  # pruning removes the least recently used entries first
         # Unpickling raises anything at all if the entry is of other code: compile again then.
         except Exception:
             return None
-        return found if isinstance(found, Step | CompileError) else None
+        return result if isinstance(result, Step | CompileError) else None
 
-    def _write(self, key: str, found: Step | CompileError) -> None:
-        data = pickle.dumps(found, pickle.HIGHEST_PROTOCOL)
+    def _write(self, key: str, result: Step | CompileError) -> None:
+        data = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
         # A full disk or a folder without write permission costs time only, on the next run.
         with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
