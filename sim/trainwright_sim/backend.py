@@ -20,6 +20,7 @@ from trainwright.program.segments import require_one_run
 from trainwright.program.validation import check_program
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import Progress
+from trainwright.support.waiting import waiting
 from trainwright_sim.build import build, tell
 from trainwright_sim.design import kept_rtlil
 from trainwright_sim.engines import LEAVES
@@ -285,7 +286,8 @@ class RtlAccelerator:
         if self._design is not None:
             return self._design(self._parameters, trace=trace)
         leaves = self._engine == LEAVES.name
-        return kept_rtlil(self._parameters, trace=trace, cache=self._cache, leaves=leaves)
+        with waiting(self._progress, "converting the accelerator"):
+            return kept_rtlil(self._parameters, trace=trace, cache=self._cache, leaves=leaves)
 
     def _open(self, rtlil: str) -> Simulator:
         library = build(

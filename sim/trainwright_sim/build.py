@@ -14,6 +14,7 @@ from trainwright.accelerator import AcceleratorError
 from trainwright.support.native import tools as native_tools
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import BuildLog, Progress, Tool, ToolError
+from trainwright.support.waiting import waiting
 from trainwright_sim import engines
 from trainwright_sim.engines import ACCELERATOR, NATIVE, Harness, SimulationEngine
 
@@ -86,7 +87,8 @@ def _built(
         if folder is not None:
             begin = time.monotonic()
             log = BuildLog(cache.log(key), folder, "the simulator")
-            _build(folder, log, engine, harness, cxx, rtlil, cache, progress)
+            with waiting(progress, "building the simulator, once"):
+                _build(folder, log, engine, harness, cxx, rtlil, cache, progress)
             progress(f"built the simulator in {time.monotonic() - begin:.0f} s")
     return cache.entry(key) / LIBRARY
 

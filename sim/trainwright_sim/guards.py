@@ -7,6 +7,7 @@ its reason in the commit.
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -19,7 +20,7 @@ from tempfile import TemporaryDirectory
 from trainwright.compiler import CompiledStep
 from trainwright.lowering import compile_step
 from trainwright.network import load_network
-from trainwright.parameters import AcceleratorParameters
+from trainwright.parameters import AcceleratorParameters, preset
 from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.report.memory import accelerator_memory
 from trainwright.support.files import write_whole
@@ -47,12 +48,14 @@ class GuardError(RuntimeError):
 
 
 @cache
-def _step(name: str) -> CompiledStep:
-    return compile_step(load_network(name), BATCH, AcceleratorParameters(), plan="auto")
+def _step(name: str, device: str | None = None) -> CompiledStep:
+    """Compile a step of a network for a preset, by default for the default accelerator."""
+    parameters = AcceleratorParameters() if device is None else preset(device)
+    return compile_step(load_network(name), BATCH, parameters, plan="auto")
 
 
-def _cycles(name: str) -> int:
-    return _step(name).predicted_cycles
+def _cycles(name: str, device: str | None = None) -> int:
+    return _step(name, device).predicted_cycles
 
 
 def _bytes_moved(name: str) -> int:
@@ -106,11 +109,14 @@ def _cells(block: str, passes: str) -> Mapping[str, int]:
 
 
 NETWORKS = ("digits", "fashion")
+DEVICES = ("ecp5-85f", "gw5ast-138c")
+"""Presets of the boards that pages give cycles of `digits` for."""
 BLOCKS = ("requantise-32", "nest", "load", "sequencer")
 FIGURES: dict[str, Figure] = {
     figure.name: figure
     for figure in (
         *(Figure(f"{n}.cycles", partial(_cycles, n)) for n in NETWORKS),
+        *(Figure(f"digits-{d}.cycles", partial(_cycles, "digits", d)) for d in DEVICES),
         *(Figure(f"{n}.bytes-moved", partial(_bytes_moved, n)) for n in NETWORKS),
         *(Figure(f"{n}.bits-stored", partial(_bits_stored, n)) for n in NETWORKS),
         *(Figure(f"{n}.program-bytes", partial(_program_bytes, n)) for n in NETWORKS),
@@ -121,6 +127,64 @@ FIGURES: dict[str, Figure] = {
 }
 """A step of each built-in network, plan "auto", by the cycle model; a block's design is that of its
 bench, mapped to an ECP5."""
+
+# --- figures in pages ---------------------------------------------------------------------------
+
+_NUMBER = r"(?P<number>[1-9]\d{0,2}(?:,\d{3})*)"
+_MARKED = re.compile(rf"{_NUMBER}<!-- (?P<kind>guard|at) (?P<value>[\w.-]+) -->")
+_CYCLES = re.compile(rf"{_NUMBER}(?P<mark><!-- (?:guard|at) [\w.-]+ -->)? cycles\b")
+LEAST_HELD = 1000
+"""Cycles below which a figure is a property of the design and not of a step."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A figure in a page, and the comment behind it.
+
+    ``guard NAME``: it is that figure of the file; ``at COMMIT``: it was measured at that commit.
+    """
+
+    line: int
+    number: int
+    kind: str
+    value: str
+
+
+def marks(page: str) -> list[Mark]:
+    """List the marked figures of a page's text."""
+    return [
+        Mark(line, _integer(match["number"]), match["kind"], match["value"])
+        for line, text in enumerate(page.splitlines(), 1)
+        for match in _MARKED.finditer(text)
+    ]
+
+
+def unmarked_cycles(page: str) -> list[tuple[int, int]]:
+    """List line and figure of all numbers of cycles in a page that carry no mark."""
+    return [
+        (line, _integer(match["number"]))
+        for line, text in enumerate(page.splitlines(), 1)
+        for match in _CYCLES.finditer(text)
+        if not match["mark"] and _integer(match["number"]) >= LEAST_HELD
+    ]
+
+
+def wrong_marks(page: str, recorded: Mapping[str, int]) -> list[str]:
+    """Describe each figure that is not the one of the file that its mark names."""
+    lines = []
+    for mark in marks(page):
+        if mark.kind == "guard" and recorded.get(mark.value) != mark.number:
+            lines.append(
+                f"line {mark.line}: {mark.number:,}, {mark.value} is {recorded.get(mark.value)}"
+            )
+    return lines
+
+
+def _integer(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+# --- the file -----------------------------------------------------------------------------------
 
 
 def load(path: Path = FILE) -> dict[str, int]:

@@ -1,4 +1,8 @@
-"""Headline figures are those of docs/guards.toml."""
+"""Headline figures are those of docs/guards.toml, and so are those in pages."""
+
+import re
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -7,6 +11,10 @@ from trainwright_sim.guards import FIGURES, GuardError, compare, load, main, mea
 
 CHEAP = [name for name, figure in FIGURES.items() if not figure.is_dear]
 DEAR = [name for name, figure in FIGURES.items() if figure.is_dear]
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+HELD = ("README.md", "docs/boards.md")
+"""Pages in which every number of cycles has a mark."""
 REMEDY = "python -m trainwright_sim.guards --all --write, and the reason in the commit"
 
 
@@ -22,6 +30,49 @@ def test_dear_figures_are_as_recorded(name):
 
 def test_the_file_has_every_figure_and_no_other():
     assert load().keys() == FIGURES.keys()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_figures_of_a_page_are_those_of_the_file(page):
+    assert not guards.wrong_marks(page.read_text(), load())
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_cycles_of_a_page_are_guarded_or_of_a_commit(name):
+    """So that a change of the hardware or of the compiler leaves no figure behind unseen."""
+    assert guards.unmarked_cycles((ROOT / name).read_text()) == []
+
+
+def test_commits_of_figures_are_in_the_history():
+    commits = {
+        mark.value for page in PAGES for mark in guards.marks(page.read_text()) if mark.kind == "at"
+    }
+    assert len(commits) > 3
+    assert all(re.fullmatch(r"[0-9a-f]{7,12}", commit) for commit in commits)
+    if not (ROOT / ".git").exists():
+        pytest.skip("no history here")
+    for commit in sorted(commits):
+        known = ["git", "cat-file", "-e", f"{commit}^{{commit}}"]
+        assert subprocess.run(known, cwd=ROOT, capture_output=True).returncode == 0, commit
+
+
+def test_cycles_guarded_for_boards_are_in_readme_and_boards_page():
+    for name in HELD:
+        names = {mark.value for mark in guards.marks((ROOT / name).read_text())}
+        assert {f"digits-{device}.cycles" for device in guards.DEVICES} <= names
+
+
+def test_marks_of_a_page_are_compared_number_by_number():
+    first = "7 cycles, 1,234<!-- guard a.cycles --> cycles"
+    page = f"{first}\n| 5,678<!-- at 0123abc --> cycles | 4,321 cycles"
+    assert [(m.line, m.number, m.kind, m.value) for m in guards.marks(page)] == [
+        (1, 1234, "guard", "a.cycles"),
+        (2, 5678, "at", "0123abc"),
+    ]
+    assert guards.unmarked_cycles(page) == [(2, 4321)]
+    assert guards.wrong_marks(page, {"a.cycles": 1234}) == []
+    assert guards.wrong_marks(page, {"a.cycles": 1235}) == ["line 1: 1,234, a.cycles is 1235"]
+    assert guards.wrong_marks(page, {}) == ["line 1: 1,234, a.cycles is None"]
 
 
 def test_any_change_is_told():

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,13 @@ def tables_of_files(page: Path) -> list[tuple[Path, str]]:
 def test_tables_of_files(page):
     gone = [name for folder, name in tables_of_files(page) if not list(folder.glob(name))]
     assert not gone
+
+
+def test_install_page_lists_every_extra_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    page = (ROOT / "docs" / "install.md").read_text()
+    listed = {*re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)}
+    assert listed == {*project["optional-dependencies"]}
 
 
 def test_the_tour_names_every_part():
