@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from trainwright.support.native.tools import Progress
+from trainwright.support.waiting import waiting
 from trainwright_boards import flow, report
 from trainwright_boards.board import BLOCK
 from trainwright_boards.clocks import slower_mhz
@@ -33,7 +34,8 @@ def build(job: Build, progress: Progress, *, options: tuple[str, ...] = ()) -> d
         timing = job.folder / TIMING
         steps = Steps(job.folder, progress, check=job.check)
         progress(f"{job.board.title}: writing the design to {job.folder}")
-        flow.write_design(job)
+        with waiting(progress, "writing the design"):
+            flow.write_design(job)
         flow.synthesise(job, steps)
         checked = check_netlist(job)
         flow.floorplan(job, steps)
@@ -46,6 +48,40 @@ def build(job: Build, progress: Progress, *, options: tuple[str, ...] = ()) -> d
     except OSError as error:
         raise BuildError(f"cannot write to {job.folder}: {error.strerror}") from error
     return figures
+
+
+def synthesise(job: Build, progress: Progress) -> dict[str, Any]:
+    """Synthesise a board's design and stop there; the figures of its netlist.
+
+    Raises ``BuildError``, also where the part has no room for it.
+    """
+    try:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        steps = Steps(job.folder, progress, check=job.check)
+        progress(f"{job.board.title}: writing the design to {job.folder}")
+        with waiting(progress, "writing the design"):
+            flow.write_design(job)
+        flow.synthesise(job, steps)
+        checked = check_netlist(job)
+    except OSError as error:
+        raise BuildError(f"cannot write to {job.folder}: {error.strerror}") from error
+    return {
+        "board": job.board.name,
+        "part": job.board.part.name,
+        "parameters": asdict(job.parameters),
+        "fingerprint": job.parameters.fingerprint,
+        "multipliers": job.parameters.multipliers,
+        "memory": job.memory,
+        "netlist": str(job.folder / NETLIST),
+        "resources": report.netlist_resources(_cells(job), job.board.part),
+        "seconds": steps.seconds,
+    } | checked
+
+
+def _cells(job: Build) -> Counter[str]:
+    """Count the cells of the netlist by type."""
+    netlist = Netlist.read(job.folder / NETLIST, TOP)
+    return Counter(cell["type"] for cell in netlist.cells.values())
 
 
 def check_netlist(job: Build) -> dict[str, Any]:

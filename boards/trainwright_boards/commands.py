@@ -147,6 +147,13 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     add_formats_option(parser)
     parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
     parser.add_argument(
+        "--accelerator",
+        metavar="NAME=N",
+        action="append",
+        help="a size other than the preset's, such as program_depth=64 (repeatable; names and "
+        "ranges: `trainwright check --help`)",
+    )
+    parser.add_argument(
         "--memory",
         choices=MEMORIES,
         help="the accelerator's external memory: block RAM of the FPGA, or the board's SDRAM "
@@ -177,6 +184,11 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=positive, default=1, metavar="N", help="of --seeds, how many at once"
     )
     parser.add_argument(
+        "--synth-only",
+        action="store_true",
+        help="stop after synthesis: what the netlist takes of the part, in minutes",
+    )
+    parser.add_argument(
         "--relaxed",
         action="store_true",
         help="save LUTs where the clock leaves time, instead of mapping all logic for speed",
@@ -190,7 +202,8 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="FOLDER",
-        help="default: build/BOARD, with -PRESET and -sdram behind it where these are chosen",
+        help="default: build/BOARD, with -PRESET, -sdram and the fingerprint of sizes of your own "
+        "behind it where these are chosen",
     )
     parser.add_argument(
         "--append", type=Path, metavar="FILE", help="add a line of the figures to it, as JSON"
@@ -227,6 +240,8 @@ def _job(args: argparse.Namespace):
         why = NOT_ROUTED.format(board.unrouted_multipliers)
         tell(f"preset {name} fits {board.name} by count alone: {why}")
     folder = args.out or _folder(board, args.preset, memory)
+    if args.out is None and args.accelerator:
+        folder = folder.with_name(f"{folder.name}-{parameters.fingerprint:08x}")
     return Build(
         board,
         parameters,
@@ -262,9 +277,12 @@ def _clock(args: argparse.Namespace, board: Board, baud: int, memory: str) -> in
 def _parameters(args: argparse.Namespace, name: str) -> AcceleratorParameters:
     """Of a preset, with the formats asked for."""
     parameters = _preset(name)
-    if args.formats is None:
-        return parameters
-    return accelerator_parameters([f"preset={name}"], _network(args))
+    sizes = args.accelerator or []
+    if any(size.partition("=")[0].strip() == "preset" for size in sizes):
+        raise OptionError("--accelerator: name the preset by --preset")
+    if args.formats is not None:
+        return accelerator_parameters([f"preset={name}", *sizes], _network(args))
+    return accelerator_parameters([f"preset={name}", *sizes]) if sizes else parameters
 
 
 def _folder(board: Board, preset: str | None, memory: str) -> Path:
@@ -289,14 +307,19 @@ def _memory(args: argparse.Namespace, parameters: AcceleratorParameters, board: 
 
 
 def _build(args: argparse.Namespace) -> int:
-    from trainwright_boards.build import append_line, build, seeds
+    from trainwright_boards.build import append_line, build, seeds, synthesise
 
+    if args.synth_only and (args.seeds is not None or args.append is not None):
+        raise OptionError("--synth-only places nothing: leave --seeds and --append away")
     job = _job(args)
     if args.clock is not None and round(args.clock * 1e6) != job.clock_hz:
         tell(
             f"--clock {args.clock:g}: the PLL makes {job.clock_hz / 1e6:g} MHz, which is built for"
         )
-    if args.seeds is not None:
+    if args.synth_only:
+        figures = synthesise(job, tell)
+        text = "\n".join([figures["netlist"], *resource_lines(figures["resources"])])
+    elif args.seeds is not None:
         figures = seeds(job, args.seeds, tell, at_once=args.jobs)
         text = "\n".join(
             [f"seed {seed}: {mhz:.1f} MHz" for seed, mhz in figures["fmax_mhz"].items()]

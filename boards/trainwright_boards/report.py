@@ -74,6 +74,26 @@ def resources(timing: Mapping[str, Any], part: Part) -> dict[str, dict[str, int]
     return found
 
 
+def netlist_resources(cells: Mapping[str, int], part: Part) -> dict[str, dict[str, int]]:
+    """Return ``used`` and ``available`` of each of ``NETLIST_CELLS``; ``cells`` counts by type.
+
+    The placed design has at least as many LUTs.
+    """
+    available = {
+        "luts": part.luts,
+        "flip_flops": part.luts,  # one beside each LUT
+        "multipliers": part.multipliers,
+        "block_rams": part.block_rams,
+    }
+    return {
+        kind: {
+            "used": sum(weight * cells.get(cell, 0) for cell, weight in weights.items()),
+            "available": available[kind],
+        }
+        for kind, weights in NETLIST_CELLS[part.family].items()
+    }
+
+
 def check_room(
     cells: Mapping[str, int], part: Part, reckoned: Mapping[str, int] = MappingProxyType({})
 ) -> None:
@@ -82,20 +102,16 @@ def check_room(
     ``cells`` counts them by type. Placers notice late or never: one of them goes on for ever.
     ``reckoned``: what was expected, by kind of ``NETLIST_CELLS``, for the message.
     """
-    available = {
-        "luts": int(part.luts * (1 - LEAST_SPARE)),
-        "flip_flops": part.luts,  # one beside each LUT
-        "multipliers": part.multipliers,
-        "block_rams": part.block_rams,
-    }
     lacking = []
-    for kind, weights in NETLIST_CELLS[part.family].items():
-        used = sum(weight * cells.get(cell, 0) for cell, weight in weights.items())
-        if used > available[kind]:
+    for kind, counts in netlist_resources(cells, part).items():
+        used, available = counts["used"], counts["available"]
+        if kind == "luts":
+            available = int(available * (1 - LEAST_SPARE))
+        if used > available:
             expected = f" ({reckoned[kind]} were reckoned with)" if kind in reckoned else ""
             spare = f", {LEAST_SPARE:.0%} being left free" if kind == "luts" else ""
             name = kind.replace("_", " ").replace("luts", "LUTs").replace("rams", "RAMs")
-            lacking.append(f"{used} {name}{expected}, the {part.name} has {available[kind]}{spare}")
+            lacking.append(f"{used} {name}{expected}, the {part.name} has {available}{spare}")
     if lacking:
         raise BuildError(
             f"the netlist does not fit: it has {' and '.join(lacking)}; choose a smaller --preset"

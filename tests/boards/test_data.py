@@ -396,6 +396,37 @@ def test_netlist_with_more_cells_than_the_part_has_is_one_error():
         report.check_room({"SDPB": gowin.block_rams, "DPX9B": 1}, gowin)
 
 
+def test_sizes_of_a_build_are_those_asked_for_and_have_a_folder_of_their_own():
+    job = cli._job(parsed("ulx3s-85f", "--accelerator", "program_depth=64"))
+    assert job.parameters == replace(preset("ecp5-85f"), program_depth=64)
+    assert job.folder.name == f"ulx3s-85f-{job.parameters.fingerprint:08x}"
+    plain = cli._job(parsed("ulx3s-85f"))
+    assert (plain.parameters, plain.folder.name) == (preset("ecp5-85f"), "ulx3s-85f")
+    formatted = ("--formats", "activation=posit(8,0)", "--accelerator", "program_depth=64")
+    parameters = cli._job(parsed("ulx3s-85f", "--preset", "ecp5-85f-64", *formatted)).parameters
+    assert parameters.program_depth == 64 and parameters.formats
+
+
+def test_synthesis_alone_tells_the_netlist_and_places_nothing(tmp_path, monkeypatch, capsys):
+    cells = {
+        name: {"type": name, "connections": {}, "port_directions": {}}
+        for name in ("DP16KD", "CCU2C")
+    }
+
+    def synthesise(job, steps):
+        ports = {"clk_in": {"direction": "input", "bits": [2]}}
+        module = {"cells": cells, "ports": ports, "netnames": {}}
+        (tmp_path / NETLIST).write_text(json.dumps({"modules": {TOP: module}}))
+
+    monkeypatch.setattr(flow, "write_design", lambda job: None)
+    monkeypatch.setattr(flow, "synthesise", synthesise)
+    monkeypatch.setattr(flow, "place_and_route", lambda *_: pytest.fail("placed"))
+    assert run(cli.build_command, "ulx3s-85f", "--synth-only", "--out", str(tmp_path)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == str(tmp_path / NETLIST)
+    assert "  luts: 2 of 83,640 (0%)" in lines and "  block rams: 1 of 208 (0%)" in lines
+
+
 def test_build_compares_the_netlist_with_the_part_before_placing(tmp_path, monkeypatch):
     job = replace(cli._job(parsed("ulx3s-85f")), folder=tmp_path)
     cells = {str(n): {"type": "DP16KD", "connections": {}} for n in range(209)}
@@ -473,6 +504,13 @@ def test_boards_are_listed(capsys):
         (["ulx3s-85f", "--clock", "10"], "10 MHz .* 3000000 baud .*choose --clock 15, or --baud "),
         (["ulx3s-85f", "--clock", "40"], "no 3000000 baud .*--clock 39 or 42, or --baud 2500000 "),
         (["ulx3s-85f", "--clock", "48"], "no PLL setting gives 48 MHz .*choose --clock 46 or 50$"),
+        (["ulx3s-85f", "--accelerator", "lanes=5"], "lanes must be 4, 8 or 16, not 5"),
+        (["ulx3s-85f", "--accelerator", "preset=zu3eg"], "name the preset by --preset"),
+        (
+            ["ulx3s-85f", "--accelerator", "scratchpad_rows=65536"],
+            "does not fit .*block RAMs, it has",
+        ),
+        (["ulx3s-85f", "--synth-only", "--seeds", "3"], "--synth-only places nothing"),
         (["ulx3s-85f", "--baud", "4000000"], "takes at most 3000000, not 4000000"),
         (["ulx3s-85f", "--clock", "-5"], "--clock must be above 0"),
         (
