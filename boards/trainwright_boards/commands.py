@@ -433,7 +433,7 @@ def _export(args: argparse.Namespace) -> int:
     board = EXPORTS[args.board]
     parameters = _preset(args.preset or board.preset)
     folder = args.out or FOLDER / board.name
-    files = export(board, parameters, folder)
+    files = export(board, parameters, folder, progress=tell)
     figures = {
         "board": board.name,
         "part": board.part,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.files import write_whole
+from trainwright.support.native.tools import Progress
 from trainwright_boards.tools import BuildError
 
 FAMILY = "xcup"
@@ -104,13 +105,22 @@ report_timing_summary -file timing.txt
 """
 
 
-def export(board: ZynqBoard, parameters: AcceleratorParameters, folder: Path) -> list[Path]:
-    """Write the files of a board; what was written. Raises ``BuildError``, ``ConversionError``."""
+def export(
+    board: ZynqBoard,
+    parameters: AcceleratorParameters,
+    folder: Path,
+    *,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Write the files of a board, and list them; ``progress`` gets a line where that takes long.
+
+    Raises ``BuildError``, ``ConversionError``.
+    """
     from trainwright_hw.arith.multiplier import DevicePlatform
     from trainwright_hw.build.package import package_verilog
 
     files = {
-        VERILOG: package_verilog(parameters, target=DevicePlatform(FAMILY)),
+        VERILOG: package_verilog(parameters, target=DevicePlatform(FAMILY), progress=progress),
         CONSTRAINTS: constraints(board),
         SCRIPT: script(board),
     }
