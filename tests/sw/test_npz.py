@@ -99,7 +99,7 @@ NAN[2, 3, 4] = np.nan
         ("x_train", GOOD["x_train"].astype(np.int64), "x_train is int64, not uint8"),
         ("x_train", GOOD["x_train"] * 1j, "x_train is complex128, not uint8"),
         ("x_train", GOOD["x_train"].reshape(12, 30), "x_train has shape (12, 30), not (samples"),
-        ("x_train", np.zeros((12, 6, 5, 3), np.uint8), "x_train has shape (12, 6, 5, 3), not"),
+        ("x_train", np.zeros((12, 6, 5, 4), np.uint8), "x_train has shape (12, 6, 5, 4), not"),
         ("x_train", np.zeros((0, 6, 5), np.uint8), "x_train has shape (0, 6, 5), not"),
         ("x_train", IMAGES[:11], "11 x_train but 12 y_train"),
         ("x_test", np.zeros((8, 5, 6), np.uint8), "train and test images differ in size"),

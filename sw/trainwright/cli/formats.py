@@ -9,7 +9,9 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import (
     accelerator_parameters,
     add_accelerator_options,
+    add_data_options,
     add_network_argument,
+    add_own_data_options,
     natural,
     number,
     positive,
@@ -52,7 +54,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="default: 0")
-    parser.add_argument("--data", metavar="DIR", help="folder of the data set (TRAINWRIGHT_DATA)")
+    add_data_options(parser)
+    add_own_data_options(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object")
     form.add_argument(
@@ -100,7 +103,7 @@ def _choices(
     import numpy as np
     import torch
 
-    from trainwright.data import load_data_set
+    from trainwright.data import OwnOptions, load_data_set, own_data
     from trainwright.fixed.quantise import input_exponent
     from trainwright.train.adapter import choose, in_width
     from trainwright.train.batches import InputQuantiser, batch_indices, check_data
@@ -114,7 +117,11 @@ def _choices(
         model = initial_model(wide, args.seed)
     else:
         model = pretrained_model(replace(given, network=wide))
-    data = load_data_set(network.dataset, args.data)
+    own = OwnOptions(
+        args.target, tuple(args.ignore or ()), tuple(args.category or ()), args.image_size
+    )
+    name = own_data(args.data) or network.dataset
+    data = load_data_set(name, args.data, fetch=args.download, own=own)
     check_data(network, data, args.batch)
     at = batch_indices(len(data.train), args.batch, args.seed, 0)
     quantiser = InputQuantiser(wide, data.full_scale, input_exponent(wide.format("activation")))

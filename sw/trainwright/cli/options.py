@@ -67,10 +67,44 @@ def add_data_options(parser: Any) -> None:
     parser.add_argument(
         "--data",
         metavar="DIR",
-        help="folder of the data set's files (default: TRAINWRIGHT_DATA), or an .npz of your own",
+        help="folder of the data set's files (default: TRAINWRIGHT_DATA), or data of your own: "
+        ".npz, .csv, .tsv, .parquet, .txt, a folder of pictures (docs/data.md)",
     )
     parser.add_argument(
         "--download", action="store_true", help="fetch the data set's files where they are not"
+    )
+
+
+def image_size(text: str) -> tuple[int, int]:
+    """Rows and columns as ``28x28``."""
+    rows, _, columns = text.lower().partition("x")
+    if not (rows.isdecimal() and columns.isdecimal() and 0 < int(rows) * int(columns) <= 1 << 20):
+        raise argparse.ArgumentTypeError(f"must be ROWSxCOLUMNS such as 28x28, not {text!r}")
+    return int(rows), int(columns)
+
+
+def add_own_data_options(parser: Any) -> None:
+    """Declare what a user may say of tables and pictures of their own."""
+    group = parser.add_argument_group("data of your own (docs/data.md)")
+    group.add_argument(
+        "--target",
+        metavar="COLUMN",
+        help="of a table: what to predict (default: target, label, class, or the last column)",
+    )
+    group.add_argument(
+        "--ignore", metavar="COLUMN", action="append", help="of a table: leave out (repeatable)"
+    )
+    group.add_argument(
+        "--category",
+        metavar="COLUMN",
+        action="append",
+        help="of a table: numbers that are names, an input each (repeatable)",
+    )
+    group.add_argument(
+        "--image-size",
+        type=image_size,
+        metavar="ROWSxCOLUMNS",
+        help="resize pictures (default: as they are, all of one size)",
     )
 
 

@@ -1,6 +1,8 @@
 """What a data set is, whatever it was read from."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +43,10 @@ class DataSet:
     test: Split
     full_scale: int
     class_names: tuple[str, ...]
+    preparation: Mapping[str, Any] | None = None
+    """How `data.own` made bytes of samples; None where samples are bytes from the start."""
+    notes: tuple[str, ...] = ()
+    """Lines for the user on what was read, and on what was filled in."""
 
     def __post_init__(self) -> None:
         for split in (self.train, self.test):

@@ -82,9 +82,13 @@ def _split(path: Path, arrays: dict[str, npt.NDArray[Any]], images: str, labels:
 def _images(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     if array.ndim == 4 and 1 in (array.shape[3], array.shape[1]):
         array = array.squeeze(3 if array.shape[3] == 1 else 1)
+    if array.ndim == 4 and 3 in (array.shape[3], array.shape[1]):  # RGB, a pixel's values adjacent
+        array = array if array.shape[3] == 3 else np.moveaxis(array, 1, 3)
+        array = array.reshape(*array.shape[:2], -1)
     if array.ndim != 3 or 0 in array.shape:
         raise DataError(
-            f"{path}: {name} has shape {array.shape}, not (samples, rows, columns) of grey images"
+            f"{path}: {name} has shape {array.shape}, not (samples, rows, columns) of grey images "
+            "or (samples, rows, columns, 3) of RGB"
         )
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
@@ -118,20 +122,36 @@ def _labels(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.ui
     return array.astype(np.uint8)
 
 
-def _cut(path: Path, whole: Split) -> list[Split]:
-    samples = len(whole)
+def cut_off_test(path: Path, samples: int) -> tuple[npt.NDArray[np.int64], int]:
+    """Return an order of so many samples, and how many at its end are the test split.
+
+    Raises `DataError` where there are too few.
+    """
     test = samples // TEST_PART
     if not test:
-        raise DataError(f"{path}: {samples} samples are too few to split")
-    order = np.random.RandomState(SPLIT_SEED).permutation(samples)
-    parts = order[: samples - test], order[samples - test :]
-    return [Split(whole.images[part], whole.labels[part]) for part in parts]
+        raise DataError(
+            f"{path}: {samples} samples are too few to split, at least {TEST_PART} are needed"
+        )
+    return np.random.RandomState(SPLIT_SEED).permutation(samples), test
+
+
+def _cut(path: Path, whole: Split) -> list[Split]:
+    order, test = cut_off_test(path, len(whole))
+    return [
+        Split(whole.images[part], whole.labels[part]) for part in (order[:-test], order[-test:])
+    ]
 
 
 def _names(
     path: Path, arrays: dict[str, npt.NDArray[Any]], splits: dict[str, Split]
 ) -> tuple[str, ...]:
     if _CLASS_NAMES not in arrays:
+        least = min(int(split.labels.min(initial=255)) for split in splits.values())
+        if least > 0:
+            raise DataError(
+                f"{path}: labels begin at {least}, and classes are counted from 0: subtract "
+                f"{least}, or add {_CLASS_NAMES} with a name for each number from 0 on"
+            )
         greatest = max(int(split.labels.max(initial=0)) for split in splits.values())
         return tuple(map(str, range(greatest + 1)))
     names = arrays[_CLASS_NAMES]

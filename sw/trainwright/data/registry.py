@@ -8,10 +8,13 @@ from trainwright.data.digits import load_digits_data
 from trainwright.data.download import SOURCES, download
 from trainwright.data.idx import STEMS, missing, read_split
 from trainwright.data.npz import load_npz
+from trainwright.data.own import TABLE_SUFFIXES, OwnOptions, load_own, own_kind
 from trainwright.support.native.cache import default_folder
 from trainwright.support.text import suggestion
 
-DATA_SETS = ("digits", "fashion-mnist", "mnist", "npz")
+DATA_SETS = ("digits", "fashion-mnist", "mnist", "npz", "table", "pictures")
+OWN = ("table", "pictures")
+"""Names of data of a user's own, as `own_kind` tells them apart; `npz` is the third."""
 NPZ = ".npz"
 
 _CLASS_NAMES = {
@@ -39,13 +42,24 @@ def cache_folder(name: str) -> Path:
     return default_folder() / "data" / name
 
 
+def own_data(root: str | os.PathLike[str] | None) -> str | None:
+    """Return the name of the data set that a file or folder of a user's own is, else None."""
+    if root is None:
+        return None
+    return "npz" if is_npz(root) else own_kind(Path(root))
+
+
 def is_npz(root: str | os.PathLike[str] | None) -> bool:
     """Whether ``root`` names an ``.npz`` file and not a folder."""
     return root is not None and Path(root).suffix.lower() == NPZ
 
 
 def load_data_set(
-    name: str, root: str | os.PathLike[str] | None = None, *, fetch: bool = False
+    name: str,
+    root: str | os.PathLike[str] | None = None,
+    *,
+    fetch: bool = False,
+    own: OwnOptions | None = None,
 ) -> DataSet:
     """Load a data set whole.
 
@@ -60,6 +74,18 @@ def load_data_set(
         raise DataError(
             f"unknown data set {name!r}; there are {', '.join(DATA_SETS)}"
             f"{suggestion(name, DATA_SETS)}"
+        )
+    if name in OWN:
+        kind = None if root is None else own_kind(Path(root))
+        if root is None or kind != name:
+            what = f"--data {str(root)!r} is none" if root else "give it with --data"
+            wanted = f"a file {', '.join(TABLE_SUFFIXES)}" if name == "table" else "a folder"
+            raise DataError(f"data set {name!r} is {wanted} of your own: {what}")
+        return load_own(Path(root), own or OwnOptions())
+    if own not in (None, OwnOptions()):
+        raise DataError(
+            "--target, --ignore, --category and --image-size are of tables and pictures: leave "
+            "them out, or name a file with --data"
         )
     if name == "npz" and not is_npz(root):
         raise DataError(f"data set 'npz' is a file: give --data FILE{NPZ}")

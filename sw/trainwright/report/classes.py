@@ -52,7 +52,14 @@ def class_table(results: Sequence[ClassResult]) -> str:
 
     head = ("class", "images", "right", "accuracy", "precision", "most mistaken for")
     rows = [
-        (r.name, r.samples, r.correct, percent(r.accuracy), percent(r.precision), r.mistaken_for)
+        (
+            r.name,
+            r.samples,
+            r.correct,
+            percent(r.accuracy),
+            percent(r.precision),
+            r.mistaken_for or "-",
+        )
         for r in results
     ]
     return markdown(head, rows)

@@ -17,7 +17,8 @@ def check_data(network: Network, data: DataSet, batch: int) -> None:
     check_fit(network, data)
     if len(data.train) < batch:
         raise DataError(
-            f"batch {batch} is more than the {len(data.train)} training samples of {data.name!r}"
+            f"batch {batch} is more than the {len(data.train)} training samples of {data.name!r}: "
+            f"give --batch {1 << (len(data.train).bit_length() - 1)} or less"
         )
 
 

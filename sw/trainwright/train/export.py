@@ -1,9 +1,12 @@
 """The trained model as a file: integers, exponents and the network description, nothing else."""
 
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from trainwright.driver import QuantisedModel
@@ -40,6 +43,11 @@ class Origin:
     pixels: int | None = None
     """Bits of a stored pixel; None where the host quantises them (``train.batches``)."""
 
+    preparation: dict[str, Any] | None = None
+    """How samples of the user's own become bytes (`data.own`)."""
+    data_crc: int | None = None
+    """CRC-32 of the training split of such data, to know the same file again."""
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Origin":
         """What ``asdict`` made. Raises ``ValueError``/``TypeError``."""
@@ -49,6 +57,11 @@ class Origin:
         if not all(isinstance(text, str) for text in texts) or not 0 < origin.batch < 1 << 20:
             raise ValueError(f"origin {values!r}")
         return origin
+
+
+def samples_crc(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> int:
+    """Return the CRC-32 over samples and labels, by which a training split is known again."""
+    return zlib.crc32(labels.tobytes(), zlib.crc32(images.tobytes()))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ examples:
   trainwright eval runs/fashion/model.safetensors --data ~/data --out runs/fashion/test
   trainwright eval runs/fashion/checkpoint.safetensors --backend rtl --test-samples 640
   trainwright eval model.safetensors --data mine.npz --json
+  trainwright eval model.safetensors --data new.csv        rows without targets: prints classes
+  trainwright eval model.safetensors --data picture.png
 
 MODEL is the model.safetensors of a finished run or the checkpoint.safetensors of an open one. It
 says how its programs were compiled, so that every image gets the very bits it got in training.

@@ -9,15 +9,26 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trainwright.cli.backend import check_simulation_options, memory_options, opened
 from trainwright.cli.errors import OptionError
 from trainwright.cli.output import teller, write_results
-from trainwright.data import DataSet, is_npz, load_data_set
+from trainwright.data import (
+    DataError,
+    DataSet,
+    Split,
+    load_data_set,
+    load_samples,
+    own_data,
+)
+from trainwright.data.npz import FULL_SCALE, TEST_PART, cut_off_test
+from trainwright.data.registry import OWN
 from trainwright.driver import Driver
 from trainwright.report.classes import ClassResult, class_results, class_table
 from trainwright.train.batches import InputQuantiser, check_fit, class_names
 from trainwright.train.evaluate import Evaluation, evaluate
-from trainwright.train.export import Origin, TrainedModel
+from trainwright.train.export import Origin, TrainedModel, samples_crc
 from trainwright.train.float_driver import FloatDriver
 from trainwright.train.interfaces import StepDriver
 from trainwright.train.stored import load_trained
@@ -30,11 +41,12 @@ def run_evaluation(args: argparse.Namespace) -> int:
             raise OptionError(f"this needs {package}: pip install 'trainwright[train]'")
     check_simulation_options(args.backend, memory_options(args), args.engine)
     trained, origin = load_trained(Path(args.model))
-    dataset = args.dataset or ("npz" if is_npz(args.data) else origin.dataset)
-    data = load_data_set(dataset, args.data, fetch=args.download)
+    data, is_labelled = _data(args, origin)
     check_fit(trained.model.network, data)
     evaluation = _classify(args, trained, origin, data)
     names = _names(trained, origin, data)
+    if not is_labelled:
+        return _predict(args, evaluation, names)
     results = class_results(evaluation, names)
     content = _content(args, trained, data, evaluation, results)
     if args.out:
@@ -44,12 +56,61 @@ def run_evaluation(args: argparse.Namespace) -> int:
         return 0
     print(class_table(results))
     print(
-        f"{evaluation.accuracy:.2%} of {len(evaluation.labels):,} test images of {data.name}, "
-        f"{content['model_bits']:,} bits, {content['reduction']:.1f} times smaller than dense "
-        "float32"
+        f"{evaluation.accuracy:.2%} of {len(evaluation.labels):,} test {_what(data)} of "
+        f"{data.name}, {content['model_bits']:,} bits, {content['reduction']:.1f} times smaller "
+        "than dense float32"
     )
     if args.out:
         print(f"written to {args.out}", file=sys.stderr)
+    return 0
+
+
+def _data(args: argparse.Namespace, origin: Origin) -> tuple[DataSet, bool]:
+    """Return what to classify, as the test split, and whether its labels are known.
+
+    Of the file or folder that the model was trained on these are the samples that training held
+    back; of any other all. Raises `DataError`.
+    """
+    name = args.dataset or own_data(args.data) or origin.dataset
+    preparation = origin.preparation
+    if name not in OWN:
+        return load_data_set(name, args.data, fetch=args.download), True
+    if args.data is None:
+        raise DataError(f"{args.model} was trained on data of your own ({name}): give --data FILE")
+    if preparation is None:
+        raise DataError(
+            f"{args.model} was trained on {origin.dataset}, whose samples are bytes: {args.data} "
+            "cannot be read as those"
+        )
+    path = Path(args.data)
+    parts = path / "train", path / "test"
+    if name == "pictures" and all(part.is_dir() for part in parts):
+        path = parts[1]
+    samples = load_samples(path, preparation)
+    images, labels = samples.images, samples.labels
+    if labels is not None and len(labels) >= TEST_PART:
+        order, count = cut_off_test(path, len(labels))
+        train, held = order[:-count], order[-count:]
+        if samples_crc(images[train], labels[train]) == origin.data_crc:
+            images, labels = images[held], labels[held]
+    known = Split(images, np.zeros(len(images), np.uint8) if labels is None else labels)
+    data = DataSet(path.name, known, known, FULL_SCALE, origin.class_names, preparation)
+    return data, labels is not None
+
+
+def _what(data: DataSet) -> str:
+    """Return what samples are called."""
+    is_table = data.preparation is not None and data.preparation["kind"] == "table"
+    return "rows" if is_table else "images"
+
+
+def _predict(args: argparse.Namespace, evaluation: Evaluation, names: Sequence[str]) -> int:
+    """Print the class of each sample, as nobody told the right one."""
+    classes = [str(names[n]) for n in evaluation.predictions.tolist()]
+    content = {"model": args.model, "data": args.data, "predictions": classes}
+    if args.out:
+        write_results(Path(args.out), {"eval.json": json.dumps(content, indent=1) + "\n"})
+    print(json.dumps(content) if args.json else "\n".join(classes))
     return 0
 
 

@@ -67,7 +67,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="default: runs/sweep-SPEC")
     parser.add_argument(
         "--data", metavar="DIR", help="folder of the data set's files (default: TRAINWRIGHT_DATA), "
-        "or an .npz of your own",
+        "or data of your own, as `trainwright train --data` takes",
     )  # fmt: skip
     parser.add_argument(
         "--jobs", type=positive, metavar="N", help="trials at a time (default: 1; with --address "
@@ -91,13 +91,14 @@ def _run(args: argparse.Namespace) -> int:
     from trainwright.cli.sweep.progress import complete
     from trainwright.cli.sweep.results import read_luts
     from trainwright.cli.sweep.spec import points, read_spec
-    from trainwright.data import is_npz, load_data_set
+    from trainwright.cli.train.job import load_data
+    from trainwright.data import own_data
 
     for package in ("safetensors", "matplotlib"):
         if find_spec(package) is None:
             raise OptionError(f"this needs {package}: pip install 'trainwright[train]'")
     spec = read_spec(Path(args.spec))
-    if is_npz(args.data):  # its content is no other's: the trials are of this file
+    if own_data(args.data):  # its content is no other's: the trials are of this file
         spec = replace(spec, train={**spec.train, "data": str(Path(args.data).absolute())})
         args.data = None
     out = Path(args.out or Path("runs") / f"sweep-{Path(args.spec).stem}")
@@ -107,8 +108,11 @@ def _run(args: argparse.Namespace) -> int:
         return 0
     luts = read_luts(args.resources)
     engine = _engine(args, out)
-    for dataset, data in {(o.dataset, o.data) for o in (t.checked.asked.options for t in trials)}:
-        load_data_set(dataset, data or args.data)  # complains now and not in a process
+    seen = set()
+    for options in (trial.checked.asked.options for trial in trials):
+        if (key := repr(replace(options, accelerator=[], memory={}))) not in seen:
+            seen.add(key)
+            load_data(replace(options, data=options.data or args.data), fetch=False)  # fails early
     failures = complete(trials, jobs=args.jobs, data=args.data, engine=engine)
     _write(trials, failures or {}, luts, out, as_json=args.json)
     for trial, message in (failures or {}).items():

@@ -14,7 +14,9 @@ from trainwright.cli.options import accelerator_parameters, with_formats, with_r
 from trainwright.cli.train.curves import check_curves, own
 from trainwright.cli.train.folder import RunFolder
 from trainwright.cli.train.options import check_same_settings, make_settings
-from trainwright.data import DataSet, is_npz, load_data_set
+from trainwright.data import DataSet, OwnOptions, load_data_set, own_data
+from trainwright.data.own import TABLE_SUFFIXES
+from trainwright.data.registry import OWN
 from trainwright.network import Network, NetworkError, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.report.memory import MemoryItem
@@ -22,7 +24,8 @@ from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.tensor_file import CheckpointError
 from trainwright.train.batches import class_names
 from trainwright.train.checkpoint import load_checkpoint
-from trainwright.train.export import Origin
+from trainwright.train.export import Origin, samples_crc
+from trainwright.train.fitting import fitting_network
 from trainwright.train.pretrained import Pretrained, load_pretrained, pretrained_model
 from trainwright.train.settings import TrainSettings
 from trainwright.train.state import TrainingState, initial_state
@@ -37,6 +40,10 @@ class RunOptions:
 
     dataset: str
     data: str | None = None
+    target: str | None = None
+    ignore: list[str] = field(default_factory=list)
+    category: list[str] = field(default_factory=list)
+    image_size: list[int] | None = None
     backend: str = "golden"
     plan: str = "auto"
     accelerator: list[str] = field(default_factory=list)
@@ -46,6 +53,18 @@ class RunOptions:
     test_samples: int | None = None
     log: list[str] = field(default_factory=list)
     """Of ``cli.train.curves.OWN``."""
+
+
+def load_data(options: RunOptions, *, fetch: bool) -> DataSet:
+    """Load a run's data set. Raises `DataError`."""
+    size = options.image_size
+    own = OwnOptions(
+        options.target,
+        tuple(options.ignore),
+        tuple(options.category),
+        None if size is None else (size[0], size[1]),
+    )
+    return load_data_set(options.dataset, options.data, fetch=fetch, own=own)
 
 
 def on_chip(settings: TrainSettings) -> bool:
@@ -106,6 +125,8 @@ class Job:
             plan=self.options.plan,
             accelerator=tuple(self.options.accelerator),
             pixels=self.state.settings.chip and self.state.settings.chip.pixels,
+            preparation=None if self.data.preparation is None else dict(self.data.preparation),
+            data_crc=None if self.data.preparation is None else data_crc(self.data),
         )
 
     @property
@@ -127,17 +148,20 @@ class Job:
 
 def data_crc(data: DataSet) -> int:
     """CRC-32 over the training samples: a run goes on only with the data it began with."""
-    crc = zlib.crc32(data.train.images.tobytes())
-    return zlib.crc32(data.train.labels.tobytes(), crc)
+    return samples_crc(data.train.images, data.train.labels)
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """Fields of ``RunOptions`` that were on the command line."""
-    names = ("dataset", "data", "backend", "plan", "accelerator", "engine", "verify")
+    names = (
+        "dataset", "data", "target", "ignore", "category", "backend", "plan", "accelerator",
+        "engine", "verify",
+    )  # fmt: skip
     given = {name: getattr(args, name) for name in (*names, "test_samples")}
     given["log"] = own(args.log) or None
     if given["data"] is not None:  # a run may be resumed from another folder
         given["data"] = str(Path(given["data"]).absolute())
+    given["image_size"] = None if args.image_size is None else list(args.image_size)
     given["memory"] = memory_options(args) or None
     return {name: value for name, value in given.items() if value is not None}
 
@@ -190,12 +214,23 @@ class Asked:
     options: RunOptions
     settings: TrainSettings
     pretrained: Pretrained | None = None
+    data: DataSet | None = None
+    """Own data that was read already, to choose a network for it."""
 
 
 def asked(args: argparse.Namespace) -> Asked:
     """What a new run is to be. Raises ``NetworkError``, ``OptionError``."""
     pretrained = None if args.initial is None else _pretrained(args)
-    network = load_network(args.network or "digits") if pretrained is None else pretrained.network
+    own = own_data(args.data)
+    data = None
+    if pretrained is not None:
+        network = pretrained.network
+    elif args.network is None and own in OWN and args.dataset in (None, own):
+        read: dict[str, Any] = _given(args) | {"dataset": own}
+        data = load_data(RunOptions(**read), fetch=False)
+        network = fitting_network(data, Path(args.data).stem)
+    else:
+        network = load_network(args.network or "digits")
     if pretrained is not None and args.ranks is not None:
         raise OptionError("--initial has ranks of its own: leave --ranks away")
     network = with_ranks(with_formats(network, args.formats), args.ranks)
@@ -205,13 +240,24 @@ def asked(args: argparse.Namespace) -> Asked:
             raise OptionError("--formats is of integers: leave it or --numbers float32 out")
         network = network.in_float32()
         given["backend"] = given.get("backend", FLOAT)
-    dataset = given.pop("dataset", "npz" if is_npz(args.data) else network.dataset)
+    dataset = given.pop("dataset", own or network.dataset)
     if not dataset:
-        raise OptionError(f"network {network.name!r} names no data set: give --dataset")
+        raise OptionError(
+            f"network {network.name!r} names no data set: give --dataset"
+            + ("" if args.data is None else f"; {_no_data(args.data)}")
+        )
     options = RunOptions(dataset=dataset, **given)
     settings = make_settings(args, dataset)
     _check_options(options, network, settings)
-    return Asked(network, options, settings, pretrained)
+    return Asked(network, options, settings, pretrained, data)
+
+
+def _no_data(path: str) -> str:
+    """Say why a path is no data of a user's own."""
+    if not Path(path).exists():
+        return f"--data: there is no file or folder {path!r}"
+    kinds = ", ".join((".npz", *TABLE_SUFFIXES))
+    return f"--data: {path!r} is neither a file {kinds} nor a folder of pictures"
 
 
 def fresh_job(args: argparse.Namespace) -> Job:
@@ -220,7 +266,7 @@ def fresh_job(args: argparse.Namespace) -> Job:
     network, options = new.network, new.options
     folder = RunFolder(Path(args.out or Path("runs") / network.name))
     folder.check_new(force=args.force)
-    data = load_data_set(options.dataset, options.data, fetch=args.download)
+    data = new.data or load_data(options, fetch=args.download)
     model = None if new.pretrained is None else pretrained_model(new.pretrained)
     try:
         settings = make_settings(args, options.dataset, len(data.train))
@@ -319,7 +365,7 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
             )
     options = replace(stored, **given)
     _check_options(options, state.network, state.settings)
-    data = load_data_set(options.dataset, options.data, fetch=args.download)
+    data = load_data(options, fetch=args.download)
     if data_crc(data) != crc:
         raise OptionError(
             f"--resume: data set {options.dataset!r} has changed since the run began; give the "

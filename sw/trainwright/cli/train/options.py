@@ -9,6 +9,7 @@ from trainwright.cli.options import (
     add_accelerator_options,
     add_data_options,
     add_formats_option,
+    add_own_data_options,
     add_ranks_option,
     natural,
     number,
@@ -94,11 +95,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_accelerator_options(machine)
     add_simulation_options(parser)
+    add_own_data_options(parser)
 
 
 def _add_what(group: Any) -> None:
     group.add_argument(
-        "--network", metavar="NAME", help=f"{', '.join(BUILT_IN)} or a TOML file (default: digits)"
+        "--network",
+        metavar="NAME",
+        help=f"{', '.join(BUILT_IN)} or a TOML file (default: digits; one hidden layer of the "
+        "right size for a table or pictures of your own)",
     )
     group.add_argument(
         "--initial", metavar="FILE", help="start from factors that trainwright compress made"

@@ -75,6 +75,8 @@ def run_training(args: argparse.Namespace) -> int:
 def _job(args: argparse.Namespace, workers: Workers) -> Job:
     job = resumed_job(args, claim=workers.rank == 0) if args.resume else fresh_job(args)
     state = job.state
+    for note in job.data.notes if workers.rank == 0 else ():
+        print(note, file=sys.stderr)
     try:
         machine.check_parallel(
             job.options, state.network, state.settings, workers, round_=args.tt_round is not None

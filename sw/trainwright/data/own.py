@@ -1,0 +1,404 @@
+"""Data of a user's own as bytes: tables, lines of text and folders of pictures.
+
+Whatever a sample is, it becomes unsigned bytes, as a network's inputs are bytes / 255. How is
+fitted on the training split (`Preparation`), stored with the model, and applied again by
+`trainwright eval`, so that a new row or picture gets the bytes it would have had in training.
+"""
+
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.data.cells import (
+    CSV_SUFFIXES,
+    PARQUET,
+    Cells,
+    number,
+    read_cells,
+    text_of,
+)
+from trainwright.data.dataset import DataError, DataSet, Split
+from trainwright.data.npz import FULL_SCALE, cut_off_test
+from trainwright.data.picture_files import PICTURES, Pictures, is_picture_folder, read_pictures
+from trainwright.support.plain import NONSENSE
+from trainwright.support.text import shown, suggestion
+
+TEXT = ".txt"
+TABLE_SUFFIXES = (*CSV_SUFFIXES, PARQUET, TEXT)
+TARGETS = ("target", "label", "class")
+"""Names of the column to predict where `--target` names none; without one it is the last."""
+REACH = 3.0
+"""Standard deviations on either side of a column's mean that its 256 levels cover: 99.7 % of a
+normal distribution, and a step of 1/43 of a deviation."""
+MOST_LEVELS = 64
+"""Different texts of a column of categories, each an input of its own; above, it must be text."""
+LEAST_WORDS = 3
+"""Mean words of a column's cells from which on many different ones are text and not names."""
+TEXT_INPUTS = 256
+"""Inputs of a column of text: each word sets one of them, by its CRC-32."""
+MOST_CLASSES = 256
+_MOST_DIGITS = 400
+"""Characters of a number; longer texts are texts."""
+MOST_INPUTS = 1 << 16
+
+Preparation = Mapping[str, Any]
+"""Plain data that says how samples become bytes, as a model's file stores it."""
+
+
+@dataclass(frozen=True)
+class OwnOptions:
+    """Choices of a user about data of their own."""
+
+    target: str | None = None
+    ignore: tuple[str, ...] = ()
+    category: tuple[str, ...] = ()
+    image_size: tuple[int, int] | None = None
+    """Rows and columns that pictures are resized to."""
+
+
+@dataclass(frozen=True)
+class OwnSamples:
+    """Samples to classify: bytes (samples, rows, columns), and labels where there are some."""
+
+    images: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.uint8] | None
+
+
+def own_kind(root: Path) -> str | None:
+    """Return "table" or "pictures" for a path that is data of a user's own, else None."""
+    suffix = root.suffix.lower()
+    if suffix in TABLE_SUFFIXES:
+        return "table"
+    return "pictures" if suffix in PICTURES or is_picture_folder(root) else None
+
+
+def load_own(path: Path, options: OwnOptions) -> DataSet:
+    """Read training data and fit its preparation. Raises `DataError`."""
+    if own_kind(path) == "pictures":
+        return _picture_data(path, options)
+    if options.image_size is not None:
+        raise DataError(f"--image-size is of pictures, and {path} is a table: leave it out")
+    return _table_data(path, options)
+
+
+def load_samples(path: Path, preparation: Preparation) -> OwnSamples:
+    """Read samples as `preparation` makes bytes of them. Raises `DataError`."""
+    kind = own_kind(path)
+    try:
+        if kind != preparation["kind"]:
+            raise DataError(f"the model was trained on a {preparation['kind']}, {path} is none")
+        if kind == "table":
+            cells = _cells(path)
+            return OwnSamples(_inputs(cells, preparation), _labels(cells, preparation))
+        size = preparation["rows"], preparation["columns"]
+        pictures = read_pictures(
+            path, size if preparation["resized"] else None, preparation["channels"]
+        )
+        if pictures.images.shape[1:] != (size[0], size[1] * preparation["channels"]):
+            rows, columns = pictures.size
+            raise DataError(
+                f"{path} has pictures of {rows} x {columns}, the model is for {size[0]} x "
+                f"{size[1]}: train with --image-size {size[0]}x{size[1]} to have all resized"
+            )
+        return OwnSamples(pictures.images, _picture_labels(pictures, preparation["classes"], path))
+    except NONSENSE as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"the model's preparation of data is damaged: {error!r}") from None
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def _cells(path: Path) -> Cells:
+    """Return the table; a file of text has one line a sample, its label, a tab and the text."""
+    if path.suffix.lower() != TEXT:
+        return read_cells(path)
+    try:
+        lines = text_of(path.read_bytes(), path).splitlines()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+    columns: dict[str, list[str | None]] = {"text": [], "label": []}
+    places = []
+    for place, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        label, tab, text = line.partition("\t")
+        if not tab or not label.strip() or not text.strip():
+            raise DataError(f"{path}: line {place}: {shown(line)} is not a label, a tab and a text")
+        columns["label"].append(label.strip())
+        columns["text"].append(text)
+        places.append(f"line {place}")
+    if not places:
+        raise DataError(f"{path} is empty")
+    return Cells(path, columns, places)
+
+
+def _known(cells: Cells, option: str, name: str) -> str:
+    if name not in cells.columns:
+        raise DataError(
+            f"{option}: {cells.path} has no column {name!r}; there are "
+            f"{', '.join(cells.columns)}{suggestion(name, cells.columns)}"
+        )
+    return name
+
+
+def _target(cells: Cells, asked: str | None) -> str:
+    if asked is not None:
+        return _known(cells, "--target", asked)
+    named = [name for name in cells.columns if name.lower() in TARGETS]
+    return named[0] if len(named) == 1 else list(cells.columns)[-1]
+
+
+def _spelled(text: str) -> str:
+    """Return one text for equal numbers, so that 3, 3.0 and 003 are one class."""
+    value = number(text) if len(text) < _MOST_DIGITS and text[-1].isdigit() else None
+    if value is None or not isfinite(value):
+        return text
+    if text.lstrip("+-").isdigit():
+        return str(int(text))  # exact, where a float has 53 bits
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _table_data(path: Path, options: OwnOptions) -> DataSet:
+    cells = _cells(path)
+    target = _target(cells, options.target)
+    ignored = [_known(cells, "--ignore", name) for name in options.ignore]
+    categories = [_known(cells, "--category", name) for name in options.category]
+    inputs = [name for name in cells.columns if name != target and name not in ignored]
+    if not inputs:
+        raise DataError(f"{path} has no column beside the target {target!r}")
+    classes = _classes(cells, target)
+    order, test = cut_off_test(path, len(cells.places))
+    columns = [_column(cells, name, order[:-test], name in categories) for name in inputs]
+    preparation = {"kind": "table", "columns": columns, "target": target, "classes": classes}
+    images, labels = _inputs(cells, preparation), _labels(cells, preparation)
+    assert labels is not None
+    train, held = (Split(images[part], labels[part]) for part in (order[:-test], order[-test:]))
+    counts = ", ".join(f"{c['name']} ({c['type']})" for c in columns)
+    notes = [
+        f"{path}: {len(cells.places):,} rows, {images.shape[2]} inputs from {counts}; "
+        f"{len(classes)} classes from column {target!r}"
+    ]
+    notes += [note for name in inputs if (note := _gaps(cells, name))]
+    return DataSet(
+        "table",
+        train,
+        held,
+        FULL_SCALE,
+        tuple(classes),
+        preparation=preparation,
+        notes=tuple(notes),
+    )
+
+
+def _gaps(cells: Cells, name: str) -> str:
+    """Return a note on the gaps of a column, "" where there are none."""
+    gaps = sum(cell is None for cell in cells.columns[name])
+    if not gaps:
+        return ""
+    return f"column {name!r}: {gaps:,} missing, taken as the mean, or as no category"
+
+
+def _classes(cells: Cells, target: str) -> list[str]:
+    is_numeric, column = cells.is_numeric(target), cells.columns[target]
+    for row, cell in enumerate(column):
+        if cell is None:
+            raise cells.error(row, target, "is no target: fill it in or take the row out")
+    spelled = [_spelled(cell) for cell in column if cell is not None]
+    names = sorted(set(spelled), key=(lambda t: (number(t), t)) if is_numeric else None)
+    if len(names) < 2:
+        raise DataError(
+            f"{cells.path}: column {target!r} has one class, {names[0]!r}: choose another --target"
+        )
+    fractions = [row for row, text in enumerate(spelled) if is_numeric and (number(text) or 0) % 1]
+    if fractions or len(names) > MOST_CLASSES:
+        raise cells.error(
+            fractions[0] if fractions else 0,
+            target,
+            f"is one of {len(names):,} different targets; trainwright train tells at most "
+            f"{MOST_CLASSES} classes apart, named by texts or whole numbers: choose another "
+            "--target, or train a regression from PyTorch (docs/pytorch.md)",
+        )
+    return names
+
+
+def _column(
+    cells: Cells, name: str, rows: npt.NDArray[np.int64], is_category: bool
+) -> dict[str, Any]:
+    """Fit a column on rows of the training split."""
+    present = [cell for row in rows if (cell := cells.columns[name][row]) is not None]
+    if not present:
+        raise DataError(
+            f"{cells.path}: column {name!r} has no value in the training split: --ignore {name}"
+        )
+    if not is_category and cells.is_numeric(name):
+        values = [value for text in present if (value := number(text)) is not None]
+        largest = max(map(abs, values))
+        scaled = [value / (largest or 1.0) for value in values]  # no square overflows
+        mean, deviation = fmean(scaled) * largest, pstdev(scaled) * largest
+        return {"name": name, "type": "number", "mean": mean, "deviation": deviation}
+    if cells.path.suffix.lower() == TEXT:
+        return {"name": name, "type": "text", "inputs": TEXT_INPUTS}
+    levels = sorted(set(map(_spelled, present)))
+    if len(levels) <= MOST_LEVELS:
+        return {"name": name, "type": "category", "levels": levels}
+    if fmean(len(_words(text)) for text in present) < LEAST_WORDS:
+        raise DataError(
+            f"{cells.path}: column {name!r} has {len(levels):,} different values, such as "
+            f"{shown(levels[0])}; a category has at most {MOST_LEVELS}: --ignore {name}"
+        )
+    return {"name": name, "type": "text", "inputs": TEXT_INPUTS}
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def _inputs(cells: Cells, preparation: Preparation) -> npt.NDArray[np.uint8]:
+    """Return bytes (rows, 1, inputs)."""
+    parts = []
+    for column in preparation["columns"]:
+        name = column["name"]
+        if name not in cells.columns:
+            raise DataError(
+                f"{cells.path} has no column {name!r}, which the model reads; there are "
+                f"{', '.join(cells.columns)}"
+            )
+        parts.append(_ENCODERS[column["type"]](cells, column))
+    whole = np.concatenate(parts, 1)
+    if whole.shape[1] > MOST_INPUTS:
+        raise DataError(
+            f"{cells.path} makes {whole.shape[1]:,} inputs, at most {MOST_INPUTS:,} are taken: "
+            "leave columns out with --ignore"
+        )
+    return whole[:, None, :]
+
+
+def _numbers(cells: Cells, column: Preparation) -> npt.NDArray[np.uint8]:
+    """Return 256 levels from `REACH` deviations below the mean to as many above; a gap is 128."""
+    name, mean, deviation = column["name"], column["mean"], column["deviation"]
+    levels = np.full((len(cells.places), 1), 128, np.uint8)
+    for row, cell in enumerate(cells.columns[name]):
+        if cell is None:
+            continue
+        value = number(cell)
+        if value is None or not isfinite(value):
+            raise cells.error(row, name, "is no finite number, and the model's column has numbers")
+        if deviation > 0:
+            distance = min(max(value / deviation - mean / deviation, -REACH), REACH)
+            levels[row] = round((distance + REACH) / (2 * REACH) * FULL_SCALE)
+    return levels
+
+
+def _levels(cells: Cells, column: Preparation) -> npt.NDArray[np.uint8]:
+    """Return a column a level, 255 where the row has it; gaps and new levels have none."""
+    places = {level: n for n, level in enumerate(column["levels"])}
+    whole = np.zeros((len(cells.places), len(places)), np.uint8)
+    for row, cell in enumerate(cells.columns[column["name"]]):
+        if cell is not None and (place := places.get(_spelled(cell))) is not None:
+            whole[row, place] = FULL_SCALE
+    return whole
+
+
+def _texts(cells: Cells, column: Preparation) -> npt.NDArray[np.uint8]:
+    """Return the words of each row: 255 in the inputs that their CRC-32 names."""
+    whole = np.zeros((len(cells.places), column["inputs"]), np.uint8)
+    for row, cell in enumerate(cells.columns[column["name"]]):
+        for word in _words(cell or ""):
+            whole[row, zlib.crc32(word.encode()) % column["inputs"]] = FULL_SCALE
+    return whole
+
+
+_ENCODERS = {"number": _numbers, "category": _levels, "text": _texts}
+
+
+def _labels(cells: Cells, preparation: Preparation) -> npt.NDArray[np.uint8] | None:
+    """Return each row's class; None where the table has no column of targets."""
+    target, classes = preparation["target"], preparation["classes"]
+    if target not in cells.columns:
+        return None
+    places = {name: n for n, name in enumerate(classes)}
+    labels = []
+    for row, cell in enumerate(cells.columns[target]):
+        if cell is None or (place := places.get(_spelled(cell))) is None:
+            raise cells.error(row, target, f"is no class of the model: {', '.join(classes[:20])}")
+        labels.append(place)
+    return np.array(labels, np.uint8)
+
+
+# --- pictures -----------------------------------------------------------------------------------
+
+
+def _picture_data(path: Path, options: OwnOptions) -> DataSet:
+    if options.target or options.ignore or options.category:
+        raise DataError(f"--target, --ignore and --category are of tables, {path} has pictures")
+    if not path.is_dir():
+        raise DataError(f"{path} is one picture: train on a folder with a subfolder for each class")
+    parts = [path / "train", path / "test"]
+    if all(part.is_dir() for part in parts):
+        train = read_pictures(parts[0], options.image_size)
+        test = read_pictures(parts[1], options.image_size, train.channels)
+    else:
+        train, test = read_pictures(path, options.image_size), None
+    classes = sorted(set(train.classes or ()))
+    if len(classes) < 2:
+        what = f"one class, {classes[0]!r}" if classes else "no subfolders, which name the classes"
+        raise DataError(f"{path} has {what}: put the pictures of each class into a folder")
+    if len(classes) > MOST_CLASSES:
+        raise DataError(f"{path} has {len(classes):,} folders, at most {MOST_CLASSES} are classes")
+    if test is None:
+        order, count = cut_off_test(path, len(train.images))
+        labels = _picture_labels(train, classes, path)
+        assert labels is not None
+        splits = [
+            Split(train.images[part], labels[part]) for part in (order[:-count], order[-count:])
+        ]
+    else:
+        if test.images.shape[1:] != train.images.shape[1:]:
+            raise DataError(
+                f"{parts[1]} has pictures of {test.size[0]} x {test.size[1]}, {parts[0]} of "
+                f"{train.size[0]} x {train.size[1]}: give --image-size ROWSxCOLUMNS"
+            )
+        splits = []
+        for part, pictures in zip(parts, (train, test), strict=True):
+            labels = _picture_labels(pictures, classes, part)
+            if labels is None:
+                raise DataError(f"{part} has no subfolders, which name the classes")
+            splits.append(Split(pictures.images, labels))
+    rows, columns = train.size
+    preparation = {
+        "kind": "pictures", "rows": rows, "columns": columns, "channels": train.channels,
+        "resized": options.image_size is not None, "classes": classes,
+    }  # fmt: skip
+    colour = "grey" if train.channels == 1 else "RGB"
+    count = sum(map(len, splits))
+    note = f"{path}: {count:,} {colour} pictures of {rows} x {columns}, {len(classes)} classes"
+    return DataSet(
+        "pictures",
+        splits[0],
+        splits[1],
+        FULL_SCALE,
+        tuple(classes),
+        preparation=preparation,
+        notes=(note,),
+    )
+
+
+def _picture_labels(
+    pictures: Pictures, classes: Sequence[str], path: Path
+) -> npt.NDArray[np.uint8] | None:
+    if pictures.classes is None:
+        return None
+    for name in pictures.classes:
+        if name not in classes:
+            raise DataError(f"{path}: folder {name!r} is no class; there are {', '.join(classes)}")
+    return np.array([classes.index(name) for name in pictures.classes], np.uint8)

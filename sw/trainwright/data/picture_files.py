@@ -1,0 +1,107 @@
+"""Pictures in folders, one folder a class, as bytes of one size."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.data.dataset import DataError
+
+PICTURES = (".png", ".jpg", ".jpeg")
+GREY_MODES = ("1", "L", "LA", "I;16")
+_NO_PICTURES = ("thumbs.db", "desktop.ini")
+"""Files that systems leave in folders of pictures."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures of one size: uint8 (pictures, rows, columns x channels), a pixel's values adjacent.
+
+    `classes` has the folder of each; None where they lie in no subfolder.
+    """
+
+    images: npt.NDArray[np.uint8]
+    classes: list[str] | None
+    channels: int
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.images.shape[1], self.images.shape[2] // self.channels
+
+
+def is_picture_folder(root: Path) -> bool:
+    """Return whether a folder has pictures, in itself or up to two folders below."""
+    if not root.is_dir():
+        return False
+    depths = ("*", "*/*", "*/*/*")
+    return any(p.suffix.lower() in PICTURES for depth in depths for p in root.glob(depth))
+
+
+def read_pictures(
+    root: Path, size: tuple[int, int] | None = None, channels: int | None = None
+) -> Pictures:
+    """Read a picture, a folder of pictures, or a folder with a subfolder for each class.
+
+    `size` resizes every picture; `channels` is 1 (grey) or 3, by default 3 where any has colour.
+    Raises `DataError` that names the file.
+    """
+    if find_spec("PIL") is None:
+        raise DataError(
+            f"{root}: pictures are read by Pillow, which is not installed: "
+            "pip install 'trainwright[data]'"
+        )
+    from PIL import Image
+
+    paths = list(_paths(root))
+    if not paths:
+        raise DataError(f"{root} has no pictures ({', '.join(PICTURES)})")
+    loaded = []
+    for path, _ in paths:
+        try:
+            with Image.open(path) as picture:
+                grey = picture.mode in GREY_MODES
+                picture = picture.convert("L" if grey else "RGB")
+                if size is not None:
+                    picture = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+                loaded.append(picture)
+        except Exception as error:  # each of Pillow's parsers raises errors of its own
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise DataError(f"{path}: not a sound picture ({reason})") from None
+    if channels is None:
+        channels = 1 if all(picture.mode == "L" for picture in loaded) else 3
+    mode = "L" if channels == 1 else "RGB"
+    first = loaded[0].size
+    for (path, _), picture in zip(paths, loaded, strict=True):
+        if picture.size != first:
+            raise DataError(
+                f"{path} is {picture.size[1]} x {picture.size[0]} and {paths[0][0].name} "
+                f"{first[1]} x {first[0]}: give --image-size ROWSxCOLUMNS to have all resized"
+            )
+    images = np.stack([np.asarray(picture.convert(mode)) for picture in loaded])
+    classes = [folder for _, folder in paths if folder is not None]
+    if classes and len(classes) < len(paths):
+        stray = next(path for path, folder in paths if folder is None)
+        raise DataError(f"{stray} is in no folder of a class, and other pictures are: move it")
+    return Pictures(images.reshape(len(images), images.shape[1], -1), classes or None, channels)
+
+
+def _paths(root: Path) -> Iterator[tuple[Path, str | None]]:
+    """Yield each picture in the order of names, with the subfolder it lies in."""
+    try:
+        if not root.is_dir():
+            yield root, None
+            return
+        for entry in sorted(root.iterdir()):
+            inside = sorted(entry.iterdir()) if entry.is_dir() else [entry]
+            for path in inside:
+                if path.name.startswith(".") or path.name.lower() in _NO_PICTURES:
+                    continue
+                if path.suffix.lower() not in PICTURES:
+                    raise DataError(f"{path} is no picture ({', '.join(PICTURES)}): move it away")
+                yield path, entry.name if entry.is_dir() else None
+    except OSError as error:
+        raise DataError(f"cannot read {root}: {error.strerror or error}") from None

@@ -1,0 +1,311 @@
+"""Data of a user's own: tables, texts and pictures as bytes, and one error for each bad file."""
+
+import json
+import re
+import shlex
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trainwright.cli import main
+from trainwright.data import DataError, OwnOptions, load_data_set, load_samples
+from trainwright.data.own import MOST_LEVELS, own_kind
+
+ROWS = [
+    ("1.5", "red", "yes"), ("2.5", "blue", "no"), ("", "red", "yes"), ("4.5", "", "no"),
+    ("0.5", "green", "yes"), ("3.5", "blue", "no"), ("2.0", "red", "yes"), ("1.0", "blue", "no"),
+    ("9.0", "red", "yes"), ("2.2", "blue", "no"),
+]  # fmt: skip
+
+
+def table(path, rows=ROWS, head="size,colour,good", delimiter=","):
+    lines = [head.replace(",", delimiter), *(delimiter.join(row) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def load(path, **options):
+    return load_data_set("table", path, own=OwnOptions(**options))
+
+
+def refused(path, **options):
+    """Return the one line that refuses a file by name."""
+    with pytest.raises(DataError) as caught:
+        load_data_set(own_kind(path) or "table", path, own=OwnOptions(**options))
+    text = str(caught.value)
+    assert "\n" not in text and str(path) in text
+    return text
+
+
+def order_of(samples):
+    return np.random.RandomState(0).permutation(samples)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_table_columns_become_levels_and_one_hot_bytes(tmp_path, delimiter):
+    data = load(table(tmp_path / "t.csv", delimiter=delimiter))
+    assert data.class_names == ("no", "yes") and data.image == (1, 4)
+    order = order_of(10)
+    held, train = order[8:], order[:8]
+    sizes = [float(ROWS[n][0]) for n in train if ROWS[n][0]]
+    mean, deviation = np.mean(sizes), np.std(sizes)
+    for place, n in [*enumerate(train), *enumerate(held)]:
+        split = data.train if n in train else data.test
+        size, colour, good = ROWS[n]
+        level = 127.5 + 42.5 * (float(size) - mean) / deviation if size else 128
+        expected = [
+            np.clip(np.rint(level), 0, 255),
+            *(255 * (colour == c) for c in ("blue", "green", "red")),
+        ]  # fmt: skip
+        assert split.images[place, 0].tolist() == expected
+        assert data.class_names[split.labels[place]] == good
+
+
+def test_table_numbers_of_any_magnitude_have_finite_levels(tmp_path):
+    rows = [(f"{n}e305", f"{n}e-310", str(n % 2)) for n in range(1, 11)]
+    data = load(table(tmp_path / "t.csv", rows, "large,small,y"))
+    large, small = data.train.images[:, 0, 0], data.train.images[:, 0, 1]
+    assert np.ptp(large) > 60
+    assert (np.abs(large.astype(int) - small) <= 1).all()
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (["1", "2", "3"], ("1", "2", "3")),
+        (["10", "9", "-1"], ("-1", "9", "10")),
+        (["1.0", "2", "1"], ("1", "2")),
+        (["123456789012345678901", "123456789012345678902"], None),
+        (["true", "false"], ("false", "true")),
+        (["b", "a", "10"], ("10", "a", "b")),
+    ],
+)
+def test_table_labels_of_any_names_are_counted_from_zero(tmp_path, labels, names):
+    rows = [(str(n), labels[n % len(labels)]) for n in range(30)]
+    data = load(table(tmp_path / "t.csv", rows, "x,label"))
+    assert data.class_names == (names or tuple(labels))
+    assert set(data.train.labels) == set(range(len(data.class_names)))
+
+
+def test_table_target_ignore_and_category_choose_columns(tmp_path):
+    path = table(tmp_path / "t.csv")
+    data = load(table(tmp_path / "u.csv", [(str(n % 3), str(n % 2)) for n in range(20)], "zip,y"))
+    assert data.image == (1, 1)
+    data = load(tmp_path / "u.csv", category=("zip",))
+    assert data.image == (1, 3) and set(data.train.images.sum((1, 2))) == {255}
+    assert load(path, ignore=("colour",)).image == (1, 1)
+
+
+GOOD = [("1", "a"), ("2", "b"), ("3", "a"), ("4", "b"), ("5", "a"), ("6", "b")] * 2
+
+
+def changed(row, cells):
+    return [*GOOD[:row], cells, *GOOD[row + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "head", "options", "message"),
+    [
+        (changed(3, ("inf", "b")), "x,y", {}, "line 5, column 'x': 'inf' is not finite"),
+        (changed(3, ("1e999", "b")), "x,y", {}, "line 5, column 'x': '1e999' is not finite"),
+        (changed(3, ("4,5", "b")), "x,y", {}, "line 5 has 3 values, the first line names 2"),
+        (changed(3, ("4..5", "b")), "x,y", {}, "line 5, column 'x': '4..5' is no number"),
+        (changed(3, ("4", "")), "x,y", {}, "line 5, column 'y': None is no target"),
+        ([(a, "a") for a, _ in GOOD], "x,y", {}, "column 'y' has one class, 'a'"),
+        ([(b, f"{a}.5") for a, b in GOOD], "x,y", {}, "'1.5' is one of 6 different targets"),
+        ([(b, str(n)) for n, (_, b) in enumerate(GOOD * 50)], "x,y", {}, "600 different targets"),
+        (GOOD, "x,y", {"target": "z"}, "has no column 'z'; there are x, y"),
+        (GOOD, "price,y", {"target": "prize"}, "did you mean 'price'?"),
+        (GOOD, "x,y", {"ignore": ("x",)}, "has no column beside the target 'y'"),
+        (GOOD, "x,y", {"ignore": ("w",)}, "--ignore: "),
+        (GOOD, "x,y", {"image_size": (8, 8)}, "--image-size is of pictures"),
+        (GOOD, "x,x", {}, "two columns called 'x'"),
+        (GOOD, "x,", {}, "a column without a name"),
+        (GOOD, "1,2", {}, "the first line must name the columns"),
+        (GOOD[:4], "x,y", {}, "4 samples are too few to split"),
+        ([], "x,y", {}, "has no rows"),
+        ([("", b) for _, b in GOOD], "x,y", {}, "column 'x' has no value"),
+        ([(f"id{n}", str(n % 2)) for n in range(100)], "x,y", {}, f"at most {MOST_LEVELS}"),
+    ],
+)  # fmt: skip
+def test_table_that_cannot_be_read_names_its_place_and_value(
+    tmp_path, rows, head, options, message
+):
+    path = table(tmp_path / "t.csv", rows, head)
+    assert message in refused(path, **options)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"x,y\n\xff,1\n", "byte 4 is not UTF-8"),
+        (b'x,y\n"1,2\n', "is no CSV"),
+    ],
+)
+def test_table_of_damaged_bytes_is_one_error(tmp_path, content, message):
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    assert message in refused(path)
+
+
+def test_parquet_table_equals_the_same_csv(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs the extra data")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = list(zip(*ROWS, strict=True))
+    sizes = [float(size) if size else None for size in columns[0]]
+    written = {"size": sizes, "colour": [c or None for c in columns[1]], "good": columns[2]}
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pyarrow.table(written), path)
+    data, same = load(path), load(table(tmp_path / "t.csv"))
+    assert (data.train.images == same.train.images).all() and data.notes[1:] == same.notes[1:]
+    path.write_bytes(path.read_bytes()[:40])
+    assert "not a sound Parquet file" in refused(path)
+
+
+def test_text_lines_set_the_inputs_of_their_words(tmp_path):
+    path = tmp_path / "t.txt"
+    texts = ["Good, good film", "bad film", "what a GOOD day", "so bad", "fine"]
+    labels = ["pos", "neg", "pos", "neg", "pos"]
+    lines = (f"{label}\t{text}\n" for label, text in zip(labels, texts, strict=True))
+    path.write_text("".join(lines))
+    data = load(path)
+    assert data.class_names == ("neg", "pos") and data.image == (1, 256)
+    first = int(np.flatnonzero(order_of(5)[:4] == 0)[0])
+    expected = sorted({zlib.crc32(word) % 256 for word in (b"good", b"film")})
+    assert np.flatnonzero(data.train.images[first, 0]).tolist() == expected
+    path.write_text("pos\tgood\nneg bad\n")
+    assert "line 2: 'neg bad' is not a label, a tab and a text" in refused(path)
+
+
+def pictures(folder, classes, mode="L", size=(5, 4), count=5):
+    image = pytest.importorskip("PIL.Image", reason="pictures need the extra data")
+    shape = (size[1], size[0]) if mode == "L" else (size[1], size[0], 3)
+    for number, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        for n in range(count):
+            pixels = np.full(shape, 40 * number + n, np.uint8)
+            if mode == "RGB":
+                pixels[..., 1] = 200
+            image.fromarray(pixels).save(folder / name / f"{n}.png")
+    return folder
+
+
+def test_picture_folder_of_colours_has_a_pixels_values_side_by_side(tmp_path):
+    folder = pictures(tmp_path / "p", ["cat", "dog"], "RGB")
+    data = load_data_set("pictures", folder)
+    assert data.image == (4, 15) and data.class_names == ("cat", "dog")
+    assert len(data.train) == 8 and (data.train.images[:, :, 1::3] == 200).all()
+    value = data.train.images[:, 0, 0]
+    assert (value // 40 == data.train.labels).all()
+    resized = load_data_set("pictures", folder, own=OwnOptions(image_size=(2, 2)))
+    assert resized.image == (2, 6)
+
+
+def test_picture_folders_of_train_and_test_keep_their_split(tmp_path):
+    pictures(tmp_path / "p" / "train", ["a", "b"])
+    pictures(tmp_path / "p" / "test", ["b"], count=2)
+    data = load_data_set("pictures", tmp_path / "p")
+    assert len(data.train) == 10 and data.test.labels.tolist() == [1, 1]
+
+
+def test_picture_folder_that_cannot_be_read_names_the_file(tmp_path):
+    folder = pictures(tmp_path / "p", ["a", "b"])
+    pictures(folder, ["c"], size=(6, 6))
+    assert "c/0.png is 6 x 6 and 0.png 4 x 5: give --image-size" in refused(folder)
+    (folder / "c" / "0.png").write_bytes(b"\x89PNG\r\n\x1a\nrest")
+    assert "c/0.png: not a sound picture" in refused(folder, image_size=(4, 4))
+    (folder / "c" / "notes.doc").write_text("x")
+    assert "c/notes.doc is no picture" in refused(folder)
+    assert "has one class, 'a'" in refused(pictures(tmp_path / "q", ["a"]))
+    assert "are of tables" in refused(tmp_path / "q", target="x")
+
+
+def test_npz_labels_that_begin_at_one_are_refused_with_the_remedy(tmp_path):
+    arrays = {"x": np.zeros((20, 4, 4), np.uint8), "y": np.arange(20) % 3 + 1}
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(DataError, match=r"labels begin at 1, .* subtract 1, or add class_names"):
+        load_data_set("npz", tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", **arrays, class_names=np.array(["none", "a", "b", "c"]))
+    assert load_data_set("npz", tmp_path / "a.npz").classes == 4
+
+
+def test_npz_of_rgb_images_equals_either_order_of_channels(tmp_path):
+    x = np.random.RandomState(0).randint(0, 256, (20, 4, 5, 3)).astype(np.uint8)
+    labels = np.arange(20) % 2
+    np.savez(tmp_path / "last.npz", x=x, y=labels)
+    np.savez(tmp_path / "first.npz", x=np.moveaxis(x, 3, 1), y=labels)
+    data = [load_data_set("npz", tmp_path / f"{name}.npz") for name in ("last", "first")]
+    assert data[0].image == (4, 15) and (data[0].train.images == data[1].train.images).all()
+    assert (data[0].train.images[0] == x[order_of(20)[0]].reshape(4, 15)).all()
+
+
+def line(capsys):
+    text = capsys.readouterr().err.splitlines()[-1]
+    assert text.startswith("trainwright: error: ")
+    return text
+
+
+def test_trained_table_is_known_by_eval_resume_and_new_rows(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [(str(n % 10), "high" if n % 10 > 4 else "low") for n in range(200)]
+    path = table(tmp_path / "level.csv", rows, "x,level")
+    assert main(["train", "--data", "level.csv", "--epochs", "12", "--batch", "16", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["test_accuracy"] > 0.9 and result["test_samples"] == 40
+    model = "runs/level/model.safetensors"
+    assert main(["eval", model, "--data", "level.csv", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["test_accuracy"] == result["test_accuracy"] and again["test_samples"] == 40
+    assert [c["name"] for c in again["classes"]] == ["high", "low"]
+    table(tmp_path / "new.csv", [("0", "x"), ("9", "x")], "x,other")
+    assert main(["eval", model, "--data", "new.csv"]) == 0
+    assert capsys.readouterr().out == "low\nhigh\n"
+    table(tmp_path / "new.csv", [("0", "low"), ("9", "middle")], "x,level")
+    assert main(["eval", model, "--data", "new.csv"]) == 2
+    assert "new.csv: line 3, column 'level': 'middle' is no class of the model" in line(capsys)
+    table(tmp_path / "new.csv", [("zero", "low")], "x,level")
+    assert main(["eval", model, "--data", "new.csv"]) == 2
+    assert "line 2, column 'x': 'zero' is no finite number" in line(capsys)
+    assert main(["eval", model]) == 2 and "give --data FILE" in line(capsys)
+    samples = load_samples(path, load(path).preparation)
+    assert samples.labels is not None and len(samples.labels) == 200
+
+
+def test_train_option_for_tables_beside_a_known_data_set_is_refused(tmp_path, capsys):
+    assert main(["train", "--target", "y", "--out", str(tmp_path / "r")]) == 2
+    assert "--target, --ignore, --category and --image-size are of" in line(capsys)
+    assert main(["train", "--data", str(tmp_path / "no.csv"), "--out", str(tmp_path / "r")]) == 2
+    assert f"cannot read {tmp_path / 'no.csv'}" in line(capsys)
+    (tmp_path / "a.xlsx").touch()
+    (tmp_path / "n.toml").write_text(
+        "classes = 2\nimage = [1, 16]\n[[layers]]\noutputs = [1, 16]\ninputs = [1, 16]\nranks = [1]"
+    )
+    network = ["--network", str(tmp_path / "n.toml"), "--out", str(tmp_path / "r")]
+    assert main(["train", "--data", str(tmp_path / "a.xlsx"), *network]) == 2
+    assert "neither a file .npz, .csv, .tsv, .parquet, .txt nor a folder" in line(capsys)
+    assert not (tmp_path / "r").exists()
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "data.md"
+
+
+def test_data_guide_every_command_runs_on_the_files_it_describes(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = GUIDE.read_text()
+    head, *rows = re.search(r"```csv\n(.*?)```", text, re.DOTALL)[1].splitlines()
+    (tmp_path / "flowers.csv").write_text("\n".join([head, *rows * 12]) + "\n")
+    (tmp_path / "new.csv").write_text("\n".join(row.rpartition(",")[0] for row in [head, *rows]))
+    (tmp_path / "opinions.txt").write_text("good\ta fine film\nbad\ta dull film\n" * 12)
+    pictures(tmp_path / "shapes", ["square", "line"], count=10)
+    commands = re.findall(r"^\$ trainwright (.*)$", text, re.MULTILINE)
+    assert len(commands) == 8
+    printed = []
+    for command in commands:
+        assert main(shlex.split(command)) == 0, command
+        printed.append(capsys.readouterr().out)
+    assert printed[-2] in ("square\n", "line\n")
+    assert set(printed[-1].split()) <= {"setosa", "versicolor", "virginica"}
+    assert len(printed[-1].split()) == len(rows)
