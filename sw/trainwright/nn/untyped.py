@@ -107,3 +107,9 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     if autocast_type(device) is None:
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
+
+
+def is_backward() -> bool:
+    """Whether autograd is running: a forward pass computed now is repeated by a checkpoint."""
+    task: int = torch._C._current_graph_task_id()  # pyright: ignore
+    return task != -1

@@ -13,15 +13,18 @@ from trainwright.offload.stretch import Stretch
 
 
 class _Step(torch.autograd.Function):
-    """Outputs of at most a batch of samples; ``parameters`` are all factors, then all biases."""
+    """Outputs of at most a batch of samples; ``parameters`` are all factors, then all biases.
+
+    ``graded``: whether gradients are enabled, which torch disables in ``forward``.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, segment: Segment, x: torch.Tensor, *parameters: torch.Tensor
+        ctx: Any, segment: Segment, graded: bool, x: torch.Tensor, *parameters: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.segment, ctx.devices = segment, [one.device for one in (x, *parameters)]
-        outputs, ctx.call = segment.forward(x)
+        outputs, ctx.call = segment.forward(x, graded=graded)
         return tuple(y.to(x) for y in outputs)
 
     @staticmethod
@@ -31,9 +34,13 @@ class _Step(torch.autograd.Function):
         given = [None if one is None else one.to("cpu", torch.float64) for one in gradients]
         found = segment.backward(ctx.call, given)
         values = [found.inputs, *found.factors, *found.biases]
-        return None, *(  # torch rounds them to the type of what they are of
-            value if value is None or device.type == "cpu" else value.to(device)
-            for value, device in zip(values, ctx.devices, strict=True)
+        return (
+            None,
+            None,
+            *(  # torch rounds them to the type of what they are of
+                value if value is None or device.type == "cpu" else value.to(device)
+                for value, device in zip(values, ctx.devices, strict=True)
+            ),
         )
 
 
@@ -128,4 +135,4 @@ def _applied(
     segment: Segment, x: torch.Tensor, parameters: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
     step: Any = _Step
-    return step.apply(segment, x, *parameters)
+    return step.apply(segment, torch.is_grad_enabled(), x, *parameters)

@@ -30,6 +30,8 @@ class Call:
     samples: int
     """Of the batch; the rest of it repeats them."""
     training: bool
+    scales: Scales
+    """The segment's, or those of a pass that leaves no trace."""
 
 
 class Segment:
@@ -108,7 +110,7 @@ class Segment:
             words = torch.nn.functional.pad(words, (0, reading.padding_columns))
         return words if len(x) == batch else words[torch.arange(batch) % len(x)]
 
-    def forward(self, x: torch.Tensor) -> tuple[list[torch.Tensor], Call]:
+    def forward(self, x: torch.Tensor, *, graded: bool = True) -> tuple[list[torch.Tensor], Call]:
         """Outputs float64 (n, J) of x (n, I), or images of images, of at most a batch of samples.
 
         One for each end; none has padding.
@@ -125,18 +127,25 @@ class Segment:
             raise ValueError(f"inputs have NaN or infinite values; the largest is {greatest}")
         exponent = quantiser.before(x)
         if training and settling is None:
-            quantiser.follow(exponent, greatest)
+            quantiser.follow(x.detach(), exponent, moves=graded)
         factors = self._factors()
         driver = self._driver(factors)
         network, driver.input_exponent = driver.network, exponent
         inputs, model = self._words(x, exponent), self._model(network, factors)
+        scales = self.scales
         if settling is not None:
             done = settling.forward(driver, inputs, model, self.scales)
         else:
-            if not self.runner.is_calibrated(self.scales):
+            if not self.runner.is_calibrated(scales):
+                if not (training and graded and greatest):
+                    # A shape check, a probe or zeros must not decide what training computes.
+                    scales = Scales(scales.ranges, dict(scales.exponents))
+                elif not self._calibrated:
+                    # Tensors that are all zeros would stay so at what an earlier batch chose.
+                    scales.exponents.clear()
                 with Settling[Driver]() as own:
-                    own.repeat(lambda: own.forward(driver, inputs, model, self.scales))
-            done = self.runner.forward(inputs, model, self.scales)
+                    own.repeat(lambda: own.forward(driver, inputs, model, scales))
+            done = self.runner.forward(inputs, model, scales)
         logits = done.result.logits
         if len(x) < len(logits):
             logits = logits[: len(x)]
@@ -145,7 +154,9 @@ class Segment:
             if len(self.stretch.ends) == 1
             else torch.split(logits, list(network.head_sizes), 1)
         )
-        return list(map(_shaped, heads, self._shapes(network))), Call(done, len(x), training)
+        return list(map(_shaped, heads, self._shapes(network))), Call(
+            done, len(x), training, scales
+        )
 
     def backward(self, call: Call, gradients: Sequence[torch.Tensor | None]) -> "Gradients":
         """Gradients of a forward pass from those of its outputs, one for each end.
@@ -155,24 +166,31 @@ class Segment:
         """
         done, settling = call.done, self.machine.settling
         whole, ends = self._whole(call, gradients)
-        fresh = not ends <= self._calibrated
-        self._calibrated |= ends
+        scales, kept = call.scales, call.scales is self.scales
+        fresh = not kept or not ends <= self._calibrated
+        if kept:
+            self._calibrated |= ends
         if settling is not None:
             back = settling.backward(done, whole, self.scales)
         else:
             self.runner.keep(self._wanted(self._factors()))
             self.runner.check(done)
-            if fresh or not self.runner.is_calibrated(self.scales):
-                self._settle(done, whole)
-            back = self.runner.backward(done, whole, self.scales)
+            if fresh or not self.runner.is_calibrated(scales):
+                self._settle(done, whole, scales)
+            back = self.runner.backward(done, whole, scales)
             if call.training and 2 * call.samples >= len(whole):
-                self.scales.update({**done.result.statistics, **back.statistics})
+                scales.update({**done.result.statistics, **back.statistics})
         return self._given(call, back, self.stretch.reaching(ends))
 
-    def _settle(self, done: Pass[Driver], gradient: torch.Tensor) -> None:
+    def restart(self) -> None:
+        """Forget all exponents: the next training pass chooses them."""
+        self.scales.exponents.clear()
+        self._calibrated = frozenset()
+
+    def _settle(self, done: Pass[Driver], gradient: torch.Tensor, scales: Scales) -> None:
         """Exponents of a backward pass, those of the forward pass standing still."""
         with Settling[Driver]() as own:
-            own.repeat(lambda: own.backward(own.again(done), gradient, self.scales))
+            own.repeat(lambda: own.backward(own.again(done), gradient, scales))
 
     def _whole(
         self, call: Call, gradients: Sequence[torch.Tensor | None]

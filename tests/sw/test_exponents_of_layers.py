@@ -1,0 +1,89 @@
+"""Exponents of torch layers reach the data from any state; probes leave no trace."""
+
+import copy
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import trainwright.nn as tnn
+from trainwright.formats import Fixed, Posit
+from trainwright.nn.scales import InputQuantiser, OutputQuantiser
+from trainwright.offload import compile
+
+MOST_STEPS = 10
+"""Training passes in which an exponent reaches data of another magnitude, from any state."""
+FORMATS = [Fixed(8), Fixed(16), Posit(8, 1)]
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(1)
+
+
+def relative_error(result: torch.Tensor, wanted: torch.Tensor) -> float:
+    result, wanted = result.detach(), wanted.detach()
+    return float((result - wanted).norm() / wanted.norm())
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=str)
+@pytest.mark.parametrize("kind", [InputQuantiser, OutputQuantiser])
+def test_exponent_after_any_magnitudes_reaches_the_data(kind, fmt):
+    quantiser = kind(fmt)
+    magnitudes = 10.0 ** (torch.rand(20, dtype=torch.float64) * 24 - 12)
+    for magnitude in [0.0, *magnitudes.tolist(), 1e-12, 1e12, 0.0, 1e-12]:
+        for _ in range(MOST_STEPS):
+            values = (torch.randn(500, dtype=torch.float64) * magnitude).float()
+            result = quantiser(values)
+        if magnitude:
+            assert relative_error(result, values) < 0.25, magnitude
+
+
+def test_layer_of_small_inputs_has_outputs_of_their_size():
+    layer = tnn.TTLinear(64, 64, rank=8)
+    x = torch.randn(64, 64) * 0.03
+    wanted = tnn.to_torch(torch.nn.Sequential(layer))(x)
+    assert relative_error(layer(x), wanted) < 0.05
+
+
+@pytest.mark.parametrize("probe", ["large", "zeros", "small"])
+def test_pass_without_gradients_leaves_training_as_it_was(probe):
+    model = torch.nn.Sequential(tnn.TTLinear(64, 64, rank=8), tnn.TTLinear(64, 10, rank=8))
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        model(torch.full((2, 64), {"large": 100.0, "zeros": 0.0, "small": 1e-9}[probe]))
+    for _ in range(3):
+        x = torch.rand(16, 64)
+        assert torch.equal(model(x), other(x))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_gradients_are_those_of_the_plain_model(reentrant):
+    plain = torch.nn.Sequential(
+        tnn.TTLinear(64, 64, rank=8), torch.nn.ReLU(), tnn.TTLinear(64, 10, rank=8)
+    )
+    saving = copy.deepcopy(plain)
+    for step in range(8):
+        x = torch.randn(32, 64) * 10 ** (step % 3)
+        plain.zero_grad(), saving.zero_grad()
+        plain(x.clone().requires_grad_()).square().mean().backward()
+        y = checkpoint(saving, x.clone().requires_grad_(), use_reentrant=reentrant)
+        y.square().mean().backward()
+        for a, b in zip(plain.parameters(), saving.parameters(), strict=True):
+            assert torch.equal(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("probe", [0.0, 100.0, 1e-9])
+def test_compiled_model_probed_without_gradients_trains_as_before(probe):
+    layers = tnn.TTLinear(64, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 10, rank=4)
+    module = torch.nn.Sequential(*layers)
+    probed, other = (compile(copy.deepcopy(module), batch=16) for _ in range(2))
+    with torch.no_grad():
+        probed(torch.full((2, 64), probe))
+    for _ in range(2):
+        x = torch.rand(16, 64)
+        for model in (probed, other):
+            model.zero_grad()
+            model(x).square().mean().backward()
+        for a, b in zip(probed.parameters(), other.parameters(), strict=True):
+            assert a.grad.any() and torch.equal(a.grad, b.grad)
