@@ -334,7 +334,7 @@ def test_field_names_are_those_that_are_encoded():
     rng = random.Random(0)
     for _ in range(200):
         d = random_descriptor(rng)
-        assert set(descriptor_fields(d)) == {name for name, _ in LAYOUTS[d.operation]}
+        assert set(descriptor_fields(d)) == {field.name for field in LAYOUTS[d.operation]}
 
 
 def test_descriptors_fit():
@@ -353,9 +353,9 @@ SCALES = MoveScales(entries=(ScaleEntry(0, 0, 0, 0),))
 def of_fields(d: Descriptor = A_BEAT, **values: int) -> bytes:
     """A descriptor with some of its fields changed."""
     fields, word, position = descriptor_fields(d) | values, 0, 0
-    for name, width in LAYOUTS[d.operation]:
-        word |= fields[name] << position
-        position += width
+    for field in LAYOUTS[d.operation]:
+        word |= fields[field.name] << position
+        position += field.width
     return word.to_bytes(DESCRIPTOR_BYTES, "little")
 
 

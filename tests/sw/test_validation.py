@@ -355,9 +355,9 @@ def mangled(random: Random, body: bytes) -> bytes:
             layout = LAYOUTS[Operation(words[n] & 15)]
         except ValueError:
             continue
-        name, width = random.choice(layout)
+        name, width, *_ = random.choice(layout)
         position = 0
-        for other, its in layout:
+        for other, its, *_ in layout:
             if other == name:
                 break
             position += its

@@ -7,7 +7,6 @@ from amaranth.lib.wiring import In, Out
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import (
     COMPUTE,
-    OF_EXPONENTS,
     ORDER_WIDTH,
     REGISTER_WIDTH,
     SLOT_WIDTH,
@@ -33,19 +32,19 @@ def command_layout(fields: tuple[Field, ...]) -> data.StructLayout:
     Those of the exponent file, which engines do not see, are left out. They are the last ones:
     raises ``ValueError`` for a field behind them, which the structure would put in another place.
     """
-    seen = {name: width for name, width in fields if name not in OF_EXPONENTS}
-    for (name, _), kept in zip(fields, seen, strict=False):
-        if name != kept:
+    seen = {field.name: field.width for field in fields if not field.resident}
+    for field, kept in zip(fields, seen, strict=False):
+        if field.name != kept:
             raise ValueError(
-                f"field {kept} is behind {name}, which engines do not see: put it before the "
-                "fields of the exponent file, or name it in fields.OF_EXPONENTS"
+                f"field {kept} is behind {field.name}, which engines do not see: put it before "
+                "the fields of the exponent file, or mark it as resident"
             )
     return data.StructLayout(seen)
 
 
 def whole_layout(fields: tuple[Field, ...]) -> data.StructLayout:
     """All fields of a descriptor as a structure."""
-    return data.StructLayout(dict(fields))
+    return data.StructLayout({field.name: field.width for field in fields})
 
 
 COMPUTE_LAYOUT = command_layout(COMPUTE)

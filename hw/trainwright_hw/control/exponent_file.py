@@ -237,7 +237,7 @@ class ExponentFile(wiring.Component):
         """The entries of a SCALES: slots, limits against the sum, copy, exponent."""
         layout = whole_layout(SCALES)
         entries = data.View(layout, self.descriptor[: layout.size]).entries
-        slots = {name: width for name, width in SCALES if name in SLOT_FIELDS}
+        slots = {field.name: field.width for field in SCALES if field.name in SLOT_FIELDS}
         word = self.word
         entry = data.View(
             data.StructLayout({name[:-1]: width for name, width in slots.items()}), word

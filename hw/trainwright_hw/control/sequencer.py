@@ -360,7 +360,7 @@ class Sequencer(wiring.Component):
             whole = whole_layout(layout)
             d = data.View(whole, descriptor[: whole.size])
             with m.If(Cat(d.operation == one for one in operations).any()):
-                named = [name for name, _ in layout if name in fields]
+                named = [field.name for field in layout if field.name in fields]
                 m.d.comb += [fields[name].eq(d[name]) for name in named]
         eighth, skipped = fields["eighth"], C(0, 1)
         step = Signal(exact_log2(EIGHTH), name="step_below", reset_less=True)

@@ -46,9 +46,9 @@ ENGINE = {
 def unpack_fields(bits: int, layout) -> dict[str, int]:
     """Fields of a layout."""
     fields, position = {}, 0
-    for name, width in layout:
-        fields[name] = bits >> position & ((1 << width) - 1)
-        position += width
+    for field in layout:
+        fields[field.name] = bits >> position & ((1 << field.width) - 1)
+        position += field.width
     return fields
 
 

@@ -18,8 +18,22 @@ from trainwright.program.descriptors import (
 )
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import MoveScales
-from trainwright.program.fields import COUNT_WIDTH, DESCRIPTOR_BYTES, LAYOUTS, Engine, Operation
-from trainwright.program.fields_of import compute, registers, transfer, vector
+from trainwright.program.fields import (
+    COUNT_WIDTH,
+    DESCRIPTOR_BYTES,
+    LAYOUTS,
+    LOOP,
+    REGISTER_UPDATE,
+    Operation,
+)
+from trainwright.program.fields_of import (
+    compute,
+    plain_fields,
+    plain_values,
+    registers,
+    transfer,
+    vector,
+)
 from trainwright.program.samples import Samples
 from trainwright.program.validation import check_program
 from trainwright.program.vector import Code, Vector
@@ -30,44 +44,31 @@ HEADER = struct.Struct("<4sHHIII")  # magic, version, reserved, descriptors, fin
 
 
 def descriptor_fields(d: Descriptor) -> dict[str, int]:
-    """The encoded fields of a descriptor, by the names of ``fields.LAYOUTS``."""
-    fields = {
-        "operation": int(d.operation),
-        "wait": int(d.wait),
-        "wait_older": int(d.wait_older),
-    }
+    """Return the encoded fields of a descriptor, by the names of ``fields.LAYOUTS``."""
+    return plain_fields(d, LAYOUTS[d.operation]) | _other_fields(d)
+
+
+def _other_fields(d: Descriptor) -> dict[str, int]:
+    """Return the fields that are no attributes of the descriptor."""
     match d:
         case Compute():
-            return fields | compute.fields_of_compute(d)
+            return compute.fields_of_compute(d)
         case Transfer():
-            return fields | transfer.fields_of_transfer(d)
+            return transfer.fields_of_transfer(d)
         case Samples():
-            return fields | transfer.fields_of_samples(d)
-        case Loop():
-            return fields | {"iterations": d.iterations}
+            return transfer.fields_of_samples(d)
         case End():
-            return fields | registers.fields_of_steps(d.steps)
+            return registers.fields_of_steps(d.steps)
         case Set():
-            return fields | registers.fields_of_set(d)
+            return registers.fields_of_set(d)
         case Code():
-            return fields | vector.fields_of_code(d)
+            return vector.fields_of_code(d)
         case Vector():
-            return fields | vector.fields_of_vector(d)
+            return vector.fields_of_vector(d)
         case MoveScales():
-            return fields | vector.fields_of_scales(d)
-        case Halt():
-            return fields
-
-
-_AT_LEAST_ONE = (
-    "beats", "iterations", "last_rows", "length", "rows", "inner", "instructions", "samples",
-    "record_beats", "total", "order_length", "input_bits", "entries",
-)  # fmt: skip
-
-
-def _least(name: str) -> int:
-    """Least value of a field."""
-    return 1 if name.startswith("count") or name in _AT_LEAST_ONE else 0
+            return vector.fields_of_scales(d)
+        case Loop() | Halt():
+            return {}
 
 
 def encode_descriptor(d: Descriptor) -> bytes:
@@ -77,16 +78,15 @@ def encode_descriptor(d: Descriptor) -> bytes:
     """
     fields = descriptor_fields(d)
     word, position = 0, 0
-    for name, width in LAYOUTS[d.operation]:
-        value = fields[name]
-        least = _least(name)
-        if not least <= value < 1 << width:
+    for field in LAYOUTS[d.operation]:
+        value = fields[field.name]
+        if not field.least <= value < 1 << field.width:
             raise ProgramError(
-                f"{getattr(d, 'tensor', '') or d.operation.name}: {name} = {value} is not from "
-                f"{least} to {(1 << width) - 1}"
+                f"{getattr(d, 'tensor', '') or d.operation.name}: {field.name} = {value} is not "
+                f"from {field.least} to {(1 << field.width) - 1}"
             )
         word |= value << position
-        position += width
+        position += field.width
     return word.to_bytes(DESCRIPTOR_BYTES, "little")
 
 
@@ -98,38 +98,39 @@ def decode_descriptor(data: bytes) -> Descriptor:
     except ValueError:
         raise ProgramError(f"operation {word & 15} is unknown") from None
     f, position = {}, 0
-    for name, width in LAYOUTS[operation]:
-        f[name] = word >> position & ((1 << width) - 1)
-        position += width
-        least = _least(name)
-        if f[name] < least:
-            raise ProgramError(f"{operation.name}: {name} = {f[name]}, it must be at least {least}")
-    d = _from_fields(operation, Engine(f["wait"]), f)
-    return replace(d, wait_older=Engine(f["wait_older"]))
+    for field in LAYOUTS[operation]:
+        f[field.name] = word >> position & ((1 << field.width) - 1)
+        position += field.width
+        if f[field.name] < field.least:
+            raise ProgramError(
+                f"{operation.name}: {field.name} = {f[field.name]}, it must be at least "
+                f"{field.least}"
+            )
+    return _from_fields(operation, f)
 
 
-def _from_fields(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Descriptor:
+def _from_fields(operation: Operation, f: Mapping[str, int]) -> Descriptor:
     match operation:
         case Operation.LOAD | Operation.STORE:
-            return transfer.transfer(operation, wait, f)
+            return transfer.transfer(operation, f)
         case Operation.SAMPLES:
-            return transfer.samples(wait, f)
+            return transfer.samples(f)
         case Operation.LOOP:
-            return Loop(iterations=f["iterations"], wait=wait)
+            return Loop(**plain_values(Loop, LOOP, f))
         case Operation.END:
-            return End(steps=registers.pairs_of(f), wait=wait)
+            return End(steps=registers.pairs_of(f), **plain_values(End, REGISTER_UPDATE, f))
         case Operation.SET:
-            return registers.set_(wait, f)
+            return registers.set_(f)
         case Operation.SCALES:
-            return vector.scales(wait, f)
+            return vector.scales(f)
         case Operation.HALT:
-            return Halt(wait=wait)
+            return Halt(**plain_values(Halt, LAYOUTS[operation], f))
         case Operation.CODE:
-            return vector.code(wait, f)
+            return vector.code(f)
         case Operation.VECTOR:
-            return vector.vector(wait, f)
+            return vector.vector(f)
         case _:
-            return compute.compute(operation, wait, f)
+            return compute.compute(operation, f)
 
 
 def encode_descriptors(program: Program) -> bytes:

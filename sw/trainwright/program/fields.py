@@ -1,12 +1,13 @@
-"""Bit layout of the descriptors: one table, read by the encoder, the listing and the hardware.
+"""The instruction set: one table of fields, for encoder, decoder, hardware and reference.
 
 A descriptor is ``DESCRIPTOR_BITS`` long, little-endian, fields packed from bit 0 upwards in the
 order of the tables. Every descriptor starts with the ``HEADER`` fields; the rest depends on the
-operation. All fields are unsigned; addresses and deltas are added modulo their width, so that a
-negative delta is its two's complement.
+operation. Addresses and deltas are added modulo their width, so that a negative delta is its two's
+complement.
 """
 
 from enum import IntEnum, IntFlag
+from typing import NamedTuple
 
 DESCRIPTOR_BITS = 1024
 DESCRIPTOR_BYTES = DESCRIPTOR_BITS // 8
@@ -90,162 +91,252 @@ class Target(IntEnum):
     PROGRAM = 3
 
 
-Field = tuple[str, int]
+class Field(NamedTuple):
+    """One field of a layout: its place follows from those before it."""
 
-HEADER: tuple[Field, ...] = (("operation", 4), ("wait", 4), ("wait_older", 4))
+    name: str
+    width: int
+    meaning: str
+    least: int = 0
+    """Least value; the greatest is that of the field's bits."""
+    signed: bool = False
+    """Whether the value is in two's complement."""
+    resident: bool = False
+    """Whether the field needs an exponent file: no engine sees it, and it is behind all others."""
+    attribute: str = ""
+    """Attribute of the descriptor that holds the value, where its name is another."""
+    stem: str = ""
+    """Name without the number, of a field that is repeated."""
+    number: int | None = None
+    """Number of the level, register or stream, of a field that is repeated."""
+
+    @property
+    def source(self) -> str:
+        """Name of the descriptor's attribute with the value."""
+        return self.attribute or self.name
+
+    def encoded(self, value: int) -> int:
+        """Return the bits of a value: two's complement where it is signed."""
+        return value % (1 << self.width) if self.signed else value
+
+    def decoded(self, bits: int) -> int:
+        """Inverse of ``encoded``."""
+        sign = 1 << (self.width - 1)
+        return (bits ^ sign) - sign if self.signed else bits
+
+
+def numbered(count: int, *fields: Field) -> tuple[Field, ...]:
+    """Repeat fields ``count`` times, each with its number."""
+    return tuple(
+        field._replace(name=f"{field.name}{number}", stem=field.name, number=number)
+        for number in range(count)
+        for field in fields
+    )
+
+
+HEADER: tuple[Field, ...] = (
+    Field("operation", 4, "what the descriptor does"),
+    Field("wait", 4, "engines that must be idle first: 1 LOAD, 2 STORE, 4 PE1, 8 PE2"),
+    Field(
+        "wait_older", 4, "engines that must have done all commands but the last one: 4 PE1, 8 PE2"
+    ),
+)
 
 COMPUTE: tuple[Field, ...] = (
     *HEADER,
-    ("x_base", LOCAL_WIDTH),
-    ("x_register", 3),
-    ("g_base", LOCAL_WIDTH),
-    ("g_register", 3),
-    ("z_base", LOCAL_WIDTH),
-    ("z_register", 3),
-    ("x_row_stride", LOCAL_WIDTH),
-    ("z_row_stride", LOCAL_WIDTH),
-    ("g_row_stride", LOCAL_WIDTH),
-    ("reduce_levels", 4),
-    ("tile_level", 4),
-    ("last_rows", 5),
-    ("shift", 6),
-    ("out_width", 5),
-    ("slot", 8),
-    ("relu", 1),
-    ("x_shift", 4),
-    ("g_shift", 4),
-    *(
-        (f"{name}{level}", width)
-        for level in range(NEST_LEVELS)
-        for name, width in (
-            ("count", COUNT_WIDTH),
-            ("x_delta", LOCAL_WIDTH),
-            ("g_delta", LOCAL_WIDTH),
-            ("z_delta", LOCAL_WIDTH),
-        )
+    Field("x_base", LOCAL_WIDTH, "row of the first operand", attribute="x"),
+    Field("x_register", 3, "register added to `x_base`"),
+    Field("g_base", LOCAL_WIDTH, "row of the second operand, of PE3 group of words", attribute="g"),
+    Field("g_register", 3, "register added to `g_base`"),
+    Field("z_base", LOCAL_WIDTH, "row of the result", attribute="z"),
+    Field("z_register", 3, "register added to `z_base`"),
+    Field(
+        "x_row_stride", LOCAL_WIDTH, "rows from one tile row of x to the next, signed", signed=True
     ),
-    ("stochastic", 1),
-    ("x_format", FORMAT_WIDTH),
-    ("g_format", FORMAT_WIDTH),
-    ("z_format", FORMAT_WIDTH),
-    ("underflow_zero", 1),
-    ("digits", 1),
-    ("x_exponent", SLOT_WIDTH),
-    ("g_exponent", SLOT_WIDTH),
-    ("z_exponent", SLOT_WIDTH),
-    ("exact", 1),
-    ("grows", 1),
+    Field(
+        "z_row_stride", LOCAL_WIDTH, "rows from one tile row of z to the next, signed", signed=True
+    ),
+    Field(
+        "g_row_stride",
+        LOCAL_WIDTH,
+        "PE4: rows from one entry of g to the next, signed",
+        signed=True,
+    ),
+    Field("reduce_levels", 4, "innermost levels that are summed"),
+    Field("tile_level", 4, "level in whose last iteration a tile may have fewer rows"),
+    Field("last_rows", 5, "tile rows written in that last iteration", least=1),
+    Field("shift", 6, "right shift of the requantiser"),
+    Field("out_width", 5, "bits that the result is saturated to"),
+    Field("slot", 8, "statistics slot"),
+    Field("relu", 1, "BIAS: negative sums become 0"),
+    Field("x_shift", 4, "BIAS: left shift of x"),
+    Field("g_shift", 4, "BIAS: left shift of g"),
+    *numbered(
+        NEST_LEVELS,
+        Field("count", COUNT_WIDTH, "iterations of the level", least=1),
+        Field("x_delta", LOCAL_WIDTH, "step of x when the level advances"),
+        Field("g_delta", LOCAL_WIDTH, "step of g when the level advances"),
+        Field("z_delta", LOCAL_WIDTH, "step of z when the level advances"),
+    ),
+    Field("stochastic", 1, "rounds by random bits"),
+    Field(
+        "x_format",
+        FORMAT_WIDTH,
+        "number format of x: 0 fixed point, n the n-th posit of the accelerator",
+    ),
+    Field("g_format", FORMAT_WIDTH, "number format of g"),
+    Field("z_format", FORMAT_WIDTH, "number format of z; `out_width` is of fixed point alone"),
+    Field(
+        "underflow_zero",
+        1,
+        "z closer to 0 than the smallest posit becomes the nearer of the two; with `digits`: "
+        "the second summed level goes over digits, the outermost over those of the other operand",
+    ),
+    Field(
+        "digits", 1, "the outermost summed level goes over digits: sums so far x 2^7 as it advances"
+    ),
+    Field("x_exponent", SLOT_WIDTH, "slot of x's exponent", resident=True),
+    Field("g_exponent", SLOT_WIDTH, "slot of that of g", resident=True),
+    Field(
+        "z_exponent",
+        SLOT_WIDTH,
+        "slot of that of z; not 0: the shifts are those of the exponents",
+        resident=True,
+    ),
+    Field("exact", 1, "the exponent of z is its floor", resident=True),
+    Field("grows", 1, "the exponent of z is at most 15 above that of g", resident=True),
 )
 
 TRANSFER: tuple[Field, ...] = (
     *HEADER,
-    ("target", 2),
-    ("element_bytes", 2),
-    ("address", 32),
-    ("address_register", 3),
-    ("local", LOCAL_WIDTH),
-    ("local_register", 3),
-    ("beats", COUNT_WIDTH),
-    *(
-        (f"{name}{level}", width)
-        for level in range(TRANSFER_LEVELS)
-        for name, width in (
-            ("count", COUNT_WIDTH),
-            ("address_delta", 32),
-            ("local_delta", LOCAL_WIDTH),
-        )
+    Field("target", 2, "0 scratchpad; 3 program memory, for the sequencer's own loads"),
+    Field("element_bytes", 2, "bytes of an element outside: 1 or 2"),
+    Field("address", 32, "byte address outside"),
+    Field("address_register", 3, "register added to `address`"),
+    Field("local", LOCAL_WIDTH, "row inside"),
+    Field("local_register", 3, "register added to `local`"),
+    Field("beats", COUNT_WIDTH, "beats of a run", least=1),
+    *numbered(
+        TRANSFER_LEVELS,
+        Field("count", COUNT_WIDTH, "iterations of the level", least=1),
+        Field("address_delta", 32, "step of `address` when the level advances"),
+        Field("local_delta", LOCAL_WIDTH, "step of `local` when the level advances"),
     ),
-    ("eighth", 4),
-    ("later", 1),
-    ("last", 1),
+    Field(
+        "eighth",
+        4,
+        "m + r, m = 1, 2, 4, 8: only in steps of number r modulo m; 0: in all",
+        resident=True,
+    ),
+    Field("later", 1, "1: not in the first step of a run", resident=True),
+    Field("last", 1, "1: only in the last step of a run", resident=True),
 )
 
 SAMPLES: tuple[Field, ...] = (
     *HEADER,  # as far as ``local_step`` in the places of TRANSFER's fields
-    ("target", 2),
-    ("pixel_bytes", 2),
-    ("address", 32),
-    ("address_register", 3),
-    ("local", LOCAL_WIDTH),
-    ("local_register", 3),
-    ("record_beats", COUNT_WIDTH),
-    ("samples", COUNT_WIDTH),
-    ("stride", 32),
-    ("local_step", LOCAL_WIDTH),
-    ("targets", LOCAL_WIDTH),
-    ("input_bits", 4),
-    ("drawn", 1),
-    ("total", ORDER_WIDTH),
-    ("order_mask", ORDER_WIDTH),
-    ("order_first", ORDER_WIDTH),
-    ("order_length", ORDER_WIDTH),
+    Field("target", 2, "0 scratchpad; 3 program memory, for the sequencer's own loads"),
+    Field("pixel_bytes", 2, "bytes of a pixel: 1, or 0 where it has 4 bits"),
+    Field("address", 32, "byte address outside"),
+    Field("address_register", 3, "register added to `address`"),
+    Field("local", LOCAL_WIDTH, "row inside"),
+    Field("local_register", 3, "register added to `local`"),
+    Field(
+        "record_beats",
+        COUNT_WIDTH,
+        "beats of a record: those of its pixels, and one of targets",
+        least=1,
+    ),
+    Field("samples", COUNT_WIDTH, "records that are loaded", least=1),
+    Field("stride", 32, "bytes from one record of the set to the next"),
+    Field("local_step", LOCAL_WIDTH, "rows from one sample to the next, signed", signed=True),
+    Field("targets", LOCAL_WIDTH, "row of the first sample's targets"),
+    Field("input_bits", 4, "bits of an input, its sign left out", least=1),
+    Field("drawn", 1, "the generator gives the records; else they are 0, 1, ..."),
+    Field("total", ORDER_WIDTH, "records of the set", least=1),
+    Field("order_mask", ORDER_WIDTH, "2^k - 1, k the bits of a record's number, at least 2"),
+    Field("order_first", ORDER_WIDTH, "the generator's value at the begin of an epoch"),
+    Field("order_length", ORDER_WIDTH, "samples of an epoch", least=1),
 )
 
-LOOP: tuple[Field, ...] = (*HEADER, ("iterations", COUNT_WIDTH))
+LOOP: tuple[Field, ...] = (
+    *HEADER,
+    Field("iterations", COUNT_WIDTH, "times the body is executed", least=1),
+)
 
 REGISTER_UPDATE: tuple[Field, ...] = (
     *HEADER,
-    ("mask", REGISTERS),
-    *((f"value{register}", REGISTER_WIDTH) for register in range(REGISTERS)),
-    ("by_step", 1),
+    Field(
+        "mask",
+        REGISTERS,
+        "registers that are set (SET) or stepped (END), bit n for Rn; bit 0, SET: the seed",
+    ),
+    *numbered(
+        REGISTERS, Field("value", REGISTER_WIDTH, "value (SET) or step (END) of the register")
+    ),
+    Field("by_step", 1, "SET: the stream is the seed + step x 2 x 0x9E3779B9", resident=True),
 )
 
 VECTOR: tuple[Field, ...] = (
     *HEADER,
-    ("entry", 6),
-    ("length", 6),
-    ("rows", 24),
-    ("inner", COUNT_WIDTH),
-    ("key", LOCAL_WIDTH),
-    ("slot", 8),
-    ("reads", 8),
-    ("writes", 8),
-    *((f"constant{number}", 18) for number in range(8)),
-    *(
-        (f"{name}{stream}", LOCAL_WIDTH)
-        for stream in range(8)
-        for name in ("base", "outer_delta", "inner_delta")
+    Field("entry", 6, "first instruction of the pass"),
+    Field("length", 6, "instructions of the pass", least=1),
+    Field("rows", 24, "rows of the pass", least=1),
+    Field("inner", COUNT_WIDTH, "iterations of the inner level", least=1),
+    Field("key", LOCAL_WIDTH, "row of the first random bits"),
+    Field("slot", 8, "statistics slot"),
+    Field("reads", 8, "streams that are read"),
+    Field("writes", 8, "streams that are written"),
+    *numbered(8, Field("constant", 18, "a constant, signed", signed=True)),
+    *numbered(
+        8,
+        Field("base", LOCAL_WIDTH, "first row of a stream"),
+        Field("outer_delta", LOCAL_WIDTH, "step of a stream when the outer level advances"),
+        Field("inner_delta", LOCAL_WIDTH, "step of a stream when the inner level advances"),
     ),
-    *(
-        (f"{name}{scalar}", width)
-        for scalar in range(4)
-        for name, width in (
-            ("scalar", 2),
-            ("strict", 1),
-            ("to", 3),
-            ("plus", SLOT_WIDTH),
-            ("minus", SLOT_WIDTH),
-            ("offset", 7),
-        )
+    *numbered(
+        4,
+        Field(
+            "scalar",
+            2,
+            "what the scalar gives: 0 nothing, 1 a constant, 2 a power of two, 3 a shift",
+            resident=True,
+        ),
+        Field("strict", 1, "whether a scalar under 0 is an error", resident=True),
+        Field("to", 3, "number of the constant or shift that it gives", resident=True),
+        Field("plus", SLOT_WIDTH, "slot that it begins with", resident=True),
+        Field("minus", SLOT_WIDTH, "slot that is subtracted", resident=True),
+        Field("offset", 7, "what is added, signed", signed=True, resident=True),
     ),
-    ("eighth", 4),
-    ("later", 1),
-    ("last", 1),
+    Field(
+        "eighth",
+        4,
+        "m + r, m = 1, 2, 4, 8: only in steps of number r modulo m; 0: in all",
+        resident=True,
+    ),
+    Field("later", 1, "1: not in the first step of a run", resident=True),
+    Field("last", 1, "1: only in the last step of a run", resident=True),
 )
 
 INSTRUCTION_WIDTH = 50
 """Bits of an instruction of the vector engine (``trainwright.program.vector``)."""
 CODE: tuple[Field, ...] = (
     *HEADER,
-    ("first", 6),
-    ("instructions", 5),
-    *((f"word{number}", INSTRUCTION_WIDTH) for number in range(20)),
-    ("last", 1),
+    Field("first", 6, "place of the first instruction"),
+    Field("instructions", 5, "instructions, 1 to 20", least=1),
+    *numbered(20, Field("word", INSTRUCTION_WIDTH, "an instruction")),
+    Field("last", 1, "1: only in the last step of a run", resident=True),
 )
 
 SCALES: tuple[Field, ...] = (
     *HEADER,
-    ("entries", 11),  # an entry has the places of three of CODE's words: one selector serves both
-    *(
-        (f"{name}{entry}", width)
-        for entry in range(6)
-        for name, width in (
-            ("exponent", 16),
-            ("statistics", 16),
-            ("copy", 18),
-            ("low", INSTRUCTION_WIDTH),
-            ("high", INSTRUCTION_WIDTH),
-        )
+    Field("entries", 11, "entries, 1 to 6", least=1),
+    *numbered(  # an entry has the places of three of CODE's words: one selector serves both
+        6,
+        Field("exponent", 16, "slot that moves; 0: none"),
+        Field("statistics", 16, "statistics slot whose sum is taken"),
+        Field("copy", 18, "slot that gets the exponent as it was; 0: none"),
+        Field("low", INSTRUCTION_WIDTH, "sum under which the exponent goes down"),
+        Field("high", INSTRUCTION_WIDTH, "sum over which it goes up"),
     ),
 )
 
@@ -267,24 +358,13 @@ LAYOUTS: dict[Operation, tuple[Field, ...]] = {
 }
 
 
-OF_EXPONENTS = (
-    "x_exponent", "g_exponent", "z_exponent", "exact", "grows", "by_step",
-    *(
-        f"{name}{scalar}"
-        for scalar in range(4)
-        for name in ("scalar", "strict", "to", "plus", "minus", "offset")
-    ),
-    "eighth", "later", "last",
-)  # fmt: skip
-"""Fields of descriptors that need an accelerator with an exponent file, the last ones of their
-layouts."""
 EIGHTH = 8
 """Steps of which a descriptor with ``eighth`` is executed in one, at least."""
 
 
 def layout_width(layout: tuple[Field, ...]) -> int:
     """Bits of a layout."""
-    return sum(width for _, width in layout)
+    return sum(field.width for field in layout)
 
 
 assert all(layout_width(layout) <= DESCRIPTOR_BITS for layout in LAYOUTS.values())

@@ -11,9 +11,16 @@ with x and y of ``Kind`` and ``Addend``, and gives q to a register, a stream of 
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import get_type_hints
 
 from trainwright.program.exponents import Scalar
-from trainwright.program.fields import INSTRUCTION_WIDTH, Engine, Operation
+from trainwright.program.fields import (
+    INSTRUCTION_WIDTH,
+    Engine,
+    Field,
+    Operation,
+    layout_width,
+)
 
 WIDTH = 36
 """Bits of a register, and of every x + y: two's complement, modulo 2^WIDTH."""
@@ -150,58 +157,55 @@ class Instruction:
     total: Total = Total.NONE
 
 
-INSTRUCTION: tuple[tuple[str, int], ...] = (
-    ("kind", 4),
-    ("memory", 2),
-    ("stream", 3),
-    ("use_k", 1),
-    ("a", 3),
-    ("b", 3),
-    ("c", 3),
-    ("k", 3),
-    ("addend", 2),
-    ("shift", 6),
-    ("shift_by", 2),
-    ("rounding", 3),
-    ("wrap", 1),
-    ("width", 6),
-    ("when", 2),
-    ("keep", 1),
-    ("d", 3),
-    ("total", 2),
+INSTRUCTION: tuple[Field, ...] = (
+    Field("kind", 4, "what x is"),
+    Field("memory", 2, "whether the stream's row is read or written"),
+    Field("stream", 3, "number of the stream"),
+    Field("use_k", 1, "s is the constant, not register b"),
+    Field("a", 3, "register a"),
+    Field("b", 3, "register b, or the table"),
+    Field("c", 3, "register c"),
+    Field("k", 3, "number of the constant"),
+    Field("addend", 2, "what y is"),
+    Field("shift", 6, "right shift"),
+    Field("shift_by", 2, "where the shift comes from"),
+    Field("rounding", 3, "how the shifted sum is rounded"),
+    Field("wrap", 1, "q keeps its lowest bits; else it is saturated"),
+    Field("width", 6, "bits of q"),
+    Field("when", 2, "in which lanes register d is written"),
+    Field("keep", 1, "q goes to register d"),
+    Field("d", 3, "register d"),
+    Field("total", 2, "what lane 0's q is added to"),
 )
 """Bit layout of an instruction, from bit 0 upwards."""
 
-assert sum(width for _, width in INSTRUCTION) == INSTRUCTION_WIDTH
+assert layout_width(INSTRUCTION) == INSTRUCTION_WIDTH
 
+KINDS: dict[str, type] = {
+    name: kind for name, kind in get_type_hints(Instruction).items() if kind is not int
+}
+"""Types of the fields that are choices."""
 ENUMS: dict[str, type[IntEnum]] = {
-    "kind": Kind,
-    "memory": Memory,
-    "addend": Addend,
-    "shift_by": ShiftBy,
-    "rounding": Rounding,
-    "when": When,
-    "total": Total,
+    name: kind for name, kind in KINDS.items() if issubclass(kind, IntEnum)
 }
 
 
 def encode_instruction(one: Instruction) -> int:
     """The bits of an instruction, each field within its own."""
     word, position = 0, 0
-    for name, width in INSTRUCTION:
-        word |= int(getattr(one, name)) << position
-        position += width
+    for field in INSTRUCTION:
+        word |= int(getattr(one, field.name)) << position
+        position += field.width
     return word
 
 
 def decode_instruction(word: int) -> Instruction:
     """Inverse of ``encode_instruction``. Raises ``ValueError`` for a field that means nothing."""
     fields: dict[str, int | bool] = {}
-    for name, width in INSTRUCTION:
-        value = word & ((1 << width) - 1)
-        word >>= width
-        made = ENUMS.get(name, bool if name in ("use_k", "wrap", "keep") else int)
-        fields[name] = made(value)
+    for field in INSTRUCTION:
+        value = word & ((1 << field.width) - 1)
+        word >>= field.width
+        fields[field.name] = KINDS.get(field.name, int)(value)
     return Instruction(**fields)  # pyright: ignore[reportArgumentType]
 
 

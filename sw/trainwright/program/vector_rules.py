@@ -42,10 +42,10 @@ def code_ranges(d: Code) -> Iterator[Limited]:
     yield "instructions", len(d.instructions), (1, CODE_WORDS)
     yield "first", d.first, (0, CODE_DEPTH - len(d.instructions))
     for one in d.instructions:
-        for name, bits in INSTRUCTION:
-            if name not in ENUMS:
-                low, high = (1, WIDTH) if name == "width" else (0, (1 << bits) - 1)
-                yield name, int(getattr(one, name)), (low, high)
+        for field in INSTRUCTION:
+            if field.name not in ENUMS:
+                low, high = (1, WIDTH) if field.name == "width" else (0, (1 << field.width) - 1)
+                yield field.name, int(getattr(one, field.name)), (low, high)
 
 
 def vector_ranges(d: Vector, p: AcceleratorParameters) -> Iterator[Limited]:
@@ -78,7 +78,7 @@ def has_constants(d: Vector) -> bool:
 
 def has_field_shifts(d: Code) -> bool:
     """Whether the shifts of instructions, which change from step to step, are in range."""
-    most = (1 << dict(INSTRUCTION)["shift"]) - 1
+    most = next((1 << field.width) - 1 for field in INSTRUCTION if field.name == "shift")
     return all(0 <= one.shift <= most for one in d.instructions)
 
 

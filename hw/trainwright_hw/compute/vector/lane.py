@@ -29,7 +29,7 @@ from trainwright_hw.arith.fixed import integer
 from trainwright_hw.arith.multiplier import PRODUCT_CYCLES, registered_product
 from trainwright_hw.stream.delay_line import delay_line
 
-INSTRUCTION_LAYOUT = data.StructLayout(dict(INSTRUCTION))
+INSTRUCTION_LAYOUT = data.StructLayout({field.name: field.width for field in INSTRUCTION})
 WORD = 16
 """Bits of a word of a row."""
 OPERANDS, TERMS = 1, 2

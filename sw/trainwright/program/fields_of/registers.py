@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from trainwright.program.descriptors import Set
 from trainwright.program.errors import ProgramError
-from trainwright.program.fields import REGISTER_WIDTH, REGISTERS, Engine
+from trainwright.program.fields import REGISTER_UPDATE, REGISTER_WIDTH, REGISTERS
+from trainwright.program.fields_of import plain_values
 
 
 def fields_of_steps(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
@@ -20,7 +21,7 @@ def fields_of_steps(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
 
 
 def fields_of_set(d: Set) -> dict[str, int]:
-    """The seed goes where R0 would."""
+    """Put the seed where R0 would be."""
     fields = fields_of_steps(d.values)
     if d.seed is None:
         return fields
@@ -28,7 +29,7 @@ def fields_of_set(d: Set) -> dict[str, int]:
 
 
 def pairs_of(f: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
-    """The (register, signed value) pairs of these fields."""
+    """Return the (register, signed value) pairs of these fields."""
     sign = 1 << (REGISTER_WIDTH - 1)
     return tuple(
         (register, (f[f"value{register}"] ^ sign) - sign)
@@ -37,7 +38,8 @@ def pairs_of(f: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
     )
 
 
-def set_(wait: Engine, f: Mapping[str, int]) -> Set:
-    """The SET of these fields."""
+def set_(f: Mapping[str, int]) -> Set:
+    """Return the SET of these fields."""
     seed = f["value0"] if f["mask"] & 1 else None
-    return Set(values=pairs_of(f), seed=seed, by_step=bool(f["by_step"]), wait=wait)
+    values = plain_values(Set, REGISTER_UPDATE, f)
+    return Set(values=pairs_of(f), seed=seed, **values)

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 
 from trainwright.program.descriptors import Transfer, TransferLevel
 from trainwright.program.errors import ProgramError
-from trainwright.program.fields import LOCAL_WIDTH, TRANSFER_LEVELS, Engine, Operation, Target
+from trainwright.program.fields import (
+    LOCAL_WIDTH,
+    SAMPLES,
+    TRANSFER,
+    TRANSFER_LEVELS,
+    Operation,
+    Target,
+)
+from trainwright.program.fields_of import plain_values
 from trainwright.program.fields_of.addresses import steps_of, strides_of
 from trainwright.program.sample_order import order_mask
 from trainwright.program.samples import Samples
@@ -19,26 +27,15 @@ def fields_of_transfer(d: Transfer) -> dict[str, int]:
         )
     levels = (TransferLevel(1),) * (TRANSFER_LEVELS - len(d.levels)) + d.levels
     counts = [level.count for level in levels]
-    fields = {
-        "target": int(d.target),
-        "element_bytes": d.element_bytes,
-        "address": d.address,
-        "address_register": d.address_register,
-        "local": d.local,
-        "local_register": d.local_register,
-        "beats": d.beats,
-        "eighth": d.eighth,
-        "later": int(d.later),
-        "last": int(d.last),
-    }
+    fields: dict[str, int] = {}
     for name, width in (("address", 32), ("local", LOCAL_WIDTH)):
         steps = steps_of(counts, [getattr(level, name) for level in levels], width)
         fields |= {f"{name}_delta{i}": delta for i, delta in enumerate(steps)}
     return fields | {f"count{i}": count for i, count in enumerate(counts)}
 
 
-def transfer(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Transfer:
-    """The LOAD or STORE of these fields. Raises ``ProgramError`` for an unknown target."""
+def transfer(operation: Operation, f: Mapping[str, int]) -> Transfer:
+    """Return the LOAD or STORE of these fields. Raises ``ProgramError`` for an unknown target."""
     if f["target"] not in (*Target,):
         raise ProgramError(f"{operation.name}: target = {f['target']} is not from 0 to 0")
     counts = [f[f"count{i}"] for i in range(TRANSFER_LEVELS)]
@@ -49,57 +46,26 @@ def transfer(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Transf
     levels = [TransferLevel(*level) for level in zip(counts, *strides, strict=True)]
     while levels and levels[0].count == 1:
         levels.pop(0)
-    return Transfer(
-        operation=operation,
-        wait=wait,
-        levels=tuple(levels),
-        target=Target(f["target"]),
-        element_bytes=f["element_bytes"],
-        address=f["address"],
-        address_register=f["address_register"],
-        local=f["local"],
-        local_register=f["local_register"],
-        beats=f["beats"],
-        eighth=f["eighth"],
-        later=bool(f["later"]),
-        last=bool(f["last"]),
-    )
+    return Transfer(levels=tuple(levels), **plain_values(Transfer, TRANSFER, f))
 
 
 def fields_of_samples(d: Samples) -> dict[str, int]:
-    """Fields of a load of samples."""
-    same = ("address", "address_register", "local", "local_register", "record_beats", "samples",
-            "stride", "targets", "input_bits", "total", "order_first", "order_length")  # fmt: skip
-    return {name: getattr(d, name) for name in same} | {
+    """Return the fields of a load of samples that it has in other units."""
+    return {
         "target": int(Target.SCRATCHPAD),
         "pixel_bytes": d.pixels // 8,
-        "local_step": d.local_step % (1 << LOCAL_WIDTH),
-        "drawn": int(d.drawn),
         "order_mask": order_mask(d.total),
     }
 
 
-def samples(wait: Engine, f: Mapping[str, int]) -> Samples:
-    """The load of samples of these fields. Raises ``ProgramError`` naming a field's values."""
-    mask, sign = order_mask(f["total"]), 1 << (LOCAL_WIDTH - 1)
+def samples(f: Mapping[str, int]) -> Samples:
+    """Return the load of samples of these fields.
+
+    Raises ``ProgramError`` naming a field's values.
+    """
+    mask = order_mask(f["total"])
     for name, known in (("target", (0,)), ("pixel_bytes", (0, 1)), ("order_mask", (mask,))):
         if f[name] not in known:
             raise ProgramError(f"SAMPLES: {name} = {f[name]} must be {known[-1]}")
-    return Samples(
-        address=f["address"],
-        address_register=f["address_register"],
-        local=f["local"],
-        local_register=f["local_register"],
-        targets=f["targets"],
-        samples=f["samples"],
-        beats=f["record_beats"] - 1,
-        stride=f["stride"],
-        local_step=(f["local_step"] ^ sign) - sign,
-        total=f["total"],
-        pixels=8 if f["pixel_bytes"] else 4,
-        input_bits=f["input_bits"],
-        drawn=bool(f["drawn"]),
-        order_first=f["order_first"],
-        order_length=f["order_length"],
-        wait=wait,
-    )
+    beats, pixels = f["record_beats"] - 1, 8 if f["pixel_bytes"] else 4
+    return Samples(beats=beats, pixels=pixels, **plain_values(Samples, SAMPLES, f))

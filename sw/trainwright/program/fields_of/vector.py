@@ -11,7 +11,8 @@ from trainwright.program.exponents import (
     ScalarKind,
     ScaleEntry,
 )
-from trainwright.program.fields import LOCAL_WIDTH, Engine
+from trainwright.program.fields import CODE, LOCAL_WIDTH, SCALES, VECTOR
+from trainwright.program.fields_of import plain_values
 from trainwright.program.fields_of.addresses import steps_of, strides_of
 from trainwright.program.vector import (
     CODE_WORDS,
@@ -37,31 +38,24 @@ def fields_of_code(d: Code) -> dict[str, int]:
     words = [encode_instruction(one) for one in d.instructions]
     words += [0] * (CODE_WORDS - len(words))
     numbered = {f"word{number}": word for number, word in enumerate(words)}
-    counts = {"first": d.first, "instructions": len(d.instructions)}
-    return {**counts, **numbered, "last": int(d.last)}
+    return {"instructions": len(d.instructions), **numbered}
 
 
-def code(wait: Engine, f: Mapping[str, int]) -> Code:
-    """The CODE of these fields. Raises ``ProgramError`` for a word that is no instruction."""
+def code(f: Mapping[str, int]) -> Code:
+    """Return the CODE of these fields. Raises ``ProgramError`` for a word that is none."""
     if f["instructions"] > CODE_WORDS:
         raise ProgramError(f"CODE: {f['instructions']} instructions, at most {CODE_WORDS} fit")
     try:
         words = [decode_instruction(f[f"word{number}"]) for number in range(f["instructions"])]
     except ValueError as error:
         raise ProgramError(f"CODE: {error}") from None
-    return Code(first=f["first"], instructions=tuple(words), last=bool(f["last"]), wait=wait)
+    return Code(instructions=tuple(words), **plain_values(Code, CODE, f))
 
 
 def fields_of_vector(d: Vector) -> dict[str, int]:
     """Fields of a pass: streams, constants and scalars, padded with such as do nothing."""
-    fields = {
-        name: getattr(d, name)
-        for name in ("entry", "length", "rows", "inner", "key", "slot", "reads", "writes",
-                     "eighth")
-    }  # fmt: skip
-    fields |= {"later": int(d.later), "last": int(d.last)}
     constants = (*d.constants, *(0,) * (CONSTANTS - len(d.constants)))
-    fields |= {f"constant{n}": k % (1 << FACTOR_WIDTH) for n, k in enumerate(constants)}
+    fields = {f"constant{n}": k % (1 << FACTOR_WIDTH) for n, k in enumerate(constants)}
     streams = (*d.streams, *(Stream(),) * (STREAMS - len(d.streams)))
     for number, one in enumerate(streams):
         steps = steps_of((d.outer, d.inner), (one.outer, one.inner), LOCAL_WIDTH)
@@ -70,8 +64,8 @@ def fields_of_vector(d: Vector) -> dict[str, int]:
     return fields | _scalar_fields(d.scalars)
 
 
-def vector(wait: Engine, f: Mapping[str, int]) -> Vector:
-    """The pass of these fields. Raises ``ProgramError`` where rows do not divide."""
+def vector(f: Mapping[str, int]) -> Vector:
+    """Return the pass of these fields. Raises ``ProgramError`` where rows do not divide."""
     sign = 1 << (FACTOR_WIDTH - 1)
     outer, rest = divmod(f["rows"], f["inner"])
     if rest:
@@ -86,21 +80,11 @@ def vector(wait: Engine, f: Mapping[str, int]) -> Vector:
         constants.pop()
     used = (f["reads"] | f["writes"]).bit_length()
     return Vector(
-        entry=f["entry"],
-        length=f["length"],
         outer=outer,
-        inner=f["inner"],
-        key=f["key"],
-        slot=f["slot"],
-        reads=f["reads"],
-        writes=f["writes"],
         constants=tuple(constants),
         scalars=_scalars(f),
-        eighth=f["eighth"],
-        later=bool(f["later"]),
-        last=bool(f["last"]),
         streams=tuple(streams[:used]),
-        wait=wait,
+        **plain_values(Vector, VECTOR, f),
     )
 
 
@@ -149,9 +133,9 @@ def fields_of_scales(d: MoveScales) -> dict[str, int]:
     return fields | {"entries": len(d.entries)}
 
 
-def scales(wait: Engine, f: Mapping[str, int]) -> MoveScales:
-    """The move of exponents of these fields."""
+def scales(f: Mapping[str, int]) -> MoveScales:
+    """Return the move of exponents of these fields."""
     if f["entries"] > ENTRIES:
         raise ProgramError(f"SCALES: {f['entries']} entries, at most {ENTRIES} fit")
     entries = [ScaleEntry(*(f[f"{name}{n}"] for name in _ENTRY)) for n in range(f["entries"])]
-    return MoveScales(entries=tuple(entries), wait=wait)
+    return MoveScales(entries=tuple(entries), **plain_values(MoveScales, SCALES, f))
