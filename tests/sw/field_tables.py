@@ -73,8 +73,67 @@ def tables() -> dict[str, str]:
     return {"OPERATIONS": "\n".join(lines)} | found
 
 
+LINE, CELL, HEIGHT = 64, 15, 26
+"""Bits of a line of a picture; width of a bit and height of a line, in pixels."""
+LETTER = 6.6
+"""Width of a letter, in pixels."""
+STYLE = (
+    "text{font:11px monospace;fill:#222;text-anchor:middle}"
+    "rect{fill:#eef3fb;stroke:#667}"
+    ".free{fill:none;stroke-dasharray:2}"
+    "@media(prefers-color-scheme:dark){text{fill:#ddd}rect{fill:#223;stroke:#99a}}"
+)
+
+
+def _boxes(layout: Sequence[Field]) -> list[tuple[int, int, str]]:
+    """Return first bit, bits and name of what a picture shows, the unused rest without a name."""
+    boxes, position = [], 0
+    for field in layout:
+        boxes.append((position, field.width, field.name))
+        position += field.width
+    return [*boxes, (position, -position % LINE, "")]
+
+
+def picture(layout: Sequence[Field]) -> str:
+    """Draw a layout as SVG: ``LINE`` bits a line, bit 0 at the right of the first line."""
+    shapes, lines = [], 0
+    for first, bits, name in _boxes(layout):
+        at = first
+        while at < first + bits:
+            line, place = divmod(at, LINE)
+            lines = max(lines, line + 1)
+            width = min(first + bits - at, LINE - place)
+            x, y = (LINE - place - width) * CELL + 45, line * HEIGHT + 18
+            kind = "" if name else ' class="free"'
+            shapes.append(
+                f'<rect{kind} x="{x}" y="{y}" width="{width * CELL}" height="{HEIGHT - 4}">'
+                f"<title>{name or 'unused'}, bits {first + bits - 1} to {first}</title></rect>"
+            )
+            if len(name) * LETTER < width * CELL:
+                shapes.append(f'<text x="{x + width * CELL / 2:g}" y="{y + 15}">{name}</text>')
+            at += width
+    for line in range(lines):
+        shapes.append(f'<text x="20" y="{line * HEIGHT + 33}">{line * LINE}</text>')
+    for place in (0, 15, 31, 47, 63):
+        x = (LINE - place - 0.5) * CELL + 45
+        shapes.append(f'<text x="{x:g}" y="12">{place}</text>')
+    size = f'width="{LINE * CELL + 50}" height="{lines * HEIGHT + 22}"'
+    body = "\n".join(shapes)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>{STYLE}</style>\n{body}\n</svg>\n'
+    )
+
+
+def pictures() -> dict[str, str]:
+    """Return the picture of every layout that has fields of its own, by its file's name."""
+    drawn = {name: layout for name, layout in LAYOUT_NAMES.items() if name != "HEADER"}
+    return {f"bits-{name.lower()}.svg": picture(layout) for name, layout in drawn.items()}
+
+
 def main() -> None:
-    """Write the tables into the document."""
+    """Write the tables into the document, and the pictures beside it."""
+    for name, svg in pictures().items():
+        (DOCUMENT.parent / "pictures" / name).write_text(svg)
     text = DOCUMENT.read_text()
     for name, table in tables().items():
         pattern = rf"(<!-- fields {name} -->\n).*?(\n<!-- end -->)"

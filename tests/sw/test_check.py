@@ -91,6 +91,56 @@ def test_one_wrong_bit_in_a_row(at, engine, row):
     assert found.first == tensor_at(at, engine, row)
 
 
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("engine", ["load", "pe1", "pe2"])
+@pytest.mark.parametrize("row", [0, 7, -1])
+def test_first_mismatch_of_a_flipped_bit_names_value_and_descriptor(at, engine, row):
+    seen = {}
+
+    def flip(addresses, rows):
+        seen["wanted"], seen["address"] = int(rows[row, 3]), int(addresses[row])
+        rows[row, 3] ^= 0x10
+        return addresses, rows
+
+    comparison = check(at, traced(engine, flip))
+    first = comparison.first_mismatch
+    assert first is not None
+    assert (first.wanted, first.address) == (seen["wanted"], seen["address"])
+    assert first.found == first.wanted ^ 0x10 and first.lane == 3
+    names = labels(at, engine)
+    before = names[: range(len(names))[row]].count(first.tensor)
+    assert first.row == before and first.program == ("forward", "backward")[at - 1]
+    program = (STEP.forward, STEP.backward)[at - 1]
+    assert first.descriptor is not None
+    d = program.descriptors[first.descriptor]
+    assert d.tensor == first.tensor == names[row]
+    assert first.operation == d.operation.name and first.cycles is None
+
+
+def test_first_mismatch_in_memory_names_address_and_store():
+    def flip(accelerator, run):
+        address = STEP.buffers["l1.dG1"].address + 5
+        accelerator.write(address, accelerator.read(address, 1) ^ 4)
+        return run
+
+    first = check(2, flip).first_mismatch
+    assert first is not None and first.descriptor is not None
+    size = STEP.buffers["l1.dG1"].element_bytes
+    assert first.address == STEP.buffers["l1.dG1"].address + 5 // size * size
+    assert (first.program, first.operation) == ("backward", "STORE")
+    assert STEP.backward.descriptors[first.descriptor].tensor == "l1.dG1"
+
+
+def test_first_mismatch_of_a_moved_row_names_both_addresses():
+    def move(addresses, rows):
+        addresses[5] += 1
+        return addresses, rows
+
+    first = check(1, traced("pe1", move)).first_mismatch
+    assert first is not None and first.what == "address"
+    assert first.found == first.wanted + 1
+
+
 def test_a_row_at_another_address():
     def move(addresses, rows):
         addresses[5] += 1

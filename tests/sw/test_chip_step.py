@@ -78,6 +78,11 @@ def test_a_wrong_word_of_the_state_is_found():
 
     outcome = check_chip_step(DIGITS, 16, Flipping(), seed=1)
     assert "state in memory" in outcome.comparison.mismatches
+    first = outcome.comparison.first_mismatch
+    assert first is not None and None not in (first.row, first.lane)
+    assert first.wanted != first.found
+    named = [p for p in outcome.comparison.places.values() if p.descriptor is not None]
+    assert any(p.program == "update, step 0," for p in named)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Programs: the binary encoding, its errors, and the documentation of its fields."""
 
 import random
+import re
 import struct
 import zlib
 from dataclasses import replace
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 from cases import random_case
-from field_tables import DOCUMENT, tables
+from field_tables import CELL, DOCUMENT, LINE, pictures, tables
 from vector_cases import random_instruction
 
 from trainwright.lowering import compile_step
@@ -530,6 +531,19 @@ def test_programs_of_another_accelerator(digits_file):
 def test_documented_fields_are_the_fields(name):
     """``python tests/sw/field_tables.py`` writes the tables anew."""
     assert tables()[name] in DOCUMENT.read_text()
+
+
+@pytest.mark.parametrize("name", list(pictures()))
+def test_field_picture_in_documents_is_that_of_the_table(name):
+    assert (DOCUMENT.parent / "pictures" / name).read_text() == pictures()[name]
+    assert f"(pictures/{name})" in DOCUMENT.read_text()
+
+
+def test_field_picture_has_a_box_for_every_bit():
+    """Widths of the boxes add up to whole lines, for layouts whose fields cross lines too."""
+    for svg in pictures().values():
+        widths = [int(width) // CELL for width in re.findall(r'<rect[^>]* width="(\d+)"', svg)]
+        assert sum(widths) % LINE == 0 and sum(widths) > 0
 
 
 def test_documented_listing_is_a_listing():

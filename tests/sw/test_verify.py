@@ -64,8 +64,20 @@ def test_sound_steps_compare_equal_before_and_after_a_cut():
 
 
 @pytest.mark.parametrize("place", ["memory", "trace", "statistics"])
-def test_one_wrong_bit_is_found(place):
-    assert verification(place).verification.mismatches >= 3
+def test_verification_of_one_wrong_bit_names_its_first_place(place):
+    checked = verification(place).verification
+    assert checked.mismatches >= 3
+    first = checked.first
+    assert first is not None and first["step"] == 1
+    if place == "statistics":
+        assert first["what"] == "sums" and first["found"] == first["wanted"] + 1
+    elif place == "trace":
+        assert first["lane"] == 3 and first["found"] ^ first["wanted"] == 1
+        assert first["program"] == "forward" and first["descriptor"] > 0
+        assert first["operation"] in ("PE3", "BIAS", "MASK")
+    else:
+        assert first["tensor"].endswith("in memory") and first["lane"] is not None
+        assert first["found"] != first["wanted"]
 
 
 def test_verifying_changes_no_bit():
