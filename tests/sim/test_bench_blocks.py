@@ -8,12 +8,23 @@ from trainwright_sim.bench.catalogue import BENCHES
 ELSEWHERE = "top"
 """Programs on whole accelerators: `tests/hw/test_top.py` and most of these files have them, and
 `scripts/coverage` runs this bench."""
+
+
+def is_slow(bench, simulator: str) -> bool:
+    """Return whether a bench is left to the slow tests.
+
+    Icarus is a second opinion of the same benches, 33 of them in 6 minutes of processor time, and
+    `scripts/test` installs it for the exported Verilog.
+    """
+    return simulator in bench.slow or simulator == "icarus" or bench.name == ELSEWHERE
+
+
 CASES = [
     pytest.param(
         bench,
         simulator,
         id=f"{bench.name}-{simulator}",
-        marks=[pytest.mark.slow] if simulator in bench.slow or bench.name == ELSEWHERE else [],
+        marks=[pytest.mark.slow] if is_slow(bench, simulator) else [],
     )
     for bench in BENCHES.values()
     for simulator in bench.simulators
