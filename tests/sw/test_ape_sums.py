@@ -137,3 +137,10 @@ def test_conv2d_bias_of_another_type_is_refused():
     x, weight = torch.rand(1, 2, 4, 4), torch.rand(3, 2, 3, 3)
     with pytest.raises(TypeError, match=r"bias must be a tensor of float32, not torch\.float64"):
         ape.conv2d(x, weight, torch.rand(3).double())
+
+
+def test_sum_just_above_a_tie_is_not_rounded_twice():
+    one = torch.ones(1, 1)
+    above = torch.full((1, 1), 2.0**-24 * (1 + 2.0**-50), dtype=torch.float64)
+    assert ape.gemm(one, one, dtype="fp32", c=above).item() == 1 + 2.0**-23
+    assert ape.gemm(one, one, dtype="fp32", c=above - 2.0**-73).item() == 1
