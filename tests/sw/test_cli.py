@@ -264,6 +264,8 @@ def test_a_whole_run(capsys, fake, tmp_path):
     assert {path.stem for path in (out / "pictures").iterdir()} == pictures
     assert all(p.read_bytes()[:4] == b"\x89PNG" for p in (out / "pictures").iterdir())
     page = (out / "report.html").read_text()
+    assert page.count("<figcaption>") == 7 and ".png</figcaption>" not in page
+    assert "<pre><code>trainwright train " in page and "filter: invert" in page
     assert page.count("data:image/png;base64,") == 7 and "http" not in page.lower()
     result = json.loads((out / "result.json").read_text())
     model = load_model(out / "model.safetensors").model

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -171,4 +172,5 @@ def _run(argv: Sequence[str], asked: str | None) -> int:
     if args.command is None:
         parser.print_help()
         return 0
+    args.command_line = shlex.join(["trainwright", *argv])
     return args.run(args)

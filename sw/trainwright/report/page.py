@@ -31,8 +31,24 @@ td.n { text-align: right; font-variant-numeric: tabular-nums; }
             grid-template-columns: repeat(auto-fit, minmax(min(27rem, 100%), 1fr)); }
 img { max-width: 100%; background: #fff; border-radius: .4rem; padding: .3rem;
       box-sizing: border-box; }
+figure { margin: 0; } figcaption { color: var(--soft); font-size: .9em; }
+@media (prefers-color-scheme: dark) { img { filter: invert(.9) hue-rotate(180deg); } }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 code { font-size: .85em; word-break: break-all; }
 """
+
+
+CAPTIONS = {
+    "accuracy.png": "Samples classified right: batches of each epoch, test split after it.",
+    "loss.png": "Cross-entropy of every batch, and its mean over 20 batches.",
+    "ranks.png": "Tensor-train ranks; the prior cuts columns that contribute little.",
+    "scales.png": "Exponent of each tensor, and the share of its values that saturate.",
+    "cycles.png": "Cycles of forward and backward pass of every step.",
+    "confusion.png": "Test samples of each class (rows) by the class they were given (columns).",
+    "samples.png": "Test samples, the mistakes first.",
+    "rounding.png": "Size and accuracy after rounding, and along the run.",
+}
+"""Text below each picture."""
 
 
 def _table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: int = 0) -> str:
@@ -106,11 +122,19 @@ def render_page(
     settings: Mapping[str, object],
     memory: Sequence[MemoryItem],
     pictures: Mapping[str, bytes],
+    source: str,
+    command: str,
 ) -> str:
-    """The page. ``now`` has the ranks after training, ``then`` those before."""
+    """Return the page. ``now`` has the ranks after training, ``then`` those before.
+
+    ``source`` names the data's file, ``command`` repeats the run; either may be "".
+    """
+    data = f"{summary.dataset} ({source})" if source else summary.dataset
+    repeat = f"<h2>Repeat this run</h2>\n<pre><code>{escape(command)}</code></pre>" * bool(command)
     images = "\n".join(
-        f'<div><img alt="{escape(name)}" src="data:image/png;base64,'
-        f'{base64.b64encode(png).decode()}"></div>'
+        f'<figure><img alt="{escape(name)}" src="data:image/png;base64,'
+        f'{base64.b64encode(png).decode()}">'
+        f"<figcaption>{escape(CAPTIONS.get(name, name))}</figcaption></figure>"
         for name, png in pictures.items()
     )
     rows = [(m.name, m.place, f"{m.bits:,}") for m in memory]
@@ -119,7 +143,7 @@ def render_page(
 <html lang="en"><meta charset="utf-8"><title>trainwright: {escape(summary.network)}</title>
 <meta name="viewport" content="width=device-width"><style>{_STYLE}</style>
 <h1>{escape(summary.network)}</h1>
-<p class="lead">Trained on {escape(summary.dataset)}, back end {escape(summary.backend)}, seed
+<p class="lead">Trained on {escape(data)}, back end {escape(summary.backend)}, seed
 {summary.seed}: {_numbers(now)}.</p>
 <div class="figures">{_figures(summary)}</div>
 <h2>Result</h2>
@@ -136,6 +160,7 @@ as it is stored:</p>
 {_table(rows, ("what", "where", "bits"), numbers=1)}
 <h2>Settings</h2>
 {_table((name, str(value)) for name, value in settings.items())}
+{repeat}
 <p>Factors after training: <code>sha256 {escape(summary.digest)}</code></p>
 </html>
 """

@@ -51,6 +51,8 @@ class RunOptions:
     engine: str | None = None
     verify: int = 0
     test_samples: int | None = None
+    command: str = ""
+    """Command line that began the run."""
     log: list[str] = field(default_factory=list)
     """Of ``cli.train.curves.OWN``."""
 
@@ -246,7 +248,7 @@ def asked(args: argparse.Namespace) -> Asked:
             f"network {network.name!r} names no data set: give --dataset"
             + ("" if args.data is None else f"; {_no_data(args.data)}")
         )
-    options = RunOptions(dataset=dataset, **given)
+    options = RunOptions(dataset=dataset, command=getattr(args, "command_line", ""), **given)
     settings = make_settings(args, dataset)
     _check_options(options, network, settings)
     return Asked(network, options, settings, pretrained, data)

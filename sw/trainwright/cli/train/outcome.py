@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from trainwright.cli.options import update_place
@@ -51,6 +52,8 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
         settings=_settings(job),
         memory=memory,
         pictures=pictures,
+        source=Path(job.options.data).name if job.options.data else "",
+        command=job.options.command,
     )
     folder.write("report.html", page)
     folder.write("history.jsonl", state.history.to_lines())
@@ -113,7 +116,9 @@ def _settings(job: Job) -> dict[str, Any]:
     settings = job.state.settings.to_dict()
     prior = settings.pop("prior")
     settings |= {f"prior {name}": value for name, value in (prior or {"": "none"}).items()}
-    options = {name: value for name, value in vars(job.options).items() if name != "data"}
+    options = {
+        name: value for name, value in vars(job.options).items() if name not in ("data", "command")
+    }
     return {
         name.replace("_", " ").strip(): value
         for name, value in (settings | options).items()
