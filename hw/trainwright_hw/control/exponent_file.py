@@ -244,9 +244,7 @@ class ExponentFile(wiring.Component):
         )
         exponent, copy = Signal(SLOT_WIDTH, reset_less=True), Signal(SLOT_WIDTH, reset_less=True)
         number, base = Signal(4), Signal(PLACE_WIDTH)
-        over, under, some = (
-            Signal(name=name, reset_less=True) for name in ("over", "under", "some")
-        )
+        over, under = (Signal(name=name, reset_less=True) for name in ("over", "under"))
         sums, total = self.sums, self.sums.total
         # limit < sum, or limit <= sum, by one comparison
         inclusive, passed = Signal(), Signal()
@@ -264,7 +262,7 @@ class ExponentFile(wiring.Component):
             m.next = "HIGH"
         with m.State("HIGH"):
             m.d.comb += [sums.take.eq(1), self.place.eq(base + 2)]
-            m.d.sync += [over.eq(passed), some.eq(total.any())]
+            m.d.sync += over.eq(passed)
             with m.If(sums.there):
                 m.d.comb += self.place.eq(base + 1)
                 m.next = "LOW"
@@ -274,7 +272,7 @@ class ExponentFile(wiring.Component):
             m.next = "COPY"
         with m.State("COPY"):
             m.d.comb += sums.take.eq(1)
-            down = under & some & self._above
+            down = under & self._above
             m.d.sync += self._sum.eq(self._first + Mux(over, 1, Mux(down, -1, 0)))
             write(copy, self._first)
             m.next = "MOVE"

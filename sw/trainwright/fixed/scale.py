@@ -45,9 +45,9 @@ class Window:
     """A scale range as two constants of a tensor: sums of |q| at which its exponent moves."""
 
     low: int
-    """Under it, and over 0, the exponent goes down."""
+    """Sum under which the exponent goes down."""
     high: int
-    """Over it the exponent goes up."""
+    """Sum over which the exponent goes up."""
 
 
 @lru_cache(maxsize=4096)
@@ -167,7 +167,7 @@ class Scales:
             wanted = s.exponent
             if s.total > limits.high or s.saturations > most:
                 wanted += 1
-            elif 0 < s.total < limits.low and s.exponent > s.floor and 8 * s.saturations <= most:
+            elif s.total < limits.low and s.exponent > s.floor and 8 * s.saturations <= most:
                 wanted -= 1
             moved += wanted != s.exponent
             self.exponents[name] = wanted

@@ -66,7 +66,7 @@ class ScaleEntry:
     exponent: int
     statistics: int
     low: int
-    """Under it, and over 0, the exponent goes down, unless it is the tensor's floor."""
+    """Sum under which the exponent goes down, unless it is the tensor's floor."""
     high: int
     """Over it the exponent goes up."""
     copy: int = 0
@@ -179,7 +179,7 @@ class ExponentFile:
         value = self.exponents[entry.exponent]
         if total > entry.high:
             value += 1
-        elif 0 < total < entry.low and self.above[entry.exponent]:
+        elif total < entry.low and self.above[entry.exponent]:
             value -= 1
         self._require(value, f"slot {entry.exponent}")
         self.exponents[entry.exponent] = value

@@ -47,7 +47,7 @@ static int move_scales(Machine *m, const Descriptor *d)
     for (int64_t n = 0; n < d->g; n++) {
         const Level *e = &d->level[n];
         const int64_t slot = e->count, copy = d->level[ENTRIES + n].count, total = m->sums[e->x];
-        const int64_t step = total > e->z ? 1 : total > 0 && total < e->g && m->above[slot] ? -1 : 0;
+        const int64_t step = total > e->z ? 1 : total < e->g && m->above[slot] ? -1 : 0;
         if (slot && !is_exponent(m->exponents[slot] + step)) {
             m->wrong_entry = n;
             return 0;
