@@ -214,8 +214,6 @@ def test_exponents_move_in_training_alone():
     assert chain.segments[0].scales.exponents == before
     assert int(model.module[0].quantise_input.exponent) == -7
     model.train()
-    model(torch.rand(3, 64)).sum().backward()  # of 16: too few to go by
-    assert chain.segments[0].scales.exponents == before
     model(torch.rand(16, 64)).sum().backward()
     assert chain.segments[0].scales.exponents != before
 

@@ -72,9 +72,13 @@ def test_update_stops_at_the_floor():
     assert moved(Scales(), "update", statistics(0.01, exponent=-19, floor=-20)) == (1, -1)
 
 
-@pytest.mark.parametrize("method", ["update", "jump"])
-def test_zeros_say_nothing(method):
-    assert moved(Scales(), method, statistics(0.0)) == (0, 0)
+@pytest.mark.parametrize(("method", "step"), [("update", -1), ("jump", -8)])
+def test_scales_of_zeros_move_down_to_the_floor(method, step):
+    assert moved(Scales(), method, statistics(0.0)) == (1, step)
+    s = statistics(0.0, exponent=-19, floor=-20)
+    assert moved(Scales(), method, s) == (1, -1)
+    s = statistics(0.0, exponent=-20, floor=-20)
+    assert moved(Scales(), method, s) == (0, 0)
 
 
 def test_exponents_start_from_the_ones_that_were_used():
@@ -176,7 +180,7 @@ def test_jump_of_posits_above(words, step):
 
 
 @pytest.mark.parametrize(
-    ("words", "step"), [(64, 0), (16, 0), (15, -1), (9, -1), (8, -2), (1, -2), (0, 0)]
+    ("words", "step"), [(64, 0), (16, 0), (15, -1), (9, -1), (8, -2), (1, -2), (0, -8)]
 )
 def test_jump_of_posits_within_and_below(words, step):
     ranges = ScaleRanges(posit=ScaleRange(0.125, 0.5))

@@ -17,6 +17,8 @@ class Written:
     """Values a step, padding not counted."""
     counted: bool = True
     """Whether its statistics say anything: those of copies do not."""
+    per_sample: bool = False
+    """Whether each sample of the batch has values of its own, as activations have."""
 
     @property
     def width(self) -> int:

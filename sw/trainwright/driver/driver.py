@@ -165,6 +165,7 @@ class Driver:
                 saturations=saturations,
                 underflows=underflows,
                 posit=isinstance(t.format, Posit),
+                per_sample=t.per_sample,
             )
             for t, total, saturations, underflows in zip(program.tensors, *counts, strict=False)
             if t.counted

@@ -92,12 +92,15 @@ class Totals:
     """Programs executed, repetitions included."""
     counters: Counters = field(default_factory=Counters)
     saturations: int = 0
+    values: int = 0
+    """Values that were rounded, of which `saturations` count some."""
     underflows: int = 0
     seconds: float = 0.0
 
     def add(self, result: ForwardResult | BackwardResult) -> None:
         """Count the result of a program."""
         self.counters += result.counters
+        self.values += sum(s.count for s in result.statistics.values())
         self.saturations += sum(s.saturations for s in result.statistics.values())
         self.underflows += sum(s.underflows for s in result.statistics.values())
         self.seconds += result.seconds

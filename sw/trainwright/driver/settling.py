@@ -109,8 +109,16 @@ class Settling(Generic[P]):
         runner.driver.input_exponent = exponent
         return runner.forward(inputs, model, scales)
 
-    def backward(self, done: Pass[P], gradient: torch.Tensor, scales: Scales) -> BackwardResult:
-        """As ``Runner.backward``, of a pass of this one; exponents jump."""
+    def backward(
+        self, done: Pass[P], gradient: torch.Tensor, scales: Scales, *, samples: int | None = None
+    ) -> BackwardResult:
+        """Run as ``Runner.backward``, of a pass of this one; exponents jump.
+
+        Where only the first ``samples`` of the batch have gradients, the zeros of the rest do not
+        count.
+        """
         back = self._runners[done.driver].backward(done, gradient, scales)
-        self.moved += scales.jump(back.statistics)
+        batch = len(gradient)
+        statistics = {n: s.of_samples(samples or batch, batch) for n, s in back.statistics.items()}
+        self.moved += scales.jump(statistics)
         return back

@@ -94,6 +94,11 @@ PRESETS: dict[str, ScaleRanges] = {
 that saturate still pass gradients straight through; factors then grow and saturate more of them."""
 
 
+LOST_SHARE = 0.9
+"""Share of saturated values above which a host chooses an exponent anew, instead of moving it by
+one: at 0.9, the values are beyond the word by 3 bits or more."""
+
+
 @dataclass(frozen=True)
 class TensorStatistics:
     """What the accelerator counted of one tensor in one step."""
@@ -112,6 +117,19 @@ class TensorStatistics:
     underflows: int = 0
     """Values closer to 0 than the smallest posit."""
     posit: bool = False
+    per_sample: bool = False
+    """Whether each sample of the batch has values of its own."""
+
+    def of_samples(self, samples: int, batch: int) -> "TensorStatistics":
+        """Count the values of the first ``samples`` alone: the rest of the batch is zeros."""
+        if not self.per_sample or samples == batch:
+            return self
+        return replace(self, count=max(1, self.count * samples // batch))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the values say nothing of their scale: all are 0, or nearly all saturated."""
+        return not self.total or self.saturations > LOST_SHARE * self.count
 
     @property
     def mean_fraction(self) -> float:
@@ -119,13 +137,17 @@ class TensorStatistics:
         return self.total / self.count / (1 << (self.width - 1))
 
 
+LOST_JUMP = 8
+"""Bits by which calibration lowers the exponent of a tensor that is all zeros."""
+
+
 def _posit_jump(mean: float, allowed: ScaleRange) -> int:
     """By how much an exponent is to move: words do not say exactly how far values are away."""
     if mean > allowed.high:
         beyond = (mean - allowed.high) / (1 - allowed.high)
         return 1 if beyond < 0.25 else 2 if beyond < 0.5 else 4
-    if 0 < mean < allowed.low:
-        return -1 if mean > allowed.low / 2 else -2
+    if mean < allowed.low:
+        return -1 if mean > allowed.low / 2 else -2 if mean else -LOST_JUMP
     return 0
 
 
@@ -152,7 +174,9 @@ class Scales:
                 step = (
                     4 if 4 * s.saturations > s.count else math.ceil(math.log2(mean / allowed.high))
                 )
-            elif 0 < mean < allowed.low:
+            elif not mean:  # every value rounds to 0: how far away the data are is not known
+                step = max(-LOST_JUMP, s.floor - s.exponent)
+            elif mean < allowed.low:
                 step = max(-math.ceil(math.log2(allowed.low / mean)), s.floor - s.exponent)
             moved += step != 0
             self.exponents[name] = s.exponent + step

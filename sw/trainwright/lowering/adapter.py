@@ -16,7 +16,7 @@ from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.differentiate import gradient_name
 from trainwright.graph.ir import Add, Einsum, Graph, Mask
-from trainwright.graph.network import result_names, upper_names
+from trainwright.graph.network import SAMPLES, result_names, upper_names
 from trainwright.lowering.calls import External
 from trainwright.lowering.compile import Emitted, Step
 from trainwright.lowering.emit import COPIES
@@ -188,7 +188,10 @@ class Adapter:
             )
         tensor = graph.tensors[name]
         count = graph.count(name)
-        return Written(name, tensor.kind, tensor.format, count, counted=not tensor.exact)
+        return Written(
+            name, tensor.kind, tensor.format, count, counted=not tensor.exact,
+            per_sample=SAMPLES in tensor.axes,
+        )  # fmt: skip
 
     def program(self, emitted: Emitted) -> CompiledProgram:
         """A program with its rules and images."""

@@ -12,13 +12,18 @@ from trainwright.nn.untyped import is_backward
 
 LEAST = -100
 """Least exponent: below it the numbers of float32 end."""
-FAR = 8
-"""Powers of two above which an input exponent moves to the data in one step: nearer, it moves by
-one, so that a batch that is out of line costs at most one bit. Of 8 bits farther away none is
-left."""
-PASSES = 64
-"""Training passes whose exponents are kept for checkpoints; those of a step that has more layers
-calls than that, of one layer, are not repeated exactly."""
+MOST = 2.0**128
+"""Greatest number of float32, about."""
+
+
+MOST_PASSES = 256
+"""Forward passes whose exponents a quantiser remembers, for checkpoints that compute them again."""
+
+
+def in_backward() -> bool:
+    """Return whether torch runs a backward pass: a forward pass in it is that of a checkpoint."""
+    task: int = torch._C._current_graph_task_id()  # pyright: ignore[reportPrivateUsage]
+    return task != -1
 
 
 class _Quantiser(torch.nn.Module):
@@ -26,8 +31,10 @@ class _Quantiser(torch.nn.Module):
 
     ``underflow`` is what becomes of posits that are too small, as in ``Format.encode``.
 
-    The first tensor that passes chooses the exponent. Under DDP all processes take that of the
-    first at each forward pass, as of every buffer.
+    The first tensor that passes in training chooses the exponent, unless it is all zeros. A pass
+    in evaluation mode or under ``torch.no_grad`` moves nothing, and before that first tensor each
+    such pass takes the exponent that suits its own values. Under DDP all processes take the
+    exponent of the first at each forward pass, as of every buffer.
     """
 
     exponent: torch.Tensor
@@ -40,6 +47,7 @@ class _Quantiser(torch.nn.Module):
         """Exponents of the last training passes, and whether the exponent moved after each."""
         self.register_buffer("exponent", torch.zeros((), dtype=torch.int32))
         self.register_buffer("calibrated", torch.zeros((), dtype=torch.bool))
+        self._passes: dict[tuple[object, ...], int] = {}
 
     def restart(self) -> None:
         """Forget the exponent: the next tensor with a value other than 0 chooses one."""
@@ -51,50 +59,38 @@ class _Quantiser(torch.nn.Module):
         self.calibrated.fill_(True)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        """Multiples of 2^exponent; the gradient passes straight through."""
-        exponent = self.before(values)
+        """Round to multiples of 2^exponent; the gradient passes straight through."""
+        follows = self.training and torch.is_grad_enabled()
+        key = pass_key(values) if follows else ()
+        if follows and in_backward() and key in self._passes:
+            # A checkpoint computes a pass again: with the same exponent, which stays.
+            exponent = self._passes[key]
+            return straight_through(values, exponent, self.fmt, underflow=self.underflow)
+        exponent = self.before(values, follows=follows)
         result = straight_through(values, exponent, self.fmt, underflow=self.underflow)
-        self.follow(values.detach(), exponent)
+        if follows:
+            self._remember(key, exponent)
+            if bool(self.calibrated):
+                self.exponent.fill_(self.after(values, exponent))
         return result
 
-    def before(self, values: torch.Tensor) -> int:
-        """Return the exponent for ``values``: that of the first pass where a checkpoint repeats it.
+    def _remember(self, key: tuple[object, ...], exponent: int) -> None:
+        self._passes.pop(key, None)
+        self._passes[key] = exponent
+        if len(self._passes) > MOST_PASSES:
+            del self._passes[next(iter(self._passes))]
 
-        Only a training pass keeps the exponent that its tensor chooses: what passes in evaluation
-        mode or under ``no_grad`` (a shape check, a probe) must not decide what training computes.
-        Zeros choose nothing, because they say nothing about the values that come.
-        """
-        values = values.detach()
-        if self.training and is_backward() and (earlier := self._passed.get(_key(values))):
-            return earlier[0]
-        return int(self.exponent) if bool(self.calibrated) else self.first(values)
-
-    def follow(self, values: torch.Tensor, exponent: int, *, moves: bool | None = None) -> None:
-        """Move the exponent after a training pass of ``values`` at ``exponent``.
-
-        Passes are kept for checkpoints: with ``use_reentrant`` the first pass is under ``no_grad``
-        and the repetition moves the exponent, else the first pass does. ``moves``: whether
-        gradients are enabled, where the caller has disabled them itself.
-        """
-        if not self.training:
-            return
-        key, moves = _key(values), torch.is_grad_enabled() if moves is None else moves
-        if is_backward() and self._passed.get(key, (0, False))[1]:
-            return
-        self._passed[key] = exponent, moves
-        if len(self._passed) > PASSES:
-            del self._passed[next(iter(self._passed))]
-        if not moves:
-            return
-        if not bool(self.calibrated) and bool(values.any()):
-            self.set_exponent(exponent)
+    def before(self, values: torch.Tensor, *, follows: bool = True) -> int:
+        """Return the exponent for ``values``; the first values that ``follows`` choose it."""
         if bool(self.calibrated):
-            wanted = self.after(values, exponent)
-            if wanted != exponent:
-                self.set_exponent(wanted)
+            return int(self.exponent)
+        exponent = self.first(values.detach())
+        if follows and bool(values.any()):
+            self.set_exponent(exponent)
+        return exponent
 
     def first(self, values: torch.Tensor) -> int:
-        """The exponent that suits ``values`` best."""
+        """Return the exponent that suits ``values`` best."""
         raise NotImplementedError
 
     def after(self, values: torch.Tensor, exponent: int) -> int:
@@ -103,6 +99,12 @@ class _Quantiser(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.fmt}, exponent={int(self.exponent)}"
+
+
+def pass_key(values: torch.Tensor) -> tuple[object, ...]:
+    """Identify values that a checkpoint computes again, bit by bit the same."""
+    v = values.detach()
+    return (*v.shape, float(v.sum()), float(v.square().sum()))
 
 
 def largest(values: torch.Tensor) -> float:
@@ -139,12 +141,19 @@ class InputQuantiser(_Quantiser):
             return 0
         return max(exponent - (mantissa == 0.5) + input_exponent(self.fmt), LEAST)
 
+    def follow(self, exponent: int, greatest: float) -> None:
+        """As after a forward pass at ``exponent`` whose largest value is ``greatest``."""
+        if greatest:
+            self.set_exponent(self.moved(exponent, greatest))
+
     def moved(self, exponent: int, greatest: float) -> int:
-        """An exponent moved towards the one for ``greatest``; zeros move nothing."""
+        """Move an exponent by one towards that for ``greatest``, or all the way where the values
+        keep less than a bit: nearly all of them round to 0, or saturate.
+        """
         if not greatest:
             return exponent
         wanted = self.fitting(greatest)
-        if abs(wanted - exponent) > FAR:
+        if abs(wanted - exponent) >= self.fmt.width:
             return wanted
         return exponent + (wanted > exponent) - (wanted < exponent)
 
@@ -153,21 +162,21 @@ class OutputQuantiser(_Quantiser):
     """Of a layer's outputs: the mean of |q| is held in the scale range of intermediate results."""
 
     def first(self, values: torch.Tensor) -> int:
-        scales, greatest = Scales(exponents={"y": 0}), largest(values)
-        # Values that all round to 0 or all saturate do not say how far away they are: their
-        # magnitude does.
-        counted = self.counted(values, 0)
-        if 0 < greatest < float("inf") and (not counted.total or _saturates(counted)):
-            exponent = frexp(greatest)[1] + input_exponent(self.fmt)
-            scales.exponents["y"] = max(exponent, LEAST)
+        begin = 0
+        if greatest := largest(values):
+            lost = self.counted(values, begin)
+            if not lost.total:  # all of them round to 0: begin where the largest fills the word
+                begin = max(frexp(min(greatest, MOST))[1] - self.fmt.width + 1, LEAST)
+        scales = Scales(exponents={"y": begin})
         for _ in range(64):
             if not scales.jump({"y": self.counted(values, scales.exponents["y"])}):
                 break
-        return scales.exponents["y"]
+        return scales.exponents["y"] if greatest else 0
 
     def after(self, values: torch.Tensor, exponent: int) -> int:
-        counted = self.counted(values.detach(), exponent)
-        if not counted.total or _saturates(counted):
+        values = values.detach()
+        counted = self.counted(values, exponent)
+        if counted.is_lost:  # a step of one would cost as many training steps as bits
             return self.first(values) if bool(values.any()) else exponent
         scales = Scales()
         scales.update({"y": counted})

@@ -1,5 +1,6 @@
 """The matrix of a layer as a tensor train: factors, their numbers, ranks and prior."""
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Self
@@ -54,6 +55,10 @@ def formats_of(numbers: object) -> NumberFormats:
             f"Widths, not {numbers!r}"
         )
     return NumberFormats(FLOAT32 if numbers == "float32" else Widths())
+
+
+PROGRAM_EXPONENTS = "program_exponents"
+"""Entry of a layer's ``state_dict`` with the exponents of compiled programs."""
 
 
 class TensorTrain(torch.nn.Module):
@@ -114,6 +119,8 @@ class TensorTrain(torch.nn.Module):
         )
         exponents = torch.zeros(layer.order, dtype=torch.int32, device=self.factors[0].device)
         self.register_buffer("factor_exponents", exponents)
+        self.program_exponents: dict[str, dict[str, int]] = {}
+        """Exponents of compiled programs that begin with this layer, by program and tensor."""
         self._make_quantisers()
         self.reset_parameters()
 
@@ -511,6 +518,28 @@ class TensorTrain(torch.nn.Module):
             cut = True
         return cut
 
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        """Add the exponents of compiled programs, as JSON in bytes: a tensor, as all entries are.
+
+        A layer that no program has calibrated has no such entry.
+        """
+        untyped: Any = super()
+        untyped._save_to_state_dict(destination, prefix, keep_vars)
+        if kept := {name: own for name, own in self.program_exponents.items() if own}:
+            text = json.dumps(kept, sort_keys=True).encode()
+            destination[prefix + PROGRAM_EXPONENTS] = torch.tensor(list(text), dtype=torch.uint8)
+
+    def _load_program_exponents(self, entry: torch.Tensor | None) -> None:
+        """Take exponents in place: the programs of a compiled model hold these dictionaries."""
+        text = bytes(integers(entry)).decode() if entry is not None else "{}"
+        loaded: dict[str, dict[str, int]] = json.loads(text)
+        for name in {*self.program_exponents, *loaded}:
+            own = self.program_exponents.setdefault(name, {})
+            own.clear()
+            own.update(loaded.get(name, {}))
+
     def _load_from_state_dict(
         self,
         state_dict: Mapping[str, torch.Tensor],
@@ -528,6 +557,8 @@ class TensorTrain(torch.nn.Module):
             given = state_dict.get(f"{prefix}factors.{n}")
             if given is not None and given.dim() == 4 and tuple(given.shape[1:3]) == (j, i):
                 replace_data(factor, factor.new_empty(given.shape))
+        state_dict = dict(state_dict)
+        self._load_program_exponents(state_dict.pop(prefix + PROGRAM_EXPONENTS, None))
         untyped: Any = super()
         untyped._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs

@@ -15,16 +15,17 @@ from trainwright.offload.stretch import Stretch
 class _Step(torch.autograd.Function):
     """Outputs of at most a batch of samples; ``parameters`` are all factors, then all biases.
 
-    ``graded``: whether gradients are enabled, which torch disables in ``forward``.
+    ``whole`` are all samples of a call that computes gradients, None of one that does not.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, segment: Segment, graded: bool, x: torch.Tensor, *parameters: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
+        ctx: Any, segment: Segment, whole: torch.Tensor | None, x: torch.Tensor,
+        *parameters: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:  # fmt: skip
         ctx.set_materialize_grads(False)
         ctx.segment, ctx.devices = segment, [one.device for one in (x, *parameters)]
-        outputs, ctx.call = segment.forward(x, graded=graded)
+        outputs, ctx.call = segment.forward(x, follows=whole is not None, whole=whole)
         return tuple(y.to(x) for y in outputs)
 
     @staticmethod
@@ -125,14 +126,17 @@ def _run(segment: Segment, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     parameters = [factor for layer in segment.layers for factor in layer.all_factors]
     parameters += [layer.bias for layer in segment.layers if layer.bias is not None]
     batch = segment.machine.settings.batch
+    # Inside of an autograd.Function torch says that gradients are off.
+    whole = x.detach() if torch.is_grad_enabled() else None
     if len(x) <= batch:
-        return _applied(segment, x, parameters)
-    parts = [_applied(segment, part, parameters) for part in torch.split(x, batch)]
+        return _applied(segment, whole, x, parameters)
+    parts = [_applied(segment, whole, part, parameters) for part in torch.split(x, batch)]
     return tuple(torch.cat(outputs) for outputs in zip(*parts, strict=True))
 
 
 def _applied(
-    segment: Segment, x: torch.Tensor, parameters: Sequence[torch.Tensor]
-) -> tuple[torch.Tensor, ...]:
+    segment: Segment, whole: torch.Tensor | None, x: torch.Tensor,
+    parameters: Sequence[torch.Tensor],
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
     step: Any = _Step
-    return step.apply(segment, torch.is_grad_enabled(), x, *parameters)
+    return step.apply(segment, whole, x, *parameters)

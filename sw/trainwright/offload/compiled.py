@@ -198,8 +198,8 @@ def compile(
     all other modules, run in torch.
 
     Any loss, any optimiser. Gradients are the accelerator's, those of inputs too where they need
-    one. Exponents are the accelerator's own, calibrated in the first step, and no part of
-    ``state_dict``: a model that is loaded calibrates again.
+    one. Exponents are the accelerator's own. The first training step calibrates them, every one
+    moves them, and ``state_dict`` has them: a model that is loaded goes on with the same bits.
 
     Raises ``CompileError`` for a back end, a batch or formats that cannot be, for a module without
     such a layer or that torch.fx cannot trace, and for a layer that does not fit the accelerator or

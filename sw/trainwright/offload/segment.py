@@ -1,18 +1,20 @@
 """A stretch of tensor-train layers as the programs of one training step, and its steps."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import torch
 
 from trainwright.driver import BackwardResult, Driver, Pass, QuantisedModel, Runner, Settling
+from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.fixed.quantise import extremes, quantise
-from trainwright.fixed.scale import Scales, ranges_of
+from trainwright.fixed.scale import Scales, TensorStatistics, ranges_of
 from trainwright.formats import Posit
 from trainwright.network import Network, NumberFormats
 from trainwright.nn import TTConv2d, TTLinear
-from trainwright.nn.scales import InputQuantiser, largest
+from trainwright.nn.scales import MOST_PASSES, InputQuantiser, in_backward, largest, pass_key
 from trainwright.nn.untyped import integers
 from trainwright.offload.machine import Machine
 from trainwright.offload.stretch import Stretch
@@ -28,18 +30,25 @@ class Call:
 
     done: Pass[Driver]
     samples: int
-    """Of the batch; the rest of it repeats them."""
-    training: bool
+    """Samples of the batch; the rest of it repeats them."""
+    follows: bool
+    """Whether exponents follow the pass: it is one of training, with gradients."""
+
+
+@dataclass(frozen=True)
+class _Exponents:
+    """Exponents of a forward pass: its inputs', and those of its tensors."""
+
+    exponent: int
     scales: Scales
-    """The segment's, or those of a pass that leaves no trace."""
 
 
 class Segment:
     """``layers`` as ``stretch`` says, of inputs of one size.
 
     ``image`` are rows and columns of the inputs, where these are images. With ``input_gradients``
-    its programs give the gradient to the inputs, too. Exponents are calibrated on the first batch
-    and follow every training step, as the trainer's do. While the machine is ``settling``,
+    its programs give the gradient to the inputs, too. The first training step calibrates exponents,
+    and they follow every one, as the trainer's do. While the machine is ``settling``,
     ``calibrate`` of the compiled model repeats a step: programs then run on the golden model and
     exponents jump.
     """
@@ -56,10 +65,29 @@ class Segment:
         self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
         self.image, self.input_gradients = image, input_gradients
         posits = any(isinstance(one.numbers.format("factor"), Posit) for one in self.layers)
-        self.scales = Scales(ranges_of("default", posit_factors=posits))
+        # The layer that reads the inputs keeps the exponents: they belong to its state_dict.
+        kept, name = self.layers[stretch.first].program_exponents, self._name
+        self.scales = Scales(ranges_of("default", posit_factors=posits), kept.setdefault(name, {}))
+        self._ends = kept.setdefault(f"{name} ends", {})
+        """Ends whose gradients have been calibrated, as names."""
         self.runner: Runner[Driver] = Runner(machine.memory)
-        self._calibrated: frozenset[int] = frozenset()
-        """Ends whose gradients have been calibrated."""
+        self._passes: dict[tuple[object, ...], _Exponents] = {}
+        """Exponents of the last training passes, for checkpoints that compute them again."""
+        self._health = TensorHealth()
+
+    @property
+    def _name(self) -> str:
+        """Name of the programs in a ``state_dict``: the layers, and the size of images.
+
+        Programs with and without gradients of the inputs share their exponents: an evaluation
+        computes as the training before it.
+        """
+        image = f" {self.image[0]}x{self.image[1]}" if self.image else ""
+        return ",".join(self.stretch.names) + image
+
+    def _mark(self, ends: frozenset[int]) -> None:
+        """Note that the gradients of these ends have been calibrated."""
+        self._ends.update({str(end): 1 for end in ends})
 
     @property
     def driver(self) -> Driver:
@@ -110,42 +138,42 @@ class Segment:
             words = torch.nn.functional.pad(words, (0, reading.padding_columns))
         return words if len(x) == batch else words[torch.arange(batch) % len(x)]
 
-    def forward(self, x: torch.Tensor, *, graded: bool = True) -> tuple[list[torch.Tensor], Call]:
+    def forward(
+        self, x: torch.Tensor, *, follows: bool = True, whole: torch.Tensor | None = None
+    ) -> tuple[list[torch.Tensor], Call]:
         """Outputs float64 (n, J) of x (n, I), or images of images, of at most a batch of samples.
 
-        One for each end; none has padding.
+        One for each end; none has padding. Exponents follow the pass where it ``follows`` in
+        training mode; ``whole`` are all samples of the call, which calibrate exponents that are
+        not chosen yet. Other passes leave no trace.
         """
         first, settling = self.layers[self.stretch.first], self.machine.settling
-        training = first.training
-        if training:
+        follows = follows and first.training
+        if first.training:
             for layer in self.layers:
                 layer.clip()
-        quantiser = first.quantise_input
-        assert isinstance(quantiser, InputQuantiser)
-        greatest = largest(x)
-        if not greatest < float("inf"):
-            raise ValueError(f"inputs have NaN or infinite values; the largest is {greatest}")
-        exponent = quantiser.before(x)
-        if training and settling is None:
-            quantiser.follow(x.detach(), exponent, moves=graded)
         factors = self._factors()
         driver = self._driver(factors)
-        network, driver.input_exponent = driver.network, exponent
-        inputs, model = self._words(x, exponent), self._model(network, factors)
-        scales = self.scales
+        network, model = driver.network, self._model(driver.network, factors)
+        key = pass_key(x)
+        # A checkpoint computes a pass again in the backward pass: with the same exponents.
+        again = self._passes.get(key) if in_backward() else None
         if settling is not None:
-            done = settling.forward(driver, inputs, model, self.scales)
+            driver.input_exponent = exponent = self._calibrated_input(x)
+            done = settling.forward(driver, self._words(x, exponent), model, self.scales)
+        elif again is not None:
+            driver.input_exponent = again.exponent
+            done = self.runner.forward(self._words(x, again.exponent), model, again.scales)
         else:
+            whole = x if whole is None else whole
+            driver.input_exponent = exponent = self._input_exponent(whole, follows=follows)
+            scales = self.scales
             if not self.runner.is_calibrated(scales):
-                if not (training and graded and greatest):
-                    # A shape check, a probe or zeros must not decide what training computes.
-                    scales = Scales(scales.ranges, dict(scales.exponents))
-                elif not self._calibrated:
-                    # Tensors that are all zeros would stay so at what an earlier batch chose.
-                    scales.exponents.clear()
-                with Settling[Driver]() as own:
-                    own.repeat(lambda: own.forward(driver, inputs, model, scales))
-            done = self.runner.forward(inputs, model, scales)
+                scales = self._chosen(driver, whole, exponent, model, follows=follows)
+            done = self.runner.forward(self._words(x, exponent), model, scales)
+            self._count_saturated(x, exponent)
+            if follows:
+                self._remember(key, _Exponents(exponent, done.scales))
         logits = done.result.logits
         if len(x) < len(logits):
             logits = logits[: len(x)]
@@ -154,9 +182,67 @@ class Segment:
             if len(self.stretch.ends) == 1
             else torch.split(logits, list(network.head_sizes), 1)
         )
-        return list(map(_shaped, heads, self._shapes(network))), Call(
-            done, len(x), training, scales
-        )
+        outputs = list(map(_shaped, heads, self._shapes(network)))
+        return outputs, Call(done, len(x), follows)
+
+    @property
+    def _quantiser(self) -> InputQuantiser:
+        quantiser = self.layers[self.stretch.first].quantise_input
+        assert isinstance(quantiser, InputQuantiser)
+        return quantiser
+
+    def _calibrated_input(self, x: torch.Tensor) -> int:
+        """Choose the exponent of the inputs anew, by one batch."""
+        exponent = self._quantiser.fitting(largest(x))
+        if bool(x.any()):
+            self._quantiser.set_exponent(exponent)
+        return exponent
+
+    def _input_exponent(self, whole: torch.Tensor, *, follows: bool) -> int:
+        """Return the exponent of the inputs; that of the next pass follows the call's largest."""
+        greatest = largest(whole)
+        if not greatest < float("inf"):
+            raise ValueError(f"inputs have NaN or infinite values; the largest is {greatest}")
+        exponent = self._quantiser.before(whole, follows=follows)
+        if follows and bool(self._quantiser.calibrated):
+            self._quantiser.follow(exponent, greatest)
+        return exponent
+
+    def _chosen(
+        self, driver: Driver, whole: torch.Tensor, exponent: int, model: QuantisedModel, *,
+        follows: bool,
+    ) -> Scales:  # fmt: skip
+        """Choose the exponents of a forward pass by samples of all of a call.
+
+        They stay where the pass ``follows`` and its inputs are not all zeros.
+        """
+        stays = follows and bool(whole.any())
+        scales = self.scales if stays else self._copied({})
+        batch = self.machine.settings.batch
+        some = whole[:: -(-len(whole) // batch)]  # evenly from all parts of the call
+        inputs = self._words(some, exponent)
+        with Settling[Driver]() as own:
+            own.repeat(lambda: own.forward(driver, inputs, model, scales))
+        return scales
+
+    def _copied(self, exponents: dict[str, int]) -> Scales:
+        return Scales(self.scales.ranges, {**self.scales.exponents, **exponents})
+
+    def _remember(self, key: tuple[object, ...], used: "_Exponents") -> None:
+        self._passes.pop(key, None)
+        self._passes[key] = used
+        if len(self._passes) > MOST_PASSES:
+            del self._passes[next(iter(self._passes))]
+
+    def _count_saturated(self, x: torch.Tensor, exponent: int) -> None:
+        """Count the inputs beyond the largest word, which the host saturates."""
+        fmt = self.layers[self.stretch.first].numbers.format("activation")
+        if isinstance(fmt, Posit):
+            return
+        least, greatest = extremes(fmt)
+        words = torch.round(x.detach() * 2.0**-exponent)
+        self.runner.totals.saturations += int(((words < least) | (words > greatest + 1)).sum())
+        self.runner.totals.values += x.numel()
 
     def backward(self, call: Call, gradients: Sequence[torch.Tensor | None]) -> "Gradients":
         """Gradients of a forward pass from those of its outputs, one for each end.
@@ -166,31 +252,46 @@ class Segment:
         """
         done, settling = call.done, self.machine.settling
         whole, ends = self._whole(call, gradients)
-        scales, kept = call.scales, call.scales is self.scales
-        fresh = not kept or not ends <= self._calibrated
-        if kept:
-            self._calibrated |= ends
         if settling is not None:
-            back = settling.backward(done, whole, self.scales)
-        else:
-            self.runner.keep(self._wanted(self._factors()))
-            self.runner.check(done)
-            if fresh or not self.runner.is_calibrated(scales):
-                self._settle(done, whole, scales)
-            back = self.runner.backward(done, whole, scales)
-            if call.training and 2 * call.samples >= len(whole):
-                scales.update({**done.result.statistics, **back.statistics})
+            self._mark(ends)
+            back = settling.backward(done, whole, self.scales, samples=call.samples)
+            return self._given(call, back, self.stretch.reaching(ends))
+        self.runner.keep(self._wanted(self._factors()))
+        self.runner.check(done)
+        scales, says = self.scales, bool(whole.any())
+        known = {str(end) for end in ends} <= self._ends.keys()
+        if not (known and self.runner.is_calibrated(scales)):
+            stays = call.follows and says
+            scales = self.scales if stays else self._copied(done.scales.exponents)
+            with Settling[Driver]() as own:
+                own.repeat(
+                    lambda: own.backward(own.again(done), whole, scales, samples=call.samples)
+                )
+            if stays:
+                self._mark(ends)
+        back = self.runner.backward(done, whole, scales)
+        if call.follows:
+            self._follow(call, back.statistics if says else {})
         return self._given(call, back, self.stretch.reaching(ends))
 
-    def restart(self) -> None:
-        """Forget all exponents: the next training pass chooses them."""
-        self.scales.exponents.clear()
-        self._calibrated = frozenset()
+    def _follow(self, call: Call, backward: Mapping[str, TensorStatistics]) -> None:
+        """Move exponents by a training step; zeros of samples that are not there count nowhere."""
+        batch = self.machine.settings.batch
+        counted = {n: s.of_samples(call.samples, batch) for n, s in backward.items()}
+        statistics = {**call.done.result.statistics, **counted}
+        self.scales.update(statistics)
+        for message in self._health.observe(statistics):
+            warnings.warn(self._named(message), LostTensorWarning, stacklevel=2)
+        for name, s in statistics.items():
+            if s.is_lost and (s.total or s.exponent > s.floor):
+                del self.scales.exponents[name]  # the next step chooses it anew
 
-    def _settle(self, done: Pass[Driver], gradient: torch.Tensor, scales: Scales) -> None:
-        """Exponents of a backward pass, those of the forward pass standing still."""
-        with Settling[Driver]() as own:
-            own.repeat(lambda: own.backward(own.again(done), gradient, scales))
+    def _named(self, message: str) -> str:
+        """Name the layer of the module in a message about ``l<number>.<tensor>``."""
+        number, dot, rest = message.partition(".")
+        if dot and number[:1] == "l" and number[1:].isdigit():
+            return f"{self.stretch.names[int(number[1:]) - 1]}: {rest}"
+        return message
 
     def _whole(
         self, call: Call, gradients: Sequence[torch.Tensor | None]
