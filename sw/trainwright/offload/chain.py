@@ -8,7 +8,7 @@ import torch
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.untyped import refuse_second_gradients
 from trainwright.offload.machine import Machine
-from trainwright.offload.segment import Segment
+from trainwright.offload.segment import Samples, Segment
 from trainwright.offload.stretch import Stretch
 
 
@@ -20,12 +20,12 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, segment: Segment, whole: torch.Tensor | None, x: torch.Tensor,
+        ctx: Any, segment: Segment, whole: Samples | None, x: torch.Tensor,
         *parameters: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:  # fmt: skip
         ctx.set_materialize_grads(False)
         ctx.segment, ctx.devices = segment, [one.device for one in (x, *parameters)]
-        outputs, ctx.call = segment.forward(x, follows=whole is not None, whole=whole)
+        outputs, ctx.call = segment.forward(x, whole)
         return tuple(y.to(x) for y in outputs)
 
     @staticmethod
@@ -81,6 +81,11 @@ class Chain(torch.nn.Module):
         return list(self._segments.values())
 
     @property
+    def steps(self) -> int:
+        """Training steps of all programs."""
+        return sum(segment.steps for segment in self.segments)
+
+    @property
     def predicted_cycles(self) -> int:
         """Of a step, of the images that came last; 0 before any did."""
         return 0 if self._latest is None else self._latest.driver.step.predicted_cycles
@@ -127,7 +132,7 @@ def _run(segment: Segment, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     parameters += [layer.bias for layer in segment.layers if layer.bias is not None]
     batch = segment.machine.settings.batch
     # Inside of an autograd.Function torch says that gradients are off.
-    whole = x.detach() if torch.is_grad_enabled() else None
+    whole = Samples(x.detach()) if torch.is_grad_enabled() else None
     if len(x) <= batch:
         return _applied(segment, whole, x, parameters)
     parts = [_applied(segment, whole, part, parameters) for part in torch.split(x, batch)]
@@ -135,7 +140,7 @@ def _run(segment: Segment, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _applied(
-    segment: Segment, whole: torch.Tensor | None, x: torch.Tensor,
+    segment: Segment, whole: Samples | None, x: torch.Tensor,
     parameters: Sequence[torch.Tensor],
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     step: Any = _Step

@@ -34,13 +34,13 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class Report:
-    """``print`` it for a table. Counts are of all steps so far, calibration left out."""
+    """Counts of all steps so far, without calibration; ``print`` it for a table."""
 
     backend: str
     batch: int
     layers: tuple[LayerReport, ...]
     steps: int
-    """Backward programs executed."""
+    """Training steps: calls in training mode whose backward pass ran."""
     predicted_cycles: int
     """Of a step of all programs by the cycle model; those of images once these have come."""
     cycles: int
@@ -49,7 +49,9 @@ class Report:
     bytes_written: int
     """Between accelerator and external memory."""
     saturations: int
-    """Values that were saturated."""
+    """Values that were saturated, inputs included."""
+    values: int
+    """Values that were rounded, inputs included."""
     underflows: int
     """Values that were closer to 0 than the smallest posit; 0 in fixed point."""
     operators: tuple[str, ...]
@@ -65,6 +67,13 @@ class Report:
         """Of the dense model in float32."""
         return sum(layer.dense_bits for layer in self.layers)
 
+    @property
+    def _counted(self) -> str:
+        """Say how many cycles the hardware counted, if there is any."""
+        if not self.cycles:
+            return "and this back end counts none"
+        return f"and {self.cycles:,} were counted in all passes"
+
     def __str__(self) -> str:
         rows = [
             (one.name, one.module, one.where, one.numbers, " ".join(map(str, one.ranks)),
@@ -75,10 +84,10 @@ class Report:
         lines = [
             f"back end {self.backend}, batch {self.batch}: {self.bits:,} bits, "
             f"{self.dense_bits / self.bits:.1f} times fewer than dense float32",
-            f"{self.steps:,} steps of {self.predicted_cycles:,} cycles (predicted); "
-            f"{self.cycles:,} cycles counted",
+            f"{self.steps:,} training steps; a step takes {self.predicted_cycles:,} cycles by the "
+            f"cycle model, {self._counted}",
             f"{self.bytes_read:,} bytes read and {self.bytes_written:,} written, "
-            f"{self.saturations:,} values saturated"
+            f"{self.saturations / max(1, self.values):.2%} of {self.values:,} values saturated"
             + (f", {self.underflows:,} underflowed" if self.underflows else ""),
         ]
         if self.operators:
@@ -99,12 +108,13 @@ def make_report(
         backend=settings.backend,
         batch=settings.batch,
         layers=tuple(_layers(module, places)),
-        steps=max((one.backward for one in totals), default=0),
+        steps=max((chain.steps for chain in chains), default=0),
         predicted_cycles=sum(chain.predicted_cycles for chain in chains),
         cycles=sum(one.counters.cycles for one in totals),
         bytes_read=sum(one.counters.bytes_read for one in totals),
         bytes_written=sum(one.counters.bytes_written for one in totals),
         saturations=sum(one.saturations for one in totals),
+        values=sum(one.values for one in totals),
         underflows=sum(one.underflows for one in totals),
         operators=tuple(dict.fromkeys(_operators(graph))),
     )
@@ -157,7 +167,8 @@ def _layers(module: torch.nn.Module, places: dict[int, str]) -> list[LayerReport
                 )
             )
         else:
-            where = f"torch: {why_not(one)}"
+            own_class = not type(one).__module__.startswith(("torch.", "trainwright."))
+            where = f"torch: {'parameters of its own' if own_class else why_not(one)}"
             bits = 32 * own
             rows.append(LayerReport(name, type(one).__name__, where, "float32", (), bits, bits))
     return rows

@@ -25,6 +25,15 @@ Factors = Sequence[Sequence[torch.Tensor]]
 
 
 @dataclass(eq=False)
+class Samples:
+    """All samples of a call that computes gradients; a call of several batches has parts."""
+
+    values: torch.Tensor
+    counted: bool = False
+    """Whether the backward pass of some part was counted as a training step."""
+
+
+@dataclass(eq=False)
 class Call:
     """A forward pass of at most a batch."""
 
@@ -33,6 +42,8 @@ class Call:
     """Samples of the batch; the rest of it repeats them."""
     follows: bool
     """Whether exponents follow the pass: it is one of training, with gradients."""
+    whole: Samples | None
+    """Samples of which the pass has a part."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,8 @@ class Segment:
         self._passes: dict[tuple[object, ...], _Exponents] = {}
         """Exponents of the last training passes, for checkpoints that compute them again."""
         self._health = TensorHealth()
+        self.steps = 0
+        """Training steps: calls in training mode whose backward pass ran."""
 
     @property
     def _name(self) -> str:
@@ -138,17 +151,16 @@ class Segment:
             words = torch.nn.functional.pad(words, (0, reading.padding_columns))
         return words if len(x) == batch else words[torch.arange(batch) % len(x)]
 
-    def forward(
-        self, x: torch.Tensor, *, follows: bool = True, whole: torch.Tensor | None = None
-    ) -> tuple[list[torch.Tensor], Call]:
+    def forward(self, x: torch.Tensor, given: Samples | None) -> tuple[list[torch.Tensor], Call]:
         """Outputs float64 (n, J) of x (n, I), or images of images, of at most a batch of samples.
 
-        One for each end; none has padding. Exponents follow the pass where it ``follows`` in
-        training mode; ``whole`` are all samples of the call, which calibrate exponents that are
-        not chosen yet. Other passes leave no trace.
+        One for each end; none has padding. Exponents follow a pass in training mode that
+        computes gradients: ``given`` are all samples of its call, which calibrate exponents that
+        are not chosen yet. Other passes, ``given`` being None, leave no trace.
         """
         first, settling = self.layers[self.stretch.first], self.machine.settling
-        follows = follows and first.training
+        follows = given is not None and first.training
+        whole = x if given is None else given.values
         if first.training:
             for layer in self.layers:
                 layer.clip()
@@ -165,7 +177,6 @@ class Segment:
             driver.input_exponent = again.exponent
             done = self.runner.forward(self._words(x, again.exponent), model, again.scales)
         else:
-            whole = x if whole is None else whole
             driver.input_exponent = exponent = self._input_exponent(whole, follows=follows)
             scales = self.scales
             if not self.runner.is_calibrated(scales):
@@ -183,7 +194,7 @@ class Segment:
             else torch.split(logits, list(network.head_sizes), 1)
         )
         outputs = list(map(_shaped, heads, self._shapes(network)))
-        return outputs, Call(done, len(x), follows)
+        return outputs, Call(done, len(x), follows, given)
 
     @property
     def _quantiser(self) -> InputQuantiser:
@@ -258,20 +269,29 @@ class Segment:
             return self._given(call, back, self.stretch.reaching(ends))
         self.runner.keep(self._wanted(self._factors()))
         self.runner.check(done)
-        scales, says = self.scales, bool(whole.any())
+        # Fewer samples have larger gradients, of a mean loss: such a pass has exponents of its own.
+        follows = call.follows and bool(whole.any()) and 2 * call.samples >= len(whole)
+        scales = self.scales
         known = {str(end) for end in ends} <= self._ends.keys()
-        if not (known and self.runner.is_calibrated(scales)):
-            stays = call.follows and says
-            scales = self.scales if stays else self._copied(done.scales.exponents)
+        if not (known and self.runner.is_calibrated(scales)) or 2 * call.samples < len(whole):
+            if not follows:
+                forward = done.result.statistics.keys()
+                kept = {n: e for n, e in done.scales.exponents.items() if n in forward}
+                scales = Scales(self.scales.ranges, kept)
             with Settling[Driver]() as own:
                 own.repeat(
                     lambda: own.backward(own.again(done), whole, scales, samples=call.samples)
                 )
-            if stays:
+            if follows:
                 self._mark(ends)
         back = self.runner.backward(done, whole, scales)
-        if call.follows:
-            self._follow(call, back.statistics if says else {})
+        if call.follows and call.whole is not None and not call.whole.counted:
+            call.whole.counted = True
+            self.steps += 1
+        if follows:
+            self._follow(call, back.statistics)
+        elif call.follows:
+            self._follow(call, {})
         return self._given(call, back, self.stretch.reaching(ends))
 
     def _follow(self, call: Call, backward: Mapping[str, TensorStatistics]) -> None:

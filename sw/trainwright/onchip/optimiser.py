@@ -100,7 +100,8 @@ class IntegerSGD(torch.optim.Optimizer):
         weights = update.next_weights(weights, moments, rate, shift, bounds, random[1])
         state["weights"], state["moments"] = _like(weights, p), _like(moments, p)
         state["moment_exponent"] = exponent
-        state["gradient_exponent"] = exponent + self._direction(integers)
+        lost = not integers.any() and not p.grad.any()  # true zeros say nothing of the scale
+        state["gradient_exponent"] = exponent + (0 if lost else self._direction(integers))
         self._show(p, state, hidden)
 
     def _begin(self, p: torch.Tensor, state: dict[str, Any], width: int) -> None:
@@ -123,7 +124,7 @@ class IntegerSGD(torch.optim.Optimizer):
     def _direction(self, integers: torch.Tensor) -> int:
         constants = window(self._range, integers.numel(), GRADIENT_WIDTH)
         total = int(integers.abs().sum())
-        return int(total > constants.high) - int(0 < total < constants.low)
+        return int(total > constants.high) - int(total < constants.low)
 
     @staticmethod
     def _show(p: torch.Tensor, state: dict[str, Any], hidden: int) -> None:

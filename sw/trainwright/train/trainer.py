@@ -1,6 +1,7 @@
 """The training loop: forward, loss, backward, update, scales, ranks."""
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from trainwright.accelerator import Accelerator
 from trainwright.compiler.step import AUTO
 from trainwright.data import DataSet
 from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel, Runner, persist
+from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.network import Network
@@ -110,6 +112,7 @@ class Trainer:
         self.host_writes: int | None = None
         """Bytes that the host gave the accelerator in the last epoch that this trainer saw whole,
         from its first step to its last; None before."""
+        self._health = TensorHealth()
         self._quantiser = InputQuantiser(
             state.network,
             data.full_scale,
@@ -281,6 +284,8 @@ class Trainer:
         """A step is complete: its record; the state goes on with the exponents ``scales``."""
         state, statistics = self.state, result.statistics
         state.scales = scales
+        for message in self._health.observe(statistics):
+            warnings.warn(message, LostTensorWarning, stacklevel=2)
         record = StepRecord(
             step=state.step + 1,
             epoch=state.step // self._steps_an_epoch() + 1,

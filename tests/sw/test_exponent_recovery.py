@@ -1,0 +1,259 @@
+"""Exponents reach the data from any state, and only training moves them."""
+
+import copy
+import io
+import json
+import warnings
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+import trainwright.nn as tnn
+from trainwright import compile
+from trainwright.fixed.health import LOST_STEPS, LostTensorWarning
+from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics, window
+from trainwright.program.exponents import ExponentFile, ScaleEntry
+
+BATCH = 64
+STEPS = 5
+"""Steps in which a model of two layers follows data of any other magnitude, two for each layer."""
+
+
+def model(seed: int = 0) -> torch.nn.Sequential:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        tnn.TTLinear(64, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 10, rank=4)
+    )
+
+
+def in_float(net: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Compute the network of `model` with dense float64 weights."""
+    first, _, second = net.children()
+    hidden = torch.relu(x.double() @ first.weight.double().T + first.bias.double())
+    return (hidden @ second.weight.double().T + second.bias.double()).detach()
+
+
+def relative(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((found.detach().double() - wanted).norm() / wanted.norm())
+
+
+def gradients(net: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    net.zero_grad()
+    cross_entropy(net(x), y).backward()
+    return [p.grad.clone() for p in net.parameters()]
+
+
+def data(seed: int, count: int = BATCH) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(count, 64, generator=generator)
+    return x, torch.randint(0, 10, (count,), generator=generator)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_exponents_of_layers_reach_random_magnitudes_in_five_steps(compiled: bool) -> None:
+    net = compile(model(), batch=BATCH) if compiled else model()
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(12):
+        scale = 10.0 ** float(torch.empty(()).uniform_(-12, 12, generator=generator))
+        for _ in range(STEPS):
+            net(torch.rand(BATCH, 64, generator=generator) * scale).square().mean().backward()
+        x = torch.rand(BATCH, 64, generator=generator) * scale
+        assert relative(net(x), in_float(net, x)) < 0.2
+
+
+def test_fresh_layer_of_small_inputs_is_not_zero() -> None:
+    torch.manual_seed(0)
+    layer = tnn.TTLinear(64, 64, rank=8)
+    x = torch.randn(64, 64) * 0.03
+    wanted = (x.double() @ layer.weight.double().T + layer.bias.double()).detach()
+    assert relative(layer(x), wanted) < 0.05
+
+
+@pytest.mark.parametrize("kind", TensorClass)
+@pytest.mark.parametrize("distance", [-60, -9, -1, 0, 1, 8, 60])
+def test_scale_rule_from_any_distance_needs_as_many_steps(kind, distance: int) -> None:
+    count, width, magnitude = 640, 16, 1000
+    scales, limits = Scales(), window(Scales().ranges.of(kind), count, width)
+    file = ExponentFile(16)
+    file.exponents[1] = start = distance
+    entry = ScaleEntry(exponent=1, statistics=0, low=limits.low, high=limits.high)
+    needed = 0
+    while needed < abs(distance) + 4:
+        exponent = file.exponents[1]
+        word = min(max(round(magnitude * 2.0**-exponent), -(1 << 15)), (1 << 15) - 1)
+        file.above[1] = True
+        file.move(entry, word * count)
+        statistics = TensorStatistics(
+            kind, width, exponent, -100, count, word * count, count * (word == (1 << 15) - 1)
+        )
+        scales.update({"t": statistics})
+        assert scales.exponents["t"] == file.exponents[1]
+        if file.exponents[1] == exponent:
+            break
+        needed += 1
+    mean = magnitude * 2.0 ** -file.exponents[1] / (1 << 15)
+    allowed = Scales().ranges.of(kind)
+    assert allowed.low <= mean <= allowed.high
+    assert needed <= abs(start) + 3
+
+
+@pytest.mark.parametrize("junk", [torch.zeros(2, 64), torch.full((2, 64), 100.0)])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("mode", ["no_grad", "eval"])
+def test_passes_outside_training_leave_no_trace(junk, compiled: bool, mode: str) -> None:
+    x, y = data(1)
+    nets = [compile(model(), batch=BATCH) if compiled else model() for _ in range(2)]
+    if mode == "eval":
+        nets[0].eval()
+        nets[0](junk)
+        nets[0].train()
+    else:
+        with torch.no_grad():
+            nets[0](junk)
+    for a, b in zip(*(gradients(net, x, y) for net in nets), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_training_pass_of_zeros_does_not_calibrate() -> None:
+    x, y = data(2)
+    nets = [compile(model(), batch=BATCH) for _ in range(2)]
+    nets[0](torch.zeros(8, 64))
+    for a, b in zip(*(gradients(net, x, y) for net in nets), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3, 63])
+def test_gradients_of_part_of_a_batch_are_those_of_a_full_one(samples: int) -> None:
+    x, y = data(3, samples)
+    got, wanted = (gradients(compile(model(), batch=n), x, y) for n in (BATCH, samples))
+    for a, b in zip(got, wanted, strict=True):
+        assert relative(a, b.double()) < 0.005
+
+
+@pytest.mark.parametrize("samples", [1, 3, 20])
+def test_last_part_of_an_epoch_has_the_gradients_of_its_samples(samples: int) -> None:
+    x, y = data(3, samples)
+    net = compile(model(), batch=BATCH)
+    for step in range(3):
+        gradients(net, *data(step))
+    kept = copy.deepcopy(net.state_dict())
+    wanted = gradients(compile(model(), batch=samples), x, y)
+    for a, b in zip(gradients(net, x, y), wanted, strict=True):
+        assert relative(a, b.double()) < 0.05
+    after = net.state_dict()["0.program_exponents"], kept["0.program_exponents"]
+    backward = [
+        {n: e for n, e in json.loads(bytes(t.tolist()))["0,2"].items() if "d" in n} for t in after
+    ]
+    assert backward[0] == backward[1]
+
+
+def test_call_of_several_batches_calibrates_on_all_of_them() -> None:
+    x, _ = data(5, 2 * BATCH)
+    x[:BATCH] *= 0.01
+    net = compile(model(), batch=BATCH)
+    assert relative(net(x), in_float(net, x)) < 0.05
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_checkpoint_computes_the_same_bits(reentrant: bool, compiled: bool) -> None:
+    nets = [compile(model(), batch=BATCH) if compiled else model() for _ in range(2)]
+    optimisers = [torch.optim.SGD(net.parameters(), 0.1) for net in nets]
+    for step in range(6):
+        x, y = data(step)
+        for number, (net, optimiser) in enumerate(zip(nets, optimisers, strict=True)):
+            given = (x * 2.0**step).requires_grad_()  # exponents move in every step
+            out = net(given) if number else checkpoint(net, given, use_reentrant=reentrant)
+            optimiser.zero_grad()
+            cross_entropy(out, y).backward()
+            optimiser.step()
+    for a, b in zip(*(net.parameters() for net in nets), strict=True):
+        assert torch.equal(a, b)
+
+
+def steps(net: torch.nn.Module, optimiser: torch.optim.Optimizer, numbers: range) -> None:
+    for number in numbers:
+        optimiser.zero_grad()
+        cross_entropy(*(lambda x, y: (net(x), y))(*data(number))).backward()
+        optimiser.step()
+
+
+def test_resumed_compiled_model_has_the_bits_of_one_run() -> None:
+    whole = compile(model(), batch=BATCH)
+    optimiser = torch.optim.SGD(whole.parameters(), 0.1)
+    steps(whole, optimiser, range(8))
+    file = io.BytesIO()
+    torch.save(whole.state_dict(), file)
+    steps(whole, optimiser, range(8, 16))
+    file.seek(0)
+    state = torch.load(file)
+    resumed = compile(model(1), batch=BATCH)
+    resumed.load_state_dict(state)
+    steps(resumed, torch.optim.SGD(resumed.parameters(), 0.1), range(8, 16))
+    for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(a, b)
+    plain = model(2)
+    plain.load_state_dict(state)  # strict, and compiled later it goes on as well
+    steps(again := compile(plain, batch=BATCH), torch.optim.SGD(plain.parameters(), 0.1),
+          range(8, 16))  # fmt: skip
+    for a, b in zip(whole.parameters(), again.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_state_dict_without_exponents_calibrates_again() -> None:
+    old = model().state_dict()
+    assert not any("program_exponents" in name for name in old)
+    net = compile(model(3), batch=BATCH)
+    gradients(net, *data(0))
+    net.load_state_dict(old)
+    fresh = compile(model(), batch=BATCH)
+    for a, b in zip(*(gradients(n, *data(1)) for n in (net, fresh)), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_copy_of_a_compiled_model_moves_its_own_exponents() -> None:
+    net = compile(model(), batch=BATCH)
+    gradients(net, *data(0))
+    before = copy.deepcopy(net.state_dict())
+    twin = copy.deepcopy(net)
+    x, y = data(1)
+    for _ in range(3):
+        gradients(twin, x * 100, y)
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+    assert not torch.equal(before["0.program_exponents"], twin.state_dict()["0.program_exponents"])
+
+
+def test_calibrate_chooses_exponents_from_any_state() -> None:
+    x, y = data(6)
+    nets = [compile(model(), batch=BATCH) for _ in range(2)]
+    for _ in range(3):
+        gradients(nets[0], x * 1e6, y)
+    for net in nets:
+        net.calibrate(x, lambda out: cross_entropy(out, y))
+    for a, b in zip(*(gradients(net, x, y) for net in nets), strict=True):
+        assert relative(a, b.double()) < 0.02
+
+
+def test_lost_tensor_is_reported_once_by_the_name_of_its_layer() -> None:
+    net = compile(model(), batch=BATCH)
+    with torch.no_grad():
+        net.module[0].bias.fill_(-100.0)  # every ReLU is dead
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(LOST_STEPS + 4):
+            gradients(net, *data(step))
+    messages = [str(w.message) for w in caught if w.category is LostTensorWarning]
+    assert messages and len(set(messages)) == len(messages)
+    assert all(message.startswith(("0: ", "2: ")) for message in messages)
+    assert any("all zeros for 16 steps" in message for message in messages)
+
+
+def test_report_counts_inputs_that_saturate() -> None:
+    net = compile(model(), batch=BATCH)
+    x, y = data(7)
+    gradients(net, x, y)
+    before = net.report().saturations
+    gradients(net, x * 3, y)
+    assert net.report().saturations - before > BATCH
