@@ -387,8 +387,8 @@ def above_its_floor(slot: int) -> Compute:
 
 
 def test_every_limit_to_the_unit():
-    """An exponent above its floor goes up by a sum over the one limit, down by one under the other
-    that is not 0, whichever bit they differ in."""
+    """An exponent above its floor goes up by a sum over the one limit, down by one under the other,
+    whichever bit they differ in."""
     p, random = PARAMETERS["16"], Random("limits")
     cases = [(0, MOST, MOST), (MOST, MOST, MOST), *((1 << n, MOST, MOST) for n in range(48))]
     for bit in range(48):
@@ -405,7 +405,7 @@ def test_every_limit_to_the_unit():
             await driver.add(slot, total)
             move = MoveScales(entries=(ScaleEntry(3, slot, low, high),))
             await driver.execute(move, watched=False)
-            moved = 1 if total > high else -1 if 0 < total < low else 0
+            moved = 1 if total > high else -1 if total < low else 0
             assert await driver.exponents(4) == [0, 1, 1, before + moved], (total, low, high)
 
     run(p, test)

@@ -270,10 +270,11 @@ class Segment:
         self.runner.keep(self._wanted(self._factors()))
         self.runner.check(done)
         # Fewer samples have larger gradients, of a mean loss: such a pass has exponents of its own.
-        follows = call.follows and bool(whole.any()) and 2 * call.samples >= len(whole)
+        few = call.follows and 2 * call.samples < len(whole)
+        follows = call.follows and bool(whole.any()) and not few
         scales = self.scales
         known = {str(end) for end in ends} <= self._ends.keys()
-        if not (known and self.runner.is_calibrated(scales)) or 2 * call.samples < len(whole):
+        if few or not (known and self.runner.is_calibrated(scales)):
             if not follows:
                 forward = done.result.statistics.keys()
                 kept = {n: e for n, e in done.scales.exponents.items() if n in forward}
