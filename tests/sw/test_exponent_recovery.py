@@ -35,8 +35,8 @@ def in_float(net: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
     return (hidden @ second.weight.double().T + second.bias.double()).detach()
 
 
-def relative(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    return float((found.detach().double() - wanted).norm() / wanted.norm())
+def relative(result: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((result.detach().double() - wanted).norm() / wanted.norm())
 
 
 def gradients(net: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:

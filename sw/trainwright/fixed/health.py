@@ -41,7 +41,7 @@ class TensorHealth:
 
 
 def message_of(name: str, streak: int, s: TensorStatistics) -> str:
-    """Say what a tensor was for how many steps, and what to check."""
+    """Describe a tensor that was lost for ``streak`` steps, and the remedy."""
     if streak > 0:
         return (
             f"{name} was all zeros for {streak} steps (exponent {s.exponent}): nothing is learnt "

@@ -147,8 +147,9 @@ class InputQuantiser(_Quantiser):
             self.set_exponent(self.moved(exponent, greatest))
 
     def moved(self, exponent: int, greatest: float) -> int:
-        """Move an exponent by one towards that for ``greatest``, or all the way where the values
-        keep less than a bit: nearly all of them round to 0, or saturate.
+        """Move an exponent by one towards that for ``greatest``, or all the way.
+
+        It moves all the way where values keep less than a bit: all round to 0, or saturate.
         """
         if not greatest:
             return exponent

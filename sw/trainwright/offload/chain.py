@@ -8,7 +8,7 @@ import torch
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.untyped import refuse_second_gradients
 from trainwright.offload.machine import Machine
-from trainwright.offload.segment import Samples, Segment
+from trainwright.offload.segment import CallSamples, Segment
 from trainwright.offload.stretch import Stretch
 
 
@@ -20,7 +20,7 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, segment: Segment, whole: Samples | None, x: torch.Tensor,
+        ctx: Any, segment: Segment, whole: CallSamples | None, x: torch.Tensor,
         *parameters: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:  # fmt: skip
         ctx.set_materialize_grads(False)
@@ -132,7 +132,7 @@ def _run(segment: Segment, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     parameters += [layer.bias for layer in segment.layers if layer.bias is not None]
     batch = segment.machine.settings.batch
     # Inside of an autograd.Function torch says that gradients are off.
-    whole = Samples(x.detach()) if torch.is_grad_enabled() else None
+    whole = CallSamples(x.detach()) if torch.is_grad_enabled() else None
     if len(x) <= batch:
         return _applied(segment, whole, x, parameters)
     parts = [_applied(segment, whole, part, parameters) for part in torch.split(x, batch)]
@@ -140,7 +140,7 @@ def _run(segment: Segment, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _applied(
-    segment: Segment, whole: Samples | None, x: torch.Tensor,
+    segment: Segment, whole: CallSamples | None, x: torch.Tensor,
     parameters: Sequence[torch.Tensor],
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     step: Any = _Step

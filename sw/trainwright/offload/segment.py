@@ -25,7 +25,7 @@ Factors = Sequence[Sequence[torch.Tensor]]
 
 
 @dataclass(eq=False)
-class Samples:
+class CallSamples:
     """All samples of a call that computes gradients; a call of several batches has parts."""
 
     values: torch.Tensor
@@ -42,7 +42,7 @@ class Call:
     """Samples of the batch; the rest of it repeats them."""
     follows: bool
     """Whether exponents follow the pass: it is one of training, with gradients."""
-    whole: Samples | None
+    whole: CallSamples | None
     """Samples of which the pass has a part."""
 
 
@@ -151,7 +151,9 @@ class Segment:
             words = torch.nn.functional.pad(words, (0, reading.padding_columns))
         return words if len(x) == batch else words[torch.arange(batch) % len(x)]
 
-    def forward(self, x: torch.Tensor, given: Samples | None) -> tuple[list[torch.Tensor], Call]:
+    def forward(
+        self, x: torch.Tensor, given: CallSamples | None
+    ) -> tuple[list[torch.Tensor], Call]:
         """Outputs float64 (n, J) of x (n, I), or images of images, of at most a batch of samples.
 
         One for each end; none has padding. Exponents follow a pass in training mode that
@@ -230,8 +232,8 @@ class Segment:
         stays = follows and bool(whole.any())
         scales = self.scales if stays else self._copied({})
         batch = self.machine.settings.batch
-        some = whole[:: -(-len(whole) // batch)]  # evenly from all parts of the call
-        inputs = self._words(some, exponent)
+        drawn = whole[:: -(-len(whole) // batch)]  # evenly from all parts of the call
+        inputs = self._words(drawn, exponent)
         with Settling[Driver]() as own:
             own.repeat(lambda: own.forward(driver, inputs, model, scales))
         return scales
