@@ -94,9 +94,9 @@ PRESETS: dict[str, ScaleRanges] = {
 that saturate still pass gradients straight through; factors then grow and saturate more of them."""
 
 
-LOST_SHARE = 0.9
-"""Share of saturated values above which a host chooses an exponent anew, instead of moving it by
-one: at 0.9, the values are beyond the word by 3 bits or more."""
+LOST_SHARE = 0.25
+"""Share of saturated values above which a mean says little, as ``Scales.jump`` has it: a layer in
+torch or a compiled model then chooses the exponent anew, instead of moving it by one."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from trainwright.fixed.quantise import extremes, input_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
 from trainwright.formats import Format, Posit
 from trainwright.nn.straight_through import straight_through
-from trainwright.nn.untyped import is_backward
 
 LEAST = -100
 """Least exponent: below it the numbers of float32 end."""
@@ -16,6 +15,10 @@ MOST = 2.0**128
 """Greatest number of float32, about."""
 
 
+FAR = 8
+"""Powers of two beyond which an input exponent moves to the data in one step. Nearer, it moves by
+one, so that a batch that is out of line costs at most one bit; of 8 bits farther away none is
+left."""
 MOST_PASSES = 256
 """Forward passes whose exponents a quantiser remembers, for checkpoints that compute them again."""
 
@@ -43,15 +46,9 @@ class _Quantiser(torch.nn.Module):
     def __init__(self, fmt: Format, *, underflow: str = "zero") -> None:
         super().__init__()
         self.fmt, self.underflow = fmt, underflow
-        self._passed: dict[object, tuple[int, bool]] = {}
-        """Exponents of the last training passes, and whether the exponent moved after each."""
         self.register_buffer("exponent", torch.zeros((), dtype=torch.int32))
         self.register_buffer("calibrated", torch.zeros((), dtype=torch.bool))
         self._passes: dict[tuple[object, ...], int] = {}
-
-    def restart(self) -> None:
-        """Forget the exponent: the next tensor with a value other than 0 chooses one."""
-        self.calibrated.fill_(False)
 
     def set_exponent(self, exponent: int) -> None:
         """Choose the exponent; it is not calibrated any more."""
@@ -94,7 +91,7 @@ class _Quantiser(torch.nn.Module):
         raise NotImplementedError
 
     def after(self, values: torch.Tensor, exponent: int) -> int:
-        """The exponent for what comes after ``values``: moved by one, or at once if far away."""
+        """The exponent for what comes after ``values``: moved by one at most."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -113,11 +110,6 @@ def largest(values: torch.Tensor) -> float:
         return 0.0
     low, high = torch.aminmax(values)
     return max(-float(low), float(high))
-
-
-def _key(values: torch.Tensor) -> object:
-    """Tell tensors of different passes apart, at the price of two sums."""
-    return tuple(values.shape), float(values.sum(dtype=torch.float64)), largest(values)
 
 
 class InputQuantiser(_Quantiser):
@@ -149,12 +141,12 @@ class InputQuantiser(_Quantiser):
     def moved(self, exponent: int, greatest: float) -> int:
         """Move an exponent by one towards that for ``greatest``, or all the way.
 
-        It moves all the way where values keep less than a bit: all round to 0, or saturate.
+        It moves all the way from more than FAR powers of two away.
         """
         if not greatest:
             return exponent
         wanted = self.fitting(greatest)
-        if abs(wanted - exponent) >= self.fmt.width:
+        if abs(wanted - exponent) > FAR:
             return wanted
         return exponent + (wanted > exponent) - (wanted < exponent)
 
@@ -164,10 +156,10 @@ class OutputQuantiser(_Quantiser):
 
     def first(self, values: torch.Tensor) -> int:
         begin = 0
-        if greatest := largest(values):
-            lost = self.counted(values, begin)
-            if not lost.total:  # all of them round to 0: begin where the largest fills the word
-                begin = max(frexp(min(greatest, MOST))[1] - self.fmt.width + 1, LEAST)
+        greatest = largest(values)
+        # Words that are all 0, or mostly saturated, do not say how far away values are.
+        if greatest and _is_lost(self.counted(values, begin)):
+            begin = max(frexp(min(greatest, MOST))[1] + input_exponent(self.fmt), LEAST)
         scales = Scales(exponents={"y": begin})
         for _ in range(64):
             if not scales.jump({"y": self.counted(values, scales.exponents["y"])}):
@@ -177,7 +169,7 @@ class OutputQuantiser(_Quantiser):
     def after(self, values: torch.Tensor, exponent: int) -> int:
         values = values.detach()
         counted = self.counted(values, exponent)
-        if counted.is_lost:  # a step of one would cost as many training steps as bits
+        if _is_lost(counted):  # a step of one would cost as many training steps as bits
             return self.first(values) if bool(values.any()) else exponent
         scales = Scales()
         scales.update({"y": counted})
@@ -204,9 +196,9 @@ class OutputQuantiser(_Quantiser):
         )
 
 
-def _saturates(counted: TensorStatistics) -> bool:
-    """Whether so many values saturate that their magnitude says more than their mean."""
+def _is_lost(counted: TensorStatistics) -> bool:
+    """Return whether the words say less of the scale than the values themselves."""
     # Words of posits are nearly logarithms: such a mean leaves no room for their differences.
-    if counted.posit:
-        return counted.mean_fraction > 7 / 8
-    return 4 * counted.saturations > counted.count  # the share of ``Scales.jump``
+    if counted.posit and counted.mean_fraction > 7 / 8:
+        return True
+    return counted.is_lost

@@ -120,8 +120,8 @@ class CompiledModule(torch.nn.Module):
         first step, those of gradients once those of activations stand still.
         """
         parameters = [p for p in self.parameters() if p.requires_grad]
-        for segment in self.segments:  # from any state, one that no repetition leaves included
-            segment.restart()
+        for segment in self.segments:  # what no repetition leaves is forgotten, too
+            segment.scales.exponents.clear()
         with Settling[Driver]() as settling:
             self.machine.settling = settling
             try:
