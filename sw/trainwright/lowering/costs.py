@@ -160,10 +160,15 @@ class Costs(Groups):
         added = self._added(group, loops)
         return max(self._cycles(group) + added, beats) + SLICE * slices + beats / 4
 
-    def _rows_for(self, group: Group, loops: Loops) -> float:
-        """Rows that a stage takes, by an estimate: slices in several places, what stays whole."""
+    def _rows_for(self, group: Group, loops: Loops, *, any_order: bool = False) -> float:
+        """Estimate the rows of a stage: slices in several places, and tensors that stay whole.
+
+        With ``any_order`` return a lower bound that holds for every order of the loops: no tensor
+        stays while a loop runs that does not need it.
+        """
         made = {self.choices[n].op.out: self.choices[n].op for n in group.members}
-        depths, spilled, total = dict(self._kept(group, loops)), self.spilled, 0.0
+        depths = {} if any_order else dict(self._kept(group, loops))
+        spilled, total = self.spilled, 0.0
         for name in sorted({*made, *self._read(group)}):
             rows, cut = self.rows(name), self._part(name, loops)
             layouts = self._layouts_in(group, name)
@@ -173,12 +178,12 @@ class Costs(Groups):
                 whole = outside and (name not in spilled)
                 total += (rows if whole else PLACES * cut) + (2 * cut if summed else 0)
             elif name in self.given or name in spilled:
-                there = self._part(name, loops[: depths.get(name)])
+                there = cut if any_order else self._part(name, loops[: depths.get(name)])
                 total += layouts * min(rows, there + cut)
             else:
                 axes = self.graph.tensors[name].axes
                 lead = next((n for n, (a, _) in enumerate(loops) if a not in axes), len(loops))
-                there = self._part(name, loops[:lead])
+                there = cut if any_order else self._part(name, loops[:lead])
                 total += rows + (layouts - 1) * min(rows, there + cut)
         return total
 

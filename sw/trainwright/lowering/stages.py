@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import combinations, permutations
 from math import prod
+from typing import NamedTuple
 
 from trainwright.graph.network import SAMPLES
 from trainwright.lowering.costs import Costs, Loops
@@ -22,6 +23,14 @@ MOST_AXES = 3
 """Axes that a stage is cut along."""
 
 
+class _Cuts(NamedTuple):
+    """Axes that are cut and the values of a slice of each."""
+
+    loops: Loops
+    any_order: bool = False
+    """Whether the order of the loops is chosen later, by ``Stages._ordered``."""
+
+
 class Stages(Costs):
     """The stages of one program, cut."""
 
@@ -37,56 +46,68 @@ class Stages(Costs):
                 found.append((axis, chunks or [c for c in (unit, 2 * unit) if c < sizes[axis]]))
         return found
 
-    def _loops(self, group: Group, *, parts: bool) -> Sequence[Loops]:
+    def _loops(self, group: Group, *, parts: bool) -> Sequence[_Cuts]:
         """Return the ways to cut a group; with ``parts`` sums are cut, too."""
-        # Kept, as both ``_ranked`` and ``_ways`` ask and the orders of ``_deep`` take long.
+        # Kept, as both ``_ranked`` and ``_ways`` ask.
         key = tuple(group.members), parts
         if key not in self._cuts:
             self._cuts[key] = tuple(self._new_loops(group, parts=parts))
         return self._cuts[key]
 
     @cached_property
-    def _cuts(self) -> dict[tuple[tuple[int, ...], bool], tuple[Loops, ...]]:
+    def _cuts(self) -> dict[tuple[tuple[int, ...], bool], tuple[_Cuts, ...]]:
         """Ways to cut groups, by their members and whether sums are cut."""
         return {}
 
-    def _new_loops(self, group: Group, *, parts: bool) -> Iterator[Loops]:
+    def _new_loops(self, group: Group, *, parts: bool) -> Iterator[_Cuts]:
         """Find ``_loops``; sums are cut innermost or outermost."""
         axes = self._chunks(group, self._common(group.members))
         if group.chained:
             for axis, chunks in self._chunks(group, {SAMPLES}):
-                yield from (((axis, chunk),) for chunk in chunks)
+                yield from (_Cuts(((axis, chunk),)) for chunk in chunks)
             return
         if not parts:
-            yield ()
+            yield _Cuts(())
         elif self.deep:
             yield from self._deep(group, axes)
         for count in range(1 - parts, min(MOST_AXES, len(axes)) + 1):
             for some in permutations(axes, count):
                 for loops in _chunked(some, ()):
                     if not parts:
-                        yield loops
+                        yield _Cuts(loops)
                         continue
                     for axis, chunks in self._chunks(group, self._partial(group)):
                         for chunk in chunks:
-                            yield (*loops, (axis, chunk))
+                            yield _Cuts((*loops, (axis, chunk)))
                             if loops and not self.deep:
-                                yield ((axis, chunk), *loops)
+                                yield _Cuts(((axis, chunk), *loops))
 
-    def _deep(self, group: Group, common: list[tuple[str, list[int]]]) -> Iterator[Loops]:
-        """Ways to cut sums along several axes, in the order in which least is loaded."""
+    def _deep(self, group: Group, common: list[tuple[str, list[int]]]) -> Iterator[_Cuts]:
+        """Find ways to cut sums along several axes, in an order that is chosen later."""
         partial = self._chunks(group, self._partial(group))
         for count in range(2, MOST_AXES + 1):
             for summed in combinations(partial, count):
                 for free in range(min(MOST_AXES, len(common)) + 1):
                     for some in combinations(common, free):
                         for loops in _chunked((*some, *summed), ()):
-                            yield self._ordered(group, loops)
+                            yield _Cuts(loops, any_order=True)
 
-    def _ordered(self, group: Group, loops: Loops) -> Loops:
-        """The same cuts, those along which arrays divide innermost, the others in the order in
-        which least is loaded of those for which there are rows.
+    def _fits(self, group: Group, loops: Loops, *, any_order: bool = False) -> bool:
+        """Return whether there are rows for a cut, by an estimate; see ``_rows_for``."""
+        # The slack is above the rounding errors of the bound and far below a row.
+        slack = 1 + 1e-9 if any_order else 1.0
+        rows = self._rows_for(group, loops, any_order=any_order)
+        return rows <= FULL * self.p.scratchpad_rows * slack
+
+    def _ordered(self, group: Group, cuts: _Cuts) -> Loops:
+        """Return the loops of cuts, in the best order if the order is free.
+
+        Axes along which arrays divide are innermost, the rest in the order that loads least of
+        those for which there are rows, or of all.
         """
+        if not cuts.any_order:
+            return cuts.loops
+        loops = cuts.loops
         works = [work for n in group.members for work in self.choices[n].works]
         divided = {work.cut[0] for work in works if work.cut}
         inner = tuple(one for one in loops if one[0] in divided)
@@ -94,9 +115,9 @@ class Stages(Costs):
         orders = [(*some, *inner) for some in permutations(outer)]
         # Rows take longer to count than loads, and the order that loads least mostly fits.
         orders.sort(key=lambda order: self._loaded(group, order))
-        most = FULL * self.p.scratchpad_rows
-        fitting = (order for order in orders if self._rows_for(group, order) <= most)
-        return next(fitting, orders[0])
+        if not self._fits(group, loops, any_order=True):
+            return orders[0]
+        return next((order for order in orders if self._fits(group, order)), orders[0])
 
     def options(self) -> Iterator[list[Stage]]:
         """Ways to cut all stages, the likely ones first; ``deep``, that with most to compute in the
@@ -129,11 +150,15 @@ class Stages(Costs):
         """Ways to cut a group for which there are rows, the likely fastest first."""
         if not group.big:
             return [()]
+        # Six loops have 720 orders, so no order is searched for slices too large in any order:
+        # for `fashion-conv` this holds for all 9,164 cuts of sums along several axes.
         found = dict.fromkeys(
-            loops for parts in (False, True) for loops in self._loops(group, parts=parts)
+            self._ordered(group, cuts)
+            for parts in (False, True)
+            for cuts in self._loops(group, parts=parts)
+            if self._fits(group, cuts.loops, any_order=True)
         )
-        most = FULL * self.p.scratchpad_rows
-        fitting = [loops for loops in found if self._rows_for(group, loops) <= most]
+        fitting = [loops for loops in found if self._fits(group, loops)]
         return sorted(fitting, key=lambda loops: (self._time(group, loops), loops))
 
     def _options(self, budgets: Sequence[float]) -> Iterator[list[Stage]]:
@@ -181,9 +206,12 @@ class Stages(Costs):
         """Of the ways with as few added rows and slices as the first: those along samples first,
         but ``deep``, then those that load fewest rows.
         """
-        tied = [way for way in ways if way[:2] == ways[0][:2]]
-        loaded = ((way[2], self._loaded(group, way[-1]), *way[3:]) for way in tied)
-        return [way[-1] for way in sorted(loaded)]
+        loaded = []
+        for added, slices, sampled, need, cuts in ways:
+            if (added, slices) == ways[0][:2]:
+                loops = self._ordered(group, cuts)
+                loaded.append((sampled, self._loaded(group, loops), need, loops))
+        return [loops for *_, loops in sorted(loaded)]
 
     def _ways(self, group: Group, *, parts: bool) -> list[tuple]:
         """Rows added, slices, samples cut or not (but ``deep``), rows of a slice, loops: the best
@@ -191,13 +219,13 @@ class Stages(Costs):
         """
         return sorted(
             (
-                self._added(group, loops),
-                prod(up(self.graph.sizes[a], c) for a, c in loops),
-                0 if self.deep else -sum(a == SAMPLES for a, _ in loops),
-                self._need(group, dict(loops)),
-                loops,
+                self._added(group, cuts.loops),
+                prod(up(self.graph.sizes[a], c) for a, c in cuts.loops),
+                0 if self.deep else -sum(a == SAMPLES for a, _ in cuts.loops),
+                self._need(group, dict(cuts.loops)),
+                cuts,
             )
-            for loops in self._loops(group, parts=parts)
+            for cuts in self._loops(group, parts=parts)
         )
 
 
