@@ -55,7 +55,12 @@ class ResidentCheck(StepCheck):
         """Add what the host wrote, and what was cut."""
         mine = {"update": "chip", "steps": self.steps, "host_writes": self.host_writes}
         mine["columns_cut"] = self.columns_cut
-        return {**super().to_dict(), **mine}
+        figures = {**super().to_dict(), **mine}
+        if figures["cycles"]:  # of all steps: a step's share is what other checks give
+            figures["run_cycles"] = figures["cycles"]
+            figures["cycles"] = round(figures["run_cycles"] / self.steps)
+            figures["mac_utilisation"] *= self.steps
+        return figures
 
 
 class _Batches:
