@@ -2,18 +2,22 @@
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError
+from trainwright.lowering import lower as lower_module
 from trainwright.lowering import stored
 from trainwright.lowering.compile import Step
 from trainwright.lowering.stored import SWITCH, StepCache, cached_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.waiting import waiting
 
 P = AcceleratorParameters()
 DIGITS = load_network("digits")
@@ -165,3 +169,22 @@ def test_real_digits_step_is_the_same_in_another_process(tmp_path, digits):
     )
     assert first == again
     assert len(list((tmp_path / "programs").iterdir())) == 1
+
+
+def test_a_long_compilation_reports_its_phase_on_standard_error(monkeypatch, capsys):
+    monkeypatch.setenv(SWITCH, "0")
+    monkeypatch.setattr(stored, "waiting", partial(waiting, first_seconds=0.01))
+    cached_step(load_network("fashion"), 64, P)
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, *_ = err.splitlines()
+    says = "trainwright: compiling fashion for a batch of 64: 0 s so far"
+    assert re.fullmatch(rf"{says}(; forward program: .*)?", first)
+
+
+def test_phases_name_both_programs_of_a_step_in_order(monkeypatch):
+    phases: list[str] = []
+    monkeypatch.setattr(lower_module, "enter_phase", phases.append)
+    stored.compile_step(DIGITS, 4, P)
+    assert [text.split()[0] for text in phases if "search" in text] == ["forward", "backward"]
+    assert re.fullmatch(r"backward program: draft \d of at most \d placed and timed", phases[-1])

@@ -19,6 +19,7 @@ from trainwright.lowering.impls import up
 from trainwright.lowering.layout import CutError, Storage
 from trainwright.lowering.outer import Packing
 from trainwright.lowering.place import alternatives, place
+from trainwright.lowering.progress import enter_phase
 from trainwright.lowering.slots import slotted
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor
@@ -82,6 +83,7 @@ def lower(
     values may be stored in another layout than the others. Raises ``CompileError``.
     """
     problems: list[CompileError] = []
+    enter_phase(f"{which} program: search of arrays and layouts")
     found = _blocked(Blocks(graph, given, stored, p, lambda one: alone(one, p, which), problems))
     best, bound = min(found, key=lambda one: one[0], default=None), graph.work / p.multipliers
     if best and sliced_axes(graph, p) and best[0] <= CLOSE * bound:
@@ -141,7 +143,9 @@ def _timed(
 ) -> list[_Found]:
     """Programs of drafts, the best first, placed and timed."""
     found: list[_Found] = []
-    for draft in drafts[: MOST_SHORT if short else None]:
+    tried = drafts[: MOST_SHORT if short else None]
+    for number, draft in enumerate(tried, 1):
+        enter_phase(f"{which} program: draft {number} of at most {len(tried)} placed and timed")
         if not short and found and draft.cycles > HOPEFUL * min(cycles for cycles, *_ in found):
             break  # so are those behind it
         try:

@@ -13,9 +13,11 @@ from pathlib import Path
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.step import AUTO
 from trainwright.lowering.compile import Step, compile_step
+from trainwright.lowering.progress import followed
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.native.cache import default_folder
+from trainwright.support.waiting import waiting
 
 MOST_BYTES = 256 << 20
 """Bytes of all entries above which the least recently used are removed: about 1,000 networks."""
@@ -110,6 +112,10 @@ class StepCache:
                 path.unlink(missing_ok=True)
 
 
+def _say(line: str) -> None:
+    print(f"trainwright: {line}", file=sys.stderr, flush=True)
+
+
 def cached_step(
     network: Network,
     batch: int,
@@ -125,7 +131,9 @@ def cached_step(
     """
 
     def make() -> Step:
-        return compile_step(network, batch, p, inputs=inputs, plan=plan, in_rows=in_rows)
+        what = f"compiling {network.name} for a batch of {batch}"
+        with followed() as progress, waiting(_say, what, detail=lambda: progress.phase):
+            return compile_step(network, batch, p, inputs=inputs, plan=plan, in_rows=in_rows)
 
     if os.environ.get(SWITCH) == "0":
         return make()
