@@ -116,7 +116,7 @@ def test_an_array_runs_ahead_by_some_slices_alone(ahead):
     """However many rows there are, and in whatever order the operations come."""
     calls = sliced(12, ahead=ahead)
     most = max_alive(calls, "a")
-    issue = tight(calls, 16, 1 << 16, 200)
+    (issue,) = tight(calls, 16, 1 << 16, [200])
     assert sorted(map(id, issue.calls)) == sorted(map(id, calls))
     assert max_alive(issue.calls, "a") <= most + MORE
 

@@ -120,8 +120,8 @@ class Drafts:
                 self.problems.append(error)
                 continue
             one = _Program(tiler.graph, chosen, tuple(stages), calls, tiler.outer, tiler.macs)
-            for early in EARLIER if self.short else ():
-                issue = tight(calls, WINDOWS[-1], round(TIGHT * self.p.scratchpad_rows), early)
+            rows = round(TIGHT * self.p.scratchpad_rows)
+            for issue in tight(calls, WINDOWS[-1], rows, EARLIER) if self.short else ():
                 try:
                     require_rows(alive(issue.calls), self.p)
                 except DoesNotFitError as error:

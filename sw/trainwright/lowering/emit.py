@@ -108,7 +108,8 @@ class Emitter:
 
     def _emit(self, d: Compute | Transfer, memory: Sequence[Touch] = ()) -> None:
         waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
-        self.descriptors.append(replace(d, **waits._asdict()))
+        # A copy takes as long as all the rest, and half of the descriptors wait for nothing.
+        self.descriptors.append(replace(d, **waits._asdict()) if any(waits) else d)
 
     def _format(self, name: str) -> int:
         """The number of a tensor's format; a constant, without a name, is in fixed point."""

@@ -249,12 +249,11 @@ class Placement:
         """Addresses, and the smaller of what is left on both sides of a gap."""
         for lo, hi in gaps:
             top = hi - rows
-            bases = {lo, top}
+            candidates[lo] = candidates[top] = 0
             for edge in range(lo + size - lo % size, hi + 1, size):
-                bases |= {edge, edge - rows}
-            for base in bases:
-                if lo <= base <= top:
-                    candidates[base] = min(base - lo, top - base)
+                for base in (edge, edge - rows):
+                    if lo <= base <= top:
+                        candidates[base] = min(base - lo, top - base)
         now = storage.base
         if now >= 0 and now not in candidates:
             candidates[now] = min(
@@ -267,6 +266,8 @@ class Placement:
             bank, stop = base // size, base + rows
             if stop <= (bank + 1) * size:
                 cost = banks[bank]
+                if cost > best[0]:  # what others wait for only adds to it
+                    continue
             else:
                 cost = sum(banks[bank] * part for bank, part in self.in_banks(base, rows))
             for lo, hi, wait in waits:

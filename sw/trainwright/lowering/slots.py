@@ -97,11 +97,15 @@ class Slots(Placement):
             self._place(place, tight=False)
             return []
         except DoesNotFitError:
+            # Ends of other places are what takes long to look up, so once for all addresses.
+            others = [
+                (o.base - place.rows, o.base + o.rows, o.rows * (1 + moved.get(o, 0)))
+                for o in self.meets[place]
+                if o.base >= 0
+            ]
             best = min(
                 self._bases(place),
-                key=lambda base: sum(
-                    o.rows * (1 + moved.get(o, 0)) for o in self._under(place, base)
-                ),
+                key=lambda base: sum([w for low, high, w in others if low < base < high]),
             )
             return self._moved(place, best, moved)
 

@@ -1,6 +1,6 @@
 """The order of issue where rows are short: loads come early as far as there are rows for them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
 from trainwright.lowering.calls import Call
@@ -168,18 +168,23 @@ def _timed(calls: Sequence[Call], rows: int) -> float:
     return max(call.end for call in calls)
 
 
-def tight(calls: Sequence[Call], window: int, rows: int, early: float) -> Issue:
-    """As ``trainwright.lowering.schedule.scheduled``, in as few rows as the order of the operations
-    takes, or in ``rows``; loads come ``early`` cycles before they have to begin.
+def tight(
+    calls: Sequence[Call], window: int, rows: int, earlier: Sequence[float]
+) -> Iterator[Issue]:
+    """Issue commands in as few rows as the order of the operations takes, or in ``rows``.
+
+    Each order of issue has loads so many cycles before they have to begin as ``earlier`` says.
     """
-    order, most = list(calls), _most(calls)
-    if max(_used(order)[0]) <= rows:
+    fixed, most = list(calls), _most(calls)
+    fits = max(_used(fixed)[0]) <= rows
+    if fits:
         for part in ROOMS:
             found = reordered(calls, window, round(part * rows), most)
             if max(_used(found)[0]) <= rows:
-                order = found
+                fixed = found
                 break
-        order = _late(_early(order, rows, most, early), rows)
-    cycles = _timed(order, rows)
-    times = tuple((call.start, call.end) for call in order)
-    return Issue(calls, tuple(order), times, cycles, window)
+    for early in earlier:
+        order = _late(_early(fixed, rows, most, early), rows) if fits else fixed
+        cycles = _timed(order, rows)
+        times = tuple((call.start, call.end) for call in order)
+        yield Issue(calls, tuple(order), times, cycles, window)

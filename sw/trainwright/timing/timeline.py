@@ -162,20 +162,18 @@ class Machine:
     def _slowness(self, r: _Running, number: int) -> float:
         """Cycles that a stream of ``r`` takes for one, over the banks it passes through."""
         total, stream = 0.0, r.work.streams[number]
+        rest = [s for n, s in enumerate(r.work.streams) if n != number]
+        beside = [
+            (s, 0.8 if o.work.engine in DMA else 1.0)
+            for o in self.running
+            if o is not r and o.ready <= self.now
+            for s in o.work.streams
+        ]
         for bank, part in enumerate(stream.banks):
             if not part:
                 continue
-            mine = stream.rate + sum(
-                [s.rate * s.banks[bank] for n, s in enumerate(r.work.streams) if n != number]
-            )
-            others = sum(
-                [
-                    s.rate * s.banks[bank] * (0.8 if o.work.engine in DMA else 1.0)
-                    for o in self.running
-                    if o is not r and o.ready <= self.now
-                    for s in o.work.streams
-                ]
-            )
+            mine = stream.rate + sum([s.rate * s.banks[bank] for s in rest])
+            others = sum([s.rate * s.banks[bank] * weight for s, weight in beside])
             total += part * max(1.0, mine / max(1 - others, 0.5))
         return total
 
