@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 
-class Progress:
+class CompilePhase:
     """Phase that a compilation is in, read from the thread that writes the lines."""
 
     def __init__(self) -> None:
         self.phase = ""
 
 
-_CURRENT: ContextVar[Progress | None] = ContextVar("progress", default=None)
+_CURRENT: ContextVar[CompilePhase | None] = ContextVar("progress", default=None)
 # A context variable and no argument: eight functions lie between the two ends, and compilations
 # in other threads have phases of their own.
 
@@ -24,9 +24,9 @@ def enter_phase(phase: str) -> None:
 
 
 @contextmanager
-def followed() -> Iterator[Progress]:
+def followed() -> Iterator[CompilePhase]:
     """Follow the phases of a compilation within the block."""
-    progress = Progress()
+    progress = CompilePhase()
     token = _CURRENT.set(progress)
     try:
         yield progress
