@@ -19,7 +19,14 @@ from trainwright.offload.regions import regions
 from trainwright.offload.report import Report, make_report
 from trainwright.offload.segment import Segment
 from trainwright.offload.stretch import Stretch
-from trainwright.offload.trace import trace, why_not
+from trainwright.offload.trace import (
+    Pattern,
+    Traced,
+    assumed_patterns,
+    pattern_of,
+    trace_call,
+    why_not,
+)
 from trainwright.parameters import AcceleratorParameters
 
 
@@ -44,8 +51,8 @@ class CompiledModule(torch.nn.Module):
         self._buffers = module._buffers
         self._non_persistent_buffers_set = module._non_persistent_buffers_set
         self.training = module.training
-        hidden: dict[str, Any] = {"module": module, "machine": machine, "chains": {}, "graphs": {}}
-        self.__dict__["_hidden"] = hidden
+        hidden: dict[str, Any] = {"module": module, "machine": machine, "chains": {}}
+        self.__dict__["_hidden"] = hidden | _no_graphs()
 
     @property
     def module(self) -> torch.nn.Module:
@@ -64,7 +71,7 @@ class CompiledModule(torch.nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state["_hidden"] = {**state["_hidden"], "graphs": {}}
+        state["_hidden"] = state["_hidden"] | _no_graphs()
         return state
 
     def train(self, mode: bool = True) -> "CompiledModule":
@@ -79,18 +86,53 @@ class CompiledModule(torch.nn.Module):
         Gradients of parameters are the accelerator's, at the rounded factors, and pass straight
         through to the parameters. Any number of samples: a batch at a time, the last filled up.
         """
-        return self._graph().forward(*args, **kwargs)
+        hidden = self.__dict__["_hidden"]
+        pattern, given = pattern_of(self.module, args, kwargs)
+        graph, traced = self._graph(pattern)
+        hidden["latest"] = pattern
+        return traced.nested(graph.forward(*given))
 
-    def _graph(self) -> fx.GraphModule:
-        graphs = self.__dict__["_hidden"]["graphs"]
-        if self.training not in graphs:  # what depends on the mode is fixed in a trace
-            graphs[self.training] = self._traced()
-        return graphs[self.training]
+    def _graph(self, pattern: Pattern) -> tuple[fx.GraphModule, Traced]:
+        """Return the graph for a pattern of arguments and the mode of each module.
 
-    def _traced(self) -> fx.GraphModule:
+        Control flow that depends on either is fixed in a trace.
+        """
+        graphs: dict[Any, Any] = self.__dict__["_hidden"]["graphs"]
+        key = pattern.key, tuple(part.training for part in self.module.modules())
+        if key not in graphs:
+            graph = self._traced(pattern)
+            if len(graphs) >= _GRAPHS:
+                del graphs[next(iter(graphs))]
+            graphs[key] = graph
+        return graphs[key]
+
+    def _present(self) -> fx.GraphModule:
+        """Return the graph of the latest call, or of the likeliest one before any.
+
+        The likeliest call is one that has layers on the accelerator, if there is any.
+        """
+        hidden = self.__dict__["_hidden"]
+        if hidden["latest"] is not None:
+            return self._graph(hidden["latest"])[0]
+        graphs: list[fx.GraphModule] = []
+        errors: list[CompileError] = []
+        for pattern in assumed_patterns(self.module):
+            try:
+                graphs.append(self._graph(pattern)[0])
+            except CompileError as error:
+                errors.append(error)
+            else:
+                if any(isinstance(part, Chain) for part in graphs[-1].children()):
+                    return graphs[-1]
+        if not graphs:
+            raise errors[0]
+        return graphs[0]
+
+    def _traced(self, pattern: Pattern) -> tuple[fx.GraphModule, Traced]:
         inner = self.module
         root = torch.nn.Sequential(inner) if isinstance(inner, TensorTrain) else inner
-        graph = trace(root)
+        traced = trace_call(root, pattern)
+        graph = traced.graph
         made: dict[str, Any] = {}
         for number, found in enumerate(list(regions(graph, root))):
             if found.stretch not in self.chains:
@@ -110,7 +152,7 @@ class CompiledModule(torch.nn.Module):
         for node in graph.nodes:
             if node.op in ("call_module", "get_attr") and node.target not in made:
                 made[node.target] = _attribute(root, node.target)
-        return fx.GraphModule(made, graph)
+        return fx.GraphModule(made, graph), traced
 
     def calibrate(self, x: torch.Tensor, loss_of: Callable[[Any], torch.Tensor]) -> int:
         """Choose all exponents by one batch before training, as ``trainwright train`` does.
@@ -141,7 +183,7 @@ class CompiledModule(torch.nn.Module):
 
         Print it for a table. Raises ``CompileError`` where a layer does not fit the accelerator.
         """
-        graph = self._graph()
+        graph = self._present()
         chains = list(self.chains.values())
         return make_report(self.module, self.machine.settings, chains, graph)
 
@@ -166,6 +208,14 @@ class CompiledModule(torch.nn.Module):
     def close(self) -> None:
         """Release the accelerator (a port, a simulation); the next step opens it again."""
         self.machine.close()
+
+
+_GRAPHS = 64
+"""Graphs kept per model; a float argument that changes in every step would add one each time."""
+
+
+def _no_graphs() -> dict[str, Any]:
+    return {"graphs": {}, "latest": None}
 
 
 def _attribute(root: torch.nn.Module, target: str) -> Any:

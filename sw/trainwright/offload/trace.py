@@ -1,10 +1,15 @@
 """What of a module the accelerator has, node by node of its torch.fx graph."""
 
+import inspect
 import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree
 
 from trainwright.compiler import CompileError
 from trainwright.network import NetworkError, Window
@@ -15,23 +20,146 @@ _RELUS = (torch.relu, torch.nn.functional.relu)
 _SUMS = (operator.add, torch.add)
 
 
+_pytree_of: Any = _pytree  # its functions have no types
+_CONSTANTS: tuple[Any, ...] = (
+    bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, slice,
+)  # fmt: skip
+_GIVEN = object()
+"""Stands for an argument that differs from call to call: a tensor, or an unknown object."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Arguments of a call without its tensors: control flow may depend on the rest."""
+
+    spec: Any = field(compare=False)
+    """Nesting of positional and keyword arguments, as torch's pytree describes it."""
+    constants: tuple[Any, ...] = field(compare=False)
+    """Each leaf of the nesting, tensors as ``_GIVEN``."""
+    key: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple["Pattern", list[Any]]:
+        """Return the pattern of arguments, and the leaves that are not part of it."""
+        leaves, spec = _pytree_of.tree_flatten((args, kwargs))
+        constants: list[Any] = [leaf if isinstance(leaf, _CONSTANTS) else _GIVEN for leaf in leaves]
+        # Python takes True, 1 and 1.0 for equal, and -0.0 for 0.0.
+        key: list[Any] = [None if c is _GIVEN else (type(c), repr(c)) for c in constants]
+        given = [leaf for leaf in leaves if not isinstance(leaf, _CONSTANTS)]
+        return cls(spec, tuple(constants), (repr(spec), *key)), given
+
+    def filled(self, given: Iterator[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return positional and keyword arguments with ``given`` in the places of tensors."""
+        leaves = [next(given) if leaf is _GIVEN else leaf for leaf in self.constants]
+        return _pytree_of.tree_unflatten(leaves, self.spec)
+
+
+@lru_cache(maxsize=64)
+def _signature(forward: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(forward)
+
+
+def pattern_of(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Pattern, list[Any]]:
+    """Return the pattern of a call of a module and its tensors; defaults belong to the pattern.
+
+    Raises ``TypeError`` for arguments that ``forward`` does not take.
+    """
+    bound = _signature(type(module).forward).bind(module, *args, **kwargs)
+    bound.apply_defaults()
+    return Pattern.of(bound.args[1:], bound.kwargs)
+
+
+def assumed_patterns(module: torch.nn.Module) -> Iterator[Pattern]:
+    """Yield the patterns a module may be called with, before any call: the likeliest first.
+
+    Only what has no default is given in the first, every argument in the second.
+    """
+    _, *parameters = _signature(type(module).forward).parameters.values()
+    for every in (False, True):
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for parameter in parameters:
+            optional = parameter.default is not parameter.empty
+            value = parameter.default if optional and not every else _GIVEN
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                kwargs[parameter.name] = value
+            elif parameter.kind is not parameter.VAR_KEYWORD:
+                args.append(value)
+        yield Pattern.of(tuple(args), kwargs)[0]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """Graph of a call: its inputs are the call's tensors, its output a list of leaves."""
+
+    graph: fx.Graph
+    outputs: Any
+    """Nesting of the outputs, as torch's pytree describes it."""
+
+    def nested(self, leaves: list[Any]) -> Any:
+        """Return the outputs as the module nests them."""
+        return _pytree_of.tree_unflatten(leaves, self.outputs)
+
+
 class _Tracer(fx.Tracer):
+    """Tracer of one call; ``outputs`` is the nesting of what the module returned."""
+
+    outputs: Any = None
+
+    def __init__(self, pattern: Pattern) -> None:
+        super().__init__()
+        self._pattern = pattern
+
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, TensorTrain) or super().is_leaf_module(m, module_qualified_name)
 
+    def call_module(
+        self,
+        m: torch.nn.Module,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        if isinstance(m, TensorTrain) and kwargs:  # layer(x=x) is layer(x)
+            bound = _signature(type(m).forward).bind(m, *args, **kwargs)
+            args, kwargs = bound.args[1:], bound.kwargs
+        return super().call_module(m, forward, args, kwargs)
 
-def trace(module: torch.nn.Module) -> fx.Graph:
-    """The graph of a module; its tensor-train layers are nodes.
+    def create_args_for_root(
+        self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
+    ) -> tuple[Any, list[Any]]:
+        places = range(sum(leaf is _GIVEN for leaf in self._pattern.constants))
+        proxies = [self.create_proxy("placeholder", f"input_{place}", (), {}) for place in places]
+        args, kwargs = self._pattern.filled(iter(proxies))
+
+        def flat() -> list[Any]:
+            leaves, self.outputs = _pytree_of.tree_flatten(root_fn(self.root, *args, **kwargs))
+            return leaves
+
+        return flat, []
+
+
+def trace_call(module: torch.nn.Module, pattern: Pattern) -> Traced:
+    """Trace a call of a module; its tensor-train layers are nodes.
 
     Raises ``CompileError`` where its control flow depends on the data.
     """
+    tracer = _Tracer(pattern)
     try:
-        return _Tracer().trace(module)
+        graph = tracer.trace(module)
     except Exception as error:  # whatever the user's forward meets with in place of tensors
         raise CompileError(
             f"torch.fx cannot trace {type(module).__name__}: {error}; compile the part of it "
             "whose control flow does not depend on data, as a module of its own"
         ) from error
+    return Traced(graph, tracer.outputs)
+
+
+def trace(module: torch.nn.Module) -> fx.Graph:
+    """Return the graph of the call that gives only what has no default."""
+    return trace_call(module, next(assumed_patterns(module))).graph
 
 
 def why_not(module: torch.nn.Module) -> str:

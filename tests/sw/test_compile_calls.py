@@ -1,0 +1,166 @@
+"""Calls of compiled models: optional arguments, keywords, nested inputs and outputs."""
+
+from collections import OrderedDict, namedtuple
+
+import pytest
+import torch
+
+import trainwright.nn as tnn
+from trainwright import compile
+
+cross_entropy = torch.nn.functional.cross_entropy
+Pair = namedtuple("Pair", "loss logits")
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(1)
+
+
+class _Body(torch.nn.Module):
+    """Two layers; the modules below call them in various ways."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = tnn.TTLinear(64, 32, rank=4), tnn.TTLinear(32, 10, rank=4)
+
+    def logits(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+class _WithLabels(_Body):
+    def forward(self, x, labels=None, *, scale=1.0, nested=False):
+        logits = self.logits(x) * scale
+        if labels is None:
+            return logits
+        loss = cross_entropy(logits, labels)
+        return Pair(loss, logits) if nested else (loss, logits)
+
+
+class _Nested(_Body):
+    def forward(self, batch, *biases, **options):
+        logits = self.logits(batch["x"])
+        for bias in biases:
+            logits = logits + bias
+        if options.get("temperature") is not None:
+            logits = logits / options["temperature"]
+        return OrderedDict(logits=logits, shape=(logits.shape[0], None))
+
+
+class _OnlyOptional(_Body):
+    def forward(self, x=None, features=None):
+        if x is None and features is None:
+            raise ValueError("give x or features")
+        return self.logits(x if features is None else features)
+
+
+class _ByKeyword(_Body):
+    def forward(self, x):
+        return self.second(x=torch.relu(self.first(x=x)))
+
+
+def _trained(module):
+    """Return a compiled model in evaluation mode whose exponents have met a batch."""
+    model = compile(module, batch=16)
+    model.calibrate(torch.rand(16, 64), lambda out: out.square().sum())
+    return model.eval()
+
+
+def _logits(model, x):
+    """Return what the two layers on the accelerator make of ``x``."""
+    (chain,) = model.chains.values()
+    return chain(x)
+
+
+def test_optional_argument_given_or_not_is_traced_as_called():
+    model = _trained(_WithLabels())
+    x, labels = torch.rand(16, 64), torch.arange(16) % 10
+    logits = _logits(model, x)
+    for out in (model(x), model(x, None), model(x=x), model(x, labels=None)):
+        assert torch.equal(out, logits)
+    for out in (model(x, labels), model(x, labels=labels), model(labels=labels, x=x)):
+        assert isinstance(out, tuple) and torch.equal(out[1], logits)
+        assert torch.equal(out[0], cross_entropy(logits, labels))
+    assert torch.equal(model(x), logits)
+    dense = model.module(x)
+    assert (logits - dense).norm() < 0.05 * dense.norm()
+
+
+def test_constant_arguments_of_other_values_are_traced_anew():
+    model = _trained(_WithLabels())
+    x, labels = torch.rand(16, 64), torch.arange(16) % 10
+    logits = _logits(model, x)
+    assert torch.equal(model(x, scale=2.0), 2 * logits)
+    assert torch.equal(model(x, scale=0.5), 0.5 * logits)
+    assert torch.equal(model(x, scale=torch.tensor(3.0)), 3 * logits)
+    assert isinstance(model(x, labels, nested=True), Pair)
+    assert type(model(x, labels, nested=1 > 2)) is tuple
+    for step in range(100):
+        assert torch.equal(model(x, scale=1.0 + step), (1.0 + step) * logits)
+    assert len(model.__dict__["_hidden"]["graphs"]) <= 64
+
+
+def test_training_with_labels_moves_the_factors_as_its_loss_says():
+    model = compile(_WithLabels(), batch=16)
+    x, labels = torch.rand(16, 64), torch.arange(16) % 10
+    model(x, labels)[0].backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    cross_entropy(model(x), labels).backward()
+    assert all(torch.equal(a, b.grad) for a, b in zip(gradients, model.parameters(), strict=True))
+    assert model.report().steps == 2 and len(model.chains) == 1
+
+
+def test_dict_and_star_arguments_keep_their_nesting():
+    model = compile(_Nested(), batch=16)
+    x = torch.rand(16, 64)
+    model({"x": x})["logits"].sum().backward()
+    model.eval()
+    logits = _logits(model, x)
+    out = model({"x": x}, logits, logits, temperature=2.0)
+    assert type(out) is OrderedDict and out["shape"] == (16, None)
+    assert torch.equal(out["logits"], 3 * logits / 2)
+    assert torch.equal(model({"x": x})["logits"], logits)
+
+
+def test_arguments_that_are_all_optional_run_on_the_accelerator():
+    model = compile(_OnlyOptional(), batch=16)
+    assert [layer.where for layer in model.report().layers] == ["program 1", "program 1"]
+    x = torch.rand(16, 64)
+    model(x).sum().backward()
+    assert torch.equal(model.eval()(features=x), _logits(model, x))
+
+
+def test_layer_called_by_keyword_runs_on_the_accelerator():
+    model = compile(_ByKeyword(), batch=16)
+    assert [layer.where for layer in model.report().layers] == ["program 1", "program 1"]
+    layer = compile(tnn.TTLinear(64, 10, rank=2), batch=16)
+    assert layer(x=torch.rand(16, 64)).shape == (16, 10)
+
+
+def test_arguments_that_forward_does_not_take_raise_type_error():
+    model = compile(_WithLabels(), batch=16)
+    with pytest.raises(TypeError, match="missing a required argument: 'x'"):
+        model()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'target'"):
+        model(torch.rand(16, 64), target=None)
+
+
+def test_mode_of_a_part_is_traced_for_each():
+    class Dropped(_Body):
+        def __init__(self):
+            super().__init__()
+            self.part = _Part()
+
+        def forward(self, x):
+            return self.part(self.logits(x))
+
+    class _Part(torch.nn.Module):
+        def forward(self, x):
+            return -x if self.training else x
+
+    model = _trained(Dropped())
+    x = torch.rand(16, 64)
+    y = model(x)
+    model.module.part.train()
+    assert torch.equal(model(x), -y)
