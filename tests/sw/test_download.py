@@ -202,4 +202,4 @@ def test_the_option(mnist, tmp_path, capsys):
     out = ["--out", str(tmp_path / "r")]
     assert main([*arguments, *out]) == 2 and "--download" in capsys.readouterr().err
     assert main([*arguments, *out, "--download"]) == 0
-    assert "of 20 images" in capsys.readouterr().out
+    assert "of 20 samples" in capsys.readouterr().out

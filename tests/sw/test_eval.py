@@ -189,4 +189,4 @@ def test_results_by_class():
     assert (one.accuracy, one.precision, one.mistaken_for) == (1 / 2, 1 / 4, "zero")
     assert (two.samples, two.accuracy, two.precision, two.mistaken_for) == (0, None, None, None)
     assert (three.accuracy, three.precision, three.mistaken_for) == (0.0, None, "one")
-    assert "| two   |      0 |     0 | -" in class_table([zero, one, two, three])
+    assert "| two   |      0 |     0 | -" in class_table([zero, one, two, three], "images")

@@ -259,7 +259,7 @@ def test_training_on_a_file_of_one_s_own(tmp_path, capsys):
     path = save(tmp_path / "mine.npz", x=scaled, y=digits.train.labels)
     out = ["--out", str(tmp_path / "r"), "--steps", "2"]
     assert main(["train", "--data", str(path), *out]) == 0
-    assert "of 287 images" in capsys.readouterr().out
+    assert "of 287 samples" in capsys.readouterr().out
     assert main(["train", "--network", "fashion", "--data", str(path), "--force", *out]) == 2
     assert "made for images of 28 x 28, data set 'npz' has 8 x 8" in capsys.readouterr().err
 

@@ -1,5 +1,6 @@
 """Data of a user's own: tables, texts and pictures as bytes, and one error for each bad file."""
 
+import io
 import json
 import re
 import shlex
@@ -9,9 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from trainwright.accelerator import Counters
 from trainwright.cli import main
-from trainwright.data import DataError, OwnOptions, load_data_set, load_samples
+from trainwright.data import DataError, DataSet, OwnOptions, Split, load_data_set, load_samples
 from trainwright.data.own import MOST_LEVELS, own_kind
+from trainwright.report import pictures as pictures_of_run
+from trainwright.report.pictures import draw_samples
+from trainwright.train.evaluate import Evaluation
 
 ROWS = [
     ("1.5", "red", "yes"), ("2.5", "blue", "no"), ("", "red", "yes"), ("4.5", "", "no"),
@@ -196,7 +201,7 @@ def pictures(folder, classes, mode="L", size=(5, 4), count=5):
 def test_picture_folder_of_colours_has_a_pixels_values_side_by_side(tmp_path):
     folder = pictures(tmp_path / "p", ["cat", "dog"], "RGB")
     data = load_data_set("pictures", folder)
-    assert data.image == (4, 15) and data.class_names == ("cat", "dog")
+    assert data.image == (4, 15) and data.class_names == ("cat", "dog") and data.channels == 3
     assert len(data.train) == 8 and (data.train.images[:, :, 1::3] == 200).all()
     value = data.train.images[:, 0, 0]
     assert (value // 40 == data.train.labels).all()
@@ -238,6 +243,7 @@ def test_npz_of_rgb_images_equals_either_order_of_channels(tmp_path):
     np.savez(tmp_path / "last.npz", x=x, y=labels)
     np.savez(tmp_path / "first.npz", x=np.moveaxis(x, 3, 1), y=labels)
     data = [load_data_set("npz", tmp_path / f"{name}.npz") for name in ("last", "first")]
+    assert data[0].channels == data[1].channels == 3
     assert data[0].image == (4, 15) and (data[0].train.images == data[1].train.images).all()
     assert (data[0].train.images[0] == x[order_of(20)[0]].reshape(4, 15)).all()
 
@@ -248,7 +254,15 @@ def line(capsys):
     return text
 
 
-def test_trained_table_is_known_by_eval_resume_and_new_rows(tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def unpictured(monkeypatch):
+    """Let runs draw no pictures, which take half of a short run's time."""
+    monkeypatch.setattr(pictures_of_run, "draw_all", lambda *_: {})
+
+
+def test_trained_table_is_known_by_eval_resume_and_new_rows(
+    tmp_path, capsys, monkeypatch, unpictured
+):
     monkeypatch.chdir(tmp_path)
     rows = [(str(n % 10), "high" if n % 10 > 4 else "low") for n in range(200)]
     path = table(tmp_path / "level.csv", rows, "x,level")
@@ -259,6 +273,11 @@ def test_trained_table_is_known_by_eval_resume_and_new_rows(tmp_path, capsys, mo
     assert main(["eval", model, "--data", "level.csv", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["test_accuracy"] == result["test_accuracy"] and again["test_samples"] == 40
+    page = Path("runs/level/report.html").read_text()
+    assert "Trained on table (level.csv)" in page and "of 40 samples" in page
+    assert main(["eval", model, "--data", "level.csv", "--out", "seen"]) == 0
+    assert "| class | rows |" in capsys.readouterr().out
+    assert not Path("seen/samples.png").exists() and Path("seen/confusion.png").exists()
     assert [c["name"] for c in again["classes"]] == ["high", "low"]
     table(tmp_path / "new.csv", [("0", "x"), ("9", "x")], "x,other")
     assert main(["eval", model, "--data", "new.csv"]) == 0
@@ -292,7 +311,9 @@ def test_train_option_for_tables_beside_a_known_data_set_is_refused(tmp_path, ca
 GUIDE = Path(__file__).parents[2] / "docs" / "data.md"
 
 
-def test_data_guide_every_command_runs_on_the_files_it_describes(tmp_path, capsys, monkeypatch):
+def test_data_guide_every_command_runs_on_the_files_it_describes(
+    tmp_path, capsys, monkeypatch, unpictured
+):
     monkeypatch.chdir(tmp_path)
     text = GUIDE.read_text()
     head, *rows = re.search(r"```csv\n(.*?)```", text, re.DOTALL)[1].splitlines()
@@ -309,3 +330,15 @@ def test_data_guide_every_command_runs_on_the_files_it_describes(tmp_path, capsy
     assert printed[-2] in ("square\n", "line\n")
     assert set(printed[-1].split()) <= {"setosa", "versicolor", "virginica"}
     assert len(printed[-1].split()) == len(rows)
+
+
+def test_samples_picture_of_rgb_data_has_the_colours_of_the_pixels():
+    image = pytest.importorskip("matplotlib.image")
+    colour = (200, 30, 90)
+    images = np.tile(np.array(colour, np.uint8), (6, 4, 5)).reshape(6, 4, 15)
+    split = Split(images, np.zeros(6, np.uint8))
+    data = DataSet("d", split, split, 255, ("a", "b"), channels=3)
+    classes = np.zeros(6, np.int64)
+    png = draw_samples(Evaluation(classes, classes, Counters(), 0.0), data, data.class_names)
+    pixels = np.rint(image.imread(io.BytesIO(png)) * 255).astype(int)[..., :3]
+    assert (pixels == colour).all(-1).mean() > 0.1

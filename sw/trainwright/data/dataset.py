@@ -45,6 +45,8 @@ class DataSet:
     class_names: tuple[str, ...]
     preparation: Mapping[str, Any] | None = None
     """How `data.own` made bytes of samples; None where samples are bytes from the start."""
+    channels: int = 1
+    """Values of a pixel, side by side in an image's row: 1 for grey, 3 for RGB."""
     notes: tuple[str, ...] = ()
     """Lines for the user on what was read, and on what was filled in."""
 
@@ -66,6 +68,12 @@ class DataSet:
     def classes(self) -> int:
         """Number of classes."""
         return len(self.class_names)
+
+    @property
+    def samples_are(self) -> str:
+        """Noun for several samples: ``rows`` of a table or a text, else ``images``."""
+        is_table = self.preparation is not None and self.preparation["kind"] == "table"
+        return "rows" if is_table else "images"
 
     @property
     def image(self) -> tuple[int, int]:

@@ -46,8 +46,10 @@ def load_npz(
     if splits["train"].images.shape[1:] != splits["test"].images.shape[1:]:
         raise DataError(f"{path}: train and test images differ in size")
     names = class_names or _names(path, arrays, splits)
+    channels = 3 if any(map(_is_rgb, arrays.values())) else 1
+    train, test = splits["train"], splits["test"]
     try:
-        return DataSet(name, splits["train"], splits["test"], FULL_SCALE, tuple(names))
+        return DataSet(name, train, test, FULL_SCALE, tuple(names), channels=channels)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 
@@ -79,10 +81,15 @@ def _split(path: Path, arrays: dict[str, npt.NDArray[Any]], images: str, labels:
     return Split(pixels, classes)
 
 
+def _is_rgb(array: npt.NDArray[Any]) -> bool:
+    sides = (array.shape[3], array.shape[1]) if array.ndim == 4 else ()
+    return 3 in sides and 1 not in sides  # a side of 1 is the channel of grey images
+
+
 def _images(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     if array.ndim == 4 and 1 in (array.shape[3], array.shape[1]):
         array = array.squeeze(3 if array.shape[3] == 1 else 1)
-    if array.ndim == 4 and 3 in (array.shape[3], array.shape[1]):  # RGB, a pixel's values adjacent
+    if _is_rgb(array):  # a pixel's values become adjacent
         array = array if array.shape[3] == 3 else np.moveaxis(array, 1, 3)
         array = array.reshape(*array.shape[:2], -1)
     if array.ndim != 3 or 0 in array.shape:

@@ -389,6 +389,7 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
         FULL_SCALE,
         tuple(classes),
         preparation=preparation,
+        channels=train.channels,
         notes=(note,),
     )
 

@@ -11,7 +11,7 @@ from trainwright.train.evaluate import Evaluation
 
 @dataclass(frozen=True)
 class ClassResult:
-    """How the images of one class fared."""
+    """Counts and shares of one class's samples."""
 
     name: str
     samples: int
@@ -19,9 +19,9 @@ class ClassResult:
     accuracy: float | None
     """``correct`` of ``samples`` (recall); None where there are none."""
     precision: float | None
-    """``correct`` of all images classified as this class (precision); None where there are none."""
+    """``correct`` of the samples given this class (precision); None where there are none."""
     mistaken_for: str | None
-    """The class that most of the misclassified images were given; None where there are none."""
+    """Class that most misclassified samples were given; None where there are none."""
 
 
 def class_results(evaluation: Evaluation, names: Sequence[str]) -> list[ClassResult]:
@@ -44,13 +44,16 @@ def class_results(evaluation: Evaluation, names: Sequence[str]) -> list[ClassRes
     return results
 
 
-def class_table(results: Sequence[ClassResult]) -> str:
-    """The results as a Markdown table, fractions in percent."""
+def class_table(results: Sequence[ClassResult], samples_are: str) -> str:
+    """Return the results as a Markdown table, fractions in percent.
+
+    ``samples_are`` (``DataSet.samples_are``) heads the column of counts.
+    """
 
     def percent(part: float | None) -> str:
         return "-" if part is None else f"{part:.2%}"
 
-    head = ("class", "images", "right", "accuracy", "precision", "most mistaken for")
+    head = ("class", samples_are, "right", "accuracy", "precision", "most mistaken for")
     rows = [
         (
             r.name,

@@ -41,7 +41,7 @@ def draw_loss(history: History) -> bytes:
 
 
 def draw_accuracy(history: History) -> bytes:
-    """Accuracy on the training batches of each epoch and on the test images after it."""
+    """Accuracy on the training batches of each epoch and on the test samples after it."""
     figure = new_figure()
     axes = dress(figure.subplots(), "Accuracy", "step", "% classified right")
     epochs = list(history.epochs())
@@ -59,7 +59,7 @@ def draw_accuracy(history: History) -> bytes:
         "s-",
         color=_TEST,
         markersize=4,
-        label="test images",
+        label="test samples",
     )
     axes.set_xlim(left=0)
     axes.set_ylim(top=101)
@@ -136,7 +136,7 @@ def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:
 
 
 def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
-    """Confusion matrix of the test images, each row in percent of its class."""
+    """Confusion matrix of the test samples, each row in percent of its class."""
     matrix = evaluation.confusion(len(names))
     share = 100 * matrix / np.maximum(1, matrix.sum(1, keepdims=True))
     figure = new_figure(6.2, 5.4)
@@ -147,7 +147,7 @@ def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
         range(len(names)), names, rotation=45 if long else 0, ha="right" if long else "center"
     )
     axes.set_yticks(range(len(names)), names)
-    axes.set(title="Test images (numbers are images)", xlabel="taken for", ylabel="is")
+    axes.set(title="Test samples (numbers are samples)", xlabel="taken for", ylabel="is")
     for (row, column), count in np.ndenumerate(matrix):
         if count:
             color = "white" if share[row, column] > 55 else "black"
@@ -170,7 +170,11 @@ def draw_samples(
         axes.set_axis_off()
     for axes, index in zip(places, shown, strict=False):
         image = data.test.images[index]
-        axes.imshow(image, cmap="gray_r", vmin=0, vmax=data.full_scale)
+        if data.channels == 1:
+            axes.imshow(image, cmap="gray_r", vmin=0, vmax=data.full_scale)
+        else:  # a pixel's values are adjacent in its row
+            pixels = image.reshape(len(image), -1, data.channels)
+            axes.imshow(pixels / data.full_scale, vmin=0, vmax=1)
         label = names[int(evaluation.labels[index])]
         guess = names[int(evaluation.predictions[index])]
         if label == guess:
@@ -195,5 +199,6 @@ def draw_all(
         pictures["cycles.png"] = draw_cycles(history)
     names = class_names(network, data)
     pictures["confusion.png"] = draw_confusion(evaluation, names)
-    pictures["samples.png"] = draw_samples(evaluation, data, names)
+    if data.samples_are == "images":  # bytes of a table's row are no picture
+        pictures["samples.png"] = draw_samples(evaluation, data, names)
     return pictures

@@ -24,7 +24,7 @@ class Summary:
     test_accuracy: float
     test_samples: int
     best_test_accuracy: float
-    """Of the best epoch, chosen on the test images themselves; ``test_accuracy`` is the last's."""
+    """Of the best epoch, chosen on the test samples themselves; ``test_accuracy`` is the last's."""
     best_epoch: int
     train_accuracy: float
     """On the batches of the last epoch, each before its update."""
@@ -46,7 +46,7 @@ class Summary:
     cycles_first_step: int
     cycles_last_step: int
     test_cycles: int
-    """Of the classification of the test images."""
+    """Of the classification of the test samples."""
     verified_steps: int
     tensors_compared: int
     values_compared: int
@@ -121,10 +121,10 @@ def summarise(
 def summary_rows(s: Summary) -> list[tuple[str, str]]:
     """(name, value) of every line of the summary, in order."""
     rows = [
-        ("test accuracy", f"{s.test_accuracy:.2%} of {s.test_samples:,} images"),
+        ("test accuracy", f"{s.test_accuracy:.2%} of {s.test_samples:,} samples"),
         (
             "best epoch",
-            f"{s.best_test_accuracy:.2%} after epoch {s.best_epoch}, by the test images",
+            f"{s.best_test_accuracy:.2%} after epoch {s.best_epoch}, by the test samples",
         ),
         ("training accuracy", f"{s.train_accuracy:.2%} in the last epoch"),
         ("steps", f"{s.steps:,} ({s.epochs:g} epochs) in {s.seconds:.1f} s"),

@@ -35,7 +35,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         metavar="DIR",
-        help="write eval.json, confusion.png and samples.png, the first mistakes, there",
+        help="write eval.json, confusion.png and, of images, samples.png (mistakes first) there",
     )
     add_simulation_options(parser)
 

@@ -54,9 +54,9 @@ def run_evaluation(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(content))
         return 0
-    print(class_table(results))
+    print(class_table(results, data.samples_are))
     print(
-        f"{evaluation.accuracy:.2%} of {len(evaluation.labels):,} test {_what(data)} of "
+        f"{evaluation.accuracy:.2%} of {len(evaluation.labels):,} test {data.samples_are} of "
         f"{data.name}, {content['model_bits']:,} bits, {content['reduction']:.1f} times smaller "
         "than dense float32"
     )
@@ -94,14 +94,11 @@ def _data(args: argparse.Namespace, origin: Origin) -> tuple[DataSet, bool]:
         if samples_crc(images[train], labels[train]) == origin.data_crc:
             images, labels = images[held], labels[held]
     known = Split(images, np.zeros(len(images), np.uint8) if labels is None else labels)
-    data = DataSet(path.name, known, known, FULL_SCALE, origin.class_names, preparation)
+    channels = preparation.get("channels", 1)
+    data = DataSet(
+        path.name, known, known, FULL_SCALE, origin.class_names, preparation, channels=channels
+    )
     return data, labels is not None
-
-
-def _what(data: DataSet) -> str:
-    """Return what samples are called."""
-    is_table = data.preparation is not None and data.preparation["kind"] == "table"
-    return "rows" if is_table else "images"
 
 
 def _predict(args: argparse.Namespace, evaluation: Evaluation, names: Sequence[str]) -> int:
@@ -120,7 +117,7 @@ def _classify(
     """Run the forward programs of the model over the test split."""
     network = trained.model.network
     test = data.test if args.test_samples is None else data.test.first(args.test_samples)
-    tell = teller("classifying test images")
+    tell = teller(f"classifying test {data.samples_are}")
 
     def classify(driver: StepDriver) -> Evaluation:
         quantiser = InputQuantiser(network, data.full_scale, driver.input_exponent, origin.pixels)
@@ -184,7 +181,8 @@ def _write(
 
     files: dict[str, bytes | str] = {
         "confusion.png": draw_confusion(evaluation, names),
-        "samples.png": draw_samples(evaluation, data, names),
         "eval.json": json.dumps(content, indent=1) + "\n",
     }
+    if data.samples_are == "images":
+        files["samples.png"] = draw_samples(evaluation, data, names)
     write_results(folder, files)
