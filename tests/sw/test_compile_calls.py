@@ -1,5 +1,7 @@
 """Calls of compiled models: optional arguments, keywords, nested inputs and outputs."""
 
+import copy
+import warnings
 from collections import OrderedDict, namedtuple
 
 import pytest
@@ -95,7 +97,7 @@ def test_constant_arguments_of_other_values_are_traced_anew():
     assert torch.equal(model(x, scale=torch.tensor(3.0)), 3 * logits)
     assert isinstance(model(x, labels, nested=True), Pair)
     assert type(model(x, labels, nested=1 > 2)) is tuple
-    for step in range(100):
+    for step in range(66):
         assert torch.equal(model(x, scale=1.0 + step), (1.0 + step) * logits)
     assert len(model.__dict__["_hidden"]["graphs"]) <= 64
 
@@ -164,3 +166,42 @@ def test_mode_of_a_part_is_traced_for_each():
     y = model(x)
     model.module.part.train()
     assert torch.equal(model(x), -y)
+
+
+TRANSFORMS = {
+    "jit.trace": lambda model, x: torch.jit.trace(model, x),
+    "jit.script": lambda model, x: torch.jit.script(model),
+    "export": lambda model, x: torch.export.export(model, (x,)),
+    "vmap": lambda model, x: torch.func.vmap(model)(x),
+    "grad": lambda model, x: torch.func.grad(lambda given: model(given).sum())(x),
+    "jacrev": lambda model, x: torch.func.jacrev(model)(x),
+    "meta inputs": lambda model, x: model(x.to("meta")),
+    "meta parameters": lambda model, x: copy.deepcopy(model).to("meta")(x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*deprecated:DeprecationWarning")
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transform_of_a_compiled_model_is_one_error_that_names_to_torch(name):
+    model, x = _trained(_WithLabels()), torch.rand(16, 64)
+    logits = model(x)
+    with pytest.raises(RuntimeError, match=r"^[^\n]*model\.to_torch\(\)[^\n]*$"):
+        TRANSFORMS[name](model, x)
+    assert torch.equal(model(x), logits)
+
+
+def test_torch_compile_around_a_compiled_model_skips_it_without_warnings():
+    model, x = _trained(_WithLabels()), torch.rand(16, 64)
+    before, after = torch.nn.Linear(64, 64), torch.nn.Linear(10, 3)
+    whole = torch.nn.Sequential(before, model, after)
+    y = whole(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(torch.compile(model, backend="eager")(x), model(x))
+        outputs = torch.compile(whole, backend="eager")(x)
+        outputs.sum().backward()
+    assert torch.equal(outputs, y)
+    gradient = before.weight.grad.clone()
+    before.zero_grad()
+    whole(x).sum().backward()
+    assert torch.equal(gradient, before.weight.grad)

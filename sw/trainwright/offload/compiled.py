@@ -13,6 +13,7 @@ from trainwright.driver import Driver, Settling
 from trainwright.network import NetworkError
 from trainwright.nn import TensorTrain, cut_ranks, rank_prior, to_torch
 from trainwright.nn.model import trains
+from trainwright.nn.untyped import outside_graphs, recording, transforming
 from trainwright.offload.chain import Chain
 from trainwright.offload.machine import Machine, Settings
 from trainwright.offload.regions import regions
@@ -80,6 +81,7 @@ class CompiledModule(torch.nn.Module):
         self.training = mode
         return self
 
+    @outside_graphs
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes, its tensor-train layers in the accelerator's integers.
 
@@ -88,9 +90,30 @@ class CompiledModule(torch.nn.Module):
         """
         hidden = self.__dict__["_hidden"]
         pattern, given = pattern_of(self.module, args, kwargs)
+        self._require_numbers(given)
         graph, traced = self._graph(pattern)
         hidden["latest"] = pattern
         return traced.nested(graph.forward(*given))
+
+    def _require_numbers(self, given: list[Any]) -> None:
+        """Raise ``RuntimeError`` where the accelerator would be given no numbers."""
+        if recording():
+            raise RuntimeError(_advice("what torch records (jit.trace, export, ONNX) has none"))
+        if transforming():
+            raise RuntimeError(_advice("torch.func (vmap, grad, jacrev) hides them"))
+        if any(isinstance(value, torch.Tensor) and value.is_meta for value in given):
+            raise RuntimeError(_advice("inputs on the meta device have none"))
+        if any(value.is_meta for value in self.parameters()):
+            raise RuntimeError(
+                _advice("parameters on the meta device have none: load them after to_empty")
+            )
+
+    def __prepare_scriptable__(self) -> "CompiledModule":
+        """Refuse ``torch.jit.script``, which cannot read an accelerator."""
+        raise RuntimeError(
+            "torch.jit.script does not take a compiled model: script the dense model with the same "
+            "rounded weights, model.to_torch()"
+        )
 
     def _graph(self, pattern: Pattern) -> tuple[fx.GraphModule, Traced]:
         """Return the graph for a pattern of arguments and the mode of each module.
@@ -208,6 +231,13 @@ class CompiledModule(torch.nn.Module):
     def close(self) -> None:
         """Release the accelerator (a port, a simulation); the next step opens it again."""
         self.machine.close()
+
+
+def _advice(why: str) -> str:
+    return (
+        f"the accelerator of a compiled model needs numbers, and {why}; use the dense model with "
+        "the same rounded weights, model.to_torch()"
+    )
 
 
 _GRAPHS = 64
