@@ -40,9 +40,9 @@ def compiled():
 
     def recording(method):
         def recorded(stages, group, cuts):
-            for one in method(stages, group, cuts):
-                free.append((stages, group, one.loops))
-                yield one
+            for cut in method(stages, group, cuts):
+                free.append((stages, group, cut.loops))
+                yield cut
 
         return recorded
 
@@ -62,7 +62,7 @@ def test_compile_of_a_convolution_evaluates_a_bounded_number_of_alternatives(com
 
 def test_rows_in_any_order_of_loops_are_at_least_the_bound(compiled):
     _, free = compiled
-    few = [one for one in free if len(one[2]) <= 5]
+    few = [entry for entry in free if len(entry[2]) <= 5]
     assert len(few) > 200
     exact = 0
     for stages, group, loops in few[:: len(few) // 200]:
