@@ -19,6 +19,7 @@ from trainwright.cli.core import Parser
 from trainwright.cli.errors import OptionError
 from trainwright.network import load_network
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
+from trainwright.report.summary import STATED_CLOCK_HZ
 from trainwright_boards import build as building
 from trainwright_boards import commands as cli
 from trainwright_boards import flow, report, tools
@@ -63,6 +64,10 @@ def test_a_board_holds_together(board):
         assert pll_settings(board.clock_hz, board.design_hz).output_hz == board.design_hz
     else:
         assert board.clock_hz == board.design_hz
+
+
+def test_stated_clock_of_reports_equals_the_clock_of_the_ulx3s():
+    assert BOARDS["ulx3s-85f"].design_hz == STATED_CLOCK_HZ
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)

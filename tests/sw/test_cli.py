@@ -268,6 +268,8 @@ def test_a_whole_run(capsys, fake, tmp_path):
     assert "<pre><code>trainwright train " in page and "filter: invert" in page
     assert page.count("data:image/png;base64,") == 7 and "http" not in page.lower()
     result = json.loads((out / "result.json").read_text())
+    assert result["step_cost"]["cycles"] == result["cycles_last_step"] > 0
+    assert f"<td>{result['cycles_last_step']:,} counted, forward and backward" in page
     model = load_model(out / "model.safetensors").model
     assert [list(r) for r in model.network.ranks] == result["ranks"] != result["initial_ranks"]
     assert sum(map(sum, result["confusion"])) == result["test_samples"] == 360

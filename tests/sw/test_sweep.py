@@ -164,7 +164,8 @@ def finished(point, **numbers):
     result = {
         "test_accuracy": 0.5, "best_test_accuracy": 0.5, "train_accuracy": 0.5, "final_loss": 1.0,
         "model_bits": 100, "reduction": 4.0, "training_state_bits": 7, "seconds": 1.0,
-        "mismatches": 0, "digest": "d", "ranks": [[16], [8]], "cycles_last_step": 50,
+        "mismatches": 0, "digest": "d", "ranks": [[16], [8]],
+        "step_cost": {"cycles": 50, "source": "counted", "is_whole": False},
     }  # fmt: skip
     point.folder.mkdir(parents=True)
     (point.folder / "result.json").write_text(json.dumps(result | numbers))
@@ -194,14 +195,13 @@ def test_seeds_are_put_together_and_the_front_is_of_what_all_have(tmp_path):
 
 def test_cycles_are_predicted_and_luts_those_measured_of_the_same_accelerator(tmp_path):
     (point,) = asked(tmp_path, "[axes]\npreset = ['ecp5-85f']")
-    finished(point, cycles_last_step=0, ranks=[[3], [2]])
+    cost = {"cycles": 70, "source": "predicted", "is_whole": False}
+    finished(point, step_cost=cost, ranks=[[3], [2]])
     mark = point.checked.accelerator.fingerprint
     lines = [{"fingerprint": mark, "luts": 7}, {"fingerprint": mark, "luts": 8}]
     measured = write(tmp_path / "r", "\n".join(map(json.dumps, lines)))
     row = results.trial_row(point, None, read_luts(str(measured)))
-    whole = point.checked.asked.network
-    step = results.compile_step(whole.with_ranks([[3], [2]]), 64, point.checked.accelerator)
-    assert row["cycles"] == step.predicted_cycles and row["cycles_are"] == "predicted"
+    assert row["cycles"] == 70 and row["cycles_are"] == "predicted"
     assert row["luts"] == 8 and row["ranks_left"] == "3|2"
     with pytest.raises(OptionError, match="not what `trainwright build --append` writes"):
         read_luts(str(write(measured, "{}")))

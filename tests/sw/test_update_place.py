@@ -2,6 +2,7 @@
 
 import json
 import re
+from fractions import Fraction
 
 import pytest
 
@@ -9,6 +10,7 @@ from trainwright.cli.core import main
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import ALONE, accelerator_parameters, update_place
 from trainwright.cli.sweep.axes import checked
+from trainwright.lowering import compile_step
 from trainwright.network import load_network
 
 pytestmark = pytest.mark.usefixtures("programs_once")
@@ -52,6 +54,20 @@ def test_update_place_without_overrides_is_one_for_check_train_and_sweep(capsys,
     assert p is not None and {name: getattr(p, name) for name in ALONE} == ALONE
 
 
+def test_step_cost_of_micro_batches_covers_all_parts_of_the_batch(capsys, tmp_path):
+    given = ["--network", "digits", "--micro-batches", "4", "--steps", "1", "--json"]
+    assert main(["train", *given, "--out", str(tmp_path)]) == 0
+    cost = json.loads(capsys.readouterr().out)["step_cost"]
+    part = compile_step(DIGITS, 16, accelerator_parameters([], DIGITS))
+    cycles = 4 * part.predicted_cycles
+    assert cost == {"cycles": cycles, "source": "predicted", "is_whole": False}
+    page = (tmp_path / "report.html").read_text()
+    assert f"<td>{cycles:,} predicted, forward and backward pass alone</td>" in page
+    step = Fraction(cycles, 60_000)
+    times = f"{float(step):.3g} ms a step, {float(22 * step):.3g} ms an epoch of 22 steps"
+    assert f"<td>{times}, at 60 MHz" in page
+
+
 @pytest.mark.parametrize(
     ("options", "place", "told"),
     [
@@ -62,13 +78,18 @@ def test_update_place_without_overrides_is_one_for_check_train_and_sweep(capsys,
 def test_train_by_host_or_engine_says_so_and_gives_equal_bits(
     capsys, tmp_path, options, place, told
 ):
-    digests = []
+    digests, costs = [], []
     for given in ([], options):
         chosen = [part for item in given for part in ("--accelerator", item)]
         assert main([*TRAIN, "--force", "--out", str(tmp_path), "--json", *chosen]) == 0
         shown = capsys.readouterr()
         digests.append(json.loads(shown.out)["digest"])
+        costs.append(json.loads(shown.out)["step_cost"])
     assert digests[0] == digests[1]
+    alone, passes = costs
+    assert alone["is_whole"] and not passes["is_whole"]
+    assert {alone["source"], passes["source"]} == {"predicted"}
+    assert alone["cycles"] > passes["cycles"] > 0
     assert json.loads(shown.out)["update_place"] == place
     assert told in shown.err
 

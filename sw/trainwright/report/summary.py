@@ -7,6 +7,21 @@ from trainwright.check.comparison import mismatch_text
 from trainwright.train.evaluate import Evaluation
 from trainwright.train.state import TrainingState
 
+STATED_CLOCK_HZ = 60_000_000
+"""Clock of times on the accelerator: what the ULX3S design is built for (its ``design_hz``)."""
+COUNTED, PREDICTED = "counted", "predicted"
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Cycles of a training step on the accelerator, and where they are from."""
+
+    cycles: int
+    source: str
+    """``COUNTED`` by the back end, or ``PREDICTED`` by the cycle model."""
+    is_whole: bool
+    """Whether loss and update are among the cycles, not only forward and backward pass."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
@@ -45,6 +60,9 @@ class Summary:
     cycles_per_step: float
     cycles_first_step: int
     cycles_last_step: int
+    step_cost: StepCost | None
+    """None in float32, which has no accelerator."""
+    steps_an_epoch: int
     test_cycles: int
     """Of the classification of the test samples."""
     verified_steps: int
@@ -75,6 +93,7 @@ def summarise(
     backend: str,
     steps_an_epoch: int,
     seconds: float,
+    step_cost: StepCost | None,
 ) -> Summary:
     """The summary of a trained state."""
     history, now, then = state.history, state.model.network, state.network
@@ -107,6 +126,8 @@ def summarise(
         cycles_per_step=round(history.cycles / state.step, 1),
         cycles_first_step=history.cycles_of_ends[0],
         cycles_last_step=history.cycles_of_ends[1],
+        step_cost=step_cost,
+        steps_an_epoch=steps_an_epoch,
         test_cycles=evaluation.counters.cycles,
         verified_steps=state.verification.steps,
         tensors_compared=state.verification.tensors,
@@ -152,6 +173,8 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
             ),
             ("simulation", f"{s.cycles_per_second:,.0f} cycles a second"),
         ]
+    if s.step_cost:
+        rows += _cost_rows(s.step_cost, s.steps_an_epoch)
     if s.verified_steps:
         rows.append(
             (
@@ -165,6 +188,23 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
         rows.append(("first mismatch", f"step {step}: {text}"))
     rows.append(("factors", f"sha256 {s.digest[:16]}"))
     return rows
+
+
+def _cost_rows(cost: StepCost, steps_an_epoch: int) -> list[tuple[str, str]]:
+    covered = "with loss and update" if cost.is_whole else "forward and backward pass alone"
+    step = cost.cycles / STATED_CLOCK_HZ
+    return [
+        ("cycles a step", f"{cost.cycles:,} {cost.source}, {covered}"),
+        (
+            "on the accelerator",
+            f"{_time(step)} a step, {_time(step * steps_an_epoch)} an epoch of "
+            f"{steps_an_epoch:,} steps, at {STATED_CLOCK_HZ / 1e6:g} MHz (clock of the ULX3S)",
+        ),
+    ]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
 def _ranks(ranks: tuple[tuple[int, ...], ...]) -> str:

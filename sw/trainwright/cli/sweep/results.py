@@ -13,12 +13,10 @@ from typing import Any
 from trainwright.cli.errors import OptionError
 from trainwright.cli.sweep.axes import SEED
 from trainwright.cli.sweep.spec import Point
-from trainwright.lowering import compile_step
 from trainwright.report.tables import markdown
 
 Row = dict[str, Any]
 FINISHED, FAILED, UNFINISHED = "finished", "failed", "unfinished"
-COUNTED, PREDICTED = "counted", "predicted"
 _TAKEN = (
     "test_accuracy", "best_test_accuracy", "train_accuracy", "final_loss", "model_bits",
     "reduction", "training_state_bits", "seconds", "mismatches", "digest",
@@ -56,7 +54,7 @@ def trial_row(point: Point, failure: str | None, luts: Mapping[int, int]) -> Row
     status = FINISHED if result else FAILED if failure else UNFINISHED
     accelerator = point.checked.accelerator
     try:
-        cycles, source = _cycles(point, result) if result else (None, None)
+        cost = (result["step_cost"] if result else None) or {"cycles": None, "source": None}
         ranks = "|".join(",".join(map(str, layer)) for layer in result["ranks"]) if result else None
         taken = {name: result[name] if result else None for name in _TAKEN}
     except KeyError as error:
@@ -68,24 +66,13 @@ def trial_row(point: Point, failure: str | None, luts: Mapping[int, int]) -> Row
         "status": status,
         **taken,
         "ranks_left": ranks,
-        "cycles": cycles,
-        "cycles_are": source,
+        "cycles": cost["cycles"],
+        "cycles_are": cost["source"],
         "luts": None if accelerator is None else luts.get(accelerator.fingerprint),
         "folder": str(point.folder),
         "command": point.command,
         "message": failure,
     }
-
-
-def _cycles(point: Point, result: Mapping[str, Any]) -> tuple[int | None, str | None]:
-    if result["cycles_last_step"]:
-        return result["cycles_last_step"], COUNTED
-    new, accelerator = point.checked.asked, point.checked.accelerator
-    if accelerator is None:
-        return None, None
-    network = new.network.with_ranks(result["ranks"])
-    step = compile_step(network, new.settings.micro_batch, accelerator, plan=new.options.plan)
-    return step.predicted_cycles, PREDICTED
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,8 @@ class Job:
     """Bytes written by the host in the last whole epoch, once training is over."""
     resident: list[MemoryItem] = field(default_factory=list)
     """What steps keep that the accelerator does alone, once training is over."""
+    resident_cycles: list[int] = field(default_factory=list)
+    """Cycles of such a step by the cycle model, once training is over."""
 
     @property
     def seconds(self) -> float:

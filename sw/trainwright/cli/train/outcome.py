@@ -11,7 +11,14 @@ from trainwright.cli.train.job import Job, accelerator_of
 from trainwright.compiler import CompiledStep
 from trainwright.lowering import compile_step
 from trainwright.report.memory import MemoryItem, state_bits_per_parameter, training_memory
-from trainwright.report.summary import Summary, summarise, summary_rows
+from trainwright.report.summary import (
+    COUNTED,
+    PREDICTED,
+    StepCost,
+    Summary,
+    summarise,
+    summary_rows,
+)
 from trainwright.train.checkpoint import save_checkpoint
 from trainwright.train.evaluate import Evaluation
 from trainwright.train.export import save_model
@@ -26,6 +33,7 @@ def make_summary(job: Job, evaluation: Evaluation) -> Summary:
         backend=job.options.backend,
         steps_an_epoch=len(job.data.train) // job.state.settings.batch,
         seconds=job.seconds,
+        step_cost=_step_cost(job),
     )
 
 
@@ -110,6 +118,21 @@ def save(job: Job) -> None:
     """Write the checkpoint. Raises ``OptionError`` where it cannot be written."""
     with job.folder.writing("checkpoint.safetensors") as path:
         save_checkpoint(path, job.state, job.run)
+
+
+def _step_cost(job: Job) -> StepCost | None:
+    """Return the cycles of the last step: counted where the back end counts, else predicted."""
+    network, settings = job.state.model.network, job.state.settings
+    if network.widths.is_float:
+        return None
+    counted = job.state.history.cycles_of_ends[1]
+    if counted:
+        return StepCost(counted, COUNTED, is_whole=_update_place(job) != "host")
+    if job.resident_cycles:
+        return StepCost(job.resident_cycles[-1], PREDICTED, is_whole=True)
+    # Each part of a batch is a step of the compiled programs.
+    cycles = settings.micro_batches * _compiled(job).predicted_cycles
+    return StepCost(cycles, PREDICTED, is_whole=False)
 
 
 def _settings(job: Job) -> dict[str, Any]:

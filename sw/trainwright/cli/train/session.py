@@ -180,6 +180,7 @@ def _train(
     if trainer.resident:
         driver = trainer.resident.driver
         job.resident.extend(resident_memory(driver.memory, driver.resident.program))
+        job.resident_cycles.append(driver.resident.predicted_cycles(driver.memory.step.parameters))
     if evaluation is None:
         if first:
             save(job)

@@ -32,6 +32,7 @@ from trainwright.compiler.errors import CompileError
 from trainwright.compiler.step import CompiledProgram, CompiledStep
 from trainwright.fixed.scale import ScaleRanges
 from trainwright.onchip.rates import RateTable
+from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor, Halt, Program, Set, Transfer
 from trainwright.program.fields import EIGHTH, REGISTERS, Engine
 from trainwright.program.vector import Vector
@@ -45,6 +46,11 @@ class Resident:
     program: Program
     slots: Slots
     loss_slot: int
+
+    def predicted_cycles(self, parameters: AcceleratorParameters) -> int:
+        """Return the cycles of a step between others that renews no coefficients, by the model."""
+        step = EIGHTH // 2 + 1
+        return predict(self.program.descriptors, parameters, step=step, again=True).cycles
 
 
 def _begin() -> Set:
@@ -107,7 +113,7 @@ def resident_step(
             other = chosen.resident(later)
         except CompileError:  # it has more slots
             return found
-        return min(other, found, key=chosen.cycles)
+        return min(other, found, key=lambda one: one.predicted_cycles(memory.step.parameters))
     return found
 
 
@@ -121,11 +127,6 @@ class _Run(ResidentRun):
     def programs(self) -> tuple[CompiledProgram, CompiledProgram]:
         """Forward and backward pass."""
         return self.memory.step.forward, self.memory.step.backward
-
-    def cycles(self, found: Resident) -> int:
-        """Of a step between others, that renews no coefficients."""
-        p = self.memory.step.parameters
-        return predict(found.program.descriptors, p, step=EIGHTH // 2 + 1, again=True).cycles
 
     def resident(self, later: Sequence[int]) -> Resident:
         """With the parts of numbers ``later`` deferred. Raises ``CompileError``."""
