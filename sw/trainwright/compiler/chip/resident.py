@@ -113,7 +113,7 @@ def resident_step(
             other = chosen.resident(later)
         except CompileError:  # it has more slots
             return found
-        return min(other, found, key=lambda one: one.predicted_cycles(memory.step.parameters))
+        return min(other, found, key=chosen.cycles)
     return found
 
 
@@ -127,6 +127,10 @@ class _Run(ResidentRun):
     def programs(self) -> tuple[CompiledProgram, CompiledProgram]:
         """Forward and backward pass."""
         return self.memory.step.forward, self.memory.step.backward
+
+    def cycles(self, found: Resident) -> int:
+        """Return the cycles by which programs are compared."""
+        return found.predicted_cycles(self.memory.step.parameters)
 
     def resident(self, later: Sequence[int]) -> Resident:
         """With the parts of numbers ``later`` deferred. Raises ``CompileError``."""
