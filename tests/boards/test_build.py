@@ -124,7 +124,7 @@ def test_where_yosys_fails_at_itself_its_own_passes_are_tried(
 ):
     scripts, told = [], []
 
-    def run(_, name, arguments, *, remedy):
+    def run(_, name, arguments, *, remedy, **_options):
         scripts.append(arguments[-1])
         raise BuildError(f"{name} failed: {complaint}. {remedy}")
 

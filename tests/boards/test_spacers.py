@@ -125,7 +125,7 @@ def test_an_ecp5_is_placed_among_them_and_routed_without(
 ):
     ran = []
 
-    def run(steps, name, arguments, *, remedy, step=None, give_up=None):
+    def run(steps, name, arguments, *, remedy, step=None, give_up=None, **_options):
         options = dict(zip(arguments, [*arguments[1:], ""], strict=True))
         netlist = steps.folder / options["--json"]
         ran.append((name, step, options, any(SPACER in cell for cell in _cells(netlist))))
