@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import trainwright.nn as tnn
-from trainwright import compile
+from trainwright import compile, from_torch
 
 cross_entropy = torch.nn.functional.cross_entropy
 Pair = namedtuple("Pair", "loss logits")
@@ -205,3 +205,64 @@ def test_torch_compile_around_a_compiled_model_skips_it_without_warnings():
     before.zero_grad()
     whole(x).sum().backward()
     assert torch.equal(gradient, before.weight.grad)
+
+
+def _encoder_layer():
+    dense = torch.nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
+    return from_torch(dense, rank=4)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_transformer_compiled_by_itself_runs_in_torch_and_says_so(stacked):
+    module = _encoder_layer()
+    if stacked:
+        module = torch.nn.TransformerEncoder(module, 2, enable_nested_tensor=False)
+    with pytest.warns(UserWarning, match="no layer of TransformerEncoder.* on the accelerator: "):
+        model = compile(module, batch=16)
+    x, mask = torch.randn(2, 5, 64), torch.zeros(2, 5, dtype=torch.bool)
+    mask[:, 3:] = True
+    model(x, src_key_padding_mask=mask).sum().backward()
+    model.eval()
+    with torch.no_grad():
+        wanted = module(x, src_key_padding_mask=mask)
+        assert torch.equal(model(x, src_key_padding_mask=mask), wanted)
+        assert torch.equal(model(x), module(x)) and not torch.equal(model(x), wanted)
+    places = {layer.where for layer in model.report().layers if layer.module == "TTLinear"}
+    name = type(module).__name__
+    assert places == {f"torch: inside {name}, which torch.fx does not look into"}
+
+
+class _Gated(_Body):
+    """A part whose control flow depends on the data, behind layers whose does not."""
+
+    class Gate(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = tnn.TTLinear(10, 10, rank=2)
+
+        def forward(self, x):
+            return self.layer(x) if x.sum() > 0 else x
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.gate = _encoder_layer(), self.Gate()
+
+    def forward(self, x):
+        return self.gate(self.logits(self.encoder(x)).squeeze(1))
+
+
+def test_parts_that_cannot_be_traced_run_in_torch_beside_the_accelerator():
+    model = compile(_Gated(), batch=16)
+    x = torch.rand(16, 1, 64)
+    model.calibrate(x, lambda out: out.square().sum())
+    places = {
+        layer.name: layer.where for layer in model.report().layers if layer.module == "TTLinear"
+    }
+    assert places.pop("first") == places.pop("second") == "program 1"
+    assert places.pop("gate.layer") == "torch: inside Gate, which torch.fx cannot trace"
+    assert set(places.values()) == {
+        "torch: inside TransformerEncoderLayer, which torch.fx does not look into"
+    }
+    model.eval()
+    logits = _logits(model, model.module.encoder(x)).squeeze(1)
+    assert torch.equal(model(x), model.module.gate(logits))

@@ -1,5 +1,6 @@
 """``trainwright.compile``: a module whose tensor-train layers run on the accelerator."""
 
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from operator import getitem
@@ -13,7 +14,7 @@ from trainwright.driver import Driver, Settling
 from trainwright.network import NetworkError
 from trainwright.nn import TensorTrain, cut_ranks, rank_prior, to_torch
 from trainwright.nn.model import trains
-from trainwright.nn.untyped import outside_graphs, recording, transforming
+from trainwright.nn.untyped import named_modules, outside_graphs, recording, transforming
 from trainwright.offload.chain import Chain
 from trainwright.offload.machine import Machine, Settings
 from trainwright.offload.regions import regions
@@ -24,6 +25,7 @@ from trainwright.offload.trace import (
     Pattern,
     Traced,
     assumed_patterns,
+    is_whole,
     pattern_of,
     trace_call,
     why_not,
@@ -153,7 +155,7 @@ class CompiledModule(torch.nn.Module):
 
     def _traced(self, pattern: Pattern) -> tuple[fx.GraphModule, Traced]:
         inner = self.module
-        root = torch.nn.Sequential(inner) if isinstance(inner, TensorTrain) else inner
+        root = _Whole(inner) if is_whole(inner) else inner
         traced = trace_call(root, pattern)
         graph = traced.graph
         made: dict[str, Any] = {}
@@ -233,6 +235,13 @@ class CompiledModule(torch.nn.Module):
         self.machine.close()
 
 
+class _Whole(torch.nn.Sequential):
+    """Module that calls another one, so that a graph has a node for it."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self[0](*args, **kwargs)
+
+
 def _advice(why: str) -> str:
     return (
         f"the accelerator of a compiled model needs numbers, and {why}; use the dense model with "
@@ -307,7 +316,14 @@ def compile(
         if formats is not None:
             _set_formats(layers, formats)
         found = CompiledModule(module, machine.with_sizes(**_sizes(layers, accelerator)))
-        found.report()  # compiles every program: what does not fit is said here
+        report = found.report()  # compiles every program: what does not fit is said here
+    if not found.chains:
+        names = {name for name, part in named_modules(module) if part in layers}
+        reasons = [f"{row.name} in {row.where}" for row in report.layers if row.name in names]
+        warnings.warn(
+            f"no layer of {type(module).__name__} runs on the accelerator: {'; '.join(reasons)}",
+            stacklevel=2,
+        )
     return found
 
 

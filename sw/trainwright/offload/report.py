@@ -107,7 +107,7 @@ def make_report(
     return Report(
         backend=settings.backend,
         batch=settings.batch,
-        layers=tuple(_layers(module, places)),
+        layers=tuple(_layers(module, places, _holders(graph))),
         steps=max((chain.steps for chain in chains), default=0),
         predicted_cycles=sum(chain.predicted_cycles for chain in chains),
         cycles=sum(one.counters.cycles for one in totals),
@@ -141,6 +141,20 @@ def _takes_an_end(node: fx.Node, graph: fx.GraphModule) -> bool:
     return False
 
 
+def _holders(graph: fx.GraphModule) -> dict[int, str]:
+    """Return why a layer runs in torch, by its id, where the graph has a module around it whole."""
+    reasons: dict[int, str] = {}
+    for node in graph.graph.nodes:
+        if node.op == "call_module":
+            whole = graph.get_submodule(str(node.target))
+            own = type(whole).__module__.startswith("torch.")
+            verb = "does not look into" if own else "cannot trace"
+            for _, part in named_modules(whole):
+                if part is not whole:
+                    reasons[id(part)] = f"inside {type(whole).__name__}, which torch.fx {verb}"
+    return reasons
+
+
 def _numbers(layer: TensorTrain) -> str:
     if layer.is_float:
         return "float32"
@@ -148,7 +162,9 @@ def _numbers(layer: TensorTrain) -> str:
     return ", ".join([str(layer.numbers.format("factor")), *posits])
 
 
-def _layers(module: torch.nn.Module, places: dict[int, str]) -> list[LayerReport]:
+def _layers(
+    module: torch.nn.Module, places: dict[int, str], holders: dict[int, str]
+) -> list[LayerReport]:
     inside = {id(part) for layer in trains(module) for part in layer.modules()} - {
         id(layer) for layer in trains(module)
     }
@@ -158,7 +174,8 @@ def _layers(module: torch.nn.Module, places: dict[int, str]) -> list[LayerReport
         if id(one) in inside or not (own or isinstance(one, TensorTrain)):
             continue
         if isinstance(one, TensorTrain):
-            where = places.get(id(one)) or f"torch: {why_not(one) or 'it is not called'}"
+            why = why_not(one) or holders.get(id(one), "it is not called")
+            where = places.get(id(one)) or f"torch: {why}"
             bias = one.rows if one.bias is not None else 0
             dense = 32 * (one.rows * one.columns + bias)
             rows.append(

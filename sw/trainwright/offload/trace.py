@@ -103,17 +103,25 @@ class Traced:
         return _pytree_of.tree_unflatten(leaves, self.outputs)
 
 
+def is_whole(module: torch.nn.Module) -> bool:
+    """Return whether torch.fx takes a module for one operation: tensor trains, torch's own."""
+    return isinstance(module, TensorTrain) or fx.Tracer().is_leaf_module(module, "")
+
+
 class _Tracer(fx.Tracer):
     """Tracer of one call; ``outputs`` is the nesting of what the module returned."""
 
     outputs: Any = None
+    failed: torch.nn.Module | None = None
+    """Innermost module in whose forward the latest error was raised, root excepted."""
 
-    def __init__(self, pattern: Pattern) -> None:
+    def __init__(self, pattern: Pattern, whole: set[torch.nn.Module]) -> None:
         super().__init__()
-        self._pattern = pattern
+        self._pattern, self._whole = pattern, whole
+        self._error: Exception | None = None
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, TensorTrain) or super().is_leaf_module(m, module_qualified_name)
+        return m in self._whole or is_whole(m)
 
     def call_module(
         self,
@@ -125,7 +133,12 @@ class _Tracer(fx.Tracer):
         if isinstance(m, TensorTrain) and kwargs:  # layer(x=x) is layer(x)
             bound = _signature(type(m).forward).bind(m, *args, **kwargs)
             args, kwargs = bound.args[1:], bound.kwargs
-        return super().call_module(m, forward, args, kwargs)
+        try:
+            return super().call_module(m, forward, args, kwargs)
+        except Exception as error:
+            if error is not self._error:
+                self.failed, self._error = m, error
+            raise
 
     def create_args_for_root(
         self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
@@ -144,17 +157,22 @@ class _Tracer(fx.Tracer):
 def trace_call(module: torch.nn.Module, pattern: Pattern) -> Traced:
     """Trace a call of a module; its tensor-train layers are nodes.
 
-    Raises ``CompileError`` where its control flow depends on the data.
+    Modules inside of it whose control flow depends on the data are nodes, too. Raises
+    ``CompileError`` where the module's own does.
     """
-    tracer = _Tracer(pattern)
-    try:
-        graph = tracer.trace(module)
-    except Exception as error:  # whatever the user's forward meets with in place of tensors
-        raise CompileError(
-            f"torch.fx cannot trace {type(module).__name__}: {error}; compile the part of it "
-            "whose control flow does not depend on data, as a module of its own"
-        ) from error
-    return Traced(graph, tracer.outputs)
+    whole: set[torch.nn.Module] = set()
+    while True:
+        tracer = _Tracer(pattern, whole)
+        try:
+            return Traced(tracer.trace(module), tracer.outputs)
+        except Exception as error:  # whatever the user's forward meets with in place of tensors
+            if tracer.failed is None or tracer.failed in whole or is_whole(tracer.failed):
+                raise CompileError(
+                    f"torch.fx cannot trace {type(module).__name__}: {error}; compile the part of "
+                    "it whose control flow does not depend on data, as a module of its own"
+                ) from error
+            # Another attempt costs milliseconds; nodes of a failed part cannot be told from others.
+            whole.add(tracer.failed)
 
 
 def trace(module: torch.nn.Module) -> fx.Graph:
