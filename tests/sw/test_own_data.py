@@ -332,6 +332,19 @@ def test_data_guide_every_command_runs_on_the_files_it_describes(
     assert len(printed[-1].split()) == len(rows)
 
 
+def test_report_of_rgb_pictures_keeps_their_colours_on_a_dark_page(tmp_path, monkeypatch):
+    drawn = {"loss.png": b"curve", "samples.png": b"photos"}
+    monkeypatch.setattr(pictures_of_run, "draw_all", lambda *_: drawn)
+    folder = str(pictures(tmp_path / "shots", ["sea", "sun"], "RGB"))
+    out = tmp_path / "run"
+    assert main(["train", "--data", folder, "--steps", "1", "--batch", "8", "--out", str(out)]) == 0
+    page = (out / "report.html").read_text()
+    assert "Trained on pictures (shots)" in page and "img:not(.photos) { filter" in page
+    assert re.findall(r"<img(.*?) src", page) == [
+        ' alt="loss.png"', ' class=photos alt="samples.png"',
+    ]  # fmt: skip
+
+
 def test_samples_picture_of_rgb_data_has_the_colours_of_the_pixels():
     image = pytest.importorskip("matplotlib.image")
     colour = (200, 30, 90)

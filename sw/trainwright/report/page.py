@@ -1,7 +1,7 @@
 """The report as one HTML file with everything inside: no network, no other files."""
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 from trainwright.network import Network
@@ -26,13 +26,14 @@ p.lead { color: var(--soft); margin-top: .3rem; }
 .table { overflow-x: auto; }
 table { border-collapse: collapse; } td, th { padding: .2rem .9rem .2rem 0; text-align: left;
         border-bottom: 1px solid var(--thin); vertical-align: top; }
-td.n { text-align: right; font-variant-numeric: tabular-nums; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 .pictures { display: grid; gap: 1rem;
             grid-template-columns: repeat(auto-fit, minmax(min(27rem, 100%), 1fr)); }
 img { max-width: 100%; background: #fff; border-radius: .4rem; padding: .3rem;
       box-sizing: border-box; }
 figure { margin: 0; } figcaption { color: var(--soft); font-size: .9em; }
-@media (prefers-color-scheme: dark) { img { filter: invert(.9) hue-rotate(180deg); } }
+@media (prefers-color-scheme: dark) {
+  img:not(.photos) { filter: invert(.9) hue-rotate(180deg) brightness(1.35); } }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 code { font-size: .85em; word-break: break-all; }
 """
@@ -53,16 +54,17 @@ CAPTIONS = {
 
 def _table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: int = 0) -> str:
     """Rows of text; the last ``numbers`` columns are set as numbers."""
+
+    def cells_of(tag: str, cells: Sequence[str]) -> Iterator[str]:
+        for n, cell in enumerate(cells):
+            kind = " class=n" if n >= len(cells) - numbers else ""
+            yield f"<{tag}{kind}>{escape(cell)}</{tag}>"
+
     lines = ['<div class="table"><table>']
     if head:
-        lines.append("<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>")
+        lines.append("<tr>" + "".join(cells_of("th", head)) + "</tr>")
     for row in rows:
-        plain = len(row) - numbers
-        cells = (
-            f"<td{' class=n' if n >= plain else ''}>{escape(cell)}</td>"
-            for n, cell in enumerate(row)
-        )
-        lines.append("<tr>" + "".join(cells) + "</tr>")
+        lines.append("<tr>" + "".join(cells_of("td", row)) + "</tr>")
     return "\n".join([*lines, "</table></div>"])
 
 
@@ -124,15 +126,18 @@ def render_page(
     pictures: Mapping[str, bytes],
     source: str,
     command: str,
+    in_colour: bool,
 ) -> str:
     """Return the page. ``now`` has the ranks after training, ``then`` those before.
 
-    ``source`` names the data's file, ``command`` repeats the run; either may be "".
+    ``source`` names the data's file, ``command`` repeats the run; either may be "". Samples that
+    are ``in_colour`` keep their colours on a dark page.
     """
     data = f"{summary.dataset} ({source})" if source else summary.dataset
     repeat = f"<h2>Repeat this run</h2>\n<pre><code>{escape(command)}</code></pre>" * bool(command)
     images = "\n".join(
-        f'<figure><img alt="{escape(name)}" src="data:image/png;base64,'
+        f"<figure><img{' class=photos' * (in_colour and name == 'samples.png')} "
+        f'alt="{escape(name)}" src="data:image/png;base64,'
         f'{base64.b64encode(png).decode()}">'
         f"<figcaption>{escape(CAPTIONS.get(name, name))}</figcaption></figure>"
         for name, png in pictures.items()

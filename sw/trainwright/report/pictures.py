@@ -14,6 +14,8 @@ from trainwright.train.evaluate import Evaluation
 from trainwright.train.history import History, ScaleRecord
 
 _TRAIN, _TEST = COLOURS[:2]
+_SIZE = 5.2, 3.2
+"""Inches: 570 points wide, so that text of 10 points is read in a column of 400 points too."""
 
 
 def _smooth(values: npt.NDArray[np.float64], window: int) -> npt.NDArray[np.float64]:
@@ -26,11 +28,11 @@ def _smooth(values: npt.NDArray[np.float64], window: int) -> npt.NDArray[np.floa
 
 def draw_loss(history: History) -> bytes:
     """Cross-entropy of every batch, and its running mean."""
-    figure = new_figure()
+    figure = new_figure(*_SIZE)
     axes = dress(figure.subplots(), "Loss", "step", "cross-entropy")
     steps = [r.step for r in history.steps]
     loss = np.array([r.loss for r in history.steps])
-    axes.plot(steps, loss, color=_TRAIN, alpha=0.3, linewidth=0.8, label="batch")
+    axes.plot(steps, loss, color=_TRAIN, alpha=0.55, linewidth=0.8, label="batch")
     axes.plot(steps, _smooth(loss, 20), color=_TRAIN, label="mean of 20 batches")
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -42,7 +44,7 @@ def draw_loss(history: History) -> bytes:
 
 def draw_accuracy(history: History) -> bytes:
     """Accuracy on the training batches of each epoch and on the test samples after it."""
-    figure = new_figure()
+    figure = new_figure(*_SIZE)
     axes = dress(figure.subplots(), "Accuracy", "step", "% classified right")
     epochs = list(history.epochs())
     axes.plot(
@@ -69,7 +71,7 @@ def draw_accuracy(history: History) -> bytes:
 
 def draw_ranks(history: History, network: Network) -> bytes:
     """Every rank against the step; ``network`` gives the bonds their names."""
-    figure = new_figure()
+    figure = new_figure(*_SIZE)
     axes = dress(figure.subplots(), "Tensor-train ranks", "step", "rank")
     steps = [r.step for r in history.steps]
     names = [
@@ -95,7 +97,7 @@ def draw_ranks(history: History, network: Network) -> bytes:
 
 def draw_cycles(history: History) -> bytes:
     """Cycles of forward and backward of every step."""
-    figure = new_figure()
+    figure = new_figure(*_SIZE)
     axes = dress(figure.subplots(), "Accelerator cycles a step", "step", "cycles")
     axes.step(
         [r.step for r in history.steps],
@@ -110,7 +112,7 @@ def draw_cycles(history: History) -> bytes:
 
 def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:
     """Exponents of all tensors, and the parts of them that saturate, against the step."""
-    figure = new_figure(7.0, 6.0)
+    figure = new_figure(_SIZE[0], 5.0)
     above, below = figure.subplots(2, 1, sharex=True)
     dress(above, title, "", "exponent of 2")
     above.yaxis.set_major_locator(MaxNLocator(integer=True))
@@ -124,7 +126,7 @@ def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:
         steps = [r.step for r in records]
         named = n < 6
         style = {
-            "color": COLOURS[n] if named else "#bbbbbb",
+            "color": COLOURS[n] if named else "#999999",
             "linewidth": 1.4 if named else 0.6,
             "zorder": 3 if named else 2,
         }
@@ -139,7 +141,7 @@ def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
     """Confusion matrix of the test samples, each row in percent of its class."""
     matrix = evaluation.confusion(len(names))
     share = 100 * matrix / np.maximum(1, matrix.sum(1, keepdims=True))
-    figure = new_figure(6.2, 5.4)
+    figure = new_figure(_SIZE[0], 4.7)
     axes = figure.subplots()
     axes.imshow(share, cmap="Blues", vmin=0, vmax=100)
     long = max(map(len, names)) > 2
@@ -157,14 +159,14 @@ def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
 
 
 def draw_samples(
-    evaluation: Evaluation, data: DataSet, names: Sequence[str], columns: int = 8
+    evaluation: Evaluation, data: DataSet, names: Sequence[str], columns: int = 6
 ) -> bytes:
     """Test images with their predicted classes: the first mistakes, then the first others."""
     wrong = np.flatnonzero(evaluation.predictions != evaluation.labels)[:columns]
     right = np.flatnonzero(evaluation.predictions == evaluation.labels)
     shown = np.concatenate([wrong, right[: 3 * columns - len(wrong)]])
     rows = -(-len(shown) // columns)
-    figure = new_figure(columns * 1.05, rows * 1.35)
+    figure = new_figure(_SIZE[0], rows * 1.35)
     places = np.atleast_1d(figure.subplots(rows, columns)).ravel()
     for axes in places:
         axes.set_axis_off()

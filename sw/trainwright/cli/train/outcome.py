@@ -62,6 +62,7 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
         pictures=pictures,
         source=Path(job.options.data).name if job.options.data else "",
         command=job.options.command,
+        in_colour=job.data.channels == 3,
     )
     folder.write("report.html", page)
     folder.write("history.jsonl", state.history.to_lines())
