@@ -266,3 +266,31 @@ def test_parts_that_cannot_be_traced_run_in_torch_beside_the_accelerator():
     model.eval()
     logits = _logits(model, model.module.encoder(x)).squeeze(1)
     assert torch.equal(model(x), model.module.gate(logits))
+
+
+def _sequential():
+    return torch.nn.Sequential(tnn.TTLinear(64, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 10))
+
+
+@pytest.mark.parametrize("of_module", [False, True])
+@pytest.mark.parametrize("make", [_sequential, lambda: tnn.TTLinear(64, 10, rank=4)])
+def test_cut_ranks_of_a_compiled_model_cuts_its_average_alike(make, of_module):
+    model = compile(make(), batch=16)
+    averaged = torch.optim.swa_utils.AveragedModel(model.module if of_module else model)
+    x = torch.rand(16, 64)
+    model(x).sum().backward()
+    with torch.no_grad():
+        factors = dict(model.named_parameters())
+        left = next(value for name, value in factors.items() if name.endswith("factors.0"))
+        left[..., 1::2] = 0
+        kept = left[..., ::2].clone()
+    averaged.update_parameters(model)
+    assert model.cut_ranks(1e-6, averaged=averaged)
+    shapes = [value.shape for value in model.parameters()]
+    assert [value.shape for value in averaged.parameters()] == shapes
+    follower = next(value for value in averaged.parameters() if value.dim() == 4)
+    assert torch.equal(follower, kept) and torch.equal(left, kept)
+    averaged.update_parameters(model)
+    assert averaged(x).shape == model(x).shape
+    with pytest.raises(ValueError, match="averaged has 0 tensor-train layers"):
+        model.cut_ranks(0.5, averaged=torch.nn.Linear(2, 2))

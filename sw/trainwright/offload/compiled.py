@@ -222,9 +222,16 @@ class CompiledModule(torch.nn.Module):
         *,
         form: str = "storage",
         optimizer: torch.optim.Optimizer | None = None,
+        averaged: torch.nn.Module | None = None,
     ) -> bool:
-        """``trainwright.nn.cut_ranks``; the next step runs a program of the ranks that are left."""
-        return cut_ranks(self.module, threshold, form=form, optimizer=optimizer)
+        """``trainwright.nn.cut_ranks``; the next step runs a program of the ranks that are left.
+
+        ``averaged`` is an ``AveragedModel`` of this model or of the module it was compiled from.
+        """
+        if averaged is not None:  # a compiled layer is no TensorTrain: cut the one in it
+            parts: list[torch.nn.Module] = list(averaged.modules())
+            averaged = next((m.module for m in parts if isinstance(m, CompiledModule)), averaged)
+        return cut_ranks(self.module, threshold, form=form, optimizer=optimizer, averaged=averaged)
 
     def to_torch(self) -> torch.nn.Module:
         """A copy with ordinary dense layers, in float32: ``trainwright.nn.to_torch``."""
