@@ -9,6 +9,7 @@ import torch
 
 import trainwright.nn as tnn
 from trainwright import compile, from_torch
+from trainwright.compiler import CompileError
 
 cross_entropy = torch.nn.functional.cross_entropy
 Pair = namedtuple("Pair", "loss logits")
@@ -294,3 +295,25 @@ def test_cut_ranks_of_a_compiled_model_cuts_its_average_alike(make, of_module):
     assert averaged(x).shape == model(x).shape
     with pytest.raises(ValueError, match="averaged has 0 tensor-train layers"):
         model.cut_ranks(0.5, averaged=torch.nn.Linear(2, 2))
+
+
+class _Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = tnn.TTLinear(64, 64, rank=4)
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.layer.weight)
+
+
+def test_weight_that_a_part_computes_is_no_constant_of_the_graph():
+    model = compile(torch.nn.Sequential(tnn.TTLinear(64, 64), _Tied()), batch=16)
+    x = torch.rand(16, 64)
+    for _ in range(2):
+        model(x).sum().backward()
+    assert model.module[1].layer.factors[0].grad.any()
+    with torch.no_grad():
+        model.module[1].layer.factors[0].zero_()
+        assert not model.eval()(x).any()
+    with torch.no_grad(), pytest.raises(CompileError, match=r"_Tied: .*layer\.weight"):
+        compile(_Tied(), batch=16)

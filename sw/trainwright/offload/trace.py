@@ -140,6 +140,14 @@ class _Tracer(fx.Tracer):
                 self.failed, self._error = m, error
             raise
 
+    def create_arg(self, a: Any) -> Any:
+        # torch.fx would keep the value of this moment in the graph, and parameters move.
+        if isinstance(a, torch.Tensor) and a.grad_fn is not None:
+            raise ValueError(
+                "a tensor computed from parameters alone, such as layer.weight, would be a constant"
+            )
+        return super().create_arg(a)
+
     def create_args_for_root(
         self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
     ) -> tuple[Any, list[Any]]:
@@ -164,7 +172,8 @@ def trace_call(module: torch.nn.Module, pattern: Pattern) -> Traced:
     while True:
         tracer = _Tracer(pattern, whole)
         try:
-            return Traced(tracer.trace(module), tracer.outputs)
+            with torch.enable_grad():  # create_arg tells computed tensors by their gradients
+                return Traced(tracer.trace(module), tracer.outputs)
         except Exception as error:  # whatever the user's forward meets with in place of tensors
             if tracer.failed is None or tracer.failed in whole or is_whole(tracer.failed):
                 raise CompileError(
