@@ -1,8 +1,10 @@
 """Calls of compiled models: optional arguments, keywords, nested inputs and outputs."""
 
 import copy
+import time
 import warnings
 from collections import OrderedDict, namedtuple
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import torch
 import trainwright.nn as tnn
 from trainwright import compile, from_torch
 from trainwright.compiler import CompileError
+from trainwright.offload.segment import Segment
 
 cross_entropy = torch.nn.functional.cross_entropy
 Pair = namedtuple("Pair", "loss logits")
@@ -317,3 +320,68 @@ def test_weight_that_a_part_computes_is_no_constant_of_the_graph():
         assert not model.eval()(x).any()
     with torch.no_grad(), pytest.raises(CompileError, match=r"_Tied: .*layer\.weight"):
         compile(_Tied(), batch=16)
+
+
+def _reference(module: torch.nn.Module, x: torch.Tensor, out: torch.Tensor) -> float:
+    with torch.no_grad():
+        wanted = copy.deepcopy(module)(x)
+    return float((out - wanted).norm() / wanted.norm())
+
+
+def test_submodule_and_buffer_replaced_after_a_call_are_traced_anew():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = tnn.TTLinear(64, 32, rank=4), tnn.TTLinear(32, 10, rank=4)
+            self.register_buffer("shift", torch.zeros(10))
+            self.scale = 1.0
+
+        def forward(self, x):
+            return self.head(torch.relu(self.body(x))) * self.scale + self.shift
+
+    torch.manual_seed(0)
+    net, x = Net(), torch.rand(16, 64)
+    model = compile(net, batch=16)
+    model(x).sum().backward()
+    net.head = tnn.TTLinear(32, 3, rank=4)
+    net.shift, net.scale = torch.ones(3) * 5, 0.5
+    out = model(x)
+    assert out.shape == (16, 3)
+    assert _reference(net, x, out.detach()) < 0.1
+
+
+def test_wider_numbers_after_compile_are_one_error_with_remedy():
+    model = compile(torch.nn.Sequential(tnn.TTLinear(64, 10, rank=4)), batch=16)
+    x = torch.rand(16, 64)
+    model(x).sum().backward()
+    model.module[0].set_numbers("factor=fixed(8)")
+    with pytest.raises(CompileError, match=r"0 has factors of 8 bits .* call trainwright.compile"):
+        model(x)
+
+
+def test_threads_of_one_compiled_model_take_turns(monkeypatch):
+    model = compile(torch.nn.Sequential(tnn.TTLinear(64, 10, rank=4)), batch=16)
+    inputs = [torch.rand(16, 64) * (n + 1) for n in range(4)]
+    model(torch.rand(16, 64)).sum().backward()
+    model.eval()
+    with torch.no_grad():
+        wanted = [model(x) for x in inputs]
+    inside, overlaps, forward = [], [], Segment.forward
+
+    def watched(segment, *arguments):
+        inside.append(segment)
+        time.sleep(0.002)  # another thread comes in here, where nothing keeps it out
+        overlaps.append(len(inside) > 1)
+        result = forward(segment, *arguments)
+        inside.pop()
+        return result
+
+    monkeypatch.setattr(Segment, "forward", watched)
+
+    def run(n: int) -> bool:
+        with torch.no_grad():
+            return torch.equal(model(inputs[n]), wanted[n])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, range(4)))
+    assert not any(overlaps) and len(overlaps) == 4

@@ -25,7 +25,8 @@ class _Step(torch.autograd.Function):
     ) -> tuple[torch.Tensor, ...]:  # fmt: skip
         ctx.set_materialize_grads(False)
         ctx.segment, ctx.devices = segment, [one.device for one in (x, *parameters)]
-        outputs, ctx.call = segment.forward(x, whole)
+        with segment.machine.lock:
+            outputs, ctx.call = segment.forward(x, whole)
         return tuple(y.to(x) for y in outputs)
 
     @staticmethod
@@ -33,7 +34,8 @@ class _Step(torch.autograd.Function):
         refuse_second_gradients()
         segment: Segment = ctx.segment
         given = [None if one is None else one.to("cpu", torch.float64) for one in gradients]
-        found = segment.backward(ctx.call, given)
+        with segment.machine.lock:
+            found = segment.backward(ctx.call, given)
         values = [found.inputs, *found.factors, *found.biases]
         return (
             None,

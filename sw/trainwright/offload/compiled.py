@@ -118,12 +118,12 @@ class CompiledModule(torch.nn.Module):
         )
 
     def _graph(self, pattern: Pattern) -> tuple[fx.GraphModule, Traced]:
-        """Return the graph for a pattern of arguments and the mode of each module.
+        """Return the graph for a pattern of arguments and the state of each module.
 
-        Control flow that depends on either is fixed in a trace.
+        A trace fixes control flow that depends on either.
         """
         graphs: dict[Any, Any] = self.__dict__["_hidden"]["graphs"]
-        key = pattern.key, tuple(part.training for part in self.module.modules())
+        key = pattern.key, tuple(map(_state_of, self.module.modules()))
         if key not in graphs:
             graph = self._traced(pattern)
             if len(graphs) >= _GRAPHS:
@@ -160,8 +160,9 @@ class CompiledModule(torch.nn.Module):
         graph = traced.graph
         made: dict[str, Any] = {}
         for number, found in enumerate(list(regions(graph, root))):
-            if found.stretch not in self.chains:
-                layers: list[Any] = [root.get_submodule(name) for name in found.stretch.names]
+            layers: list[Any] = [root.get_submodule(name) for name in found.stretch.names]
+            chain = self.chains.get(found.stretch)
+            if chain is None or list(map(id, chain.layers)) != list(map(id, layers)):
                 self.chains[found.stretch] = Chain(found.stretch, layers, self.machine)
             made[name := f"_on_the_accelerator_{number}"] = self.chains[found.stretch]
             with graph.inserting_before(found.nodes[0]):
@@ -262,6 +263,13 @@ _GRAPHS = 64
 
 def _no_graphs() -> dict[str, Any]:
     return {"graphs": {}, "latest": None}
+
+
+def _state_of(part: torch.nn.Module) -> tuple[Any, ...]:
+    """Identify a module, its tensors and plain attributes: a trace holds on to all of them."""
+    tensors = (*part.parameters(recurse=False), *part.buffers(recurse=False))
+    plain = {n: v for n, v in vars(part).items() if isinstance(v, bool | int | float | str | None)}
+    return id(part), *map(id, tensors), *plain.items()
 
 
 def _attribute(root: torch.nn.Module, target: str) -> Any:

@@ -2,6 +2,7 @@
 
 import weakref
 from dataclasses import dataclass, replace
+from threading import RLock
 from typing import Any
 
 from trainwright.accelerator import Accelerator, backend_names, is_backend, open_accelerator
@@ -39,6 +40,8 @@ class Machine:
         self.memory = Memory()
         self.settling: Settling[Driver] | None = None
         """Set while exponents are calibrated."""
+        self.lock = RLock()
+        """Held in each pass: threads take turns, as there is one accelerator."""
 
     @property
     def accelerator(self) -> Accelerator:
@@ -67,4 +70,8 @@ class Machine:
         self._opened, self.memory.last = None, None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None, "settling": None}
+        return {**self.__dict__, "_opened": None, "settling": None, "lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.lock = RLock()

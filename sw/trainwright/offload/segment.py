@@ -7,6 +7,7 @@ from math import prod
 
 import torch
 
+from trainwright.compiler import CompileError
 from trainwright.driver import BackwardResult, Driver, Pass, QuantisedModel, Runner, Settling
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.fixed.quantise import extremes, quantise
@@ -115,9 +116,17 @@ class Segment:
 
     def _wanted(self, factors: Factors) -> tuple[object, ...]:
         """What the driver is for: another accelerator and other ranks have another."""
-        return self.machine.accelerator, *(one.shape for layer in factors for one in layer)
+        numbers = (layer.numbers for layer in self.layers)
+        return self.machine.accelerator, *numbers, *(f.shape for layer in factors for f in layer)
 
     def _opened(self) -> Driver:
+        width = self.machine.accelerator.parameters.factor_width
+        for name, layer in zip(self.stretch.names, self.layers, strict=True):
+            if layer.widths.factor > width:
+                raise CompileError(
+                    f"{name} has factors of {layer.widths.factor} bits since it was compiled for "
+                    f"{width}: call trainwright.compile again after set_numbers"
+                )
         return Driver(
             self.machine.accelerator, self.stretch.network(self.layers, self.image),
             self.machine.settings.batch, input_gradients=self.input_gradients,
