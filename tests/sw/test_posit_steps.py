@@ -329,7 +329,7 @@ def counted(fraction: float, **options) -> TensorStatistics:
 @pytest.mark.parametrize(
     ("fraction", "once", "jumped"),
     [(0.05, -1, -2), (0.08, -1, -1), (0.11, 0, 0), (0.39, 0, 0), (0.5, 1, 1), (0.9, 1, 4),
-     (0, 0, 0)],
+     (0, -1, -8)],
 )  # fmt: skip
 def test_scales_of_posits(fraction, once, jumped):
     for move, by in ((Scales.update, once), (Scales.jump, jumped)):
