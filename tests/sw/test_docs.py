@@ -155,3 +155,9 @@ def test_tour(command, output):
     if "rtl" in command and "rtl" not in backend_names():
         pytest.skip("trainwright is not installed: no back ends are registered")
     assert run(command) == output, "python tests/sw/tour_output.py writes it anew"
+
+
+def test_readme_pytorch_example_runs_as_printed(capsys):
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    exec(example, {"__name__": "example"})
+    assert "1 training steps" in capsys.readouterr().out
