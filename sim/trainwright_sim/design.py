@@ -21,8 +21,8 @@ SOURCES = (
     "trainwright.accelerator",
     "trainwright.fixed",
     "trainwright.formats",
+    "trainwright.kernels",
     "trainwright.link",
-    "trainwright.onchip",
     "trainwright.parameters",
     "trainwright.program",
 )

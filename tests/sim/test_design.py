@@ -25,8 +25,9 @@ def test_whatever_the_hardware_imports_counts():
     imported = {
         name
         for path in _hardware()
-        if "cli" not in path.parts[-1]
+        if path.stem not in ("cli", "verilog_command")
         for name in IMPORT.findall(path.read_text())
     }
     below = {name for name in imported if not name.startswith(SOURCES)}
-    assert below <= {"trainwright.support.files", "trainwright.support.native.tools"}
+    support = {f"trainwright.support.{name}" for name in ("files", "native.tools", "waiting")}
+    assert below <= support
