@@ -117,7 +117,8 @@ def test_what_the_programs_do_not_compute(data, settings, message):
 
 def test_the_command_trains_with_the_engine(capsys, tmp_path):
     command = ["train", "--network", "digits", "--epochs", "1", "--update", "chip", "--json"]
-    command += ["--accelerator", "vector_engine=1", "--out", str(tmp_path / "run")]
+    command += ["--accelerator", "exponents=0", "--accelerator", "sample_loads=0"]
+    command += ["--out", str(tmp_path / "run")]
     assert main([*command, "--plan", "paper"]) == 2
     assert "--update chip takes --plan auto or small, not paper" in capsys.readouterr().err
     assert main([*command, "--force"]) == 0
