@@ -275,7 +275,7 @@ def _clock(args: argparse.Namespace, board: Board, baud: int, memory: str) -> in
 
 
 def _parameters(args: argparse.Namespace, name: str) -> AcceleratorParameters:
-    """Of a preset, with the formats asked for."""
+    """Return the parameters of a preset, with the formats asked for."""
     parameters = _preset(name)
     sizes = args.accelerator or []
     if any(size.partition("=")[0].strip() == "preset" for size in sizes):
@@ -335,7 +335,7 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def resource_lines(resources: dict[str, Any]) -> list[str]:
-    """What is used of each kind, for people."""
+    """Describe the used cells of each kind."""
     return [
         f"  {name.replace('_', ' ')}: {one['used']:,g} of {one['available']:,} "
         f"({one['used'] / one['available']:.0%})"

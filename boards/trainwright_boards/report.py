@@ -41,7 +41,7 @@ NETLIST_CELLS = {
         "block_rams": dict.fromkeys(GW5A_BLOCK_RAMS, 1),
     },
 }
-"""The same of a netlist before it is placed, when there are no fewer than these. A distributed RAM
+"""Cells of a netlist before it is placed, when there are no fewer than these. A distributed RAM
 of an ECP5 takes the four LUTs of two slices and the slice that writes it."""
 MARKS = (
     *("$TRELLIS", "_TRELLIS_", "_LUT4", "_CCU2C", "_PFUMX", "_L6MUX"),

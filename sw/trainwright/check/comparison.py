@@ -1,4 +1,4 @@
-"""What two executions of a program left behind, compared value by value."""
+"""Comparison, value by value, of the results of two executions of a program."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -23,7 +23,7 @@ class Mismatch:
 
     tensor: str
     what: str = "value"
-    """What differs: value, address (of a row), or the statistic."""
+    """Kind of difference: value, address (of a row), or the statistic."""
     row: int | None = None
     """Row of the tensor, in the order of writing; in memory, of its buffer."""
     lane: int | None = None
@@ -63,7 +63,7 @@ def mismatch_text(at: dict[str, Any]) -> str:
 
 @dataclass
 class Comparison:
-    """What was compared and what differed."""
+    """Values compared, and the differences."""
 
     tensors: dict[str, int] = field(default_factory=dict)
     """Values compared of each tensor, by name."""

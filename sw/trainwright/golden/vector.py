@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, UNITS, mixed, unit_bytes
-from trainwright.fixed.rounding import clamp, half_even, half_up
-from trainwright.fixed.stochastic import stochastic_shift
+from trainwright.fixed.rounding import clamp
 from trainwright.golden.compute import Result
 from trainwright.golden.state import State
+from trainwright.kernels.evaluate import bit_length, rounded, wrapped
 from trainwright.kernels.slots import table_of
 from trainwright.kernels.tables import FRACTION, SLOPE_SHIFT
 from trainwright.parameters import AcceleratorParameters
@@ -36,18 +36,6 @@ SUM_WIDTH, COUNT_WIDTH = 48, 32
 """Bits of the totals of a pass; both are modulo them."""
 
 
-def wrapped(value: Integers, width: int) -> Integers:
-    """The lowest ``width`` bits as signed numbers."""
-    half = 1 << (width - 1)
-    return ((value + half) & ((half << 1) - 1)) - half
-
-
-def bit_length(value: Integers) -> Integers:
-    """Bits of values of WIDTH bits, as unsigned numbers."""
-    unsigned = value & ((1 << WIDTH) - 1)
-    return np.frexp(unsigned.astype(np.float64))[1].astype(np.int64)
-
-
 class Pass:
     """A VECTOR descriptor and what its instructions need."""
 
@@ -58,6 +46,7 @@ class Pass:
             n: d.streams[n].base + outer * d.streams[n].outer + inner * d.streams[n].inner
             for n in d.users(d.reads | d.writes)
         }
+        # All operands are read before any row is written, so that a pass may work in place.
         self.rows = {n: state.read(self.places[n]).astype(np.int64) for n in d.users(d.reads)}
         self.constants, self.shifts = state.file.scalars(d)
         rows_a_key = UNITS // p.lanes
@@ -135,17 +124,11 @@ class Pass:
                 return np.broadcast_to(np.arange(shape[1]), shape), y
 
     def _fitted(self, one: Instruction, value: Integers, shift, span: slice) -> Integers:
-        match one.rounding:
-            case Rounding.FLOOR:
-                rounded = value >> shift
-            case Rounding.EVEN:  # beyond WIDTH + 1 all shifts give 0
-                rounded = half_even(value, np.minimum(shift, WIDTH + 1))
-            case Rounding.UP:
-                rounded = half_up(value, shift)
-            case _:
-                random = self.random(one.rounding - Rounding.RANDOM)[span]
-                rounded = stochastic_shift(value, shift, random)
-        return (wrapped if one.wrap else clamp)(rounded, one.width)
+        bits = None
+        if one.rounding >= Rounding.RANDOM:
+            bits = self.random(one.rounding - Rounding.RANDOM)[span]
+        q = rounded(value, shift, one.rounding, bits)
+        return (wrapped if one.wrap else clamp)(q, one.width)
 
     def _keep(self, one: Instruction, q: Integers, r: dict[int, Integers], threads: int) -> None:
         if one.when is not When.ALWAYS:
@@ -170,6 +153,7 @@ def vector(d: Vector, state: State, p: AcceleratorParameters) -> Result:
         span = slice(start, min(start + THREADS, d.rows))
         for place, one in code:
             q = work.execute(one, place, span)
+            # Lane 0 counts whatever lanes the condition of the instruction chooses.
             if one.total is not Total.NONE:
                 totals[one.total] += int(q[:, 0].sum())
             if one.memory is Memory.WRITE:

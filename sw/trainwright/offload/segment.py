@@ -27,7 +27,7 @@ Factors = Sequence[Sequence[torch.Tensor]]
 
 @dataclass(eq=False)
 class CallSamples:
-    """All samples of a call that computes gradients; a call of several batches has parts."""
+    """Samples of a whole call that computes gradients, of one batch or of several."""
 
     values: torch.Tensor
     counted: bool = False

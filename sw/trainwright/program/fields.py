@@ -92,7 +92,7 @@ class Target(IntEnum):
 
 
 class Field(NamedTuple):
-    """One field of a layout: its place follows from those before it."""
+    """Field of a layout: the widths of the fields before it give its place."""
 
     name: str
     width: int

@@ -39,7 +39,7 @@ class Summary:
     test_accuracy: float
     test_samples: int
     best_test_accuracy: float
-    """Of the best epoch, chosen on the test samples themselves; ``test_accuracy`` is the last's."""
+    """Accuracy of the epoch that the test samples choose; ``test_accuracy`` is the last one's."""
     best_epoch: int
     train_accuracy: float
     """On the batches of the last epoch, each before its update."""
@@ -64,7 +64,7 @@ class Summary:
     """None in float32, which has no accelerator."""
     steps_an_epoch: int
     test_cycles: int
-    """Of the classification of the test samples."""
+    """Cycles of the classification of the test samples."""
     verified_steps: int
     tensors_compared: int
     values_compared: int
