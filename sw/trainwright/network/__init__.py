@@ -6,6 +6,7 @@ from trainwright.network.layer import Layer, rank_bounds
 from trainwright.network.network import Network
 from trainwright.network.nodes import Apply, Input, Node, Pool, Sum
 from trainwright.network.numbers import FLOAT32, NumberFormats, Widths
+from trainwright.network.user_names import UserNames
 from trainwright.network.window import Window
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "NumberFormats",
     "Pool",
     "Sum",
+    "UserNames",
     "Widths",
     "Window",
     "load_network",
