@@ -19,7 +19,6 @@ from trainwright.cli.options import (
 )
 from trainwright_boards.board import SDRAM
 from trainwright_boards.catalogue import BOARDS, find_board
-from trainwright_boards.table2 import memory_timing
 
 BACKEND = "sdram-board"
 """The back end that simulates a board with its SDRAM."""
@@ -66,6 +65,8 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
     )
     with closing(accelerator):
         outcome = check_step(network, args.batch, accelerator, seed=args.seed, plan=args.plan)
+    from trainwright_boards.table2 import memory_timing  # imports torch
+
     predicted = outcome.step.cycles_with(memory_timing(SDRAM, parameters))
     cycles = outcome.counters.cycles
     return {

@@ -112,6 +112,26 @@ def test_command_line_version_and_help_import_nothing_slow(option):
     assert done.stdout.strip() == ""
 
 
+HELPED = """
+import contextlib, io, sys
+from trainwright.cli.core import main, _commands
+names = [[command.name] for command in _commands(None)]
+names += [["reproduce", "table1"], ["reproduce", "qr"], ["bench", "cycles"], ["bench", "board"]]
+slow = ("torch", "scipy", "sklearn", "matplotlib", "pandas", "PIL", "rich", "mpmath")
+for name in names:
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as out:
+        main([*name, "--help"])
+    assert out.getvalue().startswith(f"usage: trainwright {' '.join(name)} "), name
+    imported = [module for module in slow if module in sys.modules]
+    assert not imported, f"{name} --help imports {imported}"
+"""
+
+
+def test_command_line_help_of_each_command_imports_nothing_slow():
+    done = subprocess.run([sys.executable, "-c", HELPED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-500:]
+
+
 def test_lazy_command_whose_module_lacks_a_package_is_refused_by_name(capsys, monkeypatch):
     lazy = LazyCommand("extra", "needs too much", "no_such_package.command")
     monkeypatch.setattr(trainwright.cli.command, "an_extra", lazy, raising=False)

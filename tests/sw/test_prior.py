@@ -7,9 +7,10 @@ import torch
 from float_driver import FloatDriver, ttm_matrix
 
 from trainwright.network import Layer, Network, network_from_dict
+from trainwright.train.choices import PRIOR_FORMS
 from trainwright.train.model import initial_model
 from trainwright.train.prior import prior_gradient, prior_loss, rank_parameters
-from trainwright.train.ranks import FORMS, cut_ranks, kept_columns, prior_gradients, strengths
+from trainwright.train.ranks import cut_ranks, kept_columns, prior_gradients, strengths
 from trainwright.train.storage_prior import column_cost, storage_loss
 
 NETWORK = network_from_dict(
@@ -126,7 +127,7 @@ def test_the_papers_prior_pulls_all_but_the_last_factor(model):
         assert pull is not None and torch.equal(pull, prior_gradient(factor, 0.5))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", PRIOR_FORMS)
 def test_cutting_what_is_zero_changes_nothing_but_the_ranks(model, form):
     with torch.no_grad():
         model.factors[0][0].value[..., 2] = 0
@@ -145,7 +146,7 @@ def test_cutting_what_is_zero_changes_nothing_but_the_ranks(model, form):
                 assert tuple(part.shape) == shape and part.is_contiguous()
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", PRIOR_FORMS)
 def test_nothing_to_cut(model, form):
     assert cut_ranks(model, 1e-6, form) is None
     assert model.network is NETWORK
@@ -162,7 +163,7 @@ def test_the_threshold_is_relative_to_the_largest_of_the_bond():
         assert kept_columns(strength / 1000, 0.005**power).tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", PRIOR_FORMS)
 @pytest.mark.parametrize("fill", [0.0, 1.0])
 def test_never_below_rank_1(model, fill, form):
     for factors in model.factors:

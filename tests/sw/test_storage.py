@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from trainwright.train.adam import Parameter
+from trainwright.train.choices import MASTER_WEIGHTS, MOMENTS
 from trainwright.train.storage import (
-    MASTER_WEIGHTS,
-    MOMENTS,
     factored,
     master_bits,
     moment_bits,

@@ -28,7 +28,7 @@ from trainwright.cli.options import (
 )
 from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.network import Network
-from trainwright.onchip.loss import LOSSES
+from trainwright.onchip.choices import LOSS_NAMES
 
 if TYPE_CHECKING:
     from trainwright.check.step import StepCheck
@@ -77,7 +77,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of --update chip by one start, with an exponent file (default: 8)",
     )  # fmt: skip
     parser.add_argument(
-        "--loss", choices=tuple(LOSSES), help=f"of --update chip (default: {next(iter(LOSSES))})"
+        "--loss", choices=LOSS_NAMES, help=f"of --update chip (default: {LOSS_NAMES[0]})"
     )
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     add_accelerator_options(parser, explained=True)
@@ -105,7 +105,7 @@ def _check_chip(
     from trainwright.check.chip import check_chip_step
     from trainwright.check.resident import STEPS, check_resident_steps
 
-    loss = args.loss or next(iter(LOSSES))
+    loss = args.loss or LOSS_NAMES[0]
     if not accelerator.parameters.exponents:
         if args.steps is not None:
             raise OptionError("--steps are by one start: add --accelerator exponents=64")

@@ -9,8 +9,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.optim.swa_utils import AveragedModel
 
 from trainwright.nn.untyped import node
+from trainwright.train.choices import PRIOR_FORMS
 from trainwright.train.prior import prior_loss
-from trainwright.train.ranks import FORMS, prior_gradients
+from trainwright.train.ranks import prior_gradients
 from trainwright.train.storage_prior import storage_loss
 
 
@@ -35,8 +36,8 @@ class _Prior(torch.autograd.Function):
 
 def prior(factors: Sequence[torch.Tensor], form: str) -> torch.Tensor:
     """The rank prior of a layer's factors, differentiable; ``ValueError`` for an unknown form."""
-    if form not in FORMS:
-        raise ValueError(f"prior form must be one of {', '.join(FORMS)}, not {form!r}")
+    if form not in PRIOR_FORMS:
+        raise ValueError(f"prior form must be one of {', '.join(PRIOR_FORMS)}, not {form!r}")
     return node(_Prior, form, *factors)
 
 

@@ -16,6 +16,7 @@ from trainwright.kernels import Body, Value, VectorPass, evaluate, lower, trace,
 from trainwright.kernels.functions import MANTISSA, ROOT_UNIT, Words
 from trainwright.kernels.library import EVEN, exp2, log2_fraction, mantissa, reciprocal
 from trainwright.kernels.tables import FRACTION
+from trainwright.onchip.choices import LOSS_NAMES
 from trainwright.program.exponents import MOST_POWER, Scalar, ScalarKind
 from trainwright.program.vector import FACTOR_WIDTH
 
@@ -236,7 +237,6 @@ def batch_loss(loss: str, logits: Words, exponent: int, labels: Words, classes: 
 cross_entropy = partial(batch_loss, "cross-entropy")
 squared_error = partial(batch_loss, "squared-error")
 
-LOSSES: dict[str, Callable[[Words, int, Words, int], Loss]] = {
-    "cross-entropy": cross_entropy,
-    "squared-error": squared_error,
-}
+LOSSES: dict[str, Callable[[Words, int, Words, int], Loss]] = dict(
+    zip(LOSS_NAMES, (cross_entropy, squared_error), strict=True)
+)

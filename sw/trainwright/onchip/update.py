@@ -26,7 +26,6 @@ from trainwright.onchip.layout import LANES, MOMENT_WIDTH
 
 Words = npt.NDArray[np.int64]
 
-OPTIMISERS = ("esgd", "momentum")
 GRADIENT_WIDTH = 18
 """Bits of a gradient with the prior's pull, one operand of a multiplier."""
 GREATEST_SHIFT = 31

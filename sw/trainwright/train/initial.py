@@ -18,10 +18,8 @@ import torch
 from trainwright.formats import Format
 from trainwright.network import Layer, Network
 from trainwright.train.adam import Parameter
+from trainwright.train.choices import SPREAD
 from trainwright.train.connect import clip, steps_of
-
-SPREAD = 2.5
-"""Standard deviation aimed at, in quantisation steps at 4 bits; doubles with each further bit."""
 
 
 def deviation(layer: Layer) -> float:

@@ -12,7 +12,8 @@ from trainwright.network import Network
 from trainwright.train import connect
 from trainwright.train.adam import Parameter
 from trainwright.train.blocks import balance
-from trainwright.train.initial import SPREAD, initial_factors
+from trainwright.train.choices import SPREAD
+from trainwright.train.initial import initial_factors
 
 BIAS_RANGE = 2
 """Where their exponents never move, biases reach from -2^BIAS_RANGE to 2^BIAS_RANGE."""

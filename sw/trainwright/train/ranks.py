@@ -10,8 +10,6 @@ from trainwright.train.model import Model
 from trainwright.train.prior import prior_gradient, rank_parameters
 from trainwright.train.storage_prior import storage_gradients, storage_strengths
 
-FORMS = ("storage", "paper")
-
 
 def prior_gradients(
     factors: Sequence[torch.Tensor], weight: float, form: str

@@ -6,19 +6,19 @@ from typing import Any
 
 from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.fixed.scale import PRESETS
-from trainwright.onchip.loss import LOSSES
-from trainwright.onchip.samples import PIXEL_WIDTHS
-from trainwright.onchip.update import OPTIMISERS
+from trainwright.onchip.choices import LOSS_NAMES, OPTIMISERS
+from trainwright.program.samples import PIXEL_WIDTHS
 from trainwright.support.plain import of_plain
-from trainwright.train.initial import SPREAD
-from trainwright.train.ranks import FORMS
-from trainwright.train.storage import MASTER_WEIGHTS, MOMENTS
-
-SCHEDULES = ("cosine", "constant")
-SCALES = ("automatic", "frozen", "all-frozen")
-FACTOR_SCALES = ("fixed", "automatic", "blocks")
-CUT_PROGRAMS = ("kept", "fitted")
-
+from trainwright.train.choices import (
+    CUT_PROGRAMS,
+    FACTOR_SCALES,
+    MASTER_WEIGHTS,
+    MOMENTS,
+    PRIOR_FORMS,
+    SCALES,
+    SCHEDULES,
+    SPREAD,
+)
 
 _CHOICES = {
     "schedule": SCHEDULES,
@@ -56,7 +56,8 @@ class PriorSettings:
 
     def __post_init__(self) -> None:
         _require(
-            self.form in FORMS, f"prior form must be one of {', '.join(FORMS)}, not {self.form!r}"
+            self.form in PRIOR_FORMS,
+            f"prior form must be one of {', '.join(PRIOR_FORMS)}, not {self.form!r}",
         )
         _require(self.weight > 0, f"prior weight must be over 0, not {self.weight!r}")
         _require(0 <= self.warmup < 1, f"prior warm-up must be in [0, 1), not {self.warmup!r}")
@@ -82,7 +83,7 @@ class ChipSettings:
 
     def __post_init__(self) -> None:
         known = {
-            "optimiser": OPTIMISERS, "loss": tuple(LOSSES), "pixels": PIXEL_WIDTHS,
+            "optimiser": OPTIMISERS, "loss": LOSS_NAMES, "pixels": PIXEL_WIDTHS,
             "cut_programs": CUT_PROGRAMS,
         }  # fmt: skip
         for name, choices in known.items():

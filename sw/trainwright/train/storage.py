@@ -26,8 +26,6 @@ import torch
 from trainwright import mcf
 from trainwright.train.adam import Parameter
 
-MASTER_WEIGHTS = ("float32", "float16x2", "float16")
-MOMENTS = ("float32", "8bit", "factored")
 _FRACTION = 4
 """Significant bits of an 8-bit element, the leading one included."""
 _EXPONENTS = 16

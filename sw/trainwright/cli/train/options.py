@@ -18,20 +18,18 @@ from trainwright.cli.options import (
 from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.fixed.scale import PRESETS
 from trainwright.network import BUILT_IN
-from trainwright.onchip.loss import LOSSES
-from trainwright.onchip.samples import PIXEL_WIDTHS
-from trainwright.onchip.update import OPTIMISERS
-from trainwright.train.ranks import FORMS
-from trainwright.train.settings import (
+from trainwright.onchip.choices import LOSS_NAMES, OPTIMISERS
+from trainwright.program.samples import PIXEL_WIDTHS
+from trainwright.train.choices import (
     CUT_PROGRAMS,
     FACTOR_SCALES,
+    MASTER_WEIGHTS,
+    MOMENTS,
+    PRIOR_FORMS,
     SCALES,
     SCHEDULES,
-    ChipSettings,
-    PriorSettings,
-    TrainSettings,
 )
-from trainwright.train.storage import MASTER_WEIGHTS, MOMENTS
+from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
 
 DESCRIPTION = """\
 Train a network: forward and backward passes run on the accelerator, softmax, Adam and the rank
@@ -162,7 +160,7 @@ def _add_training(group: Any) -> None:
         "--optimiser", choices=OPTIMISERS, help=f"of --update chip (default: {_CHIP.optimiser})"
     )
     group.add_argument(
-        "--loss", choices=tuple(LOSSES), help=f"of --update chip (default: {_CHIP.loss})"
+        "--loss", choices=LOSS_NAMES, help=f"of --update chip (default: {_CHIP.loss})"
     )
     group.add_argument(
         "--pixels",
@@ -234,7 +232,7 @@ def _add_prior(group: Any) -> None:
     )
     group.add_argument(
         "--prior-form",
-        choices=FORMS,
+        choices=PRIOR_FORMS,
         help="storage: a column weighs what it costs to store; paper: the paper's equations "
         f"(default: {_PRIOR.form})",
     )
