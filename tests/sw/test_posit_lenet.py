@@ -12,7 +12,7 @@ from trainwright.data.dataset import Split
 from trainwright.posit import PositError, PositFormat
 from trainwright.posit.experiments import accuracy
 from trainwright.posit.experiments.lenet import RUNS, LeNet5, arithmetic
-from trainwright.posit.experiments.training import Settings, digest, pixels, resume, train
+from trainwright.posit.experiments.training import RunSettings, digest, pixels, resume, train
 from trainwright.support.tensor_file import CheckpointError
 
 pytest.importorskip("safetensors")
@@ -64,7 +64,7 @@ def test_arithmetics():
 @pytest.mark.parametrize("name", RUNS)
 def test_every_arithmetic_learns(name, small, tmp_path):
     kind = arithmetic(name)
-    settings = Settings("small", kind.name, 96, batch=16)
+    settings = RunSettings("small", kind.name, 96, batch=16)
     epochs = train(small, settings, kind, 3, tmp_path / "x.safetensors")
     assert epochs[-1].loss < epochs[0].loss
     if name != "posit(8,2)-quire":
@@ -74,7 +74,7 @@ def test_every_arithmetic_learns(name, small, tmp_path):
 @pytest.mark.parametrize("name", ["posit(16,2)-sequential", "mixed-quire", "float32"])
 def test_an_interrupted_run_goes_on_as_if_it_had_not_been(name, small, tmp_path):
     kind = arithmetic(name)
-    settings = Settings("small", kind.name, 96, batch=16)
+    settings = RunSettings("small", kind.name, 96, batch=16)
     whole = train(small, settings, kind, 2, tmp_path / "whole.safetensors")
     steps = 0
 
@@ -99,12 +99,12 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(name, small, tmp_path)
 
 def test_checkpoints_of_other_runs_are_not_continued(small, tmp_path):
     kind, path = arithmetic("float32"), tmp_path / "x.safetensors"
-    train(small, Settings("small", kind.name, 96, batch=32), kind, 1, path)
+    train(small, RunSettings("small", kind.name, 96, batch=32), kind, 1, path)
     with pytest.raises(CheckpointError, match="choose another folder"):
-        train(small, Settings("small", kind.name, 96, batch=16), kind, 1, path)
+        train(small, RunSettings("small", kind.name, 96, batch=16), kind, 1, path)
     path.write_bytes(b"nothing")
     with pytest.raises(CheckpointError, match="damaged"):
-        train(small, Settings("small", kind.name, 96, batch=32), kind, 1, path)
+        train(small, RunSettings("small", kind.name, 96, batch=32), kind, 1, path)
 
 
 def test_decimal_accuracy():
@@ -165,6 +165,6 @@ def test_posits_of_16_bits_train_as_float32_does(name, points, data_root, tmp_pa
     found = {}
     for way in ("float32", "posit(16,2)-quire"):
         kind = arithmetic(way)
-        settings = Settings(name, kind.name, len(data.train))
+        settings = RunSettings(name, kind.name, len(data.train))
         found[way] = train(data, settings, kind, 1, tmp_path / f"{way}.safetensors")[-1].accuracy
     assert 100 * (found["float32"] - found["posit(16,2)-quire"]) < points

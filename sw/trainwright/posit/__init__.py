@@ -1,9 +1,9 @@
 """Posit arithmetic, correctly rounded, for PyTorch (``docs/posit.md``).
 
-``PositTensor`` is a torch tensor every operation on which is rounded; ``convert`` makes a module's
-parameters into them. ``add`` to ``matmul`` are on integer tensors of codes, the format last;
-``trainwright.posit.grid`` and ``trainwright.posit.products`` have the same on float tensors on the
-grid.
+``PositTensor`` is a torch tensor on which every operation is rounded; ``convert`` makes posits of a
+module's parameters. ``add`` to ``matmul`` take integer tensors of codes, with the format last;
+``trainwright.posit.grid`` and ``trainwright.posit.products`` offer the same operations on float
+tensors on the grid.
 """
 
 from trainwright.posit.accumulation import accumulation, get_accumulation, set_accumulation

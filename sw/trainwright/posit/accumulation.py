@@ -1,4 +1,4 @@
-"""How posit tensors accumulate sums of products: a setting of the process (``docs/posit.md``)."""
+"""Accumulation mode of posit tensors: a setting of the process (``docs/posit.md``)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,14 +9,15 @@ _mode: Mode = "quire"
 
 
 def get_accumulation() -> Mode:
-    """The mode in force; ``quire`` at first."""
+    """Return the mode in force; ``quire`` unless set."""
     return _mode
 
 
 def set_accumulation(mode: Mode) -> None:
-    """``sequential``: every product and every sum is rounded; ``quire``: sums are exact.
+    """Set the mode: ``sequential`` rounds every product and every sum, ``quire`` sums exactly.
 
-    For all threads, for autograd may run in one of its own. Raises ``ValueError``.
+    The setting holds for all threads, because autograd may run a backward pass in its own thread.
+    Raises ``ValueError``.
     """
     global _mode
     check_mode(mode)
@@ -25,7 +26,7 @@ def set_accumulation(mode: Mode) -> None:
 
 @contextmanager
 def accumulation(mode: Mode) -> Iterator[None]:
-    """``set_accumulation`` for a block; a backward pass has the mode of the block it runs in."""
+    """Set the mode for a ``with`` block; a backward pass uses the mode of the block it runs in."""
     before = _mode
     set_accumulation(mode)
     try:

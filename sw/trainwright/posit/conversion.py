@@ -20,7 +20,7 @@ def convert(what: PositTensor, fmt: PositFormat, /) -> PositTensor: ...
 @overload
 def convert(what: Tensor, source: PositFormat, fmt: PositFormat, /) -> Tensor: ...
 def convert(what: Any, *formats: Any) -> Any:
-    """Convert what has a format, or is to have one, rounding once.
+    """Convert codes, a posit tensor or a module to another format, rounding once.
 
     - ``convert(module, fmt)``, or a mapping of layers to formats: its parameters become posits
       (``trainwright.posit.modules.convert_module``).

@@ -1,7 +1,7 @@
-"""Convolutions on a posit grid, and their gradients: matrix products of unfolded images.
+"""Convolutions on a posit grid and their gradients: matrix products of unfolded images.
 
-Each element of each result is one dot product, accumulated as ``trainwright.posit.products`` has
-it; a bias is what the sum starts from. ``x`` (B, C, H, W), ``weight`` (O, C / groups, kh, kw).
+Each element of each result is one dot product, accumulated by ``trainwright.posit.products``; a
+bias is the initial value of the sum. ``x`` is (B, C, H, W), ``weight`` (O, C / groups, kh, kw).
 """
 
 import math
@@ -22,7 +22,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Geometry:
-    """Of a convolution: (vertical, horizontal) pairs, and the number of groups."""
+    """Stride, padding and dilation as (vertical, horizontal) pairs, and the number of groups."""
 
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
@@ -30,7 +30,7 @@ class Geometry:
     groups: int = 1
 
     def size(self, image: Pair, kernel: Pair) -> Pair:
-        """Height and width of the result."""
+        """Return height and width of the result."""
         height, width = (
             (image[i] + 2 * self.padding[i] - self.dilation[i] * (kernel[i] - 1) - 1)
             // self.stride[i]
@@ -40,15 +40,15 @@ class Geometry:
         return height, width
 
     def whole(self, image: Pair, kernel: Pair) -> bool:
-        """Whether the kernel covers the image and meets it once: a product with all of it."""
+        """Return whether the kernel covers the unpadded image, which makes one matrix product."""
         return image == kernel and self.padding == (0, 0) and self.dilation == (1, 1)
 
 
 def _windows(
     x: Tensor, kernel: Pair, stride: Pair, before: Pair, dilation: Pair, out: Pair
 ) -> Tensor:
-    """(B, C kh kw, L): the patches at ``out`` places, ``before`` zeros above and on the left."""
-    edges: list[int] = []  # as F.pad has them, last dimension first; cuts where below 0
+    """Unfold x to (B, C kh kw, L): patches at ``out`` places, ``before`` zeros at top and left."""
+    edges: list[int] = []  # F.pad: last dimension first; negative crops
     for i in (1, 0):
         end = (out[i] - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1
         edges += [before[i], end - before[i] - x.shape[2 + i]]
@@ -59,11 +59,11 @@ def _correlate(
     x: Tensor,
     rows: Tensor,
     initial: Tensor | None,
-    window: native.Window,
+    window: native.KernelWindow,
     fmt: PositFormat,
     mode: Mode,
 ) -> Tensor:
-    """rows (G, M, C / G kh kw) times the patches of x (B, C, H, W): (B, G M, *window.out)."""
+    """Multiply rows (G, M, C/G kh kw) by the patches of x (B, C, H, W): (B, G M, *window.out)."""
     groups, m, depth = rows.shape
     shape = (x.shape[0], groups, m, math.prod(window.out))
     start = None if initial is None else initial.expand(shape)
@@ -79,7 +79,7 @@ def _native(
     x: Tensor,
     rows: Tensor,
     start: Tensor | None,
-    window: native.Window,
+    window: native.KernelWindow,
     shape: tuple[int, ...],
     fmt: PositFormat,
     mode: Mode,
@@ -103,9 +103,9 @@ def conv2d(
     fmt: PositFormat,
     mode: Mode = "quire",
 ) -> Tensor:
-    """(B, O, H', W'), summed over the kernel's (channel, row, column). ``bias`` (O) or None.
+    """Compute the convolution (B, O, H', W'), summed over the kernel's (channel, row, column).
 
-    Raises ``PositError`` for shapes that do not go together.
+    ``bias`` is (O) or None. Raises ``PositError`` for shapes that do not match.
     """
     check_mode(mode)
     high, wide = geometry.padding
@@ -129,19 +129,19 @@ def conv2d(
         columns = weight.reshape(groups, weight.shape[0] // groups, -1).mT
         return _grouped(matmul(_by_group(x, groups), columns, fmt, mode, start), (1, 1))
     out = geometry.size(image, kernel)
-    window = native.Window(kernel, geometry.stride, geometry.padding, geometry.dilation, out)
+    window = native.KernelWindow(kernel, geometry.stride, geometry.padding, geometry.dilation, out)
     rows = weight.reshape(groups, weight.shape[0] // groups, -1)
     initial = None if bias is None else bias.reshape(1, groups, -1, 1)
     return _correlate(x, rows, initial, window, fmt, mode)
 
 
 def _by_group(x: Tensor, groups: int) -> Tensor:
-    """(B, G C, H, W) to (G, B, C H W)."""
+    """Reshape (B, G C, H, W) to (G, B, C H W)."""
     return x.reshape(x.shape[0], groups, -1).transpose(0, 1)
 
 
 def _grouped(x: Tensor, image: Pair) -> Tensor:
-    """(G, B, C H W) to (B, G C, H, W), the size of an image being (H, W)."""
+    """Reshape (G, B, C H W) to (B, G C, H, W), ``image`` being (H, W)."""
     return x.transpose(0, 1).reshape(x.shape[1], -1, *image)
 
 
@@ -153,11 +153,11 @@ def input_gradient(
     fmt: PositFormat,
     mode: Mode = "quire",
 ) -> Tensor:
-    """Of the loss to x (B, C, *image), from that to the result (B, O, H', W').
+    """Return the gradient to x (B, C, *image) from the gradient to the result (B, O, H', W').
 
-    The turned kernels pass over the gradient, spread by the stride: one dot product an element,
-    over (output channel, row, column), products with the zeros in between and around included,
-    unless the kernel covers the image: then over output channels.
+    The flipped kernels pass over the gradient, spread by the stride: each element is one dot
+    product over (output channel, row, column), products with the inserted and surrounding zeros
+    included. If the kernel covers the image, the dot product runs over output channels only.
     """
     check_mode(mode)
     grid.on_grid(fmt, gradient, weight)
@@ -173,9 +173,9 @@ def input_gradient(
         spread = gradient.new_zeros(*gradient.shape[:2], *size)
         spread[:, :, :: stride[0], :: stride[1]] = gradient
     up, left = (geometry.dilation[i] * (kernel[i] - 1) - geometry.padding[i] for i in (0, 1))
-    window = native.Window(kernel, (1, 1), (up, left), geometry.dilation, image)
-    turned = weight.flip(2, 3).reshape(groups, outputs // groups, inputs, -1)
-    rows = turned.transpose(1, 2).reshape(groups, inputs, -1)  # (G, C / G, O / G kh kw)
+    window = native.KernelWindow(kernel, (1, 1), (up, left), geometry.dilation, image)
+    flipped = weight.flip(2, 3).reshape(groups, outputs // groups, inputs, -1)
+    rows = flipped.transpose(1, 2).reshape(groups, inputs, -1)  # (G, C / G, O / G kh kw)
     return _correlate(spread, rows, None, window, fmt, mode)
 
 
@@ -187,11 +187,11 @@ def weight_gradient(
     fmt: PositFormat,
     mode: Mode = "quire",
 ) -> Tensor:
-    """Of the loss to the weight (O, C / groups, *kernel), summed over (image, row, column)."""
+    """Return the weight's gradient (O, C/groups, *kernel), summed over image, row and column."""
     check_mode(mode)
     grid.on_grid(fmt, x, gradient)
     groups, out = geometry.groups, (gradient.shape[2], gradient.shape[3])
-    window = native.Window(kernel, geometry.stride, geometry.padding, geometry.dilation, out)
+    window = native.KernelWindow(kernel, geometry.stride, geometry.padding, geometry.dilation, out)
     if mode == "quire":
         x = x.to(torch.float64)
     if native.usable(x):
@@ -205,6 +205,6 @@ def weight_gradient(
         product = quire(rows, columns, fmt, None, shape).to(carrier(fmt))
     else:
         product = matmul(rows, columns, fmt, mode)
-    # of (G, O / G, B L) times (G, B L, C / G kh kw)
+    # product: (G, O / G, B L) times (G, B L, C / G kh kw)
     outputs = groups * product.shape[1]
     return product.reshape(outputs, x.shape[1] // groups, *kernel)

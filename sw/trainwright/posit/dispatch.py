@@ -1,6 +1,6 @@
-"""How torch's operators reach posit tensors: below autograd, by the rules of ``operators``.
+"""Dispatch of torch's operators to posit tensors: below autograd, by the rules of ``operators``.
 
-An operator without a rule is an error: nothing silently becomes a float.
+An operator without a rule raises an error: nothing becomes a float silently.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,32 +16,32 @@ from trainwright.posit.operators.registry import operator
 from trainwright.posit.rounding import round_to
 
 below = torch._C._DisableTorchDispatch
-"""Within it torch sees the values, not the posits."""
+"""Context in which torch sees the values as plain floats, not as posits."""
 _COPY = torch.ops.aten.copy_.default
 _NUMBERS = {operator(name) for name in ("where.self", "fill_.Tensor", "index_put", "index_put_")}
-"""Operators for which torch makes tensors of the numbers that it is given."""
+"""Operators for which torch wraps Python numbers in tensors before dispatch."""
 RESHAPES = {
     operator(name)
     for name in ("squeeze_", "squeeze_.dim", "squeeze_.dims", "unsqueeze_", "transpose_", "t_")
 }
-"""Operators that change a shape in place, as the product of a vector with a matrix does."""
+"""Operators that change a shape in place; a vector-matrix product uses them."""
 _SET = torch.ops.aten.set_.source_Tensor
 
 
 class GridTensor(Tensor):
-    """Values on the grid of ``fmt``, in its carrier type; operators are those of the format."""
+    """Values on the grid of ``fmt``, in its carrier type; operators round to the format."""
 
     fmt: PositFormat
 
-    # Functions of torch run as on any tensor, down to the operators that they are made of.
+    # Functions of torch run unchanged, down to the operators they consist of.
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]
 
     @classmethod
     def of_values(cls, values: Tensor, fmt: PositFormat) -> Self:
-        """Of values that are on the grid already, which is not looked at; shares their memory."""
-        found: Any = Tensor._make_subclass(cls, values)
-        found.fmt = fmt
-        return found
+        """Wrap values that are on the grid already (not checked), sharing their memory."""
+        tensor: Any = Tensor._make_subclass(cls, values)
+        tensor.fmt = fmt
+        return tensor
 
     @classmethod
     def __torch_dispatch__(
@@ -56,7 +56,7 @@ class GridTensor(Tensor):
 
 
 def same_format(target: Tensor, source: Tensor, what: object) -> None:
-    """Raises ``PositError`` unless both are posits of one format."""
+    """Raise ``PositError`` unless both are posits of one format."""
     if not isinstance(target, GridTensor):
         raise PositError(f"{what}: posits do not go into {target.dtype}; decode() gives floats")
     if not isinstance(source, GridTensor):
@@ -72,7 +72,7 @@ def _mixed(what: object, first: PositFormat, second: PositFormat) -> PositError:
 
 
 class _Reader:
-    """Takes the values out of posit tensors, and finds the one format that all have."""
+    """Callable that unwraps posit tensors and finds the one format that all of them share."""
 
     def __init__(self, func: OpOverload) -> None:
         self.func = func
@@ -104,7 +104,7 @@ def _dispatch(
     if rule is not None:
         values, fmt = _applied(func, rule, args, kwargs)
         return _wrapped(cls, values, fmt)
-    if func in RESHAPES:  # of the posit tensor itself: no value changes
+    if func in RESHAPES:  # runs on the posit tensor: no value changes
         return func(*args, **kwargs)
     if func is _COPY:
         return _copy(*args, **kwargs)
@@ -153,7 +153,7 @@ def _written(func: OpOverload, values: Tensor, fmt: PositFormat, target: Tensor)
 
 
 def _copy(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """Numbers of torch are rounded on their way in; posits keep their format."""
+    """Copy into ``target``: float tensors are rounded, posits must have its format."""
     if isinstance(target, GridTensor) and not isinstance(source, GridTensor):
         values = round_to(source, target.fmt)
     else:

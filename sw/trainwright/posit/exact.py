@@ -1,8 +1,9 @@
-"""Exact sums of products as the quire has them, over tensors: integers in limbs of 32 bits.
+"""Exact sums of products over tensors, equal to the quire's, in limbs of 32 bits.
 
-For what a float64 sum cannot decide (``trainwright.posit.products``). Every product goes, as three
-pieces, to the limbs of its place; carries are settled at the end, and the sum leaves as a float64
-rounded to odd, which one more rounding brings to the format.
+Serves the elements for which a float64 sum cannot decide the rounding
+(``trainwright.posit.products``). Every product is added, in three pieces, to the limbs at its
+place. Carries are propagated at the end, and the sum is returned as a float64 rounded to odd, so
+that one more rounding to the format is correct.
 """
 
 import torch
@@ -16,14 +17,14 @@ _LOW = (1 << _LIMB) - 1
 _SIGNIFICAND = 31
 """Bits kept of a significand: posits have at most 30."""
 _UNIT = 2 * (_SIGNIFICAND - 1)
-"""A product's last bit is this far below its scale."""
+"""Distance in bits from a product's scale down to its last bit."""
 
 
 def exact_dot(x: Tensor, y: Tensor, fmt: PositFormat, initial: Tensor | None = None) -> Tensor:
-    """initial + sum of x y along the last dimension, rounded once to the format.
+    """Compute initial + sum of x y along the last dimension, rounded once to the format.
 
-    ``x``, ``y`` (E, K), ``initial`` (E), float64 on the grid; result (E) in float64. K up to 2^28,
-    for int64 limbs take 2^30 pieces of 33 bits.
+    ``x``, ``y`` (E, K) and ``initial`` (E) are float64 on the grid; the result (E) is float64. K is
+    at most 2^28, because an int64 limb holds 2^30 pieces of 33 bits.
     """
     limbs = torch.zeros(x.shape[0], _limb_count(fmt), dtype=torch.int64, device=x.device)
     (sx, ex), (sy, ey) = _parts(x), _parts(y)
@@ -43,7 +44,7 @@ def _limb_count(fmt: PositFormat) -> int:
 
 
 def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(signed significand of 31 bits, scale); (0, 0) for 0 and NaN."""
+    """Return (signed significand of 31 bits, scale); (0, 0) for 0 and NaN."""
     layout = LAYOUTS[torch.float64]
     bits = x.contiguous().view(torch.int64)
     fraction = (bits >> (layout.fraction - _SIGNIFICAND + 1)) & ((1 << (_SIGNIFICAND - 1)) - 1)
@@ -55,7 +56,7 @@ def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _deposit(limbs: Tensor, terms: Tensor, place: Tensor) -> None:
-    """Add ``terms`` * 2^``place`` (E, K) to the limbs (E, L); |terms| below 2^62, places >= 0."""
+    """Add ``terms`` * 2^``place`` (E, K) to the limbs (E, L); |terms| < 2^62, places >= 0."""
     sign, size = terms.sign(), terms.abs()
     first, shift = place >> 5, place & (_LIMB - 1)
     low, high = (size & _LOW) << shift, (size >> _LIMB) << shift
@@ -64,14 +65,14 @@ def _deposit(limbs: Tensor, terms: Tensor, place: Tensor) -> None:
 
 
 def _settle(limbs: Tensor) -> None:
-    """Carry, so that all limbs but the last, which has the sign, are 0 to 2^32 - 1."""
+    """Propagate carries: all limbs but the last, which holds the sign, become 0 to 2^32 - 1."""
     for index in range(limbs.shape[1] - 1):
         limbs[:, index + 1] += limbs[:, index] >> _LIMB
         limbs[:, index] &= _LOW
 
 
 def _to_odd(limbs: Tensor, unit: int) -> Tensor:
-    """The sums times 2^-``unit`` as float64, rounded to odd at 33 digits or more."""
+    """Return the sums times 2^-``unit`` as float64, rounded to odd at 33 digits or more."""
     _settle(limbs)
     negative = limbs[:, -1] < 0
     limbs = torch.where(negative.unsqueeze(1), -limbs, limbs)
@@ -80,6 +81,8 @@ def _to_odd(limbs: Tensor, unit: int) -> Tensor:
     top = torch.where(limbs != 0, index, 0).amax(1, keepdim=True).clamp_(min=2)
     first, second = limbs.gather(1, top).squeeze(1), limbs.gather(1, top - 1).squeeze(1)
     below = torch.where(index < top - 1, limbs, 0).amax(1) != 0
+    # Keep 53 bits: the two top limbs, or 20 + 20 bits of them if the top limb is full. Everything
+    # below only matters as a sticky bit.
     few = first < 1 << 20
     window = torch.where(few, (first << _LIMB) | second, (first << 20) | (second >> 12))
     rest = below | (~few & (second & 0xFFF != 0))

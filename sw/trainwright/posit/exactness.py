@@ -1,15 +1,16 @@
-"""Where one float operation and one rounding are correctly rounded together (docs/posit.md).
+"""Proofs that one float operation followed by one rounding is correctly rounded (docs/posit.md).
 
-p = ``fmt.digits``, P = 24 or 53 digits of the float. Rounding twice goes wrong only where the float
-is the midpoint of two posits, a number of at most p + 1 digits, and the exact result lies beside.
+Let p = ``fmt.digits`` and P = 24 or 53, the digits of the float. Rounding twice goes wrong only
+where the float is the midpoint of two posits, a number of at most p + 1 digits, and the exact
+result differs from the midpoint.
 
 - Products are exact if 2 p <= P; quotients then miss a midpoint by more than the float's error.
-- Square roots do if 2 p + 2 <= P; they always go through rounding to odd here.
-- Sums do if 2 p + 1 <= P; with fewer digits where the tapered precision allows it, which
-  ``sums_round_once`` decides by looking at every pair of exponents. In float64 every format
-  allows it (a test looks), so that its sums need no correction.
+- Square roots miss a midpoint if 2 p + 2 <= P; they always go through rounding to odd here.
+- Sums do so if 2 p + 1 <= P, and with fewer digits where tapered precision allows it:
+  ``sums_round_once`` decides by checking every pair of exponents. In float64 every format
+  passes (a test checks this), so float64 sums need no correction.
 
-Results must stay normal floats as well: S <= 63 in float32, always in float64 (S <= 480).
+Results must also stay normal floats: S <= 63 in float32, always in float64 (S <= 480).
 """
 
 from functools import cache
@@ -24,10 +25,11 @@ SINGLE, DOUBLE = 24, 53
 
 @cache
 def carrier(fmt: PositFormat) -> torch.dtype:
-    """The type in which values on the grid live between operations.
+    """Return the float type in which values on the grid live between operations.
 
     float32 where + - x / in float32 and one rounding are correctly rounded, as for posit(16,2);
-    float64 for all others. Every value is exact in it. Raises ``TypeError`` for no format.
+    float64 for all other formats. The carrier represents every value exactly. Raises ``TypeError``
+    unless ``fmt`` is a format.
     """
     check_format(fmt)
     narrow = fmt.max_scale <= 63 and 2 * fmt.digits <= SINGLE
@@ -35,17 +37,17 @@ def carrier(fmt: PositFormat) -> torch.dtype:
 
 
 def products_round_once(fmt: PositFormat) -> bool:
-    """Whether float64 products and quotients need no correction before they are rounded."""
+    """Return whether float64 products and quotients round correctly without correction."""
     return 2 * fmt.digits <= DOUBLE
 
 
 @cache
 def sums_round_once(fmt: PositFormat, digits: int) -> bool:
-    """Whether a sum in floats of ``digits`` digits needs no correction before it is rounded.
+    """Return whether a sum in floats of ``digits`` digits rounds correctly without correction.
 
     x of scale i plus y of scale j < i is inexact only if the sum spans more than ``digits`` bits.
-    Then x and the nearest midpoint are multiples of some 2^g: if y and the float's error are
-    together below that, the float is a midpoint only if x is it, but x is a posit.
+    Then x and the nearest midpoint are multiples of some 2^g. If y and the float's error together
+    are below 2^g, the float can be a midpoint only if x is that midpoint, but x is a posit.
     """
     if 2 * fmt.digits + 1 <= digits:
         return True
@@ -56,14 +58,14 @@ def sums_round_once(fmt: PositFormat, digits: int) -> bool:
 
 
 def _lowest(fmt: PositFormat, scale: int) -> int:
-    """Exponent of the last significant bit at a scale."""
+    """Return the exponent of the last significant bit at a scale."""
     return scale - fmt.digits_at(scale) + 1
 
 
 def _pair_rounds_once(fmt: PositFormat, digits: int, i: int, j: int) -> bool:
-    for scale in (i - 1, i, i + 1):  # of the sum, where it is not exact by cancellation
+    for scale in (i - 1, i, i + 1):  # scales that an inexact sum can have
         if scale - _lowest(fmt, j) < digits:
-            continue  # it is exact, as it is for i = j
+            continue  # the sum is exact, as for i = j
         grid = min(_lowest(fmt, i), scale - fmt.digits_at(scale))
         if 2.0 ** (j + 1 - grid) + 2.0 ** (scale - digits - grid) > 1:
             return False

@@ -1,4 +1,4 @@
-"""One number in one format, field by field, in exact rational arithmetic."""
+"""Explanation of a number in a posit format, field by field, in exact rational arithmetic."""
 
 import re
 from dataclasses import dataclass
@@ -10,33 +10,33 @@ from trainwright.posit.word import Fields, check_code, fields, round_exact, valu
 from trainwright.support.text import shown
 
 MOST_DIGITS = 2000
-"""Of a number: far beyond every posit, the largest of which is 2^480."""
+"""Maximum digits of a number as text: far beyond every posit, the largest of which is 2^480."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a number becomes, and why."""
+    """A number, the posit that it rounds to, and the neighbours of this posit."""
 
     fmt: PositFormat
     given: Fraction | None
-    """``None`` for what is no real number."""
+    """Number before rounding; ``None`` if it is not a real number."""
     code: int
     fields: Fields | None
-    """Of the magnitude's word; ``None`` for 0 and NaR."""
+    """Fields of the magnitude's word; ``None`` for 0 and NaR."""
     value: Fraction | None
-    """``None`` for NaR."""
+    """Value after rounding; ``None`` for NaR."""
     below: Fraction | None
-    """The neighbour on the number line, ``None`` where it is NaR."""
+    """Next lower posit on the number line; ``None`` where that neighbour is NaR."""
     above: Fraction | None
 
     @property
     def error(self) -> Fraction | None:
-        """value - given."""
+        """Rounding error, value - given; ``None`` if either is not a real number."""
         return None if self.value is None or self.given is None else self.value - self.given
 
 
 def parse_number(text: str) -> Fraction | None:
-    """A number as it is written: ``3.14159``, ``1e-7``, ``1/3``, ``0x1.8p1``; ``None`` for NaR.
+    """Parse a number written ``3.14159``, ``1e-7``, ``1/3`` or ``0x1.8p1``; ``None`` for NaR.
 
     Raises ``PositError``, also for numbers that take more than ``MOST_DIGITS`` digits to write out.
     """
@@ -59,7 +59,11 @@ def parse_number(text: str) -> Fraction | None:
 
 
 def nearest(x: Fraction | None, fmt: PositFormat) -> int:
-    """The code nearest to an exact number. It is cut at 64 digits or more, the last made odd."""
+    """Return the code nearest to an exact number.
+
+    The number is cut at 64 digits or more with a sticky last bit, which leaves the rounding
+    correct.
+    """
     if x is None:
         return fmt.nar
     shift = 64 + max(0, x.denominator.bit_length() - x.numerator.bit_length())
@@ -69,33 +73,42 @@ def nearest(x: Fraction | None, fmt: PositFormat) -> int:
 
 
 def explain(x: Fraction | None, fmt: PositFormat) -> Explanation:
-    """What ``x`` is rounded to."""
-    return _of(x, nearest(x, fmt), fmt)
+    """Explain how ``x`` rounds to the format."""
+    return _explanation(x, nearest(x, fmt), fmt)
 
 
 def explain_code(code: int, fmt: PositFormat) -> Explanation:
-    """What a word means. Raises ``PositError`` for one that the format does not have."""
+    """Explain the meaning of a word. Raises ``PositError`` for codes outside the format."""
     check_code(code, fmt)
-    return _of(value(code, fmt), code, fmt)
+    return _explanation(value(code, fmt), code, fmt)
 
 
-def _of(given: Fraction | None, code: int, fmt: PositFormat) -> Explanation:
+def _explanation(given: Fraction | None, code: int, fmt: PositFormat) -> Explanation:
     sides = (value((code + step) & fmt.mask, fmt) for step in (-1, 1))
     below, above = sides if code != fmt.nar else (None, None)
     return Explanation(fmt, given, code, fields(code, fmt), value(code, fmt), below, above)
 
 
 def spell(x: Fraction) -> str:
-    """In decimal, all digits if they are few; a denominator is a power of two."""
+    """Write a number in decimal: all digits if 17 suffice, else 12 and dots.
+
+    Assumes a denominator that is a power of two, as posits have.
+    """
     exact = format(float(x), ".17g")
     return exact if Fraction(exact) == x else f"{float(x):.12g}..."
 
 
-def rows(found: Explanation) -> list[tuple[str, str, str]]:
-    """(field, bits, meaning) from the sign to the fraction; one row for 0 and NaR."""
-    fmt, parts = found.fmt, found.fields
+def rows(explanation: Explanation) -> list[tuple[str, str, str]]:
+    """Return (field, bits, meaning) from the sign to the fraction; one row for 0 and NaR."""
+    fmt, parts = explanation.fmt, explanation.fields
     if parts is None:
-        return [("word", format(found.code, f"0{fmt.n}b"), "0" if found.code == 0 else "NaR")]
+        return [
+            (
+                "word",
+                format(explanation.code, f"0{fmt.n}b"),
+                "0" if explanation.code == 0 else "NaR",
+            )
+        ]
     useed = 1 << (1 << fmt.es)
     run = len(parts.regime.rstrip("0" if parts.k >= 0 else "1"))
     kind = "one" if parts.k >= 0 else "zero"
@@ -114,42 +127,42 @@ def rows(found: Explanation) -> list[tuple[str, str, str]]:
     return table
 
 
-def lines(found: Explanation) -> list[str]:
-    """The explanation as text."""
-    fmt = found.fmt
-    table = rows(found)
+def lines(explanation: Explanation) -> list[str]:
+    """Format the explanation as lines of text."""
+    fmt = explanation.fmt
+    table = rows(explanation)
     wide = max(len(bits) for _, bits, _ in table)
     digits = (fmt.n + 3) // 4
-    text = [f"{fmt}: word {found.code:#0{digits + 2}x} = {found.code:0{fmt.n}b}"]
+    text = [f"{fmt}: word {explanation.code:#0{digits + 2}x} = {explanation.code:0{fmt.n}b}"]
     text += [f"  {name:9} {bits:{wide}}  {meaning}" for name, bits, meaning in table]
-    if found.value is not None and found.fields is not None:
-        scale, sign = found.fields.scale, "-" if found.fields.negative else ""
-        ones = abs(found.value) / Fraction(2) ** scale
-        text.append(f"value       {sign}2^{scale} x {spell(ones)} = {spell(found.value)}")
-    if found.error:
-        text.append(f"error       {_error(found)}")
-    if found.value is not None:
-        sides = [("nar" if x is None else spell(x)) for x in (found.below, found.above)]
+    if explanation.value is not None and explanation.fields is not None:
+        scale, sign = explanation.fields.scale, "-" if explanation.fields.negative else ""
+        ones = abs(explanation.value) / Fraction(2) ** scale
+        text.append(f"value       {sign}2^{scale} x {spell(ones)} = {spell(explanation.value)}")
+    if explanation.error:
+        text.append(f"error       {_error(explanation)}")
+    if explanation.value is not None:
+        sides = [("nar" if x is None else spell(x)) for x in (explanation.below, explanation.above)]
         text.append(f"neighbours  {sides[0]} and {sides[1]}")
     return text
 
 
-def _error(found: Explanation) -> str:
-    assert found.error is not None and found.given is not None
-    size = f"{_number(found.error):+.4g}"
-    if found.given == 0:
+def _error(explanation: Explanation) -> str:
+    assert explanation.error is not None and explanation.given is not None
+    size = f"{_number(explanation.error):+.4g}"
+    if explanation.given == 0:
         return size
-    largest = Fraction(2) ** found.fmt.max_scale
+    largest = Fraction(2) ** explanation.fmt.max_scale
     note = ""
-    if abs(found.given) > largest:
+    if abs(explanation.given) > largest:
         note = "; beyond maxpos, which nothing exceeds"
-    elif abs(found.given) < 1 / largest:
+    elif abs(explanation.given) < 1 / largest:
         note = "; below minpos, for nothing becomes 0"
-    return f"{size}, {_number(found.error / found.given):+.3g} of the number{note}"
+    return f"{size}, {_number(explanation.error / explanation.given):+.3g} of the number{note}"
 
 
 def _number(x: Fraction) -> float | Decimal:
-    """In float64, or beyond its greatest in decimal digits."""
+    """Convert to float64, or to a decimal if float64 overflows."""
     try:
         return float(x)
     except OverflowError:

@@ -1,7 +1,7 @@
-"""Posit tensors in safetensors files: their words in 8, 16 or 32 bits, the formats in the header.
+"""Posit tensors in safetensors files: words of 8, 16 or 32 bits, formats in the header.
 
-Other tensors are stored beside them as they are. The values themselves can go to safetensors too,
-as any ``state_dict`` does: then the file holds floats, which ``load_state_dict`` rounds.
+Other tensors are stored unchanged next to the posits. Values can also go to safetensors as any
+``state_dict`` does: the file then holds floats, which ``load_state_dict`` rounds.
 """
 
 import json
@@ -21,13 +21,16 @@ _KEY = "posits"
 
 
 def pack(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """(tensors with words in place of posits, the formats of these by name)."""
+    """Return (tensors with words in place of posits, the posits' formats by tensor name)."""
     formats = {name: str(x.fmt) for name, x in tensors.items() if isinstance(x, PositTensor)}
     return {name: _stored(x).contiguous() for name, x in tensors.items()}, formats
 
 
 def unpack(tensors: Mapping[str, Tensor], formats: Mapping[str, str]) -> dict[str, Tensor]:
-    """The other way. Raises ``PositError`` for unknown formats and words."""
+    """Make posit tensors of the words that ``pack`` stored.
+
+    Raises ``PositError`` for unknown formats and words.
+    """
     return {
         name: PositTensor.from_codes(x, PositFormat.parse(formats[name])) if name in formats else x
         for name, x in tensors.items()
@@ -35,7 +38,7 @@ def unpack(tensors: Mapping[str, Tensor], formats: Mapping[str, str]) -> dict[st
 
 
 def _stored(x: Tensor) -> Tensor:
-    """Words in the narrowest unsigned integers that hold them."""
+    """Return words in the narrowest unsigned integer type that holds them."""
     if not isinstance(x, PositTensor):
         return x.detach()
     if x.fmt.n <= 8:
@@ -46,7 +49,7 @@ def _stored(x: Tensor) -> Tensor:
 def save_file(
     tensors: Mapping[str, Tensor], path: str | Path, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write a ``state_dict``; the file is replaced whole. Raises ``OSError``."""
+    """Write a ``state_dict``; an existing file is replaced atomically. Raises ``OSError``."""
     from safetensors.torch import save
 
     content, formats = pack(tensors)
@@ -55,17 +58,17 @@ def save_file(
 
 
 def load_file(path: str | Path) -> dict[str, Tensor]:
-    """Read what ``save_file`` wrote. Raises ``PositError`` for other files, ``OSError``."""
+    """Read a file of ``save_file``. Raises ``PositError`` for other files, and ``OSError``."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
             formats = json.loads((file.metadata() or {})[_KEY])
-            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if not isinstance(formats, dict):
             raise ValueError(f"its formats are {shown(formats)}, not an object")
-        if missing := formats.keys() - found.keys():
+        if missing := formats.keys() - tensors.keys():
             raise ValueError(f"it has a format of {shown(min(missing))} and no such tensor")
-        return unpack(found, formats)
+        return unpack(tensors, formats)
     except (SafetensorError, *NONSENSE) as error:
         raise PositError(f"{path} holds no posits of save_file, or is damaged: {error}") from None

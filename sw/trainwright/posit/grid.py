@@ -1,9 +1,10 @@
 """Correctly rounded operations on tensors whose values are on a posit grid.
 
-Tensors are of the format's carrier type, NaN for NaR; shapes broadcast; the result is on the grid
-in the carrier type. One float operation and one rounding where ``exactness`` shows that to be
-right, through rounding to odd elsewhere. x / 0 and the root of a negative number are NaR, and so is
-what NaR goes into. Values off the grid are not looked for: ``round_to`` puts them there.
+Tensors have the format's carrier type, with NaN for NaR; shapes broadcast; results are on the grid,
+in the carrier type. One float operation and one rounding are used where ``exactness`` proves that
+pair correctly rounded, and rounding to odd elsewhere. x / 0, roots of negative numbers and
+operations on NaR give NaR. Operands are not checked to be on the grid: ``round_to`` puts values
+there.
 """
 
 import torch
@@ -16,7 +17,7 @@ from trainwright.posit.rounding import round_to
 
 
 def on_grid(fmt: PositFormat, *tensors: Tensor) -> None:
-    """Raises ``PositError`` for a tensor that is not of the format's carrier type."""
+    """Raise ``PositError`` for a tensor that does not have the format's carrier type."""
     for tensor in tensors:
         if tensor.dtype is not carrier(fmt):
             raise PositError(
@@ -26,31 +27,31 @@ def on_grid(fmt: PositFormat, *tensors: Tensor) -> None:
 
 
 def add(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
-    """x + y, rounded once."""
+    """Add tensors, rounding once."""
     on_grid(fmt, x, y)
     return _once("add", x, y, fmt)
 
 
 def sub(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
-    """x - y, rounded once."""
+    """Subtract ``y`` from ``x``, rounding once."""
     on_grid(fmt, x, y)
     return _once("sub", x, y, fmt)
 
 
 def mul(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
-    """x y, rounded once."""
+    """Multiply tensors, rounding once."""
     on_grid(fmt, x, y)
     return _once("mul", x, y, fmt) if products_round_once(fmt) else _to_odd("mul", fmt, x, y)
 
 
 def div(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
-    """x / y, rounded once; NaR for y = 0."""
+    """Divide ``x`` by ``y``, rounding once; NaR for y = 0."""
     on_grid(fmt, x, y)
     return _once("div", x, y, fmt) if products_round_once(fmt) else _to_odd("div", fmt, x, y)
 
 
 def _once(operation: native.Operation, x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
-    """One operation in the carrier and one rounding."""
+    """Apply one operation in the carrier type and one rounding."""
     if native.usable(x, y):
         return native.binary(operation, x, y, fmt)
     return round_to(getattr(torch, operation)(x, y), fmt)
@@ -65,7 +66,7 @@ _ODD = {
 
 
 def _to_odd(operation: str, fmt: PositFormat, *operands: Tensor) -> Tensor:
-    """One operation in float64, rounded to odd, and one rounding."""
+    """Apply one float64 operation rounded to odd, then round to the format."""
     wide = [x.to(torch.float64) for x in operands]
     if native.usable(*wide):
         return native.to_odd(operation, fmt, *wide).to(carrier(fmt))
@@ -73,16 +74,16 @@ def _to_odd(operation: str, fmt: PositFormat, *operands: Tensor) -> Tensor:
 
 
 def sqrt(x: Tensor, fmt: PositFormat) -> Tensor:
-    """The square root, rounded once; NaR below 0."""
+    """Take the square root, rounding once; NaR below 0."""
     on_grid(fmt, x)
     return _to_odd("sqrt", fmt, x)
 
 
 def fma(x: Tensor, y: Tensor, z: Tensor, fmt: PositFormat) -> Tensor:
-    """x y + z, rounded once.
+    """Compute x y + z, rounding once.
 
-    Always through rounding to odd: a product may be a midpoint, and then a ``z`` too small for
-    float64 to hold beside it decides.
+    Always goes through rounding to odd: a product may be a midpoint of two posits, and then a ``z``
+    too small to change the float64 sum decides the direction.
     """
     on_grid(fmt, x, y, z)
     return _to_odd("fma", fmt, x, y, z)

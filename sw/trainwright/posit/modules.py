@@ -1,4 +1,4 @@
-"""Modules of posits: parameters become posit tensors; layers may have formats of their own."""
+"""Modules of posits: parameters become posit tensors; layers may have their own formats."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from trainwright.posit.tensor import PositTensor
 
 @dataclass(frozen=True)
 class Mixed:
-    """Weights kept in one format and used in another, to which every forward pass rounds them.
+    """Weights kept in one format and rounded to another at every forward pass.
 
-    Gradients come back in ``compute`` and are converted to ``weights``, where the optimiser works.
+    Gradients arrive in ``compute`` and are converted to ``weights``, where the optimiser works.
     """
 
     weights: PositFormat
@@ -28,24 +28,24 @@ class Mixed:
 Precision = PositFormat | Mixed
 
 
-class Rounding(nn.Module):
-    """Converts a posit tensor; the parametrisation of weights that are ``Mixed``."""
+class FormatConversion(nn.Module):
+    """Module that converts a posit tensor; parametrises weights that are ``Mixed``."""
 
     def __init__(self, fmt: PositFormat) -> None:
         super().__init__()
         self.fmt = fmt
 
     def forward(self, x: PositTensor) -> PositTensor:
-        """``x`` in the format, with a gradient."""
+        """Convert ``x`` to the format, with a gradient."""
         return x.to(self.fmt)
 
     def extra_repr(self) -> str:
-        """The format."""
+        """Return the format, shown in the module's ``repr``."""
         return str(self.fmt)
 
 
 class _Entry:
-    """Before a layer's forward pass: converts the posits that come in."""
+    """Forward pre-hook that converts the posits entering a layer."""
 
     def __init__(self, fmt: PositFormat) -> None:
         self.fmt = fmt
@@ -58,31 +58,31 @@ class _Entry:
 
 
 def convert_module(module: nn.Module, formats: Precision | Mapping[str, Precision]) -> nn.Module:
-    """Make parameters and buffers of floats into posits, in place; returns the module.
+    """Convert float parameters and buffers into posits, in place; return the module.
 
-    ``formats`` is that of all, or one for each of several layers by their names in the module,
-    ``""`` being the module itself. A layer that is named converts the posits that it is given;
-    where one format serves all, nothing is converted and other formats are an error. To be called
-    before the optimiser is made, for the parameters are new ones. Raises ``PositError`` for a name
-    that is no layer, and for a parameter under none, ``TypeError`` for what is no format.
+    ``formats`` is one format for all layers, or a mapping of layer names to formats, ``""`` being
+    the module itself. A layer named in a mapping converts the posits that enter it; with one format
+    for all nothing is converted on entry, and other formats are an error. Call this before making
+    the optimiser, because the parameters are replaced. Raises ``PositError`` for a name that is no
+    layer and for a parameter without a format, and ``TypeError`` for a value that is no format.
     """
     plan = dict(formats) if isinstance(formats, Mapping) else {"": formats}
     _check(module, plan)
-    made: dict[int, nn.Parameter] = {}  # tied parameters stay tied
+    parameters: dict[int, nn.Parameter] = {}  # tied parameters stay tied
     for name, part in module.named_modules(remove_duplicate=True):
-        if isinstance(part, parametrize.ParametrizationList | Rounding):
+        if isinstance(part, parametrize.ParametrizationList | FormatConversion):
             continue
         _undo(part)
         precision = _precision(name, plan)
         for key, parameter in part.named_parameters(recurse=False):
             if parameter.is_floating_point():
-                part._parameters[key] = _made(parameter, _storage(precision), made)
+                part._parameters[key] = _posit_parameter(parameter, _storage(precision), parameters)
         for key, buffer in part.named_buffers(recurse=False):
             if buffer.is_floating_point():
                 part._buffers[key] = PositTensor(buffer, _storage(precision))
         if isinstance(precision, Mixed):
             for key in [key for key, _ in part.named_parameters(recurse=False)]:
-                rounding = Rounding(precision.compute)
+                rounding = FormatConversion(precision.compute)
                 parametrize.register_parametrization(part, key, rounding, unsafe=True)
         if isinstance(formats, Mapping) and name in plan:
             part.register_forward_pre_hook(_Entry(_computing(precision)), with_kwargs=True)
@@ -103,7 +103,7 @@ def _check(module: nn.Module, plan: Mapping[str, Precision]) -> None:
 
 
 def _precision(name: str, plan: Mapping[str, Precision]) -> Any:
-    """Of a layer or parameter: that of the longest name it lies under; ``None`` under none."""
+    """Return the precision of the longest prefix of ``name`` in the plan; ``None`` if none."""
     while name and name not in plan:
         name = name.rpartition(".")[0]
     return plan.get(name)
@@ -117,15 +117,17 @@ def _computing(precision: Precision) -> PositFormat:
     return precision.compute if isinstance(precision, Mixed) else precision
 
 
-def _made(parameter: Tensor, fmt: PositFormat, made: dict[int, nn.Parameter]) -> nn.Parameter:
+def _posit_parameter(
+    parameter: Tensor, fmt: PositFormat, parameters: dict[int, nn.Parameter]
+) -> nn.Parameter:
     key = id(parameter)
-    if key not in made:
-        made[key] = nn.Parameter(PositTensor(parameter, fmt), parameter.requires_grad)
-    return made[key]
+    if key not in parameters:
+        parameters[key] = nn.Parameter(PositTensor(parameter, fmt), parameter.requires_grad)
+    return parameters[key]
 
 
 def _undo(part: nn.Module) -> None:
-    """What an earlier conversion left: its entries and roundings."""
+    """Remove the hooks and parametrisations of an earlier conversion."""
     for number, hook in list(part._forward_pre_hooks.items()):
         if isinstance(hook, _Entry):
             del part._forward_pre_hooks[number]
@@ -133,5 +135,5 @@ def _undo(part: nn.Module) -> None:
     if parametrize.is_parametrized(part):
         lists: Any = part.parametrizations
         for key, steps in list(lists.items()):
-            if any(isinstance(step, Rounding) for step in steps):
+            if any(isinstance(step, FormatConversion) for step in steps):
                 parametrize.remove_parametrizations(part, key, leave_parametrized=False)

@@ -1,6 +1,7 @@
-"""The C kernels of posits (``kernels/``), built once for float and once for double.
+"""ctypes calls of the C kernels of posits (``kernels/``), built once for float and once for double.
 
-``usable`` says whether they can take tensors; every caller has a torch path with the same bits.
+``usable`` says whether the kernels accept given tensors; every caller has a torch path with the
+same bits.
 """
 
 import ctypes
@@ -18,13 +19,13 @@ from trainwright.support.native import load
 _SOURCE = Path(__file__).parent / "kernels" / "posit.c"
 Operation = Literal["add", "sub", "mul", "div"]
 _ACROSS = 32
-"""``ACROSS`` of the kernels: what lines of patches are filled up to."""
+"""Columns that patch lines are padded to; equals ``ACROSS`` of the kernels."""
 
 
 def usable(*tensors: Tensor, dtype: torch.dtype | None = None) -> bool:
-    """Whether the kernels for ``dtype``, or that of the first, can take these tensors.
+    """Return whether the kernels for ``dtype``, or the first tensor's type, accept these tensors.
 
-    They can on the CPU, where there is a compiler.
+    They accept CPU tensors, and only where a C compiler is found.
     """
     on_cpu = all(t.device.type == "cpu" for t in tensors)
     return on_cpu and _library(dtype or tensors[0].dtype) is not None
@@ -45,13 +46,16 @@ def _function(name: str, dtype: torch.dtype, pointers: tuple[bool, ...]):
 
 
 def _call(name: str, dtype: torch.dtype, *arguments: Tensor | int | None) -> int:
-    """Tensors go as pointers, integers as int64. What comes back has a meaning for few."""
+    """Call a kernel with tensors as pointers and integers as int64.
+
+    The result is a count of codes outside the format for ``decode`` and ``codes``; others return 0.
+    """
     function = _function(name, dtype, tuple(not isinstance(x, int) for x in arguments))
     return function(*[x.data_ptr() if isinstance(x, Tensor) else x for x in arguments])
 
 
 def round_to(x: Tensor, fmt: PositFormat) -> Tensor:
-    """``round_bits``, in the type of ``x``."""
+    """Round like ``rounding.round_bits``, in the type of ``x``."""
     x = x.contiguous()
     out = torch.empty_like(x)
     _call("posit_round", x.dtype, x, out, x.numel(), fmt.n, fmt.es)
@@ -59,20 +63,26 @@ def round_to(x: Tensor, fmt: PositFormat) -> Tensor:
 
 
 def broadcast(*shapes: Sequence[int]) -> torch.Size:
-    """``torch.broadcast_shapes``, which brings a compiler along. Raises ``RuntimeError``."""
-    found = [1] * max(map(len, shapes))
+    """Broadcast shapes like ``torch.broadcast_shapes``, whose import loads torch's compiler.
+
+    Raises ``RuntimeError`` for shapes that do not broadcast.
+    """
+    sides = [1] * max(map(len, shapes))
     for shape in shapes:
-        for place, side in enumerate(shape, len(found) - len(shape)):
-            if side != 1 and found[place] not in (1, side):
+        for place, side in enumerate(shape, len(sides) - len(shape)):
+            if side != 1 and sides[place] not in (1, side):
                 raise RuntimeError(
                     f"shapes do not broadcast: {', '.join(str(tuple(s)) for s in shapes)}"
                 )
-            found[place] = side if found[place] == 1 else found[place]
-    return torch.Size(found)
+            sides[place] = side if sides[place] == 1 else sides[place]
+    return torch.Size(sides)
 
 
 def _common(*operands: Tensor) -> torch.Size:
-    """The shape that they broadcast to; asking torch costs more than small operations."""
+    """Return the shape that the operands broadcast to.
+
+    Equal shapes skip torch: its broadcast costs more than a small operation.
+    """
     shape = operands[0].shape
     if all(x.shape == shape for x in operands):
         return shape
@@ -80,14 +90,14 @@ def _common(*operands: Tensor) -> torch.Size:
 
 
 def _operand(x: Tensor, shape: torch.Size) -> tuple[Tensor, int]:
-    """Contiguous elements, and the step between them: 0 where one stands for all."""
+    """Return contiguous elements and their stride: 0 where a single element stands for all."""
     if x.shape == shape:
         return x.contiguous(), 1
     return (x, 0) if x.numel() == 1 else (x.expand(shape).contiguous(), 1)
 
 
 def binary(operation: Operation, x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
-    """x operation y in their type, then rounded; shapes broadcast."""
+    """Apply an operation in the tensors' type, then round; shapes broadcast."""
     shape = _common(x, y)
     out = torch.empty(shape, dtype=x.dtype)
     (x, step_x), (y, step_y) = _operand(x, shape), _operand(y, shape)
@@ -97,7 +107,7 @@ def binary(operation: Operation, x: Tensor, y: Tensor, fmt: PositFormat) -> Tens
 
 
 def to_odd(operation: str, fmt: PositFormat, *operands: Tensor) -> Tensor:
-    """``mul``, ``div``, ``sqrt`` or ``fma`` in double, rounded to odd and then to the format."""
+    """Compute an operation of ``odd`` in double, rounded to odd, then round to the format."""
     shape = _common(*operands)
     out = torch.empty(shape, dtype=torch.float64)
     if operation == "sqrt":
@@ -109,7 +119,7 @@ def to_odd(operation: str, fmt: PositFormat, *operands: Tensor) -> Tensor:
 
 
 def encode(values: Tensor, fmt: PositFormat) -> Tensor:
-    """Codes of values that are on the grid, float32 only if it is the carrier."""
+    """Return codes of values on the grid; float32 values only if it is the carrier."""
     values = values.contiguous()
     out = torch.empty(values.shape, dtype=torch.int64)
     _call("posit_encode", values.dtype, values, out, out.numel(), fmt.n, fmt.es)
@@ -117,7 +127,10 @@ def encode(values: Tensor, fmt: PositFormat) -> Tensor:
 
 
 def decode(codes: Tensor, fmt: PositFormat, dtype: torch.dtype) -> Tensor | None:
-    """Values of int64 codes, in float64 or the carrier; ``None`` if the format lacks one."""
+    """Return values of int64 codes in ``dtype``; ``None`` if a code is outside the format.
+
+    ``dtype`` is float64 or the carrier.
+    """
     codes = codes.contiguous()
     out = torch.empty(codes.shape, dtype=dtype)
     bad = _call("posit_decode", dtype, codes, out, out.numel(), fmt.n, fmt.es)
@@ -127,7 +140,7 @@ def decode(codes: Tensor, fmt: PositFormat, dtype: torch.dtype) -> Tensor | None
 def binary_codes(
     operation: Operation, a: Tensor, b: Tensor, fmt: PositFormat, dtype: torch.dtype
 ) -> Tensor | None:
-    """``binary`` on int64 codes, through ``dtype``; ``None`` if the format lacks one of them."""
+    """Apply ``binary`` to int64 codes through ``dtype``; ``None`` for a code outside the format."""
     shape = _common(a, b)
     out = torch.empty(shape, dtype=torch.int64)
     (a, step_a), (b, step_b) = _operand(a, shape), _operand(b, shape)
@@ -137,16 +150,16 @@ def binary_codes(
 
 
 def _batched(x: Tensor, batch: torch.Size) -> tuple[Tensor, int]:
-    """Contiguous matrices, and the elements between them: 0 where one stands for all."""
+    """Return contiguous matrices and the elements between them: 0 where one matrix serves all."""
     if x.dim() == 2 or x.shape[:-2].numel() == 1:
         return x.contiguous(), 0
     return x.expand(*batch, *x.shape[-2:]).contiguous(), x.shape[-2] * x.shape[-1]
 
 
 def sequential(a: Tensor, b: Tensor, total: Tensor, fmt: PositFormat, *, to_odd: bool) -> None:
-    """Adds a b to ``total`` (..., M, N), contiguous, every operation rounded, in order of k.
+    """Add a b to the contiguous ``total`` (..., M, N), rounding every operation, in order of k.
 
-    ``to_odd``: products in double, through rounding to odd.
+    ``to_odd``: compute products in double, rounded to odd first.
     """
     batch = total.shape[:-2]
     (a, step_a), (b, step_b) = _batched(a, batch), _batched(b, batch)
@@ -157,7 +170,7 @@ def sequential(a: Tensor, b: Tensor, total: Tensor, fmt: PositFormat, *, to_odd:
 
 
 def decide(a: Tensor, b: Tensor, start: Tensor | None, total: Tensor, fmt: PositFormat) -> None:
-    """Rounds ``total``, start + a b in float64, as if it were exact. All float64, in place."""
+    """Round ``total``, the float64 start + a b, as if it were exact. All float64, in place."""
     batch = total.shape[:-2]
     (a, step_a), (b, step_b) = _batched(a, batch), _batched(b, batch)
     sizes = (batch.numel(), a.shape[-2], a.shape[-1], b.shape[-1])
@@ -170,10 +183,11 @@ def decide(a: Tensor, b: Tensor, start: Tensor | None, total: Tensor, fmt: Posit
     )  # fmt: skip
 
 
-class Window(NamedTuple):
-    """What a kernel passes over: pairs (vertical, horizontal).
+class KernelWindow(NamedTuple):
+    """Geometry of a convolution kernel over an image: pairs (vertical, horizontal).
 
-    ``before``: zeros above and on the left, lines left out if below 0; ``out``: places.
+    ``before``: zeros above and on the left, or lines skipped if negative; ``out``: output
+    positions.
     """
 
     kernel: tuple[int, int]
@@ -183,14 +197,14 @@ class Window(NamedTuple):
     out: tuple[int, int]
 
 
-def _shape(x: Tensor, window: Window, groups: int) -> Tensor:
-    """The C structure ``window``."""
+def _shape(x: Tensor, window: KernelWindow, groups: int) -> Tensor:
+    """Pack image and window sizes like the C structure ``window``."""
     sizes = (x.shape[1] // groups, x.shape[2], x.shape[3])
     return torch.tensor([*sizes, *(side for pair in window for side in pair)], dtype=torch.int64)
 
 
-def lines(x: Tensor, window: Window, groups: int) -> Tensor:
-    """The patches of x (B, C, H, W), a line each: (G, B L, C / G kh kw)."""
+def lines(x: Tensor, window: KernelWindow, groups: int) -> Tensor:
+    """Unfold x (B, C, H, W) to one line per patch: (G, B L, C / G kh kw)."""
     depth = x.shape[1] // groups * window.kernel[0] * window.kernel[1]
     out = x.new_empty(groups, x.shape[0] * window.out[0] * window.out[1], depth)
     shape = _shape(x, window, groups)
@@ -199,9 +213,9 @@ def lines(x: Tensor, window: Window, groups: int) -> Tensor:
 
 
 def convolve_sequential(
-    x: Tensor, rows: Tensor, total: Tensor, window: Window, fmt: PositFormat, *, to_odd: bool
+    x: Tensor, rows: Tensor, total: Tensor, window: KernelWindow, fmt: PositFormat, *, to_odd: bool
 ) -> None:
-    """Adds rows (G, M, K) times the patches of x (B, C, H, W) to ``total`` (B, G, M, L)."""
+    """Add rows (G, M, K) times the patches of x (B, C, H, W) to ``total`` (B, G, M, L)."""
     groups, m, depth = rows.shape
     scratch = x.new_empty(depth * total.shape[-1])
     _call(
@@ -214,11 +228,11 @@ def convolve_quire(
     x: Tensor,
     rows: Tensor,
     start: Tensor | None,
-    window: Window,
+    window: KernelWindow,
     shape: tuple[int, ...],
     fmt: PositFormat,
 ) -> Tensor:
-    """start + rows times the patches of x, of ``shape``, exact and rounded once. All float64."""
+    """Return start + rows times the patches of x, exact and rounded once, as float64 ``shape``."""
     groups, m, depth = rows.shape
     out = x.new_zeros(shape) if start is None else start.clone()
     scratch = x.new_zeros(depth * -(-shape[-1] // _ACROSS) * _ACROSS)

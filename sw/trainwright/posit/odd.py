@@ -1,7 +1,8 @@
-"""Float64 operations rounded to odd, for posits: one more rounding is then correct.
+"""Float64 operations rounded to odd: one more rounding, to a posit, is then correct.
 
-Posits have at most 30 digits and rounding to odd in 53 serves up to 51. Tensors are float64 and
-hold values of a format, whose magnitudes, from 2^-480 to 2^480 or 0, keep all that is here normal.
+Posits have at most 30 digits, and rounding to odd in 53 digits serves targets of up to 51. Tensors
+are float64 and hold values of a format, whose nonzero magnitudes, from 2^-480 to 2^480, keep every
+intermediate float normal.
 """
 
 import torch
@@ -11,32 +12,32 @@ from trainwright.support.errorfree import round_to_odd, two_product, two_sum
 
 
 def product_to_odd(x: Tensor, y: Tensor) -> Tensor:
-    """x y rounded to odd."""
+    """Multiply, rounding to odd."""
     return round_to_odd(*two_product(x, y))
 
 
 def quotient_to_odd(x: Tensor, y: Tensor) -> Tensor:
-    """x / y rounded to odd. The remainder x - q y is a float (exact)."""
+    """Divide ``x`` by ``y``, rounding to odd. The remainder x - q y is a float (exact)."""
     q = x / y
     p, e = two_product(q, y)
-    rest = (x - p) - e
-    return round_to_odd(q, torch.where(y < 0, -rest, rest))
+    remainder = (x - p) - e
+    return round_to_odd(q, torch.where(y < 0, -remainder, remainder))
 
 
 def root_to_odd(x: Tensor) -> Tensor:
-    """Square root rounded to odd. The remainder x - q^2 is a float (exact)."""
+    """Take the square root, rounding to odd. The remainder x - q^2 is a float (exact)."""
     q = x.sqrt()
     p, e = two_product(q, q)
     return round_to_odd(q, (x - p) - e)
 
 
 def fused_to_odd(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-    """x y + z rounded to odd.
+    """Compute x y + z, rounding to odd.
 
-    x y = p + e, e of at most 7 digits. After three error-free sums the total is v + w + rest, rest
-    at most half a unit of w, and v + w = s + t. If t is not 0 it is a multiple of w's unit, and has
-    the sign of t + rest. It is 0 only if rest is: w would have to reach from the last place of v
-    down past 53 digits, which what is left of e and z, of 30 digits, does not.
+    x y = p + e, where e has at most 7 digits. After three error-free sums the total is v + w + rest
+    with rest at most half a unit of w, and v + w = s + t. If t is not 0, it is a multiple of w's
+    unit and has the sign of t + rest. t can be 0 only if rest is 0: otherwise w would have to reach
+    from the last place of v down past 53 digits, while e and z have only 30 digits to give.
     """
     p, e = two_product(x, y)
     high, low = two_sum(z, e)

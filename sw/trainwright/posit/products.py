@@ -1,11 +1,12 @@
 """Matrix products on a posit grid: rounded at every operation, or exact and rounded once.
 
-``sequential`` (the paper's): the sum starts at ``initial`` or 0, every product and every sum is
-rounded, in order of k. ``quire`` (the standard's): initial + sum of products, exact, rounded once.
+``sequential`` (the paper's mode): the sum starts at ``initial`` or 0, and every product and every
+sum is rounded, in order of k. ``quire`` (the standard's mode): initial + sum of products is exact
+and rounded once.
 
-The quire is stood in for by float64 where that is proved right, element by element: the sum is
-exact because all terms are multiples of one unit and too few to leave 53 bits, or both ends of its
-error interval round to one posit. The few others are summed exactly (``trainwright.posit.exact``).
+float64 replaces the quire where that is proved right for the element: the sum is exact because all
+terms are multiples of one unit and fit 53 bits, or both ends of its error interval round to one
+posit. The few remaining elements are summed exactly (``trainwright.posit.exact``).
 """
 
 import math
@@ -23,19 +24,19 @@ from trainwright.posit.rounding import LAYOUTS, round_bits
 
 Mode = Literal["sequential", "quire"]
 _CHUNK = 1 << 20
-"""Most terms that are summed exactly at once."""
+"""Maximum terms summed exactly at once; bounds the memory for limbs."""
 _SMALLEST = 16
-"""Fewer elements than these in each product, and more products: all are better taken together."""
+"""Elements of one product below which a larger batch is vectorised over the batch instead."""
 
 
 def check_mode(mode: str) -> None:
-    """Raises ``ValueError`` for a mode of accumulation that does not exist."""
+    """Raise ``ValueError`` for an unknown accumulation mode."""
     if mode not in get_args(Mode):
         raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}")
 
 
 def dot(x: Tensor, y: Tensor, fmt: PositFormat, mode: Mode = "quire") -> Tensor:
-    """Sum of products along the last dimension of tensors on the grid; shapes broadcast."""
+    """Sum products along the last dimension of tensors on the grid; shapes broadcast."""
     x, y = torch.broadcast_tensors(x, y)
     if x.dim() == 0:
         raise ValueError("a dot product needs tensors of one dimension or more")
@@ -44,14 +45,15 @@ def dot(x: Tensor, y: Tensor, fmt: PositFormat, mode: Mode = "quire") -> Tensor:
 
 
 def total(x: Tensor, dims: Sequence[int], fmt: PositFormat, mode: Mode = "quire") -> Tensor:
-    """Sum of a tensor on the grid over ``dims``, which go away; in row-major order of them.
+    """Sum a tensor on the grid over ``dims``, which are removed, in row-major order.
 
-    A product with ones, which are posits: in ``sequential`` mode every sum is rounded.
+    Implemented as a product with ones, which are posits: ``sequential`` mode rounds every partial
+    sum.
     """
     order = sorted(d % x.dim() for d in dims)
     kept = [d for d in range(x.dim()) if d not in order]
     rows, columns = (math.prod(x.shape[d] for d in dims) for dims in (order, kept))
-    columns = x.permute([*order, *kept]).reshape(rows, columns)  # -1 says nothing of no elements
+    columns = x.permute([*order, *kept]).reshape(rows, columns)  # -1 is ambiguous for empty tensors
     ones = columns.new_ones(1, columns.shape[0])
     return matmul(ones, columns, fmt, mode).reshape([x.shape[d] for d in kept])
 
@@ -63,10 +65,11 @@ def matmul(
     mode: Mode = "quire",
     initial: Tensor | None = None,
 ) -> Tensor:
-    """initial + a b: (..., M, K) times (..., K, N) to (..., M, N), on the grid.
+    """Compute initial + a b on the grid: (..., M, K) times (..., K, N) to (..., M, N).
 
-    Values in the format's carrier type; batch dimensions broadcast, and ``initial`` to the result.
-    Raises ``ValueError`` for shapes that do not fit, ``PositError`` for another type.
+    Values have the format's carrier type; batch dimensions broadcast, and ``initial`` broadcasts to
+    the result. Raises ``ValueError`` for shapes that do not match and ``PositError`` for another
+    type.
     """
     check_mode(mode)
     grid.on_grid(fmt, a, b, *([] if initial is None else [initial]))
@@ -98,7 +101,7 @@ def _sequential(
 
 
 def _sequential_native(a: Tensor, b: Tensor, fmt: PositFormat, total: Tensor) -> Tensor:
-    """The kernel runs along the columns: of the transposed product, where there are too few."""
+    """Run the kernel, which vectorises over columns; transpose the product if columns are few."""
     to_odd = not products_round_once(fmt)
     if total.shape[-1] < min(_SMALLEST, total.shape[-2]):
         return _sequential_native(b.mT, a.mT, fmt, total.mT).mT
@@ -113,7 +116,7 @@ def _sequential_native(a: Tensor, b: Tensor, fmt: PositFormat, total: Tensor) ->
 def quire(
     a: Tensor, b: Tensor, fmt: PositFormat, start: Tensor | None, shape: tuple[int, ...]
 ) -> Tensor:
-    """start + a b of ``shape``, exact and rounded once; in float64, as operands may be already."""
+    """Compute start + a b of ``shape``, exact and rounded once, in float64."""
     a, b = a.to(torch.float64), b.to(torch.float64)
     start = None if start is None else start.to(torch.float64)
     total = a @ b if start is None else start + a @ b
@@ -140,11 +143,11 @@ def quire(
 
 
 def _error(a: Tensor, b: Tensor, start: Tensor | None, fmt: PositFormat) -> Tensor:
-    """A bound on the error of start + a @ b in float64, in whatever order; 0 where it is exact.
+    """Bound the float64 error of start + a @ b, summed in any order; 0 where the sum is exact.
 
-    With T >= |start| + sum |a b| (Cauchy and Schwarz), K products and K sums err by at most
-    (K + 1) u T / (1 - (K + 1) u), u = 2^-53; a few u more pay for T's own rounding and the last.
-    All terms are multiples of a unit; where T is below 2^53 of them no sum is rounded.
+    With T >= |start| + sum |a b| (Cauchy and Schwarz), K products and K sums err by at most (K + 1)
+    u T / (1 - (K + 1) u), u = 2^-53; a few extra u cover the rounding of T itself and of the last
+    operation. All terms are multiples of a unit; where T is below 2^53 units no sum rounds.
     """
     size = a.square().sum(-1, keepdim=True).sqrt() * b.square().sum(-2, keepdim=True).sqrt()
     unit = _unit(a, -1, fmt) * _unit(b, -2, fmt)
@@ -158,9 +161,10 @@ def _error(a: Tensor, b: Tensor, start: Tensor | None, fmt: PositFormat) -> Tens
 
 
 def _unit(x: Tensor, dim: int | None, fmt: PositFormat) -> Tensor:
-    """A power of two, of which all values along ``dim`` (``None``: each one) are multiples.
+    """Return a power of two of which all values along ``dim`` (``None``: each value) are multiples.
 
-    The weight of the last digit, least for the smallest value; 0, with none, counts as maxpos.
+    The unit is the weight of the last digit, which is smallest for the smallest value; 0 has no
+    digits and counts as maxpos.
     """
     size = torch.where(x == 0, fmt.maxpos, x.abs())
     if isinstance(dim, int):

@@ -1,7 +1,8 @@
 """The quire: a fixed-point sum of products without error, rounded once at the end.
 
-Unit minpos^2 = 2^-2S, two's complement, ``fmt.quire_width`` bits: 16 n for es = 2, as the standard
-of 2022 has it. Plain integers; tensors get the same sums by ``trainwright.posit.exact``.
+The unit is minpos^2 = 2^-2S, in two's complement of ``fmt.quire_width`` bits: 16 n for es = 2, as
+in the 2022 standard. This class works on plain integers; ``trainwright.posit.exact`` computes the
+same sums over tensors.
 """
 
 from trainwright.posit.format import PositFormat
@@ -9,10 +10,10 @@ from trainwright.posit.word import round_exact, unpack
 
 
 class Quire:
-    """One accumulator of a format. NaR in any operand makes it NaR until it is cleared.
+    """Accumulator of a format. Adding NaR makes the sum NaR until it is cleared.
 
-    2^31 - 1 products fit in any case. A sum that leaves the width is NaR too: its word has no
-    other meaning.
+    At least 2^31 - 1 products fit. A sum that leaves the width becomes NaR too, because its word
+    has no other meaning.
     """
 
     def __init__(self, fmt: PositFormat):
@@ -20,12 +21,12 @@ class Quire:
         self.clear()
 
     def clear(self) -> None:
-        """Back to 0."""
+        """Set the sum to 0."""
         self.sum = 0  # in units of minpos^2
         self.nar = False
 
     def add(self, code: int) -> None:
-        """Add one value."""
+        """Add the value of one code."""
         self._add(unpack(code, self.fmt))
 
     def add_product(self, a: int, b: int, *, negate: bool = False) -> None:
@@ -46,13 +47,13 @@ class Quire:
 
     @property
     def word(self) -> int:
-        """The quire's bits: two's complement of the sum, 10..0 for NaR."""
+        """Quire bits: two's complement of the sum, 10..0 for NaR."""
         if self.nar:
             return 1 << (self.fmt.quire_width - 1)
         return self.sum & ((1 << self.fmt.quire_width) - 1)
 
     def code(self) -> int:
-        """The sum rounded to the format, once."""
+        """Round the sum to the format, once."""
         return (
             self.fmt.nar if self.nar else round_exact(self.sum, -self.fmt.quire_fraction, self.fmt)
         )

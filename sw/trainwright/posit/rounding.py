@@ -1,11 +1,12 @@
-"""Rounding float tensors to a posit grid, and codes from and to such tensors.
+"""Rounding of float tensors to a posit grid, and conversion between codes and such tensors.
 
-A float's bit pattern, its exponent shifted by one to make it a multiple of 2^es at a regime's
-start, is the posit's word but for the regime: the word for a given regime grows linearly with it.
-So to round the word to nearest, ties to even, is to round the pattern, an integer, to the bits that
-the regime leaves. The carry into the next regime comes out by itself.
+Shift a float's exponent by one, so that it is a multiple of 2^es at the start of a regime. Its bit
+pattern then equals the posit's word except for the regime bits: within one regime the word grows
+linearly with the pattern. To round the word to nearest, ties to even, it is therefore enough to
+round the pattern, an integer, to the bits that the regime leaves. A carry into the next regime
+needs no special case.
 
-Runs in the native kernels where a compiler is found, else in torch with the same bits.
+Runs in the native kernels where a C compiler is found, else in torch with the same bits.
 """
 
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ from trainwright.posit.format import PositError, PositFormat, check_format
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A float type: its integer type of equal width, fraction bits, exponent bias."""
+class FloatLayout:
+    """Bits of a float type: integer type of equal width, fraction bits, bias, infinity."""
 
     integer: torch.dtype
     fraction: int
@@ -30,19 +31,19 @@ class Layout:
 
 
 LAYOUTS = {
-    torch.float32: Layout(torch.int32, 23, 127, 0x7F800000),
-    torch.float64: Layout(torch.int64, 52, 1023, 0x7FF0000000000000),
+    torch.float32: FloatLayout(torch.int32, 23, 127, 0x7F800000),
+    torch.float64: FloatLayout(torch.int64, 52, 1023, 0x7FF0000000000000),
 }
 
 
 def as_float(x: Tensor) -> Tensor:
-    """The tensor in float32 or float64 without error. Raises ``TypeError`` for other kinds."""
+    """Convert to float32 or float64 without error. Raises ``TypeError`` for other number types."""
     if x.dtype in LAYOUTS:
         return x
     if x.dtype in (torch.float16, torch.bfloat16):
         return x.to(torch.float32)
-    others = (torch.bool, torch.uint64)
-    if x.dtype.is_complex or x.dtype.is_floating_point or x.dtype in others:
+    inexact = (torch.bool, torch.uint64)
+    if x.dtype.is_complex or x.dtype.is_floating_point or x.dtype in inexact:
         raise TypeError(f"posits are made from real numbers, not {x.dtype}; convert them first")
     if x.dtype is torch.int64 and bool((x.abs() > 1 << 53).any()):
         raise TypeError("integers over 2^53 are not exact in float64; round them to it first")
@@ -50,11 +51,12 @@ def as_float(x: Tensor) -> Tensor:
 
 
 def round_to(x: Tensor, fmt: PositFormat) -> Tensor:
-    """The nearest value of the format for each element, in the format's carrier type.
+    """Round each element to the nearest value of the format, in the format's carrier type.
 
-    Rounds once, whatever the carrier: ``x`` is any real tensor, float64 not going through float32.
-    Ties go to the even word; beyond maxpos gives maxpos, below minpos minpos, never 0; NaN and
-    infinities give NaN, which is NaR; -0 gives 0. Not differentiable: the result has no history.
+    Rounds once, whatever the carrier: ``x`` is any real tensor, and float64 does not pass through
+    float32. Ties go to the even word; above maxpos gives maxpos, below minpos gives minpos, never
+    0; NaN and infinities give NaN, which stands for NaR; -0 gives 0. Not differentiable: the result
+    has no autograd history.
     """
     x, kind = as_float(x), carrier(fmt)
     if kind is torch.float64:
@@ -65,7 +67,10 @@ def round_to(x: Tensor, fmt: PositFormat) -> Tensor:
 
 
 def round_bits(x: Tensor, fmt: PositFormat) -> Tensor:
-    """``round_to`` in torch alone, in the type of ``x``: float64, or the carrier if float32."""
+    """Round like ``round_to``, in torch alone and in the type of ``x``.
+
+    The type is float64, or float32 if that is the carrier.
+    """
     layout = LAYOUTS[x.dtype]
     bits = x.contiguous().view(layout.integer)
     top = 1 << (8 * x.element_size() - 1)
@@ -73,11 +78,13 @@ def round_bits(x: Tensor, fmt: PositFormat) -> Tensor:
     real = size < layout.infinity
     nonzero = size != 0
     least, most = (((layout.bias + s) << layout.fraction) for s in (-fmt.max_scale, fmt.max_scale))
-    size = size.clamp_(max=most - 1).clamp_(min=least)  # next below maxpos rounds to it
+    # Out-of-range magnitudes: the pattern just below maxpos rounds up to maxpos, minpos stays.
+    size = size.clamp_(max=most - 1).clamp_(min=least)
     regime = layout.fraction + fmt.es
-    # A regime starts at a multiple of 2^es. Where nothing of exponent and fraction is left, the
-    # last bit kept is the regime's: 0 in regime n - 3 and 1 in the lowest, 2 - n. So is the parity
-    # of the number in front, one being added for even n.
+    # A regime starts at a multiple of 2^es. Ties go to even by the last kept bit of the pattern.
+    # Where no exponent or fraction bit fits, that bit must equal the regime's last bit: 0 in regime
+    # n - 3 and 1 in the lowest regime, 2 - n. The regime number has this parity for odd n; for even
+    # n one regime is added first.
     extra = 1 - fmt.n % 2
     shift = (1 << layout.fraction) + (extra << regime)
     size += shift
@@ -85,8 +92,8 @@ def round_bits(x: Tensor, fmt: PositFormat) -> Tensor:
     regime_bits = k ^ (k >> (8 * x.element_size() - 1))  # k, or -k - 1 below one
     lost = regime_bits + (regime + (3 - fmt.n if fmt.n > 2 else 0))  # bits that do not fit
     odd = (size >> lost) & 1
-    one = torch.ones((), dtype=layout.integer, device=x.device)
-    size += (one << (lost - 1)) - 1 + odd
+    unit = torch.ones((), dtype=layout.integer, device=x.device)
+    size += (unit << (lost - 1)) - 1 + odd
     size = ((size >> lost) << lost) - shift
     size *= nonzero
     value = size.view(x.dtype)
@@ -95,12 +102,12 @@ def round_bits(x: Tensor, fmt: PositFormat) -> Tensor:
 
 
 def encode(x: Tensor, fmt: PositFormat) -> Tensor:
-    """Codes (int64, 0 to 2^n - 1) of the values nearest to ``x``, any real tensor."""
+    """Return codes (int64, 0 to 2^n - 1) of the values nearest to ``x``, any real tensor."""
     return codes_of(round_to(x, fmt), fmt)
 
 
 def codes_of(values: Tensor, fmt: PositFormat) -> Tensor:
-    """Codes of values that are on the grid already: in the carrier or float64, NaN for NaR."""
+    """Return the codes of values already on the grid, in the carrier or float64, NaN for NaR."""
     if values.dtype is not carrier(fmt):
         values = values.to(torch.float64)
     if native.usable(values):
@@ -111,20 +118,21 @@ def codes_of(values: Tensor, fmt: PositFormat) -> Tensor:
     regime = layout.fraction + fmt.es
     k = (size >> regime) - ((layout.bias + 1) >> fmt.es)
     tail = size & ((1 << regime) - 1)
-    run = torch.where(k >= 0, k + 2, 1 - k)  # with the bit that ends it
+    run = torch.where(k >= 0, k + 2, 1 - k)  # regime bits, the ending bit included
     spare = fmt.n - 1 - run
-    one = torch.ones((), dtype=torch.int64, device=values.device)
-    ones = ((one << (k.clamp(0, 31) + 1)) - 1) << 1
+    unit = torch.ones((), dtype=torch.int64, device=values.device)
+    ones = ((unit << (k.clamp(0, 31) + 1)) - 1) << 1
     fits = spare.clamp(min=0, max=31)
     word = (torch.where(k >= 0, ones, 1) << fits) | (tail >> (regime - fits).clamp(0, 63))
-    word = torch.where(spare < 0, fmt.nar - 1, word)  # maxpos: a run that nothing ends
+    # maxpos: its run of ones fills the word, and no bit ends it.
+    word = torch.where(spare < 0, fmt.nar - 1, word)
     word = torch.where(bits < 0, -word & fmt.mask, word)
     word = torch.where(values == 0, 0, word)
     return torch.where(values.isnan(), fmt.nar, word)
 
 
 def as_codes(codes: Tensor) -> Tensor:
-    """The codes as int64. Raises ``TypeError`` for tensors of no integers."""
+    """Convert codes to int64. Raises ``TypeError`` for tensors that are not integers."""
     kind = codes.dtype
     if kind.is_floating_point or kind.is_complex or kind is torch.bool:
         raise TypeError(f"posit codes are integers, not {kind}; encode(x, fmt) makes them")
@@ -132,7 +140,7 @@ def as_codes(codes: Tensor) -> Tensor:
 
 
 def check_codes(codes: Tensor, fmt: PositFormat) -> None:
-    """Raises ``PositError`` for codes (int64) outside 0 .. 2^n - 1."""
+    """Raise ``PositError`` for codes (int64) outside 0 .. 2^n - 1."""
     if codes.numel():
         low, high = (int(v) for v in torch.aminmax(codes))
         if low < 0 or high > fmt.mask:
@@ -143,16 +151,16 @@ def check_codes(codes: Tensor, fmt: PositFormat) -> None:
 
 
 def decode(codes: Tensor, fmt: PositFormat) -> Tensor:
-    """The exact values in float64, NaN for NaR. ``codes`` integers of any shape.
+    """Return exact values in float64, NaN for NaR; ``codes`` are integers of any shape.
 
-    Raises ``TypeError`` or ``PositError`` for codes that the format does not have.
+    Raises ``TypeError`` or ``PositError`` for codes outside the format.
     """
     check_format(fmt)
     return _values(codes, fmt, torch.float64)
 
 
 def values_of(codes: Tensor, fmt: PositFormat) -> Tensor:
-    """``decode`` in the carrier type."""
+    """Decode to the carrier type instead of float64."""
     return _values(codes, fmt, carrier(fmt))
 
 
@@ -178,13 +186,14 @@ def _decoded(codes: Tensor, fmt: PositFormat) -> Tensor:
     word = torch.where(codes > fmt.nar, (1 << fmt.n) - codes, codes) & (fmt.nar - 1)
     above = (word >> max(width - 1, 0)) & 1 == 1  # the run is of ones
     flipped = torch.where(above, (fmt.nar - 1) - word, word)
-    # A run of m leading bits leaves a number below 2^(width - m): its length is a float's exponent.
+    # Count leading bits by conversion to float: a run of m equal bits, flipped to zeros, leaves a
+    # number below 2^(width - m), and the float's exponent is that number's length.
     length = (flipped.to(torch.float64).view(torch.int64) >> layout.fraction) - layout.bias + 1
     run = width - torch.where(flipped == 0, 0, length)
     k = torch.where(above, run - 1, -run)
     spare = (width - 1 - run).clamp(min=0)
-    one = torch.ones((), dtype=torch.int64, device=codes.device)
-    tail = word & ((one << spare) - 1)
+    unit = torch.ones((), dtype=torch.int64, device=codes.device)
+    tail = word & ((unit << spare) - 1)
     regime = layout.fraction + fmt.es
     pattern = ((k + ((layout.bias + 1) >> fmt.es)) << regime) | (tail << (regime - spare))
     value = (pattern - (1 << layout.fraction)).view(torch.float64)

@@ -1,4 +1,4 @@
-"""``PositTensor``: a torch tensor of posits, every operation on which is rounded to its format."""
+"""``PositTensor``: a torch tensor of posits; every operation rounds to the tensor's format."""
 
 from typing import Any
 
@@ -13,15 +13,15 @@ from trainwright.posit.rounding import codes_of, decode, round_to
 class PositTensor(GridTensor):
     """Posits of the format ``fmt``: ``PositTensor(x, fmt)`` rounds real numbers or tensors of them.
 
-    Formats do not mix: ``to(fmt)`` converts, with a gradient that is converted back. ``decode()``
-    gives float64, ``codes()`` the words; these and ``item()`` are the ways out. What is copied into
-    a posit tensor (``copy_``, ``load_state_dict``) is rounded. ``dtype`` is the carrier's, float32
-    or float64 (``trainwright.posit.exactness``). Raises ``PositError``.
+    Formats do not mix: ``to(fmt)`` converts, and the gradient is converted back. ``decode()`` gives
+    float64 and ``codes()`` the words; these and ``item()`` are the only ways out. Values copied
+    into a posit tensor (``copy_``, ``load_state_dict``) are rounded. ``dtype`` is the carrier's,
+    float32 or float64 (``trainwright.posit.exactness``). Raises ``PositError``.
     """
 
     @staticmethod
     def __new__(cls, data: Any, fmt: PositFormat, *, requires_grad: bool = False) -> "PositTensor":
-        """Values nearest to ``data``: a tensor of real numbers, or numbers in nested sequences."""
+        """Round ``data``: a tensor of real numbers, or numbers in nested sequences."""
         if isinstance(data, PositTensor):
             data = data.values()
         elif isinstance(data, Tensor):
@@ -34,37 +34,40 @@ class PositTensor(GridTensor):
         )
 
     def __init__(self, data: Any, fmt: PositFormat, *, requires_grad: bool = False) -> None:
-        """See ``__new__``."""
+        """Accept the arguments of ``__new__``, which does the work."""
 
     @classmethod
     def from_codes(cls, codes: Tensor, fmt: PositFormat) -> "PositTensor":
-        """Of the words ``codes``, integers 0 .. 2^n - 1. Raises ``PositError``, ``TypeError``."""
+        """Make posits of the words ``codes``, integers 0 .. 2^n - 1.
+
+        Raises ``PositError`` for codes outside the format and ``TypeError`` for other types.
+        """
         return cls(decode(codes, fmt), fmt)
 
     def values(self) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The values in the carrier type, sharing memory; no history."""
+        """Return the values in the carrier type, sharing memory, without autograd history."""
         with below():
             return self.detach().as_subclass(Tensor)
 
     def codes(self) -> Tensor:
-        """The words, int64."""
+        """Return the words as int64."""
         return codes_of(self.values(), self.fmt)
 
     def decode(self) -> Tensor:
-        """The values in float64, NaN for NaR; no history, and no memory shared."""
+        """Return the values in float64, NaN for NaR; a copy without autograd history."""
         return self.values().to(torch.float64, copy=True)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """To a format (``to(PositFormat(8, 2))``), or to a device as any tensor."""
+        """Convert to a format (``to(PositFormat(8, 2))``), or move to a device like any tensor."""
         if not args or not isinstance(args[0], PositFormat):
             return super().to(*args, **kwargs)
-        fmt, *rest = args
-        found: Any = self if fmt == self.fmt else _Conversion.apply(self, fmt)
-        return found.to(*rest, **kwargs) if rest or kwargs else found
+        fmt, *options = args
+        converted: Any = self if fmt == self.fmt else _Conversion.apply(self, fmt)
+        return converted.to(*options, **kwargs) if options or kwargs else converted
 
     @property
     def data(self) -> Any:
-        """The same posits without history. What is put there must be posits of the format."""
+        """Posits without autograd history. Only posits of the same format can be assigned."""
         return self.detach()
 
     @data.setter
@@ -75,11 +78,11 @@ class PositTensor(GridTensor):
             descriptor.__set__(self, new.as_subclass(Tensor))
 
     def numpy(self, *, force: bool = False) -> Any:
-        """A copy of the values in float64."""
+        """Return a copy of the values in float64."""
         return self.decode().numpy(force=force)
 
     def tolist(self) -> Any:
-        """The values as numbers in nested lists."""
+        """Return the values as numbers in nested lists."""
         return self.decode().tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -98,11 +101,11 @@ class PositTensor(GridTensor):
             return memo[id(self)]
         if not self.is_leaf:
             raise RuntimeError("only posit tensors without history can be copied deeply")
-        found = _rebuilt(self.values().clone(), *self._state())
-        memo[id(self)] = found
+        copied = _rebuilt(self.values().clone(), *self._state())
+        memo[id(self)] = copied
         if self.grad is not None:
-            found.grad = self.grad.__deepcopy__(memo)
-        return found
+            copied.grad = self.grad.__deepcopy__(memo)
+        return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _rebuilt, (self.values(), *self._state())
@@ -112,14 +115,14 @@ class PositTensor(GridTensor):
 
 
 def _rebuilt(values: Tensor, fmt: PositFormat, requires_grad: bool, parameter: bool) -> PositTensor:
-    found: Any = PositTensor.of_values(values, fmt).requires_grad_(requires_grad)
+    tensor: Any = PositTensor.of_values(values, fmt).requires_grad_(requires_grad)
     if parameter:
-        found._is_param = True  # what makes a parameter of a tensor of another class
-    return found
+        tensor._is_param = True  # marks tensor subclasses as parameters
+    return tensor
 
 
 class _Conversion(torch.autograd.Function):
-    """From one format to another, rounded once; the gradient is converted the other way."""
+    """Conversion between formats, rounded once; the gradient is converted back."""
 
     @staticmethod
     def forward(ctx: Any, x: PositTensor, fmt: PositFormat) -> PositTensor:

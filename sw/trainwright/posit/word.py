@@ -1,7 +1,7 @@
-"""One word at a time, in plain integers: its fields, its exact value, and the rounding rule.
+"""Fields, exact value and rounding of one posit word, in plain integers.
 
-What a datapath does in three steps: unpack, integer arithmetic, ``round_exact``. The vectorised
-arithmetic of this package and a hardware model are both held against it.
+A datapath works in the same three steps: ``unpack``, integer arithmetic, ``round_exact``. Tests
+compare both the vectorised arithmetic of this package and the hardware model with this module.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from trainwright.support.text import shown
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of a word other than 0 and NaR, as bit strings of the magnitude.
+    """Fields of a word other than 0 and NaR, as bit strings of the magnitude.
 
-    ``regime`` includes the bit that ends the run, if there is one; ``exponent`` and
-    ``fraction`` hold the bits that are left, perhaps none.
+    ``regime`` includes the bit that ends the run, if there is one. ``exponent`` and ``fraction``
+    hold the bits that fit after the regime, possibly none.
     """
 
     negative: bool
@@ -25,18 +25,21 @@ class Fields:
     fraction: str
     k: int
     scale: int
-    """k 2^es + exponent, cut-off exponent bits being 0."""
+    """k 2^es + exponent; exponent bits that were cut off count as 0."""
 
 
 def check_code(code: int, fmt: PositFormat) -> int:
-    """The code. Raises ``PositError`` outside 0 .. 2^n - 1."""
+    """Return the code. Raises ``PositError`` outside 0 .. 2^n - 1."""
     if not 0 <= code <= fmt.mask:
         raise PositError(f"codes of {fmt} are 0 to {fmt.mask}, not {shown(code)}")
     return code
 
 
 def fields(code: int, fmt: PositFormat) -> Fields | None:
-    """The fields of a code; ``None`` for 0 and NaR. Raises ``PositError`` for other integers."""
+    """Split a code into its fields; ``None`` for 0 and NaR.
+
+    Raises ``PositError`` for other integers.
+    """
     if check_code(code, fmt) in (0, fmt.nar):
         return None
     negative = code >= fmt.nar
@@ -50,30 +53,30 @@ def fields(code: int, fmt: PositFormat) -> Fields | None:
 
 
 def unpack(code: int, fmt: PositFormat) -> tuple[int, int] | None:
-    """(significand, exponent) with value = significand * 2^exponent; ``None`` for NaR.
+    """Return (significand, exponent) with value = significand * 2^exponent; ``None`` for NaR.
 
-    The significand is signed, its hidden bit included; 0 is (0, 0).
+    The significand is signed and includes the hidden bit; 0 is (0, 0).
     """
-    found = fields(code, fmt)
-    if found is None:
+    parts = fields(code, fmt)
+    if parts is None:
         return (0, 0) if code == 0 else None
-    significand = int("1" + found.fraction, 2)
-    exponent = found.scale - len(found.fraction)
-    return (-significand if found.negative else significand), exponent
+    significand = int("1" + parts.fraction, 2)
+    exponent = parts.scale - len(parts.fraction)
+    return (-significand if parts.negative else significand), exponent
 
 
 def value(code: int, fmt: PositFormat) -> Fraction | None:
-    """The exact value; ``None`` for NaR."""
+    """Return the exact value of a code; ``None`` for NaR."""
     parts = unpack(code, fmt)
     return None if parts is None else parts[0] * Fraction(2) ** parts[1]
 
 
 def round_exact(significand: int, exponent: int, fmt: PositFormat) -> int:
-    """The code nearest to significand * 2^exponent, any integers.
+    """Return the code nearest to significand * 2^exponent, for any integers.
 
-    The word is written out at full length (regime, exponent, all fraction bits) and cut to n bits,
-    to nearest, ties to the even word. Beyond maxpos it is maxpos, below minpos it is minpos, never
-    0 or NaR.
+    The word is written out at full length (regime, exponent, all fraction bits) and cut to n bits:
+    to nearest, ties to the even word. A magnitude above maxpos becomes maxpos; a nonzero magnitude
+    below minpos becomes minpos, never 0 or NaR.
     """
     if significand == 0:
         return 0
@@ -94,7 +97,7 @@ def round_exact(significand: int, exponent: int, fmt: PositFormat) -> int:
 
 
 def _cut(word: int, bits: int) -> int:
-    """``word`` without its last ``bits`` bits (or with more zeros), to nearest, ties to even."""
+    """Drop the last ``bits`` bits, rounding to nearest, ties to even; append zeros if negative."""
     if bits <= 0:
         return word << -bits
     kept, lost, half = word >> bits, word & ((1 << bits) - 1), 1 << (bits - 1)

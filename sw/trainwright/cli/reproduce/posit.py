@@ -11,8 +11,8 @@ from trainwright.cli.options import positive
 from trainwright.cli.reproduce.options import add_experiment_option, add_run_options
 
 if TYPE_CHECKING:
-    from trainwright.posit.experiments.lenet import Arithmetic
-    from trainwright.posit.experiments.training import Epoch, Run
+    from trainwright.posit.experiments.lenet import TrainingArithmetic
+    from trainwright.posit.experiments.training import Epoch, TrainingRun
 
 EXPERIMENTS = ("figure-2", "figure-8", "figure-9")
 _DATA = {"figure-8": "mnist", "figure-9": "fashion-mnist"}
@@ -93,11 +93,11 @@ def _decades(x: list[float]) -> float:
     return log10(max(x) / min(x)) if x else 0.0
 
 
-def _training(name: str, kinds: "list[Arithmetic]", args: argparse.Namespace) -> _Outcome:
+def _training(name: str, kinds: "list[TrainingArithmetic]", args: argparse.Namespace) -> _Outcome:
     from trainwright.cli.bars import progress_bar
     from trainwright.data import load_data_set
     from trainwright.posit.experiments.pictures import draw_training
-    from trainwright.posit.experiments.training import Settings, train
+    from trainwright.posit.experiments.training import RunSettings, train
 
     data = load_data_set(_DATA[name], args.data)
     images = min(args.images, len(data.train))
@@ -105,7 +105,7 @@ def _training(name: str, kinds: "list[Arithmetic]", args: argparse.Namespace) ->
     folder = Path(args.out)
     folder.mkdir(parents=True, exist_ok=True)
     for kind in kinds:
-        settings = Settings(data.name, kind.name, images, seed=args.seed)
+        settings = RunSettings(data.name, kind.name, images, seed=args.seed)
         checkpoint = folder / f"{data.name}-{kind.name}-{images}-{args.seed}.safetensors"
         with progress_bar(f"{data.name}, {kind.name}") as tell:
             found[kind.name] = train(
@@ -119,7 +119,7 @@ def _training(name: str, kinds: "list[Arithmetic]", args: argparse.Namespace) ->
     return {"data": data.name, "images": images, "runs": results}, table, picture
 
 
-def _note(run: "Run") -> str:
+def _note(run: "TrainingRun") -> str:
     """Where a training is, beside how many images it has seen."""
     loss = f"loss {run.loss / run.done:.4f}" if run.done else ""
     test = f"test {run.epochs[-1].accuracy:.2%}" if run.epochs else ""

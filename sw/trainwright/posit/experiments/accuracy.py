@@ -1,7 +1,7 @@
-"""Figure 2: decimal accuracy of numbers of 8 bits, fixed-point, floating-point and posit.
+"""Figure 2: decimal accuracy of 8-bit numbers: fixed-point, floating-point and posit.
 
-The decimal accuracy of a format at x is -log10 |log10(x' / x)|, x' being what x is rounded to; here
-the least of it, half-way between two neighbours: Gustafson and Yonemoto's worst case.
+The decimal accuracy of a format at x is -log10 |log10(x' / x)|, where x' is x rounded. The curves
+show its minimum, half-way between two neighbours: Gustafson and Yonemoto's worst case.
 """
 
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ class Curve:
 
     name: str
     x: tuple[float, ...]
-    """The numbers half-way, increasing."""
+    """Midpoints of neighbours, increasing."""
     decimals: tuple[float, ...]
 
 
 def fixed(n: int = 8, fraction: int = 4) -> Tensor:
-    """The positive numbers of ``n`` bits with ``fraction`` bits below the point."""
+    """Return the positive ``n``-bit numbers with ``fraction`` bits below the point."""
     return torch.arange(1, 1 << (n - 1), dtype=torch.float64) * 2.0**-fraction
 
 
 def floating(exponent: int = 4, fraction: int = 3) -> Tensor:
-    """The positive numbers of an IEEE-like float, subnormal ones included, increasing."""
+    """Return the positive numbers of an IEEE-like float, subnormal ones included, increasing."""
     bias = (1 << (exponent - 1)) - 1
     fields = torch.arange(1, ((1 << exponent) - 1) << fraction, dtype=torch.int64)
     scale, digits = fields >> fraction, (fields & ((1 << fraction) - 1)).to(torch.float64)
@@ -39,12 +39,12 @@ def floating(exponent: int = 4, fraction: int = 3) -> Tensor:
 
 
 def posits(fmt: PositFormat) -> Tensor:
-    """The positive numbers, increasing."""
+    """Return the positive numbers of a posit format, increasing."""
     return decode(torch.arange(1, fmt.nar), fmt)
 
 
 def curve(name: str, numbers: Tensor) -> Curve:
-    """Of the positive numbers of a format, increasing."""
+    """Compute the accuracy between neighbours of ``numbers``, positive and increasing."""
     low, high = numbers[:-1], numbers[1:]
     middle = (low + high) / 2
     worst = torch.maximum((low / middle).log10().abs(), (high / middle).log10().abs())
@@ -52,7 +52,7 @@ def curve(name: str, numbers: Tensor) -> Curve:
 
 
 def run() -> list[Curve]:
-    """Fixed point with 4 bits below the point, a float of 4 exponent bits, posits of es 0 to 2."""
+    """Compare fixed point with 4 fraction bits, a 4-bit-exponent float, and posits of es 0 to 2."""
     return [
         curve("fixed, 4 bits below the point", fixed()),
         curve("float, 4 exponent bits", floating()),

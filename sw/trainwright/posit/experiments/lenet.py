@@ -1,4 +1,4 @@
-"""LeNet-5 as the paper's Listing 1 has it, and the arithmetics in which it is trained."""
+"""LeNet-5 of the paper's Listing 1, and the arithmetics in which it is trained."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from trainwright.posit.tensor import PositTensor
 
 
 class LeNet5(nn.Module):
-    """Images (B, 1, 32, 32) to logits (B, 10): 61,706 parameters."""
+    """Network from images (B, 1, 32, 32) to logits (B, 10): 61,706 parameters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,27 +27,27 @@ class LeNet5(nn.Module):
         self.classifier = nn.Sequential(nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
+        """Return the logits."""
         return self.classifier(torch.flatten(self.feature_extractor(x), 1))
 
 
 @dataclass(frozen=True)
-class Arithmetic:
-    """What a network computes in; floats where ``formats`` is ``None``."""
+class TrainingArithmetic:
+    """Formats and accumulation mode of a network; floats where ``formats`` is ``None``."""
 
     name: str
     formats: Precision | Mapping[str, Precision] | None
     mode: Mode
 
     def network(self, seed: int) -> LeNet5:
-        """The same initial weights for every arithmetic, rounded to its formats."""
+        """Initialise LeNet-5 by seed; every arithmetic rounds the same initial weights."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = LeNet5()
         return network if self.formats is None else convert(network, self.formats)
 
     def entering(self, images: Tensor) -> Tensor:
-        """Images as the network takes them."""
+        """Convert images to the network's input format."""
         fmt = self.formats
         if fmt is None:
             return images
@@ -59,7 +59,7 @@ _MIXED: Mapping[str, Precision] = {
     "feature_extractor": Mixed(weights=_P16, compute=_P8),
     "classifier": _P16,
 }
-"""Convolutions in 8 bits on weights of 16; the classifier, the loss and Adam in 16."""
+"""Convolutions in 8 bits on 16-bit weights; the classifier, the loss and Adam in 16 bits."""
 
 RUNS = (
     "float32",
@@ -68,23 +68,25 @@ RUNS = (
     "posit(8,2)-quire",
     "mixed-quire",
 )
-"""What is compared, as the names of arithmetics."""
+"""Names of the arithmetics that the experiment compares."""
 
 
-def arithmetic(name: str) -> Arithmetic:
-    """``float32``, ``posit(n,es)-MODE`` or ``mixed-MODE``; MODE: sequential, or quire if left out.
+def arithmetic(name: str) -> TrainingArithmetic:
+    """Parse ``float32``, ``posit(n,es)-MODE`` or ``mixed-MODE``.
 
-    Raises ``PositError``.
+    MODE is sequential or quire; quire if omitted. Raises ``PositError``.
     """
-    found = re.fullmatch(r"(.*?)(?:-(sequential|quire))?", name)
-    assert found is not None
-    base, mode = found[1], found[2] or "quire"
+    match = re.fullmatch(r"(.*?)(?:-(sequential|quire))?", name)
+    assert match is not None
+    base, mode = match[1], match[2] or "quire"
     if name == "float32":
-        return Arithmetic(name, None, "quire")
+        return TrainingArithmetic(name, None, "quire")
     if base != "mixed" and not re.fullmatch(r"posit\(\d+,\d+\)", base):
         raise PositError(
             f"arithmetics are float32, mixed-MODE and posit(16,2)-MODE with MODE sequential or "
             f"quire, not {name!r}"
         )
     formats = _MIXED if base == "mixed" else PositFormat.parse(base)
-    return Arithmetic(f"{base}-{mode}", formats, "sequential" if mode == "sequential" else "quire")
+    return TrainingArithmetic(
+        f"{base}-{mode}", formats, "sequential" if mode == "sequential" else "quire"
+    )

@@ -1,4 +1,4 @@
-"""SoftPosit's C, from a folder of its sources, behind the operations that are measured."""
+"""SoftPosit's C library, compiled from its sources, behind the operations that are measured."""
 
 import ctypes
 from pathlib import Path
@@ -13,27 +13,27 @@ _DRIVER = Path(__file__).parent / "peers" / "softposit.c"
 
 
 class SoftPosit:
-    """Compiled from ``folder``, as the kernels are; posits of es = 2. Codes in, codes out.
+    """Library compiled from ``folder``, like our kernels; posits of es = 2, codes in and out.
 
-    ``folder`` is SoftPosit's own or one above it, such as the unpacked source distribution of the
-    package softposit. Raises ``PositError`` if it is neither, or there is no compiler.
+    ``folder`` is SoftPosit's own or a folder above it, such as the unpacked source distribution of
+    the package softposit. Raises ``PositError`` if it is neither, or if there is no C compiler.
     """
 
     name = "SoftPosit"
 
     def __init__(self, folder: Path):
-        found = sorted(folder.glob("**/source/include/softposit.h"))
-        if not found:
+        headers = sorted(folder.glob("**/source/include/softposit.h"))
+        if not headers:
             raise PositError(
                 f"no SoftPosit in {folder}: unpack its sources there "
                 "(pip download --no-deps --no-binary :all: softposit)"
             )
-        root = found[0].parents[2]
+        root = headers[0].parents[2]
         platform = sorted(root.glob("build/*/platform.h"))
         sources = sorted(str(path) for path in (root / "source").glob("*.c"))
         if not platform:
             raise PositError(f"{root} lacks build/*/platform.h")
-        options = ("-std=gnu11", f"-I{found[0].parent}", f"-I{platform[0].parent}", *sources)
+        options = ("-std=gnu11", f"-I{headers[0].parent}", f"-I{platform[0].parent}", *sources)
         library = load(_DRIVER, *options)
         if library is None:
             raise PositError("SoftPosit needs a C compiler: name one in CC")
@@ -49,18 +49,18 @@ class SoftPosit:
 
     @staticmethod
     def words(codes: Tensor, fmt: PositFormat) -> Tensor:
-        """Codes as SoftPosit holds them: at the top of 32 bits."""
+        """Shift codes to the top of 32 bits, where SoftPosit keeps them."""
         return (codes << (32 - fmt.n)).to(torch.int32)
 
     @staticmethod
     def codes(words: Tensor, fmt: PositFormat) -> Tensor:
-        """The other way."""
+        """Shift SoftPosit's words down to codes."""
         return (words.to(torch.int64) >> (32 - fmt.n)) & fmt.mask
 
     def element_wise(self, name: str, a: Tensor, b: Tensor, fmt: PositFormat) -> Tensor:
-        """``add`` or ``mul`` of words."""
+        """Apply ``add`` or ``mul`` to words."""
         return self._call(name, a, b, a.numel(), fmt)
 
     def matmul(self, mode: str, a: Tensor, b: Tensor, fmt: PositFormat) -> Tensor:
-        """Square matrices of words, ``sequential`` or ``quire``."""
+        """Multiply square matrices of words, ``sequential`` or ``quire``."""
         return self._call(mode, a, b, a.shape[0], fmt)

@@ -9,12 +9,12 @@ PAPER = {
     "mnist": ("8", {"float32": 97.0, "posit(16,2)": 96.0}),
     "fashion-mnist": ("9", {"float32": 76.0, "posit(16,2)": 72.0}),
 }
-"""Data set to the paper's figure, and what its text says of it after 7 epochs, in percent."""
+"""Paper's figure number and stated accuracies after 7 epochs, in percent, by data set."""
 _PAPERS_EPOCH = 7
 
 
 def draw_decimals(curves: Sequence[Curve]) -> bytes:
-    """Figure 2: decimal accuracy against the magnitude."""
+    """Draw figure 2: decimal accuracy against the magnitude."""
     figure = new_figure(8.0, 4.4)
     axes = dress(figure.subplots(), "Decimal accuracy of 8 bits", "x", "decimals, at worst near x")
     for colour, line in zip(COLOURS, curves, strict=False):
@@ -26,7 +26,7 @@ def draw_decimals(curves: Sequence[Curve]) -> bytes:
 
 
 def draw_training(data: str, epochs: Mapping[str, Sequence[float]]) -> bytes:
-    """Figure 8 or 9: percent right after each epoch, by arithmetic; the paper's as crosses."""
+    """Draw figure 8 or 9: test accuracy by epoch and arithmetic; the paper's values as crosses."""
     number, stated = PAPER[data]
     figure = new_figure(10.5, 4.6)
     whole, near = figure.subplots(1, 2)

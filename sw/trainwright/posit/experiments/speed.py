@@ -1,4 +1,4 @@
-"""Times of operations and matrix products, native, in torch alone, and of SoftPosit's C."""
+"""Times of operations and matrix products: native, in torch alone, and in SoftPosit's C."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from torch import Tensor
 
 from trainwright.posit import codes, grid, products
 from trainwright.posit.accumulation import accumulation
-from trainwright.posit.experiments.lenet import Arithmetic
+from trainwright.posit.experiments.lenet import TrainingArithmetic
 from trainwright.posit.experiments.peer import SoftPosit
-from trainwright.posit.experiments.training import Settings, begin, step
+from trainwright.posit.experiments.training import RunSettings, begin, step
 from trainwright.posit.format import PositFormat
 from trainwright.posit.native import usable
 from trainwright.posit.products import Mode
@@ -24,18 +24,18 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Row:
-    """One measurement."""
+class Timing:
+    """Measured time of one task in one implementation."""
 
     what: str
     way: str
     """``native``, ``torch`` (no compiler), ``float32`` (torch's own, no posits), or the peer."""
     seconds: float
-    """Of the processor, the least of the repetitions; tensors are on the grid before and after."""
+    """CPU seconds, minimum of the repetitions; operands and results are on the grid."""
     speedup: float | None
-    """The peer's seconds by these."""
+    """Peer's seconds divided by ``seconds``."""
     differing: int | None
-    """Results that are not the peer's."""
+    """Results that differ from the peer's."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +45,23 @@ class _Task:
     float32: Callable[[], Tensor]
     peers: Callable[[], Tensor] | None
 
-    def rows(self, fmt: PositFormat, repeat: int) -> list[Row]:
-        """Every way to do it, the peer's first."""
-        rows: list[Row] = []
-        theirs = expected = None
+    def rows(self, fmt: PositFormat, repeat: int) -> list[Timing]:
+        """Measure every implementation of the task, the peer's first."""
+        rows: list[Timing] = []
+        peer_seconds = expected = None
         if self.peers is not None:
             expected = SoftPosit.codes(self.peers(), fmt)
-            theirs = least_seconds(self.peers, CPU, repeat)
-            rows.append(Row(self.what, SoftPosit.name, theirs, 1.0, 0))
+            peer_seconds = least_seconds(self.peers, CPU, repeat)
+            rows.append(Timing(self.what, SoftPosit.name, peer_seconds, 1.0, 0))
 
-        def measured(way: str, call: Callable[[], Tensor], posits: bool = True) -> Row:
+        def measured(way: str, call: Callable[[], Tensor], posits: bool = True) -> Timing:
             seconds = least_seconds(call, CPU, repeat)
             differing = None
             if expected is not None and posits:
                 differing = int((codes_of(call(), fmt) != expected).sum())
-            return Row(self.what, way, seconds, theirs and theirs / seconds, differing)
+            return Timing(
+                self.what, way, seconds, peer_seconds and peer_seconds / seconds, differing
+            )
 
         if usable(torch.zeros(1)):
             rows.append(measured("native", self.ours))
@@ -95,9 +97,9 @@ def run(
     peer: SoftPosit | None = None,
     *,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Row]:
-    """Every way to do each of four tasks, on standard normal numbers."""
-    rows: list[Row] = []
+) -> list[Timing]:
+    """Measure every implementation of four tasks on standard normal numbers."""
+    rows: list[Timing] = []
     tasks = _tasks(fmt, count, size, peer)
     for number, task in enumerate(tasks):
         rows += task.rows(fmt, repeat)
@@ -105,30 +107,33 @@ def run(
     return rows
 
 
-def run_training(fmt: PositFormat, repeat: int = 5, batch: int = 32) -> list[Row]:
-    """A training step of LeNet-5 (forward, backward, Adam) an image, of random images."""
+def run_training(fmt: PositFormat, repeat: int = 5, batch: int = 32) -> list[Timing]:
+    """Measure a training step of LeNet-5 (forward, backward, Adam) on random images, per image."""
     g = torch.Generator().manual_seed(0)
     images, labels = torch.rand(batch, 1, 32, 32, generator=g), torch.arange(batch) % 10
 
-    def seconds(kind: Arithmetic) -> float:
-        training, x = begin(Settings("random", kind.name, batch), kind), kind.entering(images)
+    def seconds(kind: TrainingArithmetic) -> float:
+        training, x = begin(RunSettings("random", kind.name, batch), kind), kind.entering(images)
         with accumulation(kind.mode):
             return least_seconds(lambda: step(training, x, labels), CPU, repeat) / batch
 
-    kinds = [Arithmetic(mode, fmt, mode) for mode in get_args(Mode)]
-    rows: list[Row] = []
+    kinds = [TrainingArithmetic(mode, fmt, mode) for mode in get_args(Mode)]
+    rows: list[Timing] = []
     for kind in kinds:
         what = f"lenet-5 step {kind.mode}, an image of {batch}"
         if usable(torch.zeros(1)):
-            rows.append(Row(what, "native", seconds(kind), None, None))
+            rows.append(Timing(what, "native", seconds(kind), None, None))
         with without():
-            rows.append(Row(what, "torch", seconds(kind), None, None))
-    plain = Arithmetic("float32", None, "quire")
-    return [*rows, Row(f"lenet-5 step, an image of {batch}", "float32", seconds(plain), None, None)]
+            rows.append(Timing(what, "torch", seconds(kind), None, None))
+    plain = TrainingArithmetic("float32", None, "quire")
+    return [
+        *rows,
+        Timing(f"lenet-5 step, an image of {batch}", "float32", seconds(plain), None, None),
+    ]
 
 
-def run_edges(fmt: PositFormat, count: int = 1_000_000, repeat: int = 5) -> list[Row]:
-    """Onto the grid, codes from and to floats, and a sum of codes: what leaving the grid costs."""
+def run_edges(fmt: PositFormat, count: int = 1_000_000, repeat: int = 5) -> list[Timing]:
+    """Measure entering and leaving the grid: rounding, coding, decoding, and a sum of codes."""
     x = torch.randn(count, generator=torch.Generator().manual_seed(0))
     values = round_to(x, fmt)
     words = codes_of(values, fmt)
@@ -140,6 +145,6 @@ def run_edges(fmt: PositFormat, count: int = 1_000_000, repeat: int = 5) -> list
     }
     way = "native" if usable(torch.zeros(1)) else "torch"
     return [
-        Row(f"{name} {count}", way, least_seconds(call, CPU, repeat), None, None)
+        Timing(f"{name} {count}", way, least_seconds(call, CPU, repeat), None, None)
         for name, call in calls.items()
     ]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from trainwright.data import DataSet
 from trainwright.data.dataset import Split
 from trainwright.posit.accumulation import accumulation
-from trainwright.posit.experiments.lenet import Arithmetic, LeNet5
+from trainwright.posit.experiments.lenet import LeNet5, TrainingArithmetic
 from trainwright.posit.files import pack, unpack
 from trainwright.support.files import write_whole
 from trainwright.support.tensor_file import CheckpointError, decode, encode
@@ -25,61 +25,61 @@ _BATCH = 500
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Of a run; checkpoints of other settings are not continued."""
+class RunSettings:
+    """RunSettings of a run; a checkpoint of other settings is rejected."""
 
     data: str
     arithmetic: str
     images: int
-    """Of the training set, the first ones."""
+    """Training images used, from the first on."""
     batch: int = 32
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What an epoch came to."""
+    """Result of one epoch."""
 
     loss: float
-    """Mean over its batches, each rounded as the arithmetic has it."""
+    """Mean over the batches, each rounded by the arithmetic."""
     accuracy: float
-    """Share of the test images that are classified right."""
+    """Share of test images classified correctly."""
     seconds: float
-    """Of the processor, evaluation not included."""
+    """CPU seconds of training, without evaluation."""
     digest: str = ""
-    """Of the network after it."""
+    """Digest of the network after the epoch."""
 
 
 @dataclass
-class Run:
-    """A run as far as it has come."""
+class TrainingRun:
+    """State of a run: network, optimiser, finished epochs and the epoch in progress."""
 
     network: LeNet5
     optimiser: torch.optim.Optimizer
     epochs: list[Epoch] = field(default_factory=list)
     done: int = 0
-    """Batches of the present epoch."""
+    """Batches finished in the present epoch."""
     loss: float = 0.0
-    """Their sum."""
+    """Sum of the losses of these batches."""
     seconds: float = 0.0
 
 
 def pixels(split: Split, full_scale: int) -> Tensor:
-    """Images in float32, 0 to 1, with zeros around to 32 x 32: (N, 1, 32, 32)."""
+    """Return images in float32, 0 to 1, zero-padded to 32 x 32: (N, 1, 32, 32)."""
     images = torch.tensor(split.images, dtype=torch.float32) / full_scale
     rows, columns = (32 - side for side in images.shape[1:])
     edges = (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)
     return F.pad(images, edges).unsqueeze(1)
 
 
-def begin(settings: Settings, kind: Arithmetic) -> Run:
-    """Before the first step: Adam with torch's defaults."""
+def begin(settings: RunSettings, kind: TrainingArithmetic) -> TrainingRun:
+    """Initialise the network, and Adam with torch's defaults."""
     network = kind.network(settings.seed)
-    return Run(network, torch.optim.Adam(network.parameters()))
+    return TrainingRun(network, torch.optim.Adam(network.parameters()))
 
 
-def step(run: Run, images: Tensor, labels: Tensor) -> float:
-    """One step of Listing 1; the loss."""
+def step(run: TrainingRun, images: Tensor, labels: Tensor) -> float:
+    """Run one training step of Listing 1 and return the loss."""
     run.optimiser.zero_grad()
     loss = nn.functional.cross_entropy(run.network(images), labels)
     loss.backward()
@@ -88,16 +88,16 @@ def step(run: Run, images: Tensor, labels: Tensor) -> float:
 
 
 def digest(network: nn.Module) -> str:
-    """16 digits of the SHA-256 of its tensors in order of their names, of posits the words."""
+    """Hash tensors in order of their names, posits as words: 16 hex digits of SHA-256."""
     tensors, _ = pack(network.state_dict())
-    found = hashlib.sha256()
+    state = hashlib.sha256()
     for name in sorted(tensors):
-        found.update(tensors[name].numpy().tobytes())
-    return found.hexdigest()[:16]
+        state.update(tensors[name].numpy().tobytes())
+    return state.hexdigest()[:16]
 
 
-def evaluate(network: LeNet5, kind: Arithmetic, images: Tensor, labels: Tensor) -> float:
-    """Share of the images that are classified right, in the arithmetic."""
+def evaluate(network: LeNet5, kind: TrainingArithmetic, images: Tensor, labels: Tensor) -> float:
+    """Return the share of images classified correctly in the arithmetic."""
     right = 0
     with torch.no_grad():
         for x, y in zip(images.split(_BATCH), labels.split(_BATCH), strict=True):
@@ -107,18 +107,18 @@ def evaluate(network: LeNet5, kind: Arithmetic, images: Tensor, labels: Tensor) 
 
 def train(
     data: DataSet,
-    settings: Settings,
-    kind: Arithmetic,
+    settings: RunSettings,
+    kind: TrainingArithmetic,
     epochs: int,
     checkpoint: Path,
     *,
     interval: float = 20.0,
-    progress: Callable[[int, int, Run], None] = lambda done, total, run: None,
+    progress: Callable[[int, int, TrainingRun], None] = lambda done, total, run: None,
 ) -> list[Epoch]:
-    """Go on until there are ``epochs``; a checkpoint every ``interval`` seconds and after each.
+    """Train until there are ``epochs``; save every ``interval`` seconds and after each epoch.
 
-    The order of the images depends on the seed and the epoch only: an interrupted run ends as an
-    uninterrupted one. Raises ``CheckpointError`` for a checkpoint of other settings.
+    The order of the images depends on the seed and the epoch only, so an interrupted run ends like
+    an uninterrupted one. Raises ``CheckpointError`` for a checkpoint of other settings.
     """
     run = resume(checkpoint, settings, kind) if checkpoint.exists() else begin(settings, kind)
     images = pixels(data.train, data.full_scale)[: settings.images]
@@ -128,8 +128,8 @@ def train(
         while len(run.epochs) < epochs:
             _epoch(run, settings, kind, images, labels, epochs, checkpoint, interval, progress)
             accuracy = evaluate(run.network, kind, *test)
-            loss, made = run.loss / run.done, digest(run.network)
-            run.epochs.append(Epoch(loss, accuracy, run.seconds, made))
+            loss, network_digest = run.loss / run.done, digest(run.network)
+            run.epochs.append(Epoch(loss, accuracy, run.seconds, network_digest))
             run.done, run.loss, run.seconds = 0, 0.0, 0.0
             save(checkpoint, run, settings)
             progress(len(run.epochs) * len(images), epochs * len(images), run)
@@ -137,15 +137,15 @@ def train(
 
 
 def _epoch(
-    run: Run,
-    settings: Settings,
-    kind: Arithmetic,
+    run: TrainingRun,
+    settings: RunSettings,
+    kind: TrainingArithmetic,
     images: Tensor,
     labels: Tensor,
     epochs: int,
     checkpoint: Path,
     interval: float,
-    progress: Callable[[int, int, Run], None],
+    progress: Callable[[int, int, TrainingRun], None],
 ) -> None:
     generator = torch.Generator().manual_seed(1000 * settings.seed + len(run.epochs))
     order = torch.randperm(len(images), generator=generator).split(settings.batch)
@@ -162,16 +162,16 @@ def _epoch(
             saved = time.monotonic()
 
 
-def _tensors(run: Run) -> dict[str, Tensor]:
-    """Parameters and what Adam keeps for each."""
+def _tensors(run: TrainingRun) -> dict[str, Tensor]:
+    """Return parameters and Adam's state for each."""
     tensors = {f"network.{key}": x for key, x in run.network.state_dict().items()}
     for number, kept in run.optimiser.state_dict()["state"].items():
         tensors |= {f"adam.{number}.{key}": x for key, x in kept.items()}
     return tensors
 
 
-def save(path: Path, run: Run, settings: Settings) -> None:
-    """Write the run; the file is replaced whole. Raises ``OSError``."""
+def save(path: Path, run: TrainingRun, settings: RunSettings) -> None:
+    """Write the run; an existing file is replaced atomically. Raises ``OSError``."""
     tensors, formats = pack(_tensors(run))
     metadata = {
         "format": FORMAT,
@@ -183,8 +183,8 @@ def save(path: Path, run: Run, settings: Settings) -> None:
     write_whole(path, encode(metadata, tensors))
 
 
-def resume(path: Path, settings: Settings, kind: Arithmetic) -> Run:
-    """A run as it was saved. Raises ``CheckpointError``."""
+def resume(path: Path, settings: RunSettings, kind: TrainingArithmetic) -> TrainingRun:
+    """Load a saved run. Raises ``CheckpointError`` for other settings."""
     metadata, tensors = decode(path, FORMAT)
     if metadata["settings"] != asdict(settings):
         raise CheckpointError(
@@ -192,13 +192,13 @@ def resume(path: Path, settings: Settings, kind: Arithmetic) -> Run:
             "choose another folder, or remove it"
         )
     run = begin(settings, kind)
-    found = unpack(tensors, metadata["formats"])
+    stored = unpack(tensors, metadata["formats"])
     prefix = "network."
     run.network.load_state_dict(
-        {key.removeprefix(prefix): x for key, x in found.items() if key.startswith(prefix)}
+        {key.removeprefix(prefix): x for key, x in stored.items() if key.startswith(prefix)}
     )
     kept: dict[int, dict[str, Any]] = {}
-    for name, x in found.items():
+    for name, x in stored.items():
         if name.startswith("adam."):
             _, number, key = name.split(".")
             kept.setdefault(int(number), {})[key] = x

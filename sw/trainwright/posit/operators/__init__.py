@@ -1,4 +1,4 @@
-"""The operators that posit tensors have, each a rule over values on the grid (``registry``)."""
+"""Operators of posit tensors, each a rule over values on the grid (``registry``)."""
 
 from trainwright.posit.operators import (
     arithmetic,

@@ -1,8 +1,8 @@
-"""Element-wise arithmetic. Every operation is rounded, those inside a compound one too.
+"""Element-wise arithmetic; every operation rounds, also inside a compound operator.
 
-Numbers are rounded to the format before they are used. Compound operators are, in this order:
-add with alpha x + (alpha y), addcmul x + ((value a) b), addcdiv x + ((value a) / b), lerp
-x + w (y - x), or y - (y - x) (1 - w) from w = 1/2 on.
+Numbers are rounded to the format before use. Compound operators compute in this order: add with
+alpha x + (alpha y), addcmul x + ((value a) b), addcdiv x + ((value a) / b), lerp x + w (y - x), or
+y - (y - x) (1 - w) for w >= 1/2.
 """
 
 from torch import Tensor
@@ -21,57 +21,60 @@ def _pair(x: Value, y: Value, fmt: PositFormat) -> tuple[Tensor, Tensor]:
 
 
 def scaled(x: Tensor, factor: float, fmt: PositFormat) -> Tensor:
-    """factor x; a factor of 1 costs nothing."""
+    """Multiply ``x`` by ``factor``, skipping a factor of 1."""
     return x if factor == 1 else grid.mul(x, operand(factor, fmt, x), fmt)
 
 
 @covers("add.Tensor", "add.Scalar")
 def add(fmt: PositFormat, x: Value, y: Value, alpha: float = 1) -> Tensor:
-    """x + alpha y."""
+    """Compute x + alpha y."""
     x, y = _pair(x, y, fmt)
     return grid.add(x, scaled(y, alpha, fmt), fmt)
 
 
 @covers("sub.Tensor", "sub.Scalar")
 def sub(fmt: PositFormat, x: Value, y: Value, alpha: float = 1) -> Tensor:
-    """x - alpha y."""
+    """Compute x - alpha y."""
     x, y = _pair(x, y, fmt)
     return grid.sub(x, scaled(y, alpha, fmt), fmt)
 
 
 @covers("rsub.Tensor", "rsub.Scalar")
 def rsub(fmt: PositFormat, x: Value, y: Value, alpha: float = 1) -> Tensor:
-    """y - alpha x."""
+    """Compute y - alpha x."""
     return sub(fmt, y, x, alpha)
 
 
 @covers("mul.Tensor", "mul.Scalar")
 def mul(fmt: PositFormat, x: Value, y: Value) -> Tensor:
-    """x y."""
+    """Multiply element by element."""
     return grid.mul(*_pair(x, y, fmt), fmt)
 
 
 @covers("div.Tensor", "div.Scalar")
 def div(fmt: PositFormat, x: Value, y: Value) -> Tensor:
-    """x / y, NaR where y is 0."""
+    """Divide ``x`` by ``y``; NaR where ``y`` is 0."""
     return grid.div(*_pair(x, y, fmt), fmt)
 
 
 @covers("reciprocal")
 def reciprocal(fmt: PositFormat, x: Tensor) -> Tensor:
-    """1 / x, NaR where x is 0."""
+    """Compute 1 / x; NaR where x is 0."""
     return div(fmt, 1.0, x)
 
 
 @covers("sqrt")
 def sqrt(fmt: PositFormat, x: Tensor) -> Tensor:
-    """NaR below 0."""
+    """Take the square root; NaR below 0."""
     return grid.sqrt(x, fmt)
 
 
 @covers("pow.Tensor_Scalar", in_place="pow_.Scalar")
 def power(fmt: PositFormat, x: Tensor, exponent: float) -> Tensor:
-    """1, x, x x, (x x) x or the root; 1 by one of them. Other powers are not covered."""
+    """Raise to 1/2 or an integer from -3 to 3, multiplying from the left: (x x) x.
+
+    A negative exponent takes the reciprocal last. Other exponents raise ``UncoveredError``.
+    """
     if exponent < 0:
         return reciprocal(fmt, power(fmt, x, -exponent))
     if exponent == 0:
@@ -80,29 +83,29 @@ def power(fmt: PositFormat, x: Tensor, exponent: float) -> Tensor:
         return sqrt(fmt, x)
     if exponent not in (1, 2, 3):
         raise UncoveredError(f"posits are raised to 1/2 and -3 to 3, not to {exponent}")
-    found = x.clone()
+    product = x.clone()
     for _ in range(int(exponent) - 1):
-        found = grid.mul(found, x, fmt)
-    return found
+        product = grid.mul(product, x, fmt)
+    return product
 
 
 @covers("addcmul")
 def addcmul(fmt: PositFormat, x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
-    """x + ((value a) b)."""
+    """Compute x + ((value a) b)."""
     return grid.add(x, grid.mul(scaled(a, value, fmt), b, fmt), fmt)
 
 
 @covers("addcdiv")
 def addcdiv(fmt: PositFormat, x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
-    """x + ((value a) / b)."""
+    """Compute x + ((value a) / b)."""
     return grid.add(x, grid.div(scaled(a, value, fmt), b, fmt), fmt)
 
 
 @covers("lerp.Scalar")
 def lerp(fmt: PositFormat, x: Tensor, y: Tensor, weight: float) -> Tensor:
-    """x + w (y - x), from w = 1/2 on y - (y - x) (1 - w); 1 - w is rounded once."""
-    way = grid.sub(y, x, fmt)
+    """Compute x + w (y - x), or y - (y - x) (1 - w) for w >= 1/2; 1 - w is rounded once."""
+    difference = grid.sub(y, x, fmt)
     if abs(weight) < 0.5:
-        return grid.add(x, scaled(way, weight, fmt), fmt)
-    rest = number(1 - weight, fmt)
-    return grid.sub(y, scaled(way, rest, fmt), fmt)
+        return grid.add(x, scaled(difference, weight, fmt), fmt)
+    remainder = number(1 - weight, fmt)
+    return grid.sub(y, scaled(difference, remainder, fmt), fmt)

@@ -1,4 +1,4 @@
-"""Comparisons, and what follows from them. NaR equals itself and lies below every other value."""
+"""Comparisons and selections by order. NaR equals itself and is below every other value."""
 
 from collections.abc import Callable
 
@@ -27,19 +27,19 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 @covers("equal")
 def equal(fmt: PositFormat, x: Tensor, y: Tensor) -> bool:
-    """Of tensors as a whole."""
+    """Return whether whole tensors are equal."""
     return torch.equal(_comparable(x), _comparable(operand(y, fmt, x)))
 
 
 @covers("maximum", out="maximum.out")
 def maximum(fmt: PositFormat, x: Tensor, y: Tensor) -> Tensor:
-    """NaR where one is."""
+    """Take the larger element; NaR if either is NaR."""
     return torch.maximum(x, operand(y, fmt, x))
 
 
 @covers("minimum", out="minimum.out")
 def minimum(fmt: PositFormat, x: Tensor, y: Tensor) -> Tensor:
-    """NaR where one is."""
+    """Take the smaller element; NaR if either is NaR."""
     return torch.minimum(x, operand(y, fmt, x))
 
 
@@ -47,48 +47,48 @@ def minimum(fmt: PositFormat, x: Tensor, y: Tensor) -> Tensor:
 def clamp(
     fmt: PositFormat, x: Tensor, low: float | None = None, high: float | None = None
 ) -> Tensor:
-    """The limits are rounded to the format."""
+    """Clamp between limits, which are rounded to the format first."""
     ends = (None if end is None else number(end, fmt) for end in (low, high))
     return torch.clamp(x, *ends)
 
 
 @covers("clamp_min")
 def clamp_min(fmt: PositFormat, x: Tensor, low: float) -> Tensor:
-    """The limit is rounded to the format."""
+    """Clamp from below by a limit that is rounded to the format first."""
     return torch.clamp(x, min=number(low, fmt))
 
 
 @covers("clamp_max")
 def clamp_max(fmt: PositFormat, x: Tensor, high: float) -> Tensor:
-    """The limit is rounded to the format."""
+    """Clamp from above by a limit that is rounded to the format first."""
     return torch.clamp(x, max=number(high, fmt))
 
 
 @covers("relu")
 def relu(fmt: PositFormat, x: Tensor) -> Tensor:
-    """max(x, 0)."""
+    """Compute max(x, 0)."""
     return torch.relu(x)
 
 
 @covers("threshold_backward")
 def threshold_backward(fmt: PositFormat, g: Tensor, x: Tensor, threshold: float) -> Tensor:
-    """The gradient where x is above the threshold or NaR, 0 elsewhere."""
+    """Pass the gradient where x is above the threshold or NaR, 0 elsewhere."""
     return torch.where(x <= number(threshold, fmt), 0.0, g)
 
 
 @covers("abs")
 def absolute(fmt: PositFormat, x: Tensor) -> Tensor:
-    """Exact."""
+    """Take the magnitude, which is exact."""
     return x.abs()
 
 
 @covers("neg")
 def negative(fmt: PositFormat, x: Tensor) -> Tensor:
-    """Exact; -0 is 0."""
+    """Change the sign, which is exact; 0 - x avoids a float's -0."""
     return 0 - x
 
 
 @covers("sgn", "sign")
 def sign(fmt: PositFormat, x: Tensor) -> Tensor:
-    """-1, 0 or 1; NaR of NaR."""
+    """Return -1, 0 or 1; NaR for NaR."""
     return torch.where(x.isnan(), x, x.sign())

@@ -1,4 +1,4 @@
-"""Operators that make tensors or fill them: numbers that come along are rounded to the format."""
+"""Operators that create or fill tensors; numbers given to them are rounded to the format."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def _make(name: str) -> None:
 
 
 def _real_type(dtype: torch.dtype | None, fmt: PositFormat) -> None:
-    """Tensors of integers may be made in the image of posits; floats of another type not."""
+    """Accept integer types for tensors shaped like posits; reject floats other than the carrier."""
     if dtype is not None and (dtype.is_floating_point or dtype.is_complex):
         own_type(dtype, fmt)
 
@@ -34,7 +34,7 @@ for _name in ("empty_like", "zeros_like", "ones_like", "new_empty", "new_zeros",
 def full_like(
     fmt: PositFormat, x: Tensor, fill: float, dtype: torch.dtype | None = None, **kwargs: Any
 ) -> Tensor:
-    """The number is rounded to the format, unless integers are asked for."""
+    """Fill with a number rounded to the format, or with an integer for an integer ``dtype``."""
     _real_type(dtype, fmt)
     fill = number(fill, fmt) if dtype is None or dtype.is_floating_point else fill
     return torch.full_like(x, fill, dtype=dtype, **kwargs)
@@ -49,7 +49,7 @@ def new_full(
     dtype: torch.dtype | None = None,
     **kwargs: Any,
 ) -> Tensor:
-    """The number is rounded to the format, unless integers are asked for."""
+    """Fill with a number rounded to the format, or with an integer for an integer ``dtype``."""
     _real_type(dtype, fmt)
     fill = number(fill, fmt) if dtype is None or dtype.is_floating_point else fill
     return operator("new_full")(x, size, fill, dtype=dtype, **kwargs)
@@ -59,20 +59,20 @@ def new_full(
 def to_copy(
     fmt: PositFormat, x: Tensor, *, dtype: torch.dtype | None = None, **kwargs: Any
 ) -> Tensor:
-    """To another device or layout of memory; not to another type."""
+    """Copy to another device or memory layout, but not to another type."""
     own_type(dtype, fmt)
     return operator("_to_copy")(x, dtype=dtype, **kwargs)
 
 
 @writes("zero_")
 def zero(fmt: PositFormat, x: Tensor) -> Tensor:
-    """All 0."""
+    """Return zeros in the shape of ``x``."""
     return torch.zeros_like(x)
 
 
 @writes("fill_.Scalar", "fill_.Tensor")
 def fill(fmt: PositFormat, x: Tensor, value: float | Tensor) -> Tensor:
-    """A number is rounded to the format."""
+    """Fill with a value; a number is rounded to the format."""
     return operand(value, fmt, x).expand(x.shape)
 
 
@@ -90,5 +90,5 @@ for _name in ("uniform_", "normal_", "bernoulli_.float", "exponential_"):
 
 @covers("bernoulli")
 def bernoulli(fmt: PositFormat, x: Tensor, *, generator: Any = None) -> Tensor:
-    """0 and 1, 1 with the probability ``x``."""
+    """Draw 0 and 1, where 1 has the probability ``x``."""
     return torch.bernoulli(x, generator=generator)

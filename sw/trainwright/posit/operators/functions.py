@@ -1,7 +1,7 @@
-"""Elementary functions: computed in float64, rounded once. Of up to 16 bits they are looked up.
+"""Elementary functions: computed in float64 and rounded once; tabulated up to 16 bits.
 
-For these formats a test holds every value against exact arithmetic. For wider ones the float64 may
-lie on the wrong side of a tie, where the result is within one unit in its last place of one.
+A test compares every tabulated value with exact arithmetic. In wider formats the float64 result may
+be on the wrong side of a tie; the posit is then off by at most one unit in its last place.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     name: getattr(torch, name) for name in ("exp", "expm1", "log", "log1p", "tanh", "sigmoid")
 }
 _TABLED = 16
-"""Widest format of which all values are kept."""
+"""Widest format, in bits, whose function values are tabulated."""
 
 
 @cache
@@ -30,17 +30,17 @@ def _table(name: str, fmt: PositFormat, device: torch.device) -> Tensor:
 
 
 def _finite(name: str, x: Tensor, fmt: PositFormat) -> Tensor:
-    """Overflow and underflow of float64 are no infinity and no 0 of posits."""
-    found = FUNCTIONS[name](x)
+    """Apply a function, replacing float64 overflow by maxpos and underflow by minpos."""
+    values = FUNCTIONS[name](x)
     if name in ("exp", "expm1"):
-        found = torch.where(found == float("inf"), fmt.maxpos, found)
+        values = torch.where(values == float("inf"), fmt.maxpos, values)
     if name in ("exp", "sigmoid"):
-        found = torch.where(found == 0, fmt.minpos, found)
-    return found
+        values = torch.where(values == 0, fmt.minpos, values)
+    return values
 
 
 def apply(name: str, x: Tensor, fmt: PositFormat) -> Tensor:
-    """The function of each value, in the carrier; NaR where it has none."""
+    """Apply a function to each value, in the carrier type; NaR where the function is undefined."""
     if fmt.n <= _TABLED:
         return _table(name, fmt, x.device)[codes_of(x, fmt)]
     return round_to(_finite(name, x.to(torch.float64), fmt), fmt).to(carrier(fmt))
@@ -58,13 +58,13 @@ for _name in FUNCTIONS:
 
 @covers("tanh_backward")
 def tanh_backward(fmt: PositFormat, g: Tensor, y: Tensor) -> Tensor:
-    """g (1 - y y)."""
-    one = y.new_ones(())
-    return grid.mul(g, grid.sub(one, grid.mul(y, y, fmt), fmt), fmt)
+    """Compute g (1 - y y)."""
+    unit = y.new_ones(())
+    return grid.mul(g, grid.sub(unit, grid.mul(y, y, fmt), fmt), fmt)
 
 
 @covers("sigmoid_backward")
 def sigmoid_backward(fmt: PositFormat, g: Tensor, y: Tensor) -> Tensor:
-    """(g (1 - y)) y."""
-    one = y.new_ones(())
-    return grid.mul(grid.mul(g, grid.sub(one, y, fmt), fmt), y, fmt)
+    """Compute (g (1 - y)) y."""
+    unit = y.new_ones(())
+    return grid.mul(grid.mul(g, grid.sub(unit, y, fmt), fmt), y, fmt)

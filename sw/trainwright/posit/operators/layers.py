@@ -49,7 +49,7 @@ def convolve(
     output_padding: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """See ``trainwright.posit.convolution``."""
+    """Apply ``trainwright.posit.convolution`` to two-dimensional images."""
     geometry = _geometry(x, stride, padding, dilation, transposed, groups)
     return convolution.conv2d(x, weight, bias, geometry, fmt, get_accumulation())
 
@@ -69,7 +69,7 @@ def convolve_backward(
     groups: int,
     wanted: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients of x, weight and bias, those that are wanted."""
+    """Return gradients of x, weight and bias, ``None`` for those not in ``wanted``."""
     geometry = _geometry(x, stride, padding, dilation, transposed, groups)
     how = (geometry, fmt, get_accumulation())
     image, kernel = (x.shape[2], x.shape[3]), (weight.shape[2], weight.shape[3])
@@ -81,8 +81,8 @@ def convolve_backward(
 
 
 @dataclass(frozen=True)
-class Windows:
-    """The windows of a pooling over images of ``size``: pairs (vertical, horizontal)."""
+class PoolingWindows:
+    """Windows of a pooling over images of ``size``, as (vertical, horizontal) pairs."""
 
     size: Pair
     kernel: Pair
@@ -92,7 +92,7 @@ class Windows:
 
     @property
     def out(self) -> Pair:
-        """How many windows there are."""
+        """Windows in each direction."""
         how = convolution.Geometry(self.stride, self.padding, self.dilation)
         return how.size(self.size, self.kernel)
 
@@ -102,12 +102,12 @@ class Windows:
         return all(self.stride[i] >= self.dilation[i] * (self.kernel[i] - 1) + 1 for i in (0, 1))
 
     def padded(self, x: Tensor) -> Tensor:
-        """With zeros around."""
+        """Pad images with zeros."""
         (up, left) = self.padding
         return F.pad(x, (left, left, up, up)) if up or left else x
 
     def places(self) -> list[tuple[slice, slice]]:
-        """For each element of a window, row-major: where it is in the padded image, in all."""
+        """List slices into the padded image: one per window element, row-major."""
         (rows, columns), (out_rows, out_columns) = self.kernel, self.out
         return [
             (
@@ -119,14 +119,17 @@ class Windows:
         ]
 
     def spread(self, pieces: Sequence[Tensor], fmt: PositFormat) -> Tensor:
-        """The transpose of unfolding: for each element of the image the sum over the windows that
-        hold it.
+        """Sum, for each element of the image, the pieces of all windows that hold the element.
 
-        One piece (B, C, *out) for each element of a window; summed in this order.
+        Transposes unfolding. ``pieces`` has one tensor (B, C, *out) per window element; they are
+        summed in this order.
         """
         (up, left), (height, width) = self.padding, self.size
         shape = (*pieces[0].shape[:2], height + 2 * up, width + 2 * left)
         count = 1 if self.apart else len(pieces)
+        # Overlapping windows need one layer per window element, so that the sum is accumulated in
+        # the
+        # mode in force; windows that are apart write disjoint elements of a single layer.
         layers = pieces[0].new_zeros(count, *shape)
         for index, (piece, place) in enumerate(zip(pieces, self.places(), strict=True)):
             layers[index % count][(..., *place)] = piece
@@ -141,20 +144,20 @@ def _windows(
     padding: Sequence[int],
     dilation: Sequence[int] = (),
     ceil_mode: bool = False,
-) -> Windows:
+) -> PoolingWindows:
     if x.dim() != 4:
         raise UncoveredError(f"pooling of {x.dim()} dimensions is not covered for posits, only 4")
     if ceil_mode:
         raise UncoveredError("pooling with ceil_mode=True is not covered for posits")
     size, sides = (x.shape[2], x.shape[3]), _pair(kernel)
     steps = _pair(stride) if stride else sides
-    return Windows(size, sides, steps, _pair(padding), _pair(dilation, 1))
+    return PoolingWindows(size, sides, steps, _pair(padding), _pair(dilation, 1))
 
 
 def _divisor(
-    x: Tensor, windows: Windows, include_pad: bool, override: int | None, fmt: PositFormat
+    x: Tensor, windows: PoolingWindows, include_pad: bool, override: int | None, fmt: PositFormat
 ) -> Tensor:
-    """How many elements a mean has: a number, or (*out) where padding does not count."""
+    """Return the elements per mean: a number, or (*out) where padding does not count."""
     if override is not None or include_pad or windows.padding == (0, 0):
         count = windows.kernel[0] * windows.kernel[1] if override is None else override
         return operand(count, fmt, x)
@@ -162,8 +165,8 @@ def _divisor(
     return total(_stacked(inside, windows), 0, False, fmt)
 
 
-def _stacked(x: Tensor, windows: Windows) -> Tensor:
-    """(elements of a window, B, C, *out) of a padded image."""
+def _stacked(x: Tensor, windows: PoolingWindows) -> Tensor:
+    """Return (elements of a window, B, C, *out) of a padded image."""
     return torch.stack([x[(..., *place)] for place in windows.places()])
 
 
@@ -178,7 +181,7 @@ def average(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """The sum of each window, row-major, by the count, which is rounded to the format first."""
+    """Sum each window, row-major, and divide by the count, which is rounded to the format first."""
     windows = _windows(x, kernel, stride, padding, ceil_mode=ceil_mode)
     sums = total(_stacked(windows.padded(x), windows), 0, False, fmt)
     return grid.div(sums, _divisor(x, windows, count_include_pad, divisor_override, fmt), fmt)
@@ -196,7 +199,7 @@ def average_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Tensor:
-    """g by the count, to every element of the window; summed where windows overlap."""
+    """Divide g by the count for every element of a window; sum where windows overlap."""
     windows = _windows(x, kernel, stride, padding, ceil_mode=ceil_mode)
     share = grid.div(g, _divisor(x, windows, count_include_pad, divisor_override, fmt), fmt)
     return windows.spread([share] * (windows.kernel[0] * windows.kernel[1]), fmt)
@@ -212,7 +215,7 @@ def largest(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Exact; NaR where one is."""
+    """Take each window's maximum, which is exact; NaR if an element is NaR."""
     _windows(x, kernel, stride, padding, dilation, ceil_mode)
     call = operator("max_pool2d_with_indices")
     return call(x, kernel, stride, padding, dilation, ceil_mode)
@@ -230,7 +233,7 @@ def largest_backward(
     ceil_mode: bool,
     indices: Tensor,
 ) -> Tensor:
-    """g to where the largest was; summed where it was that of several windows."""
+    """Route g to the position of each maximum; sum where several windows share a position."""
     windows = _windows(x, kernel, stride, padding, dilation, ceil_mode)
     (up, left), (height, width) = windows.padding, windows.size
     rows = torch.arange(-up, height + up, device=x.device).unsqueeze(1) * width

@@ -1,4 +1,4 @@
-"""Softmax and the losses, in steps that are rounded one by one."""
+"""Softmax and losses, with every step rounded."""
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ NONE, MEAN, SUM = range(3)
 
 
 def _exponentials(x: Tensor, dim: int, fmt: PositFormat) -> tuple[Tensor, Tensor, Tensor]:
-    """z = x - max x, exp z, and its sum."""
-    if not x.numel():  # a maximum of nothing is an error in torch, softmax of nothing is not
+    """Return z = x - max x, exp z, and the sum of exp z."""
+    if not x.numel():  # torch: no maximum of an empty tensor, but a softmax
         return x.clone(), x.clone(), total(x, dim, True, fmt)
     z = grid.sub(x, x.amax(dim, keepdim=True), fmt)
     e = functions.apply("exp", z, fmt)
@@ -25,14 +25,14 @@ def _exponentials(x: Tensor, dim: int, fmt: PositFormat) -> tuple[Tensor, Tensor
 
 @covers("_softmax")
 def softmax(fmt: PositFormat, x: Tensor, dim: int, to_float: bool) -> Tensor:
-    """exp(x - max) / sum of exp(x - max)."""
+    """Compute exp(x - max) / sum of exp(x - max)."""
     _, e, s = _exponentials(x, dim, fmt)
     return grid.div(e, s, fmt)
 
 
 @covers("_log_softmax")
 def log_softmax(fmt: PositFormat, x: Tensor, dim: int, to_float: bool) -> Tensor:
-    """(x - max) - log(sum of exp(x - max))."""
+    """Compute (x - max) - log(sum of exp(x - max))."""
     z, _, s = _exponentials(x, dim, fmt)
     return grid.sub(z, functions.apply("log", s, fmt), fmt)
 
@@ -41,7 +41,7 @@ def log_softmax(fmt: PositFormat, x: Tensor, dim: int, to_float: bool) -> Tensor
 def softmax_backward(
     fmt: PositFormat, g: Tensor, y: Tensor, dim: int, dtype: torch.dtype
 ) -> Tensor:
-    """(g - sum of g y) y."""
+    """Compute (g - sum of g y) y."""
     own_type(dtype, fmt)
     a, b = g.movedim(dim, -1), y.movedim(dim, -1)
     inner = products.dot(a, b, fmt, get_accumulation()).unsqueeze(dim)
@@ -52,7 +52,7 @@ def softmax_backward(
 def log_softmax_backward(
     fmt: PositFormat, g: Tensor, y: Tensor, dim: int, dtype: torch.dtype
 ) -> Tensor:
-    """g - exp(y) sum of g."""
+    """Compute g - exp(y) sum of g."""
     own_type(dtype, fmt)
     p = functions.apply("exp", y, fmt)
     return grid.sub(g, grid.mul(p, total(g, dim, True, fmt), fmt), fmt)
@@ -61,29 +61,32 @@ def log_softmax_backward(
 def _reduced(x: Tensor, reduction: int, fmt: PositFormat) -> Tensor:
     if reduction == NONE:
         return x
-    found = total(x, None, False, fmt)
-    return divided(found, x.numel(), fmt) if reduction == MEAN else found
+    summed = total(x, None, False, fmt)
+    return divided(summed, x.numel(), fmt) if reduction == MEAN else summed
 
 
 @covers("mse_loss")
 def mse_loss(fmt: PositFormat, x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
-    """(x - y)^2; its sum, or that by the count."""
+    """Compute (x - y)^2, its sum, or the sum divided by the count."""
     difference = grid.sub(x, y, fmt)
     return _reduced(grid.mul(difference, difference, fmt), reduction, fmt)
 
 
 @covers("mse_loss_backward")
 def mse_loss_backward(fmt: PositFormat, g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
-    """(2 (x - y)) g, by the count for a mean."""
+    """Compute (2 (x - y)) g, divided by the count for a mean."""
     difference = grid.sub(x, y, fmt)
-    found = grid.mul(grid.add(difference, difference, fmt), g, fmt)
-    return divided(found, x.numel(), fmt) if reduction == MEAN else found
+    gradient = grid.mul(grid.add(difference, difference, fmt), g, fmt)
+    return divided(gradient, x.numel(), fmt) if reduction == MEAN else gradient
 
 
 def _weights(
     fmt: PositFormat, x: Tensor, target: Tensor, weight: Tensor | None, ignored: int
 ) -> tuple[Tensor, Tensor]:
-    """(places of the classes, their weights), 0 where the target is ignored. ``x`` (B, C)."""
+    """Return (places of the classes, their weights), 0 where the target is ignored.
+
+    ``x`` is (B, C).
+    """
     if x.dim() != 2:
         raise UncoveredError(f"nll_loss of {x.dim()} dimensions is not covered for posits, only 2")
     counts = target != ignored
@@ -101,7 +104,10 @@ def nll_loss(
     reduction: int,
     ignore_index: int,
 ) -> tuple[Tensor, Tensor]:
-    """-w x at the target; its sum, or that by the sum of the w. ``x`` (B, C), ``target`` (B)."""
+    """Compute -w x at the target, its sum, or the sum divided by the sum of w.
+
+    ``x`` is (B, C) and ``target`` (B).
+    """
     place, w = _weights(fmt, x, target, weight, ignore_index)
     loss = grid.mul(0 - x.gather(1, place), w, fmt)
     loss = torch.where(w == 0, 0.0, loss).squeeze(1)
@@ -123,7 +129,7 @@ def nll_loss_backward(
     ignore_index: int,
     weights: Tensor,
 ) -> Tensor:
-    """-w g at the target, 0 elsewhere; g / sum of the w instead for a mean."""
+    """Return -w g at the target and 0 elsewhere; a mean uses g / sum of w for g."""
     place, w = _weights(fmt, x, target, weight, ignore_index)
     g = grid.div(g, weights, fmt) if reduction == MEAN else g
     g = g.unsqueeze(1) if g.dim() else g.expand(w.shape)

@@ -1,7 +1,7 @@
-"""The operators that posit tensors have: which rule serves which of torch's operators.
+"""Registry of the torch operators that posit tensors support, and of the rules that compute them.
 
-A rule has the operator's arguments after the format: tensors of values on the grid instead of posit
-tensors, all of that format. What it returns in floating point is on the grid again.
+A rule takes the format followed by the operator's arguments, where posit tensors are replaced by
+tensors of values on the grid, all of that format. Floating-point results must be on the grid again.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from trainwright.posit.word import round_exact, value
 Rule = Callable[..., Any]
 
 RULES: dict[OpOverload, Rule] = {}
-"""Rules whose result is that of the operator."""
+"""Rules whose result is the operator's result."""
 IN_PLACE: dict[OpOverload, Rule] = {}
 """Rules whose result is written into the first argument."""
 OUT: dict[OpOverload, Rule] = {}
@@ -27,28 +27,28 @@ OUT: dict[OpOverload, Rule] = {}
 
 
 class UncoveredError(PositError, NotImplementedError):
-    """An operator, or a use of one, that posit tensors do not have."""
+    """An operator, or a use of one, that posit tensors do not support."""
 
 
 def operator(name: str) -> OpOverload:
-    """``add.Tensor`` of torch; an overload that is not named is the default one."""
+    """Look up torch's operator, such as ``add.Tensor``; the overload may be omitted."""
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
 
 def _variant(name: str) -> OpOverload | None:
-    """The operator that works in place, if torch has one with the same arguments."""
+    """Return the in-place operator with the same arguments, or ``None`` if torch has none."""
     packet, _, overload = name.partition(".")
-    found = getattr(torch.ops.aten, f"{packet}_", None)
-    return getattr(found, overload or "default", None)
+    packet_ = getattr(torch.ops.aten, f"{packet}_", None)
+    return getattr(packet_, overload or "default", None)
 
 
 def covers(
     *names: str, in_place: str | None = None, out: str | None = None
 ) -> Callable[[Rule], Rule]:
-    """Makes a function the rule for operators, and for their variants that work in place.
+    """Register a function as the rule of operators and of their in-place variants.
 
-    ``in_place``, ``out``: variants whose names do not follow from theirs.
+    ``in_place``, ``out``: variants whose names do not follow from the operators' names.
     """
 
     def register(rule: Rule) -> Rule:
@@ -67,7 +67,7 @@ def covers(
 
 
 def writes(*names: str) -> Callable[[Rule], Rule]:
-    """Makes a function the rule for operators that exist in place only."""
+    """Register a function as the rule of operators that exist in place only."""
 
     def register(rule: Rule) -> Rule:
         IN_PLACE.update({operator(name): rule for name in names})
@@ -78,19 +78,19 @@ def writes(*names: str) -> Callable[[Rule], Rule]:
 
 @lru_cache(4096)
 def number(x: float, fmt: PositFormat) -> float:
-    """The value of the format nearest to a number of Python, exact in the carrier; NaN for NaR."""
+    """Return the format's value nearest to a Python number, exact in the carrier; NaN for NaR."""
     if x != x or x in (float("inf"), float("-inf")):
         return float("nan")
     above, below = x.as_integer_ratio()
-    found = value(round_exact(above, 1 - below.bit_length(), fmt), fmt)
-    assert found is not None
-    return float(found)
+    nearest = value(round_exact(above, 1 - below.bit_length(), fmt), fmt)
+    assert nearest is not None
+    return float(nearest)
 
 
 def operand(x: Any, fmt: PositFormat, like: Tensor) -> Tensor:
-    """A tensor as it is; a number, rounded to the format, as a tensor without dimensions.
+    """Return a tensor unchanged; turn a number, rounded to the format, into a 0-d tensor.
 
-    Counts, which torch has as tensors of integers without dimensions, are numbers too.
+    Counts, which torch passes as 0-d integer tensors, are treated as numbers.
     """
     if isinstance(x, Tensor) and x.dim() == 0 and not x.is_floating_point():
         x = x.item()
@@ -106,6 +106,6 @@ def operand(x: Any, fmt: PositFormat, like: Tensor) -> Tensor:
 
 
 def own_type(dtype: torch.dtype | None, fmt: PositFormat) -> None:
-    """Raises ``PositError`` where an operator is asked for a float type other than the carrier."""
+    """Raise ``PositError`` for a float type other than the carrier."""
     if dtype is not None and dtype is not carrier(fmt):
         raise PositError(f"{fmt} does not turn into {dtype} on the way; decode() gives floats")

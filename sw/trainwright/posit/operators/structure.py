@@ -1,4 +1,4 @@
-"""Operators that move and select values, whatever these are: torch's own, nothing is rounded."""
+"""Operators that move and select values unchanged: torch's own, without rounding."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ MOVES = """
     amax amin argmax argmin max max.dim min min.dim sort sort.stable topk
     isnan isinf nonzero _local_scalar_dense
 """.split()
-"""What they return are values of their arguments, or 0, or no posits at all."""
+"""Operators that return values of their arguments, 0, or tensors that hold no posits."""
 
 
 def _move(name: str) -> None:
@@ -40,19 +40,23 @@ for _name in MOVES:
 
 @covers("masked_fill.Scalar")
 def masked_fill(fmt: PositFormat, x: Tensor, mask: Tensor, fill: float) -> Tensor:
-    """The number is rounded to the format."""
+    """Fill masked elements with a number rounded to the format."""
     return x.masked_fill(mask, number(fill, fmt))
 
 
 @covers("masked_fill.Tensor")
 def masked_fill_tensor(fmt: PositFormat, x: Tensor, mask: Tensor, fill: Tensor) -> Tensor:
-    """``fill`` is a posit too."""
+    """Fill masked elements with a posit."""
     return x.masked_fill(mask, operand(fill, fmt, x))
 
 
 @covers("where.self")
 def where(fmt: PositFormat, condition: Tensor, x: Tensor | float, y: Tensor | float) -> Tensor:
-    """Numbers must be posits: some have been in another type before they come here."""
+    """Select elements; a number must be exact in the format.
+
+    torch may have converted the number to another type before dispatch, so rounding here could
+    round twice.
+    """
     for choice in (x, y):
         if not isinstance(choice, Tensor) and number(choice, fmt) != choice:
             raise PositError(f"{choice} is no value of {fmt}: PositTensor({choice}, fmt) rounds it")
@@ -63,7 +67,7 @@ def where(fmt: PositFormat, condition: Tensor, x: Tensor | float, y: Tensor | fl
 def index_put(
     fmt: PositFormat, x: Tensor, places: list[Any], values: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """Values put at places; not added to what is there."""
+    """Put values at places, replacing the present ones."""
     if accumulate:
         raise UncoveredError("index_put that accumulates is not covered for posits")
     return x.index_put(places, operand(values, fmt, x))
@@ -71,7 +75,7 @@ def index_put(
 
 @covers("scatter.src", "scatter.value")
 def scatter(fmt: PositFormat, x: Tensor, dim: int, index: Tensor, source: Tensor | float) -> Tensor:
-    """Values put at places; a number is rounded to the format."""
+    """Put values at places; a number is rounded to the format."""
     if isinstance(source, Tensor):
         return x.scatter(dim, index, operand(source, fmt, x))
     return x.scatter(dim, index, number(source, fmt))
@@ -79,5 +83,5 @@ def scatter(fmt: PositFormat, x: Tensor, dim: int, index: Tensor, source: Tensor
 
 @covers("constant_pad_nd")
 def pad(fmt: PositFormat, x: Tensor, edges: list[int], fill: float = 0) -> Tensor:
-    """The number is rounded to the format."""
+    """Pad with a number rounded to the format."""
     return operator("constant_pad_nd")(x, edges, number(fill, fmt))

@@ -1,4 +1,4 @@
-"""Sums, means and products of matrices, accumulated as ``trainwright.posit.accumulation`` says."""
+"""Sums, means and matrix products in the mode that ``trainwright.posit.accumulation`` sets."""
 
 import math
 from collections.abc import Sequence
@@ -22,18 +22,18 @@ def _dims(x: Tensor, dims: Dims) -> list[int]:
 
 
 def total(x: Tensor, dims: Dims, keepdim: bool, fmt: PositFormat) -> Tensor:
-    """Sum over ``dims``, or over all where there are none."""
+    """Sum over ``dims``, or over all dimensions if there are none."""
     over = _dims(x, dims) if x.dim() else []
-    found = products.total(x, over, fmt, get_accumulation()) if over else x.clone()
+    sums = products.total(x, over, fmt, get_accumulation()) if over else x.clone()
     if keepdim:
         for d in over:
-            found = found.unsqueeze(d)
-    return found
+            sums = sums.unsqueeze(d)
+    return sums
 
 
 @covers("sum")
 def full_sum(fmt: PositFormat, x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Of all, in row-major order."""
+    """Sum all elements in row-major order."""
     own_type(dtype, fmt)
     return total(x, None, False, fmt)
 
@@ -47,19 +47,19 @@ def dim_sum(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Over dimensions, in row-major order of them."""
+    """Sum over dimensions, in their row-major order."""
     own_type(dtype, fmt)
     return total(x, dims, keepdim, fmt)
 
 
 def divided(x: Tensor, count: int, fmt: PositFormat) -> Tensor:
-    """x / count, the count rounded to the format first."""
+    """Divide by a count, which is rounded to the format first."""
     return grid.div(x, operand(count, fmt, x), fmt)
 
 
 @covers("mean")
 def full_mean(fmt: PositFormat, x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    """The sum by the count."""
+    """Divide the sum of all elements by their count."""
     return divided(full_sum(fmt, x, dtype=dtype), x.numel(), fmt)
 
 
@@ -72,9 +72,9 @@ def dim_mean(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The sum by the count."""
-    found = dim_sum(fmt, x, dims, keepdim, dtype=dtype)
-    return divided(found, x.numel() // max(1, found.numel()), fmt)
+    """Divide sums over dimensions by the count of summed elements."""
+    sums = dim_sum(fmt, x, dims, keepdim, dtype=dtype)
+    return divided(sums, x.numel() // max(1, sums.numel()), fmt)
 
 
 @covers("linalg_vector_norm")
@@ -87,7 +87,7 @@ def norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The root of the sum of squares; other norms are not covered."""
+    """Take the root of the sum of squares; other norms are not covered."""
     own_type(dtype, fmt)
     if order != 2:
         raise UncoveredError(f"the norm of order {order} is not covered for posits, only 2")
@@ -95,27 +95,27 @@ def norm(
     kept = [d for d in range(x.dim()) if d not in over]
     sizes = [*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in over)]
     lines = x.permute([*kept, *over]).reshape(sizes)
-    found = grid.sqrt(products.dot(lines, lines, fmt, get_accumulation()), fmt)
+    norms = grid.sqrt(products.dot(lines, lines, fmt, get_accumulation()), fmt)
     for d in over if keepdim else ():
-        found = found.unsqueeze(d)
-    return found
+        norms = norms.unsqueeze(d)
+    return norms
 
 
 @covers("mm", "bmm")
 def mm(fmt: PositFormat, a: Tensor, b: Tensor) -> Tensor:
-    """a b, of matrices or of batches of them."""
+    """Multiply matrices, or batches of matrices."""
     return products.matmul(a, b, fmt, get_accumulation())
 
 
 @covers("dot")
 def dot(fmt: PositFormat, a: Tensor, b: Tensor) -> Tensor:
-    """Of two vectors."""
+    """Multiply two vectors."""
     return products.dot(a, b, fmt, get_accumulation())
 
 
 @covers("mv")
 def mv(fmt: PositFormat, a: Tensor, b: Tensor) -> Tensor:
-    """A matrix times a vector."""
+    """Multiply a matrix by a vector."""
     return products.matmul(a, b.unsqueeze(1), fmt, get_accumulation()).squeeze(1)
 
 
@@ -123,7 +123,7 @@ def mv(fmt: PositFormat, a: Tensor, b: Tensor) -> Tensor:
 def addmm(
     fmt: PositFormat, start: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
-    """beta start + alpha a b: the sum starts from ``beta start``, unless alpha is not 1."""
+    """Compute beta start + alpha a b; the sum starts from ``beta start``, unless alpha is not 1."""
     mode = get_accumulation()
     start = scaled(start, beta, fmt)
     if alpha == 1:
