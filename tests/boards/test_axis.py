@@ -13,7 +13,7 @@ from trainwright_boards.catalogue import BOARDS
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_a_board_is_its_preset(name):
+def test_board_axis_selects_preset_of_board(name):
     assert options(name) == ("--preset", BOARDS[name].preset)
     assert BOARDS[name].preset in PRESETS
 

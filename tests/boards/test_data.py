@@ -49,7 +49,7 @@ from trainwright_sim.copier import Copier
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
-def test_a_board_holds_together(board):
+def test_board_data_is_consistent(board):
     assert BOARDS[board.name] is board
     assert PARTS[board.part.name] is board.part
     assert obstacles(preset(board.preset), board.part, board.memory_bytes) == []
@@ -94,7 +94,7 @@ SDRAM_BOARDS = {name: board for name, board in BOARDS.items() if board.sdram is 
 
 
 @pytest.mark.parametrize("board", SDRAM_BOARDS.values(), ids=SDRAM_BOARDS)
-def test_an_sdram_is_wired_whole(board):
+def test_sdram_pins_have_distinct_sites_and_constraints(board):
     """Every pin has a site of its own, and a line in the constraints under its port's name."""
     sdram = board.sdram
     members = SdramPins(sdram.timing).members
@@ -127,7 +127,7 @@ def test_an_sdram_is_wired_whole(board):
         ("block", 1 << 17, "block"),
     ],
 )
-def test_the_first_memory_that_is_large_enough_is_taken(wanted, needed, chosen):
+def test_choose_memory_takes_first_large_enough(wanted, needed, chosen):
     assert choose_memory(BOARDS["ulx3s-85f"], wanted, needed, "it") == chosen
 
 
@@ -146,7 +146,7 @@ def test_no_memory_is_large_enough():
         pytest.param(["fashion"], "sdram", "-sdram", marks=pytest.mark.slow),
     ],
 )
-def test_a_network_chooses_memory_and_folder(options, memory, folder):
+def test_build_network_option_chooses_memory_and_folder(options, memory, folder):
     parser = Parser()
     cli.build_command.add_arguments(parser)
     job = cli._job(parser.parse_args(["ulx3s-85f", "--network", *options]))
@@ -177,7 +177,7 @@ def test_pads_of_an_sdram_are_registers(clock_hz, output, tmp_path):
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
-def test_a_step_of_digits_fits_the_memory(board):
+def test_board_memory_holds_step_of_digits(board):
     from trainwright.lowering import compile_step
 
     step = compile_step(load_network("digits"), 64, preset(board.preset))
@@ -207,7 +207,7 @@ def test_pll_settings_are_within_their_ranges(source, wanted):
     assert found.output_hz == source / found.input_divider * found.feedback
 
 
-def test_a_clock_that_cannot_be_is_named():
+def test_impossible_clock_or_baud_is_rejected_by_value():
     with pytest.raises(ValueError, match=r"no PLL setting gives 48 MHz from 25 MHz within 1%"):
         pll_settings(25e6, 48e6)
     with pytest.raises(ValueError, match="no 3000000 baud"):
@@ -447,7 +447,7 @@ def test_block_rams_are_no_fewer_than_synthesis_makes():
     assert 162 - 12 <= needed_block_rams(preset("ecp5-85f"), 1 << 17) <= 171 - 12
 
 
-def test_a_memory_chip_has_a_preset_that_fits():
+def test_board_with_memory_chip_has_fitting_preset():
     """Its scratchpad takes the block RAM that the chip saves."""
     for board in BOARDS.values():
         for memory in board.memories:
@@ -460,7 +460,7 @@ def test_a_memory_chip_has_a_preset_that_fits():
     assert needed_block_rams(preset("ecp5-85f-sdram"), 0) == 155
 
 
-def test_what_does_not_fit_is_told():
+def test_obstacles_name_resources_that_do_not_fit():
     board = BOARDS["ulx3s-85f"]
     found = obstacles(AcceleratorParameters(), board.part, board.memory_bytes)
     assert len(found) == 2
@@ -538,12 +538,12 @@ def test_boards_are_listed(capsys):
         (["ulx3s-85f", "--memory", "sdram", "--clock", "150"], "at most 133 MHz.*--clock 133$"),
     ],
 )
-def test_what_cannot_be_built_is_one_error(arguments, message, tmp_path):
+def test_build_of_impossible_arguments_is_one_error(arguments, message, tmp_path):
     with pytest.raises((BuildError, OptionError), match=message):
         run(cli.build_command, *arguments, "--out", str(tmp_path / "out"))
 
 
-def test_a_missing_tool_is_named(monkeypatch, tmp_path):
+def test_missing_tool_is_named_with_remedy(monkeypatch, tmp_path):
     for name in ("YOSYS", "NEXTPNR_ECP5"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(tools, "which", lambda name: None)
@@ -560,7 +560,7 @@ def test_a_missing_tool_is_named(monkeypatch, tmp_path):
         tools.loader()
 
 
-def test_the_path_comes_before_the_wheel(monkeypatch):
+def test_tool_lookup_prefers_variable_then_path_then_wheel(monkeypatch):
     monkeypatch.delenv("YOSYS", raising=False)
     monkeypatch.setattr(tools, "which", lambda name: "/bin/echo" if name == "yosys" else None)
     assert tools.tool("yosys").command == ("/bin/echo",)

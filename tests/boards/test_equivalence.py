@@ -192,7 +192,7 @@ def test_every_change_leaves_the_same_machine(change):
 
 @pytest.mark.parametrize("corrupt, told", CORRUPTIONS, ids=[c.__name__ for c, _ in CORRUPTIONS])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_that_does_more_is_refused(change, corrupt, told):
+def test_checks_reject_change_with_corrupted_cells(change, corrupt, told):
     make, apply = CHANGES[change]
     module, checks = make(), Checks(lambda _: None)
     checks.begin(module)
@@ -216,7 +216,7 @@ def _copy_of(cells: dict, unit: str, name: str) -> dict:
         ("REGSET", r"soc\.row\.soc\.choose\.\d: REGSET RESET before, SET after"),
     ],
 )
-def test_a_copy_that_is_none_is_refused(pin, told):
+def test_difference_finds_altered_register_copy(pin, told):
     before = design()
     after = deepcopy(before)
     _copies(after)
@@ -249,7 +249,7 @@ def _set(module: dict, what: dict) -> Machine:
     ],
     ids=lambda what: next(iter(what)),
 )
-def test_a_block_ram_s_own_register_may_be_none_that_is_behind_it(what):
+def test_block_ram_register_rejects_enabled_reset_or_foreign_clock(what):
     """One that waits, is reset or has another clock; of a wide word, unless both ports have it."""
     after = design()
     _moved_registers(after)
@@ -258,7 +258,7 @@ def test_a_block_ram_s_own_register_may_be_none_that_is_behind_it(what):
 
 
 @pytest.mark.parametrize("what", [{"ADB0": [OTHER]}, {"REGMODE_B": "NOREG"}])
-def test_a_register_that_is_lost_or_a_block_ram_that_is_changed_is_refused(what):
+def test_difference_finds_lost_register_or_changed_block_ram(what):
     after = design()
     _moved_registers(after)
     assert difference(Machine(design()), _set(after, what)) is not None
@@ -315,7 +315,7 @@ def test_cells_that_drive_no_net_count():
         assert difference(Machine(module), Machine(after)) == f"{name} is only there before"
 
 
-def test_a_net_that_is_driven_twice_is_refused():
+def test_checks_reject_net_with_two_drivers():
     module = design()
     checks = Checks(lambda _: None)
     checks.begin(module)
@@ -411,7 +411,7 @@ def _disguised(module: dict, random: Random) -> dict:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_what_computes_otherwise_is_never_taken_for_the_same(seed):
+def test_difference_finds_every_change_that_simulation_shows(seed):
     random = Random(seed)
     module = _random(random)
     disguised = _disguised(module, random)

@@ -17,7 +17,7 @@ SMALL = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=2
 
 
 @pytest.mark.parametrize("board", EXPORTS.values(), ids=EXPORTS)
-def test_the_script_connects_ports_of_the_accelerator(board):
+def test_export_script_connects_only_existing_ports(board):
     names = {port["name"] for port in port_list(SMALL)}
     used = set(re.findall(r"accelerator/(\w+)", script(board)))
     assert used == {"clk", "rst", "irq", "m_axi", "s_axil"}
@@ -35,7 +35,7 @@ def test_constraints_are_of_the_clock():
     assert "-period 10.000 " in constraints(ULTRA96_V2)
 
 
-def test_the_files_are_written(tmp_path):
+def test_export_writes_verilog_constraints_and_script(tmp_path):
     files = export(ULTRA96_V2, SMALL, tmp_path / "out")
     assert [file.name for file in files] == ["trainwright.v", "trainwright.xdc", "build.tcl"]
     verilog = files[0].read_text()
@@ -44,14 +44,14 @@ def test_the_files_are_written(tmp_path):
     assert "always_" not in verilog, "Vivado reads a file named .v as Verilog-2001"
 
 
-def test_of_narrow_words_products_share_multipliers(tmp_path):
+def test_export_of_narrow_words_shares_multipliers(tmp_path):
     narrow = replace(SMALL, word_width=8)
     verilog = export(ULTRA96_V2, narrow, tmp_path)[0].read_text()
     assert verilog.count("  DSP48E2 #(") == narrow.device_multipliers == 12
     assert '.AMULTSEL("AD")' in verilog
 
 
-def test_a_board_that_there_is_not():
+def test_export_to_unknown_board_names_known_ones():
     parser = Parser()
     cli.export_command.add_arguments(parser)
     with pytest.raises(OptionError, match="no board 'zx81' to export for; there are ultra96-v2"):

@@ -28,7 +28,7 @@ BLOCK_RAM_ROWS = ECP5_85F.block_ram_rows
 BANK = f"{ACCELERATOR}.scratchpad.banks.bank"
 
 
-def test_the_part_has_as_many_multipliers_and_block_rams_as_places():
+def test_floorplan_sites_match_counts_of_part():
     for rows, count in ((ROWS, ECP5_85F.multipliers), (BLOCK_RAM_ROWS, ECP5_85F.block_rams)):
         sites = [site for row in rows for site in row]
         assert len(sites) == len(set(sites)) == count
@@ -55,7 +55,7 @@ def test_every_group_is_side_by_side_in_one_row(p):
 
 
 @pytest.mark.parametrize("word_width", (8, 16))
-def test_the_cells_are_those_of_the_design(word_width):
+def test_floorplan_cell_names_match_design(word_width):
     """Of narrow words half of the products are no multipliers."""
     p = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, word_width=word_width)
     arithmetic = FixedArithmetic(
@@ -75,7 +75,7 @@ def test_the_cells_are_those_of_the_design(word_width):
     assert len([cell for cell in named if ".vector." in cell]) == 8 * word_width // 16
 
 
-def test_what_is_passed_on_goes_to_a_neighbour():
+def test_floorplan_places_chained_products_side_by_side():
     p = preset("ecp5-85f")
     places = multiplier_places(p, ECP5_85F)
     for groups in (pe1_groups(p), pe2_groups(p)):
@@ -88,7 +88,7 @@ def test_what_is_passed_on_goes_to_a_neighbour():
             assert abs(columns[n] - columns[n + 1]) == (size if same else 0)
 
 
-def test_what_finds_no_room_is_left_to_the_tool():
+def test_multipliers_without_room_are_left_unplaced():
     p = AcceleratorParameters()  # 256 multipliers
     places = multiplier_places(p, ECP5_85F)
     assert 0 < len(places) <= ECP5_85F.multipliers
@@ -124,7 +124,7 @@ def test_bits_of_the_scratchpad_are_side_by_side_and_a_bank_in_one_row():
     assert where[0, 0][1] == (len(BLOCK_RAM_ROWS[0]) - 30) // 2
 
 
-def test_a_scratchpad_without_room_is_left_to_the_tool():
+def test_scratchpad_without_room_is_left_unplaced():
     p = preset("ecp5-85f")
     assert len(scratchpad_places(_banks(52), p, ECP5_85F)) == ECP5_85F.block_rams
     assert scratchpad_places(_banks(53), p, ECP5_85F) == {}

@@ -36,7 +36,7 @@ class Counting(Elaboratable):
         return m
 
 
-def test_the_reset_ends_after_configuration():
+def test_gowin_reset_ends_after_configured_cycles():
     soc = Counting()
     top = GowinTop(soc)  # pyright: ignore[reportArgumentType]
     seen = []
@@ -61,7 +61,7 @@ def test_the_reset_ends_after_configuration():
     assert seen[start:] == list(range(1, len(seen) - start + 1))
 
 
-def test_a_design_is_written_with_its_constraints(tmp_path):
+def test_gowin_design_is_written_with_constraints(tmp_path):
     job = Build(replace(BOARD, memory_bytes=1 << 12), SMALL, BOARD.clock_hz, tmp_path)
     flow.write_design(job)
     system = json.loads((tmp_path / flow.SYSTEM).read_text())
@@ -76,7 +76,7 @@ def test_a_design_is_written_with_its_constraints(tmp_path):
         flow.write_design(replace(job, clock_hz=25_000_000))
 
 
-def test_the_steps_have_their_tools_and_files(tmp_path, monkeypatch):
+def test_gowin_build_steps_pass_options_and_files(tmp_path, monkeypatch):
     ran = []
 
     def run(_, name, arguments, *, remedy, **_options):

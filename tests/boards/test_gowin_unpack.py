@@ -57,7 +57,7 @@ def test_luts_and_wires_of_a_routed_design():
     assert list(wires(MODULE)) == [(TILE, "A1", "F2"), (TILE, "XD2", "F2")]
 
 
-def test_a_bitstream_of_that_design_has_them():
+def test_gowin_bitstream_of_design_has_all_bits():
     assert missing(MODULE, {TILE: bits()}, FUNCTIONS, CONNECTIONS) == ([], 4)
 
 
@@ -69,7 +69,7 @@ def test_a_bitstream_of_that_design_has_them():
         ((7, 0), "LUT 7 of tile (6, 5) is 1111111100000001 instead of 1111111100000000"),
     ],
 )
-def test_a_bit_that_is_wrong_is_noticed(change, complaint):
+def test_gowin_bitstream_with_wrong_bit_is_reported(change, complaint):
     found, seen = missing(MODULE, {TILE: bits() ^ {change}}, FUNCTIONS, CONNECTIONS)
     assert found == [complaint] and seen == 4
 
@@ -82,7 +82,7 @@ class Tile:
         self.bels = {f"LUT{n}": type("Bel", (), {"flags": FUNCTIONS[TILE, n]}) for n in range(8)}
 
 
-def test_a_bitstream_of_another_design_is_refused(tmp_path, monkeypatch):
+def test_gowin_bitstream_of_other_design_is_rejected(tmp_path, monkeypatch):
     (tmp_path / "routed.json").write_text(json.dumps({"modules": {"top": MODULE}}))
     monkeypatch.setattr(gowin_unpack, "_device", lambda _: {TILE: Tile()})
     tiles = {TILE: bits(), (1, 1): {(0, 0)}}

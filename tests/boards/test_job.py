@@ -22,21 +22,21 @@ def steps(tmp_path, monkeypatch):
     return Steps(tmp_path, lambda _: None)
 
 
-def test_what_a_tool_says_is_in_its_log(steps, tmp_path):
+def test_tool_output_is_logged_by_step(steps, tmp_path):
     assert steps.run("route", ["print('found')"], remedy="")
     assert (tmp_path / "route.log").read_text() == "found\n"
     assert steps.run("route", ["print('again')"], remedy="", step="twice")
     assert set(steps.seconds) == {"route", "route-twice"}
 
 
-def test_a_tool_that_fails_is_one_error_with_its_last_complaint(steps):
+def test_failing_tool_raises_one_error_with_last_complaint(steps):
     script = "print('ERROR: no room'); print('bye'); raise SystemExit(3)"
     for asked in (None, lambda _: False):
         with pytest.raises(BuildError, match=r"route failed: ERROR: no room .*Try less"):
             steps.run("route", [script], remedy="Try less", give_up=asked)
 
 
-def test_a_tool_is_stopped_where_it_is_given_up(steps, tmp_path):
+def test_tool_is_stopped_once_given_up(steps, tmp_path):
     script = "import time; [(print('round', n), time.sleep(0.02)) for n in range(100000)]"
     begin = time.monotonic()
     assert not steps.run("route", [script], remedy="", give_up=lambda log: log.count("round") > 5)

@@ -45,7 +45,7 @@ def lut(a: int, b: int, q: int) -> tuple:
     return ("LUT4", {"A": [a], "B": [b], "Q": [q]})
 
 
-def test_levels():
+def test_logic_levels_count_luts_and_chains():
     assert logic_levels(module()) == 0
     assert logic_levels(module(lut(1, 2, 3))) == 1
     assert logic_levels(module(lut(4, 5, 6), lut(3, 2, 4), lut(1, 2, 3))) == 3
@@ -67,7 +67,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def test_json(capsys):
+def test_lanes_json_has_areas_of_block(capsys):
     """The decoder of two lanes: LUTs for a choice of two a bit, and one block RAM."""
     assert command.run(parsed("--block", "block RAM", "--json")) == 0
     figures = json.loads(capsys.readouterr().out)
@@ -80,7 +80,7 @@ def test_json(capsys):
     assert [peer["lut"] for peer in figures["quoted"]] == [1838, 3007]
 
 
-def test_table(capsys):
+def test_lanes_table_has_row_per_block(capsys):
     assert command.run(parsed("--block", "MAC", "--family", "ecp5")) == 0
     out = capsys.readouterr().out
     rows = {line.split("|")[1].strip(): line for line in out.splitlines() if "| MAC " in line}
@@ -98,7 +98,7 @@ def test_table(capsys):
         pytest.param("encoder, one lane more", 500, marks=pytest.mark.slow),
     ),
 )
-def test_areas(name, most, tmp_path):
+def test_lane_block_area_stays_below_limit(name, most, tmp_path):
     """What an accelerator with posits was planned with."""
     block = [block for block in BLOCKS if block.name == name][-1]
     figures = measure(block, "ecp5", tmp_path, place=False, progress=lambda _: None)
@@ -112,12 +112,12 @@ def test_areas(name, most, tmp_path):
         (("--place", "--family", "xcup"), "--place is of an ECP5"),
     ),
 )
-def test_errors(arguments, message):
+def test_lanes_command_rejects_bad_options(arguments, message):
     with pytest.raises(OptionError, match=message):
         command.run(parsed(*arguments))
 
 
-def test_a_part_of_bench(monkeypatch, capsys):
+def test_lanes_is_registered_as_bench(monkeypatch, capsys):
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     named = project["project"]["entry-points"]["trainwright.benches"]
     assert named["lanes"] == ENTRY

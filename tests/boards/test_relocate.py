@@ -58,7 +58,7 @@ def detour(far="X60/Y50/SLICEA.K0") -> Design:
     return d
 
 
-def test_a_path_is_as_long_as_its_parts():
+def test_path_delay_is_sum_of_cells_and_wires():
     d = detour()
     paths = Paths(d.module)
     far = wire((2, 2), (60, 50)) + wire((60, 50), (4, 2))
@@ -109,7 +109,7 @@ def test_cells_of_a_slow_path_meet_and_nothing_else_changes():
     assert again.sites == d.sites
 
 
-def test_a_register_follows_its_lut():
+def test_relocated_register_follows_its_lut():
     """The path ends in the unit, and begins where nothing can be moved."""
     d = Design()
     (word,) = d.cell("ram", "DP16KD", "X2/Y2/EBR0", (), ["DOA0"], REGMODE_A="OUTREG")
@@ -130,7 +130,7 @@ def test_registers_stay_out_of_tiles_with_memories():
     assert relocate(d.module, 3000).cells == 1
 
 
-def test_what_is_fast_enough_stays():
+def test_relocate_moves_no_cell_within_period():
     d = detour()
     before = d.sites
     moved = relocate(d.module, 20000)

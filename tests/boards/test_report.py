@@ -79,7 +79,7 @@ def pad_register(clock: int) -> dict:
     return {"type": "IDDRX1F", "connections": pins, "port_directions": directions}
 
 
-def test_a_bidirectional_pin_is_taken_by_the_register_in_its_pad():
+def test_bidirectional_pin_needs_register_in_pad():
     cells = bidirectional(pad_register(4))
     assert rules(cells) == []
     found = netlist(cells).crossings({"clk_in"})
@@ -91,7 +91,7 @@ def test_a_bidirectional_pin_is_taken_by_the_register_in_its_pad():
         assert rules(bidirectional(reader)) == ["input dq reaches reader without a synchroniser"]
 
 
-def test_a_synchroniser_is_no_complaint():
+def test_clock_rules_accept_synchroniser():
     assert rules(SOUND) == []
     (crossing,) = netlist(SOUND).crossings({"clk_in"})
     assert (crossing.source, crossing.register, crossing.guarded) == ("rx", "first", True)
@@ -107,11 +107,11 @@ def test_a_synchroniser_is_no_complaint():
         ({"bad": lut(6, 6, 8) | {"type": "$_DLATCH_P_"}}, "latch bad"),
     ],
 )
-def test_what_breaks_a_rule_is_named(change, complaint):
+def test_clock_rules_name_violation(change, complaint):
     assert rules(SOUND | change) == [complaint]
 
 
-def test_a_port_of_a_rom_that_is_never_clocked_is_no_complaint():
+def test_clock_rules_accept_unclocked_rom_port():
     """Its clock is 0, which bits of other nets are, too."""
     directions = {"CLKA": "input", "CLKB": "input", "DOB0": "output"}
     pins = {"CLKA": ["0"], "CLKB": [4], "DOB0": [8]}
@@ -156,7 +156,7 @@ def test_inputs_of_a_gowin_part_are_followed_through_their_pads():
         ({"bad": gowin_flip_flop(4, 6, 7) | {"type": "DL"}}, "latch bad"),
     ],
 )
-def test_what_breaks_a_rule_of_a_gowin_part_is_named(change, complaint):
+def test_clock_rules_of_gowin_name_violation(change, complaint):
     assert rules(GOWIN_SOUND | change) == [complaint]
 
 
@@ -205,7 +205,7 @@ TIMING = {
 }
 
 
-def test_a_report_speaks_of_our_names():
+def test_timing_report_uses_names_of_design():
     used = resources(TIMING, ECP5_85F)
     assert used["luts"] == {"used": 41820, "available": 83640}
     assert used["multipliers"] == {"used": 128, "available": 156}
@@ -220,7 +220,7 @@ def test_a_report_speaks_of_our_names():
     assert path[1]["net"] == "soc.pe2.x"
 
 
-def test_a_sum_of_a_gowin_part_is_in_the_place_of_a_lut():
+def test_gowin_resources_count_sums_as_luts():
     used = {"LUT4": 1000, "ALU": 200, "RAM16SDP4": 10, "DFF": 700, "MULTALU27X18": 80, "BSRAM": 158}
     counted = {cell: {"used": n, "available": 10 * n} for cell, n in used.items()}
     found = resources({"utilization": counted}, GW5AST_138)
@@ -232,7 +232,7 @@ def test_a_sum_of_a_gowin_part_is_in_the_place_of_a_lut():
     }
 
 
-def test_a_line_is_added_to_what_is_followed(tmp_path):
+def test_build_figures_append_line_to_history(tmp_path):
     figures = {
         "board": "b",
         "fingerprint": 7,
@@ -252,7 +252,7 @@ def test_a_line_is_added_to_what_is_followed(tmp_path):
         append_line(tmp_path, figures, "a folder")
 
 
-def test_a_report_that_is_not_there(tmp_path):
+def test_missing_timing_report_is_build_error(tmp_path):
     from trainwright_boards.report import read_timing
 
     with pytest.raises(BuildError, match="no report of place and route"):
@@ -260,7 +260,7 @@ def test_a_report_that_is_not_there(tmp_path):
 
 
 @pytest.mark.parametrize("check, told", [("proof", "proved to leave"), ("none", "NOT checked")])
-def test_the_summary_says_how_each_change_was_checked(check, told):
+def test_summary_tells_check_of_each_change(check, told):
     figures = {
         "bitstream": "top.bit",
         "bitstream_bytes": 7,

@@ -62,7 +62,7 @@ def test_spacers_hang_on_nets_of_few_users():
     assert len(outputs) == len(added) and min(outputs) > 50  # 40 + 3 + 7: the last bit in use
 
 
-def test_as_many_as_fit_the_part():
+def test_spacers_fill_part_up_to_limit():
     module = _netlist(40)["modules"]["top"]
     assert add_spacers(module, 80) == 14  # 54 of 80 LUTs, 67.5 %, may be taken
     module = _netlist(40)["modules"]["top"]
@@ -71,13 +71,13 @@ def test_as_many_as_fit_the_part():
 
 
 @pytest.mark.parametrize("users, spacers", [(1, 1), (3, 1), (4, 0)])
-def test_a_net_of_up_to_three_users_takes_one(users, spacers):
+def test_spacers_per_net_follow_count_of_users(users, spacers):
     cells = {"driver": _cell("CCU2C", {}, {"S0": 2})}
     cells |= {f"user{n}": _cell("DP16KD", {"CEA": 2}, {}) for n in range(users)}
     assert add_spacers({"cells": cells, "netnames": {}}, 1000) == spacers
 
 
-def test_the_same_netlist_gives_the_same_spacers():
+def test_spacers_of_equal_netlists_are_equal():
     one, other = (_netlist(40)["modules"]["top"] for _ in range(2))
     assert add_spacers(one, 1000) == add_spacers(other, 1000)
     assert one == other
@@ -87,7 +87,7 @@ def test_no_net_no_spacer():
     assert add_spacers({"cells": {}, "netnames": {}}, 1000) == 0
 
 
-def test_what_is_left_is_the_design_with_all_its_inputs():
+def test_removing_spacers_restores_design_and_inputs():
     placed = _netlist(4)
     top = placed["modules"]["top"]
     top["cells"]["ram"] = _cell("DP16KD", {}, {}) | {
@@ -120,7 +120,7 @@ def test_luts_where_wires_crowd_have_one_more():
         (45, 80, 46.125, "ecp5-85f-alone", "static"),
     ],
 )
-def test_an_ecp5_is_placed_among_them_and_routed_without(
+def test_ecp5_build_places_with_spacers_and_routes_without(
     tmp_path, monkeypatch, mhz, iterations, asked, name, placer
 ):
     ran = []

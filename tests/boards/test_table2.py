@@ -48,7 +48,7 @@ def builds(tmp_path):
     return tmp_path
 
 
-def test_the_printed_row_is_consistent():
+def test_table2_printed_row_matches_shares_of_paper():
     shares = [table2.PAPER.used[n] / table2.PAPER.available[n] for n in table2.RESOURCES]
     assert [f"{share:.2%}" for share in shares] == ["79.55%", "21.37%", "77.22%", "17.82%"]
     assert table2.PAPER.milliseconds == {"digits": None, "fashion": 90.0}
@@ -65,14 +65,14 @@ def test_cycles_are_those_of_the_compiled_step_and_times_those_at_the_clock(buil
     assert table2.row(builds / "a", mhz=100.0).milliseconds["digits"] == cycles / 100e3
 
 
-def test_a_memory_that_holds_no_step(tmp_path):
+def test_table2_memory_without_room_has_no_cycles(tmp_path):
     built(
         tmp_path / "small", preset("ecp5-85f"), "report.json", fmax_mhz=50.0, memory_bytes=1 << 14
     )
     assert table2.row(tmp_path / "small").cycles == {"digits": None}
 
 
-def test_an_sdram_gives_less_a_cycle_than_block_ram(tmp_path):
+def test_table2_sdram_takes_more_cycles_than_block_ram(tmp_path):
     kept = {"fmax_mhz": 50.0, "memory_bytes": 1 << 25}
     for memory in ("block", "sdram"):
         built(tmp_path / memory, preset("ecp5-85f"), "report.json", memory=memory, **kept)
@@ -80,13 +80,13 @@ def test_an_sdram_gives_less_a_cycle_than_block_ram(tmp_path):
     assert block < sdram < 4 * block
 
 
-def test_a_folder_without_a_report(builds):
+def test_table2_folder_without_report_is_rejected(builds):
     with pytest.raises(BuildError, match=r"no report of a finished build in .*unfinished"):
         table2.row(builds / "unfinished")
     assert table2.finished(builds / "nothing") == []
 
 
-def test_the_command_prints_all_rows(builds, capsys):
+def test_table2_command_prints_row_per_build(builds, capsys):
     parser = Parser()
     cli.boards.add_arguments(parser)
     cli.boards.run(parser.parse_args(["--table2", "--builds", str(builds)]))

@@ -151,7 +151,7 @@ def test_ports_that_would_have_the_same_name_are_refused():
     assert "input" in component_to_rtlil(clock), "the name is free without a clock of the top's"
 
 
-def test_an_output_that_nothing_drives_is_an_output():
+def test_undriven_output_stays_output_in_rtlil():
     text = component_to_rtlil(_component({"x": Out(Port()), "y": In(4)}))
     found = {name: kind for kind, name in re.findall(r"wire width 4 (\w+) \d+ +\\(\w+)", text)}
     assert found == {"x_row": "output", "y": "input"}

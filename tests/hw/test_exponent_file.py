@@ -213,7 +213,7 @@ def run(p: AcceleratorParameters, test) -> None:
 
 @pytest.mark.parametrize("name", PARAMETERS)
 @pytest.mark.parametrize("seed", range(2))
-def test_random_descriptors(name, seed):
+def test_exponent_file_matches_model_on_random_descriptors(name, seed):
     p = PARAMETERS[name]
     random = Random(f"{name} {seed}")
     refused = set()
@@ -301,7 +301,7 @@ def test_every_error_is_met():
 
 
 @pytest.mark.parametrize("name", ("16", "bytes"))
-def test_a_growing_sum_stays_near_its_parts(name):
+def test_exponent_of_growing_sum_stays_near_operands(name):
     """Its exponent is at most what the accelerator aligns above that of g, wherever x is."""
     p = PARAMETERS[name]
     d = Compute(
@@ -323,7 +323,7 @@ def test_a_growing_sum_stays_near_its_parts(name):
     run(p, test)
 
 
-def test_an_exponent_that_the_host_wrote_is_not_above_its_floor():
+def test_exponent_written_by_host_does_not_fall_to_floor():
     """It goes down after a contraction that left it above, and no more after a write."""
     p = PARAMETERS["16"]
     product = Compute(
@@ -346,7 +346,7 @@ def test_an_exponent_that_the_host_wrote_is_not_above_its_floor():
     run(p, test)
 
 
-def test_the_host_waits_for_a_descriptor_that_begins_as_it_reads():
+def test_host_read_waits_for_descriptor_in_same_cycle():
     product = Compute(
         operation=Operation.PE4, levels=(Level(1),), x=0, g=0, z=0, x_exponent=1, g_exponent=2,
         z_exponent=3,
@@ -459,7 +459,7 @@ def repetition(_: None) -> Repetition:
 
 @pytest.mark.parametrize("first", (0, 1, 5, 0x80000001, 0xFFFFFFFF))
 @pytest.mark.parametrize("times", (0, 1, 3))
-def test_repetition(first, times):
+def test_repetition_counter_matches_definition(first, times):
     top = simulated(repetition, None)
     dut = top.design
 

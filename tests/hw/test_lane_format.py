@@ -81,7 +81,7 @@ class Chain(wiring.Component):
 
 
 @pytest.mark.parametrize("kind", ARITHMETICS)
-def test_dot_products(kind):
+def test_lane_dot_products_match_formats(kind):
     """Sums of three steps, each operand and the result of a format of its own."""
     arithmetic = ARITHMETICS[kind]
     dut, random = Chain(arithmetic), Random(kind)
@@ -138,7 +138,7 @@ def test_dot_products(kind):
 
 
 @pytest.mark.parametrize("kind", ARITHMETICS)
-def test_outer_products(kind):
+def test_lane_outer_products_match_formats(kind):
     """The array of PE2 at the operands' full widths."""
     arithmetic = ARITHMETICS[kind]
     dut, random = OuterProductArray(PARAMETERS, arithmetic=arithmetic), Random(kind)

@@ -116,7 +116,7 @@ def simulate(p, commands, memory, *, latency=4, stall=0.0, seed=0):
 @pytest.mark.parametrize(
     "seed", (0, pytest.param(1, marks=pytest.mark.slow)), ids=lambda seed: f"seed{seed}"
 )
-def test_random_loads(name, stall, seed):
+def test_load_matches_model_on_random_commands(name, stall, seed):
     p = PARAMETERS[name]
     random = Random(f"load {name} {stall} {seed}")
     memory = random.randbytes(MEMORY_BYTES)

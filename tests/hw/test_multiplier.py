@@ -50,7 +50,7 @@ def rtlil(family: str, left: int, right: int, *, held: bool, raw: bool = False) 
 
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("family", MAKERS)
-def test_a_product_is_one_primitive_with_its_registers(family, held):
+def test_product_maps_to_primitive_with_registers(family, held):
     text = rtlil(family, 17, 16, held=held)
     primitive, *_ = PRIMITIVES[family]
     assert len(re.findall(rf"cell \\{primitive} ", text)) == 1
@@ -88,7 +88,7 @@ def test_every_product_of_an_accelerator_is_a_primitive(family):
     assert text.count(f"cell \\{primitive} ") == SMALL.multipliers + 2 * SMALL.lanes
 
 
-def test_of_narrow_words_every_other_product_of_an_ecp5_is_made_of_logic():
+def test_ecp5_makes_every_second_narrow_product_of_logic():
     p = replace(SMALL, pe1_rows=2, word_width=8)
     text = to_rtlil(p, target=DevicePlatform("ecp5"))
     assert text.count("cell \\MULT18X18D ") == p.device_multipliers == 8 + 4
@@ -114,7 +114,7 @@ class Ccu2c(Elaboratable):
 
 
 @pytest.mark.parametrize("left, right", [(8, 8), (9, 8), (7, 4)])
-def test_a_product_of_carry_chains(monkeypatch, left, right):
+def test_product_of_carry_chains_is_exact(monkeypatch, left, right):
     monkeypatch.setattr(ecp5_logic, "Instance", Ccu2c)
     random = Random(f"chains {left} {right}")
     a, b, enable = Signal(signed(left)), Signal(signed(right)), Signal()
@@ -158,7 +158,7 @@ def test_without_a_target_an_accelerator_has_no_primitive():
     assert not any(f"cell \\{primitive} " in text for primitive, *_ in PRIMITIVES.values())
 
 
-def test_a_family_that_there_is_not():
+def test_device_platform_of_unknown_family_names_known_ones():
     with pytest.raises(ValueError, match="no family 'zx81'; there are ecp5, gw5a, xcup"):
         DevicePlatform("zx81")
 

@@ -60,7 +60,7 @@ def random_nest(levels: int, random: Random, *, digits: bool) -> Compute:
 @pytest.mark.parametrize("levels", (3, 6, 10))
 @pytest.mark.parametrize("seed", range(3), ids=lambda seed: f"seed{seed}")
 @pytest.mark.parametrize("digits", (False, True), ids=("words", "digits"))
-def test_steps(levels, seed, digits):
+def test_nest_steps_match_definition(levels, seed, digits):
     random = Random(f"nest {levels} {seed} {digits}")
     p = AcceleratorParameters(
         nest_levels=levels, word_width=8 if digits else 16, wide_tensors=digits

@@ -53,13 +53,13 @@ def test_registers_behind_a_port_are_its_own(side):
     assert ram["parameters"][f"REGMODE_{other}"] == "NOREG"
 
 
-def test_a_block_ram_that_is_named_keeps_them_outside():
+def test_absorb_leaves_registers_of_excluded_block_ram():
     module = _module()
     assert absorb(module, but="ra") == 0 and module == _module()
     assert absorb(module, but="rom") == 2
 
 
-def test_of_the_widest_word_both_halves_are_of_port_b():
+def test_absorb_of_widest_word_sets_registers_of_both_ports():
     module = _module(36, "A")
     module["cells"]["ram"]["connections"] |= {"CLKA": [3], "OCEA": ["0"]}
     assert absorb(module) == 2
@@ -81,7 +81,7 @@ def test_of_the_widest_word_both_halves_are_of_port_b():
     ],
     ids=["enable", "reset", "clock", "edge", "set", "not data", "two", "no register"],
 )
-def test_what_is_not_one_plain_register_stays(what):
+def test_absorb_leaves_irregular_register_outside(what):
     module = _module(**what)
     before = deepcopy(module)
     assert absorb(module) == 0
@@ -89,7 +89,7 @@ def test_what_is_not_one_plain_register_stays(what):
 
 
 @pytest.mark.parametrize("pin", ["RSTA", "RSTB"])
-def test_a_reset_of_the_block_ram_is_none_of_the_registers(pin):
+def test_absorb_leaves_register_of_resettable_block_ram(pin):
     module = _module()
     module["cells"]["ram"]["port_directions"][pin] = "input"
     module["cells"]["ram"]["connections"][pin] = ["0"]
@@ -98,7 +98,7 @@ def test_a_reset_of_the_block_ram_is_none_of_the_registers(pin):
     assert absorb(module) == 0
 
 
-def test_a_port_that_leaves_the_design_or_a_disabled_register_stays():
+def test_absorb_leaves_exported_port_and_disabled_register():
     module = _module()
     module["ports"]["out"]["bits"] = [10]
     assert absorb(module) == 0

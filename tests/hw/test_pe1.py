@@ -44,7 +44,7 @@ SLOW = {"8x4-digits-random", "8x4-random", "8x8", "4x4", "8x2-narrow"}
     [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PARAMETERS],
 )
 @pytest.mark.parametrize("seed", (0, pytest.param(1, marks=pytest.mark.slow)))
-def test_random_commands(engines, name, stall, seed):
+def test_pe1_matches_definition_on_random_commands(engines, name, stall, seed):
     parameters = PARAMETERS[name]
     random = Random(f"pe1 {name} {stall} {seed}")
     pad = engines.Scratchpad.random(parameters, random)
@@ -57,7 +57,7 @@ def test_random_commands(engines, name, stall, seed):
 
 @pytest.mark.parametrize("rows", (8, pytest.param(16, marks=pytest.mark.slow)))
 @pytest.mark.parametrize("stochastic", (False, pytest.param(True, marks=pytest.mark.slow)))
-def test_full_size(engines, rows, stochastic):
+def test_pe1_of_default_size_matches_definition(engines, rows, stochastic):
     parameters = AcceleratorParameters(pe1_rows=rows, stochastic_rounding=stochastic)
     random = Random(f"pe1 full {rows}")
     pad = engines.Scratchpad.random(parameters, random)
@@ -69,7 +69,7 @@ def test_full_size(engines, rows, stochastic):
     "lanes, rows",
     [(4, 2), (8, 4), *(pytest.param(n, n, marks=pytest.mark.slow) for n in (4, 8))],
 )
-def test_throughput(engines, lanes, rows):
+def test_pe1_without_stalls_takes_lanes_cycles_per_step(engines, lanes, rows):
     """Without stalls a step takes as many cycles as there are lanes, whatever the reduction."""
     parameters = AcceleratorParameters(lanes=lanes, pe1_rows=rows, pe2_rows=2)
     random = Random(f"pe1 throughput {lanes} {rows}")

@@ -37,7 +37,7 @@ SLOW = {"8x4-digits-random", "8x4", "4x4"}
     [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PARAMETERS],
 )
 @pytest.mark.parametrize("seed", (0, pytest.param(1, marks=pytest.mark.slow)))
-def test_random_commands(engines, name, stall, seed):
+def test_pe2_matches_definition_on_random_commands(engines, name, stall, seed):
     parameters = PARAMETERS[name]
     random = Random(f"pe2 {name} {stall} {seed}")
     pad = engines.Scratchpad.random(parameters, random)
@@ -55,7 +55,7 @@ def test_random_commands(engines, name, stall, seed):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("stochastic", (False, pytest.param(True, marks=pytest.mark.slow)))
-def test_full_size(engines, operation, stochastic):
+def test_pe2_of_default_size_matches_definition(engines, operation, stochastic):
     parameters = AcceleratorParameters(stochastic_rounding=stochastic)
     random = Random(f"pe2 full {operation}")
     pad = engines.Scratchpad.random(parameters, random)
@@ -64,7 +64,7 @@ def test_full_size(engines, operation, stochastic):
     engines.check(pe2, parameters, [command], pad, random=random, stall=0.2)
 
 
-def test_throughput(engines):
+def test_pe2_without_stalls_takes_one_cycle_per_step(engines):
     """Without stalls a step a cycle, a short reduction at a row a cycle."""
     parameters = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=4)
     random = Random("pe2 throughput")

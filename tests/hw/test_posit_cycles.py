@@ -20,7 +20,7 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_command_ends_as_many_cycles_later_as_the_model_says(engines, operation):
+def test_posit_command_latency_matches_cycle_model(engines, operation):
     """By tables and by shifts; the words are fixed point."""
     rows = operation is Operation.BIAS
     levels = (Level(3, x=4, z=4),) if rows else (Level(3, x=4, z=4), Level(2, x=1, g=4))

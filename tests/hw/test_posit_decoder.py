@@ -56,7 +56,7 @@ def simulate(dut, testbench) -> None:
 
 
 @pytest.mark.parametrize(("kind", "width"), [*((kind, 16) for kind in SETS), ("four of 8 bits", 8)])
-def test_shifts(kind, width):
+def test_shift_decoder_matches_formats_word_by_word(kind, width):
     """The formats one after the other: a word each cycle, another format with each."""
     formats = formats_of(kind)
     dut, cases = ShiftDecoder(formats, word_width=width), words_of(formats, width)
@@ -81,7 +81,7 @@ def test_shifts(kind, width):
     ("kind", "width"),
     [("the accelerator's", 16), ("four of 8 bits", 16), ("one", 16), ("the accelerator's", 8)],
 )
-def test_rom(kind, width):
+def test_table_decoder_matches_formats_word_by_word(kind, width):
     """Two lanes of one format, with words of their own."""
     formats = formats_of(kind)
     dut, cases = RomDecoder(formats, word_width=width), words_of(formats, width)
@@ -125,7 +125,7 @@ def test_every_format_has_a_decoding():
                 assert bits < 1 << max(1, n - 2)
 
 
-def test_what_does_not_fit_a_block_ram():
+def test_table_decoder_rejects_formats_beyond_block_ram():
     with pytest.raises(ValueError, match="1 to 4 tables, not 5"):
         check_tables([Posit(8, 0)] * 5)
     with pytest.raises(ValueError, match=r"posit\(10,0\) has words of 10 bits .* ShiftDecoder"):

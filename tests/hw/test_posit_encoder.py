@@ -119,7 +119,7 @@ def test_words_ties_and_neighbours(kind):
     "width",
     [pytest.param(n, marks=pytest.mark.slow) for n in (24, 40, 48)],
 )
-def test_every_shift(width):
+def test_posit_encoder_rounds_at_every_shift(width):
     """Some values of each width and format, at every shift."""
     formats = SETS["the accelerator's"]
     random, commands = Random(width), []
@@ -135,7 +135,7 @@ def test_every_shift(width):
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_random_sums(kind):
+def test_posit_encoder_rounds_random_sums(kind):
     formats, width = SETS[kind], WIDTHS.get(kind, 40)
     random = np.random.default_rng(len(kind))
     commands = [
@@ -147,7 +147,7 @@ def test_random_sums(kind):
     run(PositEncoder(lanes=LANES, value_width=width, formats=formats), commands)
 
 
-def test_what_cannot_be_built():
+def test_posit_encoder_rejects_bad_widths():
     with pytest.raises(ValueError, match="without posits is a Requantiser"):
         check_encoder(40, ())
     with pytest.raises(ValueError, match="value_width must be from 18 to 64, not 17"):

@@ -16,7 +16,7 @@ from trainwright_hw.stream.round_robin import RoundRobin
 @pytest.mark.parametrize("flags", [0, 3])
 @pytest.mark.parametrize("depth", [2, 3, 8, 16])
 @pytest.mark.parametrize("write, read", [(0.5, 0.5), (0.9, 0.3), (0.3, 0.9), (1.0, 1.0)])
-def test_as_sync_fifo(depth, write, read, flags, counted):
+def test_registered_queue_behaves_as_sync_fifo(depth, write, read, flags, counted):
     m = Module()
     m.submodules.ours = ours = RegisteredQueue(width=8, depth=depth, counted=counted, flags=flags)
     m.submodules.theirs = theirs = SyncFIFO(width=8, depth=depth)
@@ -80,7 +80,7 @@ def test_bursts_as_of_a_buffered_fifo(depth, pause):
 
 
 @pytest.mark.parametrize("clients", [1, 2, 3, 5])
-def test_the_one_after_the_last_is_granted(clients):
+def test_round_robin_grants_client_after_last(clients):
     arbiter = RoundRobin(clients)
     rng = random.Random(clients)
 

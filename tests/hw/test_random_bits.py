@@ -15,7 +15,7 @@ from trainwright_hw.arith.random_bits import (
 
 
 @pytest.mark.parametrize("units", (2, 8, 16))
-def test_against_definition(units):
+def test_random_bits_match_definition(units):
     """A key and a stream a cycle."""
     random = Random(f"random bits {units}")
     dut = RandomBits(units=units)
@@ -39,7 +39,7 @@ def test_against_definition(units):
 
 
 @pytest.mark.parametrize("cycles", (2, 4, 8))
-def test_a_key_in_turn(cycles):
+def test_random_bits_of_serial_key_match_definition(cycles):
     """A key in so many cycles or more, and its bytes, by lanes of any number, until the next."""
     random = Random(f"in turn {cycles}")
     dut = RandomState(cycles=cycles)

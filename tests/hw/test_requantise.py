@@ -41,7 +41,7 @@ SLOW = pytest.mark.slow
     ("width", "word_width"),
     [(28, 8), *(pytest.param(n, 16, marks=SLOW) for n in (24, 32, 48))],
 )
-def test_against_definition(engines, width, word_width, with_random):
+def test_requantiser_matches_definition(engines, width, word_width, with_random):
     """With random bits now one rounding and now the other, command by command."""
     random = Random(f"requantise {width}")
     dut = Requantiser(
@@ -98,7 +98,7 @@ def test_against_definition(engines, width, word_width, with_random):
 
 @pytest.mark.parametrize("formats", ((), ("posit(8,0)",)), ids=("fixed", "posits"))
 @pytest.mark.parametrize("lanes", (4, 16))
-def test_statistics(lanes, formats):
+def test_statistics_unit_sums_rows_by_command(lanes, formats):
     """Rows of both engines' commands in any order; an engine's items are taken late."""
     random = Random(f"statistics {lanes}")
     parameters = AcceleratorParameters(lanes=lanes, pe1_rows=4, pe2_rows=4, formats=formats)

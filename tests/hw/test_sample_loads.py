@@ -145,7 +145,7 @@ def random_order(random: Random) -> SampleOrder:
 
 @pytest.mark.parametrize("stall", (0, 0.4), ids=lambda stall: f"stall{stall}")
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_random_samples(name, stall):
+def test_sample_loads_match_model_on_random_commands(name, stall):
     """Back to back, with other loads between them."""
     p, random = PARAMETERS[name], Random(f"samples {name} {stall}")
     memory, order = random.randbytes(MEMORY_BYTES), random_order(random)

@@ -239,7 +239,7 @@ def test_random_bursts_are_as_a_bytearray_has_them(lanes, clock_hz, stall, seed)
     assert bench.chip.counts["refreshes"] > 3 * SHORT.power_up_refreshes
 
 
-def test_a_response_means_that_reads_see_the_write():
+def test_sdram_write_response_guarantees_visibility():
     bench = Bench(seed=6)
     random, memory = bench.random, bytearray(4 * ROW_BYTES)
 
@@ -276,7 +276,7 @@ def test_outside_is_an_error_and_changes_nothing(address):
     assert not bench.chip.memory[:64].any() and not bench.chip.memory[128:].any()
 
 
-def test_the_last_byte_of_the_memory_is_in_it():
+def test_sdram_last_byte_is_writable():
     bench = Bench()
     last = SHORT.memory_bytes - 16 * bench.beat
     data = bench.random.randbytes(16 * bench.beat)

@@ -39,7 +39,7 @@ class Script:
         return self
 
 
-def test_what_was_written_is_read_at_its_cycle():
+def test_sdram_chip_returns_written_words_after_latency():
     script = Script().power_up()
     script.step("activate", ba=2, a=77)
     script.wait(2)
@@ -114,7 +114,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("message", FAULTS)
-def test_a_breach_is_named(message):
+def test_sdram_chip_names_protocol_breach(message):
     """The last command of each script, and none before, is one too many."""
     (script, *first), *others = FAULTS[message]()
     steps = [tuple(first), *others]
@@ -151,7 +151,7 @@ def test_read_data_is_taken_well_within_its_time(clock_hz):
     assert margins[late] == max(margins)
 
 
-def test_a_clock_that_is_too_fast_is_named():
+def test_sdram_timing_rejects_fast_clock_and_wide_beat():
     with pytest.raises(ValueError, match="at most 133 MHz, not 150 MHz"):
         SdramTiming().cycles(150e6)
     with pytest.raises(ValueError, match="a beat must be 2, 4 or 8 words of 32 bits, not 32 bits"):

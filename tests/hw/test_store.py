@@ -83,7 +83,7 @@ PARAMETERS = {
 @pytest.mark.parametrize(
     "seed", (0, pytest.param(1, marks=pytest.mark.slow)), ids=lambda seed: f"seed{seed}"
 )
-def test_random_stores(name, stall, seed):
+def test_store_matches_model_on_random_commands(name, stall, seed):
     p = PARAMETERS[name]
     random = Random(f"store {name} {stall} {seed}")
     most = 1 << (p.word_width - 1)

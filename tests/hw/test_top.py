@@ -327,7 +327,7 @@ def test_errors_and_recovery():
     assert machine.status == expected
 
 
-def test_issue_overhead():
+def test_sequencer_issues_descriptor_every_four_cycles():
     """Four cycles from one descriptor to the next."""
     machine, cycles = Machine(P4, bytes(MEMORY_BYTES)), []
 
@@ -368,7 +368,7 @@ def test_smallest_accelerator_halts():
     assert machine.counters["beats_read"] == DESCRIPTOR_BYTES
 
 
-def test_registers():
+def test_unmapped_registers_read_zero_and_ignore_writes():
     machine = Machine(P4, bytes(MEMORY_BYTES))
 
     async def host(ctx, host):
@@ -386,7 +386,7 @@ def test_registers():
 
 
 @pytest.mark.parametrize("engine", ("pe1", "pe2"))
-def test_a_word_that_is_no_number_ends_the_run(engine):
+def test_posit_operand_nar_ends_the_run(engine):
     """NaR as an operand; the next run is as if nothing had been."""
     p = SIZES["posits"]
     memory = bytearray(MEMORY_BYTES)

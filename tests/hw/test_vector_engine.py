@@ -190,7 +190,7 @@ def check(
 @pytest.mark.parametrize(
     "seed", [0, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, *range(3, 24)))]
 )
-def test_random_passes(seed):
+def test_vector_engine_matches_model_on_random_passes(seed):
     random = Random(f"vector {seed}")
     size = ((4, 0), (8, 0), (4, 2), (8, 2), (16, 2), (4, 1), (8, 4), (16, 1))[seed % 8]
     p = parameters_of(*size, exponents=0 if seed % 4 == 0 else 16)
@@ -211,7 +211,7 @@ def test_random_passes(seed):
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))])
-def test_scalars(seed):
+def test_vector_engine_scalars_match_exponent_file(seed):
     """Constants and shifts by the exponent file, of every kind, some given twice, some never."""
     random = Random(f"scalars {seed}")
     p = parameters_of(4, (2, 0, 1, 0)[seed])
@@ -242,7 +242,7 @@ def test_scalars(seed):
 
 
 @pytest.mark.parametrize("engine_lanes", [0, 2, 1])
-def test_a_total_of_the_last_instruction(engine_lanes):
+def test_vector_pass_counts_last_unwritten_row(engine_lanes):
     """The pass ends when its last row is counted, though none is written; great totals, between
     whose rows there are pauses."""
     pad = np.arange(4 * ROWS, dtype=np.int16).reshape(ROWS, 4)
@@ -262,7 +262,7 @@ def test_a_total_of_the_last_instruction(engine_lanes):
     "engine_lanes, odd",
     [(2, 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((2, 1), (0, 0), (0, 1)))],
 )
-def test_every_width(engine_lanes, odd):
+def test_vector_engine_wraps_and_saturates_every_width(engine_lanes, odd):
     """Numbers of up to 37 bits, wrapped to each other width and saturated to the rest, all bits."""
     p, rows = parameters_of(4, engine_lanes), 8
     numbers = np.random.default_rng(odd)
@@ -327,7 +327,7 @@ def test_rounding_at_its_edges(lanes, engine_lanes):
     assert found == 6 * rows + 8 + 3 * 64 // lanes
 
 
-def test_a_port_that_is_shut():
+def test_vector_engine_keeps_rows_while_port_is_shut():
     """Rows wait for it, a few and then as many as there are places, and none is lost."""
     p, rows = parameters_of(4, 2), 40
     pad = np.random.default_rng(5).integers(-32768, 32768, (ROWS, 4)).astype(np.int16)

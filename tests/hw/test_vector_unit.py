@@ -37,7 +37,7 @@ def packed(words: list[int], width: int) -> int:
 
 @pytest.mark.parametrize("name", PARAMETERS)
 @pytest.mark.parametrize("seed", range(2))
-def test_values(engines, name, seed):
+def test_vector_unit_values_match_definition(engines, name, seed):
     """Values of either context in turn, with gaps between their digits and between them."""
     p, random = PARAMETERS[name], Random(f"vector {name} {seed}")
     dut, width = VectorUnit(p), p.word_width

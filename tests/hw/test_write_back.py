@@ -398,7 +398,7 @@ def is_quick(name: str, pair: tuple) -> bool:
         for name, pair in product(PARAMETERS, product(EAGER, STALLS))
     ],
 )
-def test_random_commands(engines, name, eager, stall):
+def test_write_back_keeps_order_on_random_commands(engines, name, eager, stall):
     """Rows in the order of each engine, its statistics, whatever the other one does."""
     p = PARAMETERS[name]
     random = Random(f"write back {name} {eager} {stall}")
@@ -498,7 +498,7 @@ def tiles_of(engine: int, p, count: int) -> list[Tile]:
 
 @pytest.mark.parametrize("engine", (0, 1))
 @pytest.mark.parametrize("name", ("8x8", "4x2"))
-def test_a_row_a_cycle_and_a_tile_in_as_many_cycles_as_lanes(engines, name, engine):
+def test_write_back_of_one_engine_sustains_full_rate(engines, name, engine):
     """Where the other engine has no results, and the port takes a row a cycle."""
     p, count = PARAMETERS[name], 40
     random = Random(f"write back rate {engine}")
@@ -519,7 +519,7 @@ def test_a_row_a_cycle_and_a_tile_in_as_many_cycles_as_lanes(engines, name, engi
 
 @pytest.mark.parametrize("busy", ((1, 0), (0, 1), (1, 1)), ids=("pe1", "pe2", "both"))
 @pytest.mark.parametrize("name", ("8x4-posits", "4x2", "8x4-digits"))
-def test_a_port_that_is_shut(engines, name, busy):
+def test_write_back_keeps_rows_while_port_is_shut(engines, name, busy):
     """Both fill the queue as far as there is credit, and no further; nothing is lost."""
     p = PARAMETERS[name]
     random = Random(f"write back shut {name} {busy}")

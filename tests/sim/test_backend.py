@@ -17,7 +17,7 @@ from trainwright_sim.memory import MemoryModel
 ADDRESS = 0x2000
 
 
-def test_a_run_returns_counters_statistics_and_time(copying, parameters, make_program):
+def test_rtl_run_returns_counters_statistics_and_time(copying, parameters, make_program):
     result = copying.run(make_program(parameters, 10), ADDRESS)
     assert result.sums.tolist() == [80] + [0] * 63
     assert not result.saturations.any()
@@ -27,7 +27,7 @@ def test_a_run_returns_counters_statistics_and_time(copying, parameters, make_pr
     assert result.traces is None
 
 
-def test_a_traced_run_returns_rows(copying, parameters, make_program):
+def test_rtl_traced_run_returns_rows(copying, parameters, make_program):
     program = make_program(parameters, 10)
     untraced = copying.run(program, ADDRESS)
     result = copying.run(program, ADDRESS, trace=True)
@@ -66,7 +66,7 @@ def test_engines_agree_in_every_cycle(parameters, make_program, seed):
         (copier.FAULT_STATUS, r"stopped at descriptor 7 \(SET\): error 3, loops nested too deep"),
     ],
 )
-def test_a_failed_run_says_why_and_the_next_one_works(
+def test_rtl_failed_run_names_cause_and_next_run_works(
     copying, parameters, make_program, fault, message
 ):
     program = make_program(parameters, 40)
@@ -77,7 +77,7 @@ def test_a_failed_run_says_why_and_the_next_one_works(
     assert copying.run(program, ADDRESS).counters == before.counters
 
 
-def test_a_run_may_be_limited_and_watched(parameters, make_program):
+def test_rtl_run_honours_cycle_limit_and_callback(parameters, make_program):
     seen = []
     with RtlAccelerator(
         parameters,
@@ -92,7 +92,7 @@ def test_a_run_may_be_limited_and_watched(parameters, make_program):
     assert seen == [0, 0, 1000]
 
 
-def test_an_interrupted_run_leaves_the_accelerator_usable(parameters, make_program):
+def test_rtl_interrupted_run_leaves_accelerator_usable(parameters, make_program):
     def stop(cycles: int) -> None:
         if stopping:
             raise KeyboardInterrupt
@@ -122,7 +122,7 @@ def test_memory_is_bytes_by_address(copying, parameters, make_program):
         copying.run(make_program(parameters, 2), 0x108)
 
 
-def test_the_design_must_be_an_accelerator_of_the_parameters(parameters):
+def test_rtl_design_of_other_parameters_is_rejected(parameters):
     other = AcceleratorParameters(program_depth=256)
     with pytest.raises(AcceleratorError, match="the design has other parameters"):
         RtlAccelerator(
@@ -132,7 +132,7 @@ def test_the_design_must_be_an_accelerator_of_the_parameters(parameters):
         )
 
 
-def test_the_program_must_be_of_the_parameters(copying, parameters, make_program):
+def test_rtl_program_of_other_parameters_is_rejected(copying, parameters, make_program):
     program = Program(make_program(parameters, 2).descriptors, parameters.fingerprint ^ 1)
     with pytest.raises(AcceleratorError, match="compiled for other accelerator parameters"):
         copying.run(program, ADDRESS)
@@ -169,7 +169,7 @@ def test_closing_is_final_and_may_be_repeated(parameters, make_program):
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["verilator", "cxxrtl"])
 @pytest.mark.parametrize("lanes", [4, 8])
-def test_narrow_ports(engine, lanes, make_program):
+def test_rtl_narrow_port_copies_bytes(engine, lanes, make_program):
     parameters = AcceleratorParameters(lanes=lanes, pe1_rows=2, pe2_rows=2)
     with RtlAccelerator(
         parameters, memory_bytes=1 << 18, engine=engine, design=copier.to_rtlil, trace=True

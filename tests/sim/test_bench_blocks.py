@@ -32,7 +32,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("bench", "simulator"), CASES)
-def test_bench(bench, simulator, tmp_path):
+def test_block_bench_passes_in_simulator(bench, simulator, tmp_path):
     if reason := runner.unavailable(simulator):
         pytest.skip(reason)
     runner.run(bench, simulator, tmp_path)

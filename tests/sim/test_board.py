@@ -85,14 +85,14 @@ def quiet(sdram_line) -> Quiet:
         return Quiet(outcome, borrowed.writes, (marks[0], marks[-1]), board.link.counts.repeats)
 
 
-def test_a_step_is_exact(quiet):
+def test_board_step_is_exact(quiet):
     assert quiet.outcome.comparison.mismatches == {}
     assert quiet.outcome.comparison.values > 1000
     assert quiet.outcome.counters.cycles > 0
     assert quiet.repeats == 0
 
 
-def test_a_compiled_model_trains_at_a_serial_port(sdram_line, monkeypatch):
+def test_compiled_model_at_serial_port_has_golden_bits(sdram_line, monkeypatch):
     """``serial:`` all the way from torch: the bits of the golden model, through the line."""
     opened = []
 
@@ -123,7 +123,7 @@ def test_a_compiled_model_trains_at_a_serial_port(sdram_line, monkeypatch):
     "share",
     [pytest.param(0.1, marks=pytest.mark.slow), 0.5, pytest.param(0.9, marks=pytest.mark.slow)],
 )
-def test_a_reset_under_a_step_changes_nothing(sdram_line, quiet, share):
+def test_board_reset_within_step_is_repeated_exactly(sdram_line, quiet, share):
     """At different moments of a step: the driver repeats it, and the bits are the same."""
     first, last = quiet.runs
     moment = first + int(share * (last - first))
@@ -135,7 +135,7 @@ def test_a_reset_under_a_step_changes_nothing(sdram_line, quiet, share):
 
 
 @pytest.mark.slow
-def test_a_board_that_resets_all_the_time_is_an_error(sdram_line, quiet):
+def test_board_resetting_without_end_is_one_error(sdram_line, quiet):
     never = Borrowed(sdram_line, resets=tuple(range(quiet.runs[0], 100_000, 20)))
     with (
         LinkAccelerator(BOARD, never, patience=PATIENCE) as board,
@@ -146,7 +146,7 @@ def test_a_board_that_resets_all_the_time_is_an_error(sdram_line, quiet):
 
 
 @pytest.mark.slow
-def test_a_step_on_a_damaged_line_is_exact(sdram_line):
+def test_board_step_on_damaged_line_is_exact(sdram_line):
     faulty = FaultyLine(Borrowed(sdram_line), seed=3, flip=1e-4, lose=5e-5, noise=5e-5)
     with LinkAccelerator(BOARD, faulty, patience=PATIENCE, attempts=20) as board:
         outcome = check_step(NETWORK, BATCH, board)

@@ -124,7 +124,7 @@ def board(line):
     return BackDoor(P, plugged(line))
 
 
-def test_whole_epochs(known, board, data):
+def test_board_epochs_match_golden_training(known, board, data):
     chosen, wanted = known
     state = state_of(chosen)
     run = trainer(board, state, data)
@@ -137,7 +137,7 @@ def test_whole_epochs(known, board, data):
     assert found.loss == pytest.approx(state.history.steps[-1].loss, rel=1e-12)
 
 
-def test_an_epoch_takes_the_time_of_its_steps(board, data, line, monkeypatch):
+def test_board_epoch_takes_time_of_its_steps(board, data, line, monkeypatch):
     """From the host's start until it has seen the end, at the board's clock: not 2 % more than
     the cycles of the steps, which are those of a step alone or less."""
     chosen = replace(SETTINGS, steps=11)
@@ -159,7 +159,7 @@ def test_an_epoch_takes_the_time_of_its_steps(board, data, line, monkeypatch):
 
 
 @pytest.mark.parametrize("start", [1, 2])
-def test_a_plug_that_is_pulled_and_put_in_again(known, board, data, monkeypatch, start):
+def test_board_training_survives_pulled_plug(known, board, data, monkeypatch, start):
     chosen, wanted = known
     state, starts, wait = state_of(chosen), [], link_backend.await_run
     repeat, plug = board.repeat, board._link._line
@@ -181,7 +181,7 @@ def test_a_plug_that_is_pulled_and_put_in_again(known, board, data, monkeypatch,
 
 
 @pytest.mark.parametrize("start", [1, 2])
-def test_a_host_that_gives_up_and_another_that_goes_on(
+def test_board_training_is_continued_by_second_host(
     known, board, data, line, tmp_path, monkeypatch, start
 ):
     """The board trains on meanwhile; a look says where it is."""
@@ -236,7 +236,7 @@ def _digest(out: Path) -> str:
     return json.loads((out / "result.json").read_text())["digest"]
 
 
-def test_a_host_that_is_killed(port, tmp_path):
+def test_board_training_resumes_after_killed_host(port, tmp_path):
     """At a rate that the simulation keeps up with: ``train --backend serial:`` ends by SIGKILL in
     the middle of an epoch; ``look`` in a third process; the same command with ``--resume`` finds
     the board, and ends with the bits of a run that nothing disturbed."""

@@ -32,7 +32,7 @@ def entries(cache: Cache) -> set[str]:
     return {path.name for path in (cache.folder / "builds").iterdir() if path.suffix != ".lock"}
 
 
-def test_an_entry_is_found_until_a_byte_of_it_changes(cache):
+def test_cache_entry_is_found_until_byte_changes(cache):
     assert cache.find("key") is None
     with cache.building("key") as folder:
         (folder / "library").write_bytes(bytes(1000))
@@ -49,7 +49,7 @@ def test_an_entry_is_found_until_a_byte_of_it_changes(cache):
 
 
 @pytest.mark.parametrize("damage", ["library", "manifest.json"])
-def test_an_incomplete_entry_is_not_found(cache, damage):
+def test_cache_entry_missing_a_file_is_not_found(cache, damage):
     with cache.building("key") as folder:
         (folder / "library").write_bytes(b"x")
     (cache.entry("key") / damage).unlink()
@@ -57,7 +57,7 @@ def test_an_incomplete_entry_is_not_found(cache, damage):
 
 
 @pytest.mark.parametrize("manifest", ["{}", "[]", "null", "3", '{"x": 1}', "[" * 100_000])
-def test_a_manifest_that_names_no_file_vouches_for_none(cache, manifest):
+def test_cache_manifest_without_files_is_invalid(cache, manifest):
     """Nor one that leaves a file out."""
     with cache.building("key") as folder:
         assert folder is not None
@@ -73,14 +73,14 @@ def test_a_manifest_that_names_no_file_vouches_for_none(cache, manifest):
     assert cache.find("key") is None
 
 
-def test_an_interrupted_build_leaves_nothing(cache):
+def test_cache_interrupted_build_leaves_no_entry(cache):
     with pytest.raises(KeyboardInterrupt), cache.building("key") as folder:
         (folder / "library").write_bytes(b"half")
         raise KeyboardInterrupt
     assert entries(cache) == set()
 
 
-def test_what_a_killed_build_left_is_removed(cache):
+def test_cache_removes_leftovers_of_killed_build(cache):
     part = cache.entry("key").with_suffix(".part")
     part.mkdir(parents=True)
     (part / "half").touch()
@@ -89,7 +89,7 @@ def test_what_a_killed_build_left_is_removed(cache):
     assert entries(cache) == {"key"}
 
 
-def test_one_of_several_builders_builds(cache):
+def test_cache_lets_one_of_several_builders_build(cache):
     built = []
 
     def work() -> None:
@@ -107,7 +107,7 @@ def test_one_of_several_builders_builds(cache):
     assert len(built) == 1
 
 
-def test_the_oldest_entries_give_way(cache):
+def test_cache_evicts_least_recently_used_entries(cache):
     for number in range(MOST_ENTRIES):
         with cache.building(f"{number}") as folder:
             (folder / "library").touch()
@@ -119,7 +119,7 @@ def test_the_oldest_entries_give_way(cache):
     assert "1" not in entries(cache)
 
 
-def test_the_folder_may_be_named(monkeypatch, tmp_path):
+def test_cache_folder_follows_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path))
     assert Cache().folder == tmp_path
     monkeypatch.delenv("TRAINWRIGHT_CACHE")
@@ -128,7 +128,7 @@ def test_the_folder_may_be_named(monkeypatch, tmp_path):
     assert Cache().folder == tmp_path / "trainwright"
 
 
-def test_the_ports_of_a_design_are_read_from_its_rtlil(parameters):
+def test_engine_ports_are_read_from_rtlil(parameters):
     ports = engines.ports(copier.to_rtlil(parameters, trace=True))
     assert ports["clk"] == engines.Port("clk", 1, "input")
     assert ports["m_axi_wdata"] == engines.Port("m_axi_wdata", 128, "output")
@@ -139,12 +139,12 @@ def test_the_ports_of_a_design_are_read_from_its_rtlil(parameters):
     )
 
 
-def test_a_design_without_the_ports_is_refused(rtlil, cache):
+def test_build_of_design_without_ports_is_rejected(rtlil, cache):
     with pytest.raises(AcceleratorError, match="the design has no port m_axi_wdata"):
         build(rtlil.replace("m_axi_wdata", "other"), engine="cxxrtl", cache=cache)
 
 
-def test_a_corrupt_library_is_built_again(rtlil, cache, monkeypatch):
+def test_build_replaces_corrupt_library(rtlil, cache, monkeypatch):
     monkeypatch.setattr(build_module, "waiting", partial(waiting, first_seconds=0.01))
     whole = build(rtlil, engine="cxxrtl")
     shutil.copytree(whole.parent, cache.entry(whole.parent.name))
@@ -158,7 +158,7 @@ def test_a_corrupt_library_is_built_again(rtlil, cache, monkeypatch):
     assert library.stat().st_size > 10000
 
 
-def test_an_interrupted_compilation_leaves_nothing(rtlil, cache):
+def test_build_interrupted_in_compiler_leaves_no_entry(rtlil, cache):
     def interrupt(message: str) -> None:
         if "compiling" in message:
             raise KeyboardInterrupt
@@ -168,7 +168,7 @@ def test_an_interrupted_compilation_leaves_nothing(rtlil, cache):
     assert entries(cache) == set()
 
 
-def test_a_failing_tool_is_named_with_its_log(rtlil, cache, tmp_path):
+def test_build_names_failing_tool_and_log(rtlil, cache, tmp_path):
     compiler = tmp_path / "broken-c++"
     compiler.write_text("#!/bin/sh\necho 1.0\n[ $1 = --version ] || { echo no luck; exit 3; }\n")
     compiler.chmod(0o755)
@@ -195,7 +195,7 @@ def test_unusable_choices_are_refused(rtlil, cache, monkeypatch, tmp_path):
         build(rtlil, cache=cache)
 
 
-def test_without_wheels_and_compilers_the_error_says_what_to_install(monkeypatch):
+def test_missing_compiler_error_says_how_to_install(monkeypatch):
     for module in (native_tools, tools):
         monkeypatch.setattr(module, "find_spec", lambda name: None)
     monkeypatch.setattr(native_tools, "which", lambda name: None)
@@ -205,7 +205,7 @@ def test_without_wheels_and_compilers_the_error_says_what_to_install(monkeypatch
             tool()
 
 
-def test_the_key_names_everything_that_goes_in(rtlil, monkeypatch):
+def test_build_key_depends_on_every_input(rtlil, monkeypatch):
     def key(text: str = rtlil, engine=engines.CXXRTL, harness=engines.ACCELERATOR) -> str:
         return build_module._key(engine, harness, native_tools.compiler("C++"), text)
 

@@ -17,7 +17,7 @@ POSITS = "activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
 
 @pytest.mark.parametrize("formats", [None, pytest.param(POSITS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("inputs", [False, True])
-def test_a_step_has_the_bits_of_the_golden_model(formats, inputs):
+def test_compiled_step_on_rtl_has_golden_bits(formats, inputs):
     found = {}
     for backend in ("golden", "rtl"):
         torch.manual_seed(3)
@@ -62,7 +62,7 @@ def test_two_heads_have_the_bits_of_the_golden_model():
     assert all(torch.equal(a, b) for a, b in zip(*found.values(), strict=True))
 
 
-def test_a_convolution_has_the_bits_of_the_golden_model():
+def test_compiled_convolution_on_rtl_has_golden_bits():
     """Convolution, average and head, with the gradient to the images."""
     found = {}
     for backend in ("golden", "rtl"):
@@ -84,7 +84,7 @@ def test_a_convolution_has_the_bits_of_the_golden_model():
     assert all(torch.equal(a, b) for a, b in zip(*found.values(), strict=True))
 
 
-def test_the_ten_lines_run_as_printed(capsys):
+def test_readme_example_runs_as_printed(capsys):
     torch.manual_seed(0)
     code = re.search(r"```python\n(import torch, trainwright.*?)```", PAGE.read_text(), re.DOTALL)
     mlp = torch.nn.Sequential(torch.nn.Linear(784, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))

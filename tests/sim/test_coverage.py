@@ -101,7 +101,7 @@ def test_branches_are_told_by_their_conditions():
     assert at("else if", "else").is_constant and not at("else if", "elsif").is_constant
 
 
-def test_what_is_not_taken_is_explained():
+def test_coverage_explains_untaken_branches():
     """By a constant, else by another bench, else by the file."""
     cases = branch("1'h0"), branch("b"), branch("c"), branch("d"), branch("c", signal="other")
     here = Coverage("here", 0, 0, 5, 0, (), untaken=cases)
@@ -121,14 +121,14 @@ def test_reasons_are_of_sources_that_are_there():
     assert known and all((HARDWARE / reason.source).is_file() and reason.why for reason in known)
 
 
-def test_a_file_of_no_reasons_is_refused(tmp_path):
+def test_coverage_reasons_reject_unknown_field(tmp_path):
     page = tmp_path / "branches.toml"
     page.write_text('[[branch]]\nsource = "a.py"\nwhat = "no such field"\n')
     with pytest.raises(ValueError, match="what"):
         reasons(page)
 
 
-def test_the_default_is_what_the_suite_runs(capsys):
+def test_coverage_default_benches_match_suite(capsys):
     assert "sequencer" in DEFAULT and "pe1-shifted" not in DEFAULT
     assert main(["--list"]) == 0
     assert set(DEFAULT) <= set(capsys.readouterr().out.split())
@@ -137,7 +137,7 @@ def test_the_default_is_what_the_suite_runs(capsys):
 
 
 @pytest.mark.slow
-def test_a_block_is_measured(capsys):
+def test_coverage_of_skid_buffer_is_complete(capsys):
     if reason := runner.unavailable("verilator"):
         pytest.skip(reason)
     assert main(["skid", "--json"]) == 0

@@ -20,7 +20,7 @@ def test_packages_within_packages_count():
     assert len(_hardware()) > 50
 
 
-def test_whatever_the_hardware_imports_counts():
+def test_design_key_covers_every_imported_module():
     """But for the command line, which makes no design."""
     imported = {
         name

@@ -147,7 +147,7 @@ FAILING: dict[str, tuple[tuple[bytes, int], registers.Error, int]] = {
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_a_good_program_after_one_that_fails(rtl, name):
+def test_rtl_program_after_failed_one_is_exact(rtl, name):
     """Whatever was under way: the error is told, and nothing of it is left in the next run."""
     (body, length), error, number = FAILING[name]
     rtl.memory = MemoryModel(bandwidth=0.3)
@@ -162,7 +162,7 @@ def test_a_good_program_after_one_that_fails(rtl, name):
         assert simulator.read_register(registers.STATUS) & 7 == 0
 
 
-def test_a_good_program_after_one_that_hangs(rtl):
+def test_rtl_program_after_hanging_one_is_exact(rtl):
     rtl.memory = MemoryModel(read_latency=10_000)
     simulator = started(rtl, *encoded(*WORK, Halt()), watchdog=500)
     assert simulator.run(20_000, 20_000) is Stop.INTERRUPT
@@ -203,7 +203,7 @@ OUTSIDE: dict[str, Descriptor] = {
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_an_address_outside_ends_the_run(rtl, name):
+def test_rtl_address_outside_memory_ends_run(rtl, name):
     """Whose it is, and nothing outside is touched: of the memory what STORE may write alone."""
     rtl.memory = MemoryModel(bandwidth=0.4, stall={"w": 0.3})
     rtl.write(0, data(5))
@@ -221,7 +221,7 @@ def test_an_address_outside_ends_the_run(rtl, name):
     assert_same(rtl, GOOD, seed=6)
 
 
-def test_a_window(rtl):
+def test_rtl_touches_only_pages_in_window(rtl):
     """Pages of the memory that are not the accelerator's are neither read into it nor written."""
     rtl.memory = MemoryModel(bandwidth=0.4)
     simulator = rtl._simulator(True)
@@ -323,7 +323,7 @@ def check_resets(rtl: RtlAccelerator, first: int, step: int) -> None:
     assert tried > 500 / step
 
 
-def test_resets(rtl):
+def test_rtl_program_after_reset_is_exact(rtl):
     check_resets(rtl, 2, 7)
 
 
@@ -417,7 +417,7 @@ def test_fields_at_their_ends(rtl, operation):
         assert_same(rtl, program(*body), seed)
 
 
-def test_the_longest_counts(rtl):
+def test_rtl_longest_counts_are_exact(rtl):
     """65,535 tiles of a row, and as many terms of a sum."""
     rtl.memory = MemoryModel()
     most = (1 << 16) - 1
@@ -447,7 +447,7 @@ def test_transfers_at_their_ends(rtl):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_reading_what_an_older_command_wrote(rtl, seed):
+def test_rtl_read_waits_for_older_command(rtl, seed):
     """PE2 waits for all commands of PE1 but the last, in every row of them, while LOAD and STORE
     take banks: a last row that is late is read as it was before."""
     random = Random(f"older {seed}")
@@ -547,7 +547,7 @@ def test_damaged_programs_are_refused_or_executed_alike(rtl):
     assert refused > 20 and alike > 20
 
 
-def test_a_reset_ends_what_no_driver_would_start(rtl):
+def test_rtl_reset_ends_invalid_program(rtl):
     """Programs that drivers refuse, started all the same: the accelerator ends them, or a reset
     does; then it is as new."""
     rtl.memory = MemoryModel()

@@ -100,7 +100,7 @@ def random_memory(rng: random.Random) -> MemoryModel:
 
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("batch", [1, 7, 64, 256])
-def test_digits(rtl, batch, plan):
+def test_rtl_step_of_digits_is_exact(rtl, batch, plan):
     assert_exact(rtl, load_network("digits"), batch, seed=batch, plan=plan)
 
 
@@ -118,7 +118,7 @@ LOW = ((12, 5, 13), (16,))
         (33, ((1, 1, 1), (1,)), "auto"),
     ],
 )
-def test_fashion(rtl, batch, ranks, plan):
+def test_rtl_step_of_fashion_is_exact_within_cycles(rtl, batch, ranks, plan):
     network = load_network("fashion")
     network = network.with_ranks(ranks) if ranks else network
     figures = assert_exact(rtl, network, batch, seed=batch, plan=plan)
@@ -129,7 +129,7 @@ def test_fashion(rtl, batch, ranks, plan):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [2, 5, 17, 61, 100, 128, 200, 256])
-def test_fashion_batches(rtl, batch):
+def test_rtl_fashion_batch_sizes_are_exact(rtl, batch):
     assert_exact(rtl, load_network("fashion"), batch, seed=batch)
 
 
@@ -196,7 +196,7 @@ def test_stochastic_rounding_takes_no_more_cycles(random_rtl):
 
 
 @pytest.mark.slow
-def test_an_accelerator_that_can_round_stochastically_takes_as_many_cycles(rtl):
+def test_stochastic_rounding_hardware_costs_no_cycles(rtl):
     network = load_network("digits")
     with RtlAccelerator(replace(P, stochastic_rounding=True), memory_bytes=1 << 24) as other:
         counts = [assert_exact(m, network, 64, 1)["cycles"] for m in (rtl, other)]
@@ -216,7 +216,7 @@ def test_an_accelerator_that_can_round_stochastically_takes_as_many_cycles(rtl):
     ids=["8-lanes", "wide-factors", "4-lanes"],
 )
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
-def test_other_accelerators(parameters, rounding):
+def test_rtl_other_accelerator_sizes_are_exact(parameters, rounding):
     parameters = replace(parameters, stochastic_rounding=rounding != "nearest")
     with RtlAccelerator(parameters, memory_bytes=1 << 24) as small:
         assert_exact(small, load_network("digits"), 5, seed=1, rounding=rounding)

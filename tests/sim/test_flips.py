@@ -80,7 +80,7 @@ def stored(accelerator, body: Program, p: AcceleratorParameters) -> np.ndarray:
 
 
 @pytest.mark.parametrize("width", [8, 16])
-def test_one_bit_of_a_row_is_flipped(width):
+def test_flip_changes_one_bit_of_row(width):
     p = replace(P, word_width=width)
     accelerator, body, random = golden(p), program(p), Random(width)
     before = accelerator.read(0, MEMORY_BYTES)
@@ -95,7 +95,7 @@ def test_one_bit_of_a_row_is_flipped(width):
         assert bits_of(plain, stored(accelerator, changed, p)) == [row * row_bits(p) + bit]
 
 
-def test_a_flip_before_the_row_is_written_again_is_gone():
+def test_flip_before_overwrite_has_no_effect():
     accelerator, body = golden(P), program(P)
     before = accelerator.read(0, MEMORY_BYTES)
     plain = stored(accelerator, body, P)
@@ -105,7 +105,7 @@ def test_a_flip_before_the_row_is_written_again_is_gone():
     assert np.array_equal(plain, stored(accelerator, changed, P))
 
 
-def test_what_nobody_wrote_has_no_flip():
+def test_flip_of_unwritten_row_is_none():
     accelerator, body = golden(P), program(P)
     injector = Injector(accelerator)
     assert injector.flipped(body, Flip(2, RESULT, 0)) is None
@@ -113,7 +113,7 @@ def test_what_nobody_wrote_has_no_flip():
     assert injector.flipped(body, Flip(1, ROWS, 0)) is None
 
 
-def test_what_cannot_be_flipped_is_refused():
+def test_flip_outside_memory_is_rejected():
     body = program(P)
     injector = Injector(golden(P))
     looped = Program((Loop(iterations=2), *body.descriptors), body.fingerprint)
@@ -135,7 +135,7 @@ def rtl() -> Iterator[RtlAccelerator]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_rtl_takes_the_same_flips(rtl, seed):
+def test_flips_on_rtl_match_golden_model(rtl, seed):
     """Several flips in one run: rows in the order of writing, and memory, as the golden model."""
     random = Random(seed)
     accelerator, body = golden(P, seed), program(P)
@@ -159,7 +159,7 @@ def test_the_rtl_takes_the_same_flips(rtl, seed):
     assert np.array_equal(rtl.read(0, PROGRAM), accelerator.read(0, PROGRAM))
 
 
-def test_the_command(capsys):
+def test_flips_command_reports_harm_by_memory(capsys):
     asked = ["--flips", "6", "--memory", "external", "--rate", "0", "--rate", "2", "--runs", "1",
              "--epochs", "1"]  # fmt: skip
     assert main([*asked, "--json"]) == 0

@@ -45,21 +45,21 @@ def test_every_mutant_is_killed(name):
 
 
 @pytest.mark.parametrize("name", [n for n, proof in PROOFS.items() if isinstance(proof, Proof)])
-def test_what_a_proof_looks_at_is_in_its_block(name):
+def test_proof_signals_exist_in_block(name):
     """Claims are of what the source calls so, which may have changed."""
     proof = PROOFS[name]
     assert isinstance(proof, Proof) and proof.rtlil()
 
 
 @pytest.mark.parametrize("name", PROOFS)
-def test_the_mutant_is_one_of_the_source_as_it_is(name):
+def test_proof_mutant_applies_to_present_source(name):
     proof = PROOFS[name]
     mutant = proof.mutant.of(proof.block)
     assert mutant is not proof.block
     assert mutant.__name__ == proof.block.__name__
 
 
-def test_a_mutant_of_what_is_not_there_is_refused():
+def test_proof_mutant_of_absent_text_is_rejected():
     with pytest.raises(ValueError, match="has 'no such text' 0 times"):
         Mutant("no such text", "").of(SkidBuffer)
 
@@ -75,7 +75,7 @@ def counter(*, lemmas: bool, claim: str = "goal") -> Model:
     return Model(bench.rtlil())
 
 
-def test_verdicts():
+def test_proof_verdicts_need_lemma_and_depth():
     """Induction needs the lemma; a claim that fails in cycle 4 fails in no cycle before."""
     with counter(lemmas=True, claim="assume") as model:
         assert model.holds(12) and model.is_inductive(1)
@@ -89,14 +89,14 @@ def bits(value: int, width: int) -> list[int]:
     return [value >> bit & 1 for bit in range(width)]
 
 
-def test_the_crc_of_the_proof_is_the_usual_one():
+def test_proof_crc_matches_zlib():
     text, crc = b"whatever \x00\xff", NOTHING
     for count, byte in enumerate(text, 1):
         crc = after(crc, bits(byte, 8))
         assert crc == bits(zlib.crc32(text[:count]), 32)
 
 
-def test_the_same_solutions_have_the_same_span():
+def test_span_depends_only_on_solutions():
     a, b, c = variables(3)
     assert span([a ^ b, b ^ c ^ 1]) == span([a ^ c ^ 1, a ^ b, b ^ c ^ 1])
     assert span([a ^ b, b ^ c ^ 1]) != span([a ^ b, b ^ c])
@@ -120,14 +120,14 @@ def test_gates_as_sums():
         gates.cycle([low, high], {"add": [more, 1], "choose": [chosen]})
 
 
-def test_the_page_has_every_proof():
+def test_formal_page_lists_every_proof():
     """``scripts/formal --write`` was run after the last proof was added."""
     table = PAGE.read_text().split(BEGIN)[1].split(END)[0]
     rows = [row.split(" | ")[:2] for row in table.strip().splitlines()[2:]]
     assert rows == [[f"| {proof.name}", proof.claim] for proof in PROOFS.values()]
 
 
-def test_the_table_replaces_the_one_before(tmp_path):
+def test_formal_table_replaces_previous_table(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     result = Result(PROOFS[FAST[0]], "proven", 1.26)
@@ -147,11 +147,11 @@ def test_commands_of_several_lines_are_one():
     assert list(commands(io.StringIO(text))) == ["(a)\n", "(b (c\n  d)\n)\n", "\n(e)\n"]
 
 
-def test_an_unknown_name_is_one_clear_error(capsys):
+def test_formal_unknown_name_is_one_error(capsys):
     assert main(["no-such-block"]) == 2
     assert capsys.readouterr().err == "formal: no proof begins with 'no-such-block': see --list\n"
 
 
-def test_a_table_of_some_is_refused(capsys, tmp_path):
+def test_formal_rejects_table_of_some_proofs(capsys, tmp_path):
     assert main(["skid-buffer", "--write", str(tmp_path / "page.md")]) == 2
     assert "--write is of all proofs" in capsys.readouterr().err

@@ -54,7 +54,7 @@ def trained(accelerator: Accelerator, name: str, formats: str, scales: str, data
 @pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize("row", [*FORMATS, *NARROW_WORDS])
 @pytest.mark.parametrize("name", STEPS)
-def test_training(simulated, request, name, row, scales):
+def test_rtl_training_in_format_has_golden_bits(simulated, request, name, row, scales):
     root = request.getfixturevalue("data_root") if name == "fashion" else None
     data = load_data_set(DATA_SETS[name], root)
     formats = (FORMATS | NARROW_WORDS)[row]

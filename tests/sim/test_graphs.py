@@ -125,7 +125,7 @@ def test_more_tensors_than_statistics_slots(default):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 140))
-def test_the_cycle_model_is_near(default, seed):
+def test_cycle_model_of_random_graph_is_near_rtl(default, seed):
     default.memory = MemoryModel()
     network, batch = any_graph(seed, kinds=4)
     found = exact(default, network, batch, seed)

@@ -28,7 +28,7 @@ def test_dear_figures_are_as_recorded(name):
     assert not compare(load(), measure([name])), REMEDY
 
 
-def test_the_file_has_every_figure_and_no_other():
+def test_guards_file_lists_exactly_measured_figures():
     assert load().keys() == FIGURES.keys()
 
 

@@ -51,18 +51,18 @@ def test_models_are_linked_and_share_drivers():
     "line",
     ["  cell $not $1\n    connect \\A \\word\n  end", "  connect \\other \\word [1:0]"],
 )
-def test_an_output_that_anything_else_takes_is_given_to_it(line):
+def test_leaf_output_with_other_reader_is_exported(line):
     a, _ = placed(top_text(flat(line)), KINDS)
     assert set(a.outputs) == {"r_data"}
 
 
-def test_an_output_that_is_one_of_the_design_is_given_to_it():
+def test_leaf_output_of_design_is_exported():
     text = flat().replace("wire width 8 \\word", "wire width 8 output 7 \\word")
     a, _ = placed(top_text(text), KINDS)
     assert set(a.outputs) == {"r_data"}
 
 
-def test_an_output_of_the_same_cycle_is_for_models_alone():
+def test_leaf_combinational_output_rejects_other_readers():
     lines = (
         "  wire width 8 \\sum",
         f"  wire width 8 input 7 \\c.{ARRAY}__value",
@@ -91,7 +91,7 @@ def test_requests_of_the_scratchpad_come_from_models():
         header(models, kinds)
 
 
-def test_a_counter_of_the_system_counts():
+def test_perf_counter_counts_until_closed():
     """Hardware's may not be there; the clock of the thread is."""
     counter = PerfCounter(SOFTWARE, TASK_CLOCK)
     before = counter.read()

@@ -74,7 +74,7 @@ def test_hello_tells_of_the_board(link):
 
 
 @pytest.mark.parametrize("count", [1, 2, MOST_WORDS - 1, MOST_WORDS, MOST_WORDS + 1, 1000])
-def test_memory_holds_what_is_written(link, count):
+def test_link_memory_returns_written_words(link, count):
     data = words(count, seed=count)
     address = MEMORY_BYTES - 4 * count
     link.write(Request.WRITE_MEMORY, address, data)
@@ -107,7 +107,7 @@ def test_bytes_at_any_address(line, size, address):
         assert (board.read(address, size) == data).all()
 
 
-def test_a_program_runs(line, make_program):
+def test_link_runs_program_once(line, make_program):
     program = make_program(P, 9)
     with accelerator(line) as board:
         run = board.run(program, 4096)
@@ -117,7 +117,7 @@ def test_a_program_runs(line, make_program):
         assert run.counters.cycles > 0
 
 
-def test_an_address_outside_is_refused(line, link):
+def test_link_rejects_address_outside_memory(line, link):
     with pytest.raises(LinkError, match="refused READ_MEMORY"):
         link.read(Request.READ_MEMORY, MEMORY_BYTES - 4, 2)
     with accelerator(line) as board, pytest.raises(ValueError, match="outside of the board's"):
@@ -127,7 +127,7 @@ def test_an_address_outside_is_refused(line, link):
 @pytest.mark.parametrize(
     "request_number, length", [(9, 0), (Request.READ_MEMORY, 1), (Request.WRITE_MEMORY, 2)]
 )
-def test_a_wrong_request_is_refused(line, link, request_number, length):
+def test_link_rejects_malformed_request(line, link, request_number, length):
     body = bytes([200, request_number, 0, 0]) + bytes(4 + 4 * length)
     line.write(encode_frame(body))
     reply = bytes(line.read(PATIENCE))
@@ -153,7 +153,7 @@ def test_damage_is_mended(line, damage, seed):
     assert link.counts.repeats > 0
 
 
-def test_a_program_runs_once_on_a_damaged_line(line, make_program):
+def test_link_runs_program_once_on_damaged_line(line, make_program):
     """A start that is repeated, as its answer was lost, is no second start."""
     program = make_program(P, 5)
     for seed in range(6):
@@ -165,7 +165,7 @@ def test_a_program_runs_once_on_a_damaged_line(line, make_program):
             assert bytes(board.read(DEFAULT_OFFSET, size)) == encode_descriptors(program)
 
 
-def test_a_repeated_write_is_done_once(line, link):
+def test_link_repeated_write_is_applied_once(line, link):
     """The same sequence number again: answered, and not done."""
     address = registers.PROGRAM_ADDRESS.to_bytes(4, "little")
     for value, sequence in ((5, 77), (6, 77)):
@@ -199,7 +199,7 @@ def test_half_a_frame_and_then_a_whole_one(line, link):
     assert (link.read(Request.READ_MEMORY, 64, 3) == data).all()
 
 
-def test_a_reset_is_noticed(line):
+def test_link_notices_board_reset(line):
     with accelerator(line) as board:
         board.write(0, np.zeros(64, np.uint8))
         line.reset()
@@ -210,7 +210,7 @@ def test_a_reset_is_noticed(line):
         assert board.read_register(registers.INTERRUPT_ENABLE) == 1
 
 
-def test_a_reset_in_the_middle_of_a_frame_is_noticed(line):
+def test_link_notices_reset_within_frame(line):
     faulty = FaultyLine(line)
     with accelerator(faulty) as board:
         sent = []
@@ -228,7 +228,7 @@ def test_a_reset_in_the_middle_of_a_frame_is_noticed(line):
         assert (board.read(0, 4000) == 1).all()
 
 
-def test_a_silent_line_is_one_clear_error(line):
+def test_link_silent_line_is_one_error(line):
     faulty = FaultyLine(line, lose=1.0)
     with pytest.raises(LinkError, match=r"no answer from the board at the simulated line in 3 att"):
         LinkAccelerator(P, Kept(faulty), patience=PATIENCE, attempts=3)
@@ -267,7 +267,7 @@ def port(line) -> Iterator[str]:
     os.close(theirs)
 
 
-def test_the_serial_back_end_at_a_port(port, make_program):
+def test_serial_backend_runs_at_pseudo_terminal(port, make_program):
     pytest.importorskip("serial", reason="pyserial is not installed")
     from trainwright.link.backend import SerialAccelerator
 
@@ -286,7 +286,7 @@ def test_the_serial_back_end_at_a_port(port, make_program):
         ("/dev/ttyNONE@fast", "rate behind @ must be a positive integer, not 'fast'"),
     ],
 )
-def test_a_port_that_cannot_be(target, message):
+def test_serial_backend_rejects_bad_port(target, message):
     pytest.importorskip("serial", reason="pyserial is not installed")
     from trainwright.link.backend import SerialAccelerator
 
@@ -294,7 +294,7 @@ def test_a_port_that_cannot_be(target, message):
         SerialAccelerator(P, target=target)
 
 
-def test_back_ends_take_what_follows_the_colon():
+def test_backend_target_follows_colon():
     from trainwright.accelerator import backend_names
 
     if "serial" not in backend_names():

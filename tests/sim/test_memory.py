@@ -74,7 +74,7 @@ def test_each_channel_pauses_on_its_own(run, channel):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_copy_is_exact_under_pauses(run, seed):
+def test_memory_copy_is_exact_under_pauses(run, seed):
     run(100, MemoryModel(read_latency=5 + 60 * seed, stall=0.2 * seed, seed=seed))
 
 

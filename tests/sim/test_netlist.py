@@ -48,7 +48,7 @@ STEPS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_of_digits_on_the_netlist_is_exact(step):
+def test_netlist_step_of_digits_is_exact(step):
     family, changes, formats = STEPS[step]
     network = load_network("digits")
     if formats is not None:
@@ -79,7 +79,7 @@ CHIP = AcceleratorParameters(
 
 
 @pytest.mark.slow
-def test_a_whole_step_on_the_netlist_is_exact():
+def test_netlist_resident_step_is_exact():
     """Samples, forward, loss, backward, update, prior, scales by one start; a test set."""
     network = load_network("digits").with_ranks(((5,), (7,)))
     cycles = []
@@ -173,7 +173,7 @@ def _folder(tmp_path, **system: object):
     return tmp_path
 
 
-def test_the_netlist_of_a_build_has_the_ports_of_a_board(tmp_path):
+def test_netlist_of_build_has_ports_of_board(tmp_path):
     text = built.netlist_rtlil(_folder(tmp_path), Cache(tmp_path / "cache"))
     ports = re.findall(r"wire (input|output) \d+ +\\(\w+)$", text, re.MULTILINE)
     inputs = {name for way, name in ports if way == "input"}
@@ -183,7 +183,7 @@ def test_the_netlist_of_a_build_has_the_ports_of_a_board(tmp_path):
     assert len(re.findall(r"cell \$\w*dff", text)) == 1
 
 
-def test_what_is_no_netlist_to_simulate_is_refused(tmp_path):
+def test_netlist_board_rejects_unusable_folder(tmp_path):
     with pytest.raises(ValueError, match="name the build's folder"):
         built.NetlistBoard(SMALL)
     with pytest.raises(AcceleratorError, match=r"no netlist to simulate.*trainwright build BOARD"):

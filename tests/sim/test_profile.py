@@ -31,7 +31,7 @@ def simulated(step) -> int:
     ("name", "ranks", "plan"),
     [("digits", None, "auto"), ("digits", None, "paper"), ("fashion", LOW_RANKS, "auto")],
 )
-def test_the_model_is_within_five_per_cent(name, ranks, plan):
+def test_cycle_model_is_within_five_per_cent(name, ranks, plan):
     network = load_network(name)
     step = compile_step(network.with_ranks(ranks) if ranks else network, 64, P, plan=plan)
     assert abs(step.predicted_cycles / simulated(step) - 1) < 0.05
@@ -40,13 +40,13 @@ def test_the_model_is_within_five_per_cent(name, ranks, plan):
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", ["auto", "paper"])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_model_is_within_five_per_cent_of_random_networks(seed, plan):
+def test_cycle_model_of_random_networks_is_within_five_per_cent(seed, plan):
     network, batch = random_network(seed)
     step = compile_step(network, batch, P, plan=plan)
     assert abs(step.predicted_cycles / simulated(step) - 1) < 0.05
 
 
-def test_the_step_of_the_papers_network():
+def test_fashion_step_beats_cycles_of_paper():
     """Twenty-five times fewer cycles than the paper, less than half of them at low ranks."""
     network = load_network("fashion")
     step = compile_step(network, 64, P)
@@ -77,7 +77,7 @@ def test_commands_of_a_traced_run():
 
 
 @pytest.mark.parametrize("backend", ["rtl", "golden"])
-def test_profile_writes_what_people_open(backend, capsys, tmp_path):
+def test_profile_command_writes_report_and_trace(backend, capsys, tmp_path):
     if backend not in backend_names():
         pytest.skip("trainwright is not installed: no back ends are registered")
     words = ["profile", "digits", "--batch", "16", "--backend", backend, "--json"]

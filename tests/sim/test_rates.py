@@ -45,14 +45,14 @@ def counted(rtl: RtlAccelerator, *commands: Compute) -> Counters:
 
 
 @pytest.mark.parametrize(("tiles", "reduction"), [(64, 8), (64, 16), (32, 32), (16, 64), (2, 896)])
-def test_an_outer_product_takes_a_step_a_cycle(rtl, tiles, reduction):
+def test_outer_product_takes_one_cycle_per_step(rtl, tiles, reduction):
     """Operands in different banks; tiles leave under the next one's steps."""
     d = pe3(0, BANK, 2 * BANK, tiles, reduction)
     assert counted(rtl, d).busy_pe2 <= d.steps + ENDS_PE2
 
 
 @pytest.mark.parametrize(("tiles", "reduction"), [(64, 1), (16, 4), (2, 16)])
-def test_a_contraction_takes_a_step_in_as_many_cycles_as_lanes(rtl, tiles, reduction):
+def test_contraction_takes_lanes_cycles_per_step(rtl, tiles, reduction):
     d = pe4(0, BANK, 2 * BANK, tiles, reduction)
     assert counted(rtl, d).busy_pe1 <= P.lanes * d.steps + ENDS_PE1
 
@@ -75,7 +75,7 @@ def test_both_arrays_at_full_rate(rtl):
     assert found.stall_pe1_operand + found.stall_pe2_operand <= 100
 
 
-def test_one_array_takes_up_what_the_other_made_before_its_last_command(rtl):
+def test_arrays_overlap_on_double_buffer(rtl):
     """PE2 makes tile n + 1 in one half of a buffer while PE1 reads tile n from the other."""
     commands = []
     for n in range(16):

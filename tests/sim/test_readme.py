@@ -18,14 +18,14 @@ COMMANDS = [line[1:] for line in LINES if line and line[0] == "trainwright"]
 OTHERS = [line for line in LINES if line and line[0] != "trainwright"]
 
 
-def test_the_rest_is_known():
+def test_readme_other_commands_are_known():
     """``scripts/test`` is what runs this; ``scripts/demo`` has its own test below."""
     assert OTHERS == [["scripts/demo"], ["scripts/test"], [".", ".venv/bin/activate"]]
     assert COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_command(command, capsys, tmp_path, monkeypatch):
+def test_readme_command_succeeds(command, capsys, tmp_path, monkeypatch):
     if "rtl" not in backend_names():
         pytest.skip("trainwright is not installed: no back ends are registered")
     monkeypatch.chdir(tmp_path)
@@ -46,7 +46,7 @@ def test_command(command, capsys, tmp_path, monkeypatch):
     assert capsys.readouterr().out
 
 
-def test_demo(tmp_path):
+def test_demo_script_trains_without_mismatch(tmp_path):
     if not (ROOT / ".venv/trainwright-installed").exists():
         pytest.skip("not in an environment that scripts/test made")
     demo = [ROOT / "scripts/demo", "--steps", "3", "--out", tmp_path / "demo"]

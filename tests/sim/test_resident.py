@@ -144,14 +144,14 @@ def compared(rtl: Accelerator, memory, program, exponents, *, times=1, step=0):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_programs(rtl, seed):
+def test_resident_random_programs_are_exact(rtl, seed):
     memory, program, exponents = case(seed)
     rtl.memory = STALLS if seed % 2 else MemoryModel()
     times = (1, 2, 9, 4)[seed % 4]
     compared(rtl, memory, program, exponents, times=times, step=(1 << 32) - 2 + seed // 2)
 
 
-def test_a_program_longer_than_its_memory_is_loaded_again(rtl):
+def test_resident_program_beyond_memory_is_reloaded(rtl):
     memory, program, exponents = case(20)
     *body, store, halt = program.descriptors
     more = [random_scales(Random(n)) for n in range(2 * P.program_depth - len(body))]
@@ -162,7 +162,7 @@ def test_a_program_longer_than_its_memory_is_loaded_again(rtl):
 
 
 @pytest.mark.parametrize("length", range(P.program_depth - 1, P.program_depth + 11))
-def test_a_program_begins_again_at_any_place_of_its_memory(rtl, length):
+def test_resident_program_of_any_length_restarts_exactly(rtl, length):
     """Its first descriptors follow its last ones; each step reads and writes the same rows."""
     memory, program, exponents = case(24)
     *body, store, halt = program.descriptors
@@ -174,7 +174,7 @@ def test_a_program_begins_again_at_any_place_of_its_memory(rtl, length):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_stream_begins_anew(rtl, seed):
+def test_resident_random_stream_restarts_each_repetition(rtl, seed):
     """Where nothing sets it: each repetition rounds by the same random bits."""
     memory, program, exponents = case(seed + 30)
     descriptors = tuple(
@@ -184,7 +184,7 @@ def test_the_stream_begins_anew(rtl, seed):
     compared(rtl, memory, replace(program, descriptors=descriptors), exponents, times=3)
 
 
-def test_a_run_after_repetitions_is_one(rtl):
+def test_resident_run_after_repetitions_is_single(rtl):
     memory, program, exponents = case(21)
     compared(rtl, memory, program, exponents, times=2, step=9)
     with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
@@ -237,7 +237,7 @@ def up(x: int) -> list[int]:
         ),
     ],
 )  # fmt: skip
-def test_what_the_file_refuses_ends_the_run(rtl, descriptors, exponents, message):
+def test_resident_exponent_error_ends_run(rtl, descriptors, exponents, message):
     """At the fourth repetition: the message, the exponents and the memory are those of the golden
     model, and the accelerator goes on without a reset."""
     rtl.memory = MemoryModel()
@@ -252,7 +252,7 @@ def test_what_the_file_refuses_ends_the_run(rtl, descriptors, exponents, message
     compared(rtl, *case(3), times=2)
 
 
-def test_a_reset_in_the_middle(rtl, monkeypatch):
+def test_resident_run_after_reset_is_exact(rtl, monkeypatch):
     """Of a contraction, of the file's work, of a new beginning: the next run is as ever."""
     memory, program, exponents = case(5)
     for cycles in range(700, 1900, 171):
@@ -263,7 +263,7 @@ def test_a_reset_in_the_middle(rtl, monkeypatch):
         compared(rtl, memory, program, exponents, times=2, step=3)
 
 
-def test_the_host_looks_on(rtl, monkeypatch):
+def test_resident_host_reads_state_while_running(rtl, monkeypatch):
     """It reads the step's number, exponents and statistics in the middle; what it writes there is
     ignored until the run is over."""
     memory, program, exponents = case(6)
@@ -303,7 +303,7 @@ def test_traced_runs_of_a_design_without_traces_go_on(rtl):
             del rtl._simulators[False]
 
 
-def test_what_is_refused_before_a_run(rtl):
+def test_resident_bad_repetition_or_exponents_are_rejected(rtl):
     _, program, _ = case(7)
     for times in (0, 1 << 32):
         with pytest.raises(ProgramError, match="a program runs 1 to 2"):
@@ -319,7 +319,7 @@ def test_what_is_refused_before_a_run(rtl):
 
 
 @pytest.mark.slow
-def test_an_accelerator_without_a_vector_engine():
+def test_resident_repeats_without_vector_engine():
     """It has scales and repetitions too, here in a loop, and no stream of random bits."""
     p = replace(P, vector_engine=0, stochastic_rounding=0, exponents=64)
     with RtlAccelerator(p, memory_bytes=MEMORY, memory=STALLS) as rtl:
@@ -334,7 +334,7 @@ def test_an_accelerator_without_a_vector_engine():
 
 
 @pytest.mark.slow
-def test_a_board_repeats():
+def test_resident_board_repeats_as_golden_model():
     """The same through the host link of a simulated board: exponents, steps, errors."""
     with SimulatedBoard(P, memory_bytes=MEMORY) as board:
         for seed in range(3):

@@ -59,7 +59,7 @@ def test_batches_of_epochs(accelerators, width, stalled):
         assert golden.order == rtl.order == definition.order_at(TOTAL, BATCH, SEED, 5 * run)
 
 
-def test_what_is_refused(accelerators):
+def test_samples_beyond_memory_are_one_error(accelerators):
     """A set that is too big: one error, whatever executes it."""
     d = Samples(address=BASE, local=0, targets=99, samples=4, beats=2, stride=48, local_step=2,
                 total=5000, drawn=True, order_length=5000)  # fmt: skip

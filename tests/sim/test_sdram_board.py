@@ -28,7 +28,7 @@ from trainwright_sim.memory import MemoryModel
 CLOCK_HZ = BOARDS["ulx3s-85f"].design_hz
 
 
-def test_the_host_reaches_all_of_the_memory(sdram_line):
+def test_sdram_board_host_reaches_whole_memory(sdram_line):
     """Over the line, and the chip holds it where it belongs."""
     sdram_line.reset()
     sdram_line.drain()
@@ -43,7 +43,7 @@ def test_the_host_reaches_all_of_the_memory(sdram_line):
         assert np.array_equal(sdram_line.memory[address : address + 64].view("<u4"), words)
 
 
-def test_a_step_of_digits_is_exact(sdram_line):
+def test_sdram_board_step_of_digits_is_exact(sdram_line):
     sdram_line.reset()
     with BackDoor(BOARD, Kept(sdram_line)) as board:
         outcome = check_step(load_network("digits"), 4, board)
@@ -65,7 +65,7 @@ class Kept:
         pass
 
 
-def test_a_controller_that_is_too_hasty_is_caught():
+def test_sdram_board_reports_misuse_of_chip():
     """A chip is asked before it is powered up: the model of the chip tells, the line fails."""
     hasty = SdramTiming(power_up_ns=1000)
     line = open_line(BOARD, timing=hasty, clock_hz=CLOCK_HZ, accelerator=Copier(BOARD))
@@ -76,7 +76,7 @@ def test_a_controller_that_is_too_hasty_is_caught():
 
 
 @pytest.mark.slow
-def test_a_data_set_goes_over_the_line_at_its_rate():
+def test_sdram_board_transfer_reaches_line_rate():
     """3 Mbaud are 300,000 bytes a second; frames, answers and escapes take less than a tenth."""
     line = open_line(
         BOARD, timing=SdramTiming(), clock_hz=CLOCK_HZ, divisor=20, accelerator=Copier(BOARD)
@@ -96,7 +96,7 @@ def test_a_data_set_goes_over_the_line_at_its_rate():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [32, 64])
-def test_a_step_of_fashion_on_the_board_of_an_ulx3s_is_exact(batch):
+def test_ulx3s_step_of_fashion_is_exact_as_predicted(batch):
     """Cycles are more than with an on-chip memory of the same width, and as predicted."""
     parameters, network = preset("ecp5-85f-sdram"), load_network("fashion")
     line = open_line(parameters, timing=SdramTiming(), clock_hz=CLOCK_HZ)
@@ -120,7 +120,7 @@ def test_a_step_of_fashion_on_the_board_of_an_ulx3s_is_exact(batch):
     assert abs(predicted / counters.cycles - 1) < 0.02, predicted
 
 
-def test_a_step_is_measured_on_a_board(sdram_line, monkeypatch, capsys):
+def test_bench_board_measures_predicted_cycles(sdram_line, monkeypatch, capsys):
     """The command, on the small accelerator of this file."""
 
     def opened(backend, parameters, *, memory_bytes, clock_hz):
@@ -144,7 +144,7 @@ def test_a_step_is_measured_on_a_board(sdram_line, monkeypatch, capsys):
     assert figures["milliseconds"] == pytest.approx(figures["cycles"] / CLOCK_HZ * 1e3)
 
 
-def test_a_board_without_a_memory_chip_is_refused():
+def test_bench_board_without_sdram_is_rejected():
     without = next(name for name, board in BOARDS.items() if board.sdram is None)
     parser = argparse.ArgumentParser()
     bench.command.add_arguments(parser)

@@ -148,7 +148,7 @@ def test_two_products_are_exact_for_all_operands(own, shared, models, tmp_path):
                 assert np.array_equal(nets[bit], bits), (chunk, side, n)
 
 
-def test_what_shares_a_multiplier():
+def test_multiplier_sharing_depends_on_widths():
     assert sharing(XCUP, 8, 8) == sharing(XCUP, 8, 9) == sharing(XCUP, 8, 10) == 2
     assert sharing(XCUP, 9, 8) == 2
     assert sharing(XCUP, 8, 11) == sharing(XCUP, 9, 9) == sharing(XCUP, 16, 16) == 1
@@ -160,7 +160,7 @@ def test_what_shares_a_multiplier():
             dsp48e2_pair(None, "it", (low, high), shared)  # before anything is added
 
 
-def test_an_accelerator_of_narrow_words_has_half_the_multipliers():
+def test_narrow_word_accelerator_has_half_the_multipliers():
     p = AcceleratorParameters(
         lanes=4, pe1_rows=2, pe2_rows=4, scratchpad_rows=1024, nest_levels=3, word_width=8
     )

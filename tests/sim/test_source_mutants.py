@@ -52,7 +52,7 @@ def test_faults_of_c(tmp_path):
     ]  # fmt: skip
 
 
-def test_numbers():
+def test_number_mutants_add_one():
     assert [number_after(n) for n in ("7", "0x0F", "1_000", "3ull", "1.5", "0x1.8p3")] == [
         "8", "0x10", "1001", "4ull", None, None
     ]  # fmt: skip
@@ -65,7 +65,7 @@ def test_every_target_has_sources_and_tests(target):
     assert len({path.suffix == ".py" for path in target.files}) == 1
 
 
-def test_a_module_is_taken_with_its_fault():
+def test_mutant_module_is_imported_by_child_alone():
     """By the loader that children get, and by no other."""
     path = ROOT / "sw" / "trainwright" / "formats" / "parse.py"
     text = path.read_bytes() + b"\nFAULT = 1\n"
@@ -92,7 +92,7 @@ def test_code_that_only_one_build_has_is_not_the_same(tmp_path):
     assert trial.kernel(target, fault, tmp_path) != trial.kernel(target, None, tmp_path)
 
 
-def test_figures(monkeypatch, capsys, tmp_path):
+def test_source_mutant_figures_count_killed_and_survived(monkeypatch, capsys, tmp_path):
     """Killed, survived, and code that is the same or no code: these do not count."""
     statuses = ("survived", "killed", "survived", "invalid", "equivalent", "killed")
     verdicts = iter([(status, "a test", 1.0) for status in statuses])

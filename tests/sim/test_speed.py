@@ -9,7 +9,7 @@ from trainwright_sim.speed import FAST, REFERENCE, command
 
 
 @pytest.mark.slow
-def test_the_engines_agree_and_one_is_faster(capsys):
+def test_simulation_engines_agree_and_leaves_is_faster(capsys):
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     arguments = ["--network", "digits", "--rounds", "5", "--json"]

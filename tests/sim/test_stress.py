@@ -168,7 +168,7 @@ def test_nothing_hangs_and_every_bit_is_right(rtl, seed):
 DEAD = MemoryModel(read_latency=10_000, write_latency=10_000)
 
 
-def test_a_memory_that_dies_is_named(rtl):
+def test_rtl_dead_memory_is_named(rtl):
     """STORE waits for a response, and the sequencer for STORE; afterwards all works again."""
     store = Transfer(operation=Operation.STORE, address=0x100, local=0, beats=4, tensor="l1.y")
     nop = Compute(operation=Operation.MASK, levels=(Level(1),), x=0, g=0, z=5, wait=Engine.STORE)

@@ -56,7 +56,7 @@ def run(accelerator, state, data, *, stop):
 
 
 @pytest.mark.slow
-def test_a_run_has_the_bits_of_any_of_its_accelerators(tmp_path):
+def test_training_across_accelerators_has_golden_bits(tmp_path):
     """Every epoch is one start of one of them, cuts and test set included, from the checkpoint that
     the one before left."""
     whole = load_data_set("digits")

@@ -80,7 +80,7 @@ def compared(rtl, descriptors, rows: Rows, seed: int = 5):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", list(LOSSES))
-def test_a_batch_of_losses(rtl, loss):
+def test_vector_loss_batch_is_exact(rtl, loss):
     random = np.random.default_rng(1)
     z = (random.normal(size=(61, 16)) * 5000).astype(np.int64).clip(-32768, 32767)
     labels = random.integers(0, 10, 61)
@@ -93,7 +93,7 @@ def test_a_batch_of_losses(rtl, loss):
 
 
 @pytest.mark.slow
-def test_an_update_of_a_whole_state(rtl):
+def test_vector_update_of_whole_state_is_exact(rtl):
     case, rows = UpdateCase(2), Rows([])
     descriptors, words, factors = case.passes(rows)
     after, _ = compared(rtl, descriptors, rows, case.stream)

@@ -51,14 +51,17 @@ SUITES = {
         VectorEngine,
         _VECTOR,
         (
-            f"{_VECTOR_TESTS}every_width[2-0]",
-            *(f"{_VECTOR_TESTS}random_passes[{seed}]" for seed in (2, 10, 18)),
+            f"{_VECTOR_TESTS}vector_engine_wraps_and_saturates_every_width[2-0]",
+            *(
+                f"{_VECTOR_TESTS}vector_engine_matches_model_on_random_passes[{seed}]"
+                for seed in (2, 10, 18)
+            ),
             f"{_VECTOR_TESTS}rounding_at_its_edges[4-2]",
-            f"{_VECTOR_TESTS}a_total_of_the_last_instruction[2]",
-            f"{_VECTOR_TESTS}scalars[0]",
-            f"{_VECTOR_TESTS}a_port_that_is_shut",
+            f"{_VECTOR_TESTS}vector_pass_counts_last_unwritten_row[2]",
+            f"{_VECTOR_TESTS}vector_engine_scalars_match_exponent_file[0]",
+            f"{_VECTOR_TESTS}vector_engine_keeps_rows_while_port_is_shut",
             f"{_VECTOR_TESTS}words_of_code",
-            f"{_VECTOR_TESTS}every_width[2-1]",
+            f"{_VECTOR_TESTS}vector_engine_wraps_and_saturates_every_width[2-1]",
         ),
     ),
     "exponents": Suite(
