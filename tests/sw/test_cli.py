@@ -479,10 +479,12 @@ def test_check_and_train_on_the_golden_model(capsys, tmp_path):
 
 
 def test_program_files(capsys, tmp_path):
-    status, text, _ = run(capsys, "listing", "digits", "--save", tmp_path, "--part", "forward")
+    status, text, _ = run(
+        capsys, "listing", "--wide", "digits", "--save", tmp_path, "--part", "forward"
+    )
     file = tmp_path / "forward.trwp"
     assert status == 0 and file.exists() and not (tmp_path / "backward.trwp").exists()
-    status, again, _ = run(capsys, "listing", file)
+    status, again, _ = run(capsys, "listing", "--wide", file)
     assert status == 0 and len(again.splitlines()) == len(text.splitlines()) - 1
     other = "compiled for other accelerator parameters"
     assert other in complaint(capsys, "listing", file, "--accelerator", "factor_width=8")

@@ -53,7 +53,7 @@ def test_user_names_every_tensor_of_a_step_has_no_internal_name(network):
          "first xw*dy"),
         ("l2.dx.G1.dyw",
          "wide: product of factor G1 and windows of the gradient of the sums, for the gradient of "
-         "the input", "wide dx*G1*dyw"),
+         "the input", "wide G1*dyw for dx"),
         ("l4.da.2", "layer 4: gradient of the output (part 2)", "layer 4 da (part 2)"),
         ("l4.dy copy", "copy of layer 4: gradient of the sums", "layer 4 dy copy"),
         ("mean.share", "mean: averaging weights", "mean share"),
@@ -74,4 +74,6 @@ def test_user_names_message_of_modules_keeps_figures_and_other_words():
     assert words.message(text).startswith("head: product of factor G1 and windows")
     assert words.message(text).endswith("65536 rows, l10.a and model.l1.a stay; use l1.1")
     assert words.axis("l1.oh") == "output rows of encoder.0.fc"
+    assert words.slice("l1.oh", 4, "l1") == "4 output rows"
+    assert words.slice("l2.j1", 4, "l2") == "4 of outputs 1"
     assert words.axis("s") == "samples" and words.axis("l2.j1") == "outputs 1 of head"

@@ -5,11 +5,13 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import NoReturn
 
 from trainwright import __version__
 from trainwright.cli.command import BrokenCommand, Command, LazyCommand, registered
 from trainwright.cli.errors import MOST_LINE, is_expected, one_line
+from trainwright.cli.screen import screen_width
 from trainwright.support.text import shortened, suggestion
 
 DESCRIPTION = """\
@@ -92,6 +94,14 @@ OWN: tuple[Command, ...] = (
 """Commands of this package, in the order in which `trainwright --help` lists them."""
 
 
+def complaint(text: str) -> str:
+    """Return what is said of an error: one line, which a terminal gets folded between words."""
+    line = f"trainwright: error: {text}"
+    if not sys.stderr.isatty():
+        return line
+    return "\n".join(wrap(line, screen_width(), subsequent_indent="  ", break_on_hyphens=False))
+
+
 class Parser(argparse.ArgumentParser):
     """Complains in one line."""
 
@@ -106,7 +116,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
         text = shortened(message, MOST_LINE)
-        self.exit(2, f"trainwright: error: {text} (see {self.prog} --help)\n")
+        self.exit(2, complaint(f"{text} (see {self.prog} --help)") + "\n")
 
 
 def _parser(commands: Sequence[Command], asked: str | None) -> Parser:
@@ -155,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if "--traceback" in argv or not is_expected(error):
             raise
-        print(f"trainwright: error: {one_line(error)}", file=sys.stderr)
+        print(complaint(one_line(error)), file=sys.stderr)
         return 2
 
 

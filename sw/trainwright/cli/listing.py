@@ -17,6 +17,7 @@ from trainwright.cli.options import (
     with_formats,
     with_ranks,
 )
+from trainwright.cli.screen import add_wide_option, folded, screen_width
 from trainwright.program.descriptors import Program
 from trainwright.support.files import write_whole
 
@@ -36,6 +37,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_formats_option(parser)
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
     add_plan_option(parser)
+    add_wide_option(parser)
     parser.add_argument("--part", choices=PARTS, help="print only this program")
     parser.add_argument(
         "--save",
@@ -62,8 +64,18 @@ def _list_file(args: argparse.Namespace) -> int:
         data = Path(args.network).read_bytes()
     except OSError as error:
         raise OptionError(f"cannot read program {args.network!r}: {error.strerror}") from None
-    sys.stdout.write(listing(decode(data, accelerator_parameters(args.accelerator))))
+    text = listing(decode(data, accelerator_parameters(args.accelerator)))
+    sys.stdout.write(text if args.wide else _narrow(text))
     return 0
+
+
+INDENT = 14
+"""Columns before what a descriptor does."""
+
+
+def _narrow(text: str) -> str:
+    width = screen_width()
+    return "".join(f"{folded(line, width, INDENT)}\n" for line in text.splitlines())
 
 
 def _save(folder: Path, part: str, program: Program) -> None:
@@ -80,11 +92,12 @@ def _run(args: argparse.Namespace) -> int:
     if args.network.endswith(SUFFIX):
         return _list_file(args)
     from trainwright.lowering import compile_step
-    from trainwright.network import load_network
+    from trainwright.network import UserNames, load_network
     from trainwright.program.listing import listing
 
     network = with_formats(load_network(args.network), args.formats)
     network = with_ranks(network, args.ranks)
+    user_names = UserNames.of_network(network)
     parameters = accelerator_parameters(args.accelerator, network)
     step = compile_step(network, args.batch, parameters, plan=args.plan)
     for part in PARTS if args.part is None else (args.part,):
@@ -94,7 +107,10 @@ def _run(args: argparse.Namespace) -> int:
         if args.save is not None:
             _save(args.save, part, program)
         print(f"; {part}: {len(program.descriptors)} descriptors, {compiled.macs:,} MACs")
-        sys.stdout.write(listing(program))
+        if args.wide:
+            sys.stdout.write(listing(program))
+        else:
+            sys.stdout.write(_narrow(listing(program, user_names.short)))
     return 0
 
 

@@ -14,6 +14,7 @@ from trainwright.cli.options import (
     with_formats,
     with_ranks,
 )
+from trainwright.cli.screen import add_wide_option, screen_width
 
 DESCRIPTION = """\
 Show how a training step of a network is computed, and what that was chosen from.
@@ -37,6 +38,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_formats_option(parser)
     add_plan_option(parser)
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
+    add_wide_option(parser)
     parser.add_argument("--json", action="store_true", help="print JSON and no tables")
     add_accelerator_options(parser)
 
@@ -44,7 +46,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     from trainwright.cli import plan_report
     from trainwright.cli.output import to_json
-    from trainwright.network import load_network
+    from trainwright.network import UserNames, load_network
 
     network = with_formats(load_network(args.network), args.formats)
     network = with_ranks(network, args.ranks)
@@ -52,8 +54,10 @@ def _run(args: argparse.Namespace) -> int:
     figures = plan_report.report(network, args.batch, parameters, args.plan)
     if args.json:
         print(to_json(figures))
+    elif args.wide:
+        plan_report.show_wide(figures)
     else:
-        plan_report.show(figures)
+        plan_report.show(figures, UserNames.of_network(network), screen_width())
     return 0
 
 

@@ -1,15 +1,20 @@
 """What ``trainwright plan`` shows: the contraction orders considered, and what was chosen."""
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainwright.graph.order import Order
     from trainwright.lowering.compile import Lowered, Step
-    from trainwright.network import Network
+    from trainwright.network import Network, UserNames
     from trainwright.parameters import AcceleratorParameters
 
 MOST = 6
 """Orders of a layer that are shown."""
+LEGEND = (
+    "MACs: multiply-accumulates; x input, y sums, a output, b bias, G1.. factors, "
+    "xw windows of x, dx gradient to x, G1*G2 product of G1 and G2"
+)
 
 
 def _why(order: "Order", chosen: "Order", refused: str | None) -> str | None:
@@ -135,8 +140,108 @@ def report(network: "Network", batch: int, p: "AcceleratorParameters", plan: str
     }
 
 
-def show(figures: dict[str, Any]) -> None:
-    """The tables for people."""
+_FIGURES = ("cycles", "macs", "descriptors", "scratchpad_rows")
+_RESULT = re.compile(r"[^*]*")
+"""Symbol of a tensor that is no product."""
+
+
+def _equations(order: str, names: "UserNames") -> str:
+    """Return the results of an order, each with its tree of products in parentheses."""
+    made = {
+        out: operands.split(" ")
+        for out, operands in (product.split(" = ") for product in order.split("; "))
+    }
+
+    def spelled(name: str) -> str:
+        if name not in made or _RESULT.fullmatch(names.symbol(name)):
+            return names.symbol(name)
+        return f"({' '.join(map(spelled, made[name]))})"
+
+    return "  ".join(
+        f"{names.symbol(out)} = {' '.join(map(spelled, operands))};"
+        for out, operands in made.items()
+        if _RESULT.fullmatch(names.symbol(out))
+    ).removesuffix(";")
+
+
+def _show_orders(figures: dict[str, Any], names: "UserNames", width: int) -> None:
+    """Print a tree of the orders of each layer."""
+    from trainwright.cli.screen import folded
+
+    sizes = {row["layer"]: row for row in figures["layers"]}
+    for site in dict.fromkeys(row["layer"] for row in figures["orders"]):
+        head = names.layer(site)
+        if site in sizes:
+            layer = sizes[site]
+            shape = f"inputs {layer['inputs']}, outputs {layer['outputs']}, ranks {layer['ranks']}"
+            head += f": {shape}"
+        print(folded(head, width, 2))
+        for row in figures["orders"]:
+            if row["layer"] != site:
+                continue
+            known = f" ({row['name']})" if row["name"] else ""
+            verdict = names.message(row["dropped"]) if row["dropped"] else "chosen"
+            line = f"  {row['macs']:,} multiply-accumulates{known}: {verdict}"
+            print(folded(line.replace("multiply-accumulates", "MACs"), width, 6))
+            print(folded("    " + _equations(row["order"], names), width, 6))
+        print()
+
+
+def _show_stages(figures: dict[str, Any], names: "UserNames", width: int) -> None:
+    """Print what is computed together, a table a program; a stage's slices with its first row."""
+    from trainwright.cli.screen import fitted
+
+    for program, measures in figures["programs"].items():
+        print(f"{program}: {measures['cycles']:,} cycles")
+        cells, stage = [], -1
+        for row in figures["stages"]:
+            if row["program"] != program:
+                continue
+            layer = row["makes"].partition(".")[0]
+            operands = (
+                names.symbol(name) if name.partition(".")[0] == layer else names.short(name)
+                for name in row["of"]
+            )
+            slices = row["slices"] if row["stage"] != stage else {}
+            stage = row["stage"]
+            cells.append(
+                [
+                    stage, names.layer(layer), names.symbol(row["makes"]), ", ".join(operands),
+                    ", ".join(names.slice(axis, n, layer) for axis, n in slices.items()),
+                    "+".join(row["arrays"]),
+                ]
+            )  # fmt: skip
+        print(fitted(("stage", "layer", "makes", "of", "in slices of", "arrays"), cells, width))
+
+
+def _program_rows(figures: dict[str, Any]) -> list[list[Any]]:
+    programs = figures["programs"].items()
+    return [[name, *(measures[key] for key in _FIGURES)] for name, measures in programs]
+
+
+def _summary(figures: dict[str, Any]) -> str:
+    return (
+        f"a step of {figures['batch']} samples: {figures['cycles']:,} cycles, "
+        f"{figures['mac_utilisation']:.1%} utilisation, "
+        f"{figures['external_memory_bytes']:,} bytes of external memory"
+    )
+
+
+def show(figures: dict[str, Any], names: "UserNames", width: int) -> None:
+    """Print a plan for a terminal of ``width`` columns, layers by the user's names."""
+    from trainwright.cli.screen import folded, transposed
+
+    print(folded(LEGEND, width, 2) + "\n")
+    _show_orders(figures, names, width)
+    _show_stages(figures, names, width)
+    cells = _program_rows(figures)
+    head = ("program", *(key.replace("_", " ") for key in _FIGURES))
+    print(transposed(head, cells, width), end="")
+    print(folded(_summary(figures), width, 2))
+
+
+def show_wide(figures: dict[str, Any]) -> None:
+    """Print all columns, a line a row, by the names that programs have."""
     from trainwright.report.tables import markdown
 
     for layer in dict.fromkeys(row["layer"] for row in figures["orders"]):
@@ -156,11 +261,6 @@ def show(figures: dict[str, Any]) -> None:
         for row in figures["stages"]
     ]  # fmt: skip
     print(markdown(names, cells))
-    names = ("cycles", "macs", "descriptors", "scratchpad_rows")
-    cells = [[name, *(one[key] for key in names)] for name, one in figures["programs"].items()]
+    cells = _program_rows(figures)
     print(markdown(("program", "cycles", "macs", "descriptors", "scratchpad rows"), cells), end="")
-    print(
-        f"a step of {figures['batch']} samples: {figures['cycles']:,} cycles, "
-        f"{figures['mac_utilisation']:.1%} utilisation, "
-        f"{figures['external_memory_bytes']:,} bytes of external memory"
-    )
+    print(_summary(figures))

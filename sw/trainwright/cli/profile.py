@@ -22,6 +22,7 @@ from trainwright.cli.options import (
     with_formats,
     with_ranks,
 )
+from trainwright.cli.screen import add_wide_option, fitted, screen_width, transposed
 
 if TYPE_CHECKING:
     from trainwright.parameters import AcceleratorParameters
@@ -42,10 +43,14 @@ the cycles are those that the cycle model predicts. --out writes profile.json, t
 https://ui.perfetto.dev and chrome://tracing open (a row an engine, a cycle as a microsecond), and
 roofline.png.
 """
-COLUMNS = (
-    "number", "operation", "tensor", "engine", "times", "cycles", "macs", "occupancy",
-    "stall_operand", "stall_result", "bytes", "saturations",
-)  # fmt: skip
+COLUMNS = {
+    "number": "no", "operation": "op", "tensor": "tensor", "engine": "engine", "times": "times",
+    "cycles": "cycles", "macs": "macs", "occupancy": "occupancy", "stall_operand": "awaits",
+    "stall_result": "blocked", "bytes": "bytes", "saturations": "saturated",
+}  # fmt: skip
+"""Columns as JSON and ``--wide`` name them, with shorter names for narrower tables."""
+SPARE = ("times", "saturated", "blocked", "engine", "bytes", "awaits")
+"""Columns that a narrow terminal goes without, the least telling first."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +63,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", default="rtl", metavar="NAME", help="rtl (default) or golden")
     add_plan_option(parser)
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write files there")
+    add_wide_option(parser)
     parser.add_argument("--json", action="store_true", help="print JSON and no tables")
     add_accelerator_options(parser)
     add_simulation_options(parser)
@@ -134,13 +140,14 @@ def _run(args: argparse.Namespace) -> int:
     import json
 
     from trainwright.cli.output import to_json, write_results
-    from trainwright.network import load_network
+    from trainwright.network import UserNames, load_network
     from trainwright.report.tables import markdown
     from trainwright.timing import MemoryTiming
     from trainwright.timing.profile import as_rows, lines, trace_events
 
     network = with_formats(load_network(args.network), args.formats)
     network = with_ranks(network, args.ranks)
+    names = UserNames.of_network(network)
     parts, p = _profiled(args, network)
     tables, totals = [], []
     for name, program, commands, run, times in parts:
@@ -178,9 +185,14 @@ def _run(args: argparse.Namespace) -> int:
     for name, found in tables:
         rows = as_rows(found)
         print(f"{name}, cycles {results['cycles_are']}")
-        print(markdown(COLUMNS, [[row[column] for column in COLUMNS] for row in rows]))
-    names = [name for name in totals[0] if name != "utilisation"]
-    print(markdown(names, [[total[name] for name in names] for total in totals]), end="")
+        if not args.wide:
+            rows = [row | {"tensor": names.short(row["tensor"])} for row in rows]
+        cells = [[row[column] for column in COLUMNS] for row in rows]
+        wide = markdown(tuple(COLUMNS), cells)
+        print(wide if args.wide else fitted(list(COLUMNS.values()), cells, screen_width(), SPARE))
+    keys = [name for name in totals[0] if name != "utilisation"]
+    cells = [[total[key] for key in keys] for total in totals]
+    print(markdown(keys, cells) if args.wide else transposed(keys, cells, screen_width()), end="")
     if args.out:
         print(f"written to {args.out}: profile.json, trace.json, roofline.png")
     return 0

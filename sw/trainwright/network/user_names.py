@@ -78,8 +78,12 @@ class UserNames:
     @staticmethod
     def symbol(name: str) -> str:
         """Name a tensor within its layer: ``l1.G1.G2`` is ``G1*G2``."""
+        if name.startswith("ones "):
+            return "ones"
         prefix, _, rest = name.partition(".")
         leaves, numbered = _parts(rest)
+        if len(leaves) > 1 and leaves[0] == "dx":
+            return f"{'*'.join(leaves[1:])} for dx{numbered}"
         return "*".join(leaves) + numbered if rest else prefix
 
     def axis(self, name: str) -> str:
@@ -91,6 +95,11 @@ class UserNames:
         if own is None:
             return name
         return f"{own} of {self.layers.get(prefix, prefix)}" if prefix else own
+
+    def slice(self, axis: str, count: int, layer: str = "") -> str:
+        """Name a part of an axis: ``4 of outputs 1``, for rows about the layer of a prefix."""
+        named = self.axis(axis.removeprefix(f"{layer}."))
+        return f"{count} {named}" if named in _AXES.values() else f"{count} of {named}"
 
     def message(self, text: str) -> str:
         """Replace each name of a tensor in a message."""

@@ -1,5 +1,7 @@
 """Programs for people: one line a descriptor, its loop nest and its waits."""
 
+from collections.abc import Callable
+
 from trainwright.program.descriptors import (
     Compute,
     Descriptor,
@@ -225,13 +227,13 @@ def _body(d: Descriptor) -> str:
             return ""
 
 
-def listing(program: Program) -> str:
+def listing(program: Program, label: Callable[[str], str] = str) -> str:
     """The program as text.
 
     Levels read outermost first, ``count(step of each operand)``; ``*`` marks the tile level and
     ``sum`` starts the levels that are summed. Steps are scratchpad rows or operand groups; ``mem``
     addresses are bytes. After ``wait`` come the engines that must be idle, and with ``-1`` those
-    whose commands before the last one must be done.
+    whose commands before the last one must be done. ``label`` spells the name of a tensor.
     """
     lines, depth = [], 0
     for index, d in enumerate(program.descriptors):
@@ -241,8 +243,8 @@ def listing(program: Program) -> str:
         head = f"{index:4d}  {'  ' * depth}{d.operation.name:<5}"
         body = _body(d)
         engine = ENGINE_OF.get(d.operation)
-        label = f"{name}: " if name and engine else ""
-        lines.append(f"{head} {label}{body}{_wait(d.wait, d.wait_older)}".rstrip())
+        spelled = f"{label(name)}: " if name and engine else ""
+        lines.append(f"{head} {spelled}{body}{_wait(d.wait, d.wait_older)}".rstrip())
         if isinstance(d, Loop):
             depth += 1
     return "\n".join(lines) + "\n"
