@@ -271,9 +271,10 @@ def test_expected_errors_can_be_traced(capsys):
         main(["--traceback", "listing", "nope"])
 
 
-def test_a_whole_run(capsys, fake, tmp_path):
+def test_a_whole_run(capsys, fake, tmp_path, drawing):
     out = tmp_path / "deep" / "run"
-    status, text, err = run(capsys, *SHORT, "--out", out)
+    with drawing():
+        status, text, err = run(capsys, *SHORT, "--out", out)
     assert status == 0
     for word in ("test accuracy", "cycles", "model", "ranks", "report.html", "factors"):
         assert word in text

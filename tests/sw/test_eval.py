@@ -35,11 +35,12 @@ def complaint(capsys, *argv):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(tmp_path_factory, drawing):
     """The folder of a finished run whose plan and batch are not the default ones."""
     out = tmp_path_factory.mktemp("trained") / "r"
     arguments = ["train", "--steps", "30", "--batch", "48", "--out", str(out)]
-    assert main(arguments) == 0
+    with drawing():
+        assert main(arguments) == 0
     return out
 
 

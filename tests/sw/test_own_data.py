@@ -254,15 +254,7 @@ def line(capsys):
     return text
 
 
-@pytest.fixture
-def unpictured(monkeypatch):
-    """Let runs draw no pictures, which take half of a short run's time."""
-    monkeypatch.setattr(pictures_of_run, "draw_all", lambda *_: {})
-
-
-def test_trained_table_is_known_by_eval_resume_and_new_rows(
-    tmp_path, capsys, monkeypatch, unpictured
-):
+def test_trained_table_is_known_by_eval_resume_and_new_rows(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [(str(n % 10), "high" if n % 10 > 4 else "low") for n in range(200)]
     path = table(tmp_path / "level.csv", rows, "x,level")
@@ -311,9 +303,7 @@ def test_train_option_for_tables_beside_a_known_data_set_is_refused(tmp_path, ca
 GUIDE = Path(__file__).parents[2] / "docs" / "data.md"
 
 
-def test_data_guide_every_command_runs_on_the_files_it_describes(
-    tmp_path, capsys, monkeypatch, unpictured
-):
+def test_data_guide_every_command_runs_on_the_files_it_describes(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = GUIDE.read_text()
     head, *rows = re.search(r"```csv\n(.*?)```", text, re.DOTALL)[1].splitlines()

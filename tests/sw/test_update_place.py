@@ -12,7 +12,6 @@ from trainwright.cli.options import ALONE, accelerator_parameters, update_place
 from trainwright.cli.sweep.axes import checked
 from trainwright.lowering import compile_step
 from trainwright.network import load_network
-from trainwright.report import pictures
 
 pytestmark = pytest.mark.usefixtures("programs_once")
 SMALL = ["--network", "digits", "--ranks", "3|3", "--update", "chip"]
@@ -55,8 +54,7 @@ def test_update_place_without_overrides_is_one_for_check_train_and_sweep(capsys,
     assert p is not None and {name: getattr(p, name) for name in ALONE} == ALONE
 
 
-def test_step_cost_of_micro_batches_covers_all_parts_of_the_batch(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "draw_all", lambda *_: {})
+def test_step_cost_of_micro_batches_covers_all_parts_of_the_batch(capsys, tmp_path):
     given = ["--network", "digits", "--micro-batches", "4", "--steps", "1", "--json"]
     assert main(["train", *given, "--out", str(tmp_path)]) == 0
     cost = json.loads(capsys.readouterr().out)["step_cost"]
