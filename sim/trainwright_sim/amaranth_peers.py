@@ -7,7 +7,7 @@ well as the whole accelerator.
 from collections import deque
 from random import Random
 
-from trainwright.program.encoding import descriptor_fields
+from trainwright.program.table import encoded_fields
 
 BURST_INCR = 1
 BOUNDARY_BYTES = 4096
@@ -16,7 +16,7 @@ SLAVE_ERROR = 2
 
 def fields_of(command, port) -> dict[str, int]:
     """The fields of a descriptor that a port of this accelerator has."""
-    fields = descriptor_fields(command)
+    fields = encoded_fields(command)
     return {name: fields[name] for name, _ in port.shape()}
 
 

@@ -2,14 +2,9 @@
 
 import pytest
 
-from trainwright.program.fields import (
-    COMPUTE,
-    HEADER,
-    LAYOUTS,
-    TRANSFER,
-    VECTOR,
-    Field,
-)
+from trainwright.program.descriptors import LAYOUTS, Compute, Transfer
+from trainwright.program.table import Field, Header
+from trainwright.program.vector import Vector
 from trainwright_hw.control.engine_ports import command_layout
 
 
@@ -23,12 +18,14 @@ def test_command_layout_of_every_operation_keeps_the_places(operation):
         position += field.width
 
 
-@pytest.mark.parametrize("fields", [COMPUTE, TRANSFER, VECTOR])
-def test_command_layout_field_behind_the_exponents_is_an_error(fields):
+@pytest.mark.parametrize("kind", [Compute, Transfer, Vector])
+def test_command_layout_field_behind_the_exponents_is_an_error(kind):
     with pytest.raises(ValueError, match="field negated is behind"):
-        command_layout((*fields, Field("negated", 1, "")))
+        command_layout((*kind.layout, Field("negated", 1, "")))
 
 
 def test_command_layout_named_exponent_field_before_another_is_an_error():
     with pytest.raises(ValueError, match="field count is behind last"):
-        command_layout((*HEADER, Field("last", 1, "", resident=True), Field("count", 16, "")))
+        command_layout(
+            (*Header.layout, Field("last", 1, "", resident=True), Field("count", 16, ""))
+        )

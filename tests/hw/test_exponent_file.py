@@ -23,8 +23,8 @@ from trainwright.program.exponents import (
     ScalarKind,
     ScaleEntry,
 )
-from trainwright.program.fields import CODE, DESCRIPTOR_BITS, Operation
-from trainwright.program.vector import CODE_WORDS, Vector
+from trainwright.program.fields import DESCRIPTOR_BITS, Operation
+from trainwright.program.vector import CODE_WORDS, Code, Vector
 from trainwright_hw.control import exponent_file as hardware
 from trainwright_hw.control.engine_ports import command_layout
 from trainwright_hw.control.repetition import SEED_STEP, Repetition
@@ -51,7 +51,7 @@ class Bench(Elaboratable):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.file, m.submodules.statistics = file, statistics = self.file, self.statistics
-        layout = command_layout(CODE)
+        layout = command_layout(Code.layout)
         code = data.View(layout, self.descriptor[: layout.size])
         connect(m, file.sums, statistics.taken)
         words = Array([code[f"word{n}"] for n in range(CODE_WORDS)])

@@ -7,35 +7,37 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainwright.program.fields import (
-    CODE,
-    COMPUTE,
-    HEADER,
-    LAYOUTS,
-    LOOP,
-    REGISTER_UPDATE,
-    SAMPLES,
-    SCALES,
-    TRANSFER,
-    VECTOR,
-    Field,
+from trainwright.program.descriptors import (
+    CLASSES,
+    Compute,
+    End,
+    Halt,
+    Loop,
+    Set,
+    Transfer,
 )
-from trainwright.program.vector import INSTRUCTION
+from trainwright.program.exponents import MoveScales
+from trainwright.program.samples import Samples
+from trainwright.program.table import Described, Field, Header
+from trainwright.program.vector import Code, Instruction, Vector
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "program.md"
 
-LAYOUT_NAMES = {
-    "HEADER": HEADER,
-    "COMPUTE": COMPUTE,
-    "TRANSFER": TRANSFER,
-    "LOOP": LOOP,
-    "REGISTER_UPDATE": REGISTER_UPDATE,
-    "VECTOR": VECTOR,
-    "CODE": CODE,
-    "SAMPLES": SAMPLES,
-    "SCALES": SCALES,
-    "INSTRUCTION": INSTRUCTION,
+NAMES: dict[type[Described], str] = {
+    Header: "HEADER",
+    Compute: "COMPUTE",
+    Transfer: "TRANSFER",
+    Loop: "LOOP",
+    Set: "REGISTER_UPDATE",
+    Vector: "VECTOR",
+    Code: "CODE",
+    Samples: "SAMPLES",
+    MoveScales: "SCALES",
+    Instruction: "INSTRUCTION",
 }
+LAYOUT_NAMES = {name: kind.layout for kind, name in NAMES.items()}
+SHARED = {Halt: Header, End: Set}
+"""Classes whose layout is shown as that of another."""
 
 
 def rows(layout: Sequence[Field]) -> list[str]:
@@ -64,8 +66,8 @@ def tables() -> dict[str, str]:
     head = ["| bits | field | width | meaning |", "|---|---|---|---|"]
     found = {name: "\n".join([*head, *rows(layout)]) for name, layout in LAYOUT_NAMES.items()}
     lines = ["| code | operation | layout | numbered fields repeat every |", "|---|---|---|---|"]
-    for operation, layout in LAYOUTS.items():
-        name = next(name for name, known in LAYOUT_NAMES.items() if known is layout)
+    for operation, kind in CLASSES.items():
+        name, layout = NAMES[SHARED.get(kind, kind)], kind.layout
         repeat = f"{period(layout)} bits" if period(layout) else ""
         lines.append(
             f"| {int(operation)} | {operation.name} | {name} | {repeat} |".replace("  |", " |")

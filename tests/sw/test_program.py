@@ -16,6 +16,7 @@ from trainwright.lowering import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
+    LAYOUTS,
     Compute,
     Descriptor,
     End,
@@ -26,12 +27,12 @@ from trainwright.program.descriptors import (
     Set,
     Transfer,
     TransferLevel,
+    layout_width,
 )
 from trainwright.program.encoding import (
     ProgramError,
     decode,
     decode_descriptor,
-    descriptor_fields,
     encode,
     encode_descriptor,
     encode_descriptors,
@@ -46,19 +47,17 @@ from trainwright.program.exponents import (
     ScaleEntry,
 )
 from trainwright.program.fields import (
-    COMPUTE,
     DESCRIPTOR_BYTES,
     INSTRUCTION_WIDTH,
-    LAYOUTS,
     LOCAL_WIDTH,
     ORDER_WIDTH,
     Engine,
     Operation,
     Target,
-    layout_width,
 )
 from trainwright.program.listing import listing
 from trainwright.program.samples import Samples
+from trainwright.program.table import encoded_fields
 from trainwright.program.vector import (
     CODE_WORDS,
     CONSTANTS,
@@ -314,7 +313,7 @@ def walked(fields: dict[str, int], base: int, name: str, levels: int, width: int
 def test_deltas_walk_through_the_strides(seed):
     rng = random.Random(seed)
     d = replace(random_compute(rng), levels=random_levels(rng, 5), tile_level=0, reduce_levels=0)
-    fields = descriptor_fields(d)
+    fields = encoded_fields(d)
     for name in ("x", "g", "z"):
         base, wanted = getattr(d, name), [getattr(d, name)]
         for level in d.levels:
@@ -335,11 +334,11 @@ def test_field_names_are_those_that_are_encoded():
     rng = random.Random(0)
     for _ in range(200):
         d = random_descriptor(rng)
-        assert set(descriptor_fields(d)) == {field.name for field in LAYOUTS[d.operation]}
+        assert set(encoded_fields(d)) == {field.name for field in LAYOUTS[d.operation]}
 
 
 def test_descriptors_fit():
-    assert layout_width(COMPUTE) <= 8 * DESCRIPTOR_BYTES
+    assert layout_width(Compute.layout) <= 8 * DESCRIPTOR_BYTES
 
 
 # Errors.
@@ -353,7 +352,7 @@ SCALES = MoveScales(entries=(ScaleEntry(0, 0, 0, 0),))
 
 def of_fields(d: Descriptor = A_BEAT, **values: int) -> bytes:
     """A descriptor with some of its fields changed."""
-    fields, word, position = descriptor_fields(d) | values, 0, 0
+    fields, word, position = encoded_fields(d) | values, 0, 0
     for field in LAYOUTS[d.operation]:
         word |= fields[field.name] << position
         position += field.width

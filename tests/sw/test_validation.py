@@ -11,6 +11,7 @@ from nests import program_of
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
+    LAYOUTS,
     Compute,
     Descriptor,
     End,
@@ -26,7 +27,6 @@ from trainwright.program.encoding import HEADER, MAGIC, VERSION, ProgramError, d
 from trainwright.program.fields import (
     DESCRIPTOR_BITS,
     DESCRIPTOR_BYTES,
-    LAYOUTS,
     Operation,
     Target,
 )

@@ -5,14 +5,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Transfer
 from trainwright.program.fields import (
-    COMPUTE,
     ORDER_WIDTH,
     REGISTER_WIDTH,
     SLOT_WIDTH,
-    TRANSFER,
-    Field,
 )
+from trainwright.program.table import Field
 
 SUM_WIDTH = 48
 """Bits of a sum of |q|."""
@@ -47,8 +46,8 @@ def whole_layout(fields: tuple[Field, ...]) -> data.StructLayout:
     return data.StructLayout({field.name: field.width for field in fields})
 
 
-COMPUTE_LAYOUT = command_layout(COMPUTE)
-TRANSFER_LAYOUT = command_layout(TRANSFER)
+COMPUTE_LAYOUT = command_layout(Compute.layout)
+TRANSFER_LAYOUT = command_layout(Transfer.layout)
 
 
 def totals_layout(parameters: AcceleratorParameters) -> data.StructLayout:

@@ -8,16 +8,15 @@ from amaranth.utils import exact_log2
 
 from trainwright.accelerator.registers import Error
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.exponents import MOST_SHIFT, SCALARS
+from trainwright.program.descriptors import Compute
+from trainwright.program.exponents import MOST_SHIFT, SCALARS, MoveScales
 from trainwright.program.fields import (
-    COMPUTE,
     DESCRIPTOR_BITS,
     INSTRUCTION_WIDTH,
-    SCALES,
     SLOT_WIDTH,
-    VECTOR,
     Operation,
 )
+from trainwright.program.vector import Vector
 from trainwright_hw.control.engine_ports import (
     EXPONENT_WIDTH,
     SCALAR_WIDTH,
@@ -77,7 +76,8 @@ class ExponentFile(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         read, write, put_above, clear_above = self._memory(m)
-        of_compute = data.View(whole_layout(COMPUTE), self.descriptor[: whole_layout(COMPUTE).size])
+        layout = whole_layout(Compute.layout)
+        of_compute = data.View(layout, self.descriptor[: layout.size])
         # a register keeps the file's places, and what they follow, out of the host's way
         m.d.sync += [self.host.done.eq(0), self.host.value.eq(read(self.host.slot))]
         with m.FSM():
@@ -199,7 +199,7 @@ class ExponentFile(wiring.Component):
 
     def _scalars(self, m: Module, read) -> None:
         """The scalars of a VECTOR, one after the other."""
-        layout = whole_layout(VECTOR)
+        layout = whole_layout(Vector.layout)
         d = data.View(layout, self.descriptor[: layout.size])
         number = Signal(range(SCALARS))
         value = Signal(signed(SCALAR_WIDTH))
@@ -235,9 +235,11 @@ class ExponentFile(wiring.Component):
 
     def _scales(self, m: Module, read, write) -> None:
         """The entries of a SCALES: slots, limits against the sum, copy, exponent."""
-        layout = whole_layout(SCALES)
+        layout = whole_layout(MoveScales.layout)
         entries = data.View(layout, self.descriptor[: layout.size]).entries
-        slots = {field.name: field.width for field in SCALES if field.name in SLOT_FIELDS}
+        slots = {
+            field.name: field.width for field in MoveScales.layout if field.name in SLOT_FIELDS
+        }
         word = self.word
         entry = data.View(
             data.StructLayout({name[:-1]: width for name, width in slots.items()}), word

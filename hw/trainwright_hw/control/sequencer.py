@@ -10,28 +10,23 @@ from amaranth.utils import exact_log2
 from trainwright.accelerator.registers import Error
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Loop, Set, Transfer
 from trainwright.program.exponents import SCALARS
 from trainwright.program.fields import (
-    CODE,
-    COMPUTE,
     DESCRIPTOR_BITS,
     DESCRIPTOR_BYTES,
     EIGHTH,
     ENGINE_OF,
-    HEADER,
     INSTRUCTION_WIDTH,
-    LOOP,
     MOST_DESCRIPTORS,
     NUMBER_WIDTH,
-    REGISTER_UPDATE,
     REGISTER_WIDTH,
-    TRANSFER,
     Engine,
     Operation,
     Target,
 )
-from trainwright.program.fields import VECTOR as VECTOR_LAYOUT
-from trainwright.program.vector import CODE_WORDS
+from trainwright.program.table import Header
+from trainwright.program.vector import CODE_WORDS, Code, Vector
 from trainwright_hw.control.address_registers import AddressRegisters
 from trainwright_hw.control.csr import ERROR_WIDTH
 from trainwright_hw.control.engine_ports import (
@@ -62,8 +57,10 @@ LOAD = list(COMMANDS).index(Engine.LOAD)
 """Its bit of ``busy``."""
 VECTOR = (Operation.VECTOR, Operation.CODE)
 """Operations of the vector engine, which takes whole descriptors in PE2's turn."""
-TRANSFER_ADDRESSES = {"address": "address_register", "local": "local_register"}
-COMPUTE_ADDRESSES = {"x_base": "x_register", "g_base": "g_register", "z_base": "z_register"}
+TRANSFER_ADDRESSES, COMPUTE_ADDRESSES = (
+    {field.name: field.register for field in kind.layout if field.register}
+    for kind in (Transfer, Compute)
+)
 """Fields of commands to which a register is added, and the fields that name it."""
 OWN = (Operation.HALT, Operation.LOOP, Operation.END, Operation.SET)
 """The sequencer's own operations; with an exponent file also SCALES."""
@@ -171,7 +168,7 @@ class Sequencer(wiring.Component):
         file, steps = self._resident(m, descriptor) if by_file else (None, None)
         begin = self.start if steps is None else self.start | self._again
         load = self.start if steps is None else self.start | self._again & self._afresh
-        header = data.View(command_layout(HEADER), descriptor[: _width(HEADER)])
+        header = data.View(command_layout(Header.layout), descriptor[: _width(Header.layout)])
         # Whether to wait is decided in the cycle before: that costs one only where there is a wait.
         idle, clear, clearing = Signal(), Signal(), Signal()
         m.d.comb += clearing.eq(((header.wait & self.busy) | (header.wait_older & self.older)) == 0)
@@ -320,7 +317,7 @@ class Sequencer(wiring.Component):
                 *(to.eq(value) for to, value in zip(self.scalars, file.scalars, strict=True)),
             ]
         else:
-            code = data.View(command_layout(CODE), descriptor[: _width(CODE)])
+            code = data.View(command_layout(Code.layout), descriptor[: _width(Code.layout)])
             words = [code[f"word{n}"] for n in range(CODE_WORDS)]
             word = Signal(INSTRUCTION_WIDTH, reset_less=True)
             m.d.sync += word.eq(Array(words)[file.place])
@@ -341,7 +338,7 @@ class Sequencer(wiring.Component):
 
     def _resolve(self, m: Module, descriptor, file: ExponentFile, offered) -> None:
         """In the place of an offer: what takes shifts or scalars from the file gets them first."""
-        layout = whole_layout(COMPUTE)
+        layout = whole_layout(Compute.layout)
         d = data.View(layout, descriptor[: layout.size])
         computes = [one for one in COMPUTES if one not in VECTOR]
         is_compute = Cat(d.operation == one for one in computes).any()
@@ -353,9 +350,12 @@ class Sequencer(wiring.Component):
     def _is_skipped(self, m: Module, descriptor, steps: Repetition) -> Value:
         """Whether the descriptor is executed in other steps alone."""
         fields = {"eighth": Signal(range(2 * EIGHTH)), "later": Signal(), "last": Signal()}
-        layouts = [(TRANSFER, (Operation.LOAD, Operation.STORE))]
+        layouts = [(Transfer.layout, (Operation.LOAD, Operation.STORE))]
         if self.parameters.vector_engine:
-            layouts += [(VECTOR_LAYOUT, (Operation.VECTOR,)), (CODE, (Operation.CODE,))]
+            layouts += [
+                (Vector.layout, (Operation.VECTOR,)),
+                (Code.layout, (Operation.CODE,)),
+            ]
         for layout, operations in layouts:
             whole = whole_layout(layout)
             d = data.View(whole, descriptor[: whole.size])
@@ -445,7 +445,9 @@ class Sequencer(wiring.Component):
             m.d.sync += addend.eq(registers.value[reader])
             resolved[name] = (base + addend)[: len(base)]
         if file is not None:
-            whole = data.View(whole_layout(COMPUTE), descriptor[: whole_layout(COMPUTE).size])
+            whole = data.View(
+                whole_layout(Compute.layout), descriptor[: whole_layout(Compute.layout).size]
+            )
             by_file = whole.z_exponent != 0
             for name in BY_FILE:
                 resolved[name] = Mux(by_file, getattr(file, name), compute[name])
@@ -480,8 +482,8 @@ class Sequencer(wiring.Component):
 
     def _controls(self, m: Module, descriptor, registers, loops, number) -> None:
         """Operands of the sequencer's own operations."""
-        update = data.View(command_layout(REGISTER_UPDATE), descriptor[: _width(REGISTER_UPDATE)])
-        loop = data.View(command_layout(LOOP), descriptor[: _width(LOOP)])
+        update = data.View(command_layout(Set.layout), descriptor[: _width(Set.layout)])
+        loop = data.View(command_layout(Loop.layout), descriptor[: _width(Loop.layout)])
         m.d.comb += [
             registers.mask.eq(update.mask),
             *(value.eq(update[f"value{n}"]) for n, value in enumerate(registers.values)),
@@ -493,7 +495,7 @@ class Sequencer(wiring.Component):
         """SET's seed, in the place of R0; each command of PE1 and PE2 takes the next value."""
         seed, begin = registers.values[0], self.start
         if steps is not None:
-            layout = whole_layout(REGISTER_UPDATE)
+            layout = whole_layout(Set.layout)
             update = data.View(layout, descriptor[: layout.size])
             seed = (seed + Mux(update.by_step, steps.seed, 0))[:REGISTER_WIDTH]
             begin = begin | self._again

@@ -4,8 +4,9 @@ from amaranth.hdl import C, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from trainwright.program.fields import COUNT_WIDTH, ORDER_WIDTH, REGISTER_WIDTH, SAMPLES
+from trainwright.program.fields import COUNT_WIDTH, ORDER_WIDTH, REGISTER_WIDTH
 from trainwright.program.sample_order import EPOCH_STEP, MULTIPLIER
+from trainwright.program.samples import Samples
 from trainwright_hw.control.engine_ports import (
     TRANSFER_LAYOUT,
     OrderPort,
@@ -13,7 +14,7 @@ from trainwright_hw.control.engine_ports import (
     write_bytes,
 )
 
-SAMPLES_LAYOUT = command_layout(SAMPLES)
+SAMPLES_LAYOUT = command_layout(Samples.layout)
 
 
 def samples_view(command) -> data.View:

@@ -21,35 +21,29 @@ from trainwright.program.descriptors import (
 )
 from trainwright.program.encoding import encode_descriptor
 from trainwright.program.fields import (
-    COMPUTE,
     COUNT_WIDTH,
     FORMAT_WIDTH,
-    LAYOUTS,
     LOCAL_WIDTH,
     NEST_LEVELS,
     REGISTERS,
-    TRANSFER,
     TRANSFER_LEVELS,
     Engine,
     Operation,
 )
+from trainwright.program.table import unpacked
 from trainwright_sim.bench.testbench import Stalls, TestBench
 
 NAMES = {"load": Engine.LOAD, "store": Engine.STORE, "pe1": Engine.PE1, "pe2": Engine.PE2}
-LAYOUT = {"load": TRANSFER, "store": TRANSFER, "pe1": COMPUTE, "pe2": COMPUTE}
+LAYOUT = {
+    "load": Transfer.layout,
+    "store": Transfer.layout,
+    "pe1": Compute.layout,
+    "pe2": Compute.layout,
+}
 ENGINE = {
     Operation.LOAD: "load", Operation.STORE: "store", Operation.PE4: "pe1",
     Operation.PE3: "pe2", Operation.BIAS: "pe2", Operation.MASK: "pe2",
 }  # fmt: skip
-
-
-def unpack_fields(bits: int, layout) -> dict[str, int]:
-    """Fields of a layout."""
-    fields, position = {}, 0
-    for field in layout:
-        fields[field.name] = bits >> position & ((1 << field.width) - 1)
-        position += field.width
-    return fields
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ def interpret(program: Sequence[Descriptor], loop_depth: int) -> tuple[list[Issu
     number = 0
     while number < len(program):
         d = program[number]
-        raw = unpack_fields(int.from_bytes(encode_descriptor(d), "little"), LAYOUTS[d.operation])
+        raw = unpacked(d.layout, int.from_bytes(encode_descriptor(d), "little"))
         match d:
             case Halt():
                 return issued, Error.NONE, number

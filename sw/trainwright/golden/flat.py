@@ -182,7 +182,7 @@ class Flat:
             elif isinstance(old, Vector) and isinstance(new, Vector) and has_constants(new):
                 same = replace(new, constants=old.constants)
                 changed[index] = slice(None), _pass(new)
-            elif isinstance(old, Code) and isinstance(new, Code) and has_field_shifts(new):
+            elif isinstance(old, Code) and isinstance(new, Code) and has_field_shifts(new, p):
                 same = replace(new, instructions=_with_shifts(new, old))
                 changed[index] = slice(None), _code(new)
             if same != old:

@@ -1,4 +1,4 @@
-"""Descriptors: what the accelerator executes, one dataclass a kind.
+"""Descriptors: what the accelerator executes, one class a kind, with the bits of every field.
 
 Addresses are in scratchpad rows (``x``, ``g``, ``z``, ``local``; PE3's ``g`` in operand groups) and
 bytes of external memory (``address``). A register number adds that address register at issue;
@@ -8,32 +8,97 @@ A descriptor is issued when all engines of its ``wait`` are idle and those of it
 have done all commands but the last one they were given (LOAD and STORE: are idle).
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any, TypeVar
 
-from trainwright.program.exponents import MoveScales
-from trainwright.program.fields import Engine, Operation, Target
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.addresses import steps_of, strides_of
+from trainwright.program.errors import ProgramError
+from trainwright.program.exponents import MOST_SHIFT, MoveScales, last_slot
+from trainwright.program.fields import (
+    COUNT_WIDTH,
+    DESCRIPTOR_BITS,
+    EIGHTH,
+    FORMAT_WIDTH,
+    INSTRUCTION_WIDTH,
+    LOCAL_WIDTH,
+    NEST_LEVELS,
+    REGISTER_WIDTH,
+    REGISTERS,
+    SLOT_WIDTH,
+    TRANSFER_LEVELS,
+    Engine,
+    Operation,
+    Target,
+)
 from trainwright.program.samples import Samples
-from trainwright.program.vector import Code, Vector
+from trainwright.program.table import (
+    WAIT,
+    Described,
+    Field,
+    Header,
+    Limited,
+    Limits,
+    bits,
+    derived,
+    only,
+    repeated,
+    unencoded,
+)
+from trainwright.program.vector import Code, Instruction, Vector
+
+# ---- Loop nests --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(Described, kw_only=False):
     """One level of a contraction's loop nest: its count and the address step of each operand."""
 
-    count: int
-    x: int = 0
-    g: int = 0
-    z: int = 0
+    count: int = bits(COUNT_WIDTH, "iterations of the level", least=1)
+    x: int = bits(LOCAL_WIDTH, "step of x when the level advances", name="x_delta", default=0,
+                  signed=True)  # fmt: skip
+    g: int = bits(LOCAL_WIDTH, "step of g when the level advances", name="g_delta", default=0,
+                  signed=True)  # fmt: skip
+    z: int = bits(LOCAL_WIDTH, "step of z when the level advances", name="z_delta", default=0,
+                  signed=True)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class TransferLevel:
+class TransferLevel(Described, kw_only=False):
     """One level of a transfer's loop nest: its count, byte step outside, local step inside."""
 
-    count: int
-    address: int = 0
-    local: int = 0
+    count: int = bits(COUNT_WIDTH, "iterations of the level", least=1)
+    address: int = bits(32, "step of `address` when the level advances", name="address_delta",
+                        default=0, signed=True, wraps=True)  # fmt: skip
+    local: int = bits(LOCAL_WIDTH, "step of `local` when the level advances", name="local_delta",
+                      default=0, signed=True)  # fmt: skip
+
+
+L = TypeVar("L", Level, TransferLevel)
+
+
+def encoded_levels(levels: Sequence[L], kind: type[L], most: int) -> dict[str, int]:
+    """Return the fields of ``most`` levels: single iterations, then these, outermost first.
+
+    Strides become the steps of an address register, modulo its width.
+    """
+    padded = [*[kind(1)] * (most - len(levels)), *levels]
+    counts = [level.count for level in padded]
+    fields = {f"count{n}": count for n, count in enumerate(counts)}
+    for spec, row in zip(kind.layout[1:], kind.table[1:], strict=True):
+        steps = steps_of(counts, [getattr(level, row.name) for level in padded], spec.width)
+        fields |= {f"{spec.name}{n}": step for n, step in enumerate(steps)}
+    return fields
+
+
+def decoded_levels(f: Mapping[str, int], kind: type[L], most: int) -> list[L]:
+    """Return ``most`` levels: the inverse of ``encoded_levels``."""
+    counts = [f[f"count{n}"] for n in range(most)]
+    strides = [
+        strides_of(counts, [f[f"{spec.name}{n}"] for n in range(most)], spec.width)
+        for spec in kind.layout[1:]
+    ]
+    return [kind(*level) for level in zip(counts, *strides, strict=True)]
 
 
 DIGIT_WIDTH = 7
@@ -45,8 +110,29 @@ def digit_count(width: int) -> int:
     return max(1, -(-(width - 1) // DIGIT_WIDTH))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compute:
+# ---- Contractions and element-wise operations --------------------------------------------------
+
+
+def tile_rows(operation: Operation, p: AcceleratorParameters) -> int:
+    """Return the rows of a tile."""
+    return {Operation.PE4: p.pe1_rows, Operation.PE3: p.pe2_rows}.get(operation, 1)
+
+
+def _most_summed(d: "Compute", m: Limits) -> int:
+    """Return how many levels may be summed: those of digits alone in element-wise operations."""
+    whole = d.operation in (Operation.BIAS, Operation.MASK)
+    return 0 if whole and not (d.digits and m.parameters.wide_tensors) else len(d.levels) - 1
+
+
+def _most_format(d: "Compute", m: Limits) -> int:
+    return len(m.parameters.formats)
+
+
+def _most_alignment(d: "Compute", m: Limits) -> int:
+    return m.parameters.most_alignment
+
+
+class Compute(Header):
     """A contraction or an element-wise operation over a loop nest (outermost level first).
 
     With ``rq`` the requantiser (shift, round half to even or, with ``stochastic``, by random bits
@@ -79,55 +165,76 @@ class Compute:
     format's ``encode``, and q are its words.
     """
 
-    operation: Operation
-    levels: tuple[Level, ...]
-    x: int
-    g: int
-    z: int
-    reduce_levels: int = 0
-    tile_level: int = 0
-    last_rows: int = 1
-    x_row_stride: int = 0
-    z_row_stride: int = 0
-    g_row_stride: int = 0
-    """PE4 only: rows from one entry of the second operand to the next."""
-    x_register: int = 0
-    g_register: int = 0
-    z_register: int = 0
-    shift: int = 0
-    out_width: int = 16
-    slot: int = 0
-    relu: bool = False
-    x_shift: int = 0
-    g_shift: int = 0
-    stochastic: bool = False
-    """Round by random bits: only on accelerators with ``stochastic_rounding``."""
-    x_format: int = 0
-    """Number of the format of ``X``'s words (``AcceleratorParameters.number_formats``)."""
-    g_format: int = 0
-    """Of the second operand's words."""
-    z_format: int = 0
-    """Of the words written; ``out_width`` is of fixed point alone."""
-    underflow_zero: bool = False
-    """What is closer to 0 than the smallest posit becomes the nearer of it and 0; else it."""
-    digits: int = 0
+    x: int = bits(LOCAL_WIDTH, "row of the first operand", name="x_base", register="x_register")
+    x_register: int = bits(3, "register added to `x_base`", default=0)
+    g: int = bits(LOCAL_WIDTH, "row of the second operand, of PE3 group of words", name="g_base",
+                  register="g_register")  # fmt: skip
+    g_register: int = bits(3, "register added to `g_base`", default=0)
+    z: int = bits(LOCAL_WIDTH, "row of the result", name="z_base", register="z_register")
+    z_register: int = bits(3, "register added to `z_base`", default=0)
+    x_row_stride: int = bits(LOCAL_WIDTH, "rows from one tile row of x to the next, signed",
+                             signed=True, default=0)  # fmt: skip
+    z_row_stride: int = bits(LOCAL_WIDTH, "rows from one tile row of z to the next, signed",
+                             signed=True, default=0)  # fmt: skip
+    g_row_stride: int = bits(LOCAL_WIDTH, "PE4: rows from one entry of g to the next, signed",
+                             signed=True, default=0)  # fmt: skip
+    reduce_levels: int = bits(4, "innermost levels that are summed", most=_most_summed, default=0)
+    tile_level: int = bits(
+        4, "level in whose last iteration a tile may have fewer rows",
+        most=lambda d, m: len(d.levels) - d.reduce_levels - 1, default=0,
+    )  # fmt: skip
+    last_rows: int = bits(
+        5, "tile rows written in that last iteration",
+        least=1, most=lambda d, m: tile_rows(d.operation, m.parameters), default=1,
+    )  # fmt: skip
+    shift: int = bits(6, "right shift of the requantiser", most=MOST_SHIFT, default=0)
+    out_width: int = bits(5, "bits that the result is saturated to", default=16, lowest=1,
+                          most=lambda d, m: m.parameters.result_width)  # fmt: skip
+    slot: int = bits(8, "statistics slot", most=lambda d, m: m.slots - 1, default=0)
+    relu: bool = bits(1, "BIAS: negative sums become 0", default=False)
+    x_shift: int = bits(4, "BIAS: left shift of x", most=_most_alignment, default=0)
+    g_shift: int = bits(4, "BIAS: left shift of g", most=_most_alignment, default=0)
+    levels: tuple[Level, ...] = repeated(
+        NEST_LEVELS, "level", several="loop levels", least=1, joint=True
+    )
+    stochastic: bool = bits(1, "rounds by random bits", default=False)
+    """Only on accelerators with ``stochastic_rounding``."""
+    x_format: int = bits(
+        FORMAT_WIDTH, "number format of x: 0 fixed point, n the n-th posit of the accelerator",
+        most=_most_format, default=0,
+    )  # fmt: skip
+    g_format: int = bits(FORMAT_WIDTH, "number format of g", most=_most_format, default=0)
+    z_format: int = bits(FORMAT_WIDTH, "number format of z; `out_width` is of fixed point alone",
+                         most=_most_format, default=0)  # fmt: skip
+    underflow_zero: bool = bits(
+        1,
+        "z closer to 0 than the smallest posit becomes the nearer of the two; with `digits`: "
+        "the second summed level goes over digits, the outermost over those of the other operand",
+        default=False,
+    )
+    digits: int = bits(
+        1, "the outermost summed level goes over digits: sums so far x 2^7 as it advances",
+        most=lambda d, m: 2 if m.parameters.wide_tensors else 1, default=0,
+    )  # fmt: skip
     """1: the outermost summed level goes over digits, the highest first; 2: the second one does,
     the outermost over those of the other operand. That gives each pair its weight where the second
     level has two of them: from H to L it multiplies, from (H, L) to (L, H), of one weight, nothing
     does. 0: no digits. Words of 8 bits alone."""
-    x_exponent: int = 0
+    x_exponent: int = bits(SLOT_WIDTH, "slot of x's exponent", resident=True, default=0,
+                           most=last_slot)  # fmt: skip
     """Slots of the exponent file; 0 holds 0."""
-    g_exponent: int = 0
-    z_exponent: int = 0
+    g_exponent: int = bits(SLOT_WIDTH, "slot of that of g", resident=True, default=0,
+                           most=last_slot)  # fmt: skip
+    z_exponent: int = bits(
+        SLOT_WIDTH, "slot of that of z; not 0: the shifts are those of the exponents",
+        resident=True, most=last_slot, default=0,
+    )  # fmt: skip
     """Other than 0: the shifts are those of the exponents (``ExponentFile.shifts``)."""
-    exact: bool = False
-    """Nothing is rounded: the result's exponent is its floor."""
-    grows: bool = False
-    """A sum that grows by g: its exponent is at most ``most_alignment`` above that of g."""
-    wait: Engine = Engine.NONE
-    wait_older: Engine = Engine.NONE
-    tensor: str = ""
-    """Name of the tensor written; for people and tests, not encoded."""
+    exact: bool = bits(1, "the exponent of z is its floor", resident=True, default=False)
+    grows: bool = bits(1, "the exponent of z is at most 15 above that of g", resident=True,
+                       default=False)  # fmt: skip
+    tensor: str = unencoded(default="")
+    """Name of the tensor written; for people and tests."""
 
     @property
     def outer(self) -> tuple[Level, ...]:
@@ -149,9 +256,39 @@ class Compute:
         """Steps of the loop nest in one execution."""
         return prod(level.count for level in self.levels)
 
+    def encoded_jointly(self) -> dict[str, int]:
+        """Pad levels with single iterations in front; tell digits of one operand from two."""
+        return encoded_levels(self.levels, Level, NEST_LEVELS) | {
+            "tile_level": self.tile_level + NEST_LEVELS - len(self.levels),
+            # words that go by digits are no posits
+            "underflow_zero": int(self.underflow_zero or self.digits == 2),
+            "digits": int(self.digits > 0),
+        }
 
-@dataclass(frozen=True, kw_only=True)
-class Transfer:
+    @classmethod
+    def decoded_jointly(cls, f: Mapping[str, int], values: dict[str, Any]) -> dict[str, Any]:
+        """Leave out single iterations in front. Raises ``ProgramError`` where levels overlap."""
+        tile, levels = f["tile_level"], decoded_levels(f, Level, NEST_LEVELS)
+        if tile + f["reduce_levels"] >= NEST_LEVELS:
+            raise ProgramError(
+                f"{Operation(f['operation']).name}: tile level {tile} is not outside the "
+                f"{f['reduce_levels']} levels that are summed"
+            )
+        pad = 0
+        while pad < tile and levels[pad].count == 1:
+            pad += 1
+        return {
+            "levels": tuple(levels[pad:]),
+            "tile_level": tile - pad,
+            "underflow_zero": bool(f["underflow_zero"]) and not f["digits"],
+            "digits": f["digits"] + (f["digits"] & f["underflow_zero"]),
+        }
+
+
+# ---- Transfers ---------------------------------------------------------------------------------
+
+
+class Transfer(Header):
     """A load (external memory to scratchpad) or a store (scratchpad to external memory).
 
     For every index of ``levels`` (outermost first) one run of ``beats`` beats moves between byte
@@ -160,94 +297,210 @@ class Transfer:
     (sign-extended to a word on load; its low byte on store) or 2.
     """
 
-    operation: Operation
-    address: int
-    local: int
-    beats: int
-    levels: tuple[TransferLevel, ...] = ()
-    target: Target = Target.SCRATCHPAD
-    element_bytes: int = 2
-    address_register: int = 0
-    local_register: int = 0
-    eighth: int = 0
-    """m + r, m a power of two up to ``EIGHTH``: only in steps of number r modulo m; 0: in all."""
-    later: bool = False
-    """Not in the first step of a run."""
-    last: bool = False
-    """Only in the last step of a run."""
-    wait: Engine = Engine.NONE
-    wait_older: Engine = Engine.NONE
-    tensor: str = ""
-    """Name of the tensor moved; for people and tests, not encoded."""
+    target: Target = bits(2, "0 scratchpad; 3 program memory, for the sequencer's own loads",
+                          most=Target.SCRATCHPAD, default=Target.SCRATCHPAD)  # fmt: skip
+    element_bytes: int = bits(2, "bytes of an element outside: 1 or 2", default=2, least=1,
+                              most=lambda d, m: m.parameters.word_width // 8)  # fmt: skip
+    address: int = bits(32, "byte address outside", register="address_register")
+    address_register: int = bits(3, "register added to `address`", default=0)
+    local: int = bits(LOCAL_WIDTH, "row inside", register="local_register")
+    local_register: int = bits(3, "register added to `local`", default=0)
+    beats: int = bits(COUNT_WIDTH, "beats of a run", least=1)
+    levels: tuple[TransferLevel, ...] = repeated(
+        TRANSFER_LEVELS, "level", several="transfer levels", joint=True, default=()
+    )
+    eighth: int = bits(
+        4, "m + r, m = 1, 2, 4, 8: only in steps of number r modulo m; 0: in all",
+        most=2 * EIGHTH - 1, resident=True, default=0,
+    )  # fmt: skip
+    later: bool = bits(1, "1: not in the first step of a run", resident=True, default=False)
+    last: bool = bits(1, "1: only in the last step of a run", resident=True, default=False)
+    tensor: str = unencoded(default="")
+    """Name of the tensor moved; for people and tests."""
 
     @property
     def runs(self) -> int:
         """Runs in one execution."""
         return prod(level.count for level in self.levels)
 
+    def encoded_jointly(self) -> dict[str, int]:
+        """Pad levels with single iterations in front."""
+        return encoded_levels(self.levels, TransferLevel, TRANSFER_LEVELS)
 
-@dataclass(frozen=True, kw_only=True)
-class Loop:
+    @classmethod
+    def decoded_jointly(cls, f: Mapping[str, int], values: dict[str, Any]) -> dict[str, Any]:
+        """Leave out single iterations in front."""
+        levels = decoded_levels(f, TransferLevel, TRANSFER_LEVELS)
+        while levels and levels[0].count == 1:
+            levels.pop(0)
+        return {"levels": tuple(levels)}
+
+
+# ---- Operations of the sequencer ---------------------------------------------------------------
+
+
+class Loop(Header):
     """Repeat what follows, up to the matching ``End``, ``iterations`` times (at least once)."""
 
-    iterations: int
-    wait: Engine = Engine.NONE
-    wait_older: Engine = Engine.NONE
+    operation: Operation = only(Operation.LOOP)
+    iterations: int = bits(COUNT_WIDTH, "times the body is executed", least=1)
+
+
+class RegisterUpdate(Header):
+    """Values for address registers: what ``End`` and ``Set`` have in common."""
+
+    @derived(
+        REGISTERS,
+        "registers that are set (SET) or stepped (END), bit n for Rn; bit 0, SET: the seed",
+    )
+    def mask(self) -> int:
+        return sum(1 << register for register in dict(self.pairs))
+
+    @derived(REGISTER_WIDTH, "value (SET) or step (END) of the register", name="value",
+             count=REGISTERS, signed=True)  # fmt: skip
+    def all_values(self) -> list[int]:
+        given = dict(self.pairs)
+        return [given.get(register, 0) for register in range(REGISTERS)]
 
     @property
-    def operation(self) -> Operation:
-        return Operation.LOOP
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Registers and their values."""
+        raise NotImplementedError
+
+    def encoded_jointly(self) -> dict[str, int]:
+        """Raise ``ProgramError`` for a register that is not there."""
+        for register, _ in self.pairs:
+            if not 1 <= register < REGISTERS:
+                raise ProgramError(
+                    f"address register {register} is not one of R1 to R{REGISTERS - 1}"
+                )
+        return {}
+
+    def limited_jointly(self, machine: Limits) -> Iterator[Limited]:
+        """Yield registers and values."""
+        half = 1 << (REGISTER_WIDTH - 1)
+        for register, value in self.pairs:
+            yield "register", register, (1, REGISTERS - 1)
+            yield f"R{register}", value, (-half, 2 * half - 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class End:
+def _decoded_pairs(f: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
+    """Return registers and their values, the seed left out."""
+    spec = next(row.field for row in RegisterUpdate.table if row.name == "all_values")
+    assert spec
+    used = (n for n in range(1, REGISTERS) if f["mask"] >> n & 1)
+    return tuple((n, spec.decoded(f[f"value{n}"])) for n in used)
+
+
+BY_STEP = "SET: the stream is the seed + step x 2 x 0x9E3779B9"
+
+
+class End(RegisterUpdate):
     """End of a loop body: add ``steps`` (register, value) to the registers, then repeat or go on.
 
     The steps are added after every iteration, the last included.
     """
 
-    steps: tuple[tuple[int, int], ...] = ()
-    wait: Engine = Engine.NONE
-    wait_older: Engine = Engine.NONE
+    operation: Operation = only(Operation.END)
+    steps: tuple[tuple[int, int], ...] = unencoded(default=())
+
+    @derived(1, BY_STEP, resident=True)
+    def by_step(self) -> int:
+        return 0
 
     @property
-    def operation(self) -> Operation:
-        return Operation.END
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Registers and their steps."""
+        return self.steps
+
+    @classmethod
+    def decoded_jointly(cls, f: Mapping[str, int], values: dict[str, Any]) -> dict[str, Any]:
+        """Take the registers of the mask."""
+        return {"steps": _decoded_pairs(f)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Set:
+class Set(RegisterUpdate):
     """Set address registers to ``values`` (register, value). All are 0 when a program starts.
 
     ``seed`` sets the stream of stochastic rounding, 32 bits, which advances by ``STREAM_STEP`` with
     every compute descriptor that is executed; it is 0 when a program starts.
     """
 
-    values: tuple[tuple[int, int], ...]
-    seed: int | None = None
-    by_step: bool = False
+    operation: Operation = only(Operation.SET)
+    values: tuple[tuple[int, int], ...] = unencoded()
+    seed: int | None = unencoded(default=None)
+    by_step: bool = bits(1, BY_STEP, resident=True, default=False)
     """The stream is ``seed`` + 2 x ``STREAM_STEP`` x the number of the step."""
-    wait: Engine = Engine.NONE
-    wait_older: Engine = Engine.NONE
 
     @property
-    def operation(self) -> Operation:
-        return Operation.SET
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Registers and their values."""
+        return self.values
+
+    def encoded_jointly(self) -> dict[str, int]:
+        """Put the seed in the place of R0."""
+        fields = super().encoded_jointly()
+        if self.seed is None:
+            return fields | {"by_step": 0}
+        return fields | {"mask": self.mask | 1, "value0": self.seed}
+
+    @classmethod
+    def decoded_jointly(cls, f: Mapping[str, int], values: dict[str, Any]) -> dict[str, Any]:
+        """Take the registers of the mask, and the seed from the place of R0."""
+        return {"values": _decoded_pairs(f), "seed": f["value0"] if f["mask"] & 1 else None}
+
+    def limited_jointly(self, machine: Limits) -> Iterator[Limited]:
+        """Yield registers, values and the seed."""
+        yield from super().limited_jointly(machine)
+        if self.seed is not None:
+            yield "seed", self.seed, (0, (1 << REGISTER_WIDTH) - 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Halt:
+class Halt(Header):
     """End of the program: wait for every engine and raise the interrupt."""
 
-    wait: Engine = Engine.ALL
-    wait_older: Engine = Engine.NONE
-
-    @property
-    def operation(self) -> Operation:
-        return Operation.HALT
+    operation: Operation = only(Operation.HALT)
+    wait: Engine = bits(4, WAIT, default=Engine.ALL)
 
 
-def is_skipped(d: "Descriptor", step: int, *, first: bool = False, last: bool = False) -> bool:
+# ---- Programs ----------------------------------------------------------------------------------
+
+Descriptor = Compute | Transfer | Samples | Loop | End | Set | Halt | Code | Vector | MoveScales
+
+CLASSES: dict[Operation, type[Descriptor]] = {
+    Operation.HALT: Halt,
+    Operation.LOAD: Transfer,
+    Operation.STORE: Transfer,
+    Operation.PE3: Compute,
+    Operation.BIAS: Compute,
+    Operation.MASK: Compute,
+    Operation.LOOP: Loop,
+    Operation.END: End,
+    Operation.SET: Set,
+    Operation.PE4: Compute,
+    Operation.VECTOR: Vector,
+    Operation.CODE: Code,
+    Operation.SAMPLES: Samples,
+    Operation.SCALES: MoveScales,
+}
+"""Class of each operation's descriptors."""
+
+LAYOUTS: dict[Operation, tuple[Field, ...]] = {
+    operation: kind.layout for operation, kind in CLASSES.items()
+}
+
+
+def layout_width(layout: tuple[Field, ...]) -> int:
+    """Return the bits of a layout."""
+    return sum(field.width for field in layout)
+
+
+assert all(layout_width(layout) <= DESCRIPTOR_BITS for layout in LAYOUTS.values())
+assert layout_width(Samples.layout) <= layout_width(Transfer.layout)
+assert layout_width(Instruction.layout) == INSTRUCTION_WIDTH
+
+
+def is_skipped(d: Descriptor, step: int, *, first: bool = False, last: bool = False) -> bool:
     """Whether a descriptor is not executed in the step of this number, which may be the ``first``
     of a run, and the ``last``.
     """
@@ -264,9 +517,6 @@ def is_skipped(d: "Descriptor", step: int, *, first: bool = False, last: bool = 
 def modulus(eighth: int) -> int:
     """m of an ``eighth`` of m + r: the highest bit of it."""
     return 1 << eighth.bit_length() - 1
-
-
-Descriptor = Compute | Transfer | Samples | Loop | End | Set | Halt | Code | Vector | MoveScales
 
 
 @dataclass(frozen=True)

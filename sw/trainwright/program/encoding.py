@@ -2,73 +2,26 @@
 
 import struct
 import zlib
-from collections.abc import Mapping
 from dataclasses import replace
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
+    CLASSES,
     Compute,
     Descriptor,
-    End,
-    Halt,
-    Loop,
     Program,
-    Set,
     Transfer,
 )
 from trainwright.program.errors import ProgramError
-from trainwright.program.exponents import MoveScales
-from trainwright.program.fields import (
-    COUNT_WIDTH,
-    DESCRIPTOR_BYTES,
-    LAYOUTS,
-    LOOP,
-    REGISTER_UPDATE,
-    Operation,
-)
-from trainwright.program.fields_of import (
-    compute,
-    plain_fields,
-    plain_values,
-    registers,
-    transfer,
-    vector,
-)
+from trainwright.program.fields import COUNT_WIDTH, DESCRIPTOR_BYTES, Operation
 from trainwright.program.samples import Samples
+from trainwright.program.table import check_codes, decoded, encoded_fields, name_of, unpacked
 from trainwright.program.validation import check_program
-from trainwright.program.vector import Code, Vector
+from trainwright.program.vector import Vector
 
 MAGIC = b"TRWP"
 VERSION = 5
 HEADER = struct.Struct("<4sHHIII")  # magic, version, reserved, descriptors, fingerprint, crc
-
-
-def descriptor_fields(d: Descriptor) -> dict[str, int]:
-    """Return the encoded fields of a descriptor, by the names of ``fields.LAYOUTS``."""
-    return plain_fields(d, LAYOUTS[d.operation]) | _other_fields(d)
-
-
-def _other_fields(d: Descriptor) -> dict[str, int]:
-    """Return the fields that are no attributes of the descriptor."""
-    match d:
-        case Compute():
-            return compute.fields_of_compute(d)
-        case Transfer():
-            return transfer.fields_of_transfer(d)
-        case Samples():
-            return transfer.fields_of_samples(d)
-        case End():
-            return registers.fields_of_steps(d.steps)
-        case Set():
-            return registers.fields_of_set(d)
-        case Code():
-            return vector.fields_of_code(d)
-        case Vector():
-            return vector.fields_of_vector(d)
-        case MoveScales():
-            return vector.fields_of_scales(d)
-        case Loop() | Halt():
-            return {}
 
 
 def encode_descriptor(d: Descriptor) -> bytes:
@@ -76,13 +29,13 @@ def encode_descriptor(d: Descriptor) -> bytes:
 
     Raises ``ProgramError`` naming the field whose value does not fit.
     """
-    fields = descriptor_fields(d)
+    fields = encoded_fields(d)
     word, position = 0, 0
-    for field in LAYOUTS[d.operation]:
+    for field in d.layout:
         value = fields[field.name]
         if not field.least <= value < 1 << field.width:
             raise ProgramError(
-                f"{getattr(d, 'tensor', '') or d.operation.name}: {field.name} = {value} is not "
+                f"{name_of(d)}: {field.name} = {value} is not "
                 f"from {field.least} to {(1 << field.width) - 1}"
             )
         word |= value << position
@@ -97,40 +50,10 @@ def decode_descriptor(data: bytes) -> Descriptor:
         operation = Operation(word & 15)
     except ValueError:
         raise ProgramError(f"operation {word & 15} is unknown") from None
-    f, position = {}, 0
-    for field in LAYOUTS[operation]:
-        f[field.name] = word >> position & ((1 << field.width) - 1)
-        position += field.width
-        if f[field.name] < field.least:
-            raise ProgramError(
-                f"{operation.name}: {field.name} = {f[field.name]}, it must be at least "
-                f"{field.least}"
-            )
-    return _from_fields(operation, f)
-
-
-def _from_fields(operation: Operation, f: Mapping[str, int]) -> Descriptor:
-    match operation:
-        case Operation.LOAD | Operation.STORE:
-            return transfer.transfer(operation, f)
-        case Operation.SAMPLES:
-            return transfer.samples(f)
-        case Operation.LOOP:
-            return Loop(**plain_values(Loop, LOOP, f))
-        case Operation.END:
-            return End(steps=registers.pairs_of(f), **plain_values(End, REGISTER_UPDATE, f))
-        case Operation.SET:
-            return registers.set_(f)
-        case Operation.SCALES:
-            return vector.scales(f)
-        case Operation.HALT:
-            return Halt(**plain_values(Halt, LAYOUTS[operation], f))
-        case Operation.CODE:
-            return vector.code(f)
-        case Operation.VECTOR:
-            return vector.vector(f)
-        case _:
-            return compute.compute(operation, f)
+    kind = CLASSES[operation]
+    fields = unpacked(kind.layout, word)
+    check_codes(kind, fields)
+    return decoded(kind, fields)
 
 
 def encode_descriptors(program: Program) -> bytes:

@@ -1,56 +1,16 @@
 """What programs that use the exponent file must be; part of ``trainwright.program.validation``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
-from trainwright.program.exponents import ENTRIES, SCALARS, SHIFTS, MoveScales, ScalarKind
-from trainwright.program.fields import EIGHTH
-from trainwright.program.vector import CONSTANTS, Code, ShiftBy, Vector
+from trainwright.program.exponents import SHIFTS, MoveScales
+from trainwright.program.table import name_of
+from trainwright.program.vector import Code, ShiftBy, Vector
 
 if TYPE_CHECKING:
-    from trainwright.program.descriptors import Compute, Descriptor, Transfer
-
-_SUM = (0, (1 << 48) - 1)
-_OFFSET = (-64, 63)
-
-Limited = tuple[str, int, tuple[int, int]]
-
-
-def compute_slots(d: "Compute", p: AcceleratorParameters) -> Iterator[Limited]:
-    """Slots of a compute descriptor with what they may be."""
-    for name in ("x_exponent", "g_exponent", "z_exponent"):
-        yield name, getattr(d, name), (0, max(p.exponents - 1, 0))
-
-
-def eighth_range(d: "Transfer | Vector") -> Iterator[Limited]:
-    """In what steps it is executed."""
-    yield "eighth", d.eighth, (0, 2 * EIGHTH - 1)
-
-
-def vector_slots(d: Vector, p: AcceleratorParameters) -> Iterator[Limited]:
-    """Fields of a pass's scalars with what they may be."""
-    most = max(p.exponents - 1, 0)
-    yield "scalars", len(d.scalars), (0, SCALARS)
-    for one in d.scalars:
-        kinds = SHIFTS if one.kind is ScalarKind.SHIFT else CONSTANTS
-        yield "to", one.to, (0, kinds - 1)
-        yield "plus", one.plus, (0, most)
-        yield "minus", one.minus, (0, most)
-        yield "offset", one.offset, _OFFSET
-
-
-def scales_ranges(d: MoveScales, p: AcceleratorParameters) -> Iterator[Limited]:
-    """Every field of SCALES with its value and what it may be."""
-    most = max(p.exponents - 1, 0)
-    yield "entries", len(d.entries), (1, ENTRIES)
-    for one in d.entries:
-        yield "exponent", one.exponent, (0, most)
-        yield "statistics", one.statistics, (0, p.statistics_depth - 1)
-        yield "low", one.low, _SUM
-        yield "high", one.high, _SUM
-        yield "copy", one.copy, (0, most)
+    from trainwright.program.descriptors import Descriptor
 
 
 def _used(d: "Descriptor") -> bool:
@@ -74,15 +34,12 @@ def require_file(d: "Descriptor", p: AcceleratorParameters) -> None:
     a pass that is not there.
     """
     if _used(d) and not p.exponents:
-        name = getattr(d, "tensor", "") or d.operation.name
         raise ProgramError(
-            f"{name} takes exponents from the exponent file, which this accelerator lacks; use one "
-            "with exponents=64"
+            f"{name_of(d)} takes exponents from the exponent file, which this accelerator lacks; "
+            "use one with exponents=64"
         )
     if getattr(d, "grows", False) and d.operation.name != "BIAS":
-        raise ProgramError(
-            f"{getattr(d, 'tensor', '') or d.operation.name}: grows is of BIAS alone; leave it out"
-        )
+        raise ProgramError(f"{name_of(d)}: grows is of BIAS alone; leave it out")
     if isinstance(d, Code):
         for one in d.instructions:
             if one.shift_by is ShiftBy.SCALAR and one.shift >= SHIFTS:

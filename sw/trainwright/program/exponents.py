@@ -11,7 +11,17 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from trainwright.program.errors import ProgramError
-from trainwright.program.fields import Engine, Operation
+from trainwright.program.fields import INSTRUCTION_WIDTH, SLOT_WIDTH, Engine, Operation
+from trainwright.program.table import (
+    WAIT,
+    Described,
+    Header,
+    Limits,
+    bits,
+    derived,
+    only,
+    repeated,
+)
 
 if TYPE_CHECKING:
     from trainwright.program.descriptors import Compute
@@ -28,6 +38,12 @@ SHIFTS = 4
 """Shifts of a pass that scalars give."""
 ENTRIES = 6
 """Entries of a SCALES descriptor."""
+MOST_SUM = (1 << 48) - 1
+
+
+def last_slot(_: object, m: Limits) -> int:
+    """Return the last slot of the exponent file."""
+    return max(m.parameters.exponents - 1, 0)
 
 
 class ScalarKind(IntEnum):
@@ -42,47 +58,56 @@ class ScalarKind(IntEnum):
     """Shift ``to`` is v, held in 0 .. MOST_SHIFT."""
 
 
-@dataclass(frozen=True)
-class Scalar:
+class Scalar(Described, kw_only=False):
     """A constant or a shift of a pass, from the exponent file."""
 
-    kind: ScalarKind
-    to: int
-    plus: int = 0
-    minus: int = 0
-    offset: int = 0
-    strict: bool = False
-    """Whether v < 0 is an error."""
+    kind: ScalarKind = bits(
+        2, "what the scalar gives: 0 nothing, 1 a constant, 2 a power of two, 3 a shift",
+        name="scalar", resident=True,
+    )  # fmt: skip
+    to: int = bits(
+        3, "number of the constant or shift that it gives", resident=True,
+        most=lambda scalar, _: SHIFTS - 1 if scalar.kind is ScalarKind.SHIFT else 7,
+    )  # fmt: skip
+    plus: int = bits(SLOT_WIDTH, "slot that it begins with", resident=True, default=0,
+                     most=last_slot)  # fmt: skip
+    minus: int = bits(SLOT_WIDTH, "slot that is subtracted", resident=True, default=0,
+                      most=last_slot)  # fmt: skip
+    offset: int = bits(7, "what is added, signed", signed=True, resident=True, default=0)
+    strict: bool = bits(
+        1, "whether a scalar under 0 is an error", resident=True, default=False, before="to"
+    )
 
 
-@dataclass(frozen=True)
-class ScaleEntry:
+class ScaleEntry(Described, kw_only=False):
     """What SCALES does with a tensor: slot ``copy`` gets its exponent as it is (0: none does), and
     its exponent moves by the sum of statistics slot ``statistics``, which is 0 then.
 
     Where ``exponent`` is 0 the sum is taken alone.
     """
 
-    exponent: int
-    statistics: int
-    low: int
-    """Sum under which the exponent goes down, unless it is the tensor's floor."""
-    high: int
-    """Over it the exponent goes up."""
-    copy: int = 0
+    exponent: int = bits(16, "slot that moves; 0: none", most=last_slot)
+    statistics: int = bits(16, "statistics slot whose sum is taken",
+                           most=lambda _, m: m.parameters.statistics_depth - 1)  # fmt: skip
+    low: int = bits(INSTRUCTION_WIDTH, "sum under which the exponent goes down", most=MOST_SUM)
+    """Unless the exponent is the tensor's floor."""
+    high: int = bits(INSTRUCTION_WIDTH, "sum over which it goes up", most=MOST_SUM)
+    copy: int = bits(18, "slot that gets the exponent as it was; 0: none", most=last_slot,
+                     default=0, before="low")  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class MoveScales:
+class MoveScales(Header):
     """SCALES: its entries one after the other, when all engines are idle."""
 
-    entries: tuple[ScaleEntry, ...]
-    wait: Engine = Engine.ALL
-    wait_older: Engine = Engine.NONE
+    operation: Operation = only(Operation.SCALES)
+    wait: Engine = bits(4, WAIT, default=Engine.ALL)
 
-    @property
-    def operation(self) -> Operation:
-        return Operation.SCALES
+    @derived(11, "entries, 1 to 6", name="entries", least=1, most=ENTRIES)
+    def entry_count(self) -> int:
+        return len(self.entries)
+
+    # an entry has the places of three of CODE's words: one selector serves both
+    entries: tuple[ScaleEntry, ...] = repeated(ENTRIES, "entry", least=1, counted="entries")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Transfer, digit_count
+from trainwright.program.descriptors import Compute, Transfer, digit_count, tile_rows
 from trainwright.program.fields import Operation, Target
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
@@ -93,11 +93,6 @@ def _entries(d: Compute, axes: Sequence[tuple[int, int]], groups: int) -> tuple[
     if any(reach < 0 for reach in within) or d.g % groups + sum(within) >= groups:
         return ()
     return ((d.g // groups, tuple(rows)),)
-
-
-def tile_rows(operation: Operation, p: AcceleratorParameters) -> int:
-    """Rows of a tile."""
-    return {Operation.PE4: p.pe1_rows, Operation.PE3: p.pe2_rows}.get(operation, 1)
 
 
 def result_digits(d: Compute, p: AcceleratorParameters) -> int:

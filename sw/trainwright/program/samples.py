@@ -1,25 +1,21 @@
 """SAMPLES: a load of records of a data set, in an order that the accelerator draws."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
 from trainwright.program.fields import (
     COUNT_WIDTH,
     LOCAL_WIDTH,
     ORDER_WIDTH,
-    REGISTER_WIDTH,
-    REGISTERS,
-    Engine,
     Operation,
+    Target,
 )
+from trainwright.program.sample_order import order_mask
+from trainwright.program.table import Header, bits, derived, only, unencoded
 
 PIXEL_WIDTHS = (4, 8)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Samples:
+class Samples(Header):
     """Load ``samples`` records of a data set from external memory to the scratchpad.
 
     Record n of the set lies at byte ``address + n * stride``: ``beats`` beats of pixels of
@@ -34,29 +30,37 @@ class Samples:
     is of ``order_length`` samples, the next one begins at ``order_first``. Without, n is 0, 1, ...
     """
 
-    address: int
-    local: int
-    targets: int
-    samples: int
-    beats: int
-    stride: int
-    local_step: int
-    total: int
-    pixels: int = 8
-    input_bits: int = 7
-    drawn: bool = False
-    order_first: int = 0
-    order_length: int = 1
-    address_register: int = 0
-    local_register: int = 0
-    wait: Engine = Engine.NONE
-    wait_older: Engine = Engine.NONE
-    tensor: str = ""
-    """Name of the tensor moved; for people and tests, not encoded."""
+    operation: Operation = only(Operation.SAMPLES)
+    # the fields as far as ``local_step`` have the places of ``Transfer``'s
+    target: Target = only(
+        Target.SCRATCHPAD, 2, "0 scratchpad; 3 program memory, for the sequencer's own loads"
+    )
+    pixels: int = bits(2, "bytes of a pixel: 1, or 0 where it has 4 bits", name="pixel_bytes",
+                       codes=PIXEL_WIDTHS, default=8)  # fmt: skip
+    address: int = bits(32, "byte address outside", register="address_register")
+    address_register: int = bits(3, "register added to `address`", default=0)
+    local: int = bits(LOCAL_WIDTH, "row inside", register="local_register")
+    local_register: int = bits(3, "register added to `local`", default=0)
+    beats: int = bits(COUNT_WIDTH, "beats of a record: those of its pixels, and one of targets",
+                      name="record_beats", plus=1, least=1)  # fmt: skip
+    samples: int = bits(COUNT_WIDTH, "records that are loaded", least=1)
+    stride: int = bits(32, "bytes from one record of the set to the next")
+    local_step: int = bits(LOCAL_WIDTH, "rows from one sample to the next, signed", signed=True)
+    targets: int = bits(LOCAL_WIDTH, "row of the first sample's targets")
+    input_bits: int = bits(4, "bits of an input, its sign left out", least=1, default=7,
+                           most=lambda _, m: m.parameters.word_width - 1)  # fmt: skip
+    drawn: bool = bits(1, "the generator gives the records; else they are 0, 1, ...", default=False)
+    total: int = bits(ORDER_WIDTH, "records of the set", least=1)
 
-    @property
-    def operation(self) -> Operation:
-        return Operation.SAMPLES
+    @derived(ORDER_WIDTH, "2^k - 1, k the bits of a record's number, at least 2", checked=True)
+    def order_mask(self) -> int:
+        return order_mask(self.total)
+
+    order_first: int = bits(ORDER_WIDTH, "the generator's value at the begin of an epoch",
+                            default=0)  # fmt: skip
+    order_length: int = bits(ORDER_WIDTH, "samples of an epoch", least=1, default=1)
+    tensor: str = unencoded(default="")
+    """Name of the tensor moved; for people and tests."""
 
     @property
     def record_beats(self) -> int:
@@ -67,30 +71,6 @@ class Samples:
     def rows(self) -> int:
         """Rows of a sample's pixels."""
         return self.beats * (8 // self.pixels)
-
-
-Limited = tuple[str, int, tuple[int, int]]
-_LOCAL = (0, (1 << LOCAL_WIDTH) - 1)
-_COUNT = (1, (1 << COUNT_WIDTH) - 1)
-_ADDRESS = (0, (1 << REGISTER_WIDTH) - 1)
-_REGISTER = (0, REGISTERS - 1)
-
-
-def samples_ranges(d: Samples, p: AcceleratorParameters) -> Iterator[Limited]:
-    """Every field of a SAMPLES with its value and what it may be."""
-    yield "samples", d.samples, _COUNT
-    yield "beats", d.beats, (1, _COUNT[1] - 1)
-    yield "input_bits", d.input_bits, (1, p.word_width - 1)
-    yield "address", d.address, _ADDRESS
-    yield "stride", d.stride, _ADDRESS
-    yield "address_register", d.address_register, _REGISTER
-    yield "local", d.local, _LOCAL
-    yield "local_register", d.local_register, _REGISTER
-    yield "local_step", d.local_step, (-(1 << (LOCAL_WIDTH - 1)), (1 << (LOCAL_WIDTH - 1)) - 1)
-    yield "targets", d.targets, _LOCAL
-    yield "total", d.total, (1, (1 << ORDER_WIDTH) - 1)
-    yield "order_first", d.order_first, (0, (1 << ORDER_WIDTH) - 1)
-    yield "order_length", d.order_length, (1, (1 << ORDER_WIDTH) - 1)
 
 
 def check_samples(d: Samples, p: AcceleratorParameters) -> None:

@@ -5,7 +5,7 @@ same ``ProgramError``. What only an execution shows is left to the golden model:
 before they are written.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from trainwright.parameters import AcceleratorParameters
@@ -21,46 +21,26 @@ from trainwright.program.descriptors import (
     digit_count,
 )
 from trainwright.program.errors import ProgramError
-from trainwright.program.exponent_rules import (
-    compute_slots,
-    eighth_range,
-    require_file,
-    scales_ranges,
-    vector_slots,
-)
-from trainwright.program.exponents import MoveScales
+from trainwright.program.exponent_rules import require_file
 from trainwright.program.fields import (
-    COUNT_WIDTH,
-    LOCAL_WIDTH,
     MOST_DESCRIPTORS,
     MOST_REFILL,
-    NEST_LEVELS,
     REGISTER_WIDTH,
-    REGISTERS,
-    TRANSFER_LEVELS,
     Operation,
-    Target,
 )
-from trainwright.program.footprint import rows_of_run, tile_rows
+from trainwright.program.footprint import rows_of_run
 from trainwright.program.reach import check_reach
-from trainwright.program.samples import Samples, check_samples, samples_ranges
+from trainwright.program.samples import Samples, check_samples
 from trainwright.program.segments import segments
+from trainwright.program.table import Limits, beyond, is_within, name_of
 from trainwright.program.vector import Code, Vector
-from trainwright.program.vector_rules import check_code, code_ranges, require_engine, vector_ranges
+from trainwright.program.vector_rules import check_code, require_engine
 
 MOST_PLACES = 1 << 22
 """Tiles or runs of a descriptor, and terms of a sum."""
-MAX_SHIFT = 63
-
-_COUNT = (1, (1 << COUNT_WIDTH) - 1)
-_LOCAL = (0, (1 << LOCAL_WIDTH) - 1)
-_LOCAL_STEP = (-(1 << (LOCAL_WIDTH - 1)), (1 << (LOCAL_WIDTH - 1)) - 1)
-_ADDRESS = (0, (1 << REGISTER_WIDTH) - 1)
-_ADDRESS_STEP = (-(1 << (REGISTER_WIDTH - 1)), (1 << REGISTER_WIDTH) - 1)
-_REGISTER = (0, REGISTERS - 1)
+SHIFTS = ("shift", "x_shift", "g_shift")
+"""Attributes of ``Compute`` that change from step to step."""
 _ELEMENTWISE = (Operation.BIAS, Operation.MASK)
-
-Limits = tuple[int, int]
 
 
 def check_program(
@@ -95,18 +75,12 @@ def check_program(
 
 def has_shifts(d: Compute, p: AcceleratorParameters) -> bool:
     """Whether the shifts of ``d``, which change from step to step, are in range."""
-    return all(low <= getattr(d, name) <= high for name, (low, high) in _shifts(p).items())
-
-
-def _shifts(p: AcceleratorParameters) -> dict[str, Limits]:
-    """Shifts and their ranges."""
-    aligned = 0, p.most_alignment
-    return {"shift": (0, MAX_SHIFT), "x_shift": aligned, "g_shift": aligned}
+    return is_within(d, SHIFTS, Limits(p, 0))
 
 
 def has_seed(d: Set) -> bool:
     """Whether ``d`` has a seed, which changes from step to step, and one in range."""
-    return d.seed is not None and _ADDRESS[0] <= d.seed <= _ADDRESS[1]
+    return d.seed is not None and 0 <= d.seed < 1 << REGISTER_WIDTH
 
 
 def _body(descriptors: Sequence[Descriptor]) -> list[Descriptor]:
@@ -146,12 +120,11 @@ def _check_loops(body: Sequence[Descriptor], p: AcceleratorParameters) -> None:
 def _check(d: Descriptor, p: AcceleratorParameters, slots: int) -> None:
     """Raise ``ProgramError`` where a field of one descriptor is out of range."""
     require_file(d, p)
-    for name, value, (low, high) in _ranges(d, p, slots):
-        if not low <= value <= high:
-            named = getattr(d, "tensor", "") or d.operation.name
-            raise ProgramError(
-                f"{named}: {name} = {value} is not from {low} to {high}" + _formats(name, p)
-            )
+    if violation := beyond(d, Limits(p, slots)):
+        name, value, (low, high) = violation
+        raise ProgramError(
+            f"{name_of(d)}: {name} = {value} is not from {low} to {high}" + _formats(name, p)
+        )
     if isinstance(d, Compute):
         _check_nest(d, p)
     elif isinstance(d, Transfer):
@@ -170,72 +143,8 @@ def _formats(name: str, p: AcceleratorParameters) -> str:
     return f"; this accelerator has {listed}; use one with more formats"
 
 
-def _ranges(
-    d: Descriptor, p: AcceleratorParameters, slots: int
-) -> Iterator[tuple[str, int, Limits]]:
-    """Every field with its value and what it may be; ``slots`` are those of the program."""
-    match d:
-        case Compute():
-            yield "levels", len(d.levels), (1, NEST_LEVELS)
-            whole = d.operation in _ELEMENTWISE and not (d.digits and p.wide_tensors)
-            summed = 0 if whole else len(d.levels) - 1
-            yield "reduce_levels", d.reduce_levels, (0, summed)
-            yield "tile_level", d.tile_level, (0, len(d.levels) - d.reduce_levels - 1)
-            yield "last_rows", d.last_rows, (1, tile_rows(d.operation, p))
-            yield "out_width", d.out_width, (1, p.result_width)
-            yield "digits", d.digits, (0, 2 if p.wide_tensors else 1)
-            yield "slot", d.slot, (0, slots - 1)
-            for name, limits in _shifts(p).items():
-                yield name, getattr(d, name), limits
-            for name in ("x_format", "g_format", "z_format"):
-                yield name, getattr(d, name), (0, len(p.formats))
-            for name in ("x", "g", "z"):
-                yield name, getattr(d, name), _LOCAL
-                yield f"{name}_register", getattr(d, f"{name}_register"), _REGISTER
-                yield f"{name}_row_stride", getattr(d, f"{name}_row_stride"), _LOCAL_STEP
-            yield from compute_slots(d, p)
-            for level in d.levels:
-                yield "count", level.count, _COUNT
-                for name in ("x", "g", "z"):
-                    yield f"step of {name}", getattr(level, name), _LOCAL_STEP
-        case Transfer():
-            yield "levels", len(d.levels), (0, TRANSFER_LEVELS)
-            yield from eighth_range(d)
-            yield "target", d.target, (0, Target.SCRATCHPAD)
-            yield "element_bytes", d.element_bytes, (1, p.word_width // 8)
-            yield "beats", d.beats, _COUNT
-            yield "address", d.address, _ADDRESS
-            yield "address_register", d.address_register, _REGISTER
-            yield "local", d.local, _LOCAL
-            yield "local_register", d.local_register, _REGISTER
-            for level in d.levels:
-                yield "count", level.count, _COUNT
-                yield "step of address", level.address, _ADDRESS_STEP
-                yield "step of local", level.local, _LOCAL_STEP
-        case Samples():
-            yield from samples_ranges(d, p)
-        case Loop():
-            yield "iterations", d.iterations, _COUNT
-        case Set() | End():
-            for register, value in d.values if isinstance(d, Set) else d.steps:
-                yield "register", register, (1, REGISTERS - 1)
-                yield f"R{register}", value, _ADDRESS_STEP
-            if isinstance(d, Set) and d.seed is not None:
-                yield "seed", d.seed, _ADDRESS
-        case Code():
-            yield from code_ranges(d)
-        case Vector():
-            yield from vector_ranges(d, p)
-            yield from vector_slots(d, p)
-            yield from eighth_range(d)
-        case MoveScales():
-            yield from scales_ranges(d, p)
-        case Halt():
-            pass
-
-
 def _check_nest(d: Compute, p: AcceleratorParameters) -> None:
-    name = d.tensor or d.operation.name
+    name = name_of(d)
     _at_most(d, "tiles", d.tiles)
     _at_most(d, "terms", prod(level.count for level in d.reduction))
     if any(level.count > 1 for level in d.levels[: -p.nest_levels]):
@@ -255,7 +164,7 @@ def _check_nest(d: Compute, p: AcceleratorParameters) -> None:
 
 def _check_digits(d: Compute, p: AcceleratorParameters) -> None:
     """Raise ``ProgramError`` for digits that the accelerator does not know."""
-    name = d.tensor or d.operation.name
+    name = name_of(d)
     if d.digits and not p.narrow:
         raise ProgramError(
             f"{name}: digits are of contractions on words of 8 bits in fixed point; use an "
@@ -291,7 +200,7 @@ def _check_digits(d: Compute, p: AcceleratorParameters) -> None:
 
 
 def _check_transfer(d: Transfer, p: AcceleratorParameters) -> None:
-    name = d.tensor or d.operation.name
+    name = name_of(d)
     _at_most(d, "runs", d.runs)
     if not rows_of_run(d, p):
         raise ProgramError(f"{name}: a run of {d.beats} beats is not a whole number of rows")
@@ -307,6 +216,6 @@ def _check_transfer(d: Transfer, p: AcceleratorParameters) -> None:
 def _at_most(d: Compute | Transfer, what: str, count: int) -> None:
     if count > MOST_PLACES:
         raise ProgramError(
-            f"{d.tensor or d.operation.name}: a loop nest of {count} {what}, at most "
+            f"{name_of(d)}: a loop nest of {count} {what}, at most "
             f"{MOST_PLACES} can be executed; split the descriptor"
         )

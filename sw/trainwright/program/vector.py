@@ -9,17 +9,31 @@ An instruction computes, in every lane,
 with x and y of ``Kind`` and ``Addend``, and gives q to a register, a stream of rows, a total.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import get_type_hints
+from typing import Any
 
-from trainwright.program.exponents import Scalar
+from trainwright.program.addresses import steps_of, strides_of
+from trainwright.program.errors import ProgramError
+from trainwright.program.exponents import SCALARS, Scalar, ScalarKind
 from trainwright.program.fields import (
+    COUNT_WIDTH,
+    EIGHTH,
     INSTRUCTION_WIDTH,
-    Engine,
-    Field,
+    LOCAL_WIDTH,
     Operation,
-    layout_width,
+)
+from trainwright.program.table import (
+    Described,
+    Header,
+    bits,
+    decoded,
+    derived,
+    only,
+    packed,
+    repeated,
+    unencoded,
+    unpacked,
 )
 
 WIDTH = 36
@@ -130,83 +144,37 @@ class Total(IntEnum):
     """Its count of saturations."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Instruction:
+class Instruction(Described):
     """One instruction; see the module."""
 
-    kind: Kind = Kind.PASS
-    memory: Memory = Memory.NONE
-    stream: int = 0
-    use_k: bool = False
-    a: int = 0
-    b: int = 0
-    c: int = 0
-    k: int = 0
-    """Number of a constant of the VECTOR descriptor."""
-    addend: Addend = Addend.NOTHING
-    shift: int = 0
-    shift_by: ShiftBy = ShiftBy.FIELD
-    rounding: Rounding = Rounding.FLOOR
-    wrap: bool = False
-    """q keeps the lowest ``width`` bits, as a signed number; else it is saturated to them."""
-    width: int = WIDTH
-    when: When = When.ALWAYS
-    keep: bool = False
-    """Whether q goes to register ``d``."""
-    d: int = 0
-    total: Total = Total.NONE
-
-
-INSTRUCTION: tuple[Field, ...] = (
-    Field("kind", 4, "what x is"),
-    Field("memory", 2, "whether the stream's row is read or written"),
-    Field("stream", 3, "number of the stream"),
-    Field("use_k", 1, "s is the constant, not register b"),
-    Field("a", 3, "register a"),
-    Field("b", 3, "register b, or the table"),
-    Field("c", 3, "register c"),
-    Field("k", 3, "number of the constant"),
-    Field("addend", 2, "what y is"),
-    Field("shift", 6, "right shift"),
-    Field("shift_by", 2, "where the shift comes from"),
-    Field("rounding", 3, "how the shifted sum is rounded"),
-    Field("wrap", 1, "q keeps its lowest bits; else it is saturated"),
-    Field("width", 6, "bits of q"),
-    Field("when", 2, "in which lanes register d is written"),
-    Field("keep", 1, "q goes to register d"),
-    Field("d", 3, "register d"),
-    Field("total", 2, "what lane 0's q is added to"),
-)
-"""Bit layout of an instruction, from bit 0 upwards."""
-
-assert layout_width(INSTRUCTION) == INSTRUCTION_WIDTH
-
-KINDS: dict[str, type] = {
-    name: kind for name, kind in get_type_hints(Instruction).items() if kind is not int
-}
-"""Types of the fields that are choices."""
-ENUMS: dict[str, type[IntEnum]] = {
-    name: kind for name, kind in KINDS.items() if issubclass(kind, IntEnum)
-}
+    kind: Kind = bits(4, "what x is", default=Kind.PASS)
+    memory: Memory = bits(2, "whether the stream's row is read or written", default=Memory.NONE)
+    stream: int = bits(3, "number of the stream", default=0)
+    use_k: bool = bits(1, "s is the constant, not register b", default=False)
+    a: int = bits(3, "register a", default=0)
+    b: int = bits(3, "register b, or the table", default=0)
+    c: int = bits(3, "register c", default=0)
+    k: int = bits(3, "number of the constant", default=0)
+    addend: Addend = bits(2, "what y is", default=Addend.NOTHING)
+    shift: int = bits(6, "right shift", default=0)
+    shift_by: ShiftBy = bits(2, "where the shift comes from", default=ShiftBy.FIELD)
+    rounding: Rounding = bits(3, "how the shifted sum is rounded", default=Rounding.FLOOR)
+    wrap: bool = bits(1, "q keeps its lowest bits; else it is saturated", default=False)
+    width: int = bits(6, "bits of q", least=1, most=WIDTH, default=WIDTH)
+    when: When = bits(2, "in which lanes register d is written", default=When.ALWAYS)
+    keep: bool = bits(1, "q goes to register d", default=False)
+    d: int = bits(3, "register d", default=0)
+    total: Total = bits(2, "what lane 0's q is added to", default=Total.NONE)
 
 
 def encode_instruction(one: Instruction) -> int:
-    """The bits of an instruction, each field within its own."""
-    word, position = 0, 0
-    for field in INSTRUCTION:
-        word |= int(getattr(one, field.name)) << position
-        position += field.width
-    return word
+    """Return the bits of an instruction, each field within its own."""
+    return packed(one)
 
 
 def decode_instruction(word: int) -> Instruction:
     """Inverse of ``encode_instruction``. Raises ``ValueError`` for a field that means nothing."""
-    fields: dict[str, int | bool] = {}
-    for field in INSTRUCTION:
-        value = word & ((1 << field.width) - 1)
-        word >>= field.width
-        fields[field.name] = KINDS.get(field.name, int)(value)
-    return Instruction(**fields)  # pyright: ignore[reportArgumentType]
+    return decoded(Instruction, unpacked(Instruction.layout, word))
 
 
 def registers_read(one: Instruction) -> set[int]:
@@ -229,33 +197,40 @@ def registers_read(one: Instruction) -> set[int]:
     return found
 
 
-@dataclass(frozen=True)
-class Stream:
+class Stream(Described, kw_only=False):
     """Rows of the scratchpad: ``base`` + i * ``outer`` + j * ``inner`` for row (i, j) of a pass."""
 
-    base: int = 0
-    outer: int = 0
-    inner: int = 0
+    base: int = bits(LOCAL_WIDTH, "first row of a stream", default=0)
+    outer: int = bits(LOCAL_WIDTH, "step of a stream when the outer level advances",
+                      name="outer_delta", signed=True, default=0)  # fmt: skip
+    inner: int = bits(LOCAL_WIDTH, "step of a stream when the inner level advances",
+                      name="inner_delta", signed=True, default=0)  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Code:
+class Code(Header):
     """Instructions ``first`` and following of the engine become these."""
 
-    first: int
-    instructions: tuple[Instruction, ...]
-    last: bool = False
-    """Only in the last step of a run."""
-    wait: Engine = Engine.NONE
-    wait_older: Engine = Engine.NONE
+    operation: Operation = only(Operation.CODE)
+    first: int = bits(6, "place of the first instruction",
+                      most=lambda d, _: CODE_DEPTH - len(d.instructions))  # fmt: skip
 
-    @property
-    def operation(self) -> Operation:
-        return Operation.CODE
+    @derived(5, "instructions, 1 to 20", name="instructions", least=1, most=CODE_WORDS)
+    def instruction_count(self) -> int:
+        return len(self.instructions)
+
+    instructions: tuple[Instruction, ...] = repeated(
+        CODE_WORDS, "word", "an instruction", width=INSTRUCTION_WIDTH, least=1,
+        counted="instructions",
+    )  # fmt: skip
+    last: bool = bits(1, "1: only in the last step of a run", resident=True, default=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Vector:
+def _all_streams(d: "Vector", _: object) -> int:
+    """Return the mask of all streams."""
+    return (1 << len(d.streams)) - 1
+
+
+class Vector(Header):
     """A pass of instructions ``entry`` to ``entry`` + ``length`` - 1 over ``outer`` x ``inner``
     rows.
 
@@ -263,40 +238,35 @@ class Vector:
     the n-th row: rows of 16 words, so that a machine of 8 lanes counts two of its own for each.
     """
 
-    entry: int
-    length: int
-    outer: int
-    inner: int
-    streams: tuple[Stream, ...]
-    reads: int
-    """Mask of the streams that are read."""
-    writes: int
-    """Mask of those that are written."""
-    constants: tuple[int, ...] = ()
-    """Of FACTOR_WIDTH bits, signed."""
-    scalars: tuple[Scalar, ...] = ()
-    """Constants and shifts by the exponent file."""
-    key: int = 0
-    slot: int = 0
-    eighth: int = 0
-    """m + r, m a power of two up to ``EIGHTH``: only in steps of number r modulo m; 0: in all."""
-    later: bool = False
-    """Not in the first step of a run."""
-    last: bool = False
-    """Only in the last step of a run."""
-    wait: Engine = Engine.NONE
-    wait_older: Engine = Engine.NONE
-    tensor: str = ""
-    """For people and tests, not encoded."""
+    operation: Operation = only(Operation.VECTOR)
+    entry: int = bits(6, "first instruction of the pass",
+                      most=lambda d, _: CODE_DEPTH - d.length)  # fmt: skip
+    length: int = bits(6, "instructions of the pass", least=1)
+    outer: int = unencoded(width=COUNT_WIDTH, least=1)
 
-    @property
-    def operation(self) -> Operation:
-        return Operation.VECTOR
-
-    @property
+    @derived(24, "rows of the pass", least=1)
     def rows(self) -> int:
-        """Rows of the pass."""
         return self.outer * self.inner
+
+    inner: int = bits(COUNT_WIDTH, "iterations of the inner level", least=1)
+    key: int = bits(LOCAL_WIDTH, "row of the first random bits", default=0)
+    slot: int = bits(8, "statistics slot", default=0,
+                     most=lambda _, m: m.parameters.statistics_depth - 1)  # fmt: skip
+    reads: int = bits(8, "streams that are read", most=_all_streams)
+    writes: int = bits(8, "streams that are written", most=_all_streams)
+    constants: tuple[int, ...] = repeated(CONSTANTS, "constant", "a constant, signed",
+                                          width=FACTOR_WIDTH, signed=True, default=())  # fmt: skip
+    streams: tuple[Stream, ...] = repeated(STREAMS, "stream", joint=True)
+    scalars: tuple[Scalar, ...] = repeated(SCALARS, "scalar", default=())
+    """Constants and shifts by the exponent file."""
+    eighth: int = bits(
+        4, "m + r, m = 1, 2, 4, 8: only in steps of number r modulo m; 0: in all",
+        most=2 * EIGHTH - 1, resident=True, default=0,
+    )  # fmt: skip
+    later: bool = bits(1, "1: not in the first step of a run", resident=True, default=False)
+    last: bool = bits(1, "1: only in the last step of a run", resident=True, default=False)
+    tensor: str = unencoded(default="")
+    """For people and tests."""
 
     @property
     def steps(self) -> int:
@@ -306,3 +276,32 @@ class Vector:
     def users(self, mask: int) -> list[int]:
         """Numbers of the streams in a mask."""
         return [n for n in range(STREAMS) if mask >> n & 1]
+
+    def encoded_jointly(self) -> dict[str, int]:
+        """Turn strides of streams into the steps of an address register."""
+        fields: dict[str, int] = {}
+        for n, one in enumerate((*self.streams, *(Stream(),) * (STREAMS - len(self.streams)))):
+            outer, inner = steps_of((self.outer, self.inner), (one.outer, one.inner), LOCAL_WIDTH)
+            fields |= {f"base{n}": one.base, f"outer_delta{n}": outer, f"inner_delta{n}": inner}
+        return fields
+
+    @classmethod
+    def decoded_jointly(cls, f: Mapping[str, int], values: dict[str, Any]) -> dict[str, Any]:
+        """Leave out what does nothing. Raises ``ProgramError`` where rows do not divide."""
+        outer, rest = divmod(f["rows"], f["inner"])
+        if rest:
+            raise ProgramError(f"VECTOR: {f['rows']} rows are no multiple of inner = {f['inner']}")
+        streams: list[Stream] = []
+        for n in range((f["reads"] | f["writes"]).bit_length()):
+            deltas = f[f"outer_delta{n}"], f[f"inner_delta{n}"]
+            strides = strides_of((outer, f["inner"]), deltas, LOCAL_WIDTH)
+            streams.append(Stream(f[f"base{n}"], *strides))
+        constants = list(values["constants"])
+        while constants and not constants[-1]:
+            constants.pop()
+        return {
+            "outer": outer,
+            "streams": tuple(streams),
+            "constants": tuple(constants),
+            "scalars": tuple(s for s in values["scalars"] if s.kind is not ScalarKind.NONE),
+        }

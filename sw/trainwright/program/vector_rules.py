@@ -1,21 +1,15 @@
 """What passes of the vector engine must be; part of ``trainwright.program.validation``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
-from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH
 from trainwright.program.footprint import stream_span
+from trainwright.program.table import Limits, is_within
 from trainwright.program.vector import (
-    CODE_DEPTH,
-    CODE_WORDS,
     CONSTANTS,
-    ENUMS,
     FACTOR_WIDTH,
-    INSTRUCTION,
-    STREAMS,
-    WIDTH,
     Addend,
     Code,
     Instruction,
@@ -27,59 +21,16 @@ from trainwright.program.vector import (
 if TYPE_CHECKING:
     from trainwright.program.descriptors import Descriptor
 
-_LOCAL = (0, (1 << LOCAL_WIDTH) - 1)
-_STEP = (-(1 << (LOCAL_WIDTH - 1)), (1 << (LOCAL_WIDTH - 1)) - 1)
-_COUNT = (1, (1 << COUNT_WIDTH) - 1)
-_CONSTANT = (-(1 << (FACTOR_WIDTH - 1)), (1 << (FACTOR_WIDTH - 1)) - 1)
-
-MOST_ROWS = (1 << 24) - 1
-
-Limited = tuple[str, int, tuple[int, int]]
-
-
-def code_ranges(d: Code) -> Iterator[Limited]:
-    """Every field of a CODE with its value and what it may be."""
-    yield "instructions", len(d.instructions), (1, CODE_WORDS)
-    yield "first", d.first, (0, CODE_DEPTH - len(d.instructions))
-    for one in d.instructions:
-        for field in INSTRUCTION:
-            if field.name not in ENUMS:
-                low, high = (1, WIDTH) if field.name == "width" else (0, (1 << field.width) - 1)
-                yield field.name, int(getattr(one, field.name)), (low, high)
-
-
-def vector_ranges(d: Vector, p: AcceleratorParameters) -> Iterator[Limited]:
-    """Every field of a VECTOR with its value and what it may be."""
-    yield "length", d.length, (1, CODE_DEPTH - 1)
-    yield "entry", d.entry, (0, CODE_DEPTH - d.length)
-    yield "outer", d.outer, _COUNT
-    yield "inner", d.inner, _COUNT
-    yield "rows", d.rows, (1, MOST_ROWS)
-    yield "key", d.key, _LOCAL
-    yield "slot", d.slot, (0, p.statistics_depth - 1)
-    yield "streams", len(d.streams), (0, STREAMS)
-    every = (1 << len(d.streams)) - 1
-    yield "reads", d.reads, (0, every)
-    yield "writes", d.writes, (0, every)
-    yield "constants", len(d.constants), (0, CONSTANTS)
-    for value in d.constants:
-        yield "constant", value, _CONSTANT
-    for one in d.streams:
-        yield "base", one.base, _LOCAL
-        yield "step of a stream", one.outer, _STEP
-        yield "step of a stream", one.inner, _STEP
-
 
 def has_constants(d: Vector) -> bool:
     """Whether the constants of ``d``, which change from step to step, are in range."""
-    low, high = _CONSTANT
-    return len(d.constants) <= CONSTANTS and all(low <= k <= high for k in d.constants)
+    half = 1 << (FACTOR_WIDTH - 1)
+    return len(d.constants) <= CONSTANTS and all(-half <= k < half for k in d.constants)
 
 
-def has_field_shifts(d: Code) -> bool:
+def has_field_shifts(d: Code, p: AcceleratorParameters) -> bool:
     """Whether the shifts of instructions, which change from step to step, are in range."""
-    most = next((1 << field.width) - 1 for field in INSTRUCTION if field.name == "shift")
-    return all(0 <= one.shift <= most for one in d.instructions)
+    return all(is_within(one, ["shift"], Limits(p, 0)) for one in d.instructions)
 
 
 def require_engine(d: Code | Vector, p: AcceleratorParameters) -> None:

@@ -14,11 +14,9 @@ from trainwright.program.exponents import (
     ScalarKind,
 )
 from trainwright.program.fields import (
-    CODE,
     DESCRIPTOR_BITS,
     INSTRUCTION_WIDTH,
     LOCAL_WIDTH,
-    VECTOR,
     Operation,
 )
 from trainwright.program.vector import (
@@ -28,9 +26,11 @@ from trainwright.program.vector import (
     STREAMS,
     THREADS,
     WIDTH,
+    Code,
     Kind,
     ShiftBy,
     Total,
+    Vector,
 )
 from trainwright.program.vector import (
     Memory as Rows,
@@ -179,7 +179,7 @@ class VectorEngine(wiring.Component):
         bits, item = self.command.payload, self._item
         code, given = (
             data.View(layout, bits[: layout.size])
-            for layout in (command_layout(CODE), command_layout(VECTOR))
+            for layout in (command_layout(Code.layout), command_layout(Vector.layout))
         )
         is_code = Signal()
         m.d.sync += is_code.eq(given.operation == Operation.CODE)  # there since a cycle in COPY
@@ -299,7 +299,7 @@ class VectorEngine(wiring.Component):
         """Scalars of the command at the port, after its streams: a constant or a shift a cycle.
         Where streams take longer each is put twice.
         """
-        layout = whole_layout(VECTOR)
+        layout = whole_layout(Vector.layout)
         given = data.View(layout, self.command.payload[: layout.size])
         number = count[: (SCALARS - 1).bit_length()]
         kind, to = (

@@ -12,11 +12,11 @@ from trainwright.kernels.slots import SLOTS, table_words
 from trainwright.kernels.tables import ENTRIES, FRACTION, REST_WIDTH, SLOPE_SHIFT, WORD_WIDTH
 from trainwright.program.vector import (
     FACTOR_WIDTH,
-    INSTRUCTION,
     REGISTERS,
     THREADS,
     WIDTH,
     Addend,
+    Instruction,
     Kind,
     Rounding,
     ShiftBy,
@@ -29,7 +29,7 @@ from trainwright_hw.arith.fixed import integer
 from trainwright_hw.arith.multiplier import PRODUCT_CYCLES, registered_product
 from trainwright_hw.stream.delay_line import delay_line
 
-INSTRUCTION_LAYOUT = data.StructLayout({field.name: field.width for field in INSTRUCTION})
+INSTRUCTION_LAYOUT = data.StructLayout({field.name: field.width for field in Instruction.layout})
 WORD = 16
 """Bits of a word of a row."""
 OPERANDS, TERMS = 1, 2

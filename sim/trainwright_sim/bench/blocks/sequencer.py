@@ -28,6 +28,7 @@ from trainwright.program.fields import (
     Operation,
     Target,
 )
+from trainwright.program.table import unpacked
 from trainwright_sim.bench.programs import (
     ENGINE,
     LAYOUT,
@@ -36,7 +37,6 @@ from trainwright_sim.bench.programs import (
     interpret,
     random_command,
     random_waits,
-    unpack_fields,
 )
 from trainwright_sim.bench.testbench import STALLS, TestBench
 
@@ -81,7 +81,7 @@ class SequencerBench(TestBench):
             assert idle or dead, "finished before the engines"
         loading = False
         if self.get("load_valid"):
-            offered = unpack_fields(self.get("load_payload"), LAYOUT["load"])
+            offered = unpacked(LAYOUT["load"], self.get("load_payload"))
             loading = offered["target"] == Target.PROGRAM
         assert self.get("loading") == loading or self.get("rst")
         for name, engine in self.engines.items():
@@ -108,7 +108,7 @@ class SequencerBench(TestBench):
         self.set(busy=int(busy), older=int(self._older), settling=int(self._settling > 0))
 
     def _take(self, name: str, bits: int) -> None:
-        fields = unpack_fields(bits, LAYOUT[name])
+        fields = unpacked(LAYOUT[name], bits)
         if fields.get("target") == Target.PROGRAM and name == "load":
             if self.silent or self.lacking:
                 self.engines[name].die()

@@ -78,7 +78,7 @@ _ALL = (
     ),
     Target(
         "program",
-        ("program/encoding.py", "program/fields_of/*.py", "program/footprint.py",
+        ("program/encoding.py", "program/table.py", "program/footprint.py",
          "program/reach.py"),
         ("program", "footprint", "validation"),
     ),
