@@ -4,11 +4,13 @@ import argparse
 import csv
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +24,10 @@ from trainwright.cli.sweep.results import pareto, read_luts, settings, to_csv
 from trainwright.cli.sweep.spec import points, read_spec
 from trainwright.cli.sweep.trials import Trial
 from trainwright.cli.train.folder import LOCK
+from trainwright.cli.train.job import fresh_job
+from trainwright.cli.train.options import add_arguments
+from trainwright.cli.train.prepared import DataShelf, load_prepared
+from trainwright.data import load_data_set, own
 from trainwright.support.locks import locked
 
 
@@ -447,3 +453,57 @@ def test_sweep_engine_default_is_processes_although_ray_is_installed(
     sweep.command.add_arguments(parser)
     engine = sweep._engine(parser.parse_args(["s.toml", *options]), tmp_path)
     assert getattr(engine, "func", engine).__module__ == f"trainwright.cli.sweep.{name}"
+
+
+# Own data.
+
+TABLE = "size,colour,good\n" + "".join(
+    f"{n % 7},{'red' if n % 3 else 'blue'},{'yes' if n % 2 else 'no'}\n" for n in range(40)
+)
+
+
+def test_sweep_own_data_is_read_once_and_given_to_every_trial(tmp_path, monkeypatch, capsys):
+    data = write(tmp_path / "t.csv", TABLE)
+    spec = write(tmp_path / "s.toml", "[train]\nbatch = 8\nepochs = 1\n[axes]\nseed = [0, 1, 2]")
+    reads = []
+    read_cells = own.read_cells
+    monkeypatch.setattr(own, "read_cells", lambda path: (reads.append(path), read_cells(path))[1])
+    trial_of(tmp_path, monkeypatch, "sys.exit(130)")
+    out = tmp_path / "o"
+    assert main(["sweep", str(spec), "--data", str(data), "--out", str(out)]) == 130
+    assert reads == [data]
+    lines = [file.read_text() for file in sorted(out.glob("trials/*/calls"))]
+    (prepared,) = {shlex.split(line)[shlex.split(line).index("--prepared") + 1] for line in lines}
+    expected = load_data_set("table", data)
+    again = load_prepared(Path(prepared))
+    assert (again.preparation, again.notes) == (expected.preparation, expected.notes)
+    for part in ("train", "test"):
+        for name in ("images", "labels"):
+            arrays = [getattr(getattr(source, part), name) for source in (again, expected)]
+            assert arrays[0].dtype == arrays[1].dtype and (arrays[0] == arrays[1]).all()
+
+    data.unlink()  # a trial reads the sweep's file alone
+    arguments = argparse.ArgumentParser()
+    add_arguments(arguments)
+    options = ["--out", str(tmp_path / "new"), *shlex.split(lines[0])[4:]]
+    fresh = fresh_job(arguments.parse_args(options))
+    assert fresh.data.preparation == expected.preparation
+    Path(prepared).write_bytes(Path(prepared).read_bytes()[:-9])
+    with pytest.raises(OptionError, match="start the sweep again"):
+        load_prepared(Path(prepared))
+
+
+def test_sweep_over_targets_reads_a_table_once_a_target(tmp_path, monkeypatch):
+    data = write(tmp_path / "t.csv", TABLE)
+    text = "[train]\nbatch = 8\n[axes]\ntarget = ['good', 'colour']\nseed = [0, 1]"
+    shelf = DataShelf(tmp_path / "o")
+    reads = []
+    read_cells = own.read_cells
+    monkeypatch.setattr(own, "read_cells", lambda path: (reads.append(path), read_cells(path))[1])
+    spec = read_spec(write(tmp_path / "s.toml", text))
+    trials = points(
+        replace(spec, train={**spec.train, "data": str(data)}), tmp_path / "o", shelf.load
+    )
+    files = [shelf.file(trial.checked.asked.options) for trial in trials]
+    assert len(reads) == 2 and files[0] == files[1] != files[2] == files[3]
+    assert load_prepared(files[2]).class_names == ("blue", "red")

@@ -91,7 +91,7 @@ def _run(args: argparse.Namespace) -> int:
     from trainwright.cli.sweep.progress import complete
     from trainwright.cli.sweep.results import read_luts
     from trainwright.cli.sweep.spec import points, read_spec
-    from trainwright.cli.train.job import load_data
+    from trainwright.cli.train.prepared import DataShelf
     from trainwright.data import own_data
 
     for package in ("safetensors", "matplotlib"):
@@ -102,17 +102,22 @@ def _run(args: argparse.Namespace) -> int:
         spec = replace(spec, train={**spec.train, "data": str(Path(args.data).absolute())})
         args.data = None
     out = Path(args.out or Path("runs") / f"sweep-{Path(args.spec).stem}")
-    trials = points(spec, out)
+    shelf = DataShelf(out)
+    trials = points(spec, out, shelf.load)
     if args.dry_run:
         print("\n".join(trial.command for trial in trials))
         return 0
     luts = read_luts(args.resources)
     engine = _engine(args, out)
-    seen = set()
-    for options in (trial.checked.asked.options for trial in trials):
-        if (key := repr(replace(options, accelerator=[], memory={}))) not in seen:
-            seen.add(key)
-            load_data(replace(options, data=options.data or args.data), fetch=False)  # fails early
+    for trial in trials:  # fails before any trial begins
+        options = trial.checked.asked.options
+        shelf.load(replace(options, data=options.data or args.data))
+    trials = [
+        trial
+        if trial.finished
+        else replace(trial, prepared=shelf.file(trial.checked.asked.options))
+        for trial in trials
+    ]
     failures = complete(trials, jobs=args.jobs, data=args.data, engine=engine)
     _write(trials, failures or {}, luts, out, as_json=args.json)
     for trial, message in (failures or {}).items():

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from trainwright.accelerator import is_backend
 from trainwright.cli.errors import OptionError
-from trainwright.cli.train.job import Asked, accelerator_of, asked
+from trainwright.cli.train.job import Asked, Load, accelerator_of, asked, load_data
 from trainwright.cli.train.options import add_arguments
 from trainwright.formats import CLASSES
 from trainwright.parameters import AcceleratorParameters
@@ -20,6 +20,7 @@ PRIOR_WEIGHT = "prior-weight"
 _OURS = {
     "help", "out", "resume", "force", "json", "download", "accelerator", "checkpoint-seconds",
     "tensorboard", "tt-round", "tt-round-epochs", "tt-round-beside", "verify",
+    "prepared",
 }  # fmt: skip
 """Options of ``trainwright train`` that a sweep sets itself, or that are not of one trial."""
 FORMATS = (*CLASSES, "underflow")
@@ -130,9 +131,9 @@ class Checked:
     """None where the numbers are floats."""
 
 
-def checked(options: tuple[str, ...]) -> Checked:
+def checked(options: tuple[str, ...], load: Load = load_data) -> Checked:
     """What the options ask for. Raises ``OptionError``, ``NetworkError``."""
-    new = asked(_parser().parse_args(list(options)))
+    new = asked(_parser().parse_args(list(options)), load)
     if new.network.widths.is_float:
         return Checked(new, None)
     if not is_backend(new.options.backend):

@@ -84,6 +84,8 @@ def _session(
         command += ["--force", *trial.options]
     if data is not None:
         command += ["--data", data]
+    if trial.prepared is not None:
+        command += ["--prepared", str(trial.prepared)]
     last = ""
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=where

@@ -32,7 +32,7 @@ def train_all(
     Ray's own state among it, the next call goes on. ``OptionError`` where no cluster answers.
     """
     ray, tune = _ray()
-    plain = [Trial(t.name, t.options, t.folder.absolute()) for t in trials]
+    plain = [Trial(t.name, t.options, t.folder.absolute(), prepared=t.prepared) for t in trials]
     left = [n for n, trial in enumerate(plain) if not trial.finished]
     if not left:
         return {}

@@ -19,6 +19,7 @@ from trainwright.cli.sweep.axes import (
     known,
 )
 from trainwright.cli.sweep.trials import Trial
+from trainwright.cli.train.job import Load, load_data
 from trainwright.network import BUILT_IN, NetworkError
 from trainwright.support.text import shown, suggestion
 
@@ -95,22 +96,22 @@ def _spec(path: Path, content: Mapping[str, Any]) -> Spec:
     return Spec(path, train, axes)
 
 
-def points(spec: Spec, out: Path) -> list[Point]:
+def points(spec: Spec, out: Path, load: Load = load_data) -> list[Point]:
     """All combinations, the last axis fastest, each in a folder of ``out``/trials.
 
     Raises ``OptionError`` that names the values of the first that cannot be.
     """
     return [
-        _point(spec, dict(zip(spec.axes, values, strict=True)), out)
+        _point(spec, dict(zip(spec.axes, values, strict=True)), out, load)
         for values in product(*spec.axes.values())
     ]
 
 
-def _point(spec: Spec, values: Mapping[str, Any], out: Path) -> Point:
+def _point(spec: Spec, values: Mapping[str, Any], out: Path, load: Load) -> Point:
     name = ", ".join(f"{axis} {_spelled(value)}" for axis, value in values.items())
     try:
         options = command_options({**spec.train, **values})
-        found = checked(options)
+        found = checked(options, load)
     except (OptionError, NetworkError) as error:
         raise OptionError(f"{spec.path}: {name}: {error}") from None
     folder = out / "trials" / _folder_name(name, options)

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ class Trial:
     name: str
     options: tuple[str, ...]
     folder: Path
+    prepared: Path | None = field(default=None, compare=False, kw_only=True)
+    """File with own data as the sweep read it."""
 
     @property
     def command(self) -> str:

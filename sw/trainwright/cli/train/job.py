@@ -4,7 +4,9 @@ import argparse
 import shlex
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,11 @@ class RunOptions:
     """Of ``cli.train.curves.OWN``."""
 
 
-def load_data(options: RunOptions, *, fetch: bool) -> DataSet:
+Load = Callable[[RunOptions], DataSet]
+"""Reader of a run's data set; raises `DataError`."""
+
+
+def load_data(options: RunOptions, *, fetch: bool = False) -> DataSet:
     """Load a run's data set. Raises `DataError`."""
     size = options.image_size
     own = OwnOptions(
@@ -222,7 +228,7 @@ class Asked:
     """Own data that was read already, to choose a network for it."""
 
 
-def asked(args: argparse.Namespace) -> Asked:
+def asked(args: argparse.Namespace, load: Load = load_data) -> Asked:
     """What a new run is to be. Raises ``NetworkError``, ``OptionError``."""
     pretrained = None if args.initial is None else _pretrained(args)
     own = own_data(args.data)
@@ -231,7 +237,7 @@ def asked(args: argparse.Namespace) -> Asked:
         network = pretrained.network
     elif args.network is None and own in OWN and args.dataset in (None, own):
         read: dict[str, Any] = _given(args) | {"dataset": own}
-        data = load_data(RunOptions(**read), fetch=False)
+        data = load(RunOptions(**read))
         network = fitting_network(data, Path(args.data).stem)
     else:
         network = load_network(args.network or "digits")
@@ -264,13 +270,23 @@ def _no_data(path: str) -> str:
     return f"--data: {path!r} is neither a file {kinds} nor a folder of pictures"
 
 
+def _loader(args: argparse.Namespace) -> Load:
+    """Return the reader of the data: from a sweep's file, or from what the options name."""
+    if args.prepared is None:
+        return partial(load_data, fetch=args.download)
+    from trainwright.cli.train.prepared import load_prepared
+
+    return lambda _: load_prepared(Path(args.prepared))
+
+
 def fresh_job(args: argparse.Namespace) -> Job:
     """A new run. Raises ``NetworkError``, ``DataError``, ``OptionError``."""
-    new = asked(args)  # complains before data is looked for
+    load = _loader(args)
+    new = asked(args, load)  # complains before data is looked for
     network, options = new.network, new.options
     folder = RunFolder(Path(args.out or Path("runs") / network.name))
     folder.check_new(force=args.force)
-    data = new.data or load_data(options, fetch=args.download)
+    data = new.data or load(options)
     model = None if new.pretrained is None else pretrained_model(new.pretrained)
     try:
         settings = make_settings(args, options.dataset, len(data.train))
@@ -369,7 +385,7 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
             )
     options = replace(stored, **given)
     _check_options(options, state.network, state.settings)
-    data = load_data(options, fetch=args.download)
+    data = _loader(args)(options)
     if data_crc(data) != crc:
         raise OptionError(
             f"--resume: data set {options.dataset!r} has changed since the run began; give the "

@@ -289,6 +289,7 @@ def _add_rounding(group: Any) -> None:
 
 def _add_output(group: Any) -> None:
     group.add_argument("--out", metavar="DIR", help="default: runs/NETWORK")
+    group.add_argument("--prepared", help=argparse.SUPPRESS)  # given by sweeps alone
     group.add_argument(
         "--resume", action="store_true", help="go on with the run in --out; options are its own"
     )
