@@ -8,14 +8,14 @@ import torch
 from trainwright import ape
 from trainwright.ape.adapter import hybrid
 from trainwright.ape.decider import (
-    Kind,
+    ProductKind,
     block_kinds,
     count_products,
     decide,
     jobs_of,
     pair_kinds,
 )
-from trainwright.ape.masks import Level, block_levels, block_mask, element_levels
+from trainwright.ape.masks import RangeLevel, block_levels, block_mask, element_levels
 from trainwright.ape.performance import KINDS, PerformanceModel
 
 # seconds fixed, a term of K, a product: as the types' numbers of products
@@ -83,7 +83,7 @@ def test_levels():
         [0.0, 1.5, 1 + 2.0**-20, 1 + 2.0**-12 + 2.0**-23, 32768 + 16.0, 65504.0, 2.0**-15 * fine,
          2.0**-111, 3.4e38, 2.0**-115, torch.inf, torch.nan]
     )  # fmt: skip
-    L = Level
+    L = RangeLevel
     wanted = [L.HALF, L.HALF, L.EXACT, L.F, L.B, L.HALF, L.B, L.T, L.T, L.NATIVE, L.NATIVE,
               L.NATIVE]  # fmt: skip
     assert element_levels(x).tolist() == wanted
@@ -94,7 +94,7 @@ def test_a_tie_in_the_top_binade_is_exact_or_not_fp32_f():
     bits = torch.arange(2**23, dtype=torch.int32)[:: 2**11] | (127 + 15 << 23)
     x = bits.view(torch.float32)
     x = x[x <= 65504]
-    good = x[element_levels(x) <= Level.F]
+    good = x[element_levels(x) <= RangeLevel.F]
     assert 0 < len(good) < len(x)
     error = (ape.join(ape.split(good, "fp32-f"), "fp32-f") - good.double()).abs() / good.double()
     assert float(error.max()) <= 2.0**-23
@@ -103,7 +103,7 @@ def test_a_tie_in_the_top_binade_is_exact_or_not_fp32_f():
 def test_kinds_of_pairs():
     levels = torch.arange(6)
     table = pair_kinds(levels[:, None], levels[None, :])
-    f, g, b, t, n = Kind.F3, Kind.F4, Kind.B, Kind.T, Kind.NATIVE
+    f, g, b, t, n = ProductKind.F3, ProductKind.F4, ProductKind.B, ProductKind.T, ProductKind.NATIVE
     assert table.tolist() == [
         [f, f, f, b, t, n],
         [f, f, g, b, t, n],
@@ -124,7 +124,7 @@ def test_the_small_product_counts_block_products():
     x = torch.where(a.repeat_interleave(4, 0).repeat_interleave(4, 1), 1.0, 1e-9)
     y = torch.where(b.repeat_interleave(4, 0).repeat_interleave(4, 1), 1.0, 1e-9)
     kinds = block_kinds(x, y, (4, 4, 4))
-    assert int((kinds == Kind.F3).sum()) == wanted
+    assert int((kinds == ProductKind.F3).sum()) == wanted
 
 
 def test_jobs_cover_every_block_product_once():
@@ -144,11 +144,11 @@ def of_levels(rows, columns, seed, *, level):
     random = torch.Generator().manual_seed(seed)
     bits = torch.randint(1024, (rows, columns), generator=random) * 2**13 + 4093
     x = (1 + bits.double() * 2.0**-23).float()
-    return x * {Level.F: 1.0, Level.B: 2.0**-40, Level.T: 2.0**-113}[level]
+    return x * {RangeLevel.F: 1.0, RangeLevel.B: 2.0**-40, RangeLevel.T: 2.0**-113}[level]
 
 
 def test_the_decider_takes_the_least():
-    f, b = of_levels(8, 8, 0, level=Level.F), of_levels(8, 8, 1, level=Level.B)
+    f, b = of_levels(8, 8, 0, level=RangeLevel.F), of_levels(8, 8, 1, level=RangeLevel.B)
     mixed = torch.cat([f, b], 0)
     assert ADAPTER.decide(f, f).choice == "fp32-f4"
     assert ADAPTER.decide(f.half().float(), f).choice == "fp32-f"
@@ -167,8 +167,8 @@ def test_the_decider_takes_the_least():
 
 
 def test_native_where_nothing_else_holds():
-    f = of_levels(8, 8, 0, level=Level.F)
-    t = of_levels(8, 8, 0, level=Level.T)
+    f = of_levels(8, 8, 0, level=RangeLevel.F)
+    t = of_levels(8, 8, 0, level=RangeLevel.T)
     lost = torch.full((8, 8), 2.0**-130)
     assert ADAPTER.decide(f * 2.0**50, t).choice == "fp32-t4"
     assert ADAPTER.decide(lost, f).choice == "fp32"
@@ -248,7 +248,7 @@ def test_auto_keeps_its_promise_for_mixed_blocks(seed):
 
 
 def test_hybrid_is_the_types_block_by_block():
-    f, b = of_levels(8, 8, 0, level=Level.F), of_levels(8, 8, 1, level=Level.B)
+    f, b = of_levels(8, 8, 0, level=RangeLevel.F), of_levels(8, 8, 1, level=RangeLevel.B)
     a = torch.cat([f, b], 0)
     decision = ADAPTER.decide(a, f)
     found = hybrid(a, f, decision, ADAPTER.blocks)
@@ -292,7 +292,7 @@ def test_the_model_is_measured_on_this_machine():
     assert model is PerformanceModel.of(torch.device("cpu")) and set(model.terms) == set(KINDS)
     for kind in KINDS:
         assert 0 < model.predict(kind, 64, 64, 64) <= model.predict(kind, 512, 512, 512)
-    f, b = of_levels(8, 8, 0, level=Level.F), of_levels(8, 8, 1, level=Level.B)
+    f, b = of_levels(8, 8, 0, level=RangeLevel.F), of_levels(8, 8, 1, level=RangeLevel.B)
     decision = ape.Adapter(blocks=(4, 4, 4)).decide(torch.cat([f, b], 0), f)
     assert decision.choice == min(decision.seconds, key=lambda name: decision.seconds[name])
 

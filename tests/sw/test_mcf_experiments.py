@@ -195,7 +195,7 @@ def test_hierarchy_that_cannot_be_read(tmp_path, monkeypatch):
 
 
 def test_negatives_are_no_ancestors(tree):
-    settings = embedding.Settings("float64", negatives=20, batch=4)
+    settings = embedding.EmbeddingSettings("float64", negatives=20, batch=4)
     related = tree.related()
     batches = embedding.Examples(tree, settings).of_epoch(3)
     places = torch.cat(batches)
@@ -208,7 +208,7 @@ def test_negatives_are_no_ancestors(tree):
 
 @pytest.mark.parametrize("way", ["float32", "mcf float64 nc=2"])
 def test_an_embedding_that_was_interrupted_goes_on_as_if_it_had_not_been(tree, tmp_path, way):
-    settings = embedding.Settings(way, negatives=3, batch=2, slow_epochs=1)
+    settings = embedding.EmbeddingSettings(way, negatives=3, batch=2, slow_epochs=1)
     whole = embedding.train(tree, settings, 6)
     path = tmp_path / "run.safetensors"
     embedding.train(tree, settings, 3, path)
@@ -222,7 +222,7 @@ def test_an_embedding_that_was_interrupted_goes_on_as_if_it_had_not_been(tree, t
 
 def test_one_component_embeds_exactly_as_plain_floats_do(tree):
     plain, ours = (
-        embedding.train(tree, embedding.Settings(way, negatives=3, batch=2), 4)
+        embedding.train(tree, embedding.EmbeddingSettings(way, negatives=3, batch=2), 4)
         for way in ("float64", "mcf float64 nc=1")
     )
     assert (plain.losses, plain.found, plain.lowest) == (ours.losses, ours.found, ours.lowest)

@@ -1,8 +1,8 @@
-"""Sums of products as a matrix unit forms them, bit by bit, on the CPU.
+"""Sums of products as a matrix unit forms them, simulated bit by bit on the CPU.
 
-Products are exact. K is cut into blocks of a set length; a block's products and the accumulator
-are added exactly and rounded once to float32. Length 1 is a chain of fused multiply-adds; the
-tensor cores' own sum is close to length 8, toward zero (section 5.1).
+Products are exact. K is cut into blocks of a set length; a block's products and the accumulator are
+added exactly and rounded once to float32. Length 1 is a chain of fused multiply-adds; the tensor
+cores' sum is close to length 8, rounded toward zero (section 5.1).
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from trainwright.support.errorfree import round_to_odd, two_sum
 
 @dataclass(frozen=True, kw_only=True)
 class Accumulation:
-    """How float32 accumulators round, and after how many products."""
+    """Rounding of float32 accumulators, and the products between two roundings."""
 
     rounding: Rounding = "nearest"
     block: int = 16
@@ -30,17 +30,17 @@ class Accumulation:
 
 
 NEAREST = Accumulation()
-"""The default: the best that a float32 accumulator can do after every 16 products."""
+"""Default: nearest rounding after every 16 products, the best a float32 accumulator can do."""
 TENSOR_CORE = Accumulation(rounding="zero", block=8)
-"""What the paper observed of the tensor cores: truncation after every step."""
+"""Behaviour that the paper observed of tensor cores: truncation after every step."""
 
 
 def _slices(x: Tensor, width: int) -> list[tuple[Tensor, Tensor]]:
-    """Rows of ``x`` (M, K) as exact sums of slices of ``width`` bits each.
+    """Split rows of ``x`` (M, K) into exact sums of slices of ``width`` bits.
 
-    Returns (rows, slice) pairs, slice (len(rows), K): a row's slice n has bits only between
-    2^(e - (n+1) width) and 2^(e - n width), with e the exponent above the row's largest element.
-    The product of two slices is then exact in float64 in any order of summation.
+    Returns (rows, slice) pairs, slice (len(rows), K). Slice n of a row has bits only between 2^(e -
+    (n+1) width) and 2^(e - n width), with e the exponent above the row's largest element. The
+    product of two slices is then exact in float64 in any order of summation.
     """
     rows = torch.arange(x.shape[0])
     top = torch.frexp(x.abs().amax(1)).exponent.to(torch.int64)  # |x| < 2^top
@@ -58,7 +58,7 @@ def _slices(x: Tensor, width: int) -> list[tuple[Tensor, Tensor]]:
 
 @dataclass
 class _Sum:
-    """An exact sum of float64 terms (M, N), as three overlapping floats and a list of failures."""
+    """Exact sum of float64 terms (M, N): three overlapping floats, and marks where these fail."""
 
     s: Tensor
     e: Tensor
@@ -78,8 +78,8 @@ class _Sum:
         self.lost[where] |= rest != 0
 
     def odd(self) -> Tensor:
-        """The sum rounded to odd, where nothing was lost."""
-        if self.f is None:  # the two come from one two-sum
+        """Round the sum to odd; valid where nothing was lost."""
+        if self.f is None:  # s and e come from a single two-sum
             return round_to_odd(self.s, self.e)
         s, e = two_sum(self.s, self.e)
         e, f = two_sum(e, self.f)
@@ -90,7 +90,7 @@ class _Sum:
 
 
 def _exact_element(acc: float, a: Tensor, b: Tensor, rounding: Rounding) -> float:
-    """One element by rationals: the way out where three floats do not hold the sum."""
+    """Compute one element in rationals, for sums that three floats do not hold."""
     total = Fraction(acc)
     for x, y in zip(a.tolist(), b.tolist(), strict=True):
         total += Fraction(x) * Fraction(y)
@@ -98,7 +98,7 @@ def _exact_element(acc: float, a: Tensor, b: Tensor, rounding: Rounding) -> floa
 
 
 def fraction_to_odd(value: Fraction) -> Tensor:
-    """A rational (of at most float64's exponents) rounded to odd in float64."""
+    """Round a rational (within float64's exponent range) to odd in float64."""
     near = float(value)
     rest = value - Fraction(near)
     sign = (rest > 0) - (rest < 0)
@@ -108,7 +108,7 @@ def fraction_to_odd(value: Fraction) -> Tensor:
 
 
 def _step(acc: Tensor, a: Tensor, b: Tensor, how: Accumulation) -> Tensor:
-    """float64 acc (M, N) plus a (M, k) @ b (k, N), all finite, rounded once to float32 values."""
+    """Add a (M, k) @ b (k, N), all finite, to float64 acc (M, N); round once to float32 values."""
     width = (53 - (a.shape[1] - 1).bit_length()) // 2
     left, right = _slices(a, width), _slices(b.T, width)
     total = _Sum(*two_sum(acc, left[0][1] @ right[0][1].T))
@@ -124,7 +124,7 @@ def _step(acc: Tensor, a: Tensor, b: Tensor, how: Accumulation) -> Tensor:
 
 
 def _step_with_infinities(acc: Tensor, a: Tensor, b: Tensor, how: Accumulation) -> Tensor:
-    """As ``_step``; elements that see an infinity or NaN get IEEE's, the others stay exact."""
+    """Run ``_step``; elements that meet an infinity or NaN follow IEEE 754."""
     fine_a, fine_b, fine_acc = torch.isfinite(a), torch.isfinite(b), torch.isfinite(acc)
     fine = fine_a.all(1)[:, None] & fine_b.all(0)[None, :] & fine_acc
     zero = torch.zeros((), dtype=torch.float64)
@@ -138,10 +138,10 @@ def _step_with_infinities(acc: Tensor, a: Tensor, b: Tensor, how: Accumulation) 
 
 
 def accumulated(a: Tensor, b: Tensor, how: Accumulation) -> Tensor:
-    """Products of a (M, K) and b (K, N), float64 with at most 24 bits, summed to float32 (M, N).
+    """Sum products of a (M, K) and b (K, N), float64 with at most 24 bits, to float32 (M, N).
 
-    Exactly: after every ``how.block`` products, fl32(accumulator + their exact sum). Raises
-    nothing; infinities and NaN follow IEEE.
+    Exact: after every ``how.block`` products the accumulator is fl32(accumulator + exact sum of the
+    products). Infinities and NaN follow IEEE 754.
     """
     acc = torch.zeros(a.shape[0], b.shape[1], dtype=torch.float64)
     most = a.abs().amax() * b.abs().amax() * a.shape[1]

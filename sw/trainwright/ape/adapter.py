@@ -1,4 +1,4 @@
-"""``dtype="auto"``: masks, decision, and the hybrid of block products (section 5.2)."""
+"""``dtype="auto"``: levels of blocks, decision, and the hybrid of block products (section 5.2)."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from trainwright.ape.accumulate import Accumulation
-from trainwright.ape.decider import Decision, Kind, decide
+from trainwright.ape.decider import Decision, ProductKind, decide
 from trainwright.ape.performance import PerformanceModel
 from trainwright.ape.products import native_product, product
 from trainwright.ape.schemes import NATIVE, scheme
@@ -14,29 +14,29 @@ from trainwright.ape.schemes import NATIVE, scheme
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """How ``auto`` decides; see ``decider.decide`` for ``strict`` and ``compete``."""
+    """Options of ``auto``; see ``decider.decide`` for ``strict`` and ``compete``."""
 
     blocks: tuple[int, int, int] = (128, 128, 128)
     """Rows of a block of A, its columns (rows of a block of B), columns of a block of B."""
     strict: bool = True
-    """False drops lo*lo everywhere, as the paper does: 2^-21 instead of 2^-22 a product."""
+    """False drops lo*lo everywhere, as the paper does: 2^-21 instead of 2^-22 per product."""
     compete: bool = False
     """True lets the native type win where it is predicted to be faster."""
     model: PerformanceModel | None = None
-    """None: calibrated on the device at hand, once, when there is a choice."""
+    """Time model; None calibrates one for the device, once, when there is a choice."""
 
     def __post_init__(self) -> None:
         if len(self.blocks) != 3 or min(self.blocks) < 1:
             raise ValueError(f"blocks must be three sizes of at least 1, not {self.blocks!r}")
 
     def decide(self, a: Tensor, b: Tensor) -> Decision:
-        """What would be done with float32 a (M, K) and b (K, N)."""
+        """Decide how to multiply float32 a (M, K) by b (K, N)."""
         return decide(
             a, b, blocks=self.blocks, model=self.model, strict=self.strict, compete=self.compete
         )
 
     def product(self, a: Tensor, b: Tensor, how: Accumulation | None = None) -> Tensor:
-        """float32 (M, K) times (K, N) by the decision; float32 (M, N)."""
+        """Multiply float32 (M, K) by (K, N) as decided; float32 (M, N)."""
         decision = self.decide(a, b)
         if decision.choice == "hybrid":
             return hybrid(a, b, decision, self.blocks, how)
@@ -52,7 +52,7 @@ def hybrid(
     blocks: tuple[int, int, int],
     how: Accumulation | None = None,
 ) -> Tensor:
-    """The jobs of a decision, each in its type; strips of K added in float32, in order."""
+    """Run the jobs of a decision, each in its type; add strips of K in float32, in order."""
     bm, bk, bn = blocks
     total = a.new_zeros(a.shape[0], b.shape[1])
     for job in decision.jobs:
@@ -60,7 +60,7 @@ def hybrid(
         columns = _elements(job.columns, bn, b.shape[1]).to(a.device)
         strip = slice(job.strip * bk, (job.strip + 1) * bk)
         left, right = a[rows, strip], b[strip][:, columns]
-        if job.kind is Kind.NATIVE:
+        if job.kind is ProductKind.NATIVE:
             part = native_product(left, right)
         else:
             part = product(left[None], right[None], scheme(job.kind.dtype), how)[0]
@@ -70,6 +70,6 @@ def hybrid(
 
 
 def _elements(numbers: tuple[int, ...], size: int, limit: int) -> Tensor:
-    """The indices of the elements of these blocks."""
+    """Return the element indices of some blocks."""
     index = torch.tensor(numbers)[:, None] * size + torch.arange(size)
     return index[index < limit]

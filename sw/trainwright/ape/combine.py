@@ -9,7 +9,7 @@ from trainwright.support.errorfree import round_to_odd, two_product, two_sum
 
 
 class RoundedOnce(torch.autograd.Function):
-    """alpha ``product`` + beta ``c``, rounded to float32 once; the gradients are plain products."""
+    """alpha ``product`` + beta ``c``, rounded to float32 once; gradients are plain products."""
 
     @staticmethod
     def forward(ctx: Any, product: Tensor, c: Tensor, alpha: float, beta: float) -> Tensor:  # pyright: ignore
@@ -19,7 +19,7 @@ class RoundedOnce(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # pyright: ignore
-        """Scale the gradient by alpha and by beta, that of ``c`` summed over broadcast sizes."""
+        """Scale the gradient by alpha and by beta; sum ``c``'s gradient over broadcast sizes."""
         to_product, to_c = ctx.needs_input_grad[:2]
         alpha, beta = ctx.factors
         return (
@@ -34,7 +34,7 @@ def _rounded_once(product: Tensor, c: Tensor, alpha: float, beta: float) -> Tens
     p = product.to(torch.float64)
     high = c.to(torch.float64)
     low = torch.zeros_like(high)
-    if not c.is_floating_point():  # int64 has 63 bits
+    if not c.is_floating_point():  # int64's 63 bits need two floats
         wide = c.to(torch.int64)
         # The greatest int64 rounds to 2^63, which does not convert back.
         kept = torch.where(high >= 2.0**63, high - 2.0**10, high)
@@ -45,10 +45,10 @@ def _rounded_once(product: Tensor, c: Tensor, alpha: float, beta: float) -> Tens
     for x, y in ((p, a), (high, b), (low, b)):
         terms += two_product(x, y)
     plain = p * a + high * b
-    for _ in range(len(terms)):  # distils: the first becomes the rounded total
+    for _ in range(len(terms)):  # distillation: the first term becomes the rounded total
         for k in range(len(terms) - 2, -1, -1):
             terms[k], terms[k + 1] = two_sum(terms[k], terms[k + 1])
-    total, rest = terms[0], terms[1]
-    exact = round_to_odd(total.contiguous(), rest)
+    total, remainder = terms[0], terms[1]
+    exact = round_to_odd(total.contiguous(), remainder)
     # Factors near the ends of float64's range have no error-free products.
     return torch.where(exact.isfinite(), exact, plain).to(torch.float32)

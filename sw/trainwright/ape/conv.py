@@ -14,7 +14,7 @@ Sizes = int | tuple[int, int]
 def _padding(
     padding: Any, kernel: tuple[int, int], dilation: tuple[int, int], stride: tuple[int, int]
 ) -> tuple[int, ...]:
-    """(left, right, top, bottom) as ``functional.pad`` takes them."""
+    """Return (left, right, top, bottom) for ``functional.pad``."""
     if padding == "valid":
         padding = 0
     if padding == "same":
@@ -31,7 +31,7 @@ def _kind(value: Any) -> str:
 
 
 def patches(x: Tensor, kernel: Sizes, stride: Sizes, dilation: Sizes, groups: int) -> Tensor:
-    """x (N, C, H, W), padded already, to (N, groups, C/groups * kh * kw, positions)."""
+    """Unfold padded x (N, C, H, W) to (N, groups, C/groups * kh * kw, positions)."""
     columns = functional.unfold(x, kernel, dilation=dilation, stride=stride)
     return columns.reshape(x.shape[0], groups, -1, columns.shape[-1])
 
@@ -54,11 +54,11 @@ def conv2d(
     groups: int = 1,
     **options: Any,
 ) -> Tensor:
-    """As ``torch.nn.functional.conv2d``, computed by ``gemm`` with ``options`` (``dtype``, ...).
+    """Convolve like ``torch.nn.functional.conv2d``, by ``gemm`` with ``options`` (``dtype``, ...).
 
-    x (N, C, H, W), weight (O, C/groups, kh, kw), float32; result (N, O, H', W'). K runs over
-    channels, then the kernel's rows, then its columns; the bias is added in float32. The gradient
-    of x adds overlapping patches in float32. Raises ``ValueError`` and ``TypeError``.
+    x (N, C, H, W) and weight (O, C/groups, kh, kw) are float32; the result is (N, O, H', W'). K
+    runs over channels, then the kernel's rows, then its columns; the bias is added in float32. The
+    gradient of x adds overlapping patches in float32. Raises ``ValueError`` and ``TypeError``.
     """
     for name, tensor in (("x", x), ("weight", weight)):
         if not isinstance(tensor, Tensor) or tensor.dtype is not float32:
@@ -100,9 +100,9 @@ def conv2d_backward(
     wanted: tuple[bool, bool, bool],
     **options: Any,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients for x, weight and bias (None where not wanted), both products by ``gemm``.
+    """Return gradients of x, weight and bias (None where not wanted), products by ``gemm``.
 
-    grad (N, O, H', W'), the rest as in ``conv2d``, with padding as sizes.
+    grad is (N, O, H', W'); the other arguments are those of ``conv2d``, with padding as sizes.
     """
     stride, dilation = pair_of("stride", stride, 1), pair_of("dilation", dilation, 1)
     kernel = (weight.shape[2], weight.shape[3])

@@ -1,6 +1,6 @@
-"""The same products on the tensor cores, through cuBLAS.
+"""Products of parts on the tensor cores, through cuBLAS.
 
-Never run by the default tests, which need no GPU; ``tests/sw/test_ape_cuda.py`` runs where
+The default tests, which need no GPU, never run this path; ``tests/sw/test_ape_cuda.py`` runs where
 ``torch.cuda.is_available()``. No figure of this path has been measured yet.
 """
 
@@ -11,13 +11,15 @@ import torch
 from torch import Tensor
 
 CHUNK = 2048
-"""Terms that the tensor cores sum by themselves. They truncate, so the error grows with the
-length; chunks are added in float32, round to nearest."""
+"""Terms that the tensor cores sum without help.
+
+They truncate, so the error grows with the length; chunks are added in float32, rounding to nearest.
+"""
 
 
 @contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """TF32 in float32 products: on for parts that are TF32 already, off for native float32."""
+    """Switch TF32 in float32 products: on for parts that are TF32, off for native float32."""
     if not torch.cuda.is_available():
         yield
         return
@@ -31,7 +33,7 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 
 def _multiply(a: Tensor, b: Tensor) -> Tensor:
-    """(B, M, K) times (B, K, N) with a float32 result that was never rounded to the parts."""
+    """Multiply (B, M, K) by (B, K, N); the float32 result is never rounded to the parts' type."""
     if a.dtype == torch.float32:
         with tf32(True):
             return torch.bmm(a, b)
@@ -39,13 +41,16 @@ def _multiply(a: Tensor, b: Tensor) -> Tensor:
         if len(a) == 1:
             return torch.mm(a[0], b[0], out_dtype=torch.float32)[None]
         return torch.bmm(a, b, out_dtype=torch.float32)
-    except TypeError:  # torch before out_dtype: the right numbers, on the ordinary cores
+    except TypeError:  # torch before out_dtype: right results, but without tensor cores
         with tf32(False):
             return torch.bmm(a.to(torch.float32), b.to(torch.float32))
 
 
 def product(a: Tensor, b: Tensor, chunk: int = CHUNK) -> Tensor:
-    """Parts (B, M, K) times (B, K, N), fp16, bf16 or TF32 held in float32; float32 result."""
+    """Multiply parts (B, M, K) by (B, K, N) to float32.
+
+    Parts are fp16, bf16, or TF32 held in float32.
+    """
     total: Tensor | None = None
     for begin in range(0, a.shape[-1], chunk):
         part = _multiply(a[..., begin : begin + chunk], b[..., begin : begin + chunk, :])

@@ -1,7 +1,7 @@
 """``with ape.enabled():`` computes the matrix products of unmodified torch code in an APE type.
 
-A dispatch mode sees every operator below autograd, so what a module, ``torch.matmul``, ``einsum``
-or the backward pass of any of them comes down to is caught alike.
+A dispatch mode sees every operator below autograd, so it catches alike the operators of modules,
+``torch.matmul``, ``einsum`` and their backward passes.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 
 class _Mode(TorchDispatchMode):
-    """Sends float32 products to ``gemm``; everything else runs unchanged."""
+    """Dispatch mode that sends float32 products to ``gemm``; everything else runs unchanged."""
 
     def __init__(self, options: dict[str, Any], calls: Counter[str]) -> None:
         super().__init__()
@@ -62,15 +62,15 @@ class _Mode(TorchDispatchMode):
         plain = self.into.get(func) or self.in_place.get(func) or func
         handler = self.handlers.get(plain)
         if handler is None:
-            with self:  # under inference_mode, linear and matmul arrive undivided
+            with self:  # inference_mode does not decompose linear and matmul
                 divided = func.decompose(*args, **kwargs)
             return func(*args, **kwargs) if divided is NotImplemented else divided
         tensors = [value for value in args if isinstance(value, Tensor)]
         if not all(x.dtype == torch.float32 and x.layout == torch.strided for x in tensors):
             return func(*args, **kwargs)
-        rest = {key: value for key, value in kwargs.items() if key != "out"}
+        options = {key: value for key, value in kwargs.items() if key != "out"}
         with torch.no_grad():
-            result = handler(*args, **rest)
+            result = handler(*args, **options)
             if result is NotImplemented:
                 return func(*args, **kwargs)
             self.calls[str(plain)] += 1
@@ -81,13 +81,13 @@ class _Mode(TorchDispatchMode):
     def _gemm(self, a: Tensor, b: Tensor, **more: Any) -> Tensor:
         return gemm(a, b, **self.options, **more)
 
-    def _mm(self, a: Tensor, b: Tensor, *more: Any, **others: Any) -> Tensor:
-        return NotImplemented if more or others else self._gemm(a, b)
+    def _mm(self, a: Tensor, b: Tensor, *more: Any, **options: Any) -> Tensor:
+        return NotImplemented if more or options else self._gemm(a, b)
 
     def _addmm(
-        self, c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1, **others: Any
+        self, c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1, **options: Any
     ) -> Tensor:
-        return NotImplemented if others else self._gemm(a, b, c=c, alpha=alpha, beta=beta)
+        return NotImplemented if options else self._gemm(a, b, c=c, alpha=alpha, beta=beta)
 
     def _addbmm(
         self, c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1
@@ -114,7 +114,7 @@ class _Mode(TorchDispatchMode):
     ) -> Tensor:  # fmt: skip
         if transposed or weight.ndim not in (3, 4):
             return NotImplemented
-        if weight.ndim == 3:  # one dimension is two with a height of 1
+        if weight.ndim == 3:  # conv1d is conv2d with a height of 1
             flat = self._convolution(
                 x[:, :, None], weight[:, :, None], bias, [1, *stride], [0, *padding],
                 [1, *dilation], transposed, _, groups,
@@ -134,13 +134,13 @@ class _Mode(TorchDispatchMode):
         if line:
             grad, x, weight = grad[:, :, None], x[:, :, None], weight[:, :, None]
             stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
-        found = conv2d_backward(
+        gradients = conv2d_backward(
             grad, x, weight, _pair(stride), _pair(padding), _pair(dilation), groups,
             (wanted[0], wanted[1], wanted[2]), **self.options,
         )  # fmt: skip
         if not line:
-            return found
-        return (*(None if g is None else g[:, :, 0] for g in found[:2]), found[2])
+            return gradients
+        return (*(None if g is None else g[:, :, 0] for g in gradients[:2]), gradients[2])
 
 
 def _pair(sizes: list[int]) -> tuple[int, int]:
@@ -154,14 +154,14 @@ def enabled(
     accumulation: Accumulation | None = None,
     adapter: Adapter = DEFAULT_ADAPTER,
 ) -> Iterator[Counter[str]]:
-    """Within it, float32 matrix products and convolutions are ``gemm``'s in ``dtype``.
+    """Compute float32 matrix products and convolutions inside the block by ``gemm`` in ``dtype``.
 
     Caught, forward and backward: matmul and ``@`` (also of vectors), mm, bmm, mv, dot, addmm,
     baddbmm, addbmm, addmv, their in-place and ``out=`` forms, linear, einsum, tensordot, conv1d,
-    conv2d, and attention, whose fused forms are switched off meanwhile. Not caught, and computed
-    as ever: other element types, sparse tensors, conv3d, transposed convolutions, recurrent
-    layers where the library fuses them, cdist. The backward pass is caught where ``backward`` is
-    called inside. Yields a counter of the operators that were replaced.
+    conv2d, and attention, whose fused forms are switched off inside the block. Not caught, and
+    computed as usual: other element types, sparse tensors, conv3d, transposed convolutions,
+    recurrent layers where the library fuses them, cdist. The backward pass is caught if
+    ``backward`` is called inside the block. Yields a counter of the replaced operators.
     """
     if dtype not in NAMES or dtype == INT16:
         raise ValueError(f"dtype must be a type for float32, not {dtype!r}")

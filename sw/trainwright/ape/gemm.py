@@ -22,7 +22,7 @@ def multiply(
     how: Accumulation | None = None,
     adapter: Adapter = DEFAULT_ADAPTER,
 ) -> Tensor:
-    """float32 (..., M, K) times (..., K, N) with equal leading shapes, without gradients."""
+    """Multiply float32 (..., M, K) by (..., K, N) with equal leading shapes, without gradients."""
     if dtype == NATIVE:
         return native_product(a, b)
     lead = a.shape[:-2]
@@ -32,13 +32,13 @@ def multiply(
     a = a.reshape(-1, *a.shape[-2:])  # (B, M, K)
     b = b.reshape(-1, *b.shape[-2:])  # (B, K, N)
     if dtype == AUTO:
-        found = [adapter.product(x, y, how) for x, y in zip(a, b, strict=True)]
-        return torch.stack(found).reshape(shape)
+        products = [adapter.product(x, y, how) for x, y in zip(a, b, strict=True)]
+        return torch.stack(products).reshape(shape)
     return product(a, b, scheme(dtype), how).reshape(shape)
 
 
 def _integer(a: Tensor, b: Tensor) -> Tensor:
-    """int16 (..., M, K) times (..., K, N) with equal leading shapes: int64 (..., M, N)."""
+    """Multiply int16 (..., M, K) by (..., K, N) with equal leading shapes to int64 (..., M, N)."""
     shape = (*a.shape[:-1], b.shape[-1])
     if 0 in shape or a.shape[-1] == 0:
         return a.new_zeros(shape, dtype=torch.int64)
@@ -47,7 +47,7 @@ def _integer(a: Tensor, b: Tensor) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """The gradients are products of the same type."""
+    """Differentiable product, whose gradients are products of the same type."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, *how: Any) -> Tensor:  # pyright: ignore
@@ -92,17 +92,17 @@ def gemm(
     accumulation: Accumulation | None = None,
     adapter: Adapter = DEFAULT_ADAPTER,
 ) -> Tensor:
-    """Return alpha op(a) op(b) + beta c, op the transpose of the last two dimensions if asked for.
+    """Return alpha op(a) op(b) + beta c, op transposing the last two dimensions if asked for.
 
-    a (..., M, K) and b (..., K, N) after op, float32 (int16 for ``int16``); leading dimensions
-    broadcast, as does ``c`` to (..., M, N). ``beta`` is 1 by default where ``c`` is given; 0 does
-    not read ``c``. The result is float32 (``int16``: int64) whatever the type of ``c``.
+    a (..., M, K) and b (..., K, N) after op are float32 (int16 for ``int16``); leading dimensions
+    broadcast, and ``c`` broadcasts to (..., M, N). ``beta`` is 1 by default if ``c`` is given; 0
+    does not read ``c``. The result is float32 (``int16``: int64), whatever the type of ``c``.
 
-    The product is exactly the scheme's on the CPU (see ``products.product``); ``fp32`` is the
-    native product, ``auto`` the adapter's. Of a ``c`` in float32 or narrower, ``alpha`` and
-    ``beta`` are applied in float32, each operation rounded to nearest; of a ``c`` in float64 or of
-    integers, the whole sum is rounded once. ``int16`` is exact, with integer ``alpha`` and
-    ``beta`` and a ``c`` of integers in any type. Differentiable but for ``int16``; gradients are
+    On the CPU the product is exactly the scheme's (see ``products.product``); ``fp32`` is the
+    native product, ``auto`` the adapter's. With a ``c`` in float32 or narrower, ``alpha`` and
+    ``beta`` are applied in float32, each operation rounded to nearest; with a ``c`` in float64 or
+    of integers, the whole sum is rounded once. ``int16`` is exact, with integer ``alpha`` and
+    ``beta`` and a ``c`` of integers in any type. Differentiable except for ``int16``; gradients are
     products of the same type. Raises ``TypeError`` and ``ValueError``, also where an int64
     overflows.
     """
@@ -139,7 +139,7 @@ def gemm(
 
 
 def broadcasts(shape: torch.Size, target: torch.Size) -> bool:
-    """Tell whether a tensor of ``shape`` broadcasts to ``target`` without enlarging the target."""
+    """Return whether ``shape`` broadcasts to ``target`` without enlarging the target."""
     try:
         return torch.broadcast_shapes(shape, target) == target
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""int16 on 8-bit multipliers (section 4.4): two bytes, four products, no error at all."""
+"""int16 on 8-bit multipliers (section 4.4): two bytes, four products, no error."""
 
 import math
 from collections.abc import Sequence
@@ -8,30 +8,30 @@ from torch import Tensor
 
 _INT64 = 1 << 63
 INT32_TERMS = (2**31 - 1) // 255**2
-"""So many products of two bytes fit an int32 accumulator in any case; longer K is cut."""
+"""Terms of two-byte products that always fit an int32 accumulator; longer K is cut."""
 
 
 def split(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(high byte as int8, low byte as uint8): x = 256 * high + low. Raises ``TypeError``."""
+    """Return (high byte as int8, low byte as uint8): x = 256 * high + low. Raises ``TypeError``."""
     if x.dtype != torch.int16:
         raise TypeError(f"int16 is made from torch.int16, not {x.dtype}")
     return (x >> 8).to(torch.int8), (x & 0xFF).to(torch.uint8)
 
 
 def join(parts: Sequence[Tensor]) -> Tensor:
-    """The int64 value of two bytes."""
+    """Combine two bytes to int64 values."""
     if len(parts) != 2:
         raise ValueError(f"int16 has 2 parts, not {len(parts)}")
     return (parts[0].to(torch.int64) << 8) + parts[1].to(torch.int64)
 
 
 def _cpu_product(a: Tensor, b: Tensor) -> Tensor:
-    """Bytes (..., M, K) and (..., K, N) to int64. Sums below 2^53 are exact in float64."""
+    """Multiply bytes (..., M, K) by (..., K, N) to int64: sums below 2^53 are exact in float64."""
     return torch.matmul(a.to(torch.float64), b.to(torch.float64)).to(torch.int64)
 
 
 def _cuda_product(a: Tensor, b: Tensor) -> Tensor:
-    """int8 (M, K) and (K, N) to int64 on the tensor cores, in the sizes that they take."""
+    """Multiply int8 (M, K) by (K, N) to int64 on the tensor cores, padding to accepted sizes."""
     (m, k), n = a.shape, b.shape[1]
     rows, inner, columns = max(32, -(-m // 8) * 8), -(-k // 8) * 8, -(-n // 8) * 8
     left = a.new_zeros(rows, inner)
@@ -42,9 +42,9 @@ def _cuda_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _cuda_chunk(a: Tensor, b: Tensor) -> Tensor:
-    """int16 (M, K) and (K, N). The tensor cores take signed bytes: x = 256 h + l + 128.
+    """Multiply int16 (M, K) by (K, N); the tensor cores take signed bytes: x = 256 h + l + 128.
 
-    l = low - 128 is signed; the 128 are put back from the sums of rows and columns.
+    l = low - 128 is signed; the sums of rows and columns restore the terms in 128.
     """
     ah, bh = (a >> 8).to(torch.int8), (b >> 8).to(torch.int8)
     al = ((a & 0xFF) - 128).to(torch.int8)
@@ -60,8 +60,8 @@ def _cuda_chunk(a: Tensor, b: Tensor) -> Tensor:
 def combined(product: Tensor, c: Tensor | None, alpha: float, beta: float) -> Tensor:
     """Return alpha ``product`` + beta ``c`` in int64, exact.
 
-    Raises ``ValueError`` for factors or elements of ``c`` that are no integers, and where a
-    result leaves int64.
+    Raises ``ValueError`` for factors or elements of ``c`` that are not integers, and where a result
+    leaves int64.
     """
     factors = []
     for name, factor in (("alpha", alpha), ("beta", beta)):
@@ -78,6 +78,7 @@ def combined(product: Tensor, c: Tensor | None, alpha: float, beta: float) -> Te
         c = wide
     c = c.to(torch.int64)
     result = product * factors[0] + c * factors[1]  # modulo 2^64
+    # int64 wraps silently: recompute exactly the elements whose float64 value is near the limit.
     about = product.double() * factors[0] + c.double() * factors[1]
     near = about.abs() >= _INT64 * (1 - 2.0**-40)
     if bool(near.any()):
@@ -90,7 +91,7 @@ def combined(product: Tensor, c: Tensor | None, alpha: float, beta: float) -> Te
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """int16 (B, M, K) and (B, K, N) to int64 (B, M, N), exact for K below 2^33.
+    """Multiply int16 (B, M, K) by (B, K, N) to int64 (B, M, N), exact for K below 2^33.
 
     Each of the four byte products is summed over at most ``INT32_TERMS`` terms, as int32
     accumulators allow, and these sums are added in int64.

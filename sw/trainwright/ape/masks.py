@@ -1,7 +1,7 @@
-"""What a block's elements allow: the paper's listing 5, for negative numbers and zeros too.
+"""Range levels of blocks: the paper's listing 5, for negative numbers and zeros too.
 
-As printed, listing 5 compares ``v`` and not ``|v|`` with the limits, so every negative number
-falls below MIN and goes native, and so does every zero. Here |v| is compared and 0 passes.
+As printed, listing 5 compares ``v`` and not ``|v|`` with the limits, so every negative number and
+every zero falls below MIN and goes native. Here |v| is compared and 0 passes.
 """
 
 from enum import IntEnum
@@ -12,12 +12,12 @@ from torch import Tensor
 from trainwright.ape.schemes import SCHEMES, value_range
 
 
-class Level(IntEnum):
-    """What an element, or the worst element of a block, asks for; a higher one contains it.
+class RangeLevel(IntEnum):
+    """Type that an element, or a block's worst element, needs; higher levels contain lower ones.
 
-    ``HALF``: a float16, lo = 0. ``EXACT``: two scaled float16 hold it without error. ``F``: in the
-    range of fp32-f with an error of at most 2^-23. ``B``, ``T``: in the range of fp32-b, fp32-t.
-    ``NATIVE``: none of these; infinities and NaN.
+    ``HALF``: a float16, lo = 0. ``EXACT``: two scaled float16 hold the element without error.
+    ``F``: in the range of fp32-f with an error of at most 2^-23. ``B``, ``T``: in the range of
+    fp32-b, fp32-t. ``NATIVE``: none of these; infinities and NaN.
     """
 
     HALF = 0
@@ -29,29 +29,30 @@ class Level(IntEnum):
 
 
 def element_levels(x: Tensor) -> Tensor:
-    """``Level`` of every element of a float32 tensor, as int8."""
+    """Return the ``RangeLevel`` of every element of a float32 tensor, as int8."""
     size = x.abs()
-    levels = torch.full(x.shape, int(Level.NATIVE), dtype=torch.int8, device=x.device)
+    levels = torch.full(x.shape, int(RangeLevel.NATIVE), dtype=torch.int8, device=x.device)
 
     def inside(dtype: str) -> Tensor:
         low, high = value_range(dtype)
         return (size >= low) & (size <= high)
 
-    levels[inside("fp32-t")] = Level.T
-    levels[inside("fp32-b")] = Level.B
+    levels[inside("fp32-t")] = RangeLevel.T
+    levels[inside("fp32-b")] = RangeLevel.B
     in_f = inside("fp32-f")
     high = x.to(torch.float16)
-    rest = (x - high.to(torch.float32)) * 2.0 ** SCHEMES["fp32-f"].scales[1]
-    low = rest.to(torch.float16)
-    # A tie in the top binade leaves 2^16, beyond float16: it saturates with twice the error.
-    levels[in_f & (rest.abs() < 2.0**16)] = Level.F
-    levels[in_f & (low.to(torch.float32) == rest)] = Level.EXACT
-    levels[(in_f & (rest == 0)) | (x == 0)] = Level.HALF
+    residual = (x - high.to(torch.float32)) * 2.0 ** SCHEMES["fp32-f"].scales[1]
+    low = residual.to(torch.float16)
+    # A tie in the top binade leaves a residual of 2^16, beyond float16, which saturates with
+    # twice the error.
+    levels[in_f & (residual.abs() < 2.0**16)] = RangeLevel.F
+    levels[in_f & (low.to(torch.float32) == residual)] = RangeLevel.EXACT
+    levels[(in_f & (residual == 0)) | (x == 0)] = RangeLevel.HALF
     return levels
 
 
 def _blocks(x: Tensor, rows: int, columns: int, fill: float) -> Tensor:
-    """(M, N) padded with ``fill`` and cut: (M/rows, N/columns, rows * columns)."""
+    """Pad (M, N) with ``fill`` and cut it: (M/rows, N/columns, rows * columns)."""
     m, n = x.shape
     padded = torch.nn.functional.pad(x, (0, -n % columns, 0, -m % rows), value=fill)
     cut = padded.reshape(-(-m // rows), rows, -(-n // columns), columns)
@@ -59,14 +60,17 @@ def _blocks(x: Tensor, rows: int, columns: int, fill: float) -> Tensor:
 
 
 def block_levels(x: Tensor, rows: int, columns: int) -> Tensor:
-    """The highest ``Level`` in each block of x (M, N): int8 (ceil(M/rows), ceil(N/columns))."""
+    """Return the highest ``RangeLevel`` in each block of x (M, N), int8.
+
+    The shape is (ceil(M/rows), ceil(N/columns)).
+    """
     if 0 in x.shape:
         return torch.zeros(-(-x.shape[0] // rows), -(-x.shape[1] // columns), dtype=torch.int8)
     return _blocks(element_levels(x), rows, columns, 0).amax(-1)
 
 
 def block_mask(x: Tensor, rows: int, columns: int) -> list[list[str]]:
-    """Listing 5: for each block ``fp32-f``, ``fp32-b`` or ``fp32``, by the ranges alone."""
+    """Apply listing 5: ``fp32-f``, ``fp32-b`` or ``fp32`` for each block, by ranges alone."""
     size = x.abs()
 
     def outside(dtype: str) -> Tensor:
@@ -81,10 +85,7 @@ def block_mask(x: Tensor, rows: int, columns: int) -> list[list[str]]:
 
 
 def block_extent(x: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
-    """(least |x| other than 0, largest |x|) of each block in float64.
-
-    A block of zeros has (inf, 0).
-    """
+    """Return (smallest nonzero |x|, largest |x|) of each block in float64; (inf, 0) for zeros."""
     size = x.abs().to(torch.float64)
     least = torch.where(size == 0, torch.inf, size)
     return (

@@ -11,40 +11,42 @@ from trainwright.ape.schemes import INT16, Scheme, scheme
 
 
 def _narrow(x: Tensor, form: Scheme) -> Tensor:
-    """float32 to the part's format, round to nearest even."""
+    """Round float32 to the part's format, to nearest even."""
     return round_tf32(x) if form.part == torch.float32 else x.to(form.part)
 
 
 def split(x: Tensor, dtype: str) -> tuple[Tensor, ...]:
-    """The parts of ``x``, largest first, each of the shape of ``x``.
+    """Return the parts of ``x``, largest first, each in the shape of ``x``.
 
-    ``x`` is float32 (int16 for ``int16``: high byte signed, low byte unsigned). Rounded to
-    nearest even, part by part; each remainder is exact in float32. Where the first part is not
-    finite (x infinite, NaN, or beyond the range) the lower parts are 0. A scaled lower part that
-    would round to infinity (residual of 16 in the top binade of fp16, which 2^12 takes out of
-    range) saturates at 65504, an error of at most 2^-22. Raises ``TypeError``.
+    ``x`` is float32 (int16 for ``int16``: high byte signed, low byte unsigned). Each part is
+    rounded to nearest even; each remainder is exact in float32. Where the first part is not finite
+    (x infinite, NaN, or beyond the range), the lower parts are 0. A scaled lower part that would
+    round to infinity (a residual of 16 in the top binade of fp16, which 2^12 takes out of range)
+    saturates at 65504, an error of at most 2^-22. Raises ``TypeError``.
     """
     if dtype == INT16:
         return integer.split(x)
     form = scheme(dtype)
     if x.dtype != torch.float32:
         raise TypeError(f"{dtype} is made from float32, not {x.dtype}")
-    rest = x
+    remainder = x
     parts = []
     for scale in form.scales:
-        scaled = rest * 2.0**scale if scale else rest
+        scaled = remainder * 2.0**scale if scale else remainder
         part = _narrow(scaled, form)
         if scale:
             limit = torch.finfo(form.part).max
             part = part.clamp(-limit, limit)
         parts.append(part)
         taken = part.to(torch.float32) * 2.0**-scale
-        rest = torch.where(torch.isfinite(taken), rest - taken, torch.zeros_like(rest))
+        remainder = torch.where(
+            torch.isfinite(taken), remainder - taken, torch.zeros_like(remainder)
+        )
     return tuple(parts)
 
 
 def join(parts: Sequence[Tensor], dtype: str) -> Tensor:
-    """The value of the parts, in float64: exact for every type."""
+    """Return the value of the parts in float64, exact for every type."""
     if dtype == INT16:
         return integer.join(parts).to(torch.float64)
     form = scheme(dtype)

@@ -1,4 +1,4 @@
-"""Matrix products of one emulated type: split, one accumulator a group, added smallest first."""
+"""Matrix products in one emulated type: split, one accumulator per group, smallest group first."""
 
 import torch
 from torch import Tensor
@@ -6,18 +6,20 @@ from torch import Tensor
 from trainwright.ape import cuda
 from trainwright.ape.accumulate import NEAREST, Accumulation, accumulated
 from trainwright.ape.parts import split
-from trainwright.ape.schemes import Group, Scheme
+from trainwright.ape.schemes import ProductGroup, Scheme
 
 
-def joined(a: tuple[Tensor, ...], b: tuple[Tensor, ...], group: Group) -> tuple[Tensor, Tensor]:
-    """A group's left parts beside each other along K, its right parts below each other."""
+def joined(
+    a: tuple[Tensor, ...], b: tuple[Tensor, ...], group: ProductGroup
+) -> tuple[Tensor, Tensor]:
+    """Concatenate a group's left parts along K, and its right parts along K."""
     left = torch.cat([a[i] for i, _ in group.pairs], dim=-1)  # (..., M, pairs * K)
     right = torch.cat([b[j] for _, j in group.pairs], dim=-2)  # (..., pairs * K, N)
     return left, right
 
 
 TILE = 128
-"""Rows and columns of the result that the simulation holds in the cache while K runs."""
+"""Rows and columns of the result that the simulation keeps in the CPU cache while K runs."""
 
 
 def _cpu_group(a: Tensor, b: Tensor, how: Accumulation) -> Tensor:
@@ -32,11 +34,11 @@ def _cpu_group(a: Tensor, b: Tensor, how: Accumulation) -> Tensor:
 
 
 def product(a: Tensor, b: Tensor, form: Scheme, how: Accumulation | None = None) -> Tensor:
-    """float32 (B, M, K) times (B, K, N) in the type ``form``; float32 (B, M, N).
+    """Multiply float32 (B, M, K) by (B, K, N) in the type ``form``; float32 (B, M, N).
 
-    On the CPU exactly the scheme's value for ``how`` (default ``NEAREST``); the group sums are
-    added in float32, round to nearest. On CUDA the tensor cores multiply and add in their own way,
-    so ``how`` must be None there (``ValueError``).
+    On the CPU the result is exactly the scheme's value for ``how`` (default ``NEAREST``); group
+    sums are added in float32, rounding to nearest. On CUDA the tensor cores multiply and add in
+    their own way, so ``how`` must be None there (``ValueError``).
     """
     if a.is_cuda and how is not None:
         raise ValueError("on CUDA the tensor cores accumulate in their own way: accumulation=None")
@@ -55,6 +57,6 @@ def product(a: Tensor, b: Tensor, form: Scheme, how: Accumulation | None = None)
 
 
 def native_product(a: Tensor, b: Tensor) -> Tensor:
-    """float32 (B, M, K) times (B, K, N) by the library, TF32 off."""
+    """Multiply float32 (B, M, K) by (B, K, N) with torch, TF32 off."""
     with cuda.tf32(False):
         return torch.matmul(a, b)

@@ -1,7 +1,7 @@
-"""Exact sums in float64 and one correct rounding to float32.
+"""Exact float64 sums and one correct rounding to float32.
 
-A float64 sum rounded again to float32 is rounded twice, which is wrong at ties. So it is rounded to
-odd first (``trainwright.support.errorfree``), and a number rounded to odd in 53 bits rounds
+Rounding a float64 sum again to float32 rounds twice, which is wrong at ties. The sum is therefore
+rounded to odd (``trainwright.support.errorfree``): a number rounded to odd in 53 bits rounds
 correctly to 24.
 """
 
@@ -14,9 +14,9 @@ Rounding = Literal["nearest", "zero"]
 
 
 def round_tf32(x: Tensor) -> Tensor:
-    """float32 to the nearest TF32 (10 bits of significand), ties to even, stored as float32.
+    """Round float32 to TF32 (10 fraction bits), ties to even, stored as float32.
 
-    Infinities and NaN stay; values from the tie above the largest TF32 on become infinite.
+    Infinities and NaN are kept; values from the tie above the largest TF32 on become infinite.
     """
     bits = x.view(torch.int32)
     rounded = (bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF
@@ -27,14 +27,14 @@ _LOW_29 = (1 << 29) - 1
 
 
 def to_float32(x: Tensor, rounding: Rounding) -> Tensor:
-    """float64, exact or rounded to odd, to float32 values kept in float64.
+    """Round float64, exact or rounded to odd, to float32 values kept in float64.
 
-    ``zero``: toward zero, hence never from finite to infinite.
+    ``zero`` rounds toward zero, hence never from finite to infinite.
     """
     if rounding == "nearest":
         return x.to(torch.float32).to(torch.float64)
     low, high = torch.aminmax(x.abs()) if x.numel() else (torch.ones(()), torch.ones(()))
-    if low >= 2.0**-126 and high < 2.0**128:  # normal float32 throughout: cut the bits off
+    if low >= 2.0**-126 and high < 2.0**128:  # all are normal float32 numbers: truncate the bits
         return (x.view(torch.int64) & ~_LOW_29).view(torch.float64)
     near = x.to(torch.float32)
     beyond = near.to(torch.float64).abs() > x.abs()
@@ -43,5 +43,5 @@ def to_float32(x: Tensor, rounding: Rounding) -> Tensor:
 
 
 def power_of_two(exponent: Tensor) -> Tensor:
-    """2^exponent in float64, exactly; exponents (int64) of -1022 to 1023."""
+    """Return 2^exponent in float64, exactly; exponents (int64) from -1022 to 1023."""
     return ((exponent + 1023) << 52).view(torch.float64)

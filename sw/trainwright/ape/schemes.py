@@ -1,9 +1,9 @@
-"""The emulated types: what they are made of, which products are formed, what they hold.
+"""Emulated types: their parts, their products and their ranges.
 
-Source: Ma et al., *Efficiently Emulating High-Bitwidth Computation with Low-Bitwidth Hardware*
-(ICS 2022), sections 4.1-4.4. A type is data: the native format of its parts, the power of two that
-scales each part, and its products in groups. A group has one float32 accumulator; the
-accumulators are added, smallest first, when K is done.
+Source: Ma et al., *Efficiently Emulating High-Bitwidth Computation with Low-Bitwidth Hardware* (ICS
+2022), sections 4.1-4.4. A type is data: the native format of its parts, the power of two that
+scales each part, and its products in groups. A group has one float32 accumulator; the accumulators
+are added, smallest first, at the end of K.
 """
 
 from dataclasses import dataclass
@@ -11,55 +11,55 @@ from dataclasses import dataclass
 import torch
 
 Pair = tuple[int, int]
-"""Part of the left operand, part of the right one; 0 is the largest part."""
+"""Index of the left operand's part and of the right operand's part; 0 is the largest part."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class ProductGroup:
     """Products that share one float32 accumulator, computed pair by pair along K."""
 
     pairs: tuple[Pair, ...]
     shift: int = 0
-    """The group's sum counts times 2^-shift (scaled lower parts)."""
+    """Weight 2^-shift of the group's sum (scaled lower parts)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """An emulated type. ``minimum`` and ``maximum`` bound |x| for x other than 0."""
+    """Emulated type. ``minimum`` and ``maximum`` bound |x| for nonzero x."""
 
     name: str
     part: torch.dtype
     """Native format of the parts; float32 stands for TF32 stored in 32 bits."""
     scales: tuple[int, ...]
-    """Part n holds its piece of x times 2^scales[n]."""
-    groups: tuple[Group, ...]
-    """Largest first."""
+    """Binary exponents: part n holds its piece of x times 2^scales[n]."""
+    groups: tuple[ProductGroup, ...]
+    """Groups of products, largest first."""
     minimum: float
     maximum: float
     precision: float
     """Largest |join(split(x)) - x| / |x| in range, as the paper states it."""
     product_error: float
-    """Largest relative error of one product, before any accumulation; derived in docs/ape.md."""
+    """Largest relative error of one product before any accumulation (docs/ape.md)."""
 
     @property
     def parts(self) -> int:
-        """How many native numbers make one."""
+        """Native numbers per number."""
         return len(self.scales)
 
     @property
     def products(self) -> int:
-        """How many native products make one."""
+        """Native products per product."""
         return sum(len(group.pairs) for group in self.groups)
 
 
-_HIGH = Group(pairs=((0, 0),))
+_HIGH = ProductGroup(pairs=((0, 0),))
 
 
 def _two(name: str, part: torch.dtype, scale: int, *, keep: bool, **limits: float) -> Scheme:
-    """Two parts and three products; ``keep`` adds lo*lo."""
-    groups = [_HIGH, Group(pairs=((0, 1), (1, 0)), shift=scale)]
+    """Make a type of two parts and three products; ``keep`` adds lo*lo."""
+    groups = [_HIGH, ProductGroup(pairs=((0, 1), (1, 0)), shift=scale)]
     if keep:
-        groups.append(Group(pairs=((1, 1),), shift=2 * scale))
+        groups.append(ProductGroup(pairs=((1, 1),), shift=2 * scale))
     return Scheme(
         name=name,
         part=part,
@@ -73,7 +73,7 @@ def _two(name: str, part: torch.dtype, scale: int, *, keep: bool, **limits: floa
 
 
 _HALF = {"minimum": 2.0**-14, "maximum": 65504.0}
-# The largest float32 below the tie that rounds hi to infinity.
+# Maxima: the largest float32 below the tie that rounds hi to infinity.
 _TF32 = {"minimum": 2.0**-114, "maximum": (2 - 2.0**-11 - 2.0**-23) * 2.0**127}
 _BF16 = {"minimum": 2.0**-110, "maximum": (2 - 2.0**-8 - 2.0**-23) * 2.0**127}
 
@@ -88,8 +88,8 @@ SCHEMES: dict[str, Scheme] = {
             scales=(0, 0, 0),
             groups=(
                 _HIGH,
-                Group(pairs=((0, 1), (1, 0))),
-                Group(pairs=((0, 2), (1, 1), (2, 0))),
+                ProductGroup(pairs=((0, 1), (1, 0))),
+                ProductGroup(pairs=((0, 2), (1, 1), (2, 0))),
             ),
             precision=2.0**-23,
             product_error=2.0**-23,
@@ -99,13 +99,13 @@ SCHEMES: dict[str, Scheme] = {
             name="fp32-m",
             part=torch.float16,
             scales=(0, 0),
-            groups=(Group(pairs=((1, 1), (0, 1), (1, 0), (0, 0))),),
+            groups=(ProductGroup(pairs=((1, 1), (0, 1), (1, 0), (0, 0))),),
             minimum=0.25,
             maximum=65504.0,
             precision=2.0**-21,
             product_error=2.0**-21,
         ),
-        # lo*lo kept: what ``auto`` needs for 2^-22 a product where the parts cannot vouch for it
+        # lo*lo kept: ``auto`` needs it for 2^-22 per product where the parts cannot guarantee that
         _two("fp32-f4", torch.float16, 12, keep=True, **_HALF),
         _two("fp32-t4", torch.float32, 0, keep=True, **_TF32),
     )
@@ -119,7 +119,7 @@ NAMES = (*SCHEMES, INT16, NATIVE, AUTO)
 
 
 def scheme(dtype: str) -> Scheme:
-    """The floating type of this name; ``ValueError`` for any other."""
+    """Look up a floating type by name; ``ValueError`` for any other name."""
     try:
         return SCHEMES[dtype]
     except KeyError:
@@ -129,16 +129,16 @@ def scheme(dtype: str) -> Scheme:
 
 
 def value_range(dtype: str) -> tuple[float, float]:
-    """(least, largest) |x| that ``dtype`` represents to its precision; 0 always does.
+    """Return (smallest, largest) |x| that ``dtype`` represents to its precision; 0 always is.
 
     ``int16``: (0, 32768), every value of the type.
     """
     if dtype == INT16:
         return 0.0, 32768.0
-    found = scheme(dtype)
-    return found.minimum, found.maximum
+    form = scheme(dtype)
+    return form.minimum, form.maximum
 
 
 def precision(dtype: str) -> float:
-    """Largest relative error of a value in range after split and join; 0 for ``int16``."""
+    """Return the largest relative error of split and join within range; 0 for ``int16``."""
     return 0.0 if dtype == INT16 else scheme(dtype).precision

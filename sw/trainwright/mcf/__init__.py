@@ -1,7 +1,7 @@
-"""Multi-component floats for PyTorch, accurate and fast (``docs/mcf.md``).
+"""Multi-component floats for PyTorch (``docs/mcf.md``).
 
-``mcf.tensor(data, nc=2)`` makes an ``MCTensor`` that torch's own functions take. The algorithms of
-the paper, corrected, are functions on component tensors (..., nc): ``two_sum`` to ``matmul``.
+``mcf.tensor(data, nc=2)`` makes an ``MCTensor``, which torch's own functions accept. The corrected
+algorithms of the paper are functions on component tensors (..., nc): ``two_sum`` to ``matmul``.
 """
 
 from trainwright.mcf import elementwise, reductions, shapes, tensors  # noqa: F401  fill the table

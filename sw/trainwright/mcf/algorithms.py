@@ -1,7 +1,7 @@
 """The named algorithms of the MCTensor paper, corrected, on component tensors (..., nc).
 
-``docs/mcf.md`` sets each beside what the paper prints. Plain operands ``v`` have no component
-dimension. All components are of one type: float16, bfloat16, float32 or float64.
+``docs/mcf.md`` compares each with the paper's version. Plain operands ``v`` have no component
+dimension. All components have one type: float16, bfloat16, float32 or float64.
 """
 
 import torch
@@ -49,9 +49,10 @@ __all__ = [
 
 
 def renormalize(x: Tensor, r_nc: int | None = None) -> Tensor:
-    """Components of any order and overlap as r_nc normalised ones (algorithm 6, Priest).
+    """Normalise components of any order and overlap to r_nc components (algorithm 6, Priest).
 
-    From small to large, as often as there are terms; the last sum is stored. Default r_nc: as many.
+    Sums from small to large, in as many passes as there are terms, and keeps the last sum. Default
+    r_nc: unchanged count.
     """
     terms = terms_of(x)
     count = len(terms) if r_nc is None else r_nc
@@ -60,9 +61,9 @@ def renormalize(x: Tensor, r_nc: int | None = None) -> Tensor:
 
 
 def simple_renorm(x: Tensor, r_nc: int | None = None) -> Tensor:
-    """Components in order, with zeros among them and slight overlap, as r_nc (algorithm 7).
+    """Normalise ordered components with zeros and slight overlap to r_nc (algorithm 7).
 
-    One pass merges what overlaps; then zeros move to the end. All terms take part.
+    One pass merges overlapping components, then zeros move to the end. All terms take part.
     """
     terms = terms_of(x)
     count = len(terms) if r_nc is None else r_nc
@@ -78,27 +79,27 @@ def _check_count(r_nc: int, terms: int) -> None:
 
 
 def dot_mcn(x: Tensor, v: Tensor) -> Tensor:
-    """The product of components (k, nc) and plain (k): components (nc) (algorithm 16)."""
+    """Multiply components (k, nc) by plain (k) to components (nc) (algorithm 16)."""
     return _product(x, v, 1, 1)
 
 
 def mv_mcn(x: Tensor, v: Tensor) -> Tensor:
-    """Components (n, k, nc) times plain (k): components (n, nc) (algorithm 17)."""
+    """Multiply components (n, k, nc) by plain (k) to components (n, nc) (algorithm 17)."""
     return _product(x, v, 2, 1)
 
 
 def mm_mcn(x: Tensor, v: Tensor) -> Tensor:
-    """Components (n, k, nc) times plain (k, p): components (n, p, nc) (algorithm 18)."""
+    """Multiply components (n, k, nc) by plain (k, p) to components (n, p, nc) (algorithm 18)."""
     return _product(x, v, 2, 2)
 
 
 def bmm_mcn(x: Tensor, v: Tensor) -> Tensor:
-    """Components (b, n, k, nc) times plain (b, k, p) (algorithm 19)."""
+    """Multiply components (b, n, k, nc) by plain (b, k, p) (algorithm 19)."""
     return _product(x, v, 3, 3)
 
 
 def mm_4d_mcn(x: Tensor, v: Tensor) -> Tensor:
-    """Components (a, b, n, k, nc) times plain (c, d, k, p), batches broadcast (algorithm 20)."""
+    """Multiply components (a, b, n, k, nc) by plain (c, d, k, p), broadcasting (algorithm 20)."""
     return _product(x, v, 4, 4)
 
 
@@ -112,9 +113,10 @@ def _product(x: Tensor, v: Tensor, dims_x: int, dims_v: int) -> Tensor:
 
 
 def addmm_mcn(y: Tensor, x: Tensor, v: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta y + alpha x v: y (n, p, nc) or (p, nc), x (n, k, nc), plain v (k, p) (algorithm 21).
+    """Compute beta y + alpha x v with a plain v (algorithm 21).
 
-    ``beta`` and ``alpha`` are rounded to the components' type.
+    Shapes: y (n, p, nc) or (p, nc), x (n, k, nc), v (k, p). ``beta`` and ``alpha`` are rounded to
+    the components' type.
     """
     factors = (None if f == 1 else x.new_tensor([f]) for f in (beta, alpha))
     products.check_matmul(x.shape[:-1], v.shape)
@@ -122,5 +124,5 @@ def addmm_mcn(y: Tensor, x: Tensor, v: Tensor, beta: float = 1, alpha: float = 1
 
 
 def matmul_mcn(x: Tensor, v: Tensor) -> Tensor:
-    """Components times plain, with torch's rules for every shape (algorithm 22)."""
+    """Multiply components by a plain tensor with torch's rules for every shape (algorithm 22)."""
     return products.matmul(x, v.unsqueeze(-1))

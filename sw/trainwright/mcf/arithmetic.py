@@ -1,10 +1,10 @@
-"""The operations of the paper on component tensors, corrected: what ``MCTensor`` computes with.
+"""Corrected operations of the paper on component tensors: the arithmetic of ``MCTensor``.
 
 Operands are components (..., nc) in float16, bfloat16, float32 or float64, normalised (see
-``trainwright.mcf.expansion``); shapes before the last broadcast. Where a function takes a plain
-tensor it has no component dimension. Results are normalised and have nc components; infinities, NaN
-and the signs of zeros are those of the operation on the leading components. An operation on one
-component is the plain one. ``docs/mcf.md`` has the algorithms, their errors and measurements.
+``trainwright.mcf.expansion``); shapes before the last dimension broadcast. A plain operand has no
+component dimension. Results are normalised and have nc components; infinities, NaN and signs of
+zeros are those of the operation on the leading components. With one component, an operation is
+torch's own. ``docs/mcf.md`` has the algorithms, their errors and measurements.
 """
 
 import torch
@@ -16,9 +16,9 @@ from trainwright.precision.rounding import exponent_of, scale_by_power
 
 
 def binary(operation: str, x: Tensor, y: Tensor) -> Tensor:
-    """``add``, ``mul`` or ``div`` of components, either of which may have just one.
+    """Apply ``add``, ``mul`` or ``div`` to components; either operand may have just one.
 
-    An operand beside one of a half type may be of float32: the result is of the half type.
+    An operand next to one of a half type may be float32: the result has the half type.
     """
     dtype, nc = x.dtype, max(x.shape[-1], y.shape[-1])
     if y.dtype is not dtype or (nc > 1 and dtype in carriers.HALF):
@@ -30,17 +30,18 @@ def binary(operation: str, x: Tensor, y: Tensor) -> Tensor:
 
 
 def add_mcn(x: Tensor, y: Tensor) -> Tensor:
-    """x + y, components both (algorithm 9).
+    """Add components (algorithm 9).
 
-    Sums of equal rank with their errors, nc passes of ``vec_sum`` over all 2 nc terms, then cut:
-    no error is dropped before the expansion is in order. Relative error 2^-(p nc) or less, whatever
-    cancels; two float32 components go through float64, three roundings of 2^-53.
+    Adds components of equal rank with their errors, runs nc passes of ``vec_sum`` over all 2 nc
+    terms, and cuts last, so that no error is dropped before the expansion is in order. The relative
+    error is at most 2^-(p nc), however much cancels; two float32 components go through float64,
+    with three roundings of 2^-53.
     """
     return binary("add", x, y)
 
 
 def scaled_add(x: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
-    """x + alpha y, alpha a number as components, of float32 beside half types.
+    """Compute x + alpha y, where alpha is a number as components (float32 next to half types).
 
     The product is not rounded to a half type before it is added.
     """
@@ -52,62 +53,63 @@ def scaled_add(x: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
 
 
 def grow_exp_n(x: Tensor, v: Tensor) -> Tensor:
-    """x + v, v plain (algorithm 1)."""
+    """Add a plain tensor to components (algorithm 1)."""
     return binary("add", x, v.unsqueeze(-1))
 
 
 def scaling_n(x: Tensor, v: Tensor, expand: bool = False) -> Tensor:
-    """x v, v plain (algorithm 8). ``expand``: nc + 1 components."""
+    """Multiply components by a plain tensor (algorithm 8). ``expand``: return nc + 1 components."""
     if expand:
         return binary("mul", padded(x, x.shape[-1] + 1), v.unsqueeze(-1))
     return binary("mul", x, v.unsqueeze(-1))
 
 
 def mult_mcn(x: Tensor, y: Tensor) -> Tensor:
-    """x y, components both (algorithms 11 and 12).
+    """Multiply components (algorithms 11 and 12).
 
-    Partial products with their errors down to rank nc (i + j = nc), then ``vec_sum``: no division.
-    Two float32 components multiply in float64, three in a pair of doubles.
+    Computes partial products with their errors down to rank nc (i + j = nc), then ``vec_sum``; uses
+    no division. Two float32 components multiply in float64, three in a pair of doubles.
     """
     return binary("mul", x, y)
 
 
 def div_mcn(x: Tensor, y: Tensor) -> Tensor:
-    """x / y, components both (algorithm 10).
+    """Divide components (algorithm 10).
 
-    nc + 1 quotients of leading components, the remainder normalised after each. Two float32
-    components divide in float64, three in a pair of doubles. x / 0 and x / infinity are IEEE's.
+    Takes nc + 1 quotients of leading components and normalises the remainder after each. Two
+    float32 components divide in float64, three in a pair of doubles. x / 0 and x / infinity follow
+    IEEE 754.
     """
     return binary("div", x, y)
 
 
 def div_n(v: Tensor, y: Tensor) -> Tensor:
-    """v / y, v plain (algorithm 13)."""
+    """Divide a plain tensor by components (algorithm 13)."""
     return binary("div", v.unsqueeze(-1), y)
 
 
 def div_plain(x: Tensor, v: Tensor) -> Tensor:
-    """x / v, v plain."""
+    """Divide components by a plain tensor."""
     return binary("div", x, v.unsqueeze(-1))
 
 
 def square_mcn(x: Tensor) -> Tensor:
-    """x^2, the product of x with itself (algorithm 15)."""
+    """Multiply x by itself (algorithm 15)."""
     return binary("mul", x, x)
 
 
 def negated(x: Tensor) -> Tensor:
-    """-x: every component."""
+    """Negate every component."""
     return -x
 
 
 def absolute(x: Tensor) -> Tensor:
-    """|x|: the number is negated where it is negative, not each component by itself."""
+    """Negate all components of negative numbers; components have their own signs."""
     return torch.where(torch.signbit(x[..., :1]), -x, x)
 
 
 def sqrt(x: Tensor) -> Tensor:
-    """Return the root: NaN below zero, -0 of -0. Newton's correction once a component."""
+    """Return the square root: NaN below zero, -0 for -0; one Newton correction per component."""
     dtype, nc = x.dtype, x.shape[-1]
     plain = torch.sqrt(x[..., 0])
     if nc == 1:
@@ -119,23 +121,24 @@ def sqrt(x: Tensor) -> Tensor:
     root = _root(x)
     ends = reference.near_end(x[..., 0], nc) & (x[..., 0] > 0)
     if bool(ends.any()):
-        # Squares of roots would overflow near the greatest number and underflow near the least.
+        # Squares of roots overflow near the largest number and underflow near the smallest, so
+        # these numbers are scaled by an even power of two first.
         part = x[ends]
-        half = torch.div(exponent_of(part[..., 0]), 2, rounding_mode="floor")
-        near = _root(scale_by_power(part, -2 * half.unsqueeze(-1)))
-        root[ends] = stacked(reference.scaled(terms_of(near), half))
+        half_exponent = torch.div(exponent_of(part[..., 0]), 2, rounding_mode="floor")
+        near = _root(scale_by_power(part, -2 * half_exponent.unsqueeze(-1)))
+        root[ends] = stacked(reference.scaled(terms_of(near), half_exponent))
     special = ~torch.isfinite(plain) | (plain == 0)
     ends = padded(plain.unsqueeze(-1), nc)
     return torch.where(special.unsqueeze(-1), ends, root)
 
 
 def _root(x: Tensor) -> Tensor:
-    """Correct the leading component's root by Newton's step, once a component."""
+    """Correct the leading component's root by one Newton step per component."""
     plain, nc = torch.sqrt(x[..., 0]), x.shape[-1]
     root = padded(plain.unsqueeze(-1), nc)
     for _ in range(nc):
-        rest = add_mcn(x, -square_mcn(root))
-        root = grow_exp_n(root, rest[..., 0] / (2 * plain))
+        remainder = add_mcn(x, -square_mcn(root))
+        root = grow_exp_n(root, remainder[..., 0] / (2 * plain))
     return root
 
 
@@ -144,7 +147,7 @@ def power(x: Tensor, exponent: int) -> Tensor:
     dtype, nc = x.dtype, x.shape[-1]
     if nc > 1 and dtype in carriers.HALF:
         return carriers.narrowed(power(carriers.widened(x), exponent), dtype)
-    if exponent < 0:  # the square of the reciprocal: that of a large number would overflow
+    if exponent < 0:  # reciprocal first: a large number's square would overflow
         x = binary("div", x.new_ones(1), x)
     if exponent in (1, -1):
         return x
@@ -155,7 +158,7 @@ def power(x: Tensor, exponent: int) -> Tensor:
 
 
 def total(x: Tensor, dim: int) -> Tensor:
-    """The sum along one of the leading dimensions, halves added to halves (dim >= 0)."""
+    """Sum along a leading dimension (dim >= 0), pairwise: halves are added to halves."""
     dtype, nc = x.dtype, x.shape[-1]
     if nc == 1:
         return x.sum(dim)
@@ -167,7 +170,7 @@ def total(x: Tensor, dim: int) -> Tensor:
         x = torch.cat([paired, x.narrow(dim, 2 * half, 1)], dim) if count % 2 else paired
     if not x.shape[dim]:
         return x.new_zeros(_without(x.shape, dim))
-    return x.squeeze(dim) + 0.0  # as torch's, a sum of -0 is +0
+    return x.squeeze(dim) + 0.0  # torch's sum of -0 is +0
 
 
 def _without(shape: torch.Size, dim: int) -> tuple[int, ...]:
@@ -175,5 +178,5 @@ def _without(shape: torch.Size, dim: int) -> tuple[int, ...]:
 
 
 def simplest(x: Tensor) -> Tensor:
-    """The number (...) in the components' type, correctly rounded from all of them."""
+    """Round numbers (..., nc) correctly to a plain tensor (...) of the components' type."""
     return vec_sum(terms_of(x))[0]

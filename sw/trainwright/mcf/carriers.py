@@ -1,8 +1,8 @@
-"""Types that components are computed in, and conversions to and from them.
+"""Wider types that carry the computation of components, and conversions to and from them.
 
-Two components of float32 are a double in all but 5 digits; three fit a pair of doubles. Half types
-are widened to float32 components and narrowed again. Nothing here depends on rounding of the wider
-type being seen: its digits are at least 4 more than those that are kept.
+Two float32 components fit a double with 5 digits to spare; three fit a pair of doubles. Half types
+are widened to float32 components and narrowed again. A carrier has at least 4 more digits than are
+kept, so its own rounding never shows.
 """
 
 import torch
@@ -16,24 +16,24 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def digits(dtype: torch.dtype, nc: int) -> int:
-    """Binary digits that nc components hold."""
+    """Return the binary digits that nc components hold."""
     return PRECISION[dtype] * nc
 
 
 def in_double(dtype: torch.dtype, nc: int) -> bool:
-    """Whether a double holds what nc components do, with digits to spare. Never for doubles."""
+    """Return whether a double holds nc components with digits to spare; never for float64."""
     return dtype is not torch.float64 and (digits(dtype, nc) <= 48 or dtype is torch.float16)
 
 
 def join(x: Tensor) -> Tensor:
-    """The number (...) that components (..., nc) make, rounded to float64."""
+    """Sum components (..., nc) to float64 numbers (...), rounded."""
     if x.shape[-1] == 1:
         return x[..., 0].double()
     if _kernels(x, x.shape[-1]):
         return native.join(x)
-    tail, *rest = reversed(terms_of(x))
+    tail, *parts = reversed(terms_of(x))
     tail = tail.to(torch.float64)
-    for part in rest:
+    for part in parts:
         tail = part.to(torch.float64) + tail
     return tail
 
@@ -44,17 +44,17 @@ def _kernels(x: Tensor, nc: int) -> bool:
 
 
 def join_pair(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The same as an unevaluated sum of two doubles, the first the rounded total."""
-    lead, *rest = terms_of(x.to(torch.float64))
+    """Sum components to an unevaluated pair of doubles, the first being the rounded total."""
+    lead, *parts = terms_of(x.to(torch.float64))
     low = torch.zeros_like(lead)
-    for part in rest:
+    for part in parts:
         lead, lost = two_sum(lead, part)
         low = low + lost
     return fast_two_sum(lead, low)
 
 
 def part(high: Tensor, low: Tensor | None, dtype: torch.dtype, nc: int) -> Terms:
-    """nc components of ``dtype`` from a double, or from a pair of them with |low| << |high|."""
+    """Split a double, or a pair with |low| << |high|, into nc components of ``dtype``."""
     terms = []
     for _ in range(nc):
         kept = high.to(dtype)
@@ -66,9 +66,9 @@ def part(high: Tensor, low: Tensor | None, dtype: torch.dtype, nc: int) -> Terms
 
 
 def parted(z: Tensor, dtype: torch.dtype, nc: int, plain: Tensor | None = None) -> Tensor:
-    """Components (..., nc) of float64 numbers, each rounded to nearest.
+    """Split float64 numbers into components (..., nc), each rounded to nearest.
 
-    ``plain``: see ``finished``; without it the double itself decides.
+    ``plain``: see ``finished``; by default the double itself decides.
     """
     if (
         plain is None
@@ -82,18 +82,18 @@ def parted(z: Tensor, dtype: torch.dtype, nc: int, plain: Tensor | None = None) 
 
 
 def narrowed(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """float32 components (..., nc) as as many of a half type."""
-    rest = terms_of(x)
+    """Convert float32 components (..., nc) to the same count of components of a half type."""
+    parts = terms_of(x)
     terms = []
-    for _ in range(len(rest)):
-        kept = rest[0].to(dtype)
+    for _ in range(len(parts)):
+        kept = parts[0].to(dtype)
         terms.append(kept)
-        rest[0] = rest[0] - kept.to(torch.float32)
-        for k in range(len(rest) - 2, -1, -1):
-            rest[k], rest[k + 1] = two_sum(rest[k], rest[k + 1])
+        parts[0] = parts[0] - kept.to(torch.float32)
+        for k in range(len(parts) - 2, -1, -1):
+            parts[k], parts[k + 1] = two_sum(parts[k], parts[k + 1])
     return finished(terms, terms[0])
 
 
 def widened(x: Tensor) -> Tensor:
-    """Components of a half type as float32 ones, exactly; each plane contiguous."""
+    """Convert components of a half type to float32, exactly; each plane is contiguous."""
     return stacked(terms_of(x.to(torch.float32)))

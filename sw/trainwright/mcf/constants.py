@@ -1,4 +1,4 @@
-"""Constants as expansions, from integer arithmetic: any number of components."""
+"""Constants as expansions of any length, computed in integer arithmetic."""
 
 from fractions import Fraction
 from functools import cache
@@ -10,7 +10,7 @@ from trainwright.mcf.errorfree import PRECISION
 
 
 def components_of(value: Fraction, dtype: torch.dtype, nc: int) -> list[float]:
-    """nc components of an exact number, each rounded to nearest (ties to even) in ``dtype``."""
+    """Split an exact number into nc components, each rounded to nearest even in ``dtype``."""
     parts = []
     for _ in range(nc):
         parts.append(rounded(value, dtype))
@@ -21,7 +21,7 @@ def components_of(value: Fraction, dtype: torch.dtype, nc: int) -> list[float]:
 
 
 def rounded(value: Fraction, dtype: torch.dtype) -> float:
-    """The nearest number of ``dtype``, ties to even; infinite beyond its range."""
+    """Round an exact number to ``dtype``, ties to even; infinite beyond the range."""
     if value == 0:
         return 0.0
     info = torch.finfo(dtype)
@@ -39,14 +39,14 @@ def rounded(value: Fraction, dtype: torch.dtype) -> float:
 
 
 def number(value: Fraction, like: Tensor, nc: int) -> Tensor:
-    """An exact number as components (nc)."""
+    """Return an exact number as components (nc)."""
     parts = components_of(value, like.dtype, nc)
     return torch.tensor(parts, dtype=torch.float64).to(like.device, like.dtype)
 
 
 @cache
 def ln2(digits: int) -> Fraction:
-    """The natural logarithm of 2 with at least so many binary digits: 2 artanh(1/3)."""
+    """Return the natural logarithm of 2 to at least ``digits`` binary digits, as 2 artanh(1/3)."""
     total, power, k = Fraction(0), Fraction(2, 3), 0
     while power > Fraction(1, 1 << (digits + 4)):
         total += power / (2 * k + 1)
@@ -57,7 +57,7 @@ def ln2(digits: int) -> Fraction:
 
 @cache
 def pi(digits: int) -> Fraction:
-    """The circle's ratio with at least so many binary digits (Machin)."""
+    """Return pi to at least ``digits`` binary digits, by Machin's formula."""
 
     def arctan(n: int) -> Fraction:
         total, power, k = Fraction(0), Fraction(1, n), 0

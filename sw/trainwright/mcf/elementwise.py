@@ -1,4 +1,4 @@
-"""Element-wise functions of torch on ``MCTensor``, in any mix with plain tensors and numbers."""
+"""Element-wise functions of torch on ``MCTensor``, mixed freely with plain tensors and numbers."""
 
 import operator
 from collections.abc import Callable
@@ -25,8 +25,8 @@ def _computed(operation: str, x: Any, y: Any, negate: bool = False, alpha: Any =
     if alpha != 1:
         factor = factor_of(alpha, like)
         return padded(scaled_add(a, b, -factor if negate else factor), like.nc)
-    made = binary(operation, a, -b if negate else b)
-    return padded(made, like.nc)
+    computed = binary(operation, a, -b if negate else b)
+    return padded(computed, like.nc)
 
 
 def _binary(name: str, operation: str, negate: bool = False) -> Callable[..., MCTensor]:
@@ -35,10 +35,10 @@ def _binary(name: str, operation: str, negate: bool = False) -> Callable[..., MC
     def run(input: Any, other: Any, *, alpha: Any = 1, rounding_mode: None = None) -> MCTensor:
         if rounding_mode is not None:
             raise TypeError(f"rounding_mode {rounding_mode!r} is not defined for MCTensor")
-        made = _computed(operation, input, other, negate, alpha)
+        computed = _computed(operation, input, other, negate, alpha)
         extra = {} if alpha == 1 else {"alpha": alpha}
         return result(
-            made, lambda lead: plain(lead(input), lead(other), **extra), input, other
+            computed, lambda lead: plain(lead(input), lead(other), **extra), input, other
         )  # fmt: skip
 
     return run
@@ -46,8 +46,8 @@ def _binary(name: str, operation: str, negate: bool = False) -> Callable[..., MC
 
 def _in_place(operation: str, negate: bool = False) -> Callable[..., MCTensor]:
     def run(self: Any, other: Any, *, alpha: Any = 1) -> MCTensor:
-        made = _computed(operation, self, other, negate, alpha)
-        return written(self, made, operation + "_")
+        computed = _computed(operation, self, other, negate, alpha)
+        return written(self, computed, operation + "_")
 
     return run
 
@@ -70,14 +70,14 @@ handles("div_", "divide_", "true_divide_", "__idiv__", "__itruediv__")(_in_place
 def _rsub(input: Any, other: Any, *, alpha: Any = 1) -> MCTensor:
     if alpha != 1:
         input = mul(input, alpha)
-    made = _computed("add", other, input, negate=True)
-    return result(made, lambda lead: lead(other) - lead(input), input, other)
+    computed = _computed("add", other, input, negate=True)
+    return result(computed, lambda lead: lead(other) - lead(input), input, other)
 
 
 @handles("__rtruediv__", "__rdiv__")
 def _rdiv(self: MCTensor, other: Any) -> MCTensor:
-    made = _computed("div", other, self)
-    return result(made, lambda lead: lead(other) / lead(self), self, other)
+    computed = _computed("div", other, self)
+    return result(computed, lambda lead: lead(other) / lead(self), self, other)
 
 
 @handles("reciprocal")
@@ -87,9 +87,9 @@ def _reciprocal(input: MCTensor) -> MCTensor:
 
 @handles("square")
 def square(input: MCTensor) -> MCTensor:
-    """x^2."""
-    made = binary("mul", input._components, input._components)
-    return result(made, lambda lead: torch.square(lead(input)), input)
+    """Multiply x by itself."""
+    computed = binary("mul", input._components, input._components)
+    return result(computed, lambda lead: torch.square(lead(input)), input)
 
 
 @handles("pow", "__pow__")
@@ -98,16 +98,16 @@ def _pow(input: Any, exponent: Any) -> MCTensor:
         raise TypeError(f"powers of MCTensor are 0.5, 1, 2, 3, 4, -1 and -2, not {exponent!r}")
     if exponent == 0.5:
         return _sqrt(input)
-    made = power(input._components, exponent)
-    return result(made, lambda lead: torch.pow(lead(input), exponent), input)
+    computed = power(input._components, exponent)
+    return result(computed, lambda lead: torch.pow(lead(input), exponent), input)
 
 
 def _unary(plain: Callable[..., Tensor], compute: Callable[..., Tensor]) -> Callable[..., MCTensor]:
     def run(input: MCTensor, inplace: bool = False, **options: Any) -> MCTensor:
-        made = compute(input._components, **options)
+        computed = compute(input._components, **options)
         if inplace:
-            return written(input, made, plain.__name__)
-        return result(made, lambda lead: plain(lead(input), **options), input)
+            return written(input, computed, plain.__name__)
+        return result(computed, lambda lead: plain(lead(input), **options), input)
 
     return run
 
@@ -138,7 +138,7 @@ _COMPARISONS = {
 
 def _comparison(compare: Callable[[Tensor, Any], Tensor]) -> Callable[..., Tensor]:
     def run(input: Any, other: Any) -> Tensor:
-        """The sign of the difference decides, which has one however much cancels."""
+        """Compare by the sign of the difference, which is right however much cancels."""
         check_broadcast(input, other, "comparison")
         like = model(input, other)
         a, b = factor_of(input, like), factor_of(other, like)
@@ -156,12 +156,12 @@ for _name, _compare in _COMPARISONS.items():
 
 @handles("where")
 def where(condition: Tensor, input: Any, other: Any) -> MCTensor:
-    """Elements of ``input`` where the condition holds, else of ``other``."""
+    """Select elements of ``input`` where the condition holds, else of ``other``."""
     like = model(input, other)
     a, b = (padded(components_of(t, like), like.nc) for t in (input, other))
-    made = torch.where(condition.unsqueeze(-1), a, b)
+    computed = torch.where(condition.unsqueeze(-1), a, b)
     return result(
-        made,
+        computed,
         lambda lead: torch.where(condition, *(_tensor(lead(t), like) for t in (input, other))),
         input, other,
     )  # fmt: skip
@@ -169,7 +169,7 @@ def where(condition: Tensor, input: Any, other: Any) -> MCTensor:
 
 @handles("clamp", "clip")
 def clamp(input: MCTensor, min: Any = None, max: Any = None) -> MCTensor:
-    """Numbers between two limits, which may be of any kind of operand."""
+    """Limit numbers to a range; each limit may be any kind of operand."""
     if min is not None:
         input = where(input < min, min, input)
     return input if max is None else where(input > max, max, input)
@@ -178,8 +178,8 @@ def clamp(input: MCTensor, min: Any = None, max: Any = None) -> MCTensor:
 @handles("clamp_", "clip_")
 def _clamp_(self: MCTensor, min: Any = None, max: Any = None) -> MCTensor:
     with torch.no_grad():
-        made = clamp(self, min, max)._components
-    return written(self, made, "clamp_")
+        computed = clamp(self, min, max)._components
+    return written(self, computed, "clamp_")
 
 
 @handles("maximum")

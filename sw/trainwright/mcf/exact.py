@@ -1,4 +1,4 @@
-"""Between expansions and exact numbers: fractions, decimals, text, other component types."""
+"""Conversions between expansions and exact numbers: fractions, decimals, text, component types."""
 
 import math
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ Exact = int | float | Fraction | Decimal | str
 
 
 def decimal_digits(dtype: torch.dtype, nc: int) -> int:
-    """Significant decimal digits that tell any two numbers of nc full components apart."""
+    """Return the decimal digits that distinguish any two numbers of nc full components."""
     return math.ceil(PRECISION[dtype] * nc * math.log10(2)) + 1
 
 
 def fraction_of(parts: Sequence[float]) -> Fraction | float:
-    """The exact number that components make; a float where it is not finite."""
+    """Return the exact number of some components; a float where it is not finite."""
     if not all(map(math.isfinite, parts)):
         return parts[0] if not math.isfinite(parts[0]) else math.nan
     return sum(map(Fraction, parts), Fraction(0))
 
 
 def decimal_of(parts: Sequence[float], digits: int) -> Decimal:
-    """The number rounded to so many significant decimal digits."""
+    """Round the number to ``digits`` significant decimal digits."""
     value = fraction_of(parts)
     if isinstance(value, float):
         return Decimal(value)
@@ -40,7 +40,7 @@ def decimal_of(parts: Sequence[float], digits: int) -> Decimal:
 
 
 def mapped(x: Tensor, function: Any) -> Any:
-    """``function`` of the components (a list of floats) of every number, as nested lists."""
+    """Apply ``function`` to the components (a list of floats) of every number, in nested lists."""
 
     def walk(rows: Any, depth: int) -> Any:
         return function(rows) if depth == 0 else [walk(row, depth - 1) for row in rows]
@@ -49,20 +49,20 @@ def mapped(x: Tensor, function: Any) -> Any:
 
 
 def components_from(data: Any, dtype: torch.dtype, nc: int, device: Any = None) -> Tensor:
-    """Components (..., nc) of numbers, correctly rounded: of a tensor, or of nested sequences.
+    """Round numbers of a tensor or nested sequences correctly to components (..., nc).
 
     Sequences may hold ints, floats, ``Fraction``, ``Decimal`` and decimal text, all taken exactly.
-    Raises ``ValueError`` for ragged or unreadable ones.
+    Raises ``ValueError`` for ragged or unreadable sequences.
     """
     if isinstance(data, Tensor):
-        return _of_tensor(data.detach(), dtype, nc).to(device or data.device)
+        return _tensor_components(data.detach(), dtype, nc).to(device or data.device)
     if hasattr(data, "__array__"):
-        return _of_tensor(torch.as_tensor(data), dtype, nc).to(device or "cpu")
+        return _tensor_components(torch.as_tensor(data), dtype, nc).to(device or "cpu")
     shape = _shape(data)
     flat: list[list[float]] = []
     _collect(data, shape, flat, dtype, nc)
-    made = torch.tensor(flat, dtype=torch.float64).reshape(*shape, nc)
-    return stacked(terms_of(made.to(dtype))).to(device or "cpu")
+    flat_components = torch.tensor(flat, dtype=torch.float64).reshape(*shape, nc)
+    return stacked(terms_of(flat_components.to(dtype))).to(device or "cpu")
 
 
 def _shape(data: Any) -> tuple[int, ...]:
@@ -93,8 +93,8 @@ def _components(value: Any, dtype: torch.dtype, nc: int) -> list[float]:
     return components_of(exact, dtype, nc)
 
 
-def _of_tensor(data: Tensor, dtype: torch.dtype, nc: int) -> Tensor:
-    """Numbers of any real type (...) as components: integers of 64 bits are taken exactly."""
+def _tensor_components(data: Tensor, dtype: torch.dtype, nc: int) -> Tensor:
+    """Convert numbers (...) of any real type to components; 64-bit integers stay exact."""
     if not data.dtype.is_floating_point:
         if data.dtype.is_complex:
             raise ValueError(f"real numbers are needed, not {data.dtype}")
@@ -105,19 +105,19 @@ def _of_tensor(data: Tensor, dtype: torch.dtype, nc: int) -> Tensor:
 
 
 def converted(x: Tensor, dtype: torch.dtype, nc: int) -> Tensor:
-    """Components of one type as nc components of another, cut to nearest where they are fewer."""
+    """Convert components to nc components of another type, the last one rounded to nearest."""
     wide = x.dtype if PRECISION[x.dtype] >= PRECISION[dtype] else dtype
     if (x.dtype, dtype) in ((torch.float16, torch.bfloat16), (torch.bfloat16, torch.float16)):
         wide = torch.float32
-    rest = distilled(terms_of(x.to(wide)), x.shape[-1], x.shape[-1])
+    parts = distilled(terms_of(x.to(wide)), x.shape[-1], x.shape[-1])
     if wide is dtype:
-        zero = torch.zeros_like(rest[0])
-        return finished([*rest, *[zero] * nc][:nc], x[..., 0].to(dtype))
+        zero = torch.zeros_like(parts[0])
+        return finished([*parts, *[zero] * nc][:nc], x[..., 0].to(dtype))
     terms = []
     for _ in range(nc):
-        kept = rest[0].to(dtype)
+        kept = parts[0].to(dtype)
         terms.append(kept)
-        rest[0] = rest[0] - kept.to(wide)
-        for k in range(len(rest) - 2, -1, -1):
-            rest[k], rest[k + 1] = two_sum(rest[k], rest[k + 1])
+        parts[0] = parts[0] - kept.to(wide)
+        for k in range(len(parts) - 2, -1, -1):
+            parts[k], parts[k + 1] = two_sum(parts[k], parts[k + 1])
     return finished(terms, terms[0])

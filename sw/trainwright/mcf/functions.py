@@ -1,8 +1,8 @@
-"""exp, log, tanh, sigmoid, GELU and softmax of component tensors, to the digits of all of them.
+"""Elementary functions of component tensors, accurate to the digits of all components.
 
-Numbers that a double holds with digits to spare go through float64, with what the rounding to a
-double lost carried to first order. More components take a series after argument reduction, in
-expansions of one component more.
+Numbers that a double holds with digits to spare go through float64; the error of rounding the
+argument to a double is corrected to first order. More components use a series after argument
+reduction, in expansions with an extra component.
 """
 
 import math
@@ -26,15 +26,16 @@ from trainwright.mcf.errorfree import PRECISION
 from trainwright.mcf.expansion import finished, padded, terms_of
 
 _HALVINGS = 6
-"""Reduced arguments of exp are divided by 2^6 before the series."""
+"""Binary exponent by which reduced arguments of exp are divided before the series."""
 
 
 def through(
     x: Tensor, plain: Callable[[Tensor], Tensor], double: Callable[..., Tensor], wide: Callable
 ) -> Tensor:
-    """The function ``plain`` of components: in float64, or by ``wide`` with a component more.
+    """Apply a function in float64 if a double holds the numbers, else by ``wide``.
 
-    ``double`` takes a pair of doubles, ``wide`` components of float32 or float64.
+    ``plain`` is torch's function and decides special values; ``double`` takes a pair of doubles,
+    ``wide`` components of float32 or float64 with an extra component.
     """
     dtype, nc = x.dtype, x.shape[-1]
     lead = plain(x[..., 0])
@@ -44,8 +45,8 @@ def through(
         high, low = carriers.join_pair(x)
         finite = torch.isfinite(x[..., 0])  # infinities have no error-free sums
         high = torch.where(finite, high, x[..., 0].to(high.dtype))
-        made = carriers.parted(double(high, torch.where(finite, low, 0.0)), dtype, nc)
-        return zeros_signed(made, lead)
+        components = carriers.parted(double(high, torch.where(finite, low, 0.0)), dtype, nc)
+        return zeros_signed(components, lead)
     if dtype in carriers.HALF:
         return carriers.narrowed(through(carriers.widened(x), plain, double, wide), dtype)
     result = wide(padded(x, nc + 1))[..., :nc]
@@ -55,9 +56,9 @@ def through(
 
 
 def zeros_signed(x: Tensor, lead: Tensor) -> Tensor:
-    """Give zeros the sign that the function of the leading components has.
+    """Give zeros the sign of the function of the leading components.
 
-    Corrections of first order add +0 to a zero, which drops its sign.
+    First-order corrections add +0 to a zero, which drops its sign.
     """
     zero = (x[..., 0] == 0) & (lead == 0)
     if bool(zero.any()):
@@ -66,7 +67,7 @@ def zeros_signed(x: Tensor, lead: Tensor) -> Tensor:
 
 
 def exp(x: Tensor) -> Tensor:
-    """e^x (algorithm 14, where the paper has e^x0 rounded to one component)."""
+    """Compute e^x (algorithm 14, where the paper rounds e^x0 to one component)."""
     return through(x, torch.exp, _exp_double, _exp)
 
 
@@ -81,7 +82,7 @@ def _exp(x: Tensor) -> Tensor:
 
 
 def expm1(x: Tensor) -> Tensor:
-    """e^x - 1, accurate near 0."""
+    """Compute e^x - 1, accurate near 0."""
     return through(x, torch.expm1, _expm1_double, _expm1)
 
 
@@ -91,7 +92,7 @@ def _expm1_double(high: Tensor, low: Tensor) -> Tensor:
 
 
 def _expm1(x: Tensor) -> Tensor:
-    """2^n e^r - 1; n is 0 near 0, where the series alone has the small number."""
+    """Compute 2^n e^r - 1; n is 0 near 0, where the series alone represents the small number."""
     n, reduced = _reduced(x)
     less_one = _expm1_series(reduced)
     far = _add_number(_scaled(_add_number(less_one, 1), n), -1)
@@ -99,7 +100,7 @@ def _expm1(x: Tensor) -> Tensor:
 
 
 def _reduced(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, r) with x = n ln 2 + r and |r| up to half of ln 2; x is held in the range of exp."""
+    """Return (n, r) with x = n ln 2 + r and |r| <= ln 2 / 2; clamps x to the range of exp."""
     nc = x.shape[-1]
     limit = math.log(torch.finfo(x.dtype).max) * 1.6
     n = torch.round(x[..., 0].clamp(-limit, limit) / math.log(2))
@@ -109,17 +110,18 @@ def _reduced(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _scaled(x: Tensor, n: Tensor) -> Tensor:
-    """x 2^n in two steps, so that neither power is out of range."""
+    """Multiply x by 2^n in two steps, so that neither power is out of range."""
     half = torch.trunc(n / 2)
-    one = torch.ones_like(n)
-    first, second = (torch.ldexp(one, part).unsqueeze(-1) for part in (half, n - half))
+    unit = torch.ones_like(n)
+    first, second = (torch.ldexp(unit, part).unsqueeze(-1) for part in (half, n - half))
     return x * first * second
 
 
 def _expm1_series(r: Tensor) -> Tensor:
-    """e^r - 1 by its series at r / 2^6, then doubled: (1 + s)^2 - 1 = 2 s + s^2."""
+    """Compute e^r - 1 by its series at r / 2^6, then double: (1 + s)^2 - 1 = 2 s + s^2."""
     digits = PRECISION[r.dtype] * r.shape[-1]
     r = r * 2.0**-_HALVINGS
+    # |r / 2^6| < 2^-7.5: add terms until the next term, in log2, is below the last digit.
     terms, bound = 2, -(_HALVINGS + 1.5) * 2
     while bound > -digits - 4:
         bound += -(_HALVINGS + 1.5) - math.log2(terms)
@@ -134,7 +136,7 @@ def _expm1_series(r: Tensor) -> Tensor:
 
 
 def number_like(value: Fraction, like: Tensor) -> Tensor:
-    """A constant with as many components as ``like``."""
+    """Return a constant with as many components as ``like``."""
     return constants.number(value, like, like.shape[-1])
 
 
@@ -143,7 +145,7 @@ def _add_number(x: Tensor, value: float) -> Tensor:
 
 
 def log(x: Tensor) -> Tensor:
-    """The natural logarithm, accurate near 1: the low components of 1 + 2^-60 are all there is."""
+    """Compute the natural logarithm, accurate near 1, where low components matter."""
     return through(x, torch.log, _log_double, _log)
 
 
@@ -154,12 +156,12 @@ def _log_double(high: Tensor, low: Tensor) -> Tensor:
 
 
 def _log(x: Tensor) -> Tensor:
-    """y + 2 artanh((t - 1) / (t + 1)) with y = fl(log x0) and t = x e^-y, which is near 1.
+    """Compute y + 2 artanh((t - 1) / (t + 1)), y = fl(log x0), t = x e^-y close to 1.
 
     Where x0 = 1, y = 0 and t = x exactly.
     """
     lead = torch.where(torch.isfinite(x[..., 0]) & (x[..., 0] > 0), x[..., 0], 1.0)
-    # Powers of two leave the range of x e^-y alone.
+    # Take powers of two out first, so that x e^-y stays in range.
     shift = torch.frexp(lead)[1].to(x.dtype) - 1
     near = (lead > 0.7) & (lead < 1.5)
     shift = torch.where(near, torch.zeros_like(shift), shift)
@@ -180,7 +182,7 @@ def _log(x: Tensor) -> Tensor:
 
 
 def tanh(x: Tensor) -> Tensor:
-    """The hyperbolic tangent: s / (s + 2) with s = e^2x - 1."""
+    """Compute tanh x as s / (s + 2) with s = e^2x - 1."""
     return through(x, torch.tanh, lambda high, low: torch.tanh(high), _tanh)
 
 
@@ -194,7 +196,7 @@ def _tanh(x: Tensor) -> Tensor:
 
 
 def sigmoid(x: Tensor) -> Tensor:
-    """1 / (1 + e^-x)."""
+    """Compute 1 / (1 + e^-x)."""
     return through(x, torch.sigmoid, _sigmoid_double, _sigmoid)
 
 
@@ -204,15 +206,15 @@ def _sigmoid_double(high: Tensor, low: Tensor) -> Tensor:
 
 
 def _sigmoid(x: Tensor) -> Tensor:
-    """e^x / (1 + e^x) where x is negative: small results keep their digits."""
+    """Compute e^x / (1 + e^x) for negative x, so that small results keep their digits."""
     s = _exp(torch.where(torch.signbit(x[..., :1]), x, -x))
     below = _add_number(s, 1)
-    one = padded(torch.ones_like(s[..., :1]), s.shape[-1])
-    return div_mcn(torch.where(torch.signbit(x[..., :1]), s, one), below)
+    unit = padded(torch.ones_like(s[..., :1]), s.shape[-1])
+    return div_mcn(torch.where(torch.signbit(x[..., :1]), s, unit), below)
 
 
 def log_sigmoid(x: Tensor) -> Tensor:
-    """log 1 / (1 + e^-x)."""
+    """Compute log(1 / (1 + e^-x))."""
     return through(x, torch.nn.functional.logsigmoid, _log_sigmoid_double, _log_sigmoid)
 
 
@@ -222,14 +224,14 @@ def _log_sigmoid_double(high: Tensor, low: Tensor) -> Tensor:
 
 
 def _log_sigmoid(x: Tensor) -> Tensor:
-    """min(x, 0) - 2 artanh(s / (2 + s)), s = e^-|x|: small results keep their digits."""
+    """Compute min(x, 0) - log(1 + e^-|x|), which keeps the digits of small results."""
     negative = torch.signbit(x[..., :1])
     s = _exp(torch.where(negative, x, -x))
     return add_mcn(torch.where(negative, x, torch.zeros_like(x)), -_log1p(s))
 
 
 def _log1p(s: Tensor) -> Tensor:
-    """log(1 + s) for s from 0 to 1: by Newton's steps on e^y - 1 = s."""
+    """Compute log(1 + s) for s from 0 to 1 by Newton steps on e^y - 1 = s."""
     y = padded(torch.log1p(s[..., :1]), s.shape[-1])
     for _ in range(s.shape[-1]):
         less_one = _expm1(y)
@@ -238,14 +240,15 @@ def _log1p(s: Tensor) -> Tensor:
 
 
 def relu(x: Tensor) -> Tensor:
-    """Return x where it is positive, else 0; NaN and -0 stay."""
+    """Return x where it is positive, else 0; keep NaN and -0."""
     lead = torch.relu(x[..., :1])
     return torch.where(lead == 0, padded(lead, x.shape[-1]), x)
 
 
 def softmax(x: Tensor, dim: int) -> Tensor:
-    """e^x over its sum along one of the leading dimensions (dim >= 0), after the largest is
-    subtracted.
+    """Divide e^x by its sum along a leading dimension (dim >= 0).
+
+    The largest element is subtracted first, so that no power overflows.
     """
     if not x.shape[dim]:
         return x.clone()
@@ -255,7 +258,7 @@ def softmax(x: Tensor, dim: int) -> Tensor:
 
 
 def log_softmax(x: Tensor, dim: int) -> Tensor:
-    """x less the logarithm of the sum of e^x along one of the leading dimensions (dim >= 0)."""
+    """Subtract the logarithm of the sum of e^x along a leading dimension (dim >= 0)."""
     if not x.shape[dim]:
         return x.clone()
     shifted = add_mcn(x, -_largest(x, dim))
@@ -263,5 +266,5 @@ def log_softmax(x: Tensor, dim: int) -> Tensor:
 
 
 def _largest(x: Tensor, dim: int) -> Tensor:
-    """The largest leading component along ``dim``, kept as a dimension: (..., 1)."""
+    """Return the largest leading component along ``dim``, kept as a dimension: (..., 1)."""
     return x[..., 0].amax(dim, keepdim=True).unsqueeze(-1)

@@ -16,14 +16,14 @@ from trainwright.support.errorfree import two_product
 
 _ROOT_HALF = math.sqrt(0.5)
 _FAR = 40
-"""From here on Phi is 0 or 1 in every type: 2^-1154 is left."""
+"""Magnitude from which Phi is 0 or 1 in every type: the tail is below 2^-1154."""
 _ROOT_HALF_LOW = float(Fraction(1, 2) - Fraction(_ROOT_HALF) ** 2) / (2 * _ROOT_HALF)
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """x Phi(x), Phi the normal distribution; ``approximate="tanh"``: by the hyperbolic tangent.
+    """Compute x Phi(x), Phi being the normal distribution; ``approximate="tanh"`` uses tanh.
 
-    More components than a double holds go through mpmath, one number at a time: slow.
+    More components than a double holds go through mpmath, number by number, which is slow.
     """
     if approximate == "tanh":
         return _tanh_gelu(x)
@@ -33,7 +33,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
 
 def _plain(x: Tensor) -> Tensor:
-    """torch's, which has NaN for infinities and overflows before the end of the range."""
+    """Apply torch's function up to ``_FAR``: beyond, it may overflow or return NaN."""
     return torch.where(x.abs() > _FAR, _far(x), torch.nn.functional.gelu(x))
 
 
@@ -42,13 +42,13 @@ def _far(x: Tensor) -> Tensor:
 
 
 def _double(high: Tensor, low: Tensor) -> Tensor:
-    """x / 2 erfc(-x / root 2), the argument's rounding error carried to first order."""
+    """Compute x / 2 erfc(-x / root 2), correcting the argument's rounding error to first order."""
     z, error = two_product(high, torch.full_like(high, _ROOT_HALF))
     error = error + (high * _ROOT_HALF_LOW + low * _ROOT_HALF)
     slope = 2 / math.sqrt(math.pi) * torch.exp(-z * z)
     value = torch.special.erfc(-z) + slope * error
     value = 0.5 * (high * value + low * value)
-    far = high.abs() > _FAR  # where the product by 0 or the splitting would make a NaN
+    far = high.abs() > _FAR  # the product with 0 or the splitting would give NaN
     return torch.where(far, _far(high), value)
 
 
@@ -73,7 +73,7 @@ def _by_number(x: Tensor) -> Tensor:
 
 
 def _tanh_gelu(x: Tensor) -> Tensor:
-    """x / 2 (1 + tanh u) = x sigmoid(2 u), u = root(2 / pi) (x + 0.044715 x^3)."""
+    """Compute x / 2 (1 + tanh u) = x sigmoid(2 u), u = root(2 / pi) (x + 0.044715 x^3)."""
     dtype, nc = x.dtype, x.shape[-1]
     if nc == 1:
         lead = torch.nn.functional.gelu(x[..., 0], approximate="tanh")

@@ -1,10 +1,10 @@
-"""Places of ``MCTensor``s in torch's graph: derivatives are those of plain tensors.
+"""Autograd of ``MCTensor``: derivatives are those of plain tensors.
 
-As the paper has it, the operation is repeated on the leading components, and a gradient is one
-float of their type. Of a half type that is 11 or 8 digits, however many the numbers have. A leaf
-whose ``grad_dtype`` (of recent versions of torch) is a wider type has a gradient of that type:
-whatever is computed from it is repeated on the whole numbers, rounded to that type, and the
-backward pass stays in it.
+As in the paper, the operation is repeated on the leading components, and a gradient is one float of
+their type: 11 or 8 digits for a half type, however many digits the numbers have. A leaf whose
+``grad_dtype`` (recent versions of torch) is a wider type gets a gradient of that type: every
+operation on it is repeated on the whole numbers, rounded to that type, and the backward pass stays
+in it.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,11 @@ from trainwright.mcf import exact
 from trainwright.mcf.tensor import MCTensor, wrap
 
 Lead = Callable[[Any], Any]
-"""From an operand to the plain tensor that stands for it in the graph."""
+"""Function from an operand to the plain tensor that represents it in the graph."""
 
 
 class _Exchange(torch.autograd.Function):
-    """Another value in the place of a tensor's: its derivative is the same."""
+    """Replacement of a tensor's value that keeps its derivative."""
 
     @staticmethod
     def forward(ctx: Any, replaced: Tensor, held: list[Tensor]) -> Tensor:
@@ -36,7 +36,7 @@ class _Exchange(torch.autograd.Function):
 
 
 def leading(x: Any, dtype: torch.dtype | None = None) -> Any:
-    """The plain tensor that stands for an operand in the graph; numbers as floats.
+    """Return the plain tensor that represents an operand in the graph; numbers become floats.
 
     ``dtype``: a wider type, for the whole number; default: the leading component.
     """
@@ -48,7 +48,7 @@ def leading(x: Any, dtype: torch.dtype | None = None) -> Any:
 
 
 def in_graph(x: MCTensor) -> Tensor:
-    """The plain tensor that stands for one operand alone."""
+    """Return the plain tensor that represents a single operand in the graph."""
     return leading(x, _wider((x,)) if wants_grad(x) else None)
 
 
@@ -61,8 +61,8 @@ def _whole(x: MCTensor, dtype: torch.dtype) -> Tensor:
 
 
 def _wider(operands: tuple[Any, ...]) -> torch.dtype | None:
-    """The widest type that an operand wants its gradient in, if that is wider than its own."""
-    found = None
+    """Return the widest gradient type that an operand asks for, or ``None`` if none is wider."""
+    widest = None
     with torch._C.DisableTorchFunctionSubclass():
         for x in operands:
             if not isinstance(x, MCTensor):
@@ -70,13 +70,13 @@ def _wider(operands: tuple[Any, ...]) -> torch.dtype | None:
             wanted = None if x._twin is None else x._twin.dtype
             if x.is_leaf and x.requires_grad:
                 wanted = getattr(x, "grad_dtype", None)
-            if wanted and wanted.itemsize > (found or x.dtype).itemsize:
-                found = wanted
-    return found
+            if wanted and wanted.itemsize > (widest or x.dtype).itemsize:
+                widest = wanted
+    return widest
 
 
 def wants_grad(*operands: Any) -> bool:
-    """Whether the result has a place in the graph."""
+    """Return whether autograd records the result."""
     if not torch.is_grad_enabled():
         return False
     with torch._C.DisableTorchFunctionSubclass():
@@ -84,14 +84,16 @@ def wants_grad(*operands: Any) -> bool:
 
 
 def result(components: Tensor, plain: Callable[[Lead], Tensor], *operands: Any) -> MCTensor:
-    """An ``MCTensor``; where an operand wants a gradient, ``plain`` repeats the operation on the
-    tensors that stand for the operands in the graph, and the derivative is that of torch.
+    """Make an ``MCTensor``, recorded in the graph if an operand wants a gradient.
+
+    ``plain`` repeats the operation on the tensors that represent the operands, and torch
+    differentiates this repetition.
     """
     if not wants_grad(*operands):
         return wrap(components)
     twin = plain(partial(leading, dtype=_wider(operands)))
     lead: Any = _Exchange.apply(twin, [components[..., 0]])
-    made = wrap(components, lead)
+    tensor = wrap(components, lead)
     if twin.dtype is not components.dtype:
-        made._twin = twin
-    return made
+        tensor._twin = twin
+    return tensor

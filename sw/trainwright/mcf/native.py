@@ -1,6 +1,7 @@
-"""The C kernels of multi-component floats (``kernels/``), built for each type and count.
+"""ctypes calls of the C kernels of multi-component floats, built per type and component count.
 
-``usable`` says whether they can take tensors; every caller has a torch path with the same bits.
+``usable`` says whether the kernels accept given tensors; every caller has a torch path with the
+same bits.
 """
 
 import ctypes
@@ -15,16 +16,16 @@ from trainwright.support.native import load
 
 _SOURCE = Path(__file__).parent / "kernels" / "mcf.c"
 MOST = 4
-"""Components that kernels are built for: they are unrolled."""
+"""Maximum components that kernels are built for; their loops over components are unrolled."""
 
 
 def usable(x: Tensor, nc: int) -> bool:
-    """Whether there are kernels for tensors like x of nc components."""
+    """Return whether kernels exist for nc components in the type and on the device of ``x``."""
     return usable_for(x, x.dtype, nc)
 
 
 def usable_for(x: Tensor, dtype: torch.dtype, nc: int) -> bool:
-    """The same of another type than that of x."""
+    """Return whether kernels exist for nc components of ``dtype`` on the device of ``x``."""
     return x.device.type == "cpu" and 2 <= nc <= MOST and _library(dtype, nc) is not None
 
 
@@ -35,7 +36,7 @@ def _library(dtype: torch.dtype, nc: int) -> ctypes.CDLL | None:
 
 @cache
 def _options(dtype: torch.dtype, nc: int) -> tuple[str, ...] | None:
-    """Of the compiler; ``None`` for types without kernels."""
+    """Return the compiler options; ``None`` for types without kernels."""
     known = {torch.float32: (f"-DNC={nc}",), torch.float64: (f"-DNC={nc}", "-DDOUBLE")}
     return known.get(dtype)
 
@@ -50,7 +51,7 @@ def _function(name: str, dtype: torch.dtype, nc: int) -> Any:
 
 
 def _call(name: str, dtype: torch.dtype, nc: int, *arguments: Tensor | int) -> None:
-    """Tensors go as pointers, integers as int64: both are ``c_int64``, of 64 bits."""
+    """Call a kernel, passing tensors as pointers and integers as int64, both 64-bit ``c_int64``."""
     function = _function(name, dtype, nc)
     if function.argtypes is None:
         function.argtypes = [ctypes.c_int64] * len(arguments)
@@ -58,12 +59,12 @@ def _call(name: str, dtype: torch.dtype, nc: int, *arguments: Tensor | int) -> N
 
 
 def empty(shape: tuple[int, ...], nc: int, like: Tensor) -> Tensor:
-    """Components (*shape, nc), each of them contiguous by itself."""
+    """Allocate components (*shape, nc), each component contiguous."""
     return torch.empty((nc, *shape), dtype=like.dtype, device=like.device).movedim(0, -1)
 
 
 def _planes(x: Tensor, shape: torch.Size) -> tuple[Tensor, int, int]:
-    """Components broadcast to ``shape``, elements from one component to the next, and the step."""
+    """Broadcast components to ``shape``; return them, the plane stride and the element step."""
     lead = x[..., 0]
     if lead.numel() == 1 and lead.shape != shape:
         return x, x.stride(-1), 0
@@ -76,7 +77,7 @@ def _planes(x: Tensor, shape: torch.Size) -> tuple[Tensor, int, int]:
 
 
 def binary(operation: str, x: Tensor, y: Tensor) -> Tensor:
-    """``add``, ``mul`` or ``div`` of components (..., n), shapes broadcast."""
+    """Apply ``add``, ``mul`` or ``div`` to components (..., n), shapes broadcast."""
     nc = max(x.shape[-1], y.shape[-1])
     if operation != "div" and x.shape[-1] < y.shape[-1]:
         x, y = y, x
@@ -95,7 +96,7 @@ def binary(operation: str, x: Tensor, y: Tensor) -> Tensor:
 
 
 def join(x: Tensor) -> Tensor:
-    """``carriers.join`` of two or three float32 components."""
+    """Sum two or three float32 components like ``carriers.join``."""
     shape, nc = x.shape[:-1], x.shape[-1]
     out = torch.empty(shape, dtype=torch.float64)
     x, plane, _ = _planes(x, shape)
@@ -104,7 +105,7 @@ def join(x: Tensor) -> Tensor:
 
 
 def parted(z: Tensor, nc: int) -> Tensor:
-    """``carriers.parted`` into two or three float32 components."""
+    """Split into two or three float32 components like ``carriers.parted``."""
     z = z.contiguous()
     out = torch.empty((nc, *z.shape), dtype=torch.float32).movedim(0, -1)
     _call("mcf_part", torch.float32, nc, z, out, z.numel())
@@ -112,7 +113,7 @@ def parted(z: Tensor, nc: int) -> Tensor:
 
 
 def mv(x: Tensor, v: Tensor, *, by_component: bool) -> Tensor:
-    """``products.carried_mv``: float32 components (rows, columns, nc) by float64 (columns)."""
+    """Multiply components (rows, columns, nc) by float64 (columns): ``products.carried_mv``."""
     rows, columns, nc = x.shape
     across, along, plane = x.stride()
     if (across, along) != (columns, 1):
@@ -124,7 +125,7 @@ def mv(x: Tensor, v: Tensor, *, by_component: bool) -> Tensor:
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:
-    """``products.sequential``: components (m, k, n) times (k, n, n'), one of n, n' may be 1."""
+    """Multiply components (m, k, n) by (k, p, n') like ``products.sequential``."""
     nc = max(x.shape[-1], y.shape[-1])
     (m, k), n = x.shape[:2], y.shape[1]
     across = n < m

@@ -1,4 +1,4 @@
-"""Operands of mixed kinds as component tensors; errors that name what does not fit."""
+"""Conversion of mixed operands to component tensors, with errors that name both shapes."""
 
 import math
 from decimal import Decimal
@@ -17,9 +17,9 @@ Number = int | float | Fraction | Decimal
 
 
 def model(*operands: Any) -> MCTensor:
-    """The first ``MCTensor``; raises ``ValueError`` where others are of another nc or type."""
-    first, *others = [x for x in operands if isinstance(x, MCTensor)]
-    for other in others:
+    """Return the first ``MCTensor``; raise ``ValueError`` if another has a different nc or type."""
+    first, *rest = [x for x in operands if isinstance(x, MCTensor)]
+    for other in rest:
         if other.nc != first.nc:
             raise ValueError(
                 f"operands have {first.nc} and {other.nc} components, shapes {shape_of(first)} and "
@@ -39,8 +39,9 @@ def _check_types(first: MCTensor, dtype: torch.dtype, shape: tuple[int, ...]) ->
 
 
 def factor_of(x: Any, like: MCTensor) -> Tensor:
-    """The same for an operand of arithmetic: a number beside a half type is of float32, whose range
-    and digits it needs.
+    """Convert an operand of arithmetic to components.
+
+    A number next to a half type becomes float32, because it needs that type's range and digits.
     """
     own = like._components
     if isinstance(x, Tensor) or own.dtype not in HALF:
@@ -49,10 +50,10 @@ def factor_of(x: Any, like: MCTensor) -> Tensor:
 
 
 def components_of(x: Any, like: MCTensor) -> Tensor:
-    """An operand as components (..., nc), or (..., 1) where it has no more.
+    """Convert an operand to components (..., nc), or (..., 1) if one component suffices.
 
-    Plain tensors have one component; those of integers and truth values, and numbers, are exact up
-    to nc components. A plain tensor without dimensions counts as a number, as in torch.
+    Plain tensors have one component; integers, truth values and numbers are exact up to nc
+    components. A plain tensor without dimensions counts as a number, as in torch.
     """
     if isinstance(x, MCTensor):
         return x._components
@@ -76,7 +77,7 @@ def components_of(x: Any, like: MCTensor) -> Tensor:
 
 
 def check_broadcast(x: Any, y: Any, name: str) -> None:
-    """Raises ``ValueError`` naming both shapes where they do not broadcast."""
+    """Raise ``ValueError`` naming both shapes if they do not broadcast."""
     a, b = (shape_of(t) if isinstance(t, Tensor) else () for t in (x, y))
     if a == b or not a or not b:
         return
@@ -87,7 +88,10 @@ def check_broadcast(x: Any, y: Any, name: str) -> None:
 
 
 def written(x: Any, components: Tensor, name: str) -> MCTensor:
-    """``x`` with new components, in place. Raises where it cannot be."""
+    """Write new components into ``x`` in place, and return it.
+
+    Raises where ``x`` cannot hold them.
+    """
     if not isinstance(x, MCTensor):
         raise TypeError(
             f"{name} cannot write multi-component numbers into a plain {shape_of(x)} tensor"

@@ -1,10 +1,10 @@
-"""Products of matrices of expansions (algorithms 16 to 22), in every shape that torch allows.
+"""Matrix products of expansions (algorithms 16 to 22), in every shape that torch allows.
 
-What fits a double with digits to spare (two components of float32, half types) is multiplied in
-float64: the error is that of a float64 product, about 2^-53 times the sum of |a b| for sums of
-usual length. More components are multiplied and summed one by one, in the order of k, on the
-kernels or in torch with the same bits. Products with a vector have an order of their own, the same
-everywhere; that of float64 matrices is the BLAS's.
+Numbers that fit a double with digits to spare (two float32 components, half types) are multiplied
+in float64: the error is that of a float64 product, about 2^-53 times the sum of |a b| for usual
+lengths. More components are multiplied and summed in order of k, by the kernels or in torch with
+the same bits. Products with a vector have their own order of summation, the same on every machine;
+the order of float64 matrix products is the BLAS's.
 """
 
 import math
@@ -16,13 +16,13 @@ from trainwright.mcf import carriers, native
 from trainwright.mcf.arithmetic import add_mcn, binary
 
 LANES = 16
-"""Sums side by side in products with a vector, as in ``kernels/products.h``."""
+"""Parallel partial sums in products with a vector, as in ``kernels/products.h``."""
 
 
 def matmul(x: Tensor, y: Tensor) -> Tensor:
-    """x y with torch's rules for shapes; components (..., nc) both, or one of them of one.
+    """Multiply x by y with torch's shape rules; components (..., nc), or a single component.
 
-    Raises ``ValueError`` naming both shapes where they do not fit.
+    Raises ``ValueError`` naming both shapes where they do not match.
     """
     check_matmul(x.shape[:-1], y.shape[:-1])
     dtype, nc = x.dtype, max(x.shape[-1], y.shape[-1])
@@ -37,7 +37,7 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
 
 
 def check_matmul(a: torch.Size, b: torch.Size) -> None:
-    """Raises ``ValueError`` unless torch could multiply such shapes."""
+    """Raise ``ValueError`` unless torch can multiply such shapes."""
     if not a or not b:
         raise ValueError(f"matmul needs at least one dimension, not shapes {_of(a)} and {_of(b)}")
     if a[-1] != b[-2 if len(b) > 1 else 0]:
@@ -55,9 +55,9 @@ def _of(shape: torch.Size) -> tuple[int, ...]:
 
 
 def addmm(y: Tensor, a: Tensor, b: Tensor, beta: Tensor | None, alpha: Tensor | None) -> Tensor:
-    """beta y + alpha a b (algorithm 21); y broadcasts, so that a bias (p) fits (n, p).
+    """Compute beta y + alpha a b (algorithm 21); y broadcasts, so that a bias (p) fits (n, p).
 
-    ``beta`` and ``alpha``: numbers as components (n), ``None`` for one.
+    ``beta`` and ``alpha`` are numbers as components (n), or ``None`` for 1.
     """
     product = matmul(a, b)
     if alpha is not None:
@@ -77,23 +77,24 @@ def _in_double(x: Tensor, y: Tensor) -> Tensor:
 
 
 def carried_mv(x: Tensor, v: Tensor) -> Tensor:
-    """Components (..., columns, n) times a vector (columns, n') through float64: (..., nc).
+    """Multiply components (..., columns, n) by a vector (columns, n') in float64: (..., nc).
 
-    ``LANES`` sums, of every LANES-th product each, are added by halves. A vector of one component
-    has exact products, and a sum of each of x's components; else these are joined first.
+    ``LANES`` partial sums, each of every LANES-th product, are added pairwise. A vector of one
+    component has exact products, so each component of x gets its own sum; otherwise components are
+    joined first.
     """
     *batch, columns, n = x.shape
     nc, factor, by_component = max(n, v.shape[-1]), carriers.join(v), v.shape[-1] == 1
     rows = x if len(batch) == 1 else x.reshape(math.prod(batch), columns, n)
     if x.dtype is torch.float32 and n == nc and nc in (2, 3) and native.usable(x, nc):
-        made = native.mv(rows, factor, by_component=by_component)
-        return made if len(batch) == 1 else made.reshape(*batch, nc)
+        product = native.mv(rows, factor, by_component=by_component)
+        return product if len(batch) == 1 else product.reshape(*batch, nc)
     if not by_component:
         return carriers.parted(_sum(carriers.join(rows) * factor).reshape(batch), x.dtype, nc)
-    high, *rest = [_sum(rows[..., k].double() * factor) for k in range(n)]
+    high, *lower_parts = [_sum(rows[..., k].double() * factor) for k in range(n)]
     lower = torch.zeros_like(high)
-    for one in reversed(rest):
-        lower = lower + one
+    for part in reversed(lower_parts):
+        lower = lower + part
     total = torch.where(high.isfinite(), high + lower, high)
     return carriers.parted(total.reshape(batch), x.dtype, nc)
 
@@ -102,8 +103,8 @@ def _sum(products: Tensor) -> Tensor:
     """Sum each row pairwise, in lanes: (rows, columns) to (rows)."""
     sums = products.new_zeros(len(products), LANES)
     for start in range(0, products.shape[1], LANES):
-        some = products[:, start : start + LANES]
-        sums[:, LANES - some.shape[1] :] += some
+        chunk = products[:, start : start + LANES]
+        sums[:, LANES - chunk.shape[1] :] += chunk
     while sums.shape[1] > 1:
         low, high = sums.chunk(2, dim=1)
         sums = low + high
@@ -111,7 +112,7 @@ def _sum(products: Tensor) -> Tensor:
 
 
 def _generic(x: Tensor, y: Tensor) -> Tensor:
-    """Any shapes, as a batch of matrices."""
+    """Multiply tensors of any shape as a batch of matrices."""
     vector_x, vector_y = x.dim() == 2, y.dim() == 2
     x = x.unsqueeze(0) if vector_x else x
     y = y.unsqueeze(1) if vector_y else y
@@ -134,7 +135,7 @@ def _flat(x: Tensor, batch: torch.Size) -> Tensor:
 
 
 def sequential(x: Tensor, y: Tensor) -> Tensor:
-    """Components (m, k, n) times (k, p, n'): every product and every sum an expansion, in order."""
+    """Multiply components (m, k, n) by (k, p, n'), rounding to expansions, in order of k."""
     nc = max(x.shape[-1], y.shape[-1])
     if native.usable(x, nc):
         return native.product(x, y)

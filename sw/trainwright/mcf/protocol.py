@@ -1,8 +1,8 @@
-"""The table of torch functions that ``MCTensor`` answers to.
+"""Table of the torch functions that ``MCTensor`` supports.
 
-The modules ``elementwise``, ``reductions``, ``shapes`` and ``tensors`` fill it; what asks only
-about the leading component (shape, dtype, gradient) goes to torch. Everything else is an error, so
-that no lower component is lost in silence.
+The modules ``elementwise``, ``reductions``, ``shapes`` and ``tensors`` fill the table. Functions
+that concern only the leading component (shape, dtype, gradient) go to torch. Every other function
+is an error, so that no lower component is lost silently.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 HANDLERS: dict[Any, Callable[..., Any]] = {}
-"""From torch's function to ours."""
+"""Implementations by torch function."""
 
 _OF_LEAD = {
     "__get__", "__hash__", "__len__", "backward", "dim", "element_size", "get_device", "grad",
@@ -24,33 +24,33 @@ _OF_LEAD = {
     "isfinite", "isinf", "isnan", "sign", "__set__", "data_ptr", "stride", "_is_view",
     "_has_compatible_shallow_copy_type",
 }  # fmt: skip
-"""Functions, by name, that concern the leading component alone and give plain results."""
+"""Names of functions that concern only the leading component and give plain results."""
 
 
 def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function for the names in torch, torch.Tensor and torch.nn.functional."""
+    """Register an implementation under names in torch, torch.Tensor and torch.nn.functional."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        found = 0
+        targets = 0
         for name in names:
             for place in (torch, Tensor, F):
                 target = getattr(place, name, None)
                 if target is not None:
                     HANDLERS[target] = function
-                    found += 1
-        assert found, names
+                    targets += 1
+        assert targets, names
         return function
 
     return register
 
 
 def handles_one(target: Any, function: Callable[..., Any]) -> None:
-    """Registers a function for one of torch's."""
+    """Register an implementation of a single torch function."""
     HANDLERS[target] = function
 
 
 def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What ``__torch_function__`` does. Raises ``TypeError`` for a function that is not defined."""
+    """Implement ``__torch_function__``. Raises ``TypeError`` for unsupported functions."""
     handler = HANDLERS.get(func)
     if handler is not None:
         return handler(*args, **kwargs)

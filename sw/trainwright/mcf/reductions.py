@@ -1,4 +1,4 @@
-"""Sums, products of matrices, softmax and layers' functions of torch on ``MCTensor``."""
+"""Sums, matrix products, softmax and layer functions of torch on ``MCTensor``."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,12 +17,12 @@ from trainwright.mcf.tensor import MCTensor, shape_of
 
 
 def _dimensions(dim: Any, shape: tuple[int, ...]) -> list[int]:
-    """The dimensions to reduce, from 0 and ascending."""
+    """Return the dimensions to reduce, non-negative and ascending."""
     count = len(shape)
     if dim is None or (isinstance(dim, Sequence) and not dim):
         return list(range(count))
     dims = [dim] if isinstance(dim, int) else list(dim)
-    size = max(count, 1)  # a number without dimensions has those of one with 1, as in torch
+    size = max(count, 1)  # torch accepts dim 0 and -1 for 0-d tensors
     for d in dims:
         if not -size <= d < size:
             raise IndexError(f"dimension {d} is out of range for shape {shape}")
@@ -30,16 +30,16 @@ def _dimensions(dim: Any, shape: tuple[int, ...]) -> list[int]:
 
 
 def _sum(x: MCTensor, dim: Any, keepdim: bool) -> tuple[Tensor, int]:
-    """Components of the sum, and how many terms each had."""
+    """Return the components of the sum and the terms per sum."""
     shape = shape_of(x)
     dims = _dimensions(dim, shape) if shape else []
-    made, count = x._components, 1
+    computed, count = x._components, 1
     for d in reversed(dims):
         count *= shape[d]
-        made = total(made, d)
+        computed = total(computed, d)
     for d in dims if keepdim else ():
-        made = made.unsqueeze(d)
-    return made, count
+        computed = computed.unsqueeze(d)
+    return computed, count
 
 
 @handles("sum")
@@ -47,8 +47,8 @@ def _total(
     input: MCTensor, dim: Any = None, keepdim: bool = False, *, dtype: None = None
 ) -> MCTensor:
     _no_dtype(dtype, "sum")
-    made, _ = _sum(input, dim, keepdim)
-    return result(made, lambda lead: torch.sum(lead(input), dim, keepdim=keepdim), input)
+    computed, _ = _sum(input, dim, keepdim)
+    return result(computed, lambda lead: torch.sum(lead(input), dim, keepdim=keepdim), input)
 
 
 @handles("mean")
@@ -56,9 +56,9 @@ def _mean(
     input: MCTensor, dim: Any = None, keepdim: bool = False, *, dtype: None = None
 ) -> MCTensor:
     _no_dtype(dtype, "mean")
-    made, count = _sum(input, dim, keepdim)
-    made = binary("div", made, factor_of(count, input))
-    return result(made, lambda lead: torch.mean(lead(input), dim, keepdim=keepdim), input)
+    computed, count = _sum(input, dim, keepdim)
+    computed = binary("div", computed, factor_of(count, input))
+    return result(computed, lambda lead: torch.mean(lead(input), dim, keepdim=keepdim), input)
 
 
 def _no_dtype(dtype: Any, name: str) -> None:
@@ -67,7 +67,7 @@ def _no_dtype(dtype: Any, name: str) -> None:
 
 
 def _need(name: str, *pairs: tuple[Tensor, int]) -> None:
-    """Raises ``ValueError`` unless the components have so many dimensions, and that of nc."""
+    """Raise ``ValueError`` unless components have the given dimensions, apart from nc."""
     for x, dims in pairs:
         if x.dim() - 1 != dims:
             raise ValueError(f"{name} needs {dims} dimensions, not shape {tuple(x.shape[:-1])}")
@@ -83,8 +83,8 @@ def _product(name: str, dims: tuple[int, int] | None) -> Any:
             _need(name, (a, dims[0]), (b, dims[1]))
         if name == "bmm" and len(a) != len(b):
             raise ValueError(f"batches of {shape_of(input)} and {shape_of(other)} differ in bmm")
-        made = padded(products.matmul(a, b), like.nc)
-        return result(made, lambda lead: plain(lead(input), lead(other)), input, other)
+        computed = padded(products.matmul(a, b), like.nc)
+        return result(computed, lambda lead: plain(lead(input), lead(other)), input, other)
 
     return run
 
@@ -119,9 +119,9 @@ def _addmm(input: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Tensor:
 
 @handles("addmm")
 def _addmm_handler(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> MCTensor:
-    made = _addmm(input, mat1, mat2, beta, alpha)
+    computed = _addmm(input, mat1, mat2, beta, alpha)
     return result(
-        made,
+        computed,
         lambda lead: torch.addmm(*map(lead, (input, mat1, mat2)), beta=beta, alpha=alpha),
         input, mat1, mat2,
     )  # fmt: skip
@@ -129,16 +129,16 @@ def _addmm_handler(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: An
 
 @handles("linear")
 def linear(input: Any, weight: Any, bias: Any = None) -> MCTensor:
-    """input weight^T + bias."""
+    """Compute input weight^T + bias."""
     if shape_of(input)[-1:] != shape_of(weight)[-1:]:
         raise ValueError(f"input {shape_of(input)} does not fit weight {shape_of(weight)}")
     like = model(input, weight, bias)
     x, w = components_of(input, like), components_of(weight, like)
-    made = products.matmul(x, w.transpose(-2, -3) if w.dim() > 2 else w)
+    computed = products.matmul(x, w.transpose(-2, -3) if w.dim() > 2 else w)
     if bias is not None:
-        made = binary("add", made, components_of(bias, like))
+        computed = binary("add", computed, components_of(bias, like))
     operands = (input, weight, bias)
-    return result(padded(made, like.nc), lambda lead: F.linear(*map(lead, operands)), *operands)
+    return result(padded(computed, like.nc), lambda lead: F.linear(*map(lead, operands)), *operands)
 
 
 def _along(name: str, plain: Any, compute: Any) -> Any:
@@ -146,10 +146,10 @@ def _along(name: str, plain: Any, compute: Any) -> Any:
         _no_dtype(dtype, name)
         (at,) = _dimensions(dim, shape_of(input))
         if shape_of(input):
-            made = compute(input._components, at)
-        else:  # a number without dimensions stands alone along one
-            made = compute(input._components.unsqueeze(0), at).squeeze(0)
-        return result(made, lambda lead: plain(lead(input), dim), input)
+            computed = compute(input._components, at)
+        else:  # treat a 0-d tensor as one element
+            computed = compute(input._components.unsqueeze(0), at).squeeze(0)
+        return result(computed, lambda lead: plain(lead(input), dim), input)
 
     return run
 
@@ -174,15 +174,15 @@ def _fused(name: str, operation: str) -> None:
     def compute(self: Any, first: Any, second: Any, value: Any) -> Tensor:
         like = model(self, first, second)
         x, a, b = (components_of(t, like) for t in (self, first, second))
-        a = padded(a, like.nc)  # so that a plain product or quotient keeps its error
+        a = padded(a, like.nc)  # a plain product or quotient then keeps its error
         if value == 1:
             return padded(binary("add", x, binary(operation, a, b)), like.nc)
         return padded(scaled_add(x, binary(operation, a, b), factor_of(value, like)), like.nc)
 
     def new(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> MCTensor:
-        made = compute(input, tensor1, tensor2, value)
+        computed = compute(input, tensor1, tensor2, value)
         operands = (input, tensor1, tensor2)
-        return result(made, lambda lead: plain(*map(lead, operands), value=value), *operands)
+        return result(computed, lambda lead: plain(*map(lead, operands), value=value), *operands)
 
     def in_place(self: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> MCTensor:
         return written(self, compute(self, tensor1, tensor2, value), name + "_")

@@ -1,7 +1,7 @@
-"""Arithmetic on expansions in torch alone: what the C kernels must yield bit for bit.
+"""Arithmetic on expansions in torch alone: the C kernels must yield the same bits.
 
 Every function takes float32 or float64 components (..., nc), shapes broadcast, and a second operand
-of nc components or of one. ``trainwright.mcf.arithmetic`` chooses between these and the kernels.
+of nc components or one. ``trainwright.mcf.arithmetic`` chooses between this module and the kernels.
 """
 
 from itertools import pairwise
@@ -30,16 +30,16 @@ def _leading(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def add(x: Tensor, y: Tensor) -> Tensor:
-    """Add-MCN and, where one operand has one component, Grow-ExpN."""
-    (a, b), way = _leading(x, y), _route(x, y)
+    """Add by Add-MCN, or by Grow-ExpN if one operand has a single component."""
+    (a, b), route = _leading(x, y), _route(x, y)
     plain = a + b
-    if way == "plain":
+    if route == "plain":
         return plain.unsqueeze(-1)
     if x.shape[-1] < y.shape[-1]:
         x, y = y, x
     xs, ys = terms_of(x), terms_of(y)
     nc = len(xs)
-    if way == "double":
+    if route == "double":
         return finished(_add_double(xs, ys), plain)
     if len(ys) == 1:
         terms = [*xs, ys[0]]
@@ -54,10 +54,11 @@ def add(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _add_double(xs: Terms, ys: Terms) -> Terms:
-    """Two components of float32: sums of equal rank in float64, then of both.
+    """Add two float32 components: sums of equal rank in float64, then both sums.
 
-    The numbers themselves as doubles would lose all that cancellation brings to the fore. A sum
-    of equal rank rounds only if its terms lie 2^29 apart; nothing can cancel it then.
+    Joining each number to a double first would round away digits that cancellation makes
+    significant. A sum of equal rank rounds only if its terms are 2^29 apart, and then nothing can
+    cancel it.
     """
     z = xs[0].to(torch.float64) + ys[0].to(torch.float64)
     low = xs[1].to(torch.float64)
@@ -67,19 +68,19 @@ def _add_double(xs: Terms, ys: Terms) -> Terms:
 
 
 def mul(x: Tensor, y: Tensor) -> Tensor:
-    """Multiply by Mult-MCN and, where one operand has one component, ScalingN."""
+    """Multiply by Mult-MCN, or by ScalingN if one operand has a single component."""
     if x.shape[-1] < y.shape[-1]:
         x, y = y, x
-    (a, b), way = _leading(x, y), _route(x, y)
+    (a, b), route = _leading(x, y), _route(x, y)
     plain = a * b
-    if way == "plain":
+    if route == "plain":
         return plain.unsqueeze(-1)
     nc = x.shape[-1]
-    if way == "double" and y.shape[-1] == 1:
+    if route == "double" and y.shape[-1] == 1:
         return finished(_scale(terms_of(x), b), plain)
-    if way == "double":
+    if route == "double":
         return finished(part(join(x) * join(y), None, torch.float32, 2), plain)
-    if way == "pair":
+    if route == "pair":
         (h, g), (c, d) = join_pair(x), join_pair(y)
         p, lost = two_product(h, c)
         e = lost + (h * d + g * c)
@@ -88,7 +89,7 @@ def mul(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _scale(x: Terms, v: Tensor) -> Terms:
-    """Two components times one: both products exactly; all that rounds is their last sums."""
+    """Multiply two components by one: both products are exact; only the final sums round."""
     (p, lost_p), (q, lost_q) = (two_prod(part, v) for part in x)
     middle, rest = two_sum(lost_p, q)
     high, low = fast_two_sum(p, middle)
@@ -96,9 +97,9 @@ def _scale(x: Terms, v: Tensor) -> Terms:
 
 
 def _partial_products(xs: Terms, ys: Terms) -> Terms:
-    """Exact partial products above the last rank, by rank; those of the last rank, added up.
+    """Return exact partial products by rank, and the sum of those of the last rank.
 
-    Rank r holds products of components i and j with i + j = r and the errors of rank r - 1.
+    Rank r holds products of components i and j with i + j = r, and the errors of rank r - 1.
     """
     nc = len(xs)
     ranks: list[Terms] = [[] for _ in range(nc + 1)]
@@ -117,20 +118,20 @@ def _partial_products(xs: Terms, ys: Terms) -> Terms:
 
 
 def div(x: Tensor, y: Tensor) -> Tensor:
-    """Divide by Div-MCN and DivN: either operand may have one component."""
-    (a, b), way = _leading(x, y), _route(x, y)
+    """Divide by Div-MCN or DivN: either operand may have a single component."""
+    (a, b), route = _leading(x, y), _route(x, y)
     plain = a / b
-    if way == "plain":
+    if route == "plain":
         return plain.unsqueeze(-1)
-    # A quotient is 0 or infinite by its leading components alone; what would follow is NaN.
-    if way == "double":
+    # ``plain`` decides quotients that are 0 or infinite: their remainders would be NaN.
+    if route == "double":
         return finished(part(join(x) / join(y), None, torch.float32, 2), plain)
-    if way == "pair":
+    if route == "pair":
         (h, g), (c, d) = join_pair(x), join_pair(y)
         q = h / c
         p, lost = two_product(q, c)
-        rest = (((h - p) - lost) + g) - q * d
-        return finished(part(*fast_two_sum(q, rest / c), torch.float32, 3), plain)
+        remainder = (((h - p) - lost) + g) - q * d
+        return finished(part(*fast_two_sum(q, remainder / c), torch.float32, 3), plain)
     nc = max(x.shape[-1], y.shape[-1])
     quotient = finished(_long_division(terms_of(x), terms_of(y), nc), plain)
     ends = near_end(a, nc)
@@ -142,9 +143,9 @@ def div(x: Tensor, y: Tensor) -> Tensor:
 
 
 def near_end(lead: Tensor, nc: int) -> Tensor:
-    """Mark numbers whose remainders, of divisions and roots, over- or underflow.
+    """Mark numbers whose remainders, in divisions and roots, overflow or underflow.
 
-    Below, the errors of remainders are 2^10 times too large for nc components.
+    Below the lower limit, remainders lose digits that nc components need, with a margin of 2^10.
     """
     info, size = torch.finfo(lead.dtype), lead.abs()
     exponent = torch.tensor(1 - _reach(lead.dtype) + PRECISION[lead.dtype] * (nc - 1) + 10)
@@ -165,19 +166,19 @@ def _scaled_down(x: Tensor) -> tuple[Terms, Tensor]:
 
 
 def _reach(dtype: torch.dtype) -> int:
-    """Return the greatest exponent of a float."""
+    """Return the largest exponent of a float type."""
     return 127 if dtype is torch.float32 else 1023
 
 
 def scaled(terms: Terms, up: Tensor) -> Terms:
-    """Multiply terms in order by 2^up, ``up`` up to twice the range.
+    """Multiply ordered terms by 2^up, where ``up`` may be twice the exponent range.
 
-    A component that becomes subnormal is rounded: what is lost joins the next one, so that the
-    leading one is the rounding of the whole.
+    A component that becomes subnormal is rounded, and its error joins the next component, so that
+    the leading component is the rounding of the whole.
     """
     dtype, terms = terms[0].dtype, list(terms)
     reach = _reach(dtype)
-    first = up.clamp(1 - reach, reach)  # either step is a normal power
+    first = up.clamp(1 - reach, reach)  # two steps, each by a normal power of two
     p, q = power_of_two(first, dtype), power_of_two(up - first, dtype)
     p_back = power_of_two((-first).clamp(min=1 - reach), dtype)
     p_more = torch.where(first == reach, 0.5, 1.0).to(dtype)
@@ -195,19 +196,19 @@ def scaled(terms: Terms, up: Tensor) -> Terms:
 
 
 def _long_division(xs: Terms, ys: Terms, nc: int) -> Terms:
-    """nc + 1 quotients of leading components; the remainder is normalised after each."""
+    """Take nc + 1 quotients of leading components, normalising the remainder after each."""
     zero = torch.zeros_like(xs[0] + ys[0])
-    rest = [*(x + zero for x in xs), *[zero] * (nc - len(xs))]
+    remainder = [*(x + zero for x in xs), *[zero] * (nc - len(xs))]
     quotients: Terms = []
     for step in range(nc + 1):
-        q = rest[0] / ys[0]
+        q = remainder[0] / ys[0]
         quotients.append(q)
         if step == nc:
             break
-        ranks: list[Terms] = [[r] for r in rest] + [[]]
+        ranks: list[Terms] = [[r] for r in remainder] + [[]]
         for j, y in enumerate(ys):
             p, e = two_prod(-q, y)
             ranks[j].append(p)
             ranks[j + 1].append(e)
-        rest = distilled([term for rank in ranks for term in rank], nc, nc + 1)
+        remainder = distilled([term for rank in ranks for term in rank], nc, nc + 1)
     return distilled(quotients, nc, 2)

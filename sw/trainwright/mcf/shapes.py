@@ -1,4 +1,4 @@
-"""Indexing and functions of torch that move numbers as they are, on ``MCTensor``."""
+"""Indexing, and functions of torch that move numbers unchanged, on ``MCTensor``."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +16,7 @@ from trainwright.mcf.tensor import MCTensor, shape_of, wrap
 
 
 def _key(key: Any) -> tuple[Any, ...]:
-    """A key that leaves the components' dimension alone."""
+    """Extend a key so that it leaves the component dimension alone."""
     parts = key if isinstance(key, tuple) else (key,)
     return (*parts, slice(None)) if any(part is Ellipsis for part in parts) else parts
 
@@ -30,7 +30,7 @@ def _getitem(self: MCTensor, key: Any) -> MCTensor:
 
 
 def _check_key(x: MCTensor, key: Any) -> None:
-    """Raises ``IndexError`` for a key that would reach into the components."""
+    """Raise ``IndexError`` for a key that would reach into the components."""
     parts = key if isinstance(key, tuple) else (key,)
     used = 0
     for part in parts:
@@ -46,21 +46,21 @@ def _check_key(x: MCTensor, key: Any) -> None:
 def _setitem(self: MCTensor, key: Any, value: Any) -> None:
     _check_key(self, key)
     target = wrap(self._components[_key(key)])
-    made = padded(components_of(value, self), self.nc)
+    computed = padded(components_of(value, self), self.nc)
     if not isinstance(self, MCTensor):
         raise TypeError("a plain tensor cannot hold multi-component numbers")
     written(self, self._components, "setting elements")  # checks the graph
-    self._components[_key(key)] = made.expand(target._components.shape)
+    self._components[_key(key)] = computed.expand(target._components.shape)
 
 
 def _each(plain: Callable[..., Any], x: MCTensor, *args: Any, **kwargs: Any) -> Any:
-    """``plain`` of every component: one result or a tuple of them."""
+    """Apply ``plain`` to every component; return one result or a tuple of results."""
     with torch.no_grad():
         run = partial(plain, *args, **kwargs) if not args else None
         run = run or (lambda part: plain(part, *args, **kwargs))
         if shape_of(x):
             mapped = torch.vmap(run, in_dims=-1, out_dims=-1)(x._components)
-        else:  # vmap refuses dimension -1 of a number without dimensions
+        else:  # vmap rejects dimension -1 of a 0-d tensor
             mapped = torch.stack([run(part) for part in x._components], -1)
     if isinstance(mapped, Tensor):
         return result(mapped, lambda lead: plain(lead(x), *args, **kwargs), x)
@@ -96,15 +96,15 @@ for _name in _MOVING:
 
 
 def _hot(name: str, compute: Callable[..., Tensor]) -> None:
-    """The same, without vmap, for what is called often."""
+    """Register a frequently called function without the overhead of vmap."""
     for place in (torch, Tensor):
         plain = getattr(place, name, None)
         if plain is None:
             continue
 
         def run(x: MCTensor, *args: Any, plain: Any = plain) -> MCTensor:
-            made = compute(x._components, len(shape_of(x)), *args)
-            return result(made, lambda lead: plain(lead(x), *args), x)
+            computed = compute(x._components, len(shape_of(x)), *args)
+            return result(computed, lambda lead: plain(lead(x), *args), x)
 
         handles_one(plain, run)
 
@@ -129,8 +129,8 @@ def _property(name: str, compute: Callable[[Tensor, int], Tensor]) -> None:
     getter = getattr(Tensor, name).__get__
 
     def run(x: MCTensor, *_: Any) -> MCTensor:
-        made = compute(x._components, len(shape_of(x)))
-        return result(made, lambda lead: getattr(lead(x), name), x)
+        computed = compute(x._components, len(shape_of(x)))
+        return result(computed, lambda lead: getattr(lead(x), name), x)
 
     handles_one(getter, run)
 
@@ -153,8 +153,8 @@ def _joined(name: str) -> None:
                 f"shapes {', '.join(map(str, shapes))} do not fit in {name} along {dim}"
             )
         parts = [padded(components_of(t, like), like.nc).movedim(-1, 0) for t in tensors]
-        made = plain(parts, at + 1).movedim(0, -1)
-        return result(made, lambda lead: plain([lead(t) for t in tensors], dim), *tensors)
+        computed = plain(parts, at + 1).movedim(0, -1)
+        return result(computed, lambda lead: plain([lead(t) for t in tensors], dim), *tensors)
 
     handles(name)(run)
     if name == "cat":
@@ -175,11 +175,11 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> MCTensor:
-    """Rows of ``weight``."""
+    """Look up rows of ``weight``."""
     if max_norm is not None:
         raise TypeError("max_norm is not defined for MCTensor: embed first, then scale")
     options = {"scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse}
-    made = weight._components[input]
+    computed = weight._components[input]
     return result(
-        made, lambda lead: F.embedding(input, lead(weight), padding_idx, **options), weight
+        computed, lambda lead: F.embedding(input, lead(weight), padding_idx, **options), weight
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Making, copying, converting, printing and storing of ``MCTensor`` through torch's own names."""
+"""Creation, copying, conversion, printing and pickling of ``MCTensor`` by torch's own names."""
 
 import copy
 import math
@@ -32,7 +32,7 @@ handles_one(Tensor.data.__get__, lambda x, *_: wrap(x._components))  # type: ign
 
 
 def _set_data(self: MCTensor, value: Any) -> None:
-    """``param.data = ...``, as ``Module.to`` does it: the leading component and all others."""
+    """Assign ``param.data``, as ``Module.to`` does: the leading component and all others."""
     if not isinstance(value, MCTensor):
         raise TypeError(f"data of an MCTensor must be one, not a {type(value).__name__}")
     with torch._C.DisableTorchFunctionSubclass():
@@ -48,19 +48,19 @@ _parsed: Any = getattr(torch._C, "_nn")._parse_to  # noqa: B009  unknown to the 
 
 @handles("to")
 def _to(self: MCTensor, *args: Any, **kwargs: Any) -> Any:
-    """Another component type (the numbers rounded to as many components of it) or device."""
+    """Convert to another component type, keeping nc, or move to a device."""
     device, dtype, _, _ = _parsed(*_plain(args), **kwargs)
     copying = kwargs.get("copy", False)
-    made = self._components
-    if dtype is not None and dtype is not made.dtype:
-        made = exact.converted(made, dtype, self.nc)
+    components = self._components
+    if dtype is not None and dtype is not components.dtype:
+        components = exact.converted(components, dtype, self.nc)
     if device is not None:
-        made = made.to(device)
-    if made is self._components:
+        components = components.to(device)
+    if components is self._components:
         if not copying:
             return self
-        made = made.clone()
-    return result(made, lambda lead: lead(self).to(made.device, made.dtype), self)
+        components = components.clone()
+    return result(components, lambda lead: lead(self).to(components.device, components.dtype), self)
 
 
 def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -86,8 +86,8 @@ def _copy_(self: Any, src: Any, non_blocking: bool = False) -> MCTensor:
         raise TypeError(
             f"copy_ cannot write multi-component numbers into a plain {shape_of(self)} tensor"
         )
-    made = padded(components_of(src, self), self.nc)
-    return written(self, made.expand(self._components.shape), "copy_")
+    components = padded(components_of(src, self), self.nc)
+    return written(self, components.expand(self._components.shape), "copy_")
 
 
 @handles("zero_")
@@ -106,8 +106,8 @@ def _like(name: str) -> None:
     def run(input: MCTensor, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
         options.pop("memory_format", None)
         lead = plain(input.fc, dtype=dtype, device=device)
-        made = wrap(padded(lead.detach().unsqueeze(-1), input.nc))
-        return made.requires_grad_() if options.get("requires_grad") else made
+        number = wrap(padded(lead.detach().unsqueeze(-1), input.nc))
+        return number.requires_grad_() if options.get("requires_grad") else number
 
     handles(name)(run)
 
@@ -118,8 +118,8 @@ for _name in ("zeros_like", "ones_like", "empty_like", "rand_like", "randn_like"
 
 @handles("full_like")
 def _full_like(input: MCTensor, fill_value: Any, **options: Any) -> MCTensor:
-    made: Any = torch.zeros_like(input, **options)
-    return _copy_(made, fill_value)
+    number: Any = torch.zeros_like(input, **options)
+    return _copy_(number, fill_value)
 
 
 @handles("item")
@@ -145,25 +145,25 @@ def _equal(input: Any, other: Any) -> bool:
 def _deepcopy(self: MCTensor, memo: dict[int, Any]) -> Any:
     if id(self) in memo:
         return memo[id(self)]
-    made: Any = wrap(self._components.clone())
+    copied: Any = wrap(self._components.clone())
     with torch._C.DisableTorchFunctionSubclass():
         wants, parameter = self.requires_grad, getattr(self, "_is_param", False)
     if parameter:
-        made = torch.nn.Parameter(made, requires_grad=wants)
+        copied = torch.nn.Parameter(copied, requires_grad=wants)
     elif wants:
-        made.requires_grad_()
+        copied.requires_grad_()
     if self.grad is not None:
-        made.grad = copy.deepcopy(self.grad, memo)
-    memo[id(self)] = made
-    return made
+        copied.grad = copy.deepcopy(self.grad, memo)
+    memo[id(self)] = copied
+    return copied
 
 
 def rebuilt(components: Tensor, requires_grad: bool, parameter: bool) -> Any:
-    """What ``__reduce_ex__`` names."""
-    made: Any = wrap(components)
+    """Rebuild a pickled tensor; ``__reduce_ex__`` names this function."""
+    number: Any = wrap(components)
     if parameter:
-        return torch.nn.Parameter(made, requires_grad=requires_grad)
-    return made.requires_grad_(requires_grad)
+        return torch.nn.Parameter(number, requires_grad=requires_grad)
+    return number.requires_grad_(requires_grad)
 
 
 @handles("__reduce_ex__")
@@ -173,11 +173,12 @@ def _reduce(self: MCTensor, protocol: int) -> Any:
     return rebuilt, (self._components, wants, parameter)
 
 
+# Elements shown at each end of a cut dimension, and elements above which dimensions are cut.
 _EDGE, _MOST = 3, 1000
 
 
 def _spelt(value: Decimal) -> str:
-    """Without trailing zeros, and without an exponent where that is short."""
+    """Write without trailing zeros, and without an exponent where that is short."""
     value = value.normalize()
     usual = value.is_finite() and -5 <= value.adjusted() < 16
     return format(value, "f") if usual else str(value).lower()
@@ -185,7 +186,7 @@ def _spelt(value: Decimal) -> str:
 
 @handles("__repr__")
 def _repr(self: MCTensor, *, tensor_contents: Any = None) -> str:
-    """Every number with as many digits as its components hold; long dimensions are cut."""
+    """Print every number with all digits that its components hold; cut long dimensions."""
     parts = self._components
     digits = exact.decimal_digits(parts.dtype, self.nc)
     cut = parts[..., 0].numel() > _MOST

@@ -1,6 +1,6 @@
 """Householder QR in any precision: by columns, in blocks, tall and skinny (``docs/qr.md``)."""
 
-from trainwright.qr.apriori import Bound
+from trainwright.qr.apriori import ErrorBound
 from trainwright.qr.bounds import BoundError
 from trainwright.qr.householder import BlockQR, HouseholderQR, block_qr, householder_qr
 from trainwright.qr.result import QR, Errors, QRError
@@ -9,8 +9,8 @@ from trainwright.qr.tall import TallQR, tsqr
 __all__ = [
     "QR",
     "BlockQR",
-    "Bound",
     "BoundError",
+    "ErrorBound",
     "Errors",
     "HouseholderQR",
     "QRError",

@@ -1,13 +1,13 @@
-"""A priori error bounds of the factorisations, from the operations that they do.
+"""A priori error bounds of the factorisations, derived from their operations.
 
 A computed reflector applied to a vector c gives P c + e with ||e||_2 <= epsilon ||c||_2. Column j
-of A and of the thin Q meets at most j reflectors (the others leave it as it is, exactly), so that
-it is perturbed by (1 + epsilon)^j - 1 relative to its norm; summed over the columns this gives
-||Q^ - Q||_F <= delta and from it both bounds. Underflow is left out. Constants are those of the
-code and not "a small integer c"; two things are taken from the literature: that a block in WY form
-errs at most twice as much as its reflectors one by one (Higham 2002, section 19.5), and that
-rounding errors accumulate as square roots where they are independent (Higham and Mary 2019, who
-observe that the factor lambda = 1 suffices; any other can be given).
+of A and of the thin Q meets at most j reflectors (the remaining reflectors leave it unchanged,
+exactly), which perturbs it by (1 + epsilon)^j - 1 relative to its norm. Summed over the columns
+this gives ||Q^ - Q||_F <= delta, and from delta both bounds. Underflow is left out. Constants are
+those of the code and not "a small integer c". Two results come from the literature: a block in WY
+form errs at most twice as much as its reflectors applied separately (Higham 2002, section 19.5),
+and independent rounding errors accumulate as square roots (Higham and Mary 2019, who observe that
+the factor lambda = 1 suffices; the caller may choose another).
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from trainwright.qr.precision import Precision
 
 
 @dataclass(frozen=True)
-class Bound:
-    """Upper bounds of ||QR - A||_F / ||A||_F and ||Q^T Q - I||_2; inf where nothing is known."""
+class ErrorBound:
+    """Upper bounds of ||QR - A||_F / ||A||_F and ||Q^T Q - I||_2; inf where none is known."""
 
     residual: float
     orthogonality: float
@@ -28,7 +28,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a bound depends on beside the precisions: ``block`` columns a panel, 2^levels rows."""
+    """Sizes that a bound depends on: ``block`` columns per panel, 2^levels row blocks."""
 
     m: int
     n: int
@@ -43,23 +43,23 @@ class Shape:
 
 @dataclass(frozen=True)
 class _Rules:
-    """How errors accumulate: worst case, or with square roots where ``factor`` is given."""
+    """Accumulation of errors: worst case, or with square roots if ``factor`` is given."""
 
     factor: float | None = None
 
     def gamma(self, k: float, u: float) -> float:
-        """Bound of k rounding errors; inf where Lemma 2.1 does not hold."""
+        """Bound k rounding errors; inf where Lemma 2.1 does not hold."""
         worst = bounds.gamma(k, u) if k * u < 1 else inf
         if self.factor is None:
             return worst
         return min(worst, bounds.gamma_probabilistic(k, u, self.factor))
 
     def together(self, *errors: float) -> float:
-        """Relative error of a product of factors with these relative errors."""
+        """Return the relative error of a product of factors with these relative errors."""
         return _and(*errors) if self.factor is None else hypot(*errors)
 
     def norms(self, width: int) -> float:
-        """Bound of ||W||_F ||V||_F over ``width`` reflectors.
+        """Bound ||W||_F ||V||_F over ``width`` reflectors.
 
         ||V||_F <= sqrt(2 r) and ||W||_F <= 2 sqrt(r), as |beta| ||v||^2 = 2 and |beta| <= 2.
         Independent errors of the elements meet only one of the two square roots of r.
@@ -67,19 +67,19 @@ class _Rules:
         return 2 * sqrt(2) * (width if self.factor is None else sqrt(width))
 
     def repeat(self, count: float, epsilon: float) -> float:
-        """Relative error after ``count`` steps of relative error ``epsilon``."""
+        """Return the relative error after ``count`` steps of relative error ``epsilon``."""
         if count == 0 or not isfinite(epsilon):
             return 0.0 if count == 0 else inf
         size = count * epsilon
         if self.factor is not None:
-            rest = min(epsilon, 0.5)
-            root = self.factor * sqrt(count) * epsilon + count * epsilon**2 / (1 - rest)
+            small = min(epsilon, 0.5)
+            root = self.factor * sqrt(count) * epsilon + count * epsilon**2 / (1 - small)
             return expm1(min(size, root)) if min(size, root) < 700 else inf
         return expm1(count * log1p(epsilon)) if size < 700 else inf
 
 
 def _and(*errors: float) -> float:
-    """Relative error of a product of factors with these relative errors."""
+    """Return the relative error of a product of factors with these relative errors."""
     total = 1.0
     for error in errors:
         total *= 1 + error
@@ -95,7 +95,7 @@ def _root(error: float) -> float:
 
 
 def _dot(rows: int, precision: Precision, rules: _Rules) -> float:
-    """Relative error of an inner product in the arithmetic of the panels."""
+    """Return the relative error of an inner product in the panels' arithmetic."""
     high, low = precision.high.unit, precision.low
     if low is not None and precision.rounding == "inner":
         return rules.gamma(bounds.low_equivalent(rows, low.unit, high) + 2, low.unit)
@@ -103,7 +103,7 @@ def _dot(rows: int, precision: Precision, rules: _Rules) -> float:
 
 
 def reflector_error(rows: int, precision: Precision, rules: _Rules) -> float:
-    """epsilon of one reflector on ``rows`` rows made by Algorithm 2 and applied to a vector."""
+    """Return epsilon for a reflector of ``rows`` rows made by Algorithm 2 and applied once."""
     inner = precision.low is not None and precision.rounding == "inner"
     u = precision.storage.unit if inner else precision.high.unit
     dot = _dot(rows, precision, rules)
@@ -116,7 +116,7 @@ def reflector_error(rows: int, precision: Precision, rules: _Rules) -> float:
 
 
 def _cast_block_error(rows: int, width: int, precision: Precision, rules: _Rules) -> float:
-    """epsilon of I - W V^T of ``width`` reflectors with W, V and W^T C cast to low (3.5)."""
+    """Return epsilon of I - W V^T, ``width`` reflectors, with W, V and W^T C cast to low (3.5)."""
     assert precision.low is not None
     low, high = precision.low.unit, precision.high.unit
     sums = rules.together(rules.gamma(rows, high), rules.gamma(width, high), high)
@@ -128,7 +128,7 @@ def _cast_block_error(rows: int, width: int, precision: Precision, rules: _Rules
 def _column_errors(
     shape: Shape, precision: Precision, rules: _Rules
 ) -> tuple[Callable[[int], float], Callable[[int], float]]:
-    """Relative perturbation of column j (from 1) of A in R, and of I in Q."""
+    """Return the relative perturbation of column j (from 1) of A in R, and of I in Q."""
     leaf = reflector_error(shape.leaf, precision, rules)
     node = reflector_error(2 * shape.n, precision, rules)
     levels, width = shape.levels, min(shape.block or shape.n, shape.n)
@@ -153,35 +153,35 @@ def _column_errors(
     return plain, plain
 
 
-def a_priori(shape: Shape, precision: Precision, *, factor: float | None = None) -> Bound:
-    """The worst-case bound, or with ``factor`` the one with square roots, that being lambda of
-    ``bounds.gamma_probabilistic``.
+def a_priori(shape: Shape, precision: Precision, *, factor: float | None = None) -> ErrorBound:
+    """Bound the errors in the worst case, or with square roots if ``factor`` is given.
 
-    The input's own rounding to the storage format is in it. Posits have no unit round-off that
-    holds everywhere, so that nothing is known of them.
+    ``factor`` is lambda of ``bounds.gamma_probabilistic``. The bound includes the input's own
+    rounding to the storage format. Posits have no unit round-off that holds everywhere, so their
+    bound is inf.
     """
     if precision.storage.tapered or precision.high.tapered:
-        return Bound(inf, inf)
+        return ErrorBound(inf, inf)
     rules = _Rules(factor)
     of_r, of_q = _column_errors(shape, precision, rules)
     n, u = shape.n, precision.storage.unit
     last = of_r(n)
     delta = hypot(*(of_q(j) for j in range(1, n + 1)))
     if not (isfinite(last) and isfinite(delta)):
-        return Bound(inf, inf)
+        return ErrorBound(inf, inf)
     cast = u if precision.low is not None and precision.rounding == "end" else 0.0
     delta += cast * (sqrt(n) + delta)
     r = _and(last, cast)
-    # A + E = Q R exactly for E within `last`; then Q^ differs from Q by delta, R by its cast
+    # A + E = Q R exactly for some E within `last`; then Q^ differs from Q by delta, R by its cast
     residual = u + (1 + u) * (last + (1 + last) * cast + (1 + r) * delta)
-    return Bound(residual, 2 * delta + delta * delta)
+    return ErrorBound(residual, 2 * delta + delta * delta)
 
 
 def leading(shape: Shape, precision: Precision) -> float:
-    """The bound's leading term with constant 1, of the residual and of the orthogonality alike.
+    """Return the bound's leading term with constant 1, for residual and orthogonality alike.
 
     HQR n^(3/2) gamma_m; BLAS-2 n^(3/2) gamma^l_(d+2); BLAS-3 sqrt(n) (N u_l + n gamma^h_m);
-    rounding at the end adds sqrt(n) u_l; TSQR with m 2^-L for m, plus L gamma_(2n).
+    rounding at the end adds sqrt(n) u_l; TSQR has m 2^-L for m, plus L gamma_(2n).
     """
     rules, n = _Rules(), shape.n
     dots = _dot(shape.leaf, precision, rules) + shape.levels * _dot(2 * n, precision, rules)

@@ -19,7 +19,7 @@ from trainwright.qr.result import (
 
 @dataclass(frozen=True, eq=False)
 class HouseholderQR(QR):
-    """``V`` (..., m, n) lower trapezoidal with ones on the diagonal, ``beta`` (..., n)."""
+    """QR with ``V`` (..., m, n) lower trapezoidal, ones on the diagonal, and ``beta`` (..., n)."""
 
     V: torch.Tensor
     beta: torch.Tensor
@@ -31,10 +31,10 @@ class HouseholderQR(QR):
 
 @dataclass(frozen=True, eq=False)
 class BlockQR(HouseholderQR):
-    """The same in column blocks: P_1 ... P_r = I - W V^T for the reflectors of each."""
+    """Householder QR in column blocks: P_1 ... P_r = I - W V^T for each block's reflectors."""
 
     W: torch.Tensor
-    """(..., m, n): each block's W beside its V."""
+    """Each block's W in the columns of its V: (..., m, n)."""
 
     def _apply(self, x: torch.Tensor, *, transposed: bool, triangular: bool = False) -> None:
         width = self.shape.block or self.n
@@ -55,13 +55,13 @@ def householder_qr(
     high: str | Format = "fp64",
     rounding: str = "end",
 ) -> HouseholderQR:
-    """QR of ``A`` (..., m, n), m >= n, by Algorithms 2 and 3 of the draft, column by column.
+    """Factor ``A`` (..., m, n), m >= n, column by column by Algorithms 2 and 3 of the draft.
 
-    Uniform in ``high`` where ``low`` is None; else mixed, ``A`` rounded to ``low`` and the results
-    rounded at the level ``rounding``: ``end``, ``inner`` (BLAS-2), or ``block`` (BLAS-3, all
-    columns being one block). Formats are those of ``trainwright.precision``. Raises ``QRError`` for
-    a matrix that cannot be factored or overflows, ``PrecisionError``/``ValueError`` for the
-    options.
+    Uniform in ``high`` if ``low`` is None. Otherwise mixed: ``A`` is rounded to ``low``, and
+    results are rounded at the level ``rounding``: ``end``, ``inner`` (BLAS-2), or ``block``
+    (BLAS-3, all columns forming one block). Formats are those of ``trainwright.precision``. Raises
+    ``QRError`` for a matrix that cannot be factored or overflows, and ``PrecisionError`` or
+    ``ValueError`` for bad options.
     """
     precision = make_precision(low, high, rounding)
     if low is not None and rounding == "block":
@@ -82,9 +82,9 @@ def block_qr(
     high: str | Format = "fp64",
     rounding: str = "end",
 ) -> BlockQR:
-    """QR of ``A`` (..., m, n), m >= n, in column blocks of width ``block`` (WY form, 3.2).
+    """Factor ``A`` (..., m, n), m >= n, in column blocks of width ``block`` (WY form, 3.2).
 
-    Precisions and errors as ``householder_qr``.
+    Precisions and errors are those of ``householder_qr``.
     """
     if not isinstance(block, int) or block < 1:
         raise ValueError(f"block must be an integer of at least 1, not {block!r}")
@@ -107,8 +107,8 @@ def _blocked(given: torch.Tensor, precision: Precision, block: int) -> BlockQR:
             for t in (panel, v, w):
                 t.copy_(storage.round(t))
         if end < n:
-            rest = a[..., k:, end:]
-            trailing.subtract_product(rest, v, trailing.matmul(w.mT, rest))
+            right_columns = a[..., k:, end:]
+            trailing.subtract_product(right_columns, v, trailing.matmul(w.mT, right_columns))
     r = with_columns_restored(a[..., :n, :].triu(), exponent, "R", precision)
     return BlockQR(given, r, precision, Shape(m, n, block=block), vectors, betas, ws)
 

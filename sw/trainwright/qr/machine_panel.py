@@ -1,8 +1,8 @@
-"""Factor a panel in machine arithmetic, with as few calls as it takes.
+"""Panel factorisation in machine arithmetic with few torch calls.
 
-The fast path of ``reflectors.factor_panel`` for one matrix in float32 or float64. Columns have
-elements of at most about 1 (``result.prepared`` scales them), but what earlier reflectors leave of
-a column may be of any size, down to subnormal numbers.
+Fast path of ``reflectors.factor_panel`` for one matrix in float32 or float64. Columns have elements
+of at most about 1 (``result.prepared`` scales them), but the part of a column that earlier
+reflectors leave may have any size, down to subnormal numbers.
 """
 
 import math
@@ -10,23 +10,23 @@ import math
 import torch
 
 _LEAST_NORM = {torch.float32: 2.0**-40, torch.float64: 2.0**-400}
-"""Norms below which squares that matter may underflow: the column is scaled first."""
+"""Norms below which squares may underflow: the column is scaled first."""
 
 
 def _scale_up(v: torch.Tensor) -> tuple[float, int]:
-    """Divide ``v`` in place by the power of two over its largest element; return norm, exponent."""
+    """Scale ``v`` in place to a largest element in [1/2, 1); return its norm and the exponent."""
     exponent = math.frexp(float(v.abs().max()))[1]
-    half = -exponent // 2  # 2^-exponent overflows where the column is subnormal
+    half = -exponent // 2  # 2^-exponent overflows for a subnormal column: two steps
     v.mul_(math.ldexp(1.0, half)).mul_(math.ldexp(1.0, -exponent - half))
     return float(torch.linalg.vector_norm(v)), exponent
 
 
 def factor_machine_panel(a: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
-    """Algorithm 3 in place: ``a`` (m, n) becomes R over zeros; ``vectors`` (m, n) is overwritten
-    with V. Returns ``beta`` (n,).
+    """Run Algorithm 3 in place: ``a`` (m, n) becomes R over zeros; returns ``beta`` (n,).
 
-    Fast where ``a`` is column-major: the products with the remaining columns are then one
-    matrix-vector product and one rank-1 update over contiguous memory.
+    ``vectors`` (m, n) is overwritten with V. Fast where ``a`` is column-major: each reflector then
+    takes one matrix-vector product and one rank-1 update of the remaining columns, over contiguous
+    memory.
     """
     rows = a.mT  # (n, m)
     betas: list[float] = []
@@ -46,8 +46,8 @@ def factor_machine_panel(a: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor
         sigmas.append(math.ldexp(sigma, exponent))
         betas.append(beta)
         if beta and j + 1 < a.shape[-1]:
-            rest = rows[j + 1 :, j:]
-            rest.addr_(torch.mv(rest, v), v, alpha=-beta)
+            right_rows = rows[j + 1 :, j:]
+            right_rows.addr_(torch.mv(right_rows, v), v, alpha=-beta)
     vectors.copy_(a)
     vectors.tril_()
     a.triu_(1)

@@ -1,4 +1,4 @@
-"""Where a factorisation rounds: the pair of precisions and the level."""
+"""Precisions of a factorisation and the level at which it rounds."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ ROUNDINGS = ("end", "block", "inner")
 
 @dataclass(frozen=True)
 class Precision:
-    """``low`` None: uniform in ``high``. Else mixed, rounded to ``low`` at the level ``rounding``.
+    """Uniform in ``high`` if ``low`` is None, else rounded to ``low`` at the level ``rounding``.
 
-    end (3.4): all in high, results cast once. block (3.5, BLAS-3): panels in high, products of low
-    matrices summed in high, one cast a block. inner (3.6, BLAS-2): inner products under Assumption
-    2.4, everything else in low.
+    end (3.4): everything in high, results cast once. block (3.5, BLAS-3): panels in high, products
+    of low matrices summed in high, one cast per block. inner (3.6, BLAS-2): inner products under
+    Assumption 2.4, everything else in low.
     """
 
     low: Format | None
@@ -31,21 +31,21 @@ class Precision:
 
     @property
     def panel(self) -> Arithmetic:
-        """What one column at a time is done in."""
+        """Arithmetic of operations on single columns."""
         if self.low is not None and self.rounding == "inner":
             return Inner(self.low, self.high)
         return uniform(self.high)
 
     @property
     def trailing(self) -> Arithmetic:
-        """What products of matrices are done in."""
+        """Arithmetic of matrix products."""
         if self.low is None or self.rounding == "end":
             return uniform(self.high)
         return {"block": Level3, "inner": Inner}[self.rounding](self.low, self.high)
 
     @property
     def carrier(self) -> torch.dtype:
-        """Type of the tensors while calculating: the wider of both formats' carriers."""
+        """Tensor type while calculating: the wider of both formats' carriers."""
         return max((f.carrier for f in (self.storage, self.high)), key=digits_of)
 
     def __str__(self) -> str:
@@ -55,7 +55,10 @@ class Precision:
 
 
 def make_precision(low: str | Format | None, high: str | Format, rounding: str) -> Precision:
-    """The checked triple. Raises ``PrecisionError`` or, for ``rounding``, ``ValueError``."""
+    """Check and combine the options.
+
+    Raises ``PrecisionError``, or ``ValueError`` for ``rounding``.
+    """
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, not {rounding!r}")
     wide = get_format(high)

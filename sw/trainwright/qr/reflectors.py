@@ -1,25 +1,25 @@
-"""Householder reflectors: made (Algorithm 2), applied, and a panel of them (Algorithm 3)."""
+"""Householder reflectors: construction (Algorithm 2), application, and panels (Algorithm 3)."""
 
 from itertools import product
 
 import torch
 
 from trainwright.precision.rounding import exponent_of, power_of_two
-from trainwright.qr.arithmetic import Arithmetic, Machine, norm_shift
+from trainwright.qr.arithmetic import Arithmetic, MachineArithmetic, norm_shift
 from trainwright.qr.machine_panel import factor_machine_panel
 
 _LARGE = 1 << 12
-"""Elements from which the matrices of a batch are factored one by one: each is work enough."""
+"""Elements from which a batch is factored matrix by matrix: each is enough work per call."""
 
 
 def hh_vec(
     x: torch.Tensor, arithmetic: Arithmetic
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Algorithm 2: ``v`` (..., m) with v_1 = 1, ``beta`` and ``sigma`` (...) for ``x`` (..., m).
+    """Run Algorithm 2 on ``x`` (..., m): ``v`` (..., m) with v_1 = 1, ``beta``, ``sigma`` (...).
 
     (I - beta v v^T) x = sigma e_1, sigma = -sign(x_1) ||x||_2, sign(0) = +1. A column that is zero
     already has beta = 0 and sigma = 0. The column is scaled by a power of two first, without
-    rounding, so that neither the norm's squares nor x_1 - sigma over- or underflow.
+    rounding, so that neither the norm's squares nor x_1 - sigma overflow or underflow.
     """
     ar = arithmetic
     top = x.abs().amax(-1)
@@ -42,26 +42,27 @@ def hh_vec(
 def apply_reflector(
     c: torch.Tensor, v: torch.Tensor, beta: torch.Tensor, arithmetic: Arithmetic
 ) -> None:
-    """c <- c - v (beta v^T c) in place: ``c`` (..., m, q), ``v`` (..., m), ``beta`` (...)."""
+    """Compute c <- c - v (beta v^T c) in place: c (..., m, q), v (..., m), beta (...)."""
     t = arithmetic.matmul(v.unsqueeze(-2), c)[..., 0, :]
     arithmetic.subtract_outer(c, v, arithmetic.round(beta.unsqueeze(-1) * t))
 
 
 def factor_panel(a: torch.Tensor, vectors: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
-    """Algorithm 3 in place: ``a`` (..., m, n) becomes R over zeros; returns ``beta`` (..., n).
+    """Run Algorithm 3 in place: ``a`` (..., m, n) becomes R over zeros; return ``beta`` (..., n).
 
-    ``vectors`` (..., m, n), zeros, is filled with V: lower trapezoidal, ones on its diagonal.
+    ``vectors`` (..., m, n), zeros at first, is filled with V: lower trapezoidal, ones on the
+    diagonal.
     """
     n = a.shape[-1]
-    if isinstance(arithmetic, Machine):
+    if isinstance(arithmetic, MachineArithmetic):
         if a.dim() == 2:
             return factor_machine_panel(a, vectors)
         if a.dim() > 2 and a.shape[-2] * n >= _LARGE:
-            found = [
+            parts = [
                 factor_panel(a[index], vectors[index], arithmetic)
                 for index in product(*map(range, a.shape[:-2]))
             ]
-            return torch.stack(found).reshape(*a.shape[:-2], n)
+            return torch.stack(parts).reshape(*a.shape[:-2], n)
     betas = a.new_zeros(*a.shape[:-2], n)
     for j in range(n):
         v, beta, sigma = hh_vec(a[..., j:, j], arithmetic)
@@ -83,10 +84,10 @@ def apply_panel(
     transposed: bool,
     triangular: bool = False,
 ) -> None:
-    """c <- P_1 ... P_n c in place, or P_n ... P_1 c where ``transposed``; ``c`` (..., m, q).
+    """Compute c <- P_1 ... P_n c in place, or P_n ... P_1 c if ``transposed``; ``c`` (..., m, q).
 
-    ``triangular`` says that row j of c is zero left of column j, as in the identity: columns that
-    a reflector leaves as they are, exactly, are then left out.
+    ``triangular``: row j of c is zero left of column j, as in the identity, so columns that a
+    reflector leaves unchanged, exactly, are skipped.
     """
     n = betas.shape[-1]
     for j in range(n) if transposed else reversed(range(n)):
@@ -99,11 +100,11 @@ def fill_wy(
 ) -> None:
     """Fill ``w`` (..., m, r) with the W of P_1 ... P_r = I - W V^T (3.2).
 
-    w_j = beta_j [v_j - W_(1:j-1) (V_(1:j-1)^T v_j)]; on the machine the same for all j at once.
+    w_j = beta_j [v_j - W_(1:j-1) (V_(1:j-1)^T v_j)]; machine arithmetic computes all j at once.
     """
     ar = arithmetic
     gram = ar.matmul(vectors.mT, vectors)
-    if isinstance(ar, Machine):
+    if isinstance(ar, MachineArithmetic):
         w.copy_(vectors @ _triangle(gram, betas))
         return
     for j in range(betas.shape[-1]):
@@ -115,9 +116,9 @@ def fill_wy(
 
 
 def _triangle(gram: torch.Tensor, betas: torch.Tensor) -> torch.Tensor:
-    """T (..., r, r) with W = V T: the inverse of triu(V^T V, 1) + diag(1 / beta).
+    """Return T (..., r, r), W = V T: the inverse of triu(V^T V, 1) + diag(1 / beta).
 
-    A reflector with beta = 0 is the identity and has no part in the others.
+    A reflector with beta = 0 is the identity and takes no part in the others.
     """
     idle = betas == 0
     alone = idle.unsqueeze(-1) | idle.unsqueeze(-2)

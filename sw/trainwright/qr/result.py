@@ -1,4 +1,4 @@
-"""What a factorisation returns, whatever made it."""
+"""Results that all factorisations share: factors, application of Q, bounds and measured errors."""
 
 import math
 from abc import ABC, abstractmethod
@@ -8,38 +8,38 @@ from functools import cached_property
 import torch
 
 from trainwright.precision.rounding import exponent_of, scale_by_power
-from trainwright.qr.apriori import Bound, Shape, a_priori, leading
+from trainwright.qr.apriori import ErrorBound, Shape, a_priori, leading
 from trainwright.qr.measure import least_norm, orthogonality, residual
 from trainwright.qr.precision import Precision
 
 
 class QRError(ValueError):
-    """A matrix that cannot be factored, or that overflows the format, with the remedy."""
+    """Error: a matrix cannot be factored or overflows the format; the message has the remedy."""
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Measured in float64 (``qr/measure.py``), largest of a batch, with the bounds beside them."""
+    """Largest errors of a batch, measured in float64 (``qr/measure.py``), and their bounds."""
 
     residual: float
-    """||QR - A||_F / ||A||_F, A as it was given; 0 for A = 0."""
+    """||QR - A||_F / ||A||_F for the given A; 0 for A = 0."""
     orthogonality: float
     """||Q^T Q - I||_2."""
-    bound: Bound
-    """Worst case; inf where the analysis says nothing."""
-    probable: Bound
-    """With square roots, for independent rounding errors of mean 0 (lambda = 1)."""
+    bound: ErrorBound
+    """Worst-case bound; inf where the analysis gives none."""
+    probable: ErrorBound
+    """Square-root bound for independent rounding errors of mean 0 (lambda = 1)."""
     leading: float
     """Leading term of the worst case with constant 1."""
 
 
 @dataclass(frozen=True, eq=False)
 class QR(ABC):
-    """A = QR of ``a`` (..., m, n), m >= n.
+    """Factorisation A = QR of ``a`` (..., m, n), m >= n.
 
-    ``R`` (..., n, n) upper triangular. ``V`` and ``beta`` hold the reflectors I - beta v v^T. All
-    numbers are in the storage format, kept in float32 or float64 (reflectors of a factorisation
-    rounded at the end are in the high format). ``a`` is the caller's tensor, not a copy.
+    ``R`` (..., n, n) is upper triangular. ``V`` and ``beta`` hold the reflectors I - beta v v^T.
+    All numbers are in the storage format, kept in float32 or float64; reflectors of a factorisation
+    rounded at the end are in the high format. ``a`` is the caller's tensor, not a copy.
     """
 
     a: torch.Tensor
@@ -49,22 +49,22 @@ class QR(ABC):
 
     @property
     def m(self) -> int:
-        """Rows."""
+        """Rows of A."""
         return self.shape.m
 
     @property
     def n(self) -> int:
-        """Columns."""
+        """Columns of A."""
         return self.shape.n
 
     @abstractmethod
     def _apply(self, x: torch.Tensor, *, transposed: bool, triangular: bool = False) -> None:
-        """x <- Q x or Q^T x in place, Q (m, m) as its reflectors have it, ``x`` (..., m, q)."""
+        """Compute x <- Q x or Q^T x in place with the reflectors' Q (m, m), ``x`` (..., m, q)."""
 
     def apply(self, x: torch.Tensor, *, transposed: bool = False) -> torch.Tensor:
-        """Q x, or Q^T x, without forming Q; Q is the full (m, m) and ``x`` (..., m, q).
+        """Return Q x, or Q^T x, without forming Q; Q is the full (m, m) and ``x`` (..., m, q).
 
-        In the precisions of the factorisation. Raises ``QRError`` where it overflows.
+        Uses the precisions of the factorisation. Raises ``QRError`` where the product overflows.
         """
         if x.dim() < 2 or x.shape[-2] != self.m or x.is_complex():
             raise QRError(
@@ -86,32 +86,32 @@ class QR(ABC):
 
     @cached_property
     def Q(self) -> torch.Tensor:
-        """Thin (..., m, n); made when first asked for."""
+        """Thin Q (..., m, n), computed at the first access."""
         return self._columns(self.n)
 
     @cached_property
     def Q_full(self) -> torch.Tensor:
-        """Full (..., m, m)."""
+        """Full Q (..., m, m), computed at the first access."""
         return self._columns(self.m)
 
     @property
     def R_full(self) -> torch.Tensor:
-        """Upper trapezoidal (..., m, n)."""
+        """Upper trapezoidal R (..., m, n)."""
         zeros = self.R.new_zeros(*self.R.shape[:-2], self.m - self.n, self.n)
         return torch.cat([self.R, zeros], -2)
 
     @cached_property
-    def bound(self) -> Bound:
-        """The worst-case bound, known before anything is computed."""
+    def bound(self) -> ErrorBound:
+        """Worst-case bound, known before anything is computed."""
         return self._bound(None)
 
-    def _bound(self, factor: float | None) -> Bound:
-        """Add to the a priori bound what rounding A and R to subnormal numbers costs."""
+    def _bound(self, factor: float | None) -> ErrorBound:
+        """Add to the a priori bound the cost of rounding A and R to subnormal numbers."""
         bound = a_priori(self.shape, self.precision, factor=factor)
         storage, count = self.precision.storage, self.m * self.n
         if storage.tapered or not self.a.numel():
             return bound
-        # Half of the last place of subnormal numbers, for each element of A and of R.
+        # Each element of A and of R may lose half of the last place of subnormal numbers.
         place = storage.least - storage.digits
         size, exponent = least_norm(self.a)
         relative = math.ldexp(math.sqrt(count) / size, min(place - exponent, 999)) if size else 0.0
@@ -119,7 +119,7 @@ class QR(ABC):
 
     @cached_property
     def errors(self) -> Errors:
-        """Measured errors of the thin factors beside their bounds."""
+        """Measured errors of the thin factors, with their bounds."""
         a, q, r = (t.detach().to(torch.float64) for t in (self.a, self.Q, self.R))
         off, skew = residual(a, q, r), orthogonality(q)
         return Errors(
@@ -132,26 +132,26 @@ class QR(ABC):
 
 
 def column_major_zeros(like: torch.Tensor) -> torch.Tensor:
-    """Zeros of a shape (..., m, n), columns contiguous: what the column loops run over."""
+    """Return zeros of the shape (..., m, n) of ``like``, with contiguous columns."""
     return like.new_zeros(*like.shape[:-2], like.shape[-1], like.shape[-2]).mT
 
 
 def column_major(x: torch.Tensor) -> torch.Tensor:
-    """A copy with contiguous columns."""
+    """Copy with contiguous columns, over which the column loops run fastest."""
     return column_major_zeros(x).copy_(x)
 
 
 def is_finite(x: torch.Tensor) -> bool:
-    """Whether no element is NaN or infinite."""
+    """Return whether no element is NaN or infinite."""
     if x.numel() == 0:
         return True
     wide = x if x.dtype is torch.float64 else x.to(torch.float32)
-    low, high = torch.aminmax(wide.detach())  # unlike ``isfinite`` without a tensor of answers
+    low, high = torch.aminmax(wide.detach())  # no boolean tensor, unlike ``isfinite``
     return math.isfinite(low) and math.isfinite(high)
 
 
 def checked_finite(x: torch.Tensor, what: str, precision: Precision) -> torch.Tensor:
-    """``x``, where it is finite. Raises ``QRError``: it has overflowed the storage format."""
+    """Return ``x`` if it is finite. Raises ``QRError`` where it overflowed the storage format."""
     if is_finite(x):
         return x
     f = precision.storage
@@ -162,7 +162,7 @@ def checked_finite(x: torch.Tensor, what: str, precision: Precision) -> torch.Te
 
 
 def scales_exactly(precision: Precision) -> bool:
-    """Whether powers of two scale without rounding: posits have fewer digits far from 1."""
+    """Return whether powers of two scale without rounding: posits lose digits far from 1."""
     return not (precision.panel.format.tapered or precision.trailing.format.tapered)
 
 
@@ -171,10 +171,10 @@ def with_scaled_columns(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Round ``x`` (..., m, n) to the storage format and divide its columns by powers of two.
 
-    Returns the columns, their largest elements in [1/2, 1), column-major in the carrier, and the
-    exponents (..., n). Reflectors are the same for scaled columns, bit by bit, but nothing over- or
-    underflows on the way: columns of any size are factored as accurately as those of size 1.
-    Raises ``QRError`` for NaN and infinite elements, and for those that overflow the format.
+    Returns the columns, with largest elements in [1/2, 1), column-major in the carrier, and the
+    exponents (..., n). Scaled columns have bit for bit the same reflectors, but nothing overflows
+    or underflows on the way: columns of any size are factored as accurately as those of size 1.
+    Raises ``QRError`` for NaN and infinite elements, and for elements that overflow the format.
     """
     wide = x.detach() if x.dtype is torch.float64 else x.detach().to(torch.float32)
     stored = precision.storage.round(wide).to(precision.carrier)
@@ -190,7 +190,7 @@ def with_scaled_columns(
         return column_major(stored), torch.zeros_like(top, dtype=torch.int32)
     exponent = exponent_of(top)
     scaled = scale_by_power(stored, -exponent.unsqueeze(-2))
-    # Elements 2^-14 and less of their column may be subnormal in a narrow format now.
+    # Elements below 2^-14 of their column's largest may now be subnormal in a narrow format.
     return column_major(precision.trailing.format.round(scaled)), exponent
 
 
@@ -201,17 +201,16 @@ def with_columns_restored(
 
     Raises ``QRError`` where the result overflows.
     """
-    if bool(exponent.any()):  # in float64, as a subnormal result would be rounded twice in float32
+    if bool(exponent.any()):  # float32 would round subnormal results twice
         x = scale_by_power(x.to(torch.float64), exponent.unsqueeze(-2))
     result = precision.storage.round(x).to(precision.carrier)
     return checked_finite(result, what, precision)
 
 
 def prepared(a: torch.Tensor, precision: Precision) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ``a`` (..., m, n) as ``with_scaled_columns`` does, and the columns' exponents.
+    """Scale ``a`` (..., m, n) by ``with_scaled_columns``; return it with the columns' exponents.
 
-    Raises ``QRError`` for what is not a real matrix with m >= n >= 1, has NaN or infinite elements,
-    or overflows the format.
+    Raises ``QRError`` unless ``a`` is a real, finite matrix with m >= n >= 1 that fits the format.
     """
     if not isinstance(a, torch.Tensor):
         raise TypeError(f"A must be a torch tensor, not {type(a).__name__}")

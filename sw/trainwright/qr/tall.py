@@ -1,7 +1,7 @@
 """TSQR (3.3): QR of a tall matrix in 2^L row blocks, joined in a binary tree.
 
-Block k of level i - 1 keeps its R in the top n rows of row block k 2^(i-1); node k of level i takes
-those of two neighbours, so that a level is a strided view of the row blocks and all its nodes are
+Block k of level i - 1 keeps its R in the top n rows of row block k 2^(i-1). Node k of level i takes
+the R of two neighbours, so a level is a strided view of the row blocks, and all its nodes are
 factored at once.
 """
 
@@ -24,10 +24,11 @@ from trainwright.qr.result import (
 
 
 @dataclass(frozen=True)
-class Level:
-    """The reflectors of one level: ``V`` (..., nodes, rows, n), ``beta`` (..., nodes, n).
+class TreeLevel:
+    """Reflectors of one level: ``V`` (..., nodes, rows, n), ``beta`` (..., nodes, n).
 
-    ``W`` as ``V`` where a node is applied as one block (rounding ``block``), else None.
+    ``W`` has the shape of ``V`` where a node is applied as one block (rounding ``block``), else
+    None.
     """
 
     V: torch.Tensor
@@ -35,7 +36,7 @@ class Level:
     W: torch.Tensor | None
 
     def apply(self, x: torch.Tensor, precision: Precision, *, transposed: bool) -> None:
-        """x <- Q x or Q^T x in place, ``x`` (..., nodes, rows, q)."""
+        """Compute x <- Q x or Q^T x in place, ``x`` (..., nodes, rows, q)."""
         if self.W is None:
             apply_panel(x, self.V, self.beta, precision.panel, transposed=transposed)
             return
@@ -46,9 +47,9 @@ class Level:
 
 @dataclass(frozen=True, eq=False)
 class TallQR(QR):
-    """``tree[0]`` has the row blocks, ``tree[i]`` the nodes of level i, the last one the root."""
+    """QR by a tree: ``tree[0]`` has the row blocks, ``tree[i]`` the nodes of level i."""
 
-    tree: tuple[Level, ...]
+    tree: tuple[TreeLevel, ...]
 
     @property
     def V(self) -> tuple[torch.Tensor, ...]:
@@ -57,7 +58,7 @@ class TallQR(QR):
 
     @property
     def beta(self) -> tuple[torch.Tensor, ...]:
-        """(..., 2^(L-i), n) by level."""
+        """Factors of the reflectors by level: (..., 2^(L-i), n)."""
         return tuple(level.beta for level in self.tree)
 
     def _apply(self, x: torch.Tensor, *, transposed: bool, triangular: bool = False) -> None:
@@ -72,9 +73,9 @@ class TallQR(QR):
 
 
 def _index(rows: int, levels: int) -> torch.Tensor:
-    """(2^levels, height): which row is where; the number ``rows`` stands for a row of zeros.
+    """Return the row of each place, (2^levels, height); ``rows`` stands for a row of zeros.
 
-    The first blocks have one row more where the division leaves a rest.
+    The first blocks have one row more if the division leaves a remainder.
     """
     count = 1 << levels
     short, extra = divmod(rows, count)
@@ -85,13 +86,13 @@ def _index(rows: int, levels: int) -> torch.Tensor:
 
 
 def to_blocks(x: torch.Tensor, levels: int) -> torch.Tensor:
-    """(..., m, q) as (..., 2^levels, height, q), short blocks filled up with a row of zeros."""
+    """Cut (..., m, q) to (..., 2^levels, height, q), padding short blocks with a row of zeros."""
     padded = torch.cat([x, x.new_zeros(*x.shape[:-2], 1, x.shape[-1])], -2)
     return padded[..., _index(x.shape[-2], levels).to(x.device), :]
 
 
 def from_blocks(blocks: torch.Tensor, rows: int) -> torch.Tensor:
-    """What ``to_blocks`` took apart."""
+    """Join blocks of ``to_blocks`` to (..., rows, q)."""
     levels = blocks.shape[-3].bit_length() - 1
     x = blocks.new_zeros(*blocks.shape[:-3], rows + 1, blocks.shape[-1])
     x[..., _index(rows, levels).to(x.device), :] = blocks
@@ -99,7 +100,7 @@ def from_blocks(blocks: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def _pairs(blocks: torch.Tensor, level: int, n: int) -> torch.Tensor:
-    """Operands of a level's nodes, a copy: (..., 2^(L-level), 2n, q)."""
+    """Copy the operands of a level's nodes: (..., 2^(L-level), 2n, q)."""
     tops = blocks[..., :: 1 << (level - 1), :n, :]
     return tops.reshape(*tops.shape[:-3], tops.shape[-3] // 2, 2 * n, tops.shape[-1]).clone()
 
@@ -110,17 +111,17 @@ def _put_pairs(blocks: torch.Tensor, level: int, pairs: torch.Tensor) -> None:
     tops.copy_(pairs.reshape(tops.shape))
 
 
-def _factored(a: torch.Tensor, precision: Precision) -> Level:
-    """One level, ``a`` (..., nodes, rows, n) becoming R over zeros in place."""
+def _factored(a: torch.Tensor, precision: Precision) -> TreeLevel:
+    """Factor one level, ``a`` (..., nodes, rows, n), in place to R over zeros."""
     v = column_major_zeros(a)
     beta = factor_panel(a, v, precision.panel)
     if precision.low is None or precision.rounding != "block":
-        return Level(v, beta, None)
+        return TreeLevel(v, beta, None)
     cast = precision.storage.round
     w = column_major_zeros(a)
     fill_wy(w, v, beta, precision.panel)
     a.copy_(cast(a))
-    return Level(cast(v), beta, cast(w))
+    return TreeLevel(cast(v), beta, cast(w))
 
 
 def tsqr(
@@ -131,10 +132,11 @@ def tsqr(
     high: str | Format = "fp64",
     rounding: str = "end",
 ) -> TallQR:
-    """QR of ``A`` (..., m, n) in 2^``levels`` row blocks of at least n rows each (3.3).
+    """Factor ``A`` (..., m, n) in 2^``levels`` row blocks of at least n rows each (3.3).
 
-    m need not divide. ``rounding`` as ``householder_qr``: ``block`` casts R and the reflectors
-    once a level. Raises ``QRError`` also where a row block would have fewer than n rows.
+    The count of blocks need not divide m. ``rounding`` is that of ``householder_qr``: ``block``
+    casts R and the reflectors once per level. Raises ``QRError`` also where a row block would have
+    fewer than n rows.
     """
     if not isinstance(levels, int) or levels < 0:
         raise ValueError(f"levels must be an integer of at least 0, not {levels!r}")

@@ -1,4 +1,4 @@
-"""The paper's applications, small and real (section 7.2): plain torch code.
+"""The paper's applications, small and real (section 7.2), in plain torch code.
 
-Nothing here knows of APE: ``with ape.enabled():`` around a call is all there is to it.
+Nothing here refers to APE: ``with ape.enabled():`` around a call suffices.
 """

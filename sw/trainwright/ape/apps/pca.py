@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def pca(x: Tensor, components: int) -> tuple[Tensor, Tensor]:
-    """(variances, largest first (components,), axes (components, D)) of samples x (N, D)."""
+    """Return (variances (components,), largest first, axes (components, D)) of samples x (N, D)."""
     centred = x - x.mean(0)
     covariance = centred.T @ centred / (len(x) - 1)  # (D, D)
     values, vectors = torch.linalg.eigh(covariance)
@@ -13,5 +13,5 @@ def pca(x: Tensor, components: int) -> tuple[Tensor, Tensor]:
 
 
 def project(x: Tensor, axes: Tensor) -> Tensor:
-    """Samples (N, D) on the axes (components, D): (N, components)."""
+    """Project samples (N, D) onto the axes (components, D): (N, components)."""
     return (x - x.mean(0)) @ axes.T

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 Gate = tuple[Tensor, tuple[int, ...]]
-"""A unitary complex128 (2^q, 2^q) and the q qubits that it acts on, most significant first."""
+"""Unitary complex128 (2^q, 2^q) and the q qubits that it acts on, most significant first."""
 
 _X = torch.tensor([[0, 1], [1, 0]], dtype=torch.complex128)
 _Z = torch.tensor([[1, 0], [0, -1]], dtype=torch.complex128)
@@ -20,7 +20,7 @@ _H = (_X + _Z) / math.sqrt(2)
 
 
 def qft(qubits: int) -> list[Gate]:
-    """The quantum Fourier transform, applied to a product state that is not uniform."""
+    """Build the quantum Fourier transform of a product state that is not uniform."""
     gates: list[Gate] = [
         (torch.matrix_exp(-0.5j * (0.4 + 0.3 * n) * _X), (n,)) for n in range(qubits)
     ]
@@ -33,18 +33,18 @@ def qft(qubits: int) -> list[Gate]:
 
 
 def ising(qubits: int, steps: int = 20, field: float = 0.9, time: float = 0.1) -> list[Gate]:
-    """A transverse-field Ising chain evolved in ``steps`` Trotter steps."""
+    """Build a transverse-field Ising chain evolved in ``steps`` Trotter steps."""
     pair = torch.matrix_exp(1j * time * torch.kron(_Z, _Z))
-    turn = torch.matrix_exp(1j * time * field * _X)
+    rotation = torch.matrix_exp(1j * time * field * _X)
     gates: list[Gate] = []
     for _ in range(steps):
         gates += [(pair, (n, n + 1)) for n in range(qubits - 1)]
-        gates += [(turn, (n,)) for n in range(qubits)]
+        gates += [(rotation, (n,)) for n in range(qubits)]
     return gates
 
 
 def random_circuit(qubits: int, layers: int = 12, seed: int = 0) -> list[Gate]:
-    """Bricks of random two-qubit unitaries."""
+    """Build layers of random two-qubit unitaries, offset like bricks."""
     random = torch.Generator().manual_seed(seed)
     gates: list[Gate] = []
     for layer in range(layers):
@@ -55,23 +55,23 @@ def random_circuit(qubits: int, layers: int = 12, seed: int = 0) -> list[Gate]:
 
 
 def apply(gate: Tensor, state: Tensor, on: tuple[int, ...], multiply: Callable) -> Tensor:
-    """``gate`` real (2 d, 2 d) times ``state`` (2, 2, ..., 2) whose first axis is re, im."""
+    """Multiply ``state`` (2, 2, ..., 2), first axis re and im, by real ``gate`` (2 d, 2 d)."""
     axes = (0, *(1 + n for n in on))
-    others = tuple(n for n in range(state.ndim) if n not in axes)
-    turned = state.permute(*axes, *others)
+    untouched = tuple(n for n in range(state.ndim) if n not in axes)
+    turned = state.permute(*axes, *untouched)
     shape = turned.shape
     result = multiply(gate, turned.reshape(len(gate), -1)).reshape(shape)
-    back = sorted(range(state.ndim), key=lambda n: (*axes, *others)[n])
+    back = sorted(range(state.ndim), key=lambda n: (*axes, *untouched)[n])
     return result.permute(*back)
 
 
 def as_real(gate: Tensor) -> Tensor:
-    """Complex (d, d) to real float64 (2 d, 2 d)."""
+    """Convert complex (d, d) to real float64 (2 d, 2 d)."""
     return torch.cat([torch.cat([gate.real, -gate.imag], 1), torch.cat([gate.imag, gate.real], 1)])
 
 
 def fused(gates: Iterable[Gate], most: int = 5) -> list[Gate]:
-    """Runs of gates on at most ``most`` qubits together, as one unitary each."""
+    """Fuse runs of gates on at most ``most`` qubits in total into one unitary each."""
     result: list[Gate] = []
     for gate, on in gates:
         if result and len(set(result[-1][1]) | set(on)) <= most:
@@ -84,12 +84,12 @@ def fused(gates: Iterable[Gate], most: int = 5) -> list[Gate]:
 
 
 def _widened(gate: Tensor, on: tuple[int, ...], wider: tuple[int, ...]) -> Tensor:
-    """The same gate as a unitary on the qubits ``wider``."""
-    count, rest = len(wider), tuple(n for n in wider if n not in on)
-    whole = torch.kron(gate.contiguous(), torch.eye(2 ** len(rest), dtype=gate.dtype))
-    order = (*on, *rest)  # axes of ``whole``; those wanted are ``wider``
-    turn = [order.index(n) for n in wider]
-    whole = whole.reshape([2] * (2 * count)).permute(*turn, *(count + n for n in turn))
+    """Extend a gate to a unitary on the qubits ``wider``."""
+    count, idle = len(wider), tuple(n for n in wider if n not in on)
+    whole = torch.kron(gate.contiguous(), torch.eye(2 ** len(idle), dtype=gate.dtype))
+    order = (*on, *idle)  # axes of ``whole``, to be reordered to ``wider``
+    axes = [order.index(n) for n in wider]
+    whole = whole.reshape([2] * (2 * count)).permute(*axes, *(count + n for n in axes))
     return whole.reshape(2**count, 2**count)
 
 
@@ -99,7 +99,7 @@ def simulate(
     dtype: torch.dtype = torch.float32,
     multiply: Callable[[Tensor, Tensor], Tensor] = torch.matmul,
 ) -> Tensor:
-    """The state (complex128, 2^qubits) after the gates on |0...0>, in ``dtype`` arithmetic."""
+    """Apply the gates to |0...0> in ``dtype`` arithmetic: the state, complex128 (2^qubits)."""
     state = torch.zeros([2] * (qubits + 1), dtype=dtype)
     state[(0,) * (qubits + 1)] = 1
     for gate, on in gates:
@@ -109,7 +109,7 @@ def simulate(
 
 
 def simulate_complex(gates: Iterable[Gate], qubits: int) -> Tensor:
-    """The reference: the same in complex128 arithmetic, gate by gate."""
+    """Compute the reference state in complex128 arithmetic, gate by gate."""
     state = torch.zeros([2] * qubits, dtype=torch.complex128)
     state[(0,) * qubits] = 1
     for gate, on in gates:

@@ -1,4 +1,4 @@
-"""A transformer's encoder block, as torch has it, and one training step of it."""
+"""Encoder block of a transformer, torch's own, and one training step of it."""
 
 import copy
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 def block(width: int = 64, heads: int = 4, seed: int = 0) -> nn.TransformerEncoderLayer:
-    """``nn.TransformerEncoderLayer`` without dropout, its weights from ``seed``."""
+    """Make ``nn.TransformerEncoderLayer`` without dropout, with weights from ``seed``."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.TransformerEncoderLayer(
@@ -16,7 +16,7 @@ def block(width: int = 64, heads: int = 4, seed: int = 0) -> nn.TransformerEncod
 
 
 def step(layer: nn.Module, x: Tensor, wanted: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Output (N, T, width) and the gradients of the mean squared error for every parameter."""
+    """Return the output (N, T, width) and every parameter's gradient of the mean squared error."""
     layer = copy.deepcopy(layer)
     output = layer(x)
     nn.functional.mse_loss(output, wanted).backward()

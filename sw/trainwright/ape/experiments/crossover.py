@@ -1,4 +1,4 @@
-"""Figure 8: time against the share of blocks that need fp32-b, and what the decider takes."""
+"""Figure 8: time against the share of blocks that need fp32-b, and the decider's choice."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from trainwright.ape.adapter import Adapter, hybrid
-from trainwright.ape.decider import Decision, Kind, block_kinds, jobs_of
+from trainwright.ape.decider import Decision, ProductKind, block_kinds, jobs_of
 from trainwright.ape.performance import PerformanceModel, measure
 from trainwright.ape.products import product
 from trainwright.ape.schemes import scheme
@@ -17,8 +17,8 @@ SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 @dataclass(frozen=True)
-class Row:
-    """One share of fp32-b blocks: predicted and measured seconds, and the choice."""
+class CrossoverPoint:
+    """Predicted and measured seconds, and the choice, at one share of fp32-b blocks."""
 
     share: float
     f_products: int
@@ -29,11 +29,11 @@ class Row:
     hybrid_measured: float
     choice: str
     fastest: str
-    """By the measurement: ``hybrid`` or ``fp32-b``."""
+    """Faster method as measured: ``hybrid`` or ``fp32-b``."""
 
 
 def matrices(size: int, block: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Two (size, size): of the blocks of the first, ``share`` are too small for fp32-f."""
+    """Draw two (size, size); ``share`` of the first one's blocks are too small for fp32-f."""
     random = torch.Generator().manual_seed(seed)
     a = 0.5 + torch.rand(size, size, generator=random)
     b = 0.5 + torch.rand(size, size, generator=random)
@@ -46,7 +46,7 @@ def matrices(size: int, block: int, share: float, seed: int) -> tuple[Tensor, Te
 
 def _row(
     a: Tensor, b: Tensor, share: float, adapter: Adapter, model: PerformanceModel, repeats: int
-) -> Row:
+) -> CrossoverPoint:
     block = adapter.blocks[0]
     kinds = block_kinds(a, b, adapter.blocks, strict=False)
     jobs = jobs_of(kinds)
@@ -57,10 +57,10 @@ def _row(
         model.predict(job.kind.dtype, block * len(job.rows), block, block * len(job.columns))
         for job in jobs
     )
-    return Row(
+    return CrossoverPoint(
         share,
-        int((kinds == Kind.F3).sum()),
-        int((kinds == Kind.B).sum()),
+        int((kinds == ProductKind.F3).sum()),
+        int((kinds == ProductKind.B).sum()),
         model.predict("fp32-b", a.shape[0], a.shape[1], b.shape[1]),
         whole,
         predicted,
@@ -78,10 +78,10 @@ def run(
     device: torch.device | None = None,
     model: PerformanceModel | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[list[Row], PerformanceModel, float]:
-    """Rows over ``SHARES``, the model, and the measured seconds of fp32-f for everything.
+) -> tuple[list[CrossoverPoint], PerformanceModel, float]:
+    """Return points over ``SHARES``, the model, and the measured seconds of fp32-f for everything.
 
-    As in the paper fp32-f is the one with three products (``strict=False``).
+    As in the paper, fp32-f is the type with three products (``strict=False``).
     """
     device = device or torch.device("cpu")
     model = model or PerformanceModel.calibrate(device)

@@ -12,22 +12,22 @@ TYPES = ("fp32-f", "fp32-t", "fp32-b", "fp32-m")
 
 
 @dataclass(frozen=True)
-class Row:
-    """Errors over random numbers of one binade, relative; inf where a part overflows."""
+class BinadeErrors:
+    """Relative errors over random numbers of one binade; inf where a part overflows."""
 
     dtype: str
     exponent: int
     in_range: bool
-    """The whole binade is."""
+    """Whether the whole binade is in the type's range."""
     value: float
     """Largest error of split and join."""
     product: float
-    """Largest error of one product with a number from (1, 2), nothing rounded afterwards."""
+    """Largest error of a product with a number from (1, 2), not rounded afterwards."""
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Largest errors over all binades that lie in range, beside what is stated."""
+class ErrorSummary:
+    """Largest errors over all binades in range, with the stated bounds."""
 
     dtype: str
     minimum: float
@@ -39,7 +39,7 @@ class Summary:
 
 
 def exact_product(x: Tensor, y: Tensor, form: Scheme) -> Tensor:
-    """Elementwise product of float32 by the scheme in float64: parts exact, no accumulator."""
+    """Multiply float32 elementwise by the scheme in float64: exact parts, no accumulator."""
     left, right = split(x, form.name), split(y, form.name)
     total = torch.zeros(x.shape, dtype=torch.float64)
     for group in reversed(form.groups):
@@ -49,14 +49,14 @@ def exact_product(x: Tensor, y: Tensor, form: Scheme) -> Tensor:
     return total
 
 
-def largest_error(found: Tensor, exact: Tensor) -> float:
-    """Largest |found - exact| / |exact|; inf where ``found`` is not finite."""
-    error = ((found - exact).abs() / exact.abs()).nan_to_num(torch.inf, torch.inf)
+def largest_error(result: Tensor, exact: Tensor) -> float:
+    """Return the largest |result - exact| / |exact|; inf where ``result`` is not finite."""
+    error = ((result - exact).abs() / exact.abs()).nan_to_num(torch.inf, torch.inf)
     return float(error.max())
 
 
-def run(samples: int = 16384, seed: int = 0, types: tuple[str, ...] = TYPES) -> list[Row]:
-    """``samples`` uniform numbers in (2^e, 2^(e+1)) for each e from -149 to 127."""
+def run(samples: int = 16384, seed: int = 0, types: tuple[str, ...] = TYPES) -> list[BinadeErrors]:
+    """Measure ``samples`` uniform numbers in (2^e, 2^(e+1)) for each e from -149 to 127."""
     rows = []
     random = torch.Generator().manual_seed(seed)
     for exponent in range(-149, 128):
@@ -68,7 +68,7 @@ def run(samples: int = 16384, seed: int = 0, types: tuple[str, ...] = TYPES) -> 
             low, high = value_range(dtype)
             wide = x.to(torch.float64)
             rows.append(
-                Row(
+                BinadeErrors(
                     dtype,
                     exponent,
                     low <= 2.0**exponent and 2.0 ** (exponent + 1) <= high * (1 + 2.0**-7),
@@ -79,15 +79,15 @@ def run(samples: int = 16384, seed: int = 0, types: tuple[str, ...] = TYPES) -> 
     return rows
 
 
-def summary(rows: list[Row]) -> list[Summary]:
-    """One line a type; the binade that holds the largest number of the type is left out."""
-    found = []
+def summary(rows: list[BinadeErrors]) -> list[ErrorSummary]:
+    """Summarise each type; the binade that holds the type's largest number is left out."""
+    summaries = []
     for dtype in dict.fromkeys(row.dtype for row in rows):
         inside = [row for row in rows if row.dtype == dtype and row.in_range]
         inside = [row for row in inside if 2.0 ** (row.exponent + 1) <= value_range(dtype)[1]]
         form = scheme(dtype)
-        found.append(
-            Summary(
+        summaries.append(
+            ErrorSummary(
                 dtype,
                 form.minimum,
                 form.maximum,
@@ -97,4 +97,4 @@ def summary(rows: list[Row]) -> list[Summary]:
                 form.product_error,
             )
         )
-    return found
+    return summaries

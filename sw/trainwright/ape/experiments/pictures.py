@@ -13,8 +13,8 @@ def _powers(axes: Any) -> None:
     axes.set_yscale("log", base=2)
 
 
-def draw_magnitude(rows: Sequence[magnitude.Row]) -> bytes:
-    """Figure 14: error of a value, and of a product, against the binade."""
+def draw_magnitude(rows: Sequence[magnitude.BinadeErrors]) -> bytes:
+    """Draw figure 14: error of a value, and of a product, by binade."""
     figure = new_figure(10.5, 4.6)
     axes: Any = None
     sides = (("value", "Error of split and join"), ("product", "Error of one product by (1, 2)"))
@@ -38,8 +38,8 @@ def draw_magnitude(rows: Sequence[magnitude.Row]) -> bytes:
     return to_png(figure)
 
 
-def draw_sizes(rows: Sequence[sizes.Row]) -> bytes:
-    """Figure 15: largest error of an element against the length of its sum."""
+def draw_sizes(rows: Sequence[sizes.LengthErrors]) -> bytes:
+    """Draw figure 15: largest error of an element by the length of its sum."""
     figure = new_figure(8.0, 4.8)
     axes = dress(
         figure.subplots(), "Products of uniform (0, 1) matrices", "K", "largest relative error"
@@ -66,8 +66,8 @@ def draw_sizes(rows: Sequence[sizes.Row]) -> bytes:
     return to_png(figure)
 
 
-def draw_crossover(rows: Sequence[crossover.Row], f_seconds: float) -> bytes:
-    """Figure 8: measured and predicted time, and the decider's choice, against the share."""
+def draw_crossover(rows: Sequence[crossover.CrossoverPoint], f_seconds: float) -> bytes:
+    """Draw figure 8: measured and predicted time, and the decider's choice, by share."""
     figure = new_figure(8.0, 4.6)
     axes = dress(
         figure.subplots(), "Which way is fastest", "% of A's blocks that need fp32-b", "ms"

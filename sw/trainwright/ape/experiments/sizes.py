@@ -14,8 +14,8 @@ SIZES = tuple(2**n for n in range(6, 14))
 
 
 @dataclass(frozen=True)
-class Row:
-    """Errors of one type at one length; relative to the exact element."""
+class LengthErrors:
+    """Errors of one type at one length, relative to the exact element."""
 
     dtype: str
     rounding: str
@@ -31,11 +31,11 @@ def run(
     side: int = 32,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Row]:
-    """A ``side`` x ``side`` sample of the elements of products of n x n uniform (0, 1) matrices.
+) -> list[LengthErrors]:
+    """Measure a ``side`` x ``side`` sample of products of n x n uniform (0, 1) matrices.
 
-    Accumulators truncate after 8 products (as tensor cores do) or round to nearest; the library's
-    float32 product is measured beside them. The reference is float64.
+    Accumulators truncate after 8 products (like tensor cores) or round to nearest; the library's
+    float32 product is measured too. The reference is float64.
     """
     ways = [
         (name, Accumulation(rounding=r, block=8)) for name in TYPES for r in ("zero", "nearest")
@@ -47,10 +47,12 @@ def run(
         a, b = torch.rand(side, size, generator=random), torch.rand(size, side, generator=random)
         exact = a.to(torch.float64) @ b.to(torch.float64)
         for name, how in [*ways, (NATIVE, None)]:
-            found = gemm(a, b, dtype=name, accumulation=how).to(torch.float64)
-            error = (found - exact).abs() / exact
+            result = gemm(a, b, dtype=name, accumulation=how).to(torch.float64)
+            error = (result - exact).abs() / exact
             rounding, block = (how.rounding, how.block) if how else ("library", 0)
-            rows.append(Row(name, rounding, block, size, float(error.max()), float(error.mean())))
+            rows.append(
+                LengthErrors(name, rounding, block, size, float(error.max()), float(error.mean()))
+            )
             done += size
             if progress:
                 progress(done, total)

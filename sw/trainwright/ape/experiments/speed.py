@@ -1,4 +1,4 @@
-"""Times and errors of matrix products and convolutions beside the native types."""
+"""Times and errors of matrix products and convolutions, and of the native types."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from trainwright.ape.gemm import gemm
 from trainwright.support.stopwatch import least_seconds
 
 OURS = ("fp32-f", "fp32-f4", "fp32-t", "fp32-b", "fp32-m")
-"""``fp32-m`` is the naive product of two float16 each, four products."""
+"""Emulated types; ``fp32-m`` is the naive product of two float16 each, four products."""
 
-# (channels, height = width, filters, kernel, stride): every shape of ResNet-18's convolutions
+# (channels, height = width, filters, kernel, stride) of ResNet-18's convolutions
 RESNET18 = (
     (3, 224, 64, 7, 2),
     (64, 56, 64, 3, 1),
@@ -36,17 +36,21 @@ RESNET18 = (
 
 
 @dataclass(frozen=True)
-class Row:
-    """One measurement. ``error``: largest relative error against float64 (of the norm: conv)."""
+class ProductTiming:
+    """Time and error of one product in one type.
+
+    ``error`` is the largest relative error against float64; convolutions divide by the largest
+    element.
+    """
 
     device: str
     what: str
     dtype: str
     seconds: float
     gflops: float
-    """2 M N K a second, however many native products that took."""
+    """Rate of 2 M N K operations, however many native products they take."""
     speedup: float
-    """Native float32's seconds by these."""
+    """Native float32's seconds divided by ``seconds``."""
     error: float
 
 
@@ -56,14 +60,14 @@ def _tf32(a: Tensor, b: Tensor) -> Tensor:
 
 
 def gemm_ways(a: Tensor, b: Tensor) -> dict[str, Callable[[], Tensor]]:
-    """Every method to multiply on the device of ``a``, native float32 first."""
+    """Return every method to multiply on the device of ``a``, native float32 first."""
     wide = a.to(torch.float64), b.to(torch.float64)
     ways: dict[str, Callable[[], Tensor]] = {"fp32": partial(gemm, a, b, dtype="fp32")}
     for name in OURS:
         ways[name] = partial(gemm, a, b, dtype=name)
     ways["auto"] = partial(gemm, a, b, dtype="auto")
     ways["fp64"] = partial(torch.matmul, *wide)
-    if a.is_cuda:  # tf32 by itself is a mode of the tensor cores only
+    if a.is_cuda:  # plain tf32 exists on tensor cores only
         ways["tf32"] = partial(_tf32, a, b)
     return ways
 
@@ -75,26 +79,30 @@ def _rows(
     ways: dict[str, Callable[[], Tensor]],
     error: Callable[[Tensor], float],
     repeats: int,
-) -> list[Row]:
+) -> list[ProductTiming]:
     native: float | None = None
     rows = []
     for name, way in ways.items():
         seconds = least_seconds(way, device, repeats)
         native = native or seconds
         speed = operations / seconds / 1e9
-        rows.append(Row(str(device), what, name, seconds, speed, native / seconds, error(way())))
+        rows.append(
+            ProductTiming(str(device), what, name, seconds, speed, native / seconds, error(way()))
+        )
     return rows
 
 
-def run_gemm(size: int, device: torch.device, repeats: int = 3, seed: int = 0) -> list[Row]:
-    """Square products of uniform (0, 1) matrices; then the int16 product of random integers."""
+def run_gemm(
+    size: int, device: torch.device, repeats: int = 3, seed: int = 0
+) -> list[ProductTiming]:
+    """Measure square products of uniform (0, 1) matrices, then of random int16 matrices."""
     random = torch.Generator().manual_seed(seed)
     a = torch.rand(size, size, generator=random).to(device)
     b = torch.rand(size, size, generator=random).to(device)
     exact = a.to(torch.float64) @ b.to(torch.float64)
 
-    def error(found: Tensor) -> float:
-        return float(((found.to(torch.float64) - exact).abs() / exact).max())
+    def error(result: Tensor) -> float:
+        return float(((result.to(torch.float64) - exact).abs() / exact).max())
 
     rows = _rows(device, f"gemm {size}", 2 * size**3, gemm_ways(a, b), error, repeats)
     whole = [
@@ -103,21 +111,26 @@ def run_gemm(size: int, device: torch.device, repeats: int = 3, seed: int = 0) -
     ]
     wanted = torch.matmul(*(x.to(torch.float64) for x in whole))
     ways = {"int16": partial(gemm, *whole, dtype="int16")}
-    found = _rows(
+    integer_rows = _rows(
         device, f"gemm {size}", 2 * size**3, ways,
         lambda x: float((x.to(torch.float64) - wanted).abs().max()), repeats,
     )  # fmt: skip
-    found = [Row(**{**vars(row), "speedup": rows[0].seconds / row.seconds}) for row in found]
-    return rows + found
+    integer_rows = [
+        ProductTiming(**{**vars(row), "speedup": rows[0].seconds / row.seconds})
+        for row in integer_rows
+    ]
+    return rows + integer_rows
 
 
-def run_adapter(size: int, device: torch.device, repeats: int = 5) -> Row:
-    """What masks and counting cost, as a share of an fp32-f product (in ``error``: the share)."""
+def run_adapter(size: int, device: torch.device, repeats: int = 5) -> ProductTiming:
+    """Measure masks and counting; ``error`` holds their share of an fp32-f product's time."""
     a, b = (torch.rand(size, size, device=device) + 0.5 for _ in range(2))
     blocks = Adapter().blocks
     decision = least_seconds(lambda: block_kinds(a, b, blocks), device, repeats)
     product = least_seconds(lambda: gemm(a, b, dtype="fp32-f"), device, repeats)
-    return Row(str(device), f"masks {size}", "auto", decision, 0.0, 0.0, decision / product)
+    return ProductTiming(
+        str(device), f"masks {size}", "auto", decision, 0.0, 0.0, decision / product
+    )
 
 
 def run_conv(
@@ -126,8 +139,8 @@ def run_conv(
     repeats: int = 1,
     types: Sequence[str] = ("fp32-f", "fp32-b"),
     progress: Callable[[int, int], None] | None = None,
-) -> list[Row]:
-    """ResNet-18's convolution shapes, forward; error against float64 relative to the largest."""
+) -> list[ProductTiming]:
+    """Measure ResNet-18's convolution shapes, forward, with the error against float64."""
     rows = []
     for number, (channels, size, filters, kernel, stride) in enumerate(RESNET18):
         random = torch.Generator().manual_seed(number)
@@ -144,8 +157,8 @@ def run_conv(
         operations = 2 * exact.numel() * channels * kernel**2
         largest = exact.abs().max()
 
-        def error(found: Tensor, exact: Tensor = exact, largest: Tensor = largest) -> float:
-            return float((found.to(torch.float64) - exact).abs().max() / largest)
+        def error(result: Tensor, exact: Tensor = exact, largest: Tensor = largest) -> float:
+            return float((result.to(torch.float64) - exact).abs().max() / largest)
 
         rows += _rows(device, what, operations, ways, error, repeats)
         if progress:

@@ -14,9 +14,9 @@ from trainwright.cli.reproduce.options import add_experiment_option, add_run_opt
 from trainwright.support.text import suggestion
 
 if TYPE_CHECKING:
-    from trainwright.mcf.experiments.embedding import Outcome as Embedded
-    from trainwright.mcf.experiments.learning import Outcome
-    from trainwright.mcf.experiments.tables import Table
+    from trainwright.mcf.experiments.embedding import EmbeddingResult
+    from trainwright.mcf.experiments.learning import LearningResult
+    from trainwright.mcf.experiments.tables import PaperTable
 
 _LEARNING = ("table-6", "table-7", "table-8", "table-2", "table-11")
 EXPERIMENTS = ("figures", *_LEARNING, "table-3")
@@ -145,7 +145,7 @@ def _learning(name: str, args: argparse.Namespace) -> _Outcome:
     return results, _learning_table(table, epochs, found), picture
 
 
-def _learning_table(table: "Table", epochs: int, found: "list[Outcome]") -> str:
+def _learning_table(table: "PaperTable", epochs: int, found: "list[LearningResult]") -> str:
     from trainwright.report.tables import markdown
 
     at = min(table.compared or epochs, epochs)
@@ -177,7 +177,7 @@ def _embedding(args: argparse.Namespace) -> _Outcome:
     found = []
     for seed in range(args.seed, args.seed + args.seeds):
         for way in (way for way in embedding.WAYS if not args.way or way in args.way):
-            settings = embedding.Settings(way, seed)
+            settings = embedding.EmbeddingSettings(way, seed)
             name = f"halfspace-{way.replace(' ', '-').replace('=', '')}-{seed}-{epochs}.safetensors"
             with progress_bar(f"table-3, {way}, seed {seed}") as progress:
                 found.append(
@@ -189,7 +189,7 @@ def _embedding(args: argparse.Namespace) -> _Outcome:
     return list(map(asdict, found)), _embedding_table(epochs, args.seeds, found), picture
 
 
-def _embedding_table(epochs: int, seeds: int, found: "list[Embedded]") -> str:
+def _embedding_table(epochs: int, seeds: int, found: "list[EmbeddingResult]") -> str:
     from trainwright.mcf.experiments.embedding import PRINTED
     from trainwright.report.tables import markdown
 

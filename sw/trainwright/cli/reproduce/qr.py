@@ -108,7 +108,7 @@ def _conditions(args: argparse.Namespace) -> _Outcome:
     from trainwright.report.tables import markdown
 
     rows = conditions.run(args.rows, args.columns, progress=teller("conditions"))
-    found: dict[str, list[conditions.Row]] = {}
+    found: dict[str, list[conditions.ConditionErrors]] = {}
     for row in rows:
         found.setdefault(row.variant, []).append(row)
 

@@ -1,4 +1,4 @@
-"""Accuracy of every operator in bits: the worst of many operands, against mpmath."""
+"""Accuracy of every operator in bits: the worst of many random operands, against mpmath."""
 
 import math
 from collections.abc import Callable
@@ -12,62 +12,62 @@ from torch import Tensor
 from trainwright import mcf
 
 _PRECISION = 600
-"""Bits of the reference: sums and products of three components are exact in them."""
+"""Bits of the reference, which holds sums and products of three components exactly."""
 LENGTH = 64
-"""Terms of sums and products of matrices."""
+"""Terms of sums and matrix products."""
 _ROW = 8
-"""Numbers of a softmax."""
+"""Numbers per softmax."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """One operator."""
+    """Worst measured accuracy of one operator."""
 
     operator: str
     nc: int
     bits: float
     """-log2 of the largest error."""
     relative_to: str
-    """What errors are divided by."""
+    """Quantity that errors are divided by."""
     count: int
-    """Results that were looked at."""
+    """Results compared."""
 
 
 @dataclass(frozen=True)
 class _Operator:
-    """Of rows of operands: ``function`` takes tensors (rows, ...), ``exact`` one row of numbers."""
+    """Operator on rows: ``function`` takes tensors (rows, ...), ``exact`` one row of numbers."""
 
     function: Callable[..., Any]
     exact: Callable[..., Any]
-    """The result of lists of numbers (of single ones where there is one operand a row)."""
+    """Exact result for lists of numbers, or for single numbers if a row has one."""
     operands: tuple["_Drawn", ...]
     relative_to: str = "the result"
     scale: Callable[..., Any] | None = None
-    """``exact``, of what errors are relative to; default: the result."""
+    """Divisor of errors, computed like ``exact``; default: the result."""
     width: int = 1
-    """Numbers of a row."""
+    """Numbers per row."""
     elementwise: bool = True
-    """Whether a row has one result."""
+    """Whether a row has a single result."""
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """An operand: sign times 2^uniform, with components below it."""
+    """Distribution of an operand: sign times 2^uniform, with random lower components."""
 
     lowest: float = -20
     highest: float = 20
-    """Exponents of two."""
+    """Largest exponent of two; ``lowest`` is the smallest."""
     signed: bool = True
     plain: bool = False
-    """Of one component."""
+    """Whether the operand has one component."""
     cancelling: bool = False
-    """Near the negative of the operand before it."""
+    """Whether half of the rows nearly cancel the previous operand."""
 
 
 def drawn(
     kind: _Drawn, shape: tuple[int, ...], nc: int, draw: torch.Generator, before: Tensor | None
 ) -> Tensor:
-    """Components (*shape, nc) of float32, normalised."""
+    """Draw normalised float32 components (*shape, nc)."""
     exponent = torch.rand(shape, generator=draw, dtype=torch.float64)
     lead = torch.exp2(kind.lowest + exponent * (kind.highest - kind.lowest))
     if kind.signed:
@@ -104,7 +104,7 @@ def _magnitudes(a: list[Any], b: list[Any]) -> Any:
 
 
 def _products(x: Any, y: Any) -> Any:
-    """Of rows (rows, k): (rows)."""
+    """Multiply rows (rows, k) pairwise to dot products (rows)."""
     return torch.matmul(x.unsqueeze(-2), y.unsqueeze(-1))[:, 0, 0]
 
 
@@ -153,7 +153,7 @@ OPERATORS: dict[str, _Operator] = {
     "matmul plain": _product(_ANY, _PLAIN),
     "matmul": _product(_ANY, _CLOSE),
 }  # fmt: skip
-"""Operators by name; dot, mv, mm, bmm and addmm are products of matrices as matmul is."""
+"""Operators by name; dot, mv, mm, bmm and addmm are matrix products like matmul."""
 
 
 def run(
@@ -163,7 +163,7 @@ def run(
     *,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Accuracy]:
-    """The worst of ``count`` rows of every operator, float32 components."""
+    """Measure the worst of ``count`` rows for every operator on float32 components."""
     chosen = [name for name in OPERATORS if not only or name in only]
     rows = []
     for done, name in enumerate(chosen):
@@ -173,7 +173,7 @@ def run(
 
 
 def measured(name: str, nc: int, count: int, seed: int = 0) -> Accuracy:
-    """One operator, of ``count`` rows."""
+    """Measure one operator on ``count`` rows."""
     operator = OPERATORS[name]
     draw = torch.Generator().manual_seed(seed)
     shape = (count, operator.width) if operator.width > 1 else (count,)
@@ -184,25 +184,25 @@ def measured(name: str, nc: int, count: int, seed: int = 0) -> Accuracy:
         part[..., 0] if kind.plain else mcf.MCTensor.from_components(part)
         for part, kind in zip(parts, operator.operands, strict=True)
     ]
-    found = _numbers(operator.function(*operands).components)
+    results = _numbers(operator.function(*operands).components)
     worst = mpmath.mpf(0)
     with mpmath.workprec(_PRECISION):
         rows = [_numbers(part) for part in parts]
         for at, row in enumerate(zip(*rows, strict=True)):
             wanted = operator.exact(*row)
             scale = operator.scale(*row) if operator.scale else wanted
-            got = found[at]
+            got = results[at]
             if operator.elementwise:
                 wanted, scale, got = [wanted], [scale], [got]
             for g, w, s in zip(got, wanted, scale, strict=True):
                 if g != w:
                     worst = max(worst, abs((g - w) / s))
         bits = float(-mpmath.log(worst, 2)) if worst else math.inf
-    return Accuracy(name, nc, bits, operator.relative_to, len(found))
+    return Accuracy(name, nc, bits, operator.relative_to, len(results))
 
 
 def _numbers(components: Tensor) -> Any:
-    """Nested lists of the exact numbers."""
+    """Sum components exactly to mpmath numbers, in nested lists."""
 
     def walk(rows: Any, depth: int) -> Any:
         if depth:

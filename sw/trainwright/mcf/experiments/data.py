@@ -1,7 +1,8 @@
 """Data of the experiments: regression, classification, breast cancer, a reduced MNIST.
 
-What the paper leaves open: the seeds; that breast cancer's features are standardised and pixels
-brought to -1 .. 1, as its published code does; a fifth of every set for testing.
+The paper leaves open the seeds, the scaling and the test sets. Here breast cancer's features are
+standardised and pixels are scaled to -1 .. 1, as in its published code, and a fifth of every set is
+for testing.
 """
 
 from dataclasses import dataclass
@@ -14,12 +15,12 @@ from torch import Tensor
 from trainwright.data import load_data_set
 
 IMAGES_A_CLASS = 1000
-"""Of the reduced MNIST."""
+"""Images per digit in the reduced MNIST."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """Training and test sets in float64, rows being samples; targets are float64 or classes."""
+    """Training and test sets in float64, one sample per row; targets are float64 or classes."""
 
     x: Tensor
     y: Tensor
@@ -28,7 +29,7 @@ class Data:
 
 
 def regression(seed: int = 1234) -> Data:
-    """Section 2.4: X (10,000 x 2) and w from N(-0.5, 0.5^2), y = X w; there is no test set."""
+    """Draw section 2.4's X (10,000 x 2) and w from N(-0.5, 0.5^2), y = X w, without a test set."""
     draw = np.random.default_rng(seed)
     x = torch.from_numpy(draw.normal(-0.5, 0.5, (10_000, 2)))
     w = torch.from_numpy(draw.normal(-0.5, 0.5, (2, 1)))
@@ -36,7 +37,7 @@ def regression(seed: int = 1234) -> Data:
 
 
 def synthetic(seed: int = 1234) -> Data:
-    """1,000 points with two features: ``make_classification`` with the paper's two settings."""
+    """Draw 1,000 points of two features by ``make_classification`` with the paper's settings."""
     from sklearn.datasets import make_classification
 
     x, y = make_classification(
@@ -47,19 +48,19 @@ def synthetic(seed: int = 1234) -> Data:
 
 
 def cancer(seed: int = 1234) -> Data:
-    """569 tumours with 30 features, standardised by the training set."""
+    """Load 569 tumours of 30 features, standardised by the training set."""
     from sklearn.datasets import load_breast_cancer
     from sklearn.preprocessing import StandardScaler
 
-    found: Any = load_breast_cancer()
-    raw = _divided(found.data, found.target, seed)
+    tumours: Any = load_breast_cancer()
+    raw = _divided(tumours.data, tumours.target, seed)
     scaler = StandardScaler().fit(raw.x.numpy())
     first, second = (torch.from_numpy(scaler.transform(part)) for part in (raw.x, raw.test_x))
     return Data(first, raw.y, second, raw.test_y)
 
 
 def reduced_mnist(folder: str | None, seed: int = 1234) -> Data:
-    """1,000 images of every digit from MNIST's training set, 800 to learn and 200 to test."""
+    """Draw 1,000 training images of each MNIST digit: 800 to learn and 200 to test."""
     images = load_data_set("mnist", folder).train
     draw = np.random.default_rng(seed)
     of_class = [np.flatnonzero(images.labels == digit) for digit in range(10)]
@@ -74,7 +75,7 @@ def reduced_mnist(folder: str | None, seed: int = 1234) -> Data:
 
 
 def _divided(x: Any, y: Any, seed: int) -> Data:
-    """Four fifths to learn and one to test, drawn."""
+    """Split at random into four fifths for training and one for testing."""
     from sklearn.model_selection import train_test_split
 
     parts = train_test_split(x, y, test_size=0.2, random_state=seed)

@@ -1,8 +1,8 @@
 """Table 3: WordNet's mammals in the hyperbolic plane, in one and in several components.
 
 The paper gives the loss and 50 negative examples; rate, batch, epochs, the factor of distances and
-the slow beginning are those of its published code. Negatives are uniform among what is neither the
-noun nor an ancestor, with replacement.
+the slow start are those of its published code. Negatives are drawn uniformly, with replacement,
+from the nouns other than the noun itself and its ancestors.
 """
 
 from collections.abc import Callable
@@ -29,13 +29,13 @@ PRINTED: dict[str, tuple[float, float]] = {
     "mcf float64 nc=2": (92.77, 1.304),
     "mcf float64 nc=3": (93.31, 1.282),
 }
-"""MAP in per cent and mean rank of the paper, of five seeds."""
+"""Paper's MAP in per cent and mean rank, averaged over five seeds."""
 WAYS = tuple(PRINTED)
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Of a run; checkpoints of other settings are not continued."""
+class EmbeddingSettings:
+    """Settings of a run; a checkpoint of other settings is rejected."""
 
     way: str
     seed: int = 0
@@ -44,16 +44,16 @@ class Settings:
     batch: int = 32
     rate: float = 1.7
     slow_epochs: int = 20
-    """At the beginning, with a hundredth of the rate."""
+    """Epochs at the start with a hundredth of the rate."""
     factor: float = 0.3
-    """Of the distances in the loss."""
+    """Factor of the distances in the loss."""
     spread: float = 1e-5
-    """Of the first points around (0, 1)."""
+    """Spread of the initial points around (0, 1)."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one run reached."""
+class EmbeddingResult:
+    """Result of one run."""
 
     way: str
     seed: int
@@ -61,11 +61,11 @@ class Outcome:
     found: Reconstruction
     losses: list[float]
     lowest: float
-    """The least last coordinate of a point: how far out the embedding lies."""
+    """Smallest last coordinate of a point, which shows how far out the embedding reaches."""
 
 
-def first_points(settings: Settings, count: int) -> Any:
-    """Points (count, dimensions) around (0, .., 0, 1) as a parameter in the run's numbers."""
+def first_points(settings: EmbeddingSettings, count: int) -> Any:
+    """Draw points (count, dimensions) around (0, .., 0, 1) as a parameter of the run's type."""
     draw = torch.Generator().manual_seed(settings.seed)
     points = torch.rand(count, settings.dimensions, generator=draw, dtype=torch.float64) * 2 - 1
     points = points * settings.spread
@@ -81,15 +81,15 @@ def first_points(settings: Settings, count: int) -> Any:
 class Examples:
     """Pairs with negatives, drawn for every epoch from the seed and the epoch alone."""
 
-    def __init__(self, hierarchy: Hierarchy, settings: Settings):
+    def __init__(self, hierarchy: Hierarchy, settings: EmbeddingSettings):
         self._pairs, self._settings = hierarchy.pairs, settings
         free = ~hierarchy.related().numpy()
         np.fill_diagonal(free, False)
         self._count = free.sum(1)
-        self._free = np.argsort(~free, axis=1, kind="stable")  # those that may be drawn come first
+        self._free = np.argsort(~free, axis=1, kind="stable")  # candidates first
 
     def of_epoch(self, epoch: int) -> tuple[Tensor, ...]:
-        """Batches of places (pairs, 2 + negatives): noun, ancestor, negatives."""
+        """Return batches of places (pairs, 2 + negatives): noun, ancestor, negatives."""
         draw = np.random.default_rng((self._settings.seed, epoch))
         pairs = draw.permutation(self._pairs)
         nouns = pairs[:, :1]
@@ -99,10 +99,10 @@ class Examples:
 
 
 def step(points: Any, optimiser: torch.optim.Optimizer, places: Tensor, factor: float) -> float:
-    """One batch; its mean loss."""
+    """Train on one batch and return its mean loss."""
     optimiser.zero_grad()
-    found = F.embedding(places, points)
-    logits = -factor * distance(found[:, :1], found[:, 1:])
+    embedded = F.embedding(places, points)
+    logits = -factor * distance(embedded[:, :1], embedded[:, 1:])
     loss = F.cross_entropy(logits, places.new_zeros(len(places)))
     loss.backward()
     optimiser.step()
@@ -111,17 +111,18 @@ def step(points: Any, optimiser: torch.optim.Optimizer, places: Tensor, factor: 
 
 def train(
     hierarchy: Hierarchy,
-    settings: Settings,
+    settings: EmbeddingSettings,
     epochs: int,
     checkpoint: Path | None = None,
     *,
     every: int = 10,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Outcome:
-    """Go on until there are ``epochs``; a checkpoint after ``every`` of them.
+) -> EmbeddingResult:
+    """Train until there are ``epochs``; save a checkpoint after every ``every`` epochs.
 
-    What an epoch draws depends on the seed and its number only: a run that was interrupted goes on
-    as if it had not been. Raises ``CheckpointError`` for a checkpoint of other settings.
+    The random draws of an epoch depend on the seed and the epoch's number only, so an interrupted
+    run continues as if it had not been interrupted. Raises ``CheckpointError`` for a checkpoint of
+    other settings.
     """
     points = first_points(settings, len(hierarchy.names))
     losses: list[float] = []
@@ -143,38 +144,38 @@ def train(
             f"{checkpoint} is of {len(losses)} epochs, not {epochs}: choose another folder, or "
             "remove it"
         )
-    found = reconstruction(all_distances(points), hierarchy.related())
+    quality = reconstruction(all_distances(points), hierarchy.related())
     lowest = _components(points)[:, -1, 0].min().item()
-    return Outcome(settings.way, settings.seed, len(losses), found, losses, lowest)
+    return EmbeddingResult(settings.way, settings.seed, len(losses), quality, losses, lowest)
 
 
 @torch.no_grad()
 def all_distances(points: Any) -> Tensor:
-    """Between all points (n, d): (n, n)."""
+    """Return the distances between all points (n, d): (n, n)."""
     held = points.detach()
     return torch.stack([distance(held[n : n + 1], held) for n in range(len(held))])
 
 
 def _components(points: Any) -> Tensor:
-    """(n, d, nc); of plain points, (n, d, 1)."""
+    """Return components (n, d, nc); (n, d, 1) for plain points."""
     if isinstance(points, mcf.MCTensor):
         return points.components
     return points.detach().unsqueeze(-1)
 
 
-def _save(path: Path, settings: Settings, points: Any, losses: list[float]) -> None:
+def _save(path: Path, settings: EmbeddingSettings, points: Any, losses: list[float]) -> None:
     metadata = {"format": FORMAT, "settings": asdict(settings), "losses": losses}
     write_whole(path, encode(metadata, {"points": _components(points)}))
 
 
-def _load(path: Path, settings: Settings, points: Any) -> list[float]:
-    """The losses so far; the points are filled in."""
+def _load(path: Path, settings: EmbeddingSettings, points: Any) -> list[float]:
+    """Load the points in place and return the losses so far."""
     metadata, tensors = decode(path, FORMAT)
-    found = tensors.get("points", torch.empty(0))
-    if metadata["settings"] != asdict(settings) or found.shape != _components(points).shape:
+    stored = tensors.get("points", torch.empty(0))
+    if metadata["settings"] != asdict(settings) or stored.shape != _components(points).shape:
         raise CheckpointError(
             f"{path} is of {metadata['settings']} and not of {asdict(settings)}, or of other data: "
             "choose another folder, or remove it"
         )
-    _components(points).copy_(found)
+    _components(points).copy_(stored)
     return metadata["losses"]

@@ -1,7 +1,7 @@
 """Figures 1, 8 and 9: relative errors of sums and products against the operands' magnitude.
 
-Operands are drawn as the paper has it, (10 - N(0, 1))^m in 3,000 bits, and rounded to components;
-results are compared with mpmath's for the components' values, in as many bits.
+Operands are drawn as in the paper, (10 - N(0, 1))^m in 3,000 bits, and rounded to components;
+results are compared with mpmath's results for the components' values, in as many bits.
 """
 
 import math
@@ -19,34 +19,37 @@ from trainwright import mcf
 PRECISION = 3000
 """Bits of the reference."""
 MAGNITUDES = tuple(m for m in range(-12, 13) if m)
-"""Exponents m; with 0 all numbers are 1. Products of two stay in float32's range, the smallest
-ones' third components do not."""
+"""Exponents m; with 0 all numbers are 1.
+
+Products of two numbers stay in float32's range, while the third components of the smallest numbers
+do not.
+"""
 HELD = 2
-"""The magnitude of y where that of x varies (figure 9)."""
+"""Magnitude of y while that of x varies (figure 9)."""
 OPERATIONS: dict[str, tuple[Callable[[Any, Any], Any], bool]] = {
     "add": (lambda x, y: x + y, True),
     "scaling": (lambda x, y: x * y, False),
     "multiply": (lambda x, y: x * y, True),
 }
-"""Function, and whether the second operand is multi-component."""
+"""Function of each operation, and whether the second operand is multi-component."""
 
 
 @dataclass(frozen=True)
-class Point:
-    """One operation in one type at one magnitude."""
+class ErrorPoint:
+    """Errors of one operation in one type at one magnitude."""
 
     figure: int
-    """8: both operands have the magnitude (figure 1 is its multiplication); 9: y has that of 2."""
+    """8: both operands have the magnitude (figure 1 is its multiplication); 9: y has ``HELD``."""
     operation: str
     way: str
     magnitude: int
     mean: float
-    """Relative errors of the results."""
+    """Mean relative error of the results."""
     largest: float
 
 
 def drawn(magnitude: int, count: int, draw: np.random.Generator) -> list[Any]:
-    """Numbers around 10^magnitude in the present precision of mpmath."""
+    """Draw numbers around 10^magnitude in mpmath's present precision."""
     return [mpmath.mpf(10 - z) ** magnitude for z in draw.standard_normal(count)]
 
 
@@ -55,7 +58,7 @@ def _number(parts: list[float]) -> Any:
 
 
 def _rounded(values: list[Any], nc: int) -> Tensor:
-    """Components (values, nc) of float32, each the rounding of what is left."""
+    """Split numbers into float32 components (values, nc), each the rounding of the remainder."""
     rows = []
     for value in values:
         parts = []
@@ -67,20 +70,20 @@ def _rounded(values: list[Any], nc: int) -> Tensor:
 
 
 def _errors(operation: str, x: Tensor, y: Tensor) -> list[float]:
-    """Relative errors of components (values, nc); one component is torch's own arithmetic."""
+    """Return relative errors of components (values, nc); one component uses torch's arithmetic."""
     function, multi = OPERATIONS[operation]
     nc = x.shape[-1]
     y = y if multi else y[:, :1]
     if nc == 1:
-        made = function(x[:, 0], y[:, 0]).unsqueeze(-1)
+        results = function(x[:, 0], y[:, 0]).unsqueeze(-1)
     else:
         right = mcf.MCTensor.from_components(y) if multi else y[:, 0]
-        made = function(mcf.MCTensor.from_components(x), right).components
-    found = []
-    for got, a, b in zip(*(t.double().tolist() for t in (made, x, y)), strict=True):
+        results = function(mcf.MCTensor.from_components(x), right).components
+    errors = []
+    for got, a, b in zip(*(t.double().tolist() for t in (results, x, y)), strict=True):
         wanted = function(_number(a), _number(b))
-        found.append(float(abs(_number(got) - wanted) / abs(wanted)))
-    return found
+        errors.append(float(abs(_number(got) - wanted) / abs(wanted)))
+    return errors
 
 
 def run(
@@ -89,9 +92,9 @@ def run(
     seed: int = 0,
     *,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Point]:
-    """Every operation with 1, 2 and 3 components at every magnitude."""
-    points: list[Point] = []
+) -> list[ErrorPoint]:
+    """Measure every operation with 1, 2 and 3 components at every magnitude."""
+    points: list[ErrorPoint] = []
     draw = np.random.default_rng(seed)
     with mpmath.workprec(PRECISION):
         for done, magnitude in enumerate(magnitudes):
@@ -104,7 +107,7 @@ def run(
                         way = "float32" if nc == 1 else f"mcf nc={nc}"
                         mean = math.fsum(errors) / count
                         points.append(
-                            Point(figure, operation, way, magnitude, mean, max(errors))
+                            ErrorPoint(figure, operation, way, magnitude, mean, max(errors))
                         )  # fmt: skip
             progress(done + 1, len(magnitudes))
     return points

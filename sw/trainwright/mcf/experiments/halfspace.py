@@ -1,6 +1,7 @@
 """The half-space model of hyperbolic space, on plain tensors and on ``MCTensor`` alike.
 
-Points (..., d) have a last coordinate above 0; the metric is the Euclidean one over its square.
+Points (..., d) have a last coordinate above 0; the metric is the Euclidean metric divided by the
+square of this coordinate.
 """
 
 from collections.abc import Iterable
@@ -18,21 +19,22 @@ def _plain(x: Any) -> Tensor:
 
 
 def distance(u: Any, v: Any) -> Tensor:
-    """arcosh(1 + t), t = |u - v|^2 / (2 u_d v_d), as log1p(t + root(t (t + 2))): plain (...).
+    """Return arcosh(1 + t), t = |u - v|^2 / (2 u_d v_d), as a plain tensor (...).
 
-    t is computed in the points' numbers, where differences cancel; from there on its leading
-    component is as good as the result can be. The gradient where u = v is 0. Where the square and
-    the gradient of a large t could be out of range, log(2 t) is computed in parts.
+    Computed as log1p(t + root(t (t + 2))). t is computed in the points' own numbers, where
+    differences cancel; from t on, the leading component is as good as the result can be. The
+    gradient at u = v is 0. Where the square or the gradient of a large t could leave the range,
+    log(2 t) is computed from separate logarithms.
     """
     squares, heights = torch.square(u - v).sum(-1), u[..., -1] * v[..., -1] * 2
     apart, low = _plain(squares), _plain(heights)
     far = apart.detach() / low.detach() > torch.finfo(apart.dtype).max ** 0.25
-    some = bool(far.any())
-    if some:
+    any_far = bool(far.any())
+    if any_far:
         heights = torch.where(far, torch.ones_like(low), heights)
     t = _plain(squares / heights).clamp_min(torch.finfo(apart.dtype).tiny)
     near = torch.log1p(t + torch.sqrt(t * (t + 2)))
-    if not some:
+    if not any_far:
         return near
     apart = torch.where(far, apart, torch.ones_like(apart))
     logs = torch.log(apart) - torch.log(_plain(u[..., -1])) - torch.log(_plain(v[..., -1]))
@@ -40,37 +42,37 @@ def distance(u: Any, v: Any) -> Tensor:
 
 
 def moved(points: Any, step: Tensor) -> Any:
-    """The exponential map: from ``points`` along ``step``, both (n, d), s = |step| being the
-    distance.
+    """Apply the exponential map: move ``points`` along ``step``, both (n, d), by s = |step|.
 
-    ``step`` is a tangent vector over the point's last coordinate, a plain tensor. With c = cosh s,
-    h = sinh(s) / s, the last coordinate is divided by c - h step_d, which for step_d > 0 is
-    (1 + h^2 |others|^2) / (c + h step_d): nothing cancels. Heights stay above 0.
+    ``step`` is a tangent vector divided by the point's last coordinate, a plain tensor. With c =
+    cosh s and h = sinh(s) / s, the last coordinate is divided by c - h step_d, which for step_d > 0
+    is computed as (1 + h^2 |sideways|^2) / (c + h step_d) to avoid cancellation. Heights stay above
+    0.
     """
-    up, others = step[..., -1], step[..., :-1]
+    up, sideways = step[..., -1], step[..., :-1]
     s = torch.linalg.vector_norm(step, dim=-1)
     c = torch.cosh(s)
     h = torch.where(s > 0, torch.sinh(s) / s, torch.ones_like(s))
-    rising = (c + h * up) / (1 + (h * h) * torch.square(others).sum(-1))
+    rising = (c + h * up) / (1 + (h * h) * torch.square(sideways).sum(-1))
     grown = torch.where(up > 0, rising, 1 / (c - h * up))
     height = points[..., -1]
     new = (height * grown).clamp(min=torch.finfo(step.dtype).tiny)
-    aside = points[..., :-1] + height.unsqueeze(-1) * ((grown * h).unsqueeze(-1) * others)
+    aside = points[..., :-1] + height.unsqueeze(-1) * ((grown * h).unsqueeze(-1) * sideways)
     return torch.cat([aside, new.unsqueeze(-1)], -1)
 
 
 class RiemannianSGD(ClosureOptimizer):
-    """Steps along the exponential map against the Riemannian gradient, u_d^2 times the plain one.
+    """Steps along the exponential map against the Riemannian gradient (u_d^2 times the plain one).
 
-    Parameters (n, d), plain or ``MCTensor``. Steps are cut to a length of ``longest``: an
-    exponential of one more would be out of range.
+    Parameters (n, d) are plain or ``MCTensor``. Steps are cut to a length of ``longest``, beyond
+    which their exponential would leave the range.
     """
 
     def __init__(self, params: Iterable[Any], lr: float, longest: float = 20.0):
         super().__init__(params, {"lr": lr, "longest": longest})
 
     def update(self, parameter: Any, group: dict[str, Any]) -> None:
-        """See ``ClosureOptimizer``."""
+        """Move a parameter along the exponential map of its scaled gradient."""
         points, lr, longest = parameter, group["lr"], group["longest"]
         held = points.detach()
         step = -lr * points.grad * _plain(held)[..., -1:]

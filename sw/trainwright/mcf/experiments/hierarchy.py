@@ -1,4 +1,4 @@
-"""A transitive closure, such as that of WordNet's mammals, and how well distances rebuild it."""
+"""A transitive closure, such as WordNet's mammals, and how well distances reconstruct it."""
 
 import csv
 import os
@@ -16,23 +16,23 @@ FILE = "wordnet-mammals/mammal_closure.csv"
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Nouns and pairs (noun, one of its ancestors)."""
+    """Nouns, and pairs of a noun and one of its ancestors."""
 
     names: tuple[str, ...]
     pairs: np.ndarray
-    """(pairs, 2) int64 places in ``names``."""
+    """Indices into ``names``, (pairs, 2) int64."""
 
     def related(self) -> Tensor:
-        """(n, n) booleans: whether the second is an ancestor of the first."""
-        made = torch.zeros(len(self.names), len(self.names), dtype=torch.bool)
-        made[self.pairs[:, 0], self.pairs[:, 1]] = True
-        return made
+        """Return (n, n) booleans: whether the second noun is an ancestor of the first."""
+        matrix = torch.zeros(len(self.names), len(self.names), dtype=torch.bool)
+        matrix[self.pairs[:, 0], self.pairs[:, 1]] = True
+        return matrix
 
 
 def read(root: str | None = None) -> Hierarchy:
-    """From ``root``/wordnet-mammals/mammal_closure.csv; default root: TRAINWRIGHT_DATA.
+    """Read ``root``/wordnet-mammals/mammal_closure.csv; default root: TRAINWRIGHT_DATA.
 
-    Raises ``DataError`` in one line where the file is not there or not of pairs.
+    Raises ``DataError`` in one line where the file is missing or holds no pairs.
     """
     base = root or os.environ.get("TRAINWRIGHT_DATA")
     if not base:
@@ -52,24 +52,24 @@ def read(root: str | None = None) -> Hierarchy:
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """How well the nearest of each noun are its ancestors."""
+    """Measures of how well the nearest neighbours of each noun are its ancestors."""
 
     map: float
-    """Mean average precision over nouns with ancestors, per cent."""
+    """Mean average precision over nouns with ancestors, in per cent."""
     mean_rank: float
-    """Mean over pairs of 1 + how many that are not ancestors lie as near or nearer."""
+    """Mean over pairs of 1 + the number of non-ancestors that are as near or nearer."""
 
 
 def reconstruction(distances: Tensor, related: Tensor) -> Reconstruction:
-    """Of distances (n, n) between all nouns; those that are not numbers count as infinite."""
+    """Measure distances (n, n) between all nouns; NaN counts as infinite."""
     precisions, ranks = [], []
     distances = torch.nan_to_num(distances.double(), nan=torch.inf)
     for noun in torch.nonzero(related.any(1)).flatten().tolist():
-        others = torch.arange(len(related)) != noun
-        line, own = distances[noun][others], related[noun][others]
-        found = line[own].sort().values
-        as_near = torch.searchsorted(line.sort().values, found, right=True)
-        hits = torch.searchsorted(found, found, right=True)
+        different = torch.arange(len(related)) != noun
+        line, own = distances[noun][different], related[noun][different]
+        ancestors = line[own].sort().values
+        as_near = torch.searchsorted(line.sort().values, ancestors, right=True)
+        hits = torch.searchsorted(ancestors, ancestors, right=True)
         precisions.append((hits / as_near).mean().item())
         ranks += (as_near - hits + 1).tolist()
     return Reconstruction(100 * float(np.mean(precisions)), float(np.mean(ranks)))

@@ -1,10 +1,10 @@
-"""Regression, classification and small networks in float16 components beside torch's types.
+"""Regression, classification and small networks in float16 components and in torch's types.
 
-All types begin with the same weights and see the same data: a float16 number of two components
+All types start with the same weights and see the same data: a float16 number of two components
 holds the float32 data to 22 digits, and activations stay multi-component up to the loss. In every
-type the mean loss is multiplied before the backward pass, and the rate divided by the same number:
-gradients of float16 end at 2^-24, and one over the number of samples, rounded to float16, would
-change the rate in the fourth digit.
+type the mean loss is multiplied before the backward pass, and the rate divided by the same number,
+because float16 gradients end at 2^-24, and one over the number of samples, rounded to float16,
+would change the rate in the fourth digit.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from trainwright.mcf.nn import MCSGD
 from trainwright.mcf.tensor import MCTensor
 
 WIDE = ", float32 gradients"
-"""Of a type whose parameters have gradients of float32 and not of float16."""
+"""Suffix of a type whose parameters have float32 gradients instead of float16."""
 WAYS = (
     "float16", "float32", "float64", "mcf float16 nc=1", "mcf float16 nc=2", "mcf float16 nc=3",
     "mcf float16 nc=2" + WIDE,
@@ -31,40 +31,40 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Task:
-    """Layers from ``sizes``, and how they are trained with SGD."""
+    """Layers of ``sizes``, and how SGD trains them."""
 
     sizes: tuple[int, ...]
     rate: float
     epochs: int
     momentum: float = 0.0
     batch: int | None = None
-    """Samples a step; ``None`` for all."""
+    """Samples per step; ``None`` for all."""
     bias: bool = False
     dropout: float = 0.0
-    """Share of the hidden activations that a step leaves out."""
+    """Share of hidden activations that a step drops."""
     loss: str = "mse"
     """``mse``; ``binary`` (one logit); ``classes`` (softmax)."""
     unit: float = 1.0
     """Weight of a sample's loss in the backward pass, a power of two."""
     seed: int = 1234
-    """Of the initial weights, the order of the samples and what is left out."""
+    """Seed of the initial weights, the order of samples and the dropout."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one type reached; losses are computed in float64 from its outputs."""
+class LearningResult:
+    """Result of one type; losses are computed in float64 from its outputs."""
 
     way: str
     loss: float
     accuracy: float | None
-    """Per cent of the test set."""
+    """Test accuracy in per cent."""
     losses: list[float]
-    """Training loss of every epoch, as its batches were met (full batches: before the update)."""
+    """Training loss of every epoch, each batch before its update."""
     accuracies: list[float]
-    """Per cent of the test set after every epoch."""
+    """Test accuracy in per cent after every epoch."""
 
 
-class Network:
+class TypedNetwork:
     """Linear layers with ReLU between them, in one of the ``WAYS``."""
 
     def __init__(self, task: Task, way: str):
@@ -84,24 +84,27 @@ class Network:
             self._layers.append([self._parameter(p) for p in pair])
 
     def number(self, x: Tensor) -> Any:
-        """float64 values in this type, rounded to nearest."""
+        """Round float64 values to this type."""
         return mcf.tensor(x, nc=self.nc, dtype=self.dtype) if self.nc else x.to(self.dtype)
 
     def _parameter(self, value: Tensor | None) -> Any:
-        # From float32, as all models begin with the same weights.
+        # Round to float32 first: all types then start with the same weights.
         if value is None:
             return None
-        made = nn.Parameter(self.number(value.float().double()))
+        parameter = nn.Parameter(self.number(value.float().double()))
         if self.wide:
-            made.grad_dtype = torch.float32
-        return made
+            parameter.grad_dtype = torch.float32
+        return parameter
 
     def parameters(self) -> list[Any]:
-        """Weights and biases."""
+        """List weights and biases."""
         return [p for pair in self._layers for p in pair if p is not None]
 
     def __call__(self, x: Any, kept: Callable[[tuple[int, ...]], Tensor] | None = None) -> Any:
-        """Logits (samples, outputs); ``kept``: factors of hidden activations of a shape."""
+        """Return logits (samples, outputs).
+
+        ``kept`` returns dropout factors for hidden activations of a shape.
+        """
         for n, (weight, bias) in enumerate(self._layers):
             x = F.linear(x, weight, bias)
             if n + 1 < len(self._layers):
@@ -111,7 +114,7 @@ class Network:
 
 
 def _loss(kind: str, out: Any, target: Any) -> Any:
-    """The mean loss, in the type of ``out``; ``binary`` has targets of 1 and -1."""
+    """Return the mean loss in the type of ``out``; ``binary`` has targets 1 and -1."""
     if kind == "mse":
         return torch.square(out - target).mean()
     if kind == "binary":
@@ -125,7 +128,7 @@ def _in_float64(out: Any) -> Tensor:
 
 
 def _correct(kind: str, out: Tensor, target: Tensor) -> float:
-    """Per cent."""
+    """Return the accuracy in per cent."""
     hits = out.argmax(-1) == target if kind == "classes" else (out > 0) == (target > 0)
     return 100 * hits.double().mean().item()
 
@@ -136,9 +139,9 @@ def _targets(kind: str, y: Tensor) -> Tensor:
 
 def train(
     task: Task, data: Data, way: str, progress: Progress = lambda done, total: None
-) -> Outcome:
-    """One type's training from the start."""
-    network = Network(task, way)
+) -> LearningResult:
+    """Train one type from the start."""
+    network = TypedNetwork(task, way)
     make: Any = MCSGD if network.nc else torch.optim.SGD
     scale = task.unit * (task.batch or len(data.x))
     optimiser = make(network.parameters(), lr=task.rate / scale, momentum=task.momentum)
@@ -165,11 +168,13 @@ def train(
             with torch.no_grad():
                 accuracies.append(_correct(task.loss, _in_float64(network(test_x)), test_y))
         progress(epoch + 1, task.epochs)
-    return Outcome(way, losses[-1], accuracies[-1] if accuracies else None, losses, accuracies)
+    return LearningResult(
+        way, losses[-1], accuracies[-1] if accuracies else None, losses, accuracies
+    )
 
 
 def _batches(count: int, batch: int | None, draw: torch.Generator) -> list[Any]:
-    """Places of the samples of each step."""
+    """Return the sample indices of each step."""
     if batch is None:
         return [slice(None)]
     return list(torch.randperm(count, generator=draw).split(batch))

@@ -1,4 +1,4 @@
-"""How much memory the batched product takes, as torch's profiler counts its allocations."""
+"""Peak memory of the batched product, counted by torch's profiler."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from trainwright.mcf.experiments.speed import drawn
 
 @dataclass(frozen=True)
 class Peak:
-    """Of one way."""
+    """Peak memory of one implementation."""
 
     way: str
     mebibytes: float
-    """The most that was allocated at a time beyond the operands, the result included."""
+    """Maximum allocated at once in addition to the operands, the result included."""
 
 
 def run(peer: Published | None = None) -> list[Peak]:
-    """bmm of (16, 500, 200) by (16, 200, 50) at nc = 2, the table's size."""
+    """Measure bmm of (16, 500, 200) by (16, 200, 50) at nc = 2, the size in the paper's table."""
     generator = torch.Generator().manual_seed(0)
     x = mcf.MCTensor.from_components(drawn((16, 500, 200), 2, generator))
     v = torch.randn(16, 200, 50, generator=generator)
@@ -35,7 +35,7 @@ def run(peer: Published | None = None) -> list[Peak]:
 
 
 def peak_bytes(call: Callable[[], Any]) -> int:
-    """The most bytes of tensors on the CPU at a time during a call, above those before it."""
+    """Return the maximum bytes of CPU tensors during a call, above those before it."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         result = call()
     del result

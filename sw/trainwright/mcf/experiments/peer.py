@@ -1,4 +1,4 @@
-"""The published library of the MCTensor paper, from a folder, behind the operations measured."""
+"""The MCTensor paper's published library, loaded from a folder, behind the measured operations."""
 
 import importlib
 import sys
@@ -11,11 +11,11 @@ from torch import Tensor
 
 
 class PeerError(ValueError):
-    """The folder does not hold the published library."""
+    """Error: the folder does not hold the published library."""
 
 
 class Published:
-    """The package ``MCTensor`` below ``folder``, such as a checkout of ydtydr/MCTensor.
+    """Package ``MCTensor`` below ``folder``, such as a checkout of ydtydr/MCTensor.
 
     Raises ``PeerError`` where there is none.
     """
@@ -23,30 +23,30 @@ class Published:
     name = "published"
 
     def __init__(self, folder: Path):
-        found = sorted(folder.glob("**/MCTensor/MCOpBasics.py"))
-        if not found:
+        modules = sorted(folder.glob("**/MCTensor/MCOpBasics.py"))
+        if not modules:
             raise PeerError(
                 f"no package MCTensor in {folder}: name a checkout of github.com/ydtydr/MCTensor"
             )
-        sys.path.insert(0, str(found[0].parents[1]))
+        sys.path.insert(0, str(modules[0].parents[1]))
         try:
             self._class = importlib.import_module("MCTensor").MCTensor
         finally:
             sys.path.pop(0)
 
     def tensor(self, components: Tensor) -> Any:
-        """Its tensor with these components (*shape, nc)."""
+        """Make the library's tensor of components (*shape, nc)."""
         plain = components.contiguous()
         return self._class(*plain.shape[:-1], nc=plain.shape[-1], val=plain)
 
     @staticmethod
     def components(x: Any) -> Tensor:
-        """Of its tensor; of a plain one, that one."""
+        """Return the components of the library's tensor; a plain tensor is returned unchanged."""
         return x if isinstance(x, Tensor) else x.tensor.detach()
 
     def calls(self, name: str, operands: tuple[Any, ...]) -> Callable[[], Any] | None:
-        """The operation ``name``; ``None`` if it has none for these operands."""
+        """Return a call of operation ``name``, or ``None`` if the library lacks it."""
         if name == "addmm" and operands[0].dim() == 1:
-            return None  # a bias of one dimension fails there
+            return None  # the library fails on a one-dimensional bias
         function = getattr(torch, name)
         return lambda: function(*operands)

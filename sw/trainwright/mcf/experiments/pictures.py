@@ -8,8 +8,8 @@ from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 _STYLES = {"float16": ":", "float32": "-", "float64": "--", "mcf": "-"}
 
 
-def draw_errors(points: Sequence[errors.Point], figure_number: int) -> bytes:
-    """Figure 8 or 9: relative errors against the magnitude; points: mean, lines: largest."""
+def draw_errors(points: Sequence[errors.ErrorPoint], figure_number: int) -> bytes:
+    """Draw figure 8 or 9: relative errors by magnitude; points: mean, lines: largest."""
     figure = new_figure(10.5, 4.0)
     shown = [point for point in points if point.figure == figure_number]
     for place, operation in zip(figure.subplots(1, 3), errors.OPERATIONS, strict=True):
@@ -28,8 +28,8 @@ def draw_errors(points: Sequence[errors.Point], figure_number: int) -> bytes:
     return to_png(figure)
 
 
-def draw_learning(title: str, outcomes: Sequence[learning.Outcome]) -> bytes:
-    """Training loss by epoch in every type; the accuracy beside it where there is a test set."""
+def draw_learning(title: str, outcomes: Sequence[learning.LearningResult]) -> bytes:
+    """Draw the training loss by epoch for every type, with the accuracy if there is a test set."""
     tested = outcomes[0].accuracy is not None
     figure = new_figure(10.5 if tested else 6.5, 4.2)
     places = figure.subplots(1, 2 if tested else 1, squeeze=False)[0]
@@ -37,26 +37,26 @@ def draw_learning(title: str, outcomes: Sequence[learning.Outcome]) -> bytes:
     places[0].set_yscale("log")
     if tested:
         dress(places[1], "Test set", "epoch", "% right")
-    for colour, found in zip(COLOURS, outcomes, strict=False):
-        style = _STYLES[found.way.split()[0]]
-        for axes, values in zip(places, (found.losses, found.accuracies), strict=False):
+    for colour, result in zip(COLOURS, outcomes, strict=False):
+        style = _STYLES[result.way.split()[0]]
+        for axes, values in zip(places, (result.losses, result.accuracies), strict=False):
             axes.plot(range(1, len(values) + 1), values, style, color=colour, linewidth=1.2,
-                      label=found.way)  # fmt: skip
+                      label=result.way)  # fmt: skip
     figure.legend(*places[0].get_legend_handles_labels(), frameon=False, fontsize=8, ncols=3,
                   loc="outside lower center")  # fmt: skip
     return to_png(figure)
 
 
-def draw_embedding(outcomes: Sequence[embedding.Outcome]) -> bytes:
-    """Loss of the half-space embedding by epoch."""
+def draw_embedding(outcomes: Sequence[embedding.EmbeddingResult]) -> bytes:
+    """Draw the loss of the half-space embedding by epoch."""
     figure = new_figure(6.5, 4.2)
     axes = dress(figure.subplots(), "WordNet mammals in the half-space", "epoch", "loss of a pair")
     colours: dict[str, str] = dict(zip(embedding.WAYS, COLOURS, strict=False))
     named: set[str] = set()
-    for found in outcomes:
-        label = None if found.way in named else found.way
-        named.add(found.way)
-        axes.plot(range(1, len(found.losses) + 1), found.losses, color=colours[found.way],
+    for result in outcomes:
+        label = None if result.way in named else result.way
+        named.add(result.way)
+        axes.plot(range(1, len(result.losses) + 1), result.losses, color=colours[result.way],
                   linewidth=1, label=label)  # fmt: skip
     axes.legend(frameon=False, fontsize=8)
     return to_png(figure)

@@ -26,37 +26,41 @@ OPERATIONS: tuple[tuple[str, str, tuple[tuple[str, tuple[int, ...]], ...]], ...]
     ("addmm", "addmm", ((MULTI, (500, 100)), (MULTI, (500, 200)), (PLAIN, (200, 100)))),
     ("bmm", "bmm", ((MULTI, (16, 500, 200)), (PLAIN, (16, 200, 50)))),
 )
-"""Name, torch's function, operands: the paper's sizes. Its addmm adds a vector, where the published
-code fails; here it adds a matrix."""
+"""Name, torch function and operands of each operation, in the paper's sizes.
+
+The paper's addmm adds a vector, where the published code fails; here it adds a matrix.
+"""
 _SAMPLE = 2000
 
 
 @dataclass(frozen=True)
-class Row:
-    """One operation in one way."""
+class OperationTiming:
+    """Time and accuracy of one operation in one implementation."""
 
     operation: str
     way: str
     """``float32``, ``float64`` (torch's own), ``mcf nc=1`` to ``nc=3``, ``published``."""
     seconds: float
-    """Of the processor, the median of the repetitions."""
+    """CPU seconds, median of the repetitions."""
     speedup: float | None
-    """The published library's seconds by these, at the same nc."""
+    """Published library's seconds divided by these, at the same nc."""
     times_float32: float
-    """These seconds by torch's in float32."""
+    """Seconds divided by torch's in float32."""
     bits: float | None
-    """-log2 of the largest error of a sample: of the result, in products of matrices of the sum of
-    |a b|, what the components hold being exact."""
+    """-log2 of the largest relative error in a sample, taking the components as exact.
+
+    Errors of matrix products are relative to the sum of |a b|.
+    """
 
 
 def drawn(shape: tuple[int, ...], nc: int, generator: torch.Generator) -> Tensor:
-    """Components (*shape, nc) of float32, standard normal, each 2^-25 of the one before."""
+    """Draw float32 components (*shape, nc), standard normal, each 2^-25 of its predecessor."""
     scale = 2.0 ** (-25.0 * torch.arange(nc)).reshape(nc, *[1] * len(shape))
     return (torch.randn(nc, *shape, generator=generator) * scale).movedim(0, -1)
 
 
 def median_seconds(call: Callable[[], object], repeat: int, least: float = 0.1) -> float:
-    """Median processor seconds of a call; short ones are repeated within a measurement."""
+    """Return the median CPU seconds of a call; short calls are repeated per measurement."""
     call()
     begin = time.process_time()
     call()
@@ -77,9 +81,9 @@ def run(
     only: tuple[str, ...] = (),
     *,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Row]:
-    """Every operation in every way; the peer at nc = 2."""
-    rows: list[Row] = []
+) -> list[OperationTiming]:
+    """Measure every operation in every implementation; the peer at nc = 2."""
+    rows: list[OperationTiming] = []
     chosen = [each for each in OPERATIONS if not only or each[0] in only]
     for number, (name, function, kinds) in enumerate(chosen):
         rows += _operation(name, function, kinds, repeat, peer)
@@ -89,7 +93,7 @@ def run(
 
 def _operation(
     name: str, function: str, kinds: Any, repeat: int, peer: Published | None
-) -> list[Row]:
+) -> list[OperationTiming]:
     generator = torch.Generator().manual_seed(0)
     parts = [drawn(shape, 3 if kind == MULTI else 1, generator) for kind, shape in kinds]
     call = getattr(torch, function)
@@ -97,9 +101,9 @@ def _operation(
     base = median_seconds(lambda: call(*plain), repeat)
     wide = [p.to(torch.float64) for p in plain]
     rows = [
-        Row(name, "float32", base, None, 1.0, _bits(function, plain, call(*plain))),
-        Row(name, "float64", (s := median_seconds(lambda: call(*wide), repeat)), None, s / base,
-            _bits(function, wide, call(*wide))),
+        OperationTiming(name, "float32", base, None, 1.0, _bits(function, plain, call(*plain))),
+        OperationTiming(name, "float64", (s := median_seconds(lambda: call(*wide), repeat)), None,
+            s / base, _bits(function, wide, call(*wide))),
     ]  # fmt: skip
     for nc in (1, 2, 3):
         ours: list[Any] = [
@@ -107,42 +111,44 @@ def _operation(
             for p, (kind, _) in zip(parts, kinds, strict=True)
         ]
         seconds = median_seconds(lambda ours=ours: call(*ours), repeat)
-        theirs = None
+        peer_seconds = None
         if nc == 2 and peer is not None:
-            theirs = _published(name, function, ours, repeat, peer, base, rows)
+            peer_seconds = _published(name, function, ours, repeat, peer, base, rows)
         bits = _bits(function, ours, call(*ours))
-        speedup = theirs / seconds if theirs else None
-        rows.append(Row(name, f"mcf nc={nc}", seconds, speedup, seconds / base, bits))
+        speedup = peer_seconds / seconds if peer_seconds else None
+        rows.append(OperationTiming(name, f"mcf nc={nc}", seconds, speedup, seconds / base, bits))
     return rows
 
 
 def _published(
     name: str, function: str, ours: list[Any], repeat: int, peer: Published, base: float,
-    rows: list[Row],
+    rows: list[OperationTiming],
 ) -> float | None:  # fmt: skip
-    """Seconds of the published library; its row is added."""
-    theirs = [peer.tensor(x.components) if isinstance(x, mcf.MCTensor) else x for x in ours]
-    call = peer.calls(function, tuple(theirs))
+    """Measure the published library, add its row, and return its seconds."""
+    peer_operands = [peer.tensor(x.components) if isinstance(x, mcf.MCTensor) else x for x in ours]
+    call = peer.calls(function, tuple(peer_operands))
     if call is None:
         return None
     seconds = median_seconds(call, min(repeat, 3), least=0)
     bits = _bits(function, ours, call(), peer)
-    rows.append(Row(name, peer.name, seconds, 1.0, seconds / base, bits))
+    rows.append(OperationTiming(name, peer.name, seconds, 1.0, seconds / base, bits))
     return seconds
 
 
 def _bits(
     function: str, operands: list[Any], result: Any, peer: Published | None = None
 ) -> float | None:
-    """Of a sample of the result's elements, against rational numbers."""
-    of = [x.components if isinstance(x, mcf.MCTensor) else x.unsqueeze(-1) for x in operands]
+    """Compare a sample of the result's elements with rational numbers."""
+    components = [
+        x.components if isinstance(x, mcf.MCTensor) else x.unsqueeze(-1) for x in operands
+    ]
     if isinstance(result, mcf.MCTensor):
-        found = result.components
+        results = result.components
     else:
-        found = peer.components(result) if peer else result
-        if found.dim() == len(_shape(function, operands)):
-            found = found.unsqueeze(-1)
-    shape = found.shape[:-1]
+        results = peer.components(result) if peer else result
+        if results.dim() == len(_shape(function, operands)):
+            results = results.unsqueeze(-1)
+    shape = results.shape[:-1]
     count = math.prod(shape)
     places = torch.randperm(count, generator=torch.Generator().manual_seed(1))[:_SAMPLE].tolist()
     if function in ("dot", "mv", "matmul", "addmm", "bmm"):
@@ -151,8 +157,8 @@ def _bits(
     for place in places:
         at = torch.unravel_index(torch.tensor(place), shape)
         at = tuple(int(i) for i in at)
-        want, scale = _wanted(function, of, at)
-        worst = max(worst, abs(_number(found[at]) - want) / scale if scale else Fraction(0))
+        want, scale = _wanted(function, components, at)
+        worst = max(worst, abs(_number(results[at]) - want) / scale if scale else Fraction(0))
     return -math.log2(worst) if worst else None
 
 
@@ -169,15 +175,17 @@ def _number(parts: Tensor) -> Fraction:
     return sum(map(Fraction, parts.to(torch.float64).tolist()), Fraction(0))
 
 
-def _wanted(function: str, of: list[Tensor], at: tuple[int, ...]) -> tuple[Fraction, Fraction]:
-    """The exact result at a place, and what its error is relative to."""
+def _wanted(
+    function: str, components: list[Tensor], at: tuple[int, ...]
+) -> tuple[Fraction, Fraction]:
+    """Return the exact result at a place, and the divisor of its error."""
     if function in ("add", "mul", "div"):
-        a, b = (_number(x[at]) for x in of)
+        a, b = (_number(x[at]) for x in components)
         value = a + b if function == "add" else a * b if function == "mul" else a / b
         return value, abs(value)
-    start, rest = Fraction(0), of
+    start, rest = Fraction(0), components
     if function == "addmm":
-        start, rest = _number(of[0][at]), of[1:]
+        start, rest = _number(components[0][at]), components[1:]
     left = rest[0][(*at[:-2], at[-2])] if function in ("matmul", "addmm", "bmm") else rest[0]
     right = (
         rest[1][(*at[:-2], slice(None), at[-1])]

@@ -1,4 +1,4 @@
-"""Layers, activations and optimisers for multi-component floats, with torch's arguments and nc."""
+"""Layers, activations and optimisers of multi-component floats: torch's arguments, and nc."""
 
 from trainwright.mcf.nn.layers import (
     MCGELU,

@@ -1,8 +1,8 @@
-"""Layers whose parameters are ``MCTensor``s, and activations of them.
+"""Layers whose parameters are ``MCTensor``s, and activations on ``MCTensor``s.
 
 A ``state_dict`` holds every such parameter as its components (*shape, nc), a plain contiguous
-tensor that safetensors stores. Loading takes components of any nc and type, rounded to the
-parameter's, and plain tensors of the parameter's shape, as those of torch's own layers are.
+tensor that safetensors can store. Loading accepts components of any nc and type, rounded to the
+parameter's, and plain tensors of the parameter's shape, such as those of torch's own layers.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from trainwright.mcf.tensor import MCTensor, check_count, shape_of, tensor, wrap
 
 
 class MCModule(nn.Module):
-    """A module that stores its ``MCTensor`` parameters as components."""
+    """Module that stores its ``MCTensor`` parameters as components."""
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -35,25 +35,25 @@ class MCModule(nn.Module):
         super()._load_from_state_dict(taken, prefix, *args, **kwargs)
 
 
-def _numbers(found: Tensor, like: MCTensor) -> MCTensor:
-    """A stored tensor as an ``MCTensor`` of the parameter's nc and type, of any shape."""
-    if not isinstance(found, MCTensor) and found.dim() == len(shape_of(like)):
-        return tensor(found, nc=like.nc, dtype=like.components.dtype)
-    components = found.components if isinstance(found, MCTensor) else found
+def _numbers(stored: Tensor, like: MCTensor) -> MCTensor:
+    """Convert a stored tensor of any shape to the parameter's nc and type."""
+    if not isinstance(stored, MCTensor) and stored.dim() == len(shape_of(like)):
+        return tensor(stored, nc=like.nc, dtype=like.components.dtype)
+    components = stored.components if isinstance(stored, MCTensor) else stored
     return wrap(converted(components, like.components.dtype, like.nc))
 
 
 def _parameter(values: Tensor, nc: int) -> Any:
-    """A parameter of ``values`` with zeros below them."""
-    made: Any = tensor(values, nc=nc, dtype=values.dtype)
-    return nn.Parameter(made)
+    """Make a parameter of plain values; lower components are 0."""
+    number: Any = tensor(values, nc=nc, dtype=values.dtype)
+    return nn.Parameter(number)
 
 
 class MCLinear(MCModule):
     """``nn.Linear`` with weight (out_features, in_features) and bias of nc components.
 
-    Initial values are those of ``nn.Linear`` from the same generator. Input: plain or ``MCTensor``
-    (..., in_features) of the parameters' type; result: ``MCTensor``.
+    Initial values are those of ``nn.Linear`` from the same generator. The input (..., in_features)
+    is plain or an ``MCTensor`` of the parameters' type; the result is an ``MCTensor``.
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None,
@@ -66,11 +66,11 @@ class MCLinear(MCModule):
         self.bias = _parameter(plain.bias.detach(), nc) if bias else None
 
     def forward(self, input: Any) -> Any:
-        """input weight^T + bias."""
+        """Compute input weight^T + bias."""
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         sizes = f"in_features={self.in_features}, out_features={self.out_features}"
         return f"{sizes}, bias={self.bias is not None}, nc={self.nc}"
 
@@ -92,27 +92,27 @@ class MCEmbedding(MCModule):
         self.weight = _parameter(plain.weight.detach(), nc)
 
     def forward(self, input: Tensor) -> Any:
-        """Rows of the table."""
+        """Look up rows of the table."""
         return F.embedding(
             input, self.weight, self.padding_idx, None, 2.0, self.scale_grad_by_freq, self.sparse
         )
 
     def extra_repr(self) -> str:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return f"{self.num_embeddings}, {self.embedding_dim}, nc={self.nc}"
 
 
 class MCSequential(nn.Sequential):
-    """``nn.Sequential``, of multi-component layers and torch's own that take their results."""
+    """``nn.Sequential`` of multi-component layers and torch's layers that accept their results."""
 
 
 class MCSoftmax(nn.Softmax):
-    """``nn.Softmax`` of an ``MCTensor``."""
+    """``nn.Softmax`` on an ``MCTensor``."""
 
 
 class MCReLU(nn.ReLU):
-    """``nn.ReLU`` of an ``MCTensor``."""
+    """``nn.ReLU`` on an ``MCTensor``."""
 
 
 class MCGELU(nn.GELU):
-    """``nn.GELU`` of an ``MCTensor``."""
+    """``nn.GELU`` on an ``MCTensor``."""

@@ -1,8 +1,8 @@
-"""SGD and Adam that update ``MCTensor`` parameters and keep their state in as many components.
+"""SGD and Adam that update ``MCTensor`` parameters and keep state with as many components.
 
-A gradient is a plain tensor, of the parameter's type or, where its ``grad_dtype`` says so, a wider
-one; what is computed from it is not rounded to one component before it reaches the parameter. Plain
-parameters in the same group are taken as of one component.
+A gradient is a plain tensor of the parameter's type or, where ``grad_dtype`` asks for it, of a
+wider type; nothing computed from it is rounded to one component before it reaches the parameter.
+Plain parameters in the same group count as one component.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ def _checked(**values: float) -> None:
 
 
 def _numbers(gradient: Tensor, like: Any) -> Any:
-    """A gradient, dense, in the components of the parameter: a wider type fills several."""
+    """Convert a gradient, made dense, to the parameter's components; a wider type fills several."""
     if gradient.is_sparse:
         gradient = gradient.coalesce().to_dense()
     gradient = gradient.detach()
@@ -50,11 +50,11 @@ def _as_numbers(parameter: Any) -> Any:
 
 
 class ClosureOptimizer(Optimizer):
-    """An optimiser whose step is one ``update`` of each parameter that has a gradient."""
+    """Optimiser that updates each parameter with a gradient independently."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update of every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -88,7 +88,7 @@ class MCSGD(ClosureOptimizer):
         super().__init__(params, options)
 
     def update(self, parameter: Any, group: dict[str, Any]) -> None:
-        """See ``ClosureOptimizer``."""
+        """Apply one SGD update in the parameter's components."""
         held, gradient = _as_numbers(parameter), _numbers(parameter.grad, parameter)
         step = -gradient if group["maximize"] else gradient
         if group["weight_decay"]:
@@ -121,7 +121,7 @@ class MCAdam(ClosureOptimizer):
         super().__init__(params, options)
 
     def update(self, parameter: Any, group: dict[str, Any]) -> None:
-        """See ``ClosureOptimizer``."""
+        """Apply one Adam update in the parameter's components."""
         held, gradient = _as_numbers(parameter), _numbers(parameter.grad, parameter)
         gradient = -gradient if group["maximize"] else gradient
         if group["weight_decay"]:

@@ -1,1 +1,1 @@
-"""The draft's experiments and the ones it announces; ``trainwright reproduce qr`` runs them."""
+"""Experiments of the draft, and those that it announces; ``trainwright reproduce qr`` runs them."""

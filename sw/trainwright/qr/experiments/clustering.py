@@ -14,8 +14,9 @@ from trainwright.qr.result import QRError
 
 @dataclass(frozen=True)
 class BlockModel:
-    """``communities`` equal groups of ``nodes`` together; an edge within with ``inside``, else
-    with ``across``.
+    """Random graph of ``communities`` equal groups with ``nodes`` nodes in total.
+
+    An edge within a group has the probability ``inside``, an edge between groups ``across``.
     """
 
     nodes: int
@@ -25,8 +26,9 @@ class BlockModel:
 
     @property
     def difficulty(self) -> float:
-        """Signal to noise of the second eigenvalue, (a - b)^2 / (k (a + (k - 1) b)); from 1 on
-        the groups can be found at all (Kesten and Stigum). a = n inside, b = n across.
+        """Signal to noise of the second eigenvalue, (a - b)^2 / (k (a + (k - 1) b)).
+
+        a = n inside, b = n across. The groups can be recovered only from 1 on (Kesten and Stigum).
         """
         k = self.communities
         a, b = self.nodes * self.inside, self.nodes * self.across
@@ -42,12 +44,12 @@ MODELS = tuple(
     )
     for inside, across in pairs
 )
-"""Three sizes, each easy, middling and hard."""
+"""Graphs of three sizes, each easy, medium and hard."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """One clustering. Fractions of the nodes, groups matched as well as they can be."""
+class Clustering:
+    """Result of one clustering, in fractions of the nodes under the best matching of groups."""
 
     variant: str
     nodes: int
@@ -56,14 +58,14 @@ class Row:
     across: float
     difficulty: float
     agreement: float | None
-    """With the partition that fp64 finds; None where the QR overflowed."""
+    """Agreement with the partition that fp64 finds; None where the QR overflowed."""
     planted: float | None
-    """With the groups that the graph was made of."""
+    """Agreement with the groups from which the graph was drawn."""
     orthogonality: float | None
 
 
 def draw(model: BlockModel, seed: int) -> tuple[torch.Tensor, npt.NDArray[np.int64]]:
-    """D^(-1/2) A D^(-1/2) (nodes, nodes) float64 of a random graph, and its groups (nodes,)."""
+    """Draw a random graph as D^(-1/2) A D^(-1/2) (nodes, nodes), float64; return its groups too."""
     random = np.random.RandomState(seed)
     groups = np.arange(model.nodes) * model.communities // model.nodes
     same = groups[:, None] == groups[None, :]
@@ -77,10 +79,10 @@ def draw(model: BlockModel, seed: int) -> tuple[torch.Tensor, npt.NDArray[np.int
 def subspace_iteration(
     s: torch.Tensor, count: int, factor: Variant, steps: int = 60, seed: int = 0
 ) -> torch.Tensor:
-    """Orthonormal basis (nodes, count) of the leading invariant subspace, float64.
+    """Return an orthonormal basis (nodes, count) of the leading invariant subspace.
 
     ``s`` is shifted by 1 so that its largest and not its most negative eigenvalues lead. Products
-    are in float64, every orthogonalisation is ``factor``'s.
+    are computed in float64; every orthogonalisation uses ``factor``.
     """
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(s.shape[0], count, generator=generator, dtype=torch.float64)
@@ -90,7 +92,7 @@ def subspace_iteration(
 
 
 def partition(basis: torch.Tensor, communities: int) -> npt.NDArray[np.int64]:
-    """k-means of the rows, always from the same start."""
+    """Cluster the rows by k-means, always from the same start."""
     from sklearn.cluster import KMeans
 
     means: Any = KMeans(communities, random_state=0)
@@ -99,7 +101,7 @@ def partition(basis: torch.Tensor, communities: int) -> npt.NDArray[np.int64]:
 
 
 def agreement(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64], communities: int) -> float:
-    """Fraction of nodes in corresponding groups under the best matching of the names."""
+    """Return the fraction of nodes in corresponding groups under the best matching of names."""
     from scipy.optimize import linear_sum_assignment
 
     table = np.zeros((communities, communities), np.int64)
@@ -114,12 +116,12 @@ def run(
     steps: int = 60,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Row]:
-    """Every variant on every model."""
+) -> list[Clustering]:
+    """Cluster every model with every variant."""
     chosen = variants(blocks=(2,), levels=(2,))
     chosen += [Variant("HQR", {"high": "fp16"})]
     chosen += variants("bf16", blocks=(2,), levels=(2,))[3:]
-    rows: list[Row] = []
+    rows: list[Clustering] = []
     for model in models:
         s, groups = draw(model, seed)
         k = model.communities
@@ -128,14 +130,14 @@ def run(
             scores: tuple[float | None, float | None, float | None] = (None, None, None)
             try:
                 basis = subspace_iteration(s, k, variant, steps)
-                found = partition(basis, k)
-                reference = found if reference is None else reference
+                labels = partition(basis, k)
+                reference = labels if reference is None else reference
                 off = torch.linalg.matrix_norm(basis.mT @ basis - torch.eye(k).double(), ord=2)
-                scores = agreement(found, reference, k), agreement(found, groups, k), float(off)
+                scores = agreement(labels, reference, k), agreement(labels, groups, k), float(off)
             except QRError:
-                pass  # overflow: there is no partition, and the row says so
+                pass  # overflow: the row reports that there is no partition
             rows.append(
-                Row(
+                Clustering(
                     variant.name,
                     model.nodes,
                     k,

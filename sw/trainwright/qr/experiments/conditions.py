@@ -1,4 +1,4 @@
-"""QR of matrices of chosen condition: every variant, block widths, TSQR levels, beside LAPACK."""
+"""QR of matrices of chosen condition: every variant, block widths, TSQR levels, and LAPACK."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,8 +13,8 @@ ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 
 @dataclass(frozen=True)
-class Row:
-    """One factorisation; errors relative to ||A||_F, bounds inf where nothing is known."""
+class ConditionErrors:
+    """Errors of one factorisation relative to ||A||_F; bounds are inf where none is known."""
 
     variant: str
     m: int
@@ -24,7 +24,7 @@ class Row:
     residual: float
     orthogonality: float
     seconds: float
-    """Of Q and R."""
+    """Time for Q and R."""
     residual_bound: float | None = None
     orthogonality_bound: float | None = None
     residual_probable: float | None = None
@@ -33,22 +33,22 @@ class Row:
 
 
 def conditioned(m: int, n: int, alpha: float, seed: int = 0) -> torch.Tensor:
-    """Q'(alpha E + I) over its Frobenius norm, E all ones: kappa_2 = n alpha + 1; float64."""
+    """Return Q'(alpha E + I) over its Frobenius norm, E all ones: kappa_2 = n alpha + 1."""
     generator = torch.Generator().manual_seed(seed)
     q, _ = torch.linalg.qr(torch.randn(m, n, generator=generator, dtype=torch.float64))
     a = q @ (alpha * torch.ones(n, n, dtype=torch.float64) + torch.eye(n, dtype=torch.float64))
     return a / torch.linalg.matrix_norm(a)
 
 
-def measure(a: torch.Tensor, alpha: float, variant: Variant) -> Row:
-    """Factor and measure."""
+def measure(a: torch.Tensor, alpha: float, variant: Variant) -> ConditionErrors:
+    """Factor a matrix, timing Q and R, and measure the errors."""
     m, n = a.shape
     begin = time.perf_counter()
     result = variant(a)
     _ = result.Q
     seconds = time.perf_counter() - begin
     e = result.errors
-    return Row(
+    return ConditionErrors(
         variant.name,
         m,
         n,
@@ -65,8 +65,8 @@ def measure(a: torch.Tensor, alpha: float, variant: Variant) -> Row:
     )
 
 
-def lapack(a: torch.Tensor, alpha: float, dtype: torch.dtype = torch.float64) -> Row:
-    """``torch.linalg.qr``, which calls LAPACK's geqrf and orgqr."""
+def lapack(a: torch.Tensor, alpha: float, dtype: torch.dtype = torch.float64) -> ConditionErrors:
+    """Measure ``torch.linalg.qr``, which calls LAPACK's geqrf and orgqr."""
     m, n = a.shape
     begin = time.perf_counter()
     q, r = torch.linalg.qr(a.to(dtype))
@@ -74,7 +74,7 @@ def lapack(a: torch.Tensor, alpha: float, dtype: torch.dtype = torch.float64) ->
     q, r = q.double(), r.double()
     off, skew = float(residual(a, q, r)), float(orthogonality(q))
     name = "LAPACK fp64" if dtype is torch.float64 else "LAPACK fp32"
-    return Row(name, m, n, alpha, n * alpha + 1, off, skew, seconds)
+    return ConditionErrors(name, m, n, alpha, n * alpha + 1, off, skew, seconds)
 
 
 def run(
@@ -85,11 +85,11 @@ def run(
     blocks: tuple[int, ...] = (4, 8, 16, 32, 64),
     levels: tuple[int, ...] = (1, 2, 3, 4, 5),
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Row]:
-    """Every variant on one matrix per alpha; levels that leave too few rows are left out."""
+) -> list[ConditionErrors]:
+    """Measure every variant on one matrix per alpha, omitting levels that leave too few rows."""
     levels = tuple(level for level in levels if m >> level >= n)
     chosen = variants(blocks=tuple(b for b in blocks if b <= n), levels=levels)
-    rows: list[Row] = []
+    rows: list[ConditionErrors] = []
     for number, alpha in enumerate(alphas):
         a = conditioned(m, n, alpha, seed=number)
         rows += [lapack(a, alpha), lapack(a, alpha, torch.float32)]

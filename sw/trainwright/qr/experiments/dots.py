@@ -1,4 +1,4 @@
-"""Tables 2 and 3 of the draft: how far gamma reaches, and dot products in half precision."""
+"""Tables 2 and 3 of the draft: the reach of gamma, and dot products in half precision."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from trainwright.precision import dot_mixed, dot_rounded, get_format
 from trainwright.qr import bounds
 
 PRINTED = {"normal": (1.627e-4, 1.640e-4, 2.838e-3), "uniform": (2.599e-3, 1.854e-3, 1.399e-2)}
-"""Mean, standard deviation and maximum of the draft's Table 3."""
+"""Mean, standard deviation and maximum in the draft's Table 3."""
 
 _CHUNK = 2048
-"""Vectors at a time: what they need stays in the cache."""
+"""Vectors per step, few enough that their data stays in the cache."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Table2Row:
     unit: float
     most: int
     most_with_epsilon: int
-    """With the machine epsilon 2u in the place of u: what the draft prints."""
+    """k with the machine epsilon 2u instead of u: the figure that the draft prints."""
 
 
 def table_2() -> list[Table2Row]:
-    """fp16, fp32 and fp64."""
+    """Compute the rows of fp16, fp32 and fp64."""
     units = {name: get_format(name).unit for name in ("fp16", "fp32", "fp64")}
     return [
         Table2Row(name, u, bounds.most_operations(u), bounds.most_operations(2 * u))
@@ -42,13 +42,13 @@ class DotErrors:
     distribution: str
     length: int
     every: torch.Tensor
-    """Every operation rounded to fp16 (Table 3)."""
+    """Errors with every operation rounded to fp16 (Table 3)."""
     mixed: torch.Tensor
-    """Assumption 2.4 with fp16 and fp32."""
+    """Errors under Assumption 2.4 with fp16 and fp32."""
 
 
 def draw(distribution: str, shape: tuple[int, int], generator: torch.Generator) -> torch.Tensor:
-    """Random float16: ``normal`` N(0,1) or ``uniform`` on (0,1)."""
+    """Draw float16 numbers: ``normal`` N(0,1) or ``uniform`` on (0,1)."""
     if distribution == "normal":
         return torch.randn(shape, generator=generator).to(torch.float16)
     if distribution == "uniform":
@@ -63,12 +63,12 @@ def dot_errors(
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> DotErrors:
-    """Errors of ``vectors`` dot products of ``length`` elements."""
+    """Measure the errors of ``vectors`` dot products of ``length`` elements."""
     generator = torch.Generator().manual_seed(seed)
     every, mixed = torch.empty(vectors).double(), torch.empty(vectors).double()
     for begin in range(0, vectors, _CHUNK):
         count = min(_CHUNK, vectors - begin)
-        # A vector is a column, so that step k of all sums is contiguous.
+        # Vectors are columns: step k of all sums then reads contiguous memory.
         x, y = (draw(distribution, (length, count), generator) for _ in "xy")
         wide_x, wide_y = x.double(), y.double()
         exact = (wide_x * wide_y).sum(0)
@@ -82,7 +82,7 @@ def dot_errors(
 
 @dataclass(frozen=True)
 class Table3Row:
-    """Statistics of one distribution and one arithmetic beside the bounds that apply to it."""
+    """Statistics of one distribution in one arithmetic, with the bounds that apply."""
 
     distribution: str
     arithmetic: str
@@ -92,11 +92,11 @@ class Table3Row:
     printed: tuple[float, float, float] | None
     bound: float
     probable: float
-    """With probability 0.99 for one dot product."""
+    """Bound that holds with probability 0.99 for one dot product."""
 
 
 def table_3(errors: DotErrors) -> list[Table3Row]:
-    """The rows of one distribution."""
+    """Compute the rows of one distribution."""
     u, wide = get_format("fp16").unit, get_format("fp32").unit
     m = errors.length
     probable = bounds.dot_bound_probabilistic(m, wide) + u

@@ -10,7 +10,7 @@ from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 
 
 def draw_dots(errors: Sequence[dots.DotErrors]) -> bytes:
-    """Histograms of the errors of dot products with their bounds."""
+    """Draw histograms of the errors of dot products, with their bounds."""
     figure = new_figure(9.5, 4.4)
     for place, result in zip(np.atleast_1d(figure.subplots(1, len(errors))), errors, strict=True):
         axes = dress(
@@ -41,15 +41,15 @@ def draw_dots(errors: Sequence[dots.DotErrors]) -> bytes:
     return to_png(figure)
 
 
-def _chosen(rows: Sequence[conditions.Row]) -> list[str]:
+def _chosen(rows: Sequence[conditions.ConditionErrors]) -> list[str]:
     wanted = ("LAPACK fp32", "fp32 HQR", "fp16 end HQR", "fp16 BLAS-3 block, r = 16")
     wanted += ("fp16 BLAS-3 TSQR, L = 2", "fp16 BLAS-2 HQR", "fp16 BLAS-2 TSQR, L = 2")
     present = {row.variant for row in rows}
     return [name for name in wanted if name in present]
 
 
-def draw_conditions(rows: Sequence[conditions.Row]) -> bytes:
-    """Both errors against the condition number, the square-root bounds dashed."""
+def draw_conditions(rows: Sequence[conditions.ConditionErrors]) -> bytes:
+    """Draw both errors by condition number, with the square-root bounds dashed."""
     figure = new_figure(10.5, 4.6)
     sides = (("residual", "‖QR − A‖ / ‖A‖"), ("orthogonality", "‖QᵀQ − I‖₂"))
     for place, (side, label) in zip(figure.subplots(1, 2), sides, strict=True):
@@ -72,20 +72,20 @@ def draw_conditions(rows: Sequence[conditions.Row]) -> bytes:
     return to_png(figure)
 
 
-def draw_sizes(rows: Sequence[conditions.Row]) -> bytes:
-    """Both errors against block width and TSQR levels, over all condition numbers."""
+def draw_sizes(rows: Sequence[conditions.ConditionErrors]) -> bytes:
+    """Draw both errors by block width and TSQR levels, averaged over condition numbers."""
     figure = new_figure(9.5, 4.8)
     kinds = (("block", "r = ", "block width r"), ("TSQR", "L = ", "TSQR levels L"))
     for place, (method, sign, label) in zip(figure.subplots(1, 2), kinds, strict=True):
         axes = dress(place, f"Mean over the condition numbers: {method}", label, "")
         for colour, level in zip(COLOURS, ("end", "BLAS-3", "BLAS-2"), strict=False):
-            found: dict[int, list[conditions.Row]] = {}
+            by_size: dict[int, list[conditions.ConditionErrors]] = {}
             for row in rows:
                 if row.variant.startswith(f"fp16 {level} {method}"):
-                    found.setdefault(int(row.variant.split(sign)[1]), []).append(row)
-            x = sorted(found)
+                    by_size.setdefault(int(row.variant.split(sign)[1]), []).append(row)
+            x = sorted(by_size)
             for style, side in (("o-", "residual"), ("s:", "orthogonality")):
-                y = [np.mean([getattr(row, side) for row in found[size]]) for size in x]
+                y = [np.mean([getattr(row, side) for row in by_size[size]]) for size in x]
                 name = "‖QR − A‖" if side == "residual" else "‖QᵀQ − I‖₂"
                 axes.plot(x, y, style, color=colour, markersize=4, label=f"{level} {name}")
         axes.set_yscale("log")
@@ -98,8 +98,8 @@ def draw_sizes(rows: Sequence[conditions.Row]) -> bytes:
     return to_png(figure)
 
 
-def draw_clustering(rows: Sequence[clustering.Row]) -> bytes:
-    """Agreement with the fp64 partition: variants down, graphs across."""
+def draw_clustering(rows: Sequence[clustering.Clustering]) -> bytes:
+    """Draw the agreement with the fp64 partition: variants down, graphs across."""
     names = list(dict.fromkeys(row.variant for row in rows))
     graphs = list(dict.fromkeys((row.nodes, row.difficulty) for row in rows))
     table = np.full((len(names), len(graphs)), np.nan)

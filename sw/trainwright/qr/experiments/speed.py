@@ -1,4 +1,4 @@
-"""Times and errors of every QR variant beside torch's and LAPACK's blocked routines."""
+"""Times and errors of every QR variant, and of torch's and LAPACK's blocked routines."""
 
 import time
 from collections.abc import Callable
@@ -15,22 +15,22 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One routine on one matrix, thin Q and R both made."""
+class RoutineTiming:
+    """Time and errors of one routine on one matrix, with thin Q and R."""
 
     m: int
     n: int
     routine: str
     seconds: float
-    """Of the processor, the least of the repetitions."""
+    """CPU seconds, minimum of the repetitions."""
     times_torch: float
-    """Divided by that of ``torch.linalg.qr`` in float64 or, where the routine is fp32, float32."""
+    """Time divided by ``torch.linalg.qr``'s, in float32 for fp32 routines, else float64."""
     residual: float
     orthogonality: float
 
 
 def _scipy(kind: str, a: torch.Tensor) -> Callable[[], Pair]:
-    """LAPACK's geqrt with gemqrt: blocked in compact WY form, as ``block_qr`` is in WY form."""
+    """Return a call of LAPACK's geqrt and gemqrt, blocked in compact WY form."""
     import numpy as np
     from scipy.linalg import lapack
 
@@ -48,22 +48,22 @@ def _scipy(kind: str, a: torch.Tensor) -> Callable[[], Pair]:
 
 
 def routines(a: torch.Tensor) -> dict[str, Callable[[], Pair]]:
-    """Name to a call that factors ``a`` (float64); the first two are the measures of the others."""
+    """Return calls that factor ``a`` (float64), by name; times are relative to the first two."""
     single = a.to(torch.float32)
-    found: dict[str, Callable[[], Pair]] = {
+    calls: dict[str, Callable[[], Pair]] = {
         "torch.linalg.qr fp64": lambda: tuple(torch.linalg.qr(a)),
         "torch.linalg.qr fp32": lambda: tuple(torch.linalg.qr(single)),
     }
     if find_spec("scipy") is not None:
-        found["LAPACK geqrt fp64"] = _scipy("fp64", a)
-        found["LAPACK geqrt fp32"] = _scipy("fp32", single)
+        calls["LAPACK geqrt fp64"] = _scipy("fp64", a)
+        calls["LAPACK geqrt fp32"] = _scipy("fp32", single)
 
     def add(name: str, factor: Callable[[], object]) -> None:
         def call() -> Pair:
             result = factor()
             return getattr(result, "Q"), getattr(result, "R")  # noqa: B009
 
-        found[name] = call
+        calls[name] = call
 
     for high, matrix in (("fp64", a), ("fp32", single)):
         add(f"{high} block", lambda high=high, matrix=matrix: block_qr(matrix, high=high))
@@ -74,7 +74,7 @@ def routines(a: torch.Tensor) -> dict[str, Callable[[], Pair]]:
     for variant in variants(blocks=(32,), levels=levels):
         if variant.options.get("low"):
             add(variant.name, lambda variant=variant: variant(a))
-    return found
+    return calls
 
 
 def run(
@@ -83,11 +83,11 @@ def run(
     repeat: int = 7,
     *,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Row]:
-    """Every routine on one random matrix; low-precision simulations are timed at most twice."""
+) -> list[RoutineTiming]:
+    """Measure every routine on one random matrix; low-precision simulations run at most twice."""
     a = torch.randn(m, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     a /= torch.linalg.matrix_norm(a)
-    rows: list[Row] = []
+    rows: list[RoutineTiming] = []
     least: dict[str, float] = {}
     calls = routines(a)
     for name, call in calls.items():
@@ -102,6 +102,6 @@ def run(
             len(least) > 1) else least[name]  # fmt: skip
         q, r = (t.to(torch.float64) for t in pair)
         errors = float(residual(a, q, r)), float(orthogonality(q))
-        rows.append(Row(m, n, name, min(times), min(times) / base, *errors))
+        rows.append(RoutineTiming(m, n, name, min(times), min(times) / base, *errors))
         progress(len(rows), len(calls))
     return rows

@@ -1,4 +1,4 @@
-"""The factorisations that the experiments compare, by name."""
+"""Factorisations that the experiments compare, by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ _MAKERS = {"HQR": householder_qr, "block": block_qr, "TSQR": tsqr}
 
 @dataclass(frozen=True)
 class Variant:
-    """A method with its options."""
+    """Factorisation method and its options."""
 
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """``BLAS-2 TSQR, L = 2`` and the like."""
+        """Display name such as ``BLAS-2 TSQR, L = 2``."""
         o = self.options
         level = {"end": "end", "block": "BLAS-3", "inner": "BLAS-2"}[o.get("rounding", "end")]
         numbers = f"{o['low']} {level}" if o.get("low") else o.get("high", "fp64")
@@ -40,13 +40,13 @@ def variants(
     blocks: tuple[int, ...] = (16,),
     levels: tuple[int, ...] = (2, 4),
 ) -> list[Variant]:
-    """Uniform and mixed, every method, rounded at every level."""
-    found = [Variant("HQR", {"high": h}) for h in ("fp64", high)]
-    found += [Variant("TSQR", {"high": "fp64", "levels": n}) for n in levels]
+    """List every method, uniform and mixed, rounded at every level."""
+    methods = [Variant("HQR", {"high": h}) for h in ("fp64", high)]
+    methods += [Variant("TSQR", {"high": "fp64", "levels": n}) for n in levels]
     for rounding in ("end", "block", "inner"):
         mixed = {"low": low, "high": high, "rounding": rounding}
         if rounding != "block":
-            found.append(Variant("HQR", mixed))
-        found += [Variant("block", {**mixed, "block": r}) for r in blocks]
-        found += [Variant("TSQR", {**mixed, "levels": n}) for n in levels]
-    return found
+            methods.append(Variant("HQR", mixed))
+        methods += [Variant("block", {**mixed, "block": r}) for r in blocks]
+        methods += [Variant("TSQR", {**mixed, "levels": n}) for n in levels]
+    return methods
