@@ -17,17 +17,17 @@ from trainwright_hw.arith.requantiser import LANE_CYCLES, WORD_WIDTH, Requantise
 
 
 def integer(bits: Value) -> Value:
-    """Bits as a two's complement integer, what fixed point takes words for."""
+    """Read bits as a two's complement integer, the meaning of a fixed-point word."""
     return bits.as_signed()
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixedArithmetic(LaneFormat):
-    """Integer products, exact sums.
+    """Lane format of integer products and exact sums.
 
-    The arrays place the registers: every stage of the adder tree and accumulator are one register
-    each. Sums are kept modulo 2^accumulator_width, which is exact because the compiler proves that
-    no complete sum overflows.
+    The arrays place the registers: one after every stage of the adder tree, and one per
+    accumulator. Sums are kept modulo 2^accumulator_width, which is exact because the compiler
+    proves that no complete sum overflows.
     """
 
     left_width: int
@@ -37,7 +37,7 @@ class FixedArithmetic(LaneFormat):
     accumulator_width: int
     """Bits of a sum."""
     word_width: int = WORD_WIDTH
-    """Bits of an encoded word, or of a whole result that is cut into several."""
+    """Bits of an encoded word, or of a whole result that is cut into several words."""
     with_random: bool = False
     """Whether the encoder can round by random bits."""
 
@@ -45,41 +45,41 @@ class FixedArithmetic(LaneFormat):
     product_cycles = PRODUCT_CYCLES
 
     def encode_cycles(self, lanes: int) -> int:
-        """Those of the requantiser."""
+        """Return the requantiser's latency in cycles."""
         return LANE_CYCLES + lanes - 1
 
     @property
     def left(self) -> Shape:
-        """Signed."""
+        """Shape of the first operand, signed."""
         return signed(self.left_width)
 
     @property
     def right(self) -> Shape:
-        """Signed."""
+        """Shape of the second operand, signed."""
         return signed(self.right_width)
 
     @property
     def product(self) -> Shape:
-        """As wide as the operands together."""
+        """Shape of a product, as wide as both operands together."""
         return signed(self.left_width + self.right_width)
 
     @property
     def accumulator(self) -> Shape:
-        """Signed."""
+        """Shape of an accumulator, signed."""
         return signed(self.accumulator_width)
 
     def word(self, bits: Value) -> Value:
-        """The bits as a signed integer, as words of every format are."""
+        """Read the bits as a signed integer, like words of every format."""
         return self.operand(bits)
 
     def decode(
         self, m: Module, name: str, words: Sequence[Value], select: Value
     ) -> tuple[list[Value], list[Value]]:
-        """The words themselves, whose format ``select`` does not change. All are numbers."""
+        """Return the words themselves, whatever ``select`` says; all of them are numbers."""
         return [self.operand(word) for word in words], [C(0, 1)] * len(words)
 
     def operand(self, bits: Value) -> Value:
-        """The bits as a signed integer."""
+        """Read the bits as a signed integer."""
         return integer(bits)
 
     def multiply(
@@ -93,13 +93,13 @@ class FixedArithmetic(LaneFormat):
         left_enable: Value | None = None,
         spare: bool = False,
     ) -> Signal:
-        """One hardware multiplier, or of narrow words, where ``spare``, logic."""
+        """Use one hardware multiplier, or logic for narrow words where ``spare``."""
         return registered_product(
             m, platform, name, left, right, left_enable=left_enable, spare=spare
         )
 
     def sharing(self, platform: object, shared_width: int) -> int:
-        """2 of narrow words on devices that have such multipliers."""
+        """Return 2 for narrow words on devices whose multipliers make two products, else 1."""
         return sharing(platform, max(self.left_width, self.right_width), shared_width)
 
     def multiply_pair(
@@ -112,41 +112,42 @@ class FixedArithmetic(LaneFormat):
         *,
         enable: Value | None = None,
     ) -> list[Signal]:
-        """From one hardware multiplier."""
+        """Use one hardware multiplier for both products."""
         return registered_pair(m, platform, name, own, shared, enable=enable)
 
     def sum_shape(self, terms: int) -> Shape:
-        """A bit more with each doubling, up to the accumulator's."""
+        """Add a bit for each doubling of terms, up to the accumulator's width."""
         growth = (terms - 1).bit_length()
         return signed(min(self.product.width + growth, self.accumulator_width))
 
     def reduce(self, terms: Sequence[Value]) -> Value:
-        """A balanced tree of adders."""
+        """Build a balanced tree of adders."""
         level = list(terms)
         while len(level) > 1:
+            # An odd element out joins the next level unchanged.
             odd = level[len(level) // 2 * 2 :]
             level = [a + b for a, b in zip(level[::2], level[1::2], strict=False)] + odd
         return level[0]
 
     @property
     def zero(self) -> int:
-        """0."""
+        """Integer 0."""
         return 0
 
     def start(
         self, accumulator: Value, *, first: Value | None = None, digit: Value | None = None
     ) -> Value:
-        """Of two by ``first``, of three by ``digit`` too."""
+        """Choose the sum to add to: by ``first`` zero or the sum, by ``digit`` shifted or not."""
         if digit is not None:
             accumulator = Mux(digit, accumulator << DIGIT_WIDTH, accumulator)
         return accumulator if first is None else Mux(first, self.zero, accumulator)
 
     def accumulate(self, accumulator: Value, term: Value) -> Value:
-        """Their sum."""
+        """Add a term to the sum."""
         return accumulator + term
 
     def encoder(self, *, lanes: int, value_width: int) -> Requantiser:
-        """The requantiser."""
+        """Return the requantiser."""
         return Requantiser(
             lanes=lanes,
             value_width=value_width,
@@ -162,9 +163,9 @@ class FixedArithmetic(LaneFormat):
 
     @property
     def underflows(self) -> bool:
-        """What is closer to 0 than half the last place becomes 0."""
+        """Always false: magnitudes below half the last place become 0 without a flag."""
         return False
 
     def magnitude(self, word: Value) -> Value:
-        """|word|, in as many bits as the word."""
+        """Return |word| in as many bits as the word."""
         return Mux(word[-1], -word, word)[: len(word)]

@@ -1,4 +1,4 @@
-"""What the arrays, operand fetches and write-back units know of a number format."""
+"""Interface of a number format to the arrays, operand fetches and write-back units."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -8,34 +8,34 @@ from amaranth.lib import wiring
 
 
 class LaneFormat(ABC):
-    """The number format of the lanes of an array: words in, exact sums, words out.
+    """Number format of an array's lanes: words in, exact sums, words out.
 
     Words are decoded once, where operands are fetched; multiplied and summed exactly, in as many
     lanes as the array has; and encoded with one rounding where results are written back. Latencies
-    are members, in cycles: whoever places registers around a format asks it.
+    are members, in cycles, for whoever places registers around a format.
 
-    What takes a ``Module`` adds registers or submodules to it; the other functions build
-    combinational logic.
+    Functions with a ``Module`` parameter add registers or submodules to it; all other functions
+    build combinational logic.
     """
 
     decode_cycles: int
-    """From words to operands."""
+    """Cycles from words to operands."""
     product_cycles: int
-    """From operands to their product."""
+    """Cycles from operands to their product."""
 
     @abstractmethod
     def encode_cycles(self, lanes: int) -> int:
-        """From the value of lane 0 at the encoder's input to the words of all lanes."""
+        """Return the cycles from lane 0's value at the encoder to the words of all lanes."""
 
     @property
     @abstractmethod
     def left(self) -> Shape:
-        """Shape of a first operand, as the multiplier takes it."""
+        """Shape of a first operand at the multiplier."""
 
     @property
     @abstractmethod
     def right(self) -> Shape:
-        """Shape of a second operand."""
+        """Shape of a second operand at the multiplier."""
 
     @property
     @abstractmethod
@@ -45,23 +45,25 @@ class LaneFormat(ABC):
     @property
     @abstractmethod
     def accumulator(self) -> Shape:
-        """Shape of an accumulator, and of what the encoder takes."""
+        """Shape of an accumulator and of the encoder's input."""
 
     @abstractmethod
     def word(self, bits: Value) -> Value:
-        """A word of memory that came as plain bits, to be extended to any width."""
+        """Interpret plain bits as a word of memory that can be extended to any width."""
 
     @abstractmethod
     def decode(
         self, m: Module, name: str, words: Sequence[Value], select: Value
     ) -> tuple[list[Value], list[Value]]:
-        """Operands of raw words of memory, all of the format that ``select`` names; and, with each
-        of them, whether its word stands for no number: the operand is unspecified then.
+        """Decode raw memory words, all of the format that ``select`` names, to operands.
+
+        Returns the operands and, for each, whether its word stands for no number; such an operand
+        is unspecified.
         """
 
     @abstractmethod
     def operand(self, bits: Value) -> Value:
-        """A decoded operand that came through a port as plain bits."""
+        """Interpret plain bits from a port as a decoded operand."""
 
     @abstractmethod
     def multiply(
@@ -75,15 +77,17 @@ class LaneFormat(ABC):
         left_enable: Value | None = None,
         spare: bool = False,
     ) -> Signal:
-        """The exact product, ``product_cycles`` later; ``left`` is taken where ``left_enable``.
+        """Return the exact product, ``product_cycles`` later; ``left`` loads where ``left_enable``.
 
-        ``spare``: one of those that may do without a multiplier of the device, half of them all.
+        ``spare`` marks the half of all products that may do without a multiplier of the device.
         """
 
     @abstractmethod
     def sharing(self, platform: object, shared_width: int) -> int:
-        """How many products, of operands that have one of ``shared_width`` bits in common, a
-        multiplier of the device makes: 1, or 2 where ``multiply_pair`` makes them.
+        """Return how many products with a common operand one multiplier of the device makes.
+
+        The common operand has ``shared_width`` bits. The result is 1, or 2 where ``multiply_pair``
+        works.
         """
 
     @abstractmethod
@@ -97,46 +101,51 @@ class LaneFormat(ABC):
         *,
         enable: Value | None = None,
     ) -> list[Signal]:
-        """Two exact products, ``product_cycles`` later, of ``own`` each with ``shared``; ``own``
-        are taken where ``enable``.
+        """Return the products of each ``own`` with ``shared``, ``product_cycles`` later.
+
+        ``own`` loads where ``enable``.
         """
 
     @abstractmethod
     def sum_shape(self, terms: int) -> Shape:
-        """Shape of a register that holds the sum of ``terms`` products."""
+        """Return the shape of a register that holds the sum of ``terms`` products."""
 
     @abstractmethod
     def reduce(self, terms: Sequence[Value]) -> Value:
-        """Sum of products or of partial sums."""
+        """Sum products or partial sums."""
 
     @property
     @abstractmethod
     def zero(self) -> int:
-        """What an accumulator holds of no terms."""
+        """Value of an accumulator without terms."""
 
     @abstractmethod
     def start(
         self, accumulator: Value, *, first: Value | None = None, digit: Value | None = None
     ) -> Value:
-        """What a term is added to: the sum so far, or ``zero`` on the ``first`` term; where a
-        ``digit`` begins, the sum so far times 2^``DIGIT_WIDTH``.
+        """Return the value that a term is added to.
+
+        It is the sum so far, or ``zero`` on the ``first`` term; where a ``digit`` begins, the sum
+        so far times 2^``DIGIT_WIDTH``.
         """
 
     @abstractmethod
     def accumulate(self, accumulator: Value, term: Value) -> Value:
-        """Next value of an accumulator, given a product or a sum of products."""
+        """Return the next value of an accumulator, given a product or a sum of products."""
 
     @abstractmethod
     def encoder(self, *, lanes: int, value_width: int) -> wiring.Component:
-        """A component with ``value``, ``word``, ``saturated`` and the ports of ``settings``; with
-        ``underflow`` too where words can underflow.
+        """Return a component with ``value``, ``word``, ``saturated`` and the ports of ``settings``.
+
+        Where words can underflow it also has ``underflow``.
         """
 
     @property
     @abstractmethod
     def settings(self) -> Mapping[str, str]:
-        """The encoder's ports that are set for each command, due in the cycle before value 0, and
-        the fields of a ``Compute`` that they are.
+        """Encoder ports set per command, and the ``Compute`` fields that set them.
+
+        They are due in the cycle before value 0.
         """
 
     @property
@@ -146,4 +155,4 @@ class LaneFormat(ABC):
 
     @abstractmethod
     def magnitude(self, word: Value) -> Value:
-        """What the statistics of a tensor add up of an encoded word."""
+        """Return the quantity that a tensor's statistics sum for an encoded word."""

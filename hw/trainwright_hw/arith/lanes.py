@@ -1,4 +1,4 @@
-"""The number format of an accelerator's lanes."""
+"""Number format of an accelerator's lanes."""
 
 from trainwright.formats import Posit
 from trainwright.parameters import AcceleratorParameters
@@ -8,10 +8,9 @@ from trainwright_hw.arith.posit import PositArithmetic
 
 
 def lane_format(parameters: AcceleratorParameters) -> LaneFormat:
-    """Fixed point of the accelerator's words, results of as many bits as it writes; with its
-    posits, if it has any.
+    """Return fixed point of the accelerator's words and results, with its posits, if any.
 
-    Posits are decoded by block RAMs where these hold them, and else by shifts.
+    Posits are decoded by block RAMs where these can hold them, else by shifts.
     """
     width = parameters.operand_width
     posits = tuple(fmt for fmt in parameters.number_formats if isinstance(fmt, Posit))

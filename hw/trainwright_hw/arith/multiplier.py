@@ -1,4 +1,4 @@
-"""A multiplier with its registers, as the device at hand has them."""
+"""A multiplier with its registers, mapped to the device at hand."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,29 +14,31 @@ PRODUCT_CYCLES = 2
 """Cycles from operands to their registered product."""
 
 FAMILIES = ("ecp5", "gw5a", "xcup")
-"""Families of devices: ECP5, GW5A and UltraScale+."""
+"""Device families: ECP5, GW5A and UltraScale+."""
 PRIMITIVES: dict[str, Callable[..., Signal]] = {"ecp5": mult18x18d, "gw5a": multalu27x18}
-"""What instantiates a registered multiplier, for families whose tools are not left to infer it."""
+"""Functions that instantiate a registered multiplier, for families whose tools cannot infer it."""
 PAIRS: dict[str, tuple[Callable[[int, int], bool], Callable[..., list[Signal]]]] = {
     "xcup": (pair_fits, dsp48e2_pair)
 }
-"""What makes two products that share an operand in one multiplier, and whether it does so for
-operands of how many bits, the shared one last."""
+"""Functions that make two products with a shared operand in one multiplier.
+
+The predicate tells whether the pair fits, given the bits of the operands, the shared operand last.
+"""
 LOGIC: dict[str, tuple[int, Callable[..., Signal]]] = {
     "ecp5": (ecp5_logic.WIDTH, ecp5_logic.chain_product)
 }
-"""What makes one of logic, and of how many bits at most, for families where such are scarce."""
+"""Functions that multiply in logic, and their maximum bits, for families with few multipliers."""
 
 
 @dataclass(frozen=True)
 class DevicePlatform:
-    """What the design is built for: Amaranth's ``platform`` of every ``elaborate``.
+    """Target of the design: Amaranth's ``platform`` of every ``elaborate``.
 
-    Without one the design is behavioural throughout.
+    Without a platform the design is behavioural throughout.
     """
 
     family: str
-    """One of ``FAMILIES``: its primitives are instantiated, with the registers in them."""
+    """Member of ``FAMILIES``: the family's primitives are instantiated with their registers."""
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -53,12 +55,12 @@ def registered_product(
     left_enable: Value | None = None,
     spare: bool = False,
 ) -> Signal:
-    """The product of two signed values, ``PRODUCT_CYCLES`` later.
+    """Return the product of two signed values, ``PRODUCT_CYCLES`` later.
 
-    A primitive, if the platform has one; of narrow operands and where ``spare`` is asked for, one
-    of logic, if the family has such. Its input registers take ``right`` in every cycle and
-    ``left`` in those of ``left_enable`` (None: every one); the register of the product follows a
-    cycle later. Raises ``ValueError`` for operands too wide for a primitive.
+    Uses a primitive if the platform has one, or logic for narrow operands where ``spare`` is set
+    and the family supports it. The input registers take ``right`` in every cycle and ``left`` in
+    cycles of ``left_enable`` (None: every cycle); the product register follows a cycle later.
+    Raises ``ValueError`` for operands too wide for a primitive.
     """
     if isinstance(platform, DevicePlatform):
         width, of_logic = LOGIC.get(platform.family, (0, None))
@@ -78,8 +80,9 @@ def registered_product(
 
 
 def sharing(platform: object, own: int, shared: int) -> int:
-    """How many products, of operands of ``own`` bits with one of ``shared`` bits that they have in
-    common, a multiplier of the device makes: 1 or 2.
+    """Return how many products with a common operand one multiplier of the device makes: 1 or 2.
+
+    ``own`` and ``shared`` are the bits of the separate and of the common operands.
     """
     if not isinstance(platform, DevicePlatform) or platform.family not in PAIRS:
         return 1
@@ -96,8 +99,9 @@ def registered_pair(
     *,
     enable: Value | None = None,
 ) -> list[Signal]:
-    """Both products where ``sharing`` is 2, ``PRODUCT_CYCLES`` later; ``own`` are taken where
-    ``enable``, ``shared`` in every cycle.
+    """Return both products of a multiplier where ``sharing`` is 2, ``PRODUCT_CYCLES`` later.
+
+    ``own`` loads where ``enable``, ``shared`` in every cycle.
     """
     assert isinstance(platform, DevicePlatform)
     _, make = PAIRS[platform.family]

@@ -1,4 +1,4 @@
-"""Lanes that take posits beside fixed point: the same exact sums, of decoded integers."""
+"""Lanes that accept posits and fixed point: the same exact sums, of decoded integers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,17 +21,16 @@ assert ROM_DECODE_CYCLES == SHIFT_DECODE_CYCLES
 
 @dataclass(frozen=True, kw_only=True)
 class PositArithmetic(FixedArithmetic):
-    """Products and sums of integers that words were decoded to; ``select`` 0 is fixed point, n > 0
-    is ``formats[n - 1]``.
+    """Products and sums of the integers that words decode to.
 
-    Raises ``ValueError`` for formats whose integers the operands do not hold, for sums that the
-    encoder does not take, for tables that no block RAM holds, and for random bits: rounding by them
-    is of fixed point alone.
+    ``select`` 0 is fixed point, n > 0 is ``formats[n - 1]``. Raises ``ValueError`` for formats
+    whose integers do not fit the operands, for sums that the encoder does not accept, for tables
+    that fit no block RAM, and for random bits, which serve fixed point only.
     """
 
     formats: tuple[Posit, ...]
     tables: bool = False
-    """Decode by a block RAM for two lanes (``RomDecoder``) instead of by shifts."""
+    """Whether a block RAM decodes two lanes (``RomDecoder``) instead of shifts."""
 
     decode_cycles = SHIFT_DECODE_CYCLES
 
@@ -48,18 +47,18 @@ class PositArithmetic(FixedArithmetic):
             check_tables(self.formats)
         if self.with_random:
             raise ValueError(
-                "stochastic rounding is of fixed point alone: choose it or the posits "
+                "stochastic rounding works with fixed point only: choose it or the posits "
                 + ", ".join(map(str, self.formats))
             )
 
     def encode_cycles(self, lanes: int) -> int:
-        """Those of the encoder."""
+        """Return the encoder's latency in cycles."""
         return encode_cycles(lanes)
 
     def decode(
         self, m: Module, name: str, words: Sequence[Value], select: Value
     ) -> tuple[list[Value], list[Value]]:
-        """A decoder a word, or one for two."""
+        """Add a decoder per word, or per two words with tables."""
         values, invalid = [], []
         step = 2 if self.tables else 1
         for start in range(0, len(words), step):
@@ -70,12 +69,12 @@ class PositArithmetic(FixedArithmetic):
             given = words[start : start + step]
             ports = decoder.word if self.tables else [decoder.word]
             m.d.comb += [port.eq(word) for port, word in zip(ports, given, strict=False)]
-            for found, port in ((values, decoder.value), (invalid, decoder.invalid)):
-                found += list(port)[: len(given)] if self.tables else [port]
+            for collected, port in ((values, decoder.value), (invalid, decoder.invalid)):
+                collected += list(port)[: len(given)] if self.tables else [port]
         return values, invalid
 
     def encoder(self, *, lanes: int, value_width: int) -> PositEncoder:
-        """The encoder, whose first format is fixed point."""
+        """Return the encoder, whose first format is fixed point."""
         return PositEncoder(
             lanes=lanes,
             value_width=value_width,
@@ -85,10 +84,10 @@ class PositArithmetic(FixedArithmetic):
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Those of fixed point, the format and the rule for underflows."""
+        """Ports of fixed point, the format, and the rule for underflows."""
         return {**super().settings, "format": "z_format", "zero": "underflow_zero"}
 
     @property
     def underflows(self) -> bool:
-        """Of posits."""
+        """Always true: posit words can underflow."""
         return True

@@ -1,7 +1,7 @@
-"""Decoder: from the words of an operand to the integers that the multipliers take.
+"""Decoder from the words of an operand to the integers that the multipliers take.
 
-A posit's word is a fixed-point integer on a coarser grid (``trainwright.formats``): it is decoded
-once where it is fetched, for all rows and lanes that it is brought to.
+A posit's word is a fixed-point integer on a coarser grid (``trainwright.formats``). It is decoded
+once where it is fetched, for all rows and lanes that use it.
 """
 
 from collections.abc import Sequence
@@ -19,26 +19,26 @@ from trainwright_hw.arith.truth_table import TruthTables
 SHIFT_DECODE_CYCLES = 2
 ROM_DECODE_CYCLES = 2
 ROM_ADDRESS_WIDTH = TABLE_WORD_WIDTH
-"""Bits of a word that a table of ``RomDecoder`` goes by."""
+"""Bits of a word that address a table of ``RomDecoder``."""
 ROM_TABLES = TABLES
 ROM_DATA_WIDTH = 18
 ROM_INVALID = -(1 << (ROM_DATA_WIDTH - 1))
-"""What a table holds of a word that stands for no number: less than any integer."""
+"""Table entry of a word that stands for no number: less than any integer."""
 
 
 def decoded_width(formats: Sequence[Posit], word_width: int = WORD_WIDTH) -> int:
-    """Bits of the integers of any word of the formats, or of fixed point."""
+    """Return the bits of any word's integer, over the formats and fixed point."""
     return max(word_width, *(fmt.decoded_width for fmt in formats))
 
 
 class ShiftDecoder(wiring.Component):
-    """A word a cycle to its integer, by shifts: of a few LUTs, for where it serves many lanes.
+    """Decoder of a word per cycle by shifts: a few LUTs, for words that serve many lanes.
 
-    ``format`` 0 is fixed point, a word being its integer; n > 0 is ``formats[n - 1]``, whose words
-    are sign-extended. Of NaR, and of the words that a clamped format never has, ``invalid`` is high
+    ``format`` 0 is fixed point, whose word is its integer; n > 0 is ``formats[n - 1]``, whose words
+    are sign-extended. For NaR, and for words that a clamped format never has, ``invalid`` is high
     and ``value`` unspecified. Both follow ``SHIFT_DECODE_CYCLES`` later.
 
-    Members: in ``word`` (signed, of ``word_width`` bits) and ``format``, out ``value`` (signed, of
+    Members: in ``word`` (signed, ``word_width`` bits) and ``format``, out ``value`` (signed,
     ``decoded_width`` bits) and ``invalid``.
     """
 
@@ -70,6 +70,7 @@ class ShiftDecoder(wiring.Component):
                 numbers.append(_gated(tables, [place and place[index] for place in places], flag))
             none += _gated(tables, [int(place is None) for place in places], flag)
         size = max(fmt.n for fmt in self._formats) - 1
+        # First cycle: look up cut and prefix, apply the prefix. Second cycle: shift.
         cut = Signal(_bits(cuts), reset_less=True)
         word = Signal(signed(self._word_width), reset_less=True)
         is_none = Signal(reset_less=True)
@@ -79,8 +80,8 @@ class ShiftDecoder(wiring.Component):
             cut.eq(_any(cuts)),
             word.eq(Cat(self.word[:size] ^ _any(prefixes), self.word[size:])),
         ]
-        # what is shifted is a posit's, and all from bit `size` on its sign: those bits follow only
-        # as far as the ones below reach
+        # Only posits are shifted, and all bits from `size` on are the sign. So a stage shifts the
+        # low bits only, as far up as they can reach, and copies the sign above them.
         shifted, width = word, len(self.value)
         for stage in range(len(cut)):
             by, size = 1 << stage, min(width, size + (1 << stage))
@@ -94,7 +95,7 @@ class ShiftDecoder(wiring.Component):
 
 
 def check_tables(formats: Sequence[Posit]) -> None:
-    """Raises ``ValueError`` for formats that do not fit one block RAM."""
+    """Raise ``ValueError`` for formats that do not fit one block RAM."""
     if not 0 < len(formats) <= ROM_TABLES:
         raise ValueError(f"a block RAM holds 1 to {ROM_TABLES} tables, not {len(formats)}")
     for fmt in formats:
@@ -106,16 +107,17 @@ def check_tables(formats: Sequence[Posit]) -> None:
 
 
 class RomDecoder(wiring.Component):
-    """Words of two lanes to their integers, from tables in one block RAM of two ports.
+    """Decoder of two lanes' words by tables in one two-port block RAM.
 
-    Up to ``ROM_TABLES`` formats, whose words have at most ``ROM_ADDRESS_WIDTH`` bits and their
-    integers ``ROM_DATA_WIDTH``. Otherwise as ``ShiftDecoder``, lane by lane and in either lane of
-    the same ``format``; ``value`` and ``invalid`` follow ``ROM_DECODE_CYCLES`` later.
+    Accepts up to ``ROM_TABLES`` formats, with words of at most ``ROM_ADDRESS_WIDTH`` bits and
+    integers of at most ``ROM_DATA_WIDTH`` bits. Otherwise it behaves like ``ShiftDecoder`` in each
+    lane, with the same ``format`` for both; ``value`` and ``invalid`` follow ``ROM_DECODE_CYCLES``
+    later.
 
     Members: in ``word`` (an array of two) and ``format``, out ``value`` and ``invalid`` (arrays of
     two).
 
-    Raises ``ValueError`` as ``check_tables`` does.
+    Raises ``ValueError`` like ``check_tables``.
     """
 
     def __init__(self, formats: Sequence[Posit], *, word_width: int = WORD_WIDTH):
@@ -141,7 +143,8 @@ class RomDecoder(wiring.Component):
         rom = m.submodules.rom = Memory(
             shape=signed(ROM_DATA_WIDTH), depth=len(contents), init=contents
         )
-        # the bits from `low` on tell ROM_INVALID from any integer and from any word
+        # The bits from `low` on distinguish ROM_INVALID from any integer and from any word: only
+        # these few are compared.
         greatest = max(
             1 << (self._word_width - 1), *(int(f.decode(f.largest)) for f in self._formats)
         )
@@ -164,10 +167,10 @@ class RomDecoder(wiring.Component):
 
 
 def decoding(fmt: Posit, rest: int, *, negative: bool) -> tuple[int, int] | None:
-    """``prefix`` and ``cut`` of a word: integer = (word ^ prefix) << cut, sign-extended.
+    """Return ``prefix`` and ``cut`` of a word: integer = (word ^ prefix) << cut, sign-extended.
 
     ``rest`` is the word without its sign, complemented where it is ``negative``: |word| - 1 there.
-    None for NaR and for what a clamped format never has.
+    None for NaR and for words that a clamped format never has.
     """
     word = rest + negative
     if word > fmt.largest:
@@ -179,7 +182,8 @@ def decoding(fmt: Posit, rest: int, *, negative: bool) -> tuple[int, int] | None
     fraction = fmt.n - 2 - run - fmt.es
     size = int(fmt.decode(word)).bit_length() - 1
     if fraction < 0:
-        # a power of two: of an exponent that is cut off, the bits left are no leading one
+        # A power of two: the exponent is cut off in part, so the remaining bits hold no leading
+        # one. The prefix makes bit 0 the leading one.
         return (rest, size) if negative else (rest ^ 1, size)
     leading = 1 << fraction
     bits = rest & (leading - 1) | leading
@@ -188,7 +192,7 @@ def decoding(fmt: Posit, rest: int, *, negative: bool) -> tuple[int, int] | None
 
 
 def _gated(tables: TruthTables, numbers: Sequence[int | None], flag: Value) -> list[Value]:
-    """The bits of a function's values, all zero unless ``flag``."""
+    """Return the bits of a function's values, all zero unless ``flag``."""
     width = max(number or 0 for number in numbers).bit_length()
     return [
         flag & tables.function([number and number >> bit & 1 for number in numbers])
@@ -201,7 +205,7 @@ def _bits(numbers: Sequence[Sequence[Value]]) -> int:
 
 
 def _any(numbers: Sequence[Sequence[Value]]) -> Value:
-    """Of numbers of which one at most is not zero, that one."""
+    """Return the number that is not zero, of numbers of which at most one is not."""
     return Cat(
         Cat(number[bit] for number in numbers if bit < len(number)).any()
         for bit in range(_bits(numbers))

@@ -1,4 +1,4 @@
-"""Encoder: the requantiser of an accelerator that has posits beside fixed point."""
+"""Encoder: the requantiser of an accelerator with posits and fixed point."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,22 +19,23 @@ from trainwright_hw.stream.delay_line import delay_line
 LANE_CYCLES = 5
 """Cycles of a lane from its value to its word."""
 COARSE_STAGES = 3
-"""Of the shifter, 32 to 8 places, in the first cycle; the others follow in the second."""
+"""Shifter stages in the first cycle (32 to 8 places); the remaining ones follow in the second."""
 
 
 def encode_cycles(lanes: int) -> int:
-    """Cycles from the value of lane 0 at the encoder's input to the words at the output."""
+    """Return the cycles from lane 0's value at the encoder to the words of all lanes."""
     return LANE_CYCLES + lanes - 1
 
 
 def integer_width(formats: Sequence[Posit], word_width: int) -> int:
-    """Bits of an integer's magnitude that tell all words of the formats and of fixed point."""
+    """Return the magnitude bits that distinguish all words of the formats and of fixed point."""
     return max(word_width, *(largest_integer(fmt).bit_length() for fmt in formats))
 
 
 def check_encoder(value_width: int, formats: Sequence[Posit], word_width: int = WORD_WIDTH) -> None:
-    """Raises ``ValueError`` where there is no posit, and for values of fewer bits than the integers
-    of a format have, or of more than 64.
+    """Raise ``ValueError`` without posits, or for a value width that does not fit them.
+
+    Values need the bits of the formats' integers and at most 64.
     """
     if not formats:
         raise ValueError("an encoder without posits is a Requantiser")
@@ -44,20 +45,21 @@ def check_encoder(value_width: int, formats: Sequence[Posit], word_width: int = 
 
 
 class PositEncoder(wiring.Component):
-    """``lanes`` values a cycle: shift, one rounding, ties to even, saturate. Fixed point or posit.
+    """Encoder of ``lanes`` values per cycle: shift, round once to nearest even, saturate.
 
-    ``format`` 0 is fixed point of ``out_width`` bits, the very function of ``Requantiser``; n > 0
-    is ``formats[n - 1]``, ``trainwright.formats.Posit.encode``, where ``zero`` lets what is no more
-    than half the smallest posit become 0 and else nothing does. ``shift``, ``out_width`` (4 to
-    ``word_width``), ``format`` and ``zero`` are due in the cycle before value 0, as of
-    ``Requantiser``; value n is due n cycles after value 0, and so are its word and flags
-    (``skew``), each ``LANE_CYCLES`` after its value. A set of values a cycle, no back-pressure.
+    ``format`` 0 is fixed point of ``out_width`` bits, exactly the function of ``Requantiser``. n >
+    0 is ``formats[n - 1]``, exactly ``trainwright.formats.Posit.encode``, where ``zero`` lets
+    magnitudes up to half the smallest posit become 0; without ``zero`` nothing underflows to 0.
+    ``shift``, ``out_width`` (4 to ``word_width``), ``format`` and ``zero`` are due in the cycle
+    before value 0, as for ``Requantiser``. Value n is due n cycles after value 0, and its word and
+    flags appear with the same offset (``skew``), each ``LANE_CYCLES`` after its value. Accepts a
+    set of values per cycle, without back-pressure.
 
     Members: in ``shift``, ``out_width``, ``format``, ``zero`` and ``value`` (an array of ``lanes``
     signed values of ``value_width`` bits); out ``word`` (``lanes`` words, sign-extended to
-    ``word_width``), ``saturated`` and ``underflow`` (a bit a lane each).
+    ``word_width``), ``saturated`` and ``underflow`` (one bit per lane each).
 
-    Raises ``ValueError`` as ``check_encoder`` does.
+    Raises ``ValueError`` like ``check_encoder``.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class PositEncoder(wiring.Component):
         return m
 
     def _settings(self, m: Module) -> dict[str, list[Value]]:
-        """What the lanes go by, for each lane."""
+        """Delay the settings for each lane, decoded into the lanes' own signals."""
         taken = {
             name: delay_line(m, getattr(self, name), LANE_CYCLES, name)
             for name in ("shift", "out_width", "format", "zero")
@@ -110,7 +112,7 @@ class PositEncoder(wiring.Component):
         width = integer_width(formats, word_width)
 
         def chosen(fixed: Value, posit: Callable[[Posit], int], size: int, after: int) -> Value:
-            """``size`` bits: those of fixed point, or what a function of the posit gives."""
+            """Choose ``size`` bits: fixed point's, or a function of the posit in force."""
             value = fixed
             for number, fmt in enumerate(formats, 1):
                 value = Mux(taken["format"][after] == number, C(posit(fmt), size), value)
@@ -119,14 +121,15 @@ class PositEncoder(wiring.Component):
         def greatest(after: int) -> Value:
             return Cat(thermometer(taken["out_width"][after])[1:word_width], C(0, width))
 
+        # One-hot: the magnitude, complemented, of the least fixed-point word of each width.
         least = Cat(
             *(taken["out_width"][2] == place + 1 for place in range(word_width)), C(0, width)
         )
         settings = {
             "shift": taken["shift"][0],
-            # what the shifted value must not exceed, and the word of what does
+            # the largest magnitude that does not saturate; `limit` is the word of larger ones
             "most": chosen(greatest(2), lambda fmt: largest_integer(fmt) - 1, width, 2),
-            # what it may be, complemented, where it is rounded to the least word of fixed point
+            # complemented magnitude that rounding brings back to the least fixed-point word
             "least": chosen(least, lambda fmt: 0, width, 2),
             "limit": chosen(greatest(4), lambda fmt: fmt.largest, word_width, 4),
             "is_format": Cat(taken["format"][2] == number for number in range(1, len(formats) + 1)),
@@ -141,10 +144,10 @@ class PositEncoder(wiring.Component):
 
 
 class EncoderLane:
-    """One lane, in place: from a value to its word in ``LANE_CYCLES`` cycles.
+    """Logic of one lane, in place: from a value to its word in ``LANE_CYCLES`` cycles.
 
-    ``shift`` is due with the value; ``is_format``, ``most`` and ``least`` two cycles, ``never``
-    three and ``limit`` four cycles later.
+    ``shift`` is due with the value; ``is_format``, ``most`` and ``least`` two cycles later,
+    ``never`` three and ``limit`` four cycles later.
     """
 
     def __init__(
@@ -172,21 +175,21 @@ class EncoderLane:
         return register
 
     def _wire(self, name: str, value: Value) -> Signal:
-        """A Signal of its own: an expression is written out wherever it is used."""
+        """Give an expression a Signal: Amaranth writes an expression out at every use."""
         wire = Signal(Value.cast(value).shape(), name=f"{name}_{self._name}")
         self._m.d.comb += wire.eq(value)
         return wire
 
     def encode(self, value: Value) -> tuple[Signal, Signal, Signal]:
-        """Its word, whether that is saturated, and whether the value underflows."""
+        """Return the value's word, whether it is saturated, and whether the value underflows."""
         integer, half, sticky, beyond, sign = self._shifted(value)
-        # --- third cycle: the class of the integer, and whether it is beyond the largest
+        # --- third cycle: class of the integer, and comparison with the largest
         from_place = self._from_place(integer)
         cut, prefix, lost = self._class(from_place)
         is_posit = self._is_format.any()
         up = self._wire("up_fixed", half & (sticky | integer[0] ^ sign) & ~sign & ~is_posit)
         exceeds = self._wire("exceeds", Cat(up, integer) > Cat(C(0, 1), self._most))
-        # below the least word by half of the last place at most, which rounding makes that word
+        # at most half a place below the least word: rounding makes it that word, no saturation
         rounds_in = self._wire("rounds_in", sign & half & (integer == self._least) & ~is_posit)
         longer = Cat(
             flag & from_place[bits]
@@ -203,7 +206,7 @@ class EncoderLane:
         posit = register("posit", is_posit)
         integer, half = register("integer_3", integer), register("half_3", half)
         sticky, sign = register("sticky_3", sticky), register("sign_3", sign)
-        # --- fourth cycle: the word in front of its rounding
+        # --- fourth cycle: the word before rounding
         kept, half, dropped = self._cut(integer, half, cut, sign)
         size = len(prefix)
         word = Cat(kept ^ prefix, integer[size : self._word_width])
@@ -230,13 +233,14 @@ class EncoderLane:
         )
 
     def _shifted(self, value: Value) -> tuple[Signal, Signal, Signal, Signal, Signal]:
-        """Two cycles: value / 2^shift, complemented where it is negative.
+        """Divide the value by 2^shift in two cycles, complementing negative values.
 
-        The integer (``self._width`` bits) is complemented, and so is what is above it: whether any
-        of these bits is set. The half below the point and the bits below that are the value's own.
-        A stage drops what no later one can bring into these bits. The sign comes last.
+        The integer (``self._width`` bits) is complemented, and so are the bits above it, of which
+        "beyond" tells whether any is set. The half below the point and the sticky bits below it are
+        the value's own. Each stage drops bits that no later stage can bring into the result. The
+        sign is returned last.
         """
-        width = self._width + 1  # with the half
+        width = self._width + 1  # the half included
         shift, sign, value = self._shift, value[-1], Cat(C(0, 1), value)
         under, over = [], []
         for stage in reversed(range(SHIFT_WIDTH)):
@@ -247,7 +251,7 @@ class EncoderLane:
                 shift = self._register("fine", shift[: stage + 1])
             first, by = stage == SHIFT_WIDTH - 1, 1 << stage
             dropped = value[:by]
-            # the stage of the longest shift complements as it shifts: four inputs, one LUT a bit
+            # The longest shift also complements: four inputs, so still one LUT per bit.
             fill = sign if first else C(0, 1)
             flip = C(0, 1) if first else sign
             under.append(shift[stage] & (dropped ^ flip.replicate(len(dropped))).any())
@@ -269,19 +273,19 @@ class EncoderLane:
         )
 
     def _from_place(self, integer: Value) -> list[Value]:
-        """Bit p: whether a place from p on is set."""
-        found = []
+        """Return for each place p whether a bit from p on is set."""
+        reached = []
         for place in range(self._width):
-            end = (place // 4 + 1) * 4  # two levels of LUTs: within four places, and above them
+            end = (place // 4 + 1) * 4  # two LUT levels: in the group of four, and above
             above = integer[end:].any() if end < self._width else C(0, 1)
-            found.append(self._wire(f"from_{place}", integer[place:end].any() | above))
-        return found
+            reached.append(self._wire(f"from_{place}", integer[place:end].any() | above))
+        return reached
 
     def _class(self, from_place: list[Value]) -> tuple[Signal, Signal, Signal]:
-        """``cut``, ``prefix`` and ``sticky`` of the class; 0 in fixed point."""
+        """Return ``cut``, ``prefix`` and ``sticky`` of the integer's class; 0 in fixed point."""
 
         def table(name: str, number: Callable) -> Signal:
-            rows = [[number(one) for one in posit_classes(fmt)] for fmt in self._formats]
+            rows = [[number(kind) for kind in posit_classes(fmt)] for fmt in self._formats]
             bits = max(value.bit_length() for row in rows for value in row)
             return self._wire(
                 name,
@@ -297,15 +301,15 @@ class EncoderLane:
             )
 
         return (
-            table("class_cut", lambda one: one.cut),
-            table("class_prefix", lambda one: one.prefix),
-            table("class_sticky", lambda one: int(one.sticky)),
+            table("class_cut", lambda kind: kind.cut),
+            table("class_prefix", lambda kind: kind.prefix),
+            table("class_sticky", lambda kind: int(kind.sticky)),
         )
 
     def _cut(self, integer: Value, half: Value, cut: Value, sign: Value):
-        """The integer shifted by ``cut``, the bit below it, and whether others are below that."""
+        """Shift the integer by ``cut``; return it, the bit below, and any lower bit."""
         bits = max(fmt.n for fmt in self._formats) - 1
-        # bit 0 is the half, complemented as the rest is
+        # bit 0 is the half, complemented like the integer
         value = Cat(half ^ sign, integer)
         width = bits + 1
         dropped = []
@@ -318,7 +322,7 @@ class EncoderLane:
 
 
 def _in_runs(bits: Sequence[int], from_place: Sequence[Value]) -> Value:
-    """Whether the leading place is one where ``bits`` has a 1; of places beyond, as its last."""
+    """Return whether ``bits`` has a 1 at the leading place; places beyond count as the last."""
     runs = []
     start = None
     for place, bit in enumerate([*bits, None]):

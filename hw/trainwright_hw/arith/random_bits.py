@@ -1,4 +1,4 @@
-"""Random bits of stochastic rounding: hardware of ``trainwright.fixed.random_bits``."""
+"""Random bits of stochastic rounding: the hardware of ``trainwright.fixed.random_bits``."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -27,13 +27,13 @@ KEY_WIDTH = LOCAL_WIDTH + LANE_WIDTH
 
 
 class RandomBits(wiring.Component):
-    """``mixed`` and ``unit_bytes``: a key a cycle, ``units`` (up to 16) random bytes of each.
+    """Generator of ``units`` (up to 16) random bytes per key, a key per cycle.
 
-    Half the rounds, each an operation of four bits for a bit, in either of ``RANDOM_CYCLES``
-    cycles.
+    Implements ``mixed`` and ``unit_bytes``. Each of the ``RANDOM_CYCLES`` cycles does half of the
+    rounds; a round maps four bits to each bit.
 
-    Members: in ``stream`` and ``key``; out, ``RANDOM_CYCLES`` later, ``random``, ``units`` bytes,
-    and ``state``, the bits that ``unit_byte`` makes them of.
+    Members: in ``stream`` and ``key``; out, ``RANDOM_CYCLES`` later, ``random`` (``units`` bytes)
+    and ``state``, the bits from which ``unit_byte`` makes the bytes.
     """
 
     def __init__(self, *, units: int):
@@ -66,11 +66,12 @@ class RandomBits(wiring.Component):
 
 
 class RandomState(wiring.Component):
-    """``mixed``, a key in turn: in ``cycles`` cycles, a divisor of ``ROUNDS``, with the logic of so
-    many fewer rounds.
+    """Generator of the state of one key at a time, in ``cycles`` cycles, a divisor of ``ROUNDS``.
 
-    Members: in ``step``, which counts the cycles of a key from 0; ``stream`` and ``key``, in its
-    cycle 0; out ``state``, ``cycles`` later and until that of the next key.
+    Implements ``mixed`` with the logic of ``ROUNDS / cycles`` rounds.
+
+    Members: in ``step``, which counts the cycles of a key from 0; ``stream`` and ``key``, in cycle
+    0; out ``state``, ``cycles`` later and until the next key's state.
     """
 
     def __init__(self, *, cycles: int):
@@ -100,25 +101,26 @@ class RandomState(wiring.Component):
 
 
 def unit_byte(state: Value, first: int, width: int, place: Value) -> Value:
-    """Byte ``first`` + ``width`` * ``place`` of the random bits of a ``state``: chosen before it is
-    twisted, so that one byte is.
+    """Select byte ``first`` + ``width`` * ``place`` of a ``state``'s random bits.
+
+    The byte is selected before the twist, so that only one byte is twisted.
     """
-    plain, others = (
+    plain, twisted = (
         [word.word_select(n, RANDOM_WIDTH) for n in range(UNITS // 2)]
         for word in (state, state.rotate_right(TWIST))
     )
     if width == UNITS:
         byte = plain[first % len(plain)]
-        return byte ^ others[first % len(plain)] if first >= len(plain) else byte
+        return byte ^ twisted[first % len(plain)] if first >= len(plain) else byte
     choice, upper = place[:-1], place[-1]
-    byte, other = (select(one[first::width], choice) for one in (plain, others))
-    return byte ^ Mux(upper, other, 0)
+    byte, twist = (select(half[first::width], choice) for half in (plain, twisted))
+    return byte ^ Mux(upper, twist, 0)
 
 
-def _begin(m: Module, of: Value, for_key: Value) -> tuple[Value, Value]:
-    """The state before the first round."""
+def _begin(m: Module, for_stream: Value, for_key: Value) -> tuple[Value, Value]:
+    """Return the state before the first round."""
     stream, key = Signal(STREAM_WIDTH, name="stream"), Signal(STREAM_WIDTH, name="key")
-    m.d.comb += [stream.eq(of), key.eq(for_key)]
+    m.d.comb += [stream.eq(for_stream), key.eq(for_key)]
     first, second = KEY_ROTATIONS
     low = stream ^ _sum(key.rotate_left(bits) for bits in first)
     high = stream.rotate_left(STREAM_ROTATION) ^ C(CONSTANT, STREAM_WIDTH)
@@ -126,7 +128,7 @@ def _begin(m: Module, of: Value, for_key: Value) -> tuple[Value, Value]:
 
 
 def _sum(words) -> Value:
-    """The words added bit by bit."""
+    """XOR all words."""
     total, *rest = words
     for word in rest:
         total = total ^ word
@@ -134,7 +136,7 @@ def _sum(words) -> Value:
 
 
 def _round(m: Module, low: Value, high: Value) -> tuple[Value, Value]:
-    one, eight, two = (low.rotate_left(bits) for bits in ROTATIONS)
+    single, eight, two = (low.rotate_left(bits) for bits in ROTATIONS)
     mixed = Signal(STREAM_WIDTH, name="mixed")
-    m.d.comb += mixed.eq(high ^ (one & eight) ^ two)
+    m.d.comb += mixed.eq(high ^ (single & eight) ^ two)
     return mixed, low

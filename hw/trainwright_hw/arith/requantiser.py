@@ -1,4 +1,4 @@
-"""Requantiser: hardware of ``trainwright.fixed.requantise.requantise``."""
+"""Requantiser: the hardware of ``trainwright.fixed.requantise.requantise``."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
@@ -11,21 +11,22 @@ LANE_CYCLES = 3
 """Cycles of a lane from its value to its word."""
 
 WORD_WIDTH = 16
-"""Bits of a word, unless an accelerator's are narrower."""
+"""Bits of a word, unless an accelerator's words are narrower."""
 SHIFT_WIDTH = 6
 OUT_WIDTH_WIDTH = 5
 
 
 def thermometer(value: Value) -> Value:
-    """Bit n: ``value`` > n, for every n that ``value`` can be. Two LUTs deep; a comparison with
-    each of the numbers would be a carry chain.
+    """Return bit n: ``value`` > n, for every n that ``value`` can be.
+
+    Two LUTs deep, where a comparison with each number would be a carry chain.
     """
     half = len(value) // 2
     low, high = value[:half], value[half:]
     are_low, are_high = [[part == n for n in range(1 << len(part))] for part in (low, high)]
     over_low, over_high = (
-        [Cat(*one[n + 1 :]).any() if one[n + 1 :] else C(0, 1) for n in range(len(one))]
-        for one in (are_low, are_high)
+        [Cat(*bits[n + 1 :]).any() if bits[n + 1 :] else C(0, 1) for n in range(len(bits))]
+        for bits in (are_low, are_high)
     )
     return Cat(
         above | (same & over)
@@ -35,20 +36,21 @@ def thermometer(value: Value) -> Value:
 
 
 class Requantiser(wiring.Component):
-    """``lanes`` values a cycle: shift, round half to even, saturate.
+    """Rounding of ``lanes`` values per cycle: shift, round half to even, saturate.
 
-    ``q = saturate(round_half_even(value / 2^shift), out_width)``, sign-extended to
-    ``word_width`` bits. ``shift`` (0 to 63) and ``out_width`` (4 to ``word_width``) are due in the
-    cycle before value 0; value n is due n cycles after value 0, and so is its word (``skew``), each
-    ``LANE_CYCLES`` after its value. A set of values a cycle, no back-pressure.
+    ``q = saturate(round_half_even(value / 2^shift), out_width)``, sign-extended to ``word_width``
+    bits. ``shift`` (0 to 63) and ``out_width`` (4 to ``word_width``) are due in the cycle before
+    value 0. Value n is due n cycles after value 0, and its word appears with the same offset
+    (``skew``), each ``LANE_CYCLES`` after its value. Accepts a set of values per cycle, without
+    back-pressure.
 
     Members: in ``shift``, ``out_width`` and ``value`` (an array of ``lanes`` signed values of
-    ``value_width`` bits); out ``word`` (``lanes`` signed words) and ``saturated`` (a bit a
+    ``value_width`` bits); out ``word`` (``lanes`` signed words) and ``saturated`` (one bit per
     lane).
 
-    With ``with_random`` also ``stochastic``, due with ``shift``: the rounding is that of
-    ``trainwright.fixed.stochastic.stochastic_requantise``, ``random`` (a byte a lane) being due in
-    the cycle after the lane's value.
+    With ``with_random`` there is also ``stochastic``, due with ``shift``: the rounding is then that
+    of ``trainwright.fixed.stochastic.stochastic_requantise``, with ``random`` (a byte per lane) due
+    in the cycle after the lane's value.
     """
 
     def __init__(
@@ -62,7 +64,8 @@ class Requantiser(wiring.Component):
         if not word_width <= value_width <= 64:
             raise ValueError(f"value_width must be from {word_width} to 64, not {value_width!r}")
         self._word_width = word_width
-        # bits of value / 2^shift that are kept: they tell a rounded one that has to be saturated
+        # Bits of value / 2^shift that are kept: one more than a word, to detect saturation of the
+        # rounded value.
         self._floor_width = word_width + 1
         self._lanes = lanes
         self._value_width = value_width
@@ -81,12 +84,12 @@ class Requantiser(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        # One bit below the binary point stays in the shifted value: the half. The bits under it
-        # only matter as "any of them set", found with a mask; those above the floor that is kept
-        # as "any of them not the sign".
+        # The shifted value keeps one bit below the binary point: the half. Lower bits only matter
+        # as "any of them set", found with a mask on the unshifted value; bits above the kept floor
+        # as "any of them differs from the sign". Masks are faster than a wider shifter.
         width, under = self._value_width, self._floor_width - 1
         over = thermometer(self.shift)
-        # bit n: shift > n + 1; shift <= n - under; out_width > n + 1
+        # bit n of the three masks: shift > n + 1; shift <= n - under; out_width > n + 1
         settings = {
             "shift": self.shift,
             "sticky_mask": over[1 : width + 1],
@@ -97,7 +100,7 @@ class Requantiser(wiring.Component):
         }
         if self._with_random:
             settings["stochastic"] = delay_line(m, self.stochastic, 2, "stochastic")[-1]
-        # registers, so that their loads and the shifters behind have the cycle to themselves
+        # Registers: the settings drive many loads, and the shifters behind need a whole cycle.
         passed = {}
         for name, value in settings.items():
             register = Signal(len(value), name=name, reset_less=True)
@@ -109,8 +112,10 @@ class Requantiser(wiring.Component):
         return m
 
     def _shifted(self, m: Module, lane: int, shift, below: int) -> Value:
-        """Bits ``-below`` to ``_floor_width`` - 1 of value / 2^shift; a stage cuts what no later
-        one can bring there. A signal each: an expression is written out wherever it is used.
+        """Return bits ``-below`` to ``_floor_width`` - 1 of value / 2^shift.
+
+        Each stage drops bits that no later stage can bring into the result, and has its own Signal,
+        because Amaranth writes an expression out at every use.
         """
         width = self._floor_width + below
         shifted = Signal(signed(below + self._value_width), name=f"shifted_{lane}_by_0")
@@ -135,11 +140,11 @@ class Requantiser(wiring.Component):
         stochastic=None,
     ) -> None:
         value, floor_width, word_width = self.value[lane], self._floor_width, self._word_width
-        # with random bits as many as they, and one more, stay below the binary point
+        # stochastic rounding keeps one bit more below the binary point than there are random bits
         below = RANDOM_WIDTH + 1 if self._with_random else 1
         shifted = Signal(signed(floor_width + below), name=f"shifted_{lane}", reset_less=True)
         sticky = Signal(name=f"sticky_{lane}", reset_less=True)
-        # of the value, and then of what is rounded: whether it is far outside, and its sign then
+        # pipelined with the value: whether it is far outside the word, and the sign it then has
         beyond = [Signal(name=f"beyond_{lane}_{n}", reset_less=True) for n in (1, 2)]
         sign = [Signal(name=f"sign_{lane}_{n}", reset_less=True) for n in (1, 2)]
         m.d.sync += [
@@ -152,14 +157,14 @@ class Requantiser(wiring.Component):
         up = half & (sticky | odd)
         rounded = Signal(signed(floor_width + 1), name=f"rounded_{lane}", reset_less=True)
         if self._with_random:
-            # the half once more carries into the floor: it is added only where it is set
+            # adding the half to itself carries into the floor exactly where the half is set
             addend = Mux(stochastic, Cat(C(1, 1), random), Cat(C(0, below - 1), up))
             total = (shifted + addend) >> below
         else:
             total = (shifted >> 1) + up
         m.d.sync += [rounded.eq(total), beyond[1].eq(beyond[0]), sign[1].eq(sign[0])]
         magnitude = Signal(floor_width, name=f"magnitude_{lane}")
-        # greatest is all ones, so this holds for both signs
+        # `greatest` is all ones, so the comparison holds for both signs
         outside, negative = Signal(name=f"outside_{lane}"), Signal(name=f"negative_{lane}")
         m.d.comb += [
             magnitude.eq(rounded[:-1] ^ rounded[-1].replicate(floor_width)),

@@ -1,4 +1,4 @@
-"""One of several values."""
+"""Selection of one of several values, and decoding of an index, without long chains."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
 
 def select(values: Sequence[Value], index: Value) -> Value:
-    """``values[index]``, 2^n of them, as a balanced tree of multiplexers."""
+    """Return ``values[index]`` of 2^n values by a balanced tree of multiplexers."""
     level = list(values)
     for bit in index[: (len(level) - 1).bit_length()]:
         level = [Mux(bit, b, a) for a, b in zip(level[::2], level[1::2], strict=True)]
@@ -14,17 +14,17 @@ def select(values: Sequence[Value], index: Value) -> Value:
 
 
 LOW = 3
-"""Bits of an index that are decoded by themselves."""
+"""Index bits that are decoded separately."""
 
 
 def one_hot(m: Module, index: Value, count: int, name: str) -> Value:
-    """``index == n`` for each n below ``count``, from decoded halves of the index."""
+    """Return ``index == n`` for each n below ``count``, from decoded halves of the index."""
     below, high = _halves(m, index, name)
     return Cat(below[n % len(below)] & (high == n >> LOW) for n in range(count))
 
 
 def at_most(m: Module, index: Value, count: int, name: str) -> Value:
-    """``index <= n`` for each n below ``count``: without a carry chain for each."""
+    """Return ``index <= n`` for each n below ``count``, without a carry chain for each."""
     below, high = _halves(m, index, name)
     less = [high == n for n in range((count - 1 >> LOW) + 1)]
     return Cat(

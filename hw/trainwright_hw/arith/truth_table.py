@@ -1,4 +1,4 @@
-"""Small functions of a few bits, as multiplexers that share what they have in common."""
+"""Small functions of a few bits, as multiplexers that share common parts."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ Table = tuple[int | None, ...]
 
 
 class TruthTables:
-    """Functions of ``inputs``, the last one deciding first: an ordered binary decision diagram.
+    """Functions of ``inputs``, the last input deciding first: an ordered binary decision diagram.
 
-    Posit words are read from their first bit on, which is what such diagrams are small for.
+    Posit words are read from their first bit on, an order in which such diagrams are small.
     """
 
     def __init__(self, m: Module, inputs: Sequence[Value], name: str):
@@ -18,9 +18,10 @@ class TruthTables:
         self._nodes: dict[tuple[int, Table], Value] = {}
 
     def function(self, table: Sequence[int | None]) -> Value:
-        """The bit ``table[n]`` for inputs that spell n, first input lowest; None where any does.
+        """Build the bit ``table[n]`` for inputs that spell n, first input lowest.
 
-        Raises ``ValueError`` for a table of another length.
+        None in the table means that either value will do. Raises ``ValueError`` for a table of
+        another length.
         """
         if len(table) != 1 << len(self._inputs):
             raise ValueError(f"{len(self._inputs)} inputs have no table of {len(table)} bits")
@@ -34,6 +35,7 @@ class TruthTables:
             return self._nodes[inputs, table]
         middle = len(table) // 2
         low, high = table[:middle], table[middle:]
+        # Both halves agree where both are specified: this input does not matter.
         if all(a == b or None in (a, b) for a, b in zip(low, high, strict=True)):
             both = tuple(b if a is None else a for a, b in zip(low, high, strict=True))
             value = self._function(inputs - 1, both)
