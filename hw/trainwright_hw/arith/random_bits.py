@@ -128,7 +128,7 @@ def _begin(m: Module, for_stream: Value, for_key: Value) -> tuple[Value, Value]:
 
 
 def _sum(words) -> Value:
-    """XOR all words."""
+    """Combine all words by XOR."""
     total, *rest = words
     for word in rest:
         total = total ^ word
