@@ -22,6 +22,8 @@ APART = 1e6
 """Times that what cannot be computed costs."""
 MOST_VARIED = 4
 """Families of trees whose neighbours are looked at."""
+MOST_SHAPES = 256
+"""Shapes of sites whose families are kept, far above the different layers of a network."""
 
 Tree = dict[int, tuple[int, int]]
 """For each partial result (a mask of leaves) the two that it is the product of."""
@@ -70,9 +72,30 @@ class Site:
             bit[name] for name in self.leaves if graph.tensors[name].kind is TensorClass.GRADIENT
         )
         """Leaves that only the backward pass has."""
+        self.trees: dict[tuple[int, frozenset[int]], Tree] = {}
+        """The cheapest tree of each target, by the partial results that cost it nothing."""
         self._kept: dict[int, frozenset[str]] = {}
         self._costs: dict[tuple[int, int], float] = {}
         self._digits: dict[int, int] = {}
+        self._products: dict[int, list[tuple[float, int, int]]] = {}
+        self._is_large: dict[int, bool] = {}
+
+    @property
+    def shape(self) -> tuple:
+        """Return all that a search depends on, axes by number in place of names."""
+        number: dict[str, int] = {}
+        for axes in (*self.axes_of.values(), sorted(self.open)):
+            for axis in axes:
+                number.setdefault(axis, len(number))
+        return (
+            tuple(tuple(number[axis] for axis in axes) for axes in self.axes_of.values()),
+            tuple(self.graph.sizes[axis] for axis in number),
+            frozenset(number[axis] for axis in self.open),
+            frozenset(self.wanted.values()),
+            self.given_later,
+            tuple(self.digits_of(bit) for bit in self.axes_of),
+            self.cost,
+        )
 
     def kept(self, mask: int) -> frozenset[str]:
         """The axes of a partial result: those that a leaf outside, or the result, has too."""
@@ -131,17 +154,27 @@ class Site:
         """
         total = 0.0
         for mask, (a, b) in tree.items() if self.cost.held else ():
+            if not self._large(mask):
+                continue
             made_from = [m for m, parts in tree.items() if mask in parts]
             if not mask & self.given_later:
                 made_from = [m for m in made_from if not m & self.given_later]
-            held = self.cost.held // self.digits_of(mask)
-            values = self.values(self.kept(mask))
-            if values <= held or len(made_from) < 2:
+            if len(made_from) < 2:
                 continue
             common = self.kept(mask).intersection(*(self.kept(m) for m in made_from))
-            if values // self.values(common) > held:
+            if self.values(self.kept(mask)) // self.values(common) > self._held(mask):
                 total += self.cost_of(a, b) * (len(made_from) - 1)
         return total
+
+    def _held(self, mask: int) -> int:
+        """Return the values of a partial result that can be held at once."""
+        return self.cost.held // self.digits_of(mask)
+
+    def _large(self, mask: int) -> bool:
+        """Return whether a partial result cannot be held at once."""
+        if mask not in self._is_large:
+            self._is_large[mask] = self.values(self.kept(mask)) > self._held(mask)
+        return self._is_large[mask]
 
     def values(self, axes: Iterable[str]) -> int:
         """Values of a tensor with these axes."""
@@ -154,34 +187,47 @@ class Site:
     def splits(self, mask: int) -> Iterable[tuple[int, int]]:
         """The ways to divide a set of leaves in two."""
         first = mask & -mask
-        rest = mask ^ first
-        part = rest
+        rest = part = mask ^ first
         while part:
             part = (part - 1) & rest
             yield part | first, mask ^ part ^ first
-            if not part:
-                return
+
+    def products(self, mask: int) -> list[tuple[float, int, int]]:
+        """Return the products that make a set of leaves: cost and both factors of each."""
+        if mask not in self._products:
+            self._products[mask] = [(self.cost_of(a, b), a, b) for a, b in self.splits(mask)]
+        return self._products[mask]
 
 
-def _tree(site: Site, target: int, free: Mapping[int, object]) -> Tree:
+def _tree(site: Site, target: int, free: Iterable[int]) -> Tree:
     """The cheapest tree of a target, where partial results of ``free`` cost nothing."""
+    # Starts lead to the same trees again and again: nine of ten are known.
+    key = target, frozenset(mask for mask in free if mask & target == mask)
+    if key not in site.trees:
+        site.trees[key] = _new_tree(site, *key)
+    return site.trees[key]
+
+
+def _new_tree(site: Site, target: int, free: frozenset[int]) -> Tree:
     best: dict[int, tuple[float, tuple[int, int] | None]] = {}
+    costs = dict.fromkeys(free, 0.0)
 
     def solve(mask: int) -> float:
-        if not mask & (mask - 1) or mask in free:
-            return 0.0
-        if mask in best:
-            return best[mask][0]
-        found: tuple[float, tuple[int, int] | None] = (float("inf"), None)
-        for a, b in site.splits(mask):
-            if a and b:
-                total = site.cost_of(a, b)
-                if total < found[0] and (total := total + solve(a) + solve(b)) < found[0]:
-                    found = total, (a, b)
-        best[mask] = found
-        return found[0]
+        least, parts = float("inf"), None
+        for total, a, b in site.products(mask):
+            if total < least:
+                if a & (a - 1):
+                    total += costs[a] if a in costs else solve(a)
+                if b & (b - 1):
+                    total += costs[b] if b in costs else solve(b)
+                if total < least:
+                    least, parts = total, (a, b)
+        best[mask] = least, parts
+        costs[mask] = least
+        return least
 
-    solve(target)
+    if target & (target - 1) and target not in free:
+        solve(target)
     tree: Tree = {}
     pending = [target]
     while pending:
@@ -269,6 +315,20 @@ class Order:
 def search(graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, most: int) -> list[Tree]:
     """The cheapest families of trees, at most ``most`` of them, the best first."""
     site = Site(graph, contractions, cost)
+    shape = site.shape
+    if shape not in _FOUND:
+        while len(_FOUND) >= MOST_SHAPES:
+            del _FOUND[next(iter(_FOUND))]
+        _FOUND[shape] = _families(site)
+    return _FOUND[shape][:most]
+
+
+_FOUND: dict[tuple, list[Tree]] = {}
+"""Families of trees by the shape of a site: equal layers are searched once."""
+
+
+def _families(site: Site) -> list[Tree]:
+    """Search families of trees, the cheapest first."""
     targets = sorted(set(site.wanted.values()))
     found: dict[tuple, tuple[float, Tree]] = {}
     for free in _starts(site):
@@ -278,7 +338,7 @@ def search(graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, most: in
     for _, tree in best:
         for other in _varied(site, tree, targets):
             _keep(site, found, other)
-    return [tree for _, tree in sorted(found.values(), key=lambda pair: pair[0])][:most]
+    return [tree for _, tree in sorted(found.values(), key=lambda pair: pair[0])]
 
 
 def _keep(site: Site, found: dict[tuple, tuple[float, Tree]], tree: Tree) -> None:
@@ -299,7 +359,7 @@ def _varied(site: Site, tree: Tree, targets: Sequence[int]) -> Iterable[Tree]:
     """The families in which one partial result is divided otherwise."""
     for mask in tree:
         for a, b in site.splits(mask):
-            if a and b and (a, b) != tree[mask]:
+            if (a, b) != tree[mask]:
                 others = {m: parts for m, parts in tree.items() if m != mask}
                 made = _tree(site, a, others) | others | {mask: (a, b)}
                 made |= _tree(site, b, made)

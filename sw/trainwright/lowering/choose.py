@@ -71,12 +71,14 @@ class Chooser(Divisions):
         """The lanes with which tensors are stored, where these are not those they are made with."""
         self.flexible = {name for name, one in given.items() if one.is_free}
         self.beam = BEAM * (WIDER if any(one.again for one in given.values()) else 1)
-        self.last: dict[str, int] = {}
+        last: dict[str, int] = {}
         for n, op in enumerate(graph.ops):
-            for name in op.operands:
-                self.last[name] = n
-                if name in graph.windows:
-                    self.last[graph.windows[name].x] = n
+            last |= dict.fromkeys(self._read(op), n)
+        self.over: dict[int, list[str]] = {}
+        """By the last operation that reads them: tensors whose places no longer matter after it."""
+        for name, n in last.items():
+            if name not in self.kept:
+                self.over.setdefault(n, []).append(name)
         self.due = 0.0, 0.0
         self.slack = SLACK * graph.work / p.multipliers
 
@@ -105,6 +107,11 @@ class Chooser(Divisions):
             key=lambda one: one.cycles,
         )
         return Chosen(best.choices, best.pads)
+
+    def _read(self, op: Op) -> tuple[str, ...]:
+        """Return the tensors that an operation reads, sources of windows included."""
+        windows = self.graph.windows
+        return (*op.operands, *(windows[name].x for name in op.operands if name in windows))
 
     def _later(self, n: int) -> tuple[float, float]:
         """Cycles of each array after operation ``n`` for what the other one cannot compute: an
@@ -149,13 +156,24 @@ class Chooser(Divisions):
         """
         best: dict[tuple, tuple[float, int, State]] = {}
         scores: list[float] = []
-        over = [name for name, last in self.last.items() if last <= n and name not in self.kept]
+        over = self.over.get(n, ())
+        names = (op.out, *self._read(op))
+        touched = [name for name in dict.fromkeys(names) if name not in self.flexible]
+        untouched = self.flexible.union(touched)
+        # Tries of a state differ in the tensors that the operation touches, so the others are
+        # compared once a state: comparing all of them took a fifth of a search.
+        others: dict[int, int] = {}
+        numbers: dict[tuple, int] = {}
         for number, one in enumerate(tries):
             most = min(scores[0] + self.slack if scores else INFINITE,
                        scores[self.beam - 1] if len(scores) >= self.beam else INFINITE)  # fmt: skip
             if one.least > most:
                 break
             state = one.state
+            if id(state) not in others:
+                key = state.key(name for name in state.lies if name not in untouched)
+                others[id(state)] = numbers.setdefault(key, len(numbers))
+            number_of_others = others[id(state)]
             if one.works is not None:
                 if self._least(one) > most:
                     continue
@@ -165,7 +183,7 @@ class Chooser(Divisions):
             score = self._score(state.dots, state.outers, state.loads, state.shared)
             for name in over:
                 state.lies.pop(name, None)
-            key = state.key(self.flexible)
+            key = number_of_others, state.key(touched)
             if key in best:
                 if score >= best[key][0]:
                     continue

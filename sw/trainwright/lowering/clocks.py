@@ -1,6 +1,6 @@
 """Estimated clocks of the arrays and the loads, and where tensors lie: the states of a search."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -50,15 +50,15 @@ class State:
         clocks = self.dots, self.outers, self.loads
         return State(clocks, self.lies.copy(), self.choices, self.pads, self.shared)
 
-    def key(self, flexible: Collection[str]) -> tuple:
-        """What later operations can tell of it."""
+    def key(self, names: Iterable[str]) -> tuple:
+        """Return the layouts of some tensors: all that later operations can tell of them."""
         found: list[tuple] = []
-        for name, lies in self.lies.items():
-            if lies and name not in flexible:
-                all_of_it = [(x.lanes, x.padded or (), x.cut or ()) for x in lies]
-                if len(all_of_it) > 1:
-                    all_of_it.sort()
-                found.append((name, *all_of_it))
+        for name in names:
+            if lies := self.lies.get(name):
+                layouts = [(x.lanes, x.padded or (), x.cut or ()) for x in lies]
+                if len(layouts) > 1:
+                    layouts.sort()
+                found.append((name, *layouts))
         return tuple(found)
 
 
