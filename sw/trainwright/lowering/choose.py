@@ -181,6 +181,8 @@ class Chooser(Divisions):
                 if state is None:
                     continue
             score = self._score(state.dots, state.outers, state.loads, state.shared)
+            if len(scores) >= self.beam and score > scores[self.beam - 1]:
+                continue
             for name in over:
                 state.lies.pop(name, None)
             key = number_of_others, state.key(touched)

@@ -74,8 +74,16 @@ class _List:
         self.reads = [frozenset(piece.storage for piece in call.reads) for call in calls]
         self.writes = [frozenset(piece.storage for piece in call.writes) for call in calls]
         self.end: dict[int, float] = {}
-        self.ready: dict[int, float] = {}
-        """Of commands that wait for nothing that is not issued: when they can start."""
+        self.missing = [set(some) for some in before]
+        """For each command the earlier ones it waits for that are not issued yet."""
+        self.arrays = [sum(self.array[b] for b in some) for some in self.missing]
+        """How many of those are commands of arrays."""
+        self.ready = [0.0] * len(calls)
+        """For each command the last end of the issued ones that it waits for."""
+        self.after: list[list[int]] = [[] for _ in calls]
+        for n, some in enumerate(self.missing):
+            for b in some:
+                self.after[b].append(n)
         self.free = dict.fromkeys(Engine, 0.0)
         self.running: dict[Engine, tuple[float, frozenset[Storage]]] = {}
         self.readers: dict[Storage, int] = {}
@@ -175,41 +183,33 @@ class _List:
     def _loaded(self, n: int) -> set[Storage]:
         """What has to be loaded before a command."""
         found: set[Storage] = set()
-        for b in self.before[n]:
-            if b not in self.end and self.calls[b].engine not in ARRAYS:
+        for b in self.missing[n]:
+            if not self.array[b]:
                 found |= {p.storage for p in self.calls[b].writes} | self._loaded(b)
         return found
 
     def _start(self, n: int) -> float | None:
         """When a command can start; ``None`` where arrays have to do something else before."""
-        ready = self.ready.get(n)
+        ready = self._results(n, 0.0)
         if ready is None:
-            ready, settled = 0.0, True
-            for b in reversed(self.before[n]):
-                there = self.end.get(b)
-                if there is None:
-                    there = None if self.array[b] else self._there(b)
-                    if there is None:
-                        return None
-                    settled = False
-                if there + AFTER > ready:
-                    ready = there + AFTER
-            if settled:
-                self.ready[n] = ready
+            return None
         free = self.free[self.calls[n].engine]
-        return free if free > ready else ready
+        if not self.before[n]:
+            return free
+        return max(free, ready + AFTER)
 
-    def _there(self, n: int) -> float | None:
-        """When the results of a command are there: of a load, as if nothing else was loaded."""
-        if n in self.end or self.array[n]:
-            return self.end.get(n)
-        start = self.free[Engine.LOAD] if self.calls[n].engine is Engine.LOAD else 0.0
-        for b in self.before[n]:
-            there = self._there(b)
+    def _results(self, n: int, start: float) -> float | None:
+        """Return when all that a command waits for is there, ``start`` at the earliest."""
+        if self.arrays[n]:
+            return None
+        start = max(start, self.ready[n])
+        for b in self.missing[n]:  # loads and stores, as if no other was under way
+            free = self.free[Engine.LOAD] if self.calls[b].engine is Engine.LOAD else 0.0
+            there = self._results(b, free)
             if there is None:
                 return None
-            start = max(start, there)
-        return start + self.calls[n].cycles
+            start = max(start, there + self.calls[b].cycles)
+        return start
 
     def _issue(self, n: int, order: list[int]) -> None:
         if n in self.end:
@@ -223,6 +223,10 @@ class _List:
             self.leaving = [one for one in self.leaving if one[0] > start]
         call.start, call.end = start, start + call.cycles
         self.end[n] = self.free[call.engine] = call.end
+        for later in self.after[n]:
+            self.missing[later].remove(n)
+            self.arrays[later] -= self.array[n]
+            self.ready[later] = max(self.ready[later], call.end)
         if call.engine in ARRAYS:
             self.running[call.engine] = call.end, self.reads[n]
         order.append(n)
