@@ -62,6 +62,30 @@ class State:
         return tuple(found)
 
 
+class There(NamedTuple):
+    """Operand that lies as needed."""
+
+    found: Lies
+
+
+class Loaded(NamedTuple):
+    """Operand that is loaded as needed, or windows of a tensor."""
+
+    cycles: float
+
+
+class Turned(NamedTuple):
+    """Operand that PE1 transposes."""
+
+    found: Lies
+    cycles: float
+    apart: bool
+    """Whether at once: the lanes before and after have no axis in common."""
+
+
+Source = There | Loaded | Turned
+
+
 class Operands:
     """Has operands lie as they are needed, in states that it changes."""
 
@@ -73,7 +97,7 @@ class Operands:
         self.steady = False
         """Whether all can be read at once: arrays are at work on what was made before."""
         self._rows: dict[tuple[str, Axes, Cut], float] = {}
-        self._turns: dict[tuple[str, Axes, Axes, Cut], float] = {}
+        self._sources: dict[tuple[int, int, Cut], tuple[Source | None, tuple[Lies, ...], Need]] = {}
 
     def sizes(self, cut: Cut) -> Mapping[str, int]:
         """Sizes of the axes within a cut."""
@@ -101,26 +125,52 @@ class Operands:
     def fetch(self, state: State, need: Need, cut: Cut) -> float | None:
         """When an operand can be read as needed; ``None``: never."""
         name = need.tensor
-        if cut and cut[0] not in self.axes[name]:
-            cut = None
-        there: list[Lies] = []
-        for found in state.lies.get(name, ()):
-            if found.cut is None or found.cut == cut:
-                if found.lanes == need.lanes:
-                    self._pad(state, name, found, need.padded)
-                    return found.ready
-                there.append(found)
-        given = self.given.get(name)
-        if given and given.is_free:
-            state.loads += BEAT * self.rows(name, need.lanes, cut)
-            ready = self.at(state.loads)
-            self._new(state, name, Lies(need.lanes, need.padded, cut, ready))
-            return ready
+        cut = self.cut_of(name, cut)
+        source = self.source(state.lies.get(name, ()), need, cut)
+        if source is None:
+            return None
+        if isinstance(source, There):
+            self._pad(state, name, source.found, need.padded)
+            return source.found.ready
+        if isinstance(source, Turned):
+            return self._transposed(state, need, cut, source)
         if name in self.graph.windows:
             return self._windows(state, need, cut)
-        if not there:
-            return None
-        return self._transposed(state, need, cut, there)
+        state.loads += source.cycles
+        ready = self.at(state.loads)
+        self._new(state, name, Lies(need.lanes, need.padded, cut, ready))
+        return ready
+
+    def cut_of(self, name: str, cut: Cut) -> Cut:
+        """Return the cut of a tensor: none where it lacks the axis."""
+        return cut if cut is None or cut[0] in self.axes[name] else None
+
+    def source(self, lies: tuple[Lies, ...], need: Need, cut: Cut) -> "Source | None":
+        """Return from where an operand comes as needed; ``None``: from nowhere."""
+        # Hundreds of tries of an operation ask the same of tuples that their states share. An
+        # entry keeps its tuple and its need alive, so that numbers of both stay theirs.
+        key = id(lies), id(need), cut
+        if key not in self._sources:
+            self._sources[key] = self._source(lies, need, cut), lies, need
+        return self._sources[key][0]
+
+    def forget(self) -> None:
+        """Drop what is known of sources: the next operation asks for other tensors."""
+        self._sources.clear()
+
+    def _source(self, lies: tuple[Lies, ...], need: Need, cut: Cut) -> "Source | None":
+        name = need.tensor
+        there: list[Lies] = []
+        for found in lies:
+            if found.cut is None or found.cut == cut:
+                if found.lanes == need.lanes:
+                    return There(found)
+                there.append(found)
+        if name in self.graph.windows:
+            return Loaded(0.0)
+        if name in self.free:
+            return Loaded(BEAT * self.rows(name, need.lanes, cut))
+        return self._turn(need, cut, there) if there else None
 
     def _windows(self, state: State, need: Need, cut: Cut) -> float | None:
         """When windows can be read: their source as needed, with zeros around it."""
@@ -136,24 +186,6 @@ class Operands:
         self._new(state, need.tensor, Lies(need.lanes, (), cut, ready))
         return ready
 
-    def least(self, state: State, need: Need, cut: Cut) -> float | None:
-        """Cycles that PE1 takes at least to have an operand lie as needed; ``None``: it never can.
-
-        Of tensors that lie as one likes, and of windows: 0.
-        """
-        name = need.tensor
-        if name in self.free:
-            return 0.0
-        if cut and cut[0] not in self.axes[name]:
-            cut = None
-        there: list[Lies] = []
-        for found in state.lies.get(name, ()):
-            if found.cut is None or found.cut == cut:
-                if found.lanes == need.lanes:
-                    return 0.0
-                there.append(found)
-        return self._turn(need, cut, there)[1] if there else None
-
     def _new(self, state: State, name: str, new: Lies) -> None:
         """A tensor lies in another layout, too."""
         state.lies[name] = (*state.lies.get(name, ()), new)
@@ -168,30 +200,23 @@ class Operands:
         state.lies[name] = (*others, found._replace(padded=axes))
         state.pads = (*state.pads, (name, found.lanes, axes))
 
-    def _turn(self, need: Need, cut: Cut, there: Sequence[Lies]) -> tuple[Lies, float, bool]:
+    def _turn(self, need: Need, cut: Cut, there: Sequence[Lies]) -> "Turned":
         """From what PE1 transposes an operand, its cycles, and whether at once."""
         lanes, wanted = self.p.lanes, need.lanes
-        found, apart = there[0], False
-        for one in there:
-            if frozenset(one.lanes).isdisjoint(wanted):
-                found, apart = one, True
-                break
-        key = need.tensor, wanted, found.lanes, cut
-        if key not in self._turns:
-            sizes, values = self.sizes(cut), float(self._values(need.tensor, cut))
-            values *= self.graph.tensors[need.tensor].digits
-            for axes in (wanted, found.lanes):
-                size = prod(sizes[a] for a in axes)
-                values *= up(size, lanes) * lanes / size
-            self._turns[key] = values / self.p.pe1_rows * (1 if apart else 2)
-        return found, self._turns[key], apart
+        apart = next((one for one in there if frozenset(one.lanes).isdisjoint(wanted)), None)
+        found = apart or there[0]
+        sizes, values = self.sizes(cut), float(self._values(need.tensor, cut))
+        values *= self.graph.tensors[need.tensor].digits
+        for axes in (wanted, found.lanes):
+            size = prod(sizes[a] for a in axes)
+            values *= up(size, lanes) * lanes / size
+        return Turned(found, values / self.p.pe1_rows * (1 if apart else 2), apart is not None)
 
-    def _transposed(self, state: State, need: Need, cut: Cut, there: list[Lies]) -> float:
-        found, cycles, apart = self._turn(need, cut, there)
-        state.dots = max(state.dots, found.ready) + cycles
+    def _transposed(self, state: State, need: Need, cut: Cut, turned: "Turned") -> float:
+        state.dots = max(state.dots, turned.found.ready) + turned.cycles
         size = prod(self.graph.sizes[a] for a in need.lanes)
-        if apart and size % self.p.lanes:
-            self._pad(state, need.tensor, found, need.lanes)
+        if turned.apart and size % self.p.lanes:
+            self._pad(state, need.tensor, turned.found, need.lanes)
         ready = self.at(state.dots + AFTER)
         self._new(state, need.tensor, Lies(need.lanes, need.padded, cut, ready))
         return ready
