@@ -97,6 +97,7 @@ class Operands:
         self.steady = False
         """Whether all can be read at once: arrays are at work on what was made before."""
         self._rows: dict[tuple[str, Axes, Cut], float] = {}
+        self._turns: dict[tuple[str, Axes, Axes, Cut], float] = {}
         self._sources: dict[tuple[int, int, Cut], tuple[Source | None, tuple[Lies, ...], Need]] = {}
 
     def sizes(self, cut: Cut) -> Mapping[str, int]:
@@ -205,12 +206,15 @@ class Operands:
         lanes, wanted = self.p.lanes, need.lanes
         apart = next((one for one in there if frozenset(one.lanes).isdisjoint(wanted)), None)
         found = apart or there[0]
-        sizes, values = self.sizes(cut), float(self._values(need.tensor, cut))
-        values *= self.graph.tensors[need.tensor].digits
-        for axes in (wanted, found.lanes):
-            size = prod(sizes[a] for a in axes)
-            values *= up(size, lanes) * lanes / size
-        return Turned(found, values / self.p.pe1_rows * (1 if apart else 2), apart is not None)
+        key = need.tensor, wanted, found.lanes, cut
+        if key not in self._turns:
+            sizes, values = self.sizes(cut), float(self._values(need.tensor, cut))
+            values *= self.graph.tensors[need.tensor].digits
+            for axes in (wanted, found.lanes):
+                size = prod(sizes[a] for a in axes)
+                values *= up(size, lanes) * lanes / size
+            self._turns[key] = values / self.p.pe1_rows * (1 if apart else 2)
+        return Turned(found, self._turns[key], apart is not None)
 
     def _transposed(self, state: State, need: Need, cut: Cut, turned: "Turned") -> float:
         state.dots = max(state.dots, turned.found.ready) + turned.cycles

@@ -60,6 +60,12 @@ SCARCE = tuple(tuple(replace(way, large=True) for way in ways) for ways in SHORT
 """The same where nothing else fits, of tensors that are large."""
 MOST_SHORT = 9
 """Programs that are timed there: estimates tell little."""
+PATIENCE = 3
+"""Programs in a row that are timed there without a better one, after which no other is.
+
+Searches for `fashion-conv`, and for `fashion` in 4,096 rows, find the same programs as with all
+nine, in half the time.
+"""
 HOPEFUL = 1.1
 """Of the fewest cycles that were timed, what the estimate of another program may be that is."""
 MOST_TIMED = 3
@@ -143,20 +149,22 @@ def _timed(
 ) -> list[_Found]:
     """Programs of drafts, the best first, placed and timed."""
     found: list[_Found] = []
-    tried = drafts[: MOST_SHORT if short else None]
+    tried, since = drafts[: MOST_SHORT if short else None], 0
     for number, draft in enumerate(tried, 1):
         enter_phase(f"{which} program: draft {number} of at most {len(tried)} placed and timed")
-        if not short and found and draft.cycles > HOPEFUL * min(cycles for cycles, *_ in found):
+        least = min((cycles for cycles, *_ in found), default=0)
+        if found and draft.cycles > (least if short else HOPEFUL * least):
             break  # so are those behind it
         try:
             if short:
                 found.append(_shortest(draft, p, which))
-                continue
-            one, addresses = _placed(draft, p)
-            found.append((alone(one, p, which), draft, one, addresses))
+                since = since + 1 if found[1:] and found[-1][0] >= least else 0
+            else:
+                one, addresses = _placed(draft, p)
+                found.append((alone(one, p, which), draft, one, addresses))
         except (CutError, DoesNotFitError, ResourceError) as error:
             problems.append(error)
-        if len(found) == MOST_TIMED and not short:
+        if since == PATIENCE or (len(found) == MOST_TIMED and not short):
             break
     return found
 

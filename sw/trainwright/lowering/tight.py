@@ -183,8 +183,13 @@ def tight(
             if max(_used(found)[0]) <= rows:
                 fixed = found
                 break
+    seen: set[tuple[int, ...]] = set()
     for early in earlier:
         order = _late(_early(fixed, rows, most, early), rows) if fits else fixed
+        numbers = tuple(map(id, order))
+        if numbers in seen:  # mostly where there are rows for no load to come earlier
+            continue
+        seen.add(numbers)
         cycles = _timed(order, rows)
         times = tuple((call.start, call.end) for call in order)
         yield Issue(calls, tuple(order), times, cycles, window)
