@@ -15,7 +15,7 @@ from trainwright_boards import flow, report
 from trainwright_boards.board import BLOCK
 from trainwright_boards.clocks import slower_mhz
 from trainwright_boards.fits import needed_block_rams
-from trainwright_boards.job import NETLIST, TIMING, TOP, Build, Steps
+from trainwright_boards.job import NETLIST, PACK, PLACE, SYNTH, TIMING, TOP, Build, Steps
 from trainwright_boards.netlist import Netlist, complaints
 from trainwright_boards.tools import BuildError
 from trainwright_boards.top import CLOCK
@@ -23,48 +23,50 @@ from trainwright_boards.top import CLOCK
 REPORT = "report.json"
 
 
-def build(job: Build, progress: Progress, *, options: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Build a bitstream; the figures, which are also in ``report.json`` of the build's folder.
+def build(
+    job: Build, progress: Progress, *, until: str = PACK, options: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Build a bitstream, or what ``until``, one of ``job.STAGES``, makes; return the figures.
 
-    ``options`` go to place and route. Raises ``BuildError``.
+    Those of a bitstream are also in ``report.json`` of the build's folder. ``options`` go to place
+    and route. Raises ``BuildError``, also where the part has no room for the netlist.
     """
+    stages = {SYNTH: 1, PACK: 3}.get(until, 2)  # one run of a tool may place and route
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
         flow.bitstream(job).unlink(missing_ok=True)
-        timing = job.folder / TIMING
         steps = Steps(job.folder, progress, check=job.check)
-        progress(f"{job.board.title}: writing the design to {job.folder}")
-        with waiting(progress, "writing the design"):
-            flow.write_design(job)
-        flow.synthesise(job, steps)
-        checked = check_netlist(job)
-        flow.floorplan(job, steps)
-        flow.place_and_route(job, steps, options)
-        report.spare_luts(report.resources(report.read_timing(timing), job.board.part))
-        flow.pack(job, steps)
-        checked["tiles"] = flow.check_bitstream(job, steps)
+        with steps.stage("synth", 1, stages):
+            progress(f"{job.board.title}: writing the design to {job.folder}")
+            with waiting(progress, "writing the design"):
+                flow.write_design(job)
+            flow.synthesise(job, steps)
+            checked = check_netlist(job)
+        if until == SYNTH:
+            return _netlist_figures(job, steps) | checked
+        with steps.stage("place" if until == PLACE else "place and route", 2, stages):
+            flow.floorplan(job, steps)
+            if until == PLACE:
+                flow.place_and_route(job, steps, options, route=False)
+                return _netlist_figures(job, steps) | checked
+            flow.place_and_route(job, steps, options)
+            report.spare_luts(
+                report.resources(report.read_timing(job.folder / TIMING), job.board.part)
+            )
+        if until == PACK:
+            with steps.stage("pack", 3, stages):
+                flow.pack(job, steps)
+                checked["tiles"] = flow.check_bitstream(job, steps)
         figures = _figures(job, steps) | checked
-        (job.folder / REPORT).write_text(json.dumps(figures, indent=1) + "\n")
+        if until == PACK:
+            (job.folder / REPORT).write_text(json.dumps(figures, indent=1) + "\n")
     except OSError as error:
         raise BuildError(f"cannot write to {job.folder}: {error.strerror}") from error
     return figures
 
 
-def synthesise(job: Build, progress: Progress) -> dict[str, Any]:
-    """Synthesise a board's design and stop there; the figures of its netlist.
-
-    Raises ``BuildError``, also where the part has no room for it.
-    """
-    try:
-        job.folder.mkdir(parents=True, exist_ok=True)
-        steps = Steps(job.folder, progress, check=job.check)
-        progress(f"{job.board.title}: writing the design to {job.folder}")
-        with waiting(progress, "writing the design"):
-            flow.write_design(job)
-        flow.synthesise(job, steps)
-        checked = check_netlist(job)
-    except OSError as error:
-        raise BuildError(f"cannot write to {job.folder}: {error.strerror}") from error
+def _netlist_figures(job: Build, steps: Steps) -> dict[str, Any]:
+    """Return the figures of a netlist that is not routed."""
     return {
         "board": job.board.name,
         "part": job.board.part.name,
@@ -75,7 +77,7 @@ def synthesise(job: Build, progress: Progress) -> dict[str, Any]:
         "netlist": str(job.folder / NETLIST),
         "resources": report.netlist_resources(_cells(job), job.board.part),
         "seconds": steps.seconds,
-    } | checked
+    }
 
 
 def _cells(job: Build) -> Counter[str]:
@@ -132,8 +134,7 @@ def _figures(job: Build, steps: Steps) -> dict[str, Any]:
         "baud": job.baud,
         "clock_mhz": job.clock_hz / 1e6,
         "seed": job.seed,
-        "bitstream": str(flow.bitstream(job)),
-        "bitstream_bytes": flow.bitstream(job).stat().st_size,
+        **_bitstream_figures(flow.bitstream(job)),
         "resources": used,
         "spare_luts": report.spare_luts(used),
         "clocks": clocks,
@@ -143,6 +144,15 @@ def _figures(job: Build, steps: Steps) -> dict[str, Any]:
         "critical_path": report.critical_path(timing),
         "changes": steps.checks.made,
         "seconds": steps.seconds,
+    }
+
+
+def _bitstream_figures(path: Path) -> dict[str, Any]:
+    """Return path and size of a bitstream, None for both of one that was not packed."""
+    packed = path.is_file()
+    return {
+        "bitstream": str(path) if packed else None,
+        "bitstream_bytes": path.stat().st_size if packed else None,
     }
 
 

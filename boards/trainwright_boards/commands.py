@@ -28,6 +28,7 @@ from trainwright_boards.fits import (
     needed_block_rams,
     obstacles,
 )
+from trainwright_boards.job import STAGES
 from trainwright_boards.tools import BuildError
 
 FOLDER = Path("build")
@@ -184,9 +185,18 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=positive, default=1, metavar="N", help="of --seeds, how many at once"
     )
     parser.add_argument(
+        "--until",
+        choices=STAGES,
+        default="pack",
+        help="stop after this stage: synth tells what the netlist takes of the part, in minutes; "
+        "place, route; pack (default) makes the bitstream",
+    )
+    parser.add_argument(
         "--synth-only",
-        action="store_true",
-        help="stop after synthesis: what the netlist takes of the part, in minutes",
+        dest="until",
+        action="store_const",
+        const="synth",
+        help="as --until synth",
     )
     parser.add_argument(
         "--relaxed",
@@ -307,26 +317,23 @@ def _memory(args: argparse.Namespace, parameters: AcceleratorParameters, board: 
 
 
 def _build(args: argparse.Namespace) -> int:
-    from trainwright_boards.build import append_line, build, seeds, synthesise
+    from trainwright_boards.build import append_line, build, seeds
 
-    if args.synth_only and (args.seeds is not None or args.append is not None):
-        raise OptionError("--synth-only places nothing: leave --seeds and --append away")
+    if args.until in ("synth", "place") and (args.seeds is not None or args.append is not None):
+        raise OptionError(f"--until {args.until} routes nothing: leave --seeds and --append away")
     job = _job(args)
     if args.clock is not None and round(args.clock * 1e6) != job.clock_hz:
         tell(
             f"--clock {args.clock:g}: the PLL makes {job.clock_hz / 1e6:g} MHz, which is built for"
         )
-    if args.synth_only:
-        figures = synthesise(job, tell)
-        text = "\n".join([figures["netlist"], *resource_lines(figures["resources"])])
-    elif args.seeds is not None:
+    if args.seeds is not None:
         figures = seeds(job, args.seeds, tell, at_once=args.jobs)
         text = "\n".join(
             [f"seed {seed}: {mhz:.1f} MHz" for seed, mhz in figures["fmax_mhz"].items()]
             + [f"median {figures['median_mhz']:.1f} MHz"]
         )
     else:
-        figures = build(job, tell)
+        figures = build(job, tell, until=args.until)
         text = summary(figures)
         if args.append is not None:
             append_line(args.append, figures, args.label)
@@ -349,8 +356,14 @@ HELD = {"proof": "proved to leave the same machine", "none": "NOT checked (--no-
 
 def summary(figures: dict[str, Any]) -> str:
     """The figures of a build for people."""
-    lines = [f"{figures['bitstream']}: {figures['bitstream_bytes']:,} bytes"]
-    lines += resource_lines(figures["resources"])
+    times = ", ".join(f"{step} {seconds:.0f} s" for step, seconds in figures["seconds"].items())
+    took = [f"  time: {times}"] if times else []
+    if "clocks" not in figures:
+        return "\n".join([figures["netlist"], *resource_lines(figures["resources"]), *took])
+    lines = []
+    if figures["bitstream"] is not None:
+        lines.append(f"{figures['bitstream']}: {figures['bitstream_bytes']:,} bytes")
+    lines += [*resource_lines(figures["resources"]), *took]
     for name, clock in figures["clocks"].items():
         lines.append(f"  clock {name}: {clock['fmax_mhz']:.1f} MHz reached")
     if not figures["timing_met"]:

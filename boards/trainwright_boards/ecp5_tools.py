@@ -77,7 +77,9 @@ class Ecp5(Family):
         """As for simulation of the netlist."""
         return ecp5_passes(rtlil, top, plain=plain, delay_ps=delay_ps)
 
-    def place_and_route(self, build: Build, steps: Steps, options: Sequence[str]) -> None:
+    def place_and_route(
+        self, build: Build, steps: Steps, options: Sequence[str], *, route: bool = True
+    ) -> None:
         """Placed among spacers and routed without them, by ``router2``: the other one does not end
         where wires are scarce. Of an accelerator that trains alone, whose units ask and answer each
         other all over the device, cells of slow paths are moved in between (``relocate``).
@@ -99,6 +101,8 @@ class Ecp5(Family):
             steps.checks.held("spacers", module)
         place = [*common, "--json", SPREAD, *PLACER, "--no-route", "--write", PLACED]
         steps.run("nextpnr-ecp5", place, remedy=SMALLER, step="place", stalls=True)
+        if not route:
+            return
         asked = MARGIN * build.clock_hz
         with editing(build.folder / PLACED, TOP) as module:
             steps.checks.begin(module)
@@ -113,9 +117,9 @@ class Ecp5(Family):
             settings = {"timing_driven": f"{1:032b}", "target_freq": f"{asked:.6f}"}
             module["settings"] |= settings | ROUTER
         steps.progress(f"routing for {asked / 1e6:.1f} MHz")
-        route = [*common, "--json", PLACED, "--no-pack", "--no-place"]
-        route += ["--textcfg", self.placed, "--report", TIMING]
-        again = [*route, "--tmg-ripup"]
+        routing = [*common, "--json", PLACED, "--no-pack", "--no-place"]
+        routing += ["--textcfg", self.placed, "--report", TIMING]
+        again = [*routing, "--tmg-ripup"]
         if steps.run(
             "nextpnr-ecp5", again, remedy=SMALLER, step="route", give_up=_gives_up, stalls=True
         ):
@@ -129,7 +133,7 @@ class Ecp5(Family):
         ):
             return
         steps.progress(f"too slow after {ITERATIONS} iterations: routing as fast as it comes")
-        steps.run("nextpnr-ecp5", route, remedy=SMALLER, step="route3", stalls=True)
+        steps.run("nextpnr-ecp5", routing, remedy=SMALLER, step="route3", stalls=True)
 
     def pack(self, steps: Steps, board: Board) -> None:
         """Compressed."""

@@ -46,8 +46,13 @@ class Family(ABC):
         """The script of synthesis, up to its last command, which takes ``-json FILE``."""
 
     @abstractmethod
-    def place_and_route(self, build: Build, steps: Steps, options: Sequence[str]) -> None:
-        """``top.json`` to ``placed`` and ``timing.json``; timing that fails is only reported."""
+    def place_and_route(
+        self, build: Build, steps: Steps, options: Sequence[str], *, route: bool = True
+    ) -> None:
+        """``top.json`` to ``placed`` and ``timing.json``; timing that fails is only reported.
+
+        Without ``route`` it stops once all cells are placed.
+        """
 
     @abstractmethod
     def pack(self, steps: Steps, board: Board) -> None:

@@ -121,11 +121,13 @@ def floorplan(build: Build, steps: Steps) -> None:
         steps.checks.held("places", module)
 
 
-def place_and_route(build: Build, steps: Steps, options: Sequence[str] = ()) -> None:
+def place_and_route(
+    build: Build, steps: Steps, options: Sequence[str] = (), *, route: bool = True
+) -> None:
     """``top.json`` to the family's own file and ``timing.json``; timing that fails is only
-    reported.
+    reported. Without ``route`` it stops once all cells are placed.
     """
-    family(build.board).place_and_route(build, steps, options)
+    family(build.board).place_and_route(build, steps, options, route=route)
 
 
 def pack(build: Build, steps: Steps) -> None:

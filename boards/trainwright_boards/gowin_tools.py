@@ -44,13 +44,16 @@ class Gowin(Family):
         """As for simulation of the netlist."""
         return gowin_passes(rtlil, top, "gw5a", plain=plain, delay_ps=delay_ps)
 
-    def place_and_route(self, build: Build, steps: Steps, options: Sequence[str]) -> None:
+    def place_and_route(
+        self, build: Build, steps: Steps, options: Sequence[str], *, route: bool = True
+    ) -> None:
         """The clock is asked for as that of the board."""
         board = build.board
         (prefix,) = board.part.options
         arguments = ["--device", f"{prefix}{board.package}{board.speed}"]
         arguments += ["--vopt", f"cst={self.pins}", "--freq", f"{build.clock_hz / 1e6:g}"]
-        arguments += ["--json", NETLIST, "--write", self.placed, "--report", TIMING]
+        arguments += ["--json", NETLIST, "--write", self.placed]
+        arguments += ["--report", TIMING] if route else ["--no-route"]
         arguments += ["--router", "router2", "--seed", str(build.seed), "--timing-allow-fail"]
         arguments += options
         steps.run(

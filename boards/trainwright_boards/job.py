@@ -15,6 +15,8 @@ from trainwright_boards.board import BLOCK, Board
 from trainwright_boards.checks import Checks
 from trainwright_boards.tools import BuildError, tool
 
+SYNTH, PLACE, ROUTE, PACK = STAGES = ("synth", "place", "route", "pack")
+"""Stages that a build can stop after."""
 TOP = "top"
 RTLIL, NETLIST, TIMING = "top.il", "top.json", "timing.json"
 LOOK_SECONDS = 1.0
@@ -125,6 +127,14 @@ class Steps:
         if process.returncode and not gave_up:
             raise BuildError(f"{step} failed: {_complaint(log)} (log: {log}). {remedy}")
         return not gave_up
+
+    @contextmanager
+    def stage(self, name: str, number: int, stages: int) -> Iterator[None]:
+        """Report where a stage of the build begins, and how long it took."""
+        self.progress(f"stage {number} of {stages}: {name}")
+        begin = time.monotonic()
+        yield
+        self.progress(f"{name}: done in {time.monotonic() - begin:.0f} s")
 
     @contextmanager
     def own(self, step: str) -> Iterator[None]:

@@ -427,9 +427,22 @@ def test_synthesis_alone_tells_the_netlist_and_places_nothing(tmp_path, monkeypa
     monkeypatch.setattr(flow, "synthesise", synthesise)
     monkeypatch.setattr(flow, "place_and_route", lambda *_: pytest.fail("placed"))
     assert run(cli.build_command, "ulx3s-85f", "--synth-only", "--out", str(tmp_path)) == 0
-    lines = capsys.readouterr().out.splitlines()
+    told = capsys.readouterr()
+    lines = told.out.splitlines()
     assert lines[0] == str(tmp_path / NETLIST)
     assert "  luts: 2 of 83,640 (0%)" in lines and "  block rams: 1 of 208 (0%)" in lines
+    assert "stage 1 of 1: synth" in told.err and "synth: done in 0 s" in told.err
+
+    def place(job, steps, options, *, route):
+        steps.seconds["place"] = 7.0
+        assert not route
+
+    monkeypatch.setattr(flow, "floorplan", lambda *_: None)
+    monkeypatch.setattr(flow, "place_and_route", place)
+    assert run(cli.build_command, "ulx3s-85f", "--until", "place", "--out", str(tmp_path)) == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines()[-1] == "  time: place 7 s"
+    assert "stage 2 of 2: place" in told.err and "place: done in 0 s" in told.err
 
 
 def test_build_compares_the_netlist_with_the_part_before_placing(tmp_path, monkeypatch):
@@ -515,7 +528,7 @@ def test_boards_are_listed(capsys):
             ["ulx3s-85f", "--accelerator", "scratchpad_rows=65536"],
             "does not fit .*block RAMs, it has",
         ),
-        (["ulx3s-85f", "--synth-only", "--seeds", "3"], "--synth-only places nothing"),
+        (["ulx3s-85f", "--synth-only", "--seeds", "3"], "--until synth routes nothing"),
         (["ulx3s-85f", "--baud", "4000000"], "takes at most 3000000, not 4000000"),
         (["ulx3s-85f", "--clock", "-5"], "--clock must be above 0"),
         (
