@@ -1,11 +1,7 @@
 """Whether an accelerator fits a part, before anything is built."""
 
-from trainwright.parameters import (
-    POSIT_OPERAND_WIDTH,
-    TABLE_WORD_WIDTH,
-    TABLES,
-    AcceleratorParameters,
-)
+from trainwright.formats import OPERAND_WIDTH
+from trainwright.parameters import TABLE_WORD_WIDTH, TABLES, AcceleratorParameters
 from trainwright.program.vector import REGISTERS, THREADS, WIDTH
 from trainwright_boards.board import BLOCK, SDRAM, Board, Part
 from trainwright_boards.tools import BuildError
@@ -49,7 +45,7 @@ def needed_block_rams(p: AcceleratorParameters, memory_bytes: int) -> int:
         *[(p.data_width, p.program_depth)] * beats,
         (p.data_width, queue),
         (p.data_width, memory_bytes // p.beat_bytes),
-        *[(POSIT_OPERAND_WIDTH, TABLES << TABLE_WORD_WIDTH)] * p.decoder_tables,
+        *[(OPERAND_WIDTH, TABLES << TABLE_WORD_WIDTH)] * p.decoder_tables,
         (32, 512),  # the link's payload
     ]
     found = sum(chosen_block_rams(width, depth) for width, depth in memories)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from trainwright.formats import Fixed, Format, FormatError, Posit, parse_list
+from trainwright.formats import OPERAND_WIDTH, Coded, Fixed, Format, parse_coded, parse_list
 from trainwright.support.text import suggestion
 
 
@@ -30,51 +30,39 @@ FLAGS = (
 )
 """Parameters that are 0 or 1."""
 WORD_WIDTHS = (8, 16)
-POSIT_OPERAND_WIDTH = 18
-"""Bits of a multiplier's operands in an accelerator with posits: those of a MULT18X18D."""
 TABLES, TABLE_WORD_WIDTH = 4, 8
 """Formats whose integers one block RAM holds, and the bits of their words at most."""
 OPERANDS = 4
 """Rows that are decoded side by side: both operands of either array."""
-POSIT_ACCUMULATOR = 44
-"""Bits of accumulators that are to sum posits, where none are asked for: 512 products of two
+CODED_ACCUMULATOR = 44
+"""Bits of accumulators that are to sum coded numbers, where none are asked for: 512 products of two
 posit(8,1)c at worst."""
-MOST_POSITS = 7
-"""Posit formats of one accelerator: a descriptor names a format in 3 bits, 0 being fixed point."""
+MOST_CODED = 7
+"""Coded formats of one accelerator: a descriptor names a format in 3 bits, 0 being fixed point."""
 
 
-def _posits(value: object) -> tuple[str, ...]:
-    """The names of posit formats, written one way, from a list of them or one text."""
+def _coded(value: object) -> tuple[str, ...]:
+    """The names of coded formats, written one way, from a list of them or one text."""
     given = parse_list(value) if isinstance(value, str) else [*_iterable(value)]
-    formats = parse_list(",".join(map(str, given)))
+    formats = parse_coded(",".join(map(str, given)))
     names = tuple(map(str, formats))
     for fmt in formats:
-        if not isinstance(fmt, Posit):
-            raise ValueError(f"formats names posits, fixed point is always there; leave out {fmt}")
-        if not fmt.fits(POSIT_OPERAND_WIDTH):
+        if not fmt.fits(OPERAND_WIDTH):
             raise ValueError(
                 f"{fmt} needs operands of {fmt.decoded_width} bits, multipliers have "
-                f"{POSIT_OPERAND_WIDTH}; choose {_fitting(fmt.n, fmt.es)}"
+                f"{OPERAND_WIDTH}; choose {fmt.narrower}"
             )
     _require(
-        len(set(names)) == len(names) <= MOST_POSITS,
-        f"formats must be at most {MOST_POSITS} different posits, not {', '.join(names)}",
+        len(set(names)) == len(names) <= MOST_CODED,
+        f"formats must be at most {MOST_CODED} different ones, not {', '.join(names)}",
     )
     return names
 
 
 def _iterable(value: object) -> Sequence[object]:
     if not isinstance(value, Sequence):
-        raise TypeError(f"formats must be names of posits, not {value!r}")
+        raise TypeError(f"formats must be names of number formats, not {value!r}")
     return value
-
-
-def _fitting(n: int, es: int) -> str:
-    """What to choose instead of a posit whose integers are too wide."""
-    try:
-        return str(Posit(n, es, clamped=True))
-    except FormatError:  # nothing from 1 on is left of it
-        return f"es = {es - 1} or less"
 
 
 def _is_power_of_two(value: int) -> bool:
@@ -146,12 +134,13 @@ class AcceleratorParameters:
     """Bytes that the external memory moves in a cycle, reads and writes together, as programs are
     compiled for it: 1 to ``lanes``; 0: four fifths of its port. The hardware is the same."""
     formats: tuple[str, ...] | str = ()
-    """Posits that tensors may have beside fixed point, by name, as ``posit(8,0),posit(8,1)c``."""
+    """Coded formats that tensors may have beside fixed point, by name, as
+    ``posit(8,0),posit(8,1)c``."""
 
     def __post_init__(self) -> None:
         for name in FLAGS:
             object.__setattr__(self, name, _flag(name, getattr(self, name)))
-        object.__setattr__(self, "formats", _posits(self.formats))
+        object.__setattr__(self, "formats", _coded(self.formats))
         _require(
             not (self.formats and self.stochastic_rounding),
             "stochastic_rounding is of fixed point alone: leave it out, or formats="
@@ -174,7 +163,7 @@ class AcceleratorParameters:
         _require(
             not self.wide_tensors or (self.word_width == min(WORD_WIDTHS) and not self.formats),
             "wide_tensors is of words of 8 bits in fixed point: leave it out, or take word_width=8 "
-            "and no posits",
+            "and no formats",
         )
         _require(self.lanes in (4, 8, 16), f"lanes must be 4, 8 or 16, not {self.lanes!r}")
         _require(
@@ -209,7 +198,7 @@ class AcceleratorParameters:
             _require(
                 fmt.width <= self.word_width,
                 f"formats: words of {fmt} have {fmt.width} bits, this accelerator's "
-                f"{self.word_width}; choose a narrower posit or word_width=16",
+                f"{self.word_width}; choose a narrower format or word_width=16",
             )
         _require(
             24 <= self.accumulator_width <= 48,
@@ -334,34 +323,38 @@ class AcceleratorParameters:
 
     @property
     def number_formats(self) -> tuple[Format, ...]:
-        """Formats by their number in a descriptor: fixed point of a word's width, then posits."""
-        return Fixed(self.word_width), *parse_list(",".join(self.formats))
+        """Formats by their number in a descriptor: fixed point of a word's width, then coded."""
+        return Fixed(self.word_width), *self.coded_formats
+
+    @property
+    def coded_formats(self) -> tuple[Coded, ...]:
+        """Formats that are decoded, number 1 first."""
+        return tuple(parse_coded(",".join(self.formats)))
 
     @property
     def operand_width(self) -> int:
         """Bits of the operands of a multiplier, signed."""
-        return POSIT_OPERAND_WIDTH if self.formats else self.word_width
+        return OPERAND_WIDTH if self.formats else self.word_width
 
     @property
     def most_alignment(self) -> int:
         """Most bits by which BIAS shifts an operand to the left: its products with powers of two
-        take multipliers of a bit more than a word, or of a posit's integers.
+        take multipliers of a bit more than a word, or of coded integers.
         """
         return min(self.operand_width, 16) - 1
 
     @property
     def decoder_tables(self) -> int:
-        """Block RAMs that posits are decoded by, one for two lanes of an operand; 0: by shifts."""
-        posits = self.number_formats[1:]
-        narrow = all(fmt.width <= TABLE_WORD_WIDTH for fmt in posits)
-        return OPERANDS * self.lanes // 2 if 0 < len(posits) <= TABLES and narrow else 0
+        """Block RAMs that decode words, one for two lanes of an operand; 0: by shifts."""
+        narrow = all(fmt.width <= TABLE_WORD_WIDTH for fmt in self.coded_formats)
+        return OPERANDS * self.lanes // 2 if 0 < len(self.formats) <= TABLES and narrow else 0
 
     def format_number(self, fmt: Format) -> int:
         """The number of a format in a descriptor: 0 for fixed point of any width.
 
-        Raises ``ValueError`` for a posit that the accelerator lacks.
+        Raises ``ValueError`` for a coded format that the accelerator lacks.
         """
-        if isinstance(fmt, Fixed):
+        if not fmt.coded:
             return 0
         if str(fmt) not in self.formats:
             raise ValueError(
@@ -425,7 +418,7 @@ def _queue_bits(p: AcceleratorParameters) -> int:
     """Bits of the queues between memories and arrays; an address has 20, a row all its words.
 
     Rows to be written carry one more bit for each bank; whole ones how many digits they are, from
-    which banks follow. With the tables that posits are decoded by.
+    which banks follow. With the tables that words are decoded by.
     """
     row = p.lanes * p.word_width
     asked = 20 + row  # a row that is fetched: its address, then itself
@@ -448,7 +441,7 @@ def _queue_bits(p: AcceleratorParameters) -> int:
     pe1 = (16 + ahead) * asked + 16 * step + 4 * 21
     pe2 = 32 * asked + 16 * (step + 1 + group_bits)
     write_back = results * result + 2 * place + 4 * item
-    table = TABLES * (1 << TABLE_WORD_WIDTH) * POSIT_OPERAND_WIDTH
+    table = TABLES * (1 << TABLE_WORD_WIDTH) * OPERAND_WIDTH
     return transfers + pe1 + pe2 + write_back + p.decoder_tables * table
 
 

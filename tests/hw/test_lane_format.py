@@ -14,9 +14,9 @@ from amaranth.sim import Simulator
 import trainwright_hw
 from trainwright.formats import Fixed, Posit, parse_format
 from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.arith.coded import CodedArithmetic
 from trainwright_hw.arith.fixed import FixedArithmetic
 from trainwright_hw.arith.lanes import lane_format
-from trainwright_hw.arith.posit import PositArithmetic
 from trainwright_hw.compute.pe1.dot_array import DotProductArray
 from trainwright_hw.compute.pe2.outer_array import OuterProductArray
 
@@ -25,8 +25,8 @@ POSITS = (parse_format("posit(8,0)"), parse_format("posit(8,1)c"), parse_format(
 WIDE = {"left_width": 18, "right_width": 18, "accumulator_width": 44}
 ARITHMETICS = {
     "fixed": FixedArithmetic(left_width=16, right_width=16, accumulator_width=40),
-    "shifts": PositArithmetic(formats=POSITS, **WIDE),
-    "tables": PositArithmetic(formats=POSITS, tables=True, **WIDE),
+    "shifts": CodedArithmetic(formats=POSITS, **WIDE),
+    "tables": CodedArithmetic(formats=POSITS, tables=True, **WIDE),
 }
 
 
@@ -177,13 +177,13 @@ def test_lane_outer_products_match_formats(kind):
 
 def test_formats_that_operands_do_not_hold():
     with pytest.raises(ValueError, match=r"integers of posit\(8,1\) have 26 bits, operands 18"):
-        PositArithmetic(formats=(Posit(8, 1),), **WIDE)
+        CodedArithmetic(formats=(Posit(8, 1),), **WIDE)
     with pytest.raises(ValueError, match="stochastic rounding is of fixed point alone"):
-        PositArithmetic(formats=POSITS, with_random=True, **WIDE)
+        CodedArithmetic(formats=POSITS, with_random=True, **WIDE)
     with pytest.raises(ValueError, match="value_width must be from 18"):
-        PositArithmetic(formats=POSITS, **WIDE | {"accumulator_width": 16})
+        CodedArithmetic(formats=POSITS, **WIDE | {"accumulator_width": 16})
     with pytest.raises(ValueError, match="1 to 4 tables, not 5"):
-        PositArithmetic(formats=(POSITS[0],) * 5, tables=True, **WIDE)
+        CodedArithmetic(formats=(POSITS[0],) * 5, tables=True, **WIDE)
 
 
 SEVERAL = "posit(8,0),posit(7,0),posit(6,0),posit(5,0),posit(4,0)"

@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 
 from trainwright.formats import Posit, parse_format
 from trainwright.formats.base import SUM_WIDTH
-from trainwright_hw.arith.posit_decoder import (
+from trainwright_hw.arith.decoder import (
     ROM_DECODE_CYCLES,
     SHIFT_DECODE_CYCLES,
     RomDecoder,

@@ -9,7 +9,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from trainwright.formats import Fixed, Format, Posit, parse_format
-from trainwright_hw.arith.posit_encoder import LANE_CYCLES, PositEncoder, check_encoder
+from trainwright_hw.arith.encoder import LANE_CYCLES, Encoder, check_encoder
 
 LANES = 4
 PLAIN, CLAMPED = parse_format("posit(8,0)"), parse_format("posit(8,1)c")
@@ -57,7 +57,7 @@ def random_sums(fmt: Format, width: int, random: np.random.Generator) -> list[in
     return [max(-limit, min(limit - 1, value)) for value in found]
 
 
-def run(dut: PositEncoder, commands: Sequence[tuple[int, Format, int, bool, list[int]]]) -> None:
+def run(dut: Encoder, commands: Sequence[tuple[int, Format, int, bool, list[int]]]) -> None:
     """Commands one after the other: format's number, format, shift, rule, values.
 
     Settings are those of the row that comes in the next cycle; some cycles have none.
@@ -112,7 +112,7 @@ def test_words_ties_and_neighbours(kind):
         for shift in SHIFTS.get(kind, (1, 6))
         for zero in (False, True)
     ]
-    run(PositEncoder(lanes=LANES, value_width=width, formats=formats), commands)
+    run(Encoder(lanes=LANES, value_width=width, formats=formats), commands)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_posit_encoder_rounds_at_every_shift(width):
         (n, fmt, shift, zero, near(fmt, shift, width)[:: 31 if n else 3])
         for n, fmt, shift, zero, _ in commands
     ]
-    run(PositEncoder(lanes=LANES, value_width=width, formats=formats), commands)
+    run(Encoder(lanes=LANES, value_width=width, formats=formats), commands)
 
 
 @pytest.mark.parametrize("kind", SETS)
@@ -144,11 +144,11 @@ def test_posit_encoder_rounds_random_sums(kind):
         for number, fmt in enumerate([Fixed(8), *formats])
         for shift in random.integers(0, 24, size=3)
     ]
-    run(PositEncoder(lanes=LANES, value_width=width, formats=formats), commands)
+    run(Encoder(lanes=LANES, value_width=width, formats=formats), commands)
 
 
 def test_posit_encoder_rejects_bad_widths():
-    with pytest.raises(ValueError, match="without posits is a Requantiser"):
+    with pytest.raises(ValueError, match="without coded formats is a Requantiser"):
         check_encoder(40, ())
     with pytest.raises(ValueError, match="value_width must be from 18 to 64, not 17"):
         check_encoder(17, (CLAMPED,))

@@ -12,6 +12,7 @@ from trainwright.accelerator import Counters, Run
 from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel
 from trainwright.fixed.requantise import limits
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
+from trainwright.formats import Fixed
 from trainwright.network import Layer, Network
 
 _NOTHING = np.zeros(0, np.int64)
@@ -48,7 +49,7 @@ class FloatDriver:
         q = whole.clamp(least, greatest)
         statistics[name] = TensorStatistics(
             kind=kind,
-            width=width,
+            format=Fixed(width),
             exponent=exponent,
             floor=-40,
             count=q.numel(),

@@ -7,7 +7,6 @@ from math import prod
 import numpy as np
 
 from trainwright.fixed.requantise import MAX_SHIFT
-from trainwright.formats import Fixed
 from trainwright.graph.bind import bind
 from trainwright.graph.evaluate import constants, evaluate, evaluate_float, windowed
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, View, Window
@@ -201,8 +200,7 @@ def random_words(graph: Graph, seed: int) -> dict[str, np.ndarray]:
         if graph.tensors[name].constant:
             continue
         fmt = graph.tensors[name].format
-        least = -fmt.largest - isinstance(fmt, Fixed)
-        words[name] = rng.integers(least, fmt.largest + 1, graph.shape(name))
+        words[name] = rng.integers(*fmt.limits, graph.shape(name), endpoint=True)
     for op in graph.ops:
         if isinstance(op, View) and op.x in words:
             words[op.out] = words[op.x].reshape(graph.shape(op.out))

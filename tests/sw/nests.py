@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.formats import Posit, parse_list
+from trainwright.formats import parse_list
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
@@ -59,7 +59,7 @@ def largest_word(p: AcceleratorParameters) -> int:
 def with_formats(random: Random, d: Compute, p: AcceleratorParameters) -> Compute:
     """The descriptor with formats of any kind, at shifts that use the result's words."""
     x, g, z = (random.randrange(len(p.formats) + 1) for _ in range(3))
-    known = [fmt.scale for fmt in p.number_formats if isinstance(fmt, Posit)]
+    known = [fmt.scale for fmt in p.coded_formats]
     shift = random.choice((0, d.shift, random.randrange(3 * max(known) + 12)))
     return replace(
         d, x_format=x, g_format=g, z_format=z, shift=shift, underflow_zero=random.random() < 0.5

@@ -139,7 +139,7 @@ def test_calibration_settles_in_the_ranges():
         **driver.backward(gradient, scales).statistics,
     }
     for name, s in found.items():
-        allowed = scales.ranges.of(s.kind)
+        allowed = scales.ranges.of(s.kind, s.format)
         assert s.mean_fraction <= allowed.high, name
         assert s.mean_fraction >= allowed.low or s.exponent == s.floor, name
     assert Scales(scales.ranges, dict(scales.exponents)).jump(found) == 0

@@ -14,6 +14,7 @@ import trainwright.nn as tnn
 from trainwright import compile
 from trainwright.fixed.health import LOST_STEPS, LostTensorWarning
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics, window
+from trainwright.formats import Fixed
 from trainwright.program.exponents import ExponentFile, ScaleEntry
 
 BATCH = 64
@@ -75,7 +76,7 @@ def test_fresh_layer_of_small_inputs_is_not_zero() -> None:
 @pytest.mark.parametrize("distance", [-60, -9, -1, 0, 1, 8, 60])
 def test_scale_rule_from_any_distance_needs_as_many_steps(kind, distance: int) -> None:
     count, width, magnitude = 640, 16, 1000
-    scales, limits = Scales(), window(Scales().ranges.of(kind), count, width)
+    scales, limits = Scales(), window(Scales().ranges.of(kind, Fixed(16)), count, width)
     file = ExponentFile(16)
     file.exponents[1] = start = distance
     entry = ScaleEntry(exponent=1, statistics=0, low=limits.low, high=limits.high)
@@ -86,7 +87,7 @@ def test_scale_rule_from_any_distance_needs_as_many_steps(kind, distance: int) -
         file.above[1] = True
         file.move(entry, word * count)
         statistics = TensorStatistics(
-            kind, width, exponent, -100, count, word * count, count * (word == (1 << 15) - 1)
+            kind, Fixed(width), exponent, -100, count, word * count, count * (word == (1 << 15) - 1)
         )
         scales.update({"t": statistics})
         assert scales.exponents["t"] == file.exponents[1]
@@ -94,7 +95,7 @@ def test_scale_rule_from_any_distance_needs_as_many_steps(kind, distance: int) -
             break
         needed += 1
     mean = magnitude * 2.0 ** -file.exponents[1] / (1 << 15)
-    allowed = Scales().ranges.of(kind)
+    allowed = Scales().ranges.of(kind, Fixed(16))
     assert allowed.low <= mean <= allowed.high
     assert needed <= abs(start) + 3
 

@@ -13,7 +13,7 @@ from trainwright.cli.reproduce.table1.runs import all_runs
 from trainwright.cli.train.options import add_arguments
 from trainwright.compiler.limits import require_words
 from trainwright.network import load_network
-from trainwright.parameters import POSIT_ACCUMULATOR
+from trainwright.parameters import CODED_ACCUMULATOR
 from trainwright.train.export import load_model
 from trainwright.train.host_update import HostUpdate
 from trainwright.train.settings import TrainSettings
@@ -34,7 +34,7 @@ def test_the_accelerator_follows_from_the_network():
     assert p.formats == ("posit(4,0)", "posit(8,0)", "posit(8,1)c")
     assert p.accumulator_width == 48 and p.factor_width == 4
     small = accelerator_parameters(["preset=ecp5-85f"], network)
-    assert small.accumulator_width == POSIT_ACCUMULATOR == 44
+    assert small.accumulator_width == CODED_ACCUMULATOR == 44
     assert accelerator_parameters(["preset=ecp5-85f"]).accumulator_width < 44
     assert accelerator_parameters(["accumulator_width=40"], network).accumulator_width == 40
     assert accelerator_parameters(["formats=posit(6,1)"], network).formats == ("posit(6,1)",)

@@ -50,7 +50,7 @@ def narrow_case(seed: int, name: str):
     case = random_case(seed)
     network = case.network.with_formats(FORMATS[name])
     network = replace(network, widths=replace(network.widths, bias=8))
-    posits = tuple(dict.fromkeys(str(fmt) for _, fmt in network.posits))
+    posits = tuple(dict.fromkeys(str(fmt) for _, fmt in network.coded))
     width = min(8, network.widths.factor)
     p = replace(case.parameters, factor_width=width, formats=posits, word_width=8)
     if name == "wide-tensors":  # two of the levels that a nest sums over are digits

@@ -169,7 +169,7 @@ def test_inputs_of_another_size_are_one_error():
 def test_factors_bias_and_inputs_are_rounded_as_the_trainer_rounds_them():
     layer = tnn.TTLinear(64, 32, rank=4, outputs=(2, 16), inputs=(4, 16))
     shape = tnn.TTLinear(64, 32, rank=4).layer.__class__((2, 16), (4, 16), (4,), relu=True)
-    assert layer.factor_exponents.tolist() == 2 * [fresh_exponent(deviation(shape), 4)]
+    assert layer.factor_exponents.tolist() == 2 * [fresh_exponent(deviation(shape), Fixed(4))]
     with torch.no_grad():
         layer.bias.normal_()
         layer.factors[0][0, 0, 0, 0] = 1e3  # saturates, and is clipped in training
@@ -570,7 +570,7 @@ def test_other_numbers_leave_parameters_and_choose_exponents():
     layer(torch.rand(8, 64))
     layer.set_numbers("activation=posit(8,0)")
     assert torch.equal(layer.factor_exponents, exponents)
-    assert not bool(layer.quantise_input.calibrated) and layer.numbers.posits
+    assert not bool(layer.quantise_input.calibrated) and layer.numbers.coded
     layer.set_numbers(Widths(factor=8))
     assert all(torch.equal(a, b) for a, b in zip(layer.factors, before, strict=True))
     assert (layer.factor_exponents <= exponents - 3).all()

@@ -33,7 +33,7 @@ P = AcceleratorParameters()
         ),
         (
             {"word_width": 8, "formats": "posit(10,0)"},
-            r"words of posit\(10,0\) have 10 bits, this accelerator's 8; choose a narrower posit",
+            r"words of posit\(10,0\) have 10 bits, this accelerator's 8; choose a narrower format",
         ),
         ({"factor_width": 1}, "factor_width must be from 2 to 16 bits, not 1"),
         ({"factor_width": 17}, "factor_width must be from 2 to 16 bits, not 17"),
@@ -61,8 +61,8 @@ P = AcceleratorParameters()
         ({"formats": "posit(8,1)"}, r"operands of 26 bits, .* 18; choose posit\(8,1\)c"),
         ({"formats": "posit(16,1)"}, r"posit\(16,1\) needs .* 18; choose es = 0 or less"),
         ({"formats": ("posit(9,1)",)}, r"posit\(9,1\) needs .*; choose posit\(9,1\)c"),
-        ({"formats": "posit(8,0),posit( 8,0)"}, r"7 different posits, not posit\(8,0\), posit"),
-        ({"formats": [f"posit({n},0)" for n in range(3, 11)]}, "at most 7 different posits"),
+        ({"formats": "posit(8,0),posit( 8,0)"}, r"7 different ones, not posit\(8,0\), posit"),
+        ({"formats": [f"posit({n},0)" for n in range(3, 11)]}, "at most 7 different ones"),
         ({"formats": "fixed(8)"}, r"fixed point is always there; leave out fixed\(8\)"),
         ({"formats": "posit8"}, "no number format 'posit8'; there are "),
         (

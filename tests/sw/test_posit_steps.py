@@ -14,14 +14,14 @@ from reference import ReferenceAccelerator
 from trainwright.check.step import check_step, random_inputs
 from trainwright.compiler import CompileError
 from trainwright.driver import Driver
-from trainwright.fixed.quantise import dequantise, fitting_exponent, input_exponent, quantise
+from trainwright.fixed.quantise import dequantise, fitting_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
 from trainwright.formats import Fixed, Posit, parse_format
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.network import network_graph
 from trainwright.lowering import compile_step
 from trainwright.network import NetworkError, load_network, network_from_dict
-from trainwright.parameters import POSIT_ACCUMULATOR, AcceleratorParameters
+from trainwright.parameters import CODED_ACCUMULATOR, AcceleratorParameters
 from trainwright.program.descriptors import Compute
 from trainwright.program.fields import Operation
 
@@ -38,7 +38,7 @@ FORMATS = {
 
 
 def accelerator_for(network, p: AcceleratorParameters) -> AcceleratorParameters:
-    posits = tuple(dict.fromkeys(str(fmt) for _, fmt in network.posits))
+    posits = tuple(dict.fromkeys(str(fmt) for _, fmt in network.coded))
     width = max(p.factor_width, network.widths.factor)
     return replace(p, formats=posits, factor_width=width)
 
@@ -59,7 +59,7 @@ def singled(seed: int):
     formats |= dict(zip(between, itertools.cycle(("fixed(12)", "posit(8,1)c")), strict=False))
     network = case.network.with_formats({"activation": "fixed(6)", "gradient": "fixed(8)"})
     network = network.with_formats(formats)
-    names = tuple(dict.fromkeys(str(fmt) for _, fmt in network.posits_used))
+    names = tuple(dict.fromkeys(str(fmt) for _, fmt in network.coded_used))
     p = replace(case.parameters, formats=names, factor_width=max(7, case.parameters.factor_width))
     return network, case.batch, p
 
@@ -221,10 +221,10 @@ SUMS_OF_512 = network_from_dict(
 )
 def test_44_bits_sum_512_products_of_the_widest_posits(network, batch):
     network = network.with_formats("activation=posit(8,1)c," + WIDEST)
-    p = accelerator_for(network, AcceleratorParameters(accumulator_width=POSIT_ACCUMULATOR))
+    p = accelerator_for(network, AcceleratorParameters(accumulator_width=CODED_ACCUMULATOR))
     compile_step(network, batch, p)
     with pytest.raises(CompileError, match="512 products of 18 x 18 bits need accumulators of 44"):
-        compile_step(network, batch, replace(p, accumulator_width=POSIT_ACCUMULATOR - 1))
+        compile_step(network, batch, replace(p, accumulator_width=CODED_ACCUMULATOR - 1))
 
 
 def test_a_format_that_the_accelerator_lacks():
@@ -265,7 +265,7 @@ def test_formats_in_a_file_and_in_python_are_the_same():
         "factor": "fixed(4)", "activation": "posit(8,0)", "intermediate": "fixed(16)",
         "gradient": "fixed(8)",
     }  # fmt: skip
-    assert network.with_formats("activation=fixed(8),underflow=gradients").posits == ()
+    assert network.with_formats("activation=fixed(8),underflow=gradients").coded == ()
     nested = network_from_dict(described | {"formats": {"l1": {"G1": "fixed(7)"}}})
     assert nested == load_network("digits").with_formats("l1.G1=fixed(7)") != network
     assert nested.formats["l1.G1"] == "fixed(7)" and network_from_dict(nested.to_dict()) == nested
@@ -313,7 +313,7 @@ def test_exponents_of_posits():
             exponent = fitting_exponent(torch.tensor([greatest / 5, -greatest]), fmt)
             one = 2.0 ** (exponent + fmt.scale)
             assert one * 2 ** (2**fmt.es - 1) <= greatest < one * 2 ** (2**fmt.es)
-        ones = quantise(torch.ones(1), input_exponent(fmt), fmt)
+        ones = quantise(torch.ones(1), fmt.input_exponent, fmt)
         assert int(fmt.decode(ones.numpy())[0]) == 2 * 2**fmt.scale
 
 
@@ -321,9 +321,15 @@ def test_exponents_of_posits():
 
 
 def counted(fraction: float, **options) -> TensorStatistics:
-    given = {"exponent": 0, "floor": -9, "count": 1000, "saturations": 0, "posit": True} | options
+    given = {
+        "exponent": 0,
+        "floor": -9,
+        "count": 1000,
+        "saturations": 0,
+        "format": Posit(8, 0),
+    } | options
     total = round(fraction * 1000 * 128)
-    return TensorStatistics(TensorClass.GRADIENT, 8, total=total, **given)
+    return TensorStatistics(TensorClass.GRADIENT, total=total, **given)
 
 
 @pytest.mark.parametrize(

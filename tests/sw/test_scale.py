@@ -16,6 +16,7 @@ from trainwright.fixed.scale import (
     ranges_of,
     window,
 )
+from trainwright.formats import Fixed, Posit
 from trainwright.network import load_network
 from trainwright.train.settings import TrainSettings
 from trainwright.train.state import initial_state
@@ -35,7 +36,7 @@ def statistics(
 ) -> TensorStatistics:
     """A tensor whose mean of |q| is this fraction of full scale."""
     total = round(fraction * count * 2 ** (width - 1))
-    return TensorStatistics(kind, width, exponent, floor, count, total, saturations)
+    return TensorStatistics(kind, Fixed(width), exponent, floor, count, total, saturations)
 
 
 def moved(scales: Scales, method: str, s: TensorStatistics) -> tuple[int, int]:
@@ -45,7 +46,7 @@ def moved(scales: Scales, method: str, s: TensorStatistics) -> tuple[int, int]:
 
 
 def test_mean_is_a_fraction_of_full_scale():
-    s = TensorStatistics(TensorClass.GRADIENT, 16, 0, 0, 4, 32768, 0)
+    s = TensorStatistics(TensorClass.GRADIENT, Fixed(16), 0, 0, 4, 32768, 0)
     assert s.mean_fraction == 0.25
 
 
@@ -53,7 +54,7 @@ def test_mean_is_a_fraction_of_full_scale():
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_moves_by_one_outside_the_range(preset, kind):
     ranges = PRESETS[preset]
-    allowed = ranges.of(kind)
+    allowed = ranges.of(kind, Fixed(8))
     for fraction, step in (
         (0.99 * allowed.low, -1),
         (allowed.low / 50, -1),
@@ -97,7 +98,7 @@ def test_jump_lands_in_the_range(preset):
             fraction = 2.0 ** rng.uniform(-11, -0.01)
             s = statistics(fraction, kind=kind, width=16)
             count, step = moved(Scales(ranges), "jump", s)
-            allowed = ranges.of(kind)
+            allowed = ranges.of(kind, Fixed(8))
             landed = s.mean_fraction * 2.0**-step
             assert allowed.low <= landed <= allowed.high
             assert count == (step != 0)
@@ -118,14 +119,14 @@ def test_jump_is_bold_where_much_saturates():
 def test_presets():
     assert set(PRESETS) == {"default", "paper"}
     paper = PRESETS["paper"]
-    assert all(paper.of(kind) == ScaleRange(0.1, 0.3) for kind in KINDS)
+    assert all(paper.of(kind, Fixed(8)) == ScaleRange(0.1, 0.3) for kind in KINDS)
     assert PRESETS["default"] == ScaleRanges()
     assert ScaleRanges().gradient.high < 0.1  # headroom for the heavy tails of gradients
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_documented_ranges(kind):
-    ranges = [PRESETS[preset].of(kind) for preset in ("default", "paper")]
+    ranges = [PRESETS[preset].of(kind, Fixed(8)) for preset in ("default", "paper")]
     cells = " | ".join(f"{allowed.low} to {allowed.high}" for allowed in ranges)
     document = Path(__file__).parents[2] / "docs" / "formats.md"
     row = next(v for v in document.read_text().splitlines() if v.startswith(f"| {kind.value} |"))
@@ -149,7 +150,7 @@ def test_ranges_that_are_refused(low, high, message):
 
 @pytest.mark.parametrize(("low", "high"), [(0.125, 0.5), (0.02, 0.06)])
 def test_both_ends_belong_to_the_range(low, high):
-    ranges = ScaleRanges(*[ScaleRange(low, high)] * 4)
+    ranges = ScaleRanges(*[ScaleRange(low, high)] * 3)
     limits = window(ranges.activation, 1000, 8)
     for total, step in (
         (limits.low - 1, -1),
@@ -157,15 +158,23 @@ def test_both_ends_belong_to_the_range(low, high):
         (limits.high, 0),
         (limits.high + 1, 1),
     ):
-        s = TensorStatistics(TensorClass.ACTIVATION, 8, -3, -20, 1000, total, 0)
+        s = TensorStatistics(TensorClass.ACTIVATION, Fixed(8), -3, -20, 1000, total, 0)
         assert moved(Scales(ranges), "update", s)[1] == step
 
 
 def test_a_jump_stays_at_the_upper_end_whatever_saturates():
-    ranges = ScaleRanges(*[ScaleRange(0.125, 0.5)] * 4)
+    ranges = ScaleRanges(*[ScaleRange(0.125, 0.5)] * 3)
     for total, step in ((64_000, 0), (64_001, 4)):
-        s = TensorStatistics(TensorClass.ACTIVATION, 8, -3, -20, 1000, total, 999)
+        s = TensorStatistics(TensorClass.ACTIVATION, Fixed(8), -3, -20, 1000, total, 999)
         assert moved(Scales(ranges), "jump", s)[1] == step
+
+
+class Eighth(Posit):
+    """A posit whose means may be an eighth to a half of full scale."""
+
+    @property
+    def mean_range(self):
+        return 0.125, 0.5
 
 
 @pytest.mark.parametrize(
@@ -174,18 +183,16 @@ def test_a_jump_stays_at_the_upper_end_whatever_saturates():
 )
 def test_jump_of_posits_above(words, step):
     """The range is 16 to 64 of 128: beyond it by a quarter and by a half of what is left."""
-    ranges = ScaleRanges(posit=ScaleRange(0.125, 0.5))
-    s = TensorStatistics(TensorClass.ACTIVATION, 8, -3, -20, 10, 10 * words, 0, posit=True)
-    assert moved(Scales(ranges), "jump", s) == (int(step != 0), step)
+    s = TensorStatistics(TensorClass.ACTIVATION, Eighth(8, 0), -3, -20, 10, 10 * words, 0)
+    assert moved(Scales(), "jump", s) == (int(step != 0), step)
 
 
 @pytest.mark.parametrize(
     ("words", "step"), [(64, 0), (16, 0), (15, -1), (9, -1), (8, -2), (1, -2), (0, -8)]
 )
 def test_jump_of_posits_within_and_below(words, step):
-    ranges = ScaleRanges(posit=ScaleRange(0.125, 0.5))
-    s = TensorStatistics(TensorClass.ACTIVATION, 8, -3, -20, 10, 10 * words, 0, posit=True)
-    assert moved(Scales(ranges), "jump", s) == (int(step != 0), step)
+    s = TensorStatistics(TensorClass.ACTIVATION, Eighth(8, 0), -3, -20, 10, 10 * words, 0)
+    assert moved(Scales(), "jump", s) == (int(step != 0), step)
 
 
 @pytest.mark.parametrize(
@@ -202,22 +209,22 @@ def test_jump_of_posits_within_and_below(words, step):
 def test_posits_that_saturate(words, saturations, step):
     """Where factors are posits; the mean of 128 may lie from 12.8 to 51.2."""
     s = TensorStatistics(
-        TensorClass.GRADIENT, 8, -3, -20, 1000, int(1000 * words), saturations, posit=True
+        TensorClass.GRADIENT, Posit(8, 0), -3, -20, 1000, int(1000 * words), saturations
     )
-    ranges = ranges_of("default", posit_factors=True)
+    ranges = ranges_of("default", coded_factors=True)
     assert moved(Scales(ranges), "update", s)[1] == step
-    by_mean = ranges_of("default", posit_factors=False)
+    by_mean = ranges_of("default", coded_factors=False)
     assert by_mean == PRESETS["default"]
     means = 1 if words > 51.2 else -1 if words < 12.8 else 0
     assert moved(Scales(by_mean), "update", s)[1] == means
-    fixed = replace(s, posit=False, width=16)
+    fixed = replace(s, format=Fixed(16))
     assert moved(Scales(ranges), "update", fixed) == moved(Scales(by_mean), "update", fixed)
 
 
 @pytest.mark.parametrize(("saturations", "step"), [(10, 0), (11, 1)])
 def test_one_value_in_64_may_saturate(saturations, step):
-    s = TensorStatistics(TensorClass.GRADIENT, 8, -3, -20, 640, 640 * 32, saturations, posit=True)
-    ranges = ranges_of("default", posit_factors=True)
+    s = TensorStatistics(TensorClass.GRADIENT, Posit(8, 0), -3, -20, 640, 640 * 32, saturations)
+    ranges = ranges_of("default", coded_factors=True)
     assert moved(Scales(ranges), "update", s)[1] == step
 
 
@@ -233,4 +240,4 @@ def test_one_value_in_64_may_saturate(saturations, step):
 def test_which_networks_look_at_saturations(formats, saturated):
     network = load_network("digits").with_formats(formats)
     state = initial_state(network, TrainSettings())
-    assert state.scales.ranges.posit_saturated == saturated
+    assert state.scales.ranges.coded_saturated == saturated

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trainwright.formats import UNDERFLOWS, Posit
-from trainwright.formats.posit import CLAMPED_WIDTH, _bounds
+from trainwright.formats.coded import OPERAND_WIDTH, _bounds
 from trainwright.golden.tables import FRACTION_BITS, LEAST_EXPONENT, table
 
 FORMATS = [
@@ -15,6 +15,7 @@ FORMATS = [
     Posit(6, 2, clamped=True),
     Posit(11, 0, clamped=True),
     Posit(4, 3, clamped=True),
+    Posit(9, 1, clamped=True),
 ]
 
 
@@ -45,7 +46,7 @@ def looked_up(
 def test_every_bound_and_its_neighbours(fmt, rule, shift):
     t, underflow = table(fmt), UNDERFLOWS[rule]
     bounds = _bounds(fmt, shift, underflow)
-    ends = np.array([0, 0.5, 1, 2, 2.0**CLAMPED_WIDTH, t.largest])
+    ends = np.array([0, 0.5, 1, 2, 2.0**OPERAND_WIDTH, t.largest])
     places = np.floor(np.ldexp(np.concatenate([ends, np.arange(200) / 8]), shift)).astype(np.int64)
     at = np.concatenate([places, bounds[bounds < 1 << 50]])
     near = np.unique(at[:, None] + np.arange(-2, 3))

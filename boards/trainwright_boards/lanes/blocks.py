@@ -8,20 +8,18 @@ from amaranth.hdl import Elaboratable, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from trainwright.formats import Posit, parse_format
+from trainwright.formats import Posit
 from trainwright.parameters import AcceleratorParameters
 from trainwright_boards.lanes.significand import SignificandMac
+from trainwright_hw.arith.coded import CodedArithmetic
+from trainwright_hw.arith.decoder import RomDecoder, ShiftDecoder
 from trainwright_hw.arith.fixed import FixedArithmetic
-from trainwright_hw.arith.posit import PositArithmetic
-from trainwright_hw.arith.posit_decoder import RomDecoder, ShiftDecoder
 from trainwright_hw.compute.pe1.dot_array import DotProductArray
 from trainwright_hw.compute.pe2.outer_array import OuterProductArray
 
-POSITS = tuple(
-    fmt for name in ("posit(8,0)", "posit(8,1)c") if isinstance(fmt := parse_format(name), Posit)
-)
+POSITS = (Posit(8, 0), Posit(8, 1, clamped=True))
 FIXED = FixedArithmetic(left_width=16, right_width=16, accumulator_width=36)
-POSIT = PositArithmetic(formats=POSITS, left_width=18, right_width=18, accumulator_width=44)
+POSIT = CodedArithmetic(formats=POSITS, left_width=18, right_width=18, accumulator_width=44)
 NARROW = FixedArithmetic(left_width=8, right_width=8, accumulator_width=28, word_width=8)
 FIXED_NAME = "fixed(16)"
 NARROW_NAME = "fixed(8)"

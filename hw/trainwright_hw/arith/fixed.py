@@ -1,4 +1,4 @@
-"""Two's complement lanes: the number format of an accelerator without posits."""
+"""Two's complement lanes: the number format of an accelerator without coded ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,20 +1,19 @@
 """Number format of an accelerator's lanes."""
 
-from trainwright.formats import Posit
 from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.arith.coded import CodedArithmetic
 from trainwright_hw.arith.fixed import FixedArithmetic
 from trainwright_hw.arith.format import LaneFormat
-from trainwright_hw.arith.posit import PositArithmetic
 
 
 def lane_format(parameters: AcceleratorParameters) -> LaneFormat:
-    """Return fixed point of the accelerator's words and results, with its posits, if any.
+    """Return fixed point of the accelerator's words and results, with its coded formats, if any.
 
-    Posits are decoded by block RAMs where these can hold them, else by shifts.
+    Words are decoded by block RAMs where these can hold them, else by shifts.
     """
     width = parameters.operand_width
-    posits = tuple(fmt for fmt in parameters.number_formats if isinstance(fmt, Posit))
-    if not posits:
+    coded = parameters.coded_formats
+    if not coded:
         return FixedArithmetic(
             left_width=width,
             right_width=width,
@@ -22,11 +21,11 @@ def lane_format(parameters: AcceleratorParameters) -> LaneFormat:
             word_width=parameters.result_width,
             with_random=bool(parameters.stochastic_rounding),
         )
-    return PositArithmetic(
+    return CodedArithmetic(
         left_width=width,
         right_width=width,
         accumulator_width=parameters.accumulator_width,
         word_width=parameters.word_width,
-        formats=posits,
+        formats=coded,
         tables=bool(parameters.decoder_tables),
     )

@@ -19,7 +19,7 @@ from trainwright.compiler.step import AUTO
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
-from trainwright.fixed.quantise import extremes, input_exponent
+from trainwright.fixed.quantise import extremes
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
@@ -51,7 +51,7 @@ class ChipCheck(StepCheck):
 def random_state(network: Network, seed: int) -> State:
     """Weights over the whole range of their formats; moments are 0."""
     random = np.random.default_rng(seed)
-    exponents = [[input_exponent(network.format("factor"))] * one.order for one in network.layers]
+    exponents = [[network.format("factor").input_exponent] * one.order for one in network.layers]
     bias = BIAS_RANGE + 1 - network.widths.bias
     layout = make_layout(network, exponents, [bias] * len(network.layers))
     weights = np.zeros((layout.rows, LANES), np.int64)

@@ -26,7 +26,7 @@ from trainwright.compiler import CompiledStep
 from trainwright.compiler.memory import Buffer
 from trainwright.compiler.step import AUTO
 from trainwright.driver import BackwardResult, Driver, ForwardResult, QuantisedModel
-from trainwright.fixed.quantise import extremes, input_exponent
+from trainwright.fixed.quantise import extremes
 from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
@@ -114,7 +114,7 @@ def random_inputs(network: Network, driver: Driver, seed: int) -> StepInputs:
     inputs = torch.randint(low, high + 1, (batch, network.input_size), generator=generator)
     gradient = torch.randn(batch, network.output_size, generator=generator).double() / batch
     exponents = [
-        [input_exponent(fmt) for fmt in network.factor_formats(number)]
+        [fmt.input_exponent for fmt in network.factor_formats(number)]
         for number in range(len(network.layers))
     ]
     model = QuantisedModel(network, factors, exponents, biases)
@@ -137,7 +137,7 @@ class StepCheck:
     hazards: Comparison | None = None
     """Comparison of the programs in ``check.hazards``, for hardware."""
     underflows: int = 0
-    """Values of the step that were closer to 0 than the smallest posit."""
+    """Values of the step that were closer to 0 than the smallest number of their format."""
 
     @property
     def differing(self) -> int:

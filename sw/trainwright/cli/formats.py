@@ -104,7 +104,6 @@ def _choices(
     import torch
 
     from trainwright.data import OwnOptions, load_data_set, own_data
-    from trainwright.fixed.quantise import input_exponent
     from trainwright.train.adapter import choose, in_width
     from trainwright.train.batches import InputQuantiser, batch_indices, check_data
     from trainwright.train.loss import heads_loss
@@ -124,7 +123,7 @@ def _choices(
     data = load_data_set(name, args.data, fetch=args.download, own=own)
     check_data(network, data, args.batch)
     at = batch_indices(len(data.train), args.batch, args.seed, 0)
-    quantiser = InputQuantiser(wide, data.full_scale, input_exponent(wide.format("activation")))
+    quantiser = InputQuantiser(wide, data.full_scale, wide.format("activation").input_exponent)
     labels = torch.from_numpy(data.train.labels[at].astype(np.int64))
 
     def gradient_of(logits: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trainwright.cli.errors import OptionError
 from trainwright.network import Network, NetworkError, rank_bounds
 from trainwright.parameters import (
-    POSIT_ACCUMULATOR,
+    CODED_ACCUMULATOR,
     PRESETS,
     AcceleratorParameters,
     parse_overrides,
@@ -197,8 +197,8 @@ def with_formats(network: Network, given: str | None) -> Network:
 def _default_sizes(network: Network) -> dict[str, Any]:
     """Sizes of an accelerator that follow from a network."""
     sizes: dict[str, Any] = {"factor_width": network.factor_width}
-    if network.posits_used:
-        sizes["formats"] = tuple(dict.fromkeys(str(fmt) for _, fmt in network.posits_used))
+    if network.coded_used:
+        sizes["formats"] = tuple(dict.fromkeys(str(fmt) for _, fmt in network.coded_used))
         try:
             AcceleratorParameters(formats=sizes["formats"])
         except ValueError as error:
@@ -295,7 +295,7 @@ def accelerator_parameters(
             sizes["factor_width"] = min(sizes["factor_width"], word_width)
         if sizes.get("formats") and not any(item.startswith("accumulator_width") for item in items):
             width = sizes.get("accumulator_width", AcceleratorParameters.accumulator_width)
-            sizes["accumulator_width"] = max(width, POSIT_ACCUMULATOR)
+            sizes["accumulator_width"] = max(width, CODED_ACCUMULATOR)
         return AcceleratorParameters(**sizes)
     except ValueError as error:
         option = "--preset" if "preset" in str(error) else "--accelerator"

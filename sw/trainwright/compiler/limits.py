@@ -129,7 +129,7 @@ def require_words(network: Network, p: AcceleratorParameters) -> None:
     """
     _require_factors(network, p)
     _require_widths(network, p)
-    _require_posits(network, p)
+    _require_coded(network, p)
     if network.widths.bias > p.result_width:
         remedies = "an accelerator with word_width=16"
         if p.narrow:
@@ -140,9 +140,9 @@ def require_words(network: Network, p: AcceleratorParameters) -> None:
         )
 
 
-def _require_posits(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` for posits that the accelerator has not."""
-    for kind, fmt in network.posits_used:
+def _require_coded(network: Network, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` for coded formats that the accelerator has not."""
+    for kind, fmt in network.coded_used:
         try:
             p.format_number(fmt)
         except ValueError as error:

@@ -23,9 +23,8 @@ from trainwright.driver.model import (
     check_words,
 )
 from trainwright.driver.settling import MOST_REPETITIONS, settle
-from trainwright.fixed.quantise import dequantise, fitting_exponent, input_exponent, quantise
+from trainwright.fixed.quantise import dequantise, fitting_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics
-from trainwright.formats import Posit
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.lowering import compile_step
 from trainwright.network import Input, Network
@@ -78,7 +77,7 @@ class Driver:
                 f"a step needs {self.step.memory_bytes} bytes of external memory, the accelerator "
                 f"has {accelerator.memory_bytes}"
             )
-        self.input_exponent = input_exponent(network.format("activation"))
+        self.input_exponent = network.format("activation").input_exponent
         programs = (self.step.forward, self.step.backward)
         self._tensors = frozenset(t.name for one in programs for t in one.tensors if t.counted)
         self._forward: tuple[QuantisedModel, dict[str, int]] | None = None
@@ -157,14 +156,13 @@ class Driver:
         return {
             t.name: TensorStatistics(
                 kind=t.kind,
-                width=t.width,
+                format=t.format,
                 exponent=bound.exponents[t.name],
                 floor=bound.floors[t.name],
                 count=t.count,
                 total=total,
                 saturations=saturations,
                 underflows=underflows,
-                posit=isinstance(t.format, Posit),
                 per_sample=t.per_sample,
             )
             for t, total, saturations, underflows in zip(program.tensors, *counts, strict=False)
@@ -296,7 +294,7 @@ class Driver:
         self._put_images(self.step.backward, model, there=there)
         fmt = self.network.format("gradient")
         parts = dict(zip(self.step.uppers, gradient.split(self.network.head_sizes, 1), strict=True))
-        zero = input_exponent(fmt)
+        zero = fmt.input_exponent
         operands = dict(exponents)
         for name, part in parts.items():
             fitting = fitting_exponent(part, fmt, zero=zero) if exponent is None else exponent

@@ -8,7 +8,7 @@ import torch
 from trainwright.accelerator import Counters, Run
 from trainwright.fixed.quantise import extremes
 from trainwright.fixed.scale import TensorStatistics
-from trainwright.formats import Format, Posit
+from trainwright.formats import Fixed, Format
 from trainwright.network import Network
 
 
@@ -69,7 +69,7 @@ def check_words(name: str, values: torch.Tensor, shape: tuple[int, ...], fmt: Fo
     least, greatest = extremes(fmt)
     low, high = (int(value) for value in torch.aminmax(values))
     if low < least or high > greatest:
-        within = f"words of {fmt}" if isinstance(fmt, Posit) else f"within {bits_of(fmt)} bits"
+        within = (Fixed(fmt) if isinstance(fmt, int) else fmt).words_text
         raise ValueError(f"{name} has values from {low} to {high}, not {within}")
 
 

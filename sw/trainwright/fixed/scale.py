@@ -12,6 +12,8 @@ from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 
+from trainwright.formats import Format
+
 
 class TensorClass(StrEnum):
     """Classes of tensors that share a width and a scale range."""
@@ -64,27 +66,24 @@ def window(allowed: ScaleRange, count: int, width: int) -> Window:
 
 @dataclass(frozen=True)
 class ScaleRanges:
-    """A range for each class of tensor."""
+    """A range for each class of tensor, unless its format has one (``Format.mean_range``)."""
 
     activation: ScaleRange = ScaleRange(0.02, 0.06)
     intermediate: ScaleRange = ScaleRange(0.02, 0.08)
     gradient: ScaleRange = ScaleRange(0.008, 0.03)
-    posit: ScaleRange = ScaleRange(0.1, 0.4)
-    """Of posits, whatever their class; 0.5 is the word of 1. Words are nearly logarithms: half the
-    value has a word lower by 1/8 of full scale or so, in which range means seldom leave this."""
-    posit_saturated: float | None = None
-    """Part of a posit tensor's values that may saturate: with more of them its exponent goes up,
+    coded_saturated: float | None = None
+    """Part of a coded tensor's values that may saturate: with more of them its exponent goes up,
     and with more than an eighth of that not down. None: means alone decide. They let a tensor of
     many zeros saturate: its exponent goes down in quiet steps, and no mean reaches the upper end.
     """
 
-    def of(self, kind: TensorClass, *, posit: bool = False) -> ScaleRange:
-        """The range of a class."""
-        return self.posit if posit else getattr(self, kind.value)
+    def of(self, kind: TensorClass, fmt: Format) -> ScaleRange:
+        """The range of a format that has its own, or else of a class."""
+        return ScaleRange(*fmt.mean_range) if fmt.mean_range else getattr(self, kind.value)
 
 
 MOST_SATURATED = 1 / 64
-"""``ScaleRanges.posit_saturated`` where factors are posits."""
+"""``ScaleRanges.coded_saturated`` where factors are coded."""
 _PAPER = ScaleRange(0.1, 0.3)
 PRESETS: dict[str, ScaleRanges] = {
     "default": ScaleRanges(),
@@ -104,7 +103,7 @@ class TensorStatistics:
     """What the accelerator counted of one tensor in one step."""
 
     kind: TensorClass
-    width: int
+    format: Format
     exponent: int
     """The exponent it was computed with."""
     floor: int
@@ -115,8 +114,7 @@ class TensorStatistics:
     """Sum of |q|."""
     saturations: int
     underflows: int = 0
-    """Values closer to 0 than the smallest posit."""
-    posit: bool = False
+    """Values closer to 0 than the smallest number of a coded format."""
     per_sample: bool = False
     """Whether each sample of the batch has values of its own."""
 
@@ -127,13 +125,18 @@ class TensorStatistics:
         return replace(self, count=max(1, self.count * samples // batch))
 
     @property
+    def width(self) -> int:
+        """Bits of a word."""
+        return self.format.width
+
+    @property
     def is_lost(self) -> bool:
         """Whether the values say nothing of their scale: all are 0, or nearly all saturated."""
         return not self.total or self.saturations > LOST_SHARE * self.count
 
     @property
     def mean_fraction(self) -> float:
-        """Mean of |q| as a fraction of full scale; of a posit q is the word."""
+        """Mean of |q| as a fraction of full scale; of a coded format q is the word."""
         return self.total / self.count / (1 << (self.width - 1))
 
 
@@ -141,7 +144,7 @@ LOST_JUMP = 8
 """Bits by which calibration lowers the exponent of a tensor that is all zeros."""
 
 
-def _posit_jump(mean: float, allowed: ScaleRange) -> int:
+def _coded_jump(mean: float, allowed: ScaleRange) -> int:
     """By how much an exponent is to move: words do not say exactly how far values are away."""
     if mean > allowed.high:
         beyond = (mean - allowed.high) / (1 - allowed.high)
@@ -166,10 +169,10 @@ class Scales:
         """
         moved = 0
         for name, s in statistics.items():
-            allowed, mean = self.ranges.of(s.kind, posit=s.posit), s.mean_fraction
+            allowed, mean = self.ranges.of(s.kind, s.format), s.mean_fraction
             step = 0
-            if s.posit:
-                step = max(_posit_jump(mean, allowed), s.floor - s.exponent)
+            if s.format.coded:
+                step = max(self._held(_coded_jump(mean, allowed), s), s.floor - s.exponent)
             elif mean > allowed.high:
                 step = (
                     4 if 4 * s.saturations > s.count else math.ceil(math.log2(mean / allowed.high))
@@ -186,7 +189,7 @@ class Scales:
         """Move exponents by at most one after a step; returns how many moved."""
         moved = 0
         for name, s in statistics.items():
-            limits = window(self.ranges.of(s.kind, posit=s.posit), s.count, s.width)
+            limits = window(self.ranges.of(s.kind, s.format), s.count, s.width)
             most = self._most_saturated(s)
             wanted = s.exponent
             if s.total > limits.high or s.saturations > most:
@@ -197,16 +200,27 @@ class Scales:
             self.exponents[name] = wanted
         return moved
 
+    def _held(self, step: int, s: TensorStatistics) -> int:
+        """Hold a jump by the values that saturate, of formats that limit these."""
+        if s.format.most_saturated is None:
+            return step
+        if s.saturations > self._most_saturated(s):
+            return max(step, 1)
+        # no further down once any do: a step that lets too many saturate would be taken back
+        return max(step, 0) if s.saturations else step
+
     def _most_saturated(self, s: TensorStatistics) -> float:
         """Values of a tensor that may saturate."""
-        part = self.ranges.posit_saturated if s.posit else None
+        part = s.format.most_saturated
+        if part is None and s.format.coded:
+            part = self.ranges.coded_saturated
         return math.inf if part is None else part * s.count
 
 
-def ranges_of(name: str, *, posit_factors: bool) -> ScaleRanges:
-    """A preset, for a network whose factors are posits or not.
+def ranges_of(name: str, *, coded_factors: bool) -> ScaleRanges:
+    """A preset, for a network whose factors are coded or not.
 
-    Those of posit factors are sparse far out, gradients come in bursts, and their tensors saturate.
+    Coded factors are sparse far out, gradients come in bursts, and their tensors saturate.
     """
-    saturated = MOST_SATURATED if posit_factors else None
-    return replace(PRESETS[name], posit_saturated=saturated)
+    saturated = MOST_SATURATED if coded_factors else None
+    return replace(PRESETS[name], coded_saturated=saturated)

@@ -1,24 +1,37 @@
-"""Number formats of tensors: fixed point, and posits as fixed point on a coarser grid.
+"""Number formats of tensors: fixed point, and coded ones as fixed point on a coarser grid.
 
-``Fixed`` and ``Posit`` decode words to integers and encode exact sums; ``parse_format``,
-``parse_formats`` and ``parse_list`` read their names. See ``docs/posit-datapath.md``.
+Formats decode words to integers and encode exact sums; ``parse_format``, ``parse_formats`` and
+``parse_list`` read their names. See ``docs/formats.md`` and ``docs/posit-datapath.md``.
 """
 
 from trainwright.formats.base import UNDERFLOWS, Format, FormatError, sum_width
+from trainwright.formats.coded import OPERAND_WIDTH, Binade, Coded, slope
 from trainwright.formats.fixed import Fixed
-from trainwright.formats.parse import CLASSES, format_pairs, parse_format, parse_formats, parse_list
+from trainwright.formats.parse import (
+    CLASSES,
+    format_pairs,
+    parse_coded,
+    parse_format,
+    parse_formats,
+    parse_list,
+)
 from trainwright.formats.posit import Posit
 
 __all__ = [
     "CLASSES",
+    "OPERAND_WIDTH",
     "UNDERFLOWS",
+    "Binade",
+    "Coded",
     "Fixed",
     "Format",
     "FormatError",
     "Posit",
     "format_pairs",
+    "parse_coded",
     "parse_format",
     "parse_formats",
     "parse_list",
+    "slope",
     "sum_width",
 ]

@@ -1,4 +1,4 @@
-"""What every number format of a tensor has.
+"""Number format of a tensor: the members that every format has.
 
 A word stands for an integer, and a tensor has one exponent: value = integer x 2^exponent. The
 exponent is always that of the integer's last bit, whatever the format, so that a sum of products of
@@ -10,7 +10,10 @@ For a posit the integer is its value x 2^S: a tensor whose posit 1 is to stand f
 exponent E - S.
 """
 
+import math
+import re
 from abc import ABC, abstractmethod
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +21,11 @@ import numpy.typing as npt
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+Range = tuple[float, float]
+
 UNDERFLOWS = ("never", "zero")
-"""What becomes of a sum that is closer to 0 than the smallest posit: that posit (the standard's
-rule), or the nearer of it and 0, which is 0 where both are as near."""
+"""Rules for a sum closer to 0 than the smallest number: never 0 but that number (the rule of the
+posit standard), or the nearer of the two, which is 0 where both are as near."""
 SUM_WIDTH = 62
 """Bits of a sum at most, its sign included."""
 MAX_SHIFT = 63
@@ -35,7 +40,23 @@ class Format(ABC):
 
     Words are signed integers, -2^(width - 1) to 2^(width - 1) - 1, sign-extended wherever they lie:
     their order is that of the values. All functions are exact and take arrays of any shape.
+
+    Everything outside this package asks these members and no class by name: a new format is a
+    subclass, and an entry of ``trainwright.formats.parse.KINDS``.
     """
+
+    coded: ClassVar[bool]
+    """Whether words stand for other integers than themselves, so that an accelerator decodes them
+    and lists the format among its ``formats``."""
+    spelling: ClassVar[re.Pattern[str]]
+    """Pattern of ``str``, spaces allowed; ``read`` takes its groups."""
+    allowed: ClassVar[str]
+    """Description of the spellings there are, for error messages."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, *groups: str) -> Self:
+        """Make the format that was spelled. Raises ``FormatError`` for sizes there are not."""
 
     @property
     @abstractmethod
@@ -68,18 +89,34 @@ class Format(ABC):
         return next(bits for bits in (4, 8, 16) if bits >= self.width)
 
     def fits(self, operand_width: int) -> bool:
-        """Whether every integer fits a signed operand of a multiplier."""
+        """Tell whether every integer fits a signed operand of a multiplier."""
         return self.decoded_width <= operand_width
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Least and greatest word that a sum is encoded to."""
+        return -self.largest, self.largest
+
+    @property
+    def integer_limits(self) -> tuple[int, int]:
+        """Integers of the least and the greatest word."""
+        least, greatest = self.decode(self.limits).tolist()
+        return least, greatest
+
+    @property
+    def words_text(self) -> str:
+        """Description of the words there are, for error messages."""
+        return f"words of {self}"
 
     @abstractmethod
     def decode(self, words: npt.ArrayLike) -> Integers:
-        """The integers of words. Raises ``FormatError`` for a word that stands for none."""
+        """Return the integers of words. Raises ``FormatError`` for a word that stands for none."""
 
     @abstractmethod
     def encode(
         self, sums: npt.ArrayLike, shift: int, *, underflow: str = "never"
     ) -> tuple[Integers, Flags, Flags]:
-        """The words nearest to sums / 2^shift; which are saturated; which underflow.
+        """Return the words nearest to sums / 2^shift; which are saturated; which underflow.
 
         ``sums``: exact integers of up to ``SUM_WIDTH`` bits; ``shift``: 0 to ``MAX_SHIFT``. One
         rounding, ties to the even word, what is beyond the greatest word saturating.
@@ -87,12 +124,61 @@ class Format(ABC):
         counts as an underflow. Raises ``ValueError`` for anything else.
         """
 
+    @abstractmethod
+    def nearest(self, values: npt.NDArray[np.float64], *, underflow: str = "zero") -> Integers:
+        """Round real numbers, in units of the integers' last bit, to words: once, to the nearest.
+
+        Ties, saturation and ``underflow`` as in ``encode``.
+        """
+
     def magnitude(self, words: npt.ArrayLike) -> Integers:
-        """What statistics add up: |word|. A posit's is nearly the logarithm of its value."""
+        """Return |word|, which statistics add up; coded, it is nearly a logarithm of the value."""
         return np.abs(self._checked(words))
 
+    # --- exponents: where in its range a format has a tensor's values -----------------------------
+
+    @property
+    def mean_range(self) -> Range | None:
+        """Range of means of |word|, as fractions of 2^(width - 1), of a tensor's exponent.
+
+        Outside it the exponent moves (``trainwright.fixed.scale``); None: by class of tensor.
+        """
+        return None
+
+    @property
+    def most_saturated(self) -> float | None:
+        """Part of a tensor's values that may saturate, whatever its mean; None: no such limit."""
+        return None
+
+    @property
+    def factor_steps(self) -> float | None:
+        """Greatest size of a factor's master weight, in steps; None: that of the greatest word."""
+        return None
+
+    @property
+    @abstractmethod
+    def step(self) -> float:
+        """Integers in one quantisation step of a factor at 4 bits.
+
+        Exponents of factors keep their mean magnitude at 1.5 to 3.6 such steps.
+        """
+
+    def fitting_exponent(self, greatest: float) -> int:
+        """Return the exponent for a tensor whose largest magnitude is ``greatest``, over 0.
+
+        By default the least at which nothing saturates.
+        """
+        top = self.integer_limits[1]
+        exponent = math.frexp(greatest / top)[1]  # greatest / top < 2^exponent
+        return exponent - 1 if greatest <= top * 2.0 ** (exponent - 1) else exponent
+
+    @property
+    @abstractmethod
+    def input_exponent(self) -> int:
+        """The exponent of inputs of 0 to 1."""
+
     def _checked(self, words: npt.ArrayLike) -> Integers:
-        """The words as int64. Raises ``FormatError`` for what is no integer of ``width`` bits."""
+        """Return the words as int64; ``FormatError`` for what is no integer of ``width`` bits."""
         given = np.asarray(words)
         if given.dtype.kind not in "iu":
             raise FormatError(f"words of {self} are integers, not {given.dtype}")
@@ -107,7 +193,7 @@ class Format(ABC):
 
 
 def checked_sums(sums: npt.ArrayLike, shift: int, underflow: str) -> Integers:
-    """The sums as int64. Raises ``ValueError`` for what ``Format.encode`` does not take."""
+    """Return the sums as int64; ``ValueError`` for what ``Format.encode`` does not take."""
     if not 0 <= shift <= MAX_SHIFT:
         raise ValueError(f"shift must be from 0 to {MAX_SHIFT}, not {shift!r}")
     if underflow not in UNDERFLOWS:
@@ -122,5 +208,5 @@ def checked_sums(sums: npt.ArrayLike, shift: int, underflow: str) -> Integers:
 
 
 def sum_width(terms: int, x: Format, g: Format) -> int:
-    """Bits, with a sign, that hold every sum of ``terms`` products of integers of two formats."""
+    """Return the bits, with a sign, of every sum of ``terms`` products of two formats' integers."""
     return (terms * x.most * g.most).bit_length() + 1

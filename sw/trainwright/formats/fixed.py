@@ -1,5 +1,6 @@
 """Fixed point: words that are their own integers."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,15 @@ class Fixed(Format):
 
     bits: int
 
+    coded = False
+    spelling = re.compile(r"fixed\s*\(\s*(\d{1,9})\s*\)")
+    allowed = "fixed(W) with W from {} to {}".format(*WIDTHS)
+
+    @classmethod
+    def read(cls, *groups: str) -> "Fixed":
+        """Make the format of W bits."""
+        return cls(int(groups[0]))
+
     def __post_init__(self) -> None:
         least, greatest = WIDTHS
         if type(self.bits) is not int or not least <= self.bits <= greatest:
@@ -47,7 +57,7 @@ class Fixed(Format):
 
     @property
     def decoded_width(self) -> int:
-        """As the word's."""
+        """Bits of a word: a word is its integer."""
         return self.bits
 
     @property
@@ -60,8 +70,28 @@ class Fixed(Format):
         """2^(bits - 1), of the least word."""
         return 1 << (self.bits - 1)
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """-2^(bits - 1) and 2^(bits - 1) - 1."""
+        return -self.most, self.largest
+
+    @property
+    def words_text(self) -> str:
+        """Bits that hold every word."""
+        return f"within {self.bits} bits"
+
+    @property
+    def step(self) -> float:
+        """2^(bits - 4)."""
+        return 2.0 ** (self.bits - 4)
+
+    @property
+    def input_exponent(self) -> int:
+        """1 - bits: an input of 1 saturates, by one in the last place."""
+        return 1 - self.bits
+
     def decode(self, words: npt.ArrayLike) -> Integers:
-        """The words themselves."""
+        """Return the words themselves."""
         return self._checked(words)
 
     def encode(
@@ -73,9 +103,13 @@ class Fixed(Format):
         words = rounded.clip(-self.largest - 1, self.largest)
         return words, words != rounded, np.zeros(values.shape, dtype=np.bool_)
 
+    def nearest(self, values: npt.NDArray[np.float64], *, underflow: str = "zero") -> Integers:
+        """See ``Format.nearest``."""
+        return np.rint(values).clip(*self.limits).astype(np.int64)
+
 
 def _rounded(values: Integers, shift: int) -> Integers:
-    """values / 2^shift, halves to even."""
+    """Round values / 2^shift to the nearest integers, halves to even."""
     if shift == 0:
         return values
     if shift >= SUM_WIDTH:

@@ -4,44 +4,41 @@ import re
 from collections.abc import Mapping, Sequence
 
 from trainwright.formats.base import Format, FormatError
-from trainwright.formats.fixed import WIDTHS, Fixed
-from trainwright.formats.posit import EXPONENT_BITS, SIZES, Posit
+from trainwright.formats.coded import Coded
+from trainwright.formats.fixed import Fixed
+from trainwright.formats.posit import Posit
 from trainwright.support.text import suggestion
 
+KINDS: tuple[type[Format], ...] = (Fixed, Posit)
+"""Number formats there are."""
 CLASSES = ("factor", "activation", "intermediate", "gradient")
 """Classes of tensors that share a format."""
 
-ALLOWED = (
-    "fixed(W) with W from {} to {}, posit(N,ES) with N from {} to {} and ES from {} to {}, and "
-    "posit(N,ES)c, which saturates at the largest posit that fits an operand of 18 bits"
-).format(*WIDTHS, *SIZES, *EXPONENT_BITS)
+ALLOWED = "; ".join(kind.allowed for kind in KINDS)
 
 
 def parse_format(text: str) -> Format:
-    """The format that ``fixed(8)``, ``posit(8,0)`` or ``posit(8,1)c`` names.
+    """Read a format such as ``fixed(8)``, ``posit(8,0)`` or ``posit(8,1)c``.
 
     Raises ``FormatError`` naming the text and what is allowed.
     """
-    found = isinstance(text, str) and re.fullmatch(
-        r"\s*(?:fixed\s*\(\s*(?P<bits>\d+)\s*\)"
-        r"|posit\s*\(\s*(?P<n>\d+)\s*,\s*(?P<es>\d+)\s*\)(?P<clamped>c?))\s*",
-        text,
-    )
-    if not found:
-        raise FormatError(f"no number format {text!r}; there are {ALLOWED}")
-    try:
-        if found["bits"]:
-            return Fixed(int(found["bits"]))
-        return Posit(int(found["n"]), int(found["es"]), clamped=bool(found["clamped"]))
-    except FormatError as error:
-        raise FormatError(f"no number format {text!r} ({error}); there are {ALLOWED}") from None
+    for kind in KINDS:
+        spelled = isinstance(text, str) and kind.spelling.fullmatch(text.strip())
+        if spelled:
+            try:
+                return kind.read(*spelled.groups())
+            except FormatError as error:
+                raise FormatError(
+                    f"no number format {text!r} ({error}); there are {ALLOWED}"
+                ) from None
+    raise FormatError(f"no number format {text!r}; there are {ALLOWED}")
 
 
 def parse_formats(
     given: str | Mapping[str, object] | Sequence[tuple[str, object]],
     known: Sequence[str] = CLASSES,
 ) -> dict[str, Format]:
-    """The formats by class of tensor, or tensor, of those that are named; ``known`` can be.
+    """Read the formats of classes of tensors, or of tensors: of those that ``known`` names.
 
     ``given`` is a text such as ``factor=posit(4,0),activation=fixed(8)``, its pairs, or the table
     ``[formats]`` of a TOML file. Raises ``FormatError`` for an unknown class or format, and for a
@@ -53,7 +50,7 @@ def parse_formats(
     for name, text in format_pairs(given) if isinstance(given, str) else given:
         if name not in known:
             what = "tensor" if "." in name else "class of tensors"
-            own = ", ".join(one for one in known if one not in CLASSES)
+            own = ", ".join(tensor for tensor in known if tensor not in CLASSES)
             tensors = f", and the tensors {own}" if own else ""
             raise FormatError(
                 f"no {what} {name!r}; there are {', '.join(CLASSES)}{tensors}"
@@ -69,17 +66,29 @@ def parse_formats(
 
 
 def parse_list(text: str) -> list[Format]:
-    """The formats that ``posit(8,0),posit(8,1)c`` lists; none for an empty text."""
+    """Read a list such as ``posit(8,0),posit(8,1)c``; none of an empty text."""
     return [parse_format(entry) for entry in _entries(text)] if text.strip() else []
 
 
+def parse_coded(text: str) -> list[Coded]:
+    """Read a list of formats that are decoded. Raises ``FormatError`` for fixed point."""
+    formats: list[Coded] = []
+    for fmt in parse_list(text):
+        if not isinstance(fmt, Coded):
+            raise FormatError(
+                f"formats names coded formats, fixed point is always there; leave out {fmt}"
+            )
+        formats.append(fmt)
+    return formats
+
+
 def _entries(text: str) -> list[str]:
-    """What is between commas outside of parentheses."""
+    """Split at commas outside of parentheses."""
     return re.split(r",(?![^()]*\))", text)
 
 
 def format_pairs(text: str) -> list[tuple[str, str]]:
-    """The entries of a text, as (class, format)."""
+    """Read the entries of a text, as (class, format)."""
     pairs = []
     for entry in _entries(text):
         name, equals, value = entry.partition("=")

@@ -5,31 +5,25 @@ most 2^S: an integer of 2S + 2 bits, sign included. Products and sums of such in
 and a sum is rounded by comparing it with the bounds between words.
 """
 
+import math
+import re
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
+from math import ceil
 
-import numpy as np
-import numpy.typing as npt
+from trainwright.formats.base import SUM_WIDTH, FormatError
+from trainwright.formats.coded import OPERAND_WIDTH as CLAMPED_WIDTH
+from trainwright.formats.coded import Coded
 
-from trainwright.formats.base import (
-    SUM_WIDTH,
-    Flags,
-    Format,
-    FormatError,
-    Integers,
-    checked_sums,
-)
-
-CLAMPED_WIDTH = 18
-"""Bits that the integers of a clamped format fit: the operand of a MULT18X18D."""
 SIZES = (3, 16)
 """Least and greatest n."""
 EXPONENT_BITS = (0, 4)
 
 
 @dataclass(frozen=True)
-class Posit(Format):
-    """posit(``n``, ``es``), ``clamped`` or not; words of n = 3 to 16 bits, es = 0 to 4.
+class Posit(Coded):
+    """Posit of ``n`` bits (3 to 16) and ``es`` exponent bits (0 to 4), ``clamped`` or not.
 
     A clamped format saturates at the largest posit whose integer has at most ``CLAMPED_WIDTH``
     bits; the words beyond it are never encoded and stand for nothing. NaR is no value either.
@@ -41,6 +35,18 @@ class Posit(Format):
     n: int
     es: int
     clamped: bool = False
+
+    spelling = re.compile(r"posit\s*\(\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\)(c?)")
+    allowed = (
+        "posit(N,ES) with N from {} to {} and ES from {} to {}, posit(N,ES)c, which saturates at "
+        "the largest posit that fits an operand of 18 bits"
+    ).format(*SIZES, *EXPONENT_BITS)
+
+    @classmethod
+    def read(cls, *groups: str) -> "Posit":
+        """Make the format of n, es and, where it is clamped, a c."""
+        n, es, clamped = groups
+        return cls(int(n), int(es), clamped=bool(clamped))
 
     def __post_init__(self) -> None:
         for name, value, limits in (("n", self.n, SIZES), ("es", self.es, EXPONENT_BITS)):
@@ -60,8 +66,13 @@ class Posit(Format):
         return f"posit({self.n},{self.es}){'c' if self.clamped else ''}"
 
     @property
+    def identifier(self) -> str:
+        """N_es."""
+        return f"{self.n}_{self.es}"
+
+    @property
     def width(self) -> int:
-        """n."""
+        """N."""
         return self.n
 
     @property
@@ -75,96 +86,73 @@ class Posit(Format):
         return CLAMPED_WIDTH if self.clamped else 2 * self.scale + 2
 
     @property
-    def largest(self) -> int:
-        """2^(n - 1) - 1, or the greatest word whose integer fits where clamped."""
-        if not self.clamped:
-            return (1 << (self.n - 1)) - 1
-        fitting = [value < 1 << (CLAMPED_WIDTH - 1) for value in _positives(self.n, self.es)]
-        return sum(fitting) - 1
+    def narrower(self) -> str:
+        """The clamped format, or a smaller es where nothing from 1 on is left of it."""
+        try:
+            return str(Posit(self.n, self.es, clamped=True))
+        except FormatError:
+            return f"es = {self.es - 1} or less"
 
     @property
-    def most(self) -> int:
-        """That of the word ``largest``: 2^(2S), or less where clamped."""
-        return _positives(self.n, self.es)[self.largest]
+    def largest(self) -> int:
+        """2^(n - 1) - 1, or the greatest word whose integer fits where clamped."""
+        return _largest(self) if self.clamped else (1 << (self.n - 1)) - 1
 
-    def decode(self, words: npt.ArrayLike) -> Integers:
-        """See ``Format.decode``: value x 2^S."""
-        checked = self._checked(words)
-        if (bad := np.abs(checked) > self.largest).any():
-            word = int(checked[bad].flat[0])
-            nar = word == -(1 << (self.n - 1))
-            what = "NaR" if nar else f"beyond its greatest, {self.largest}"
-            raise FormatError(f"the word {word} of {self} is no number: it is {what}")
-        return np.sign(checked) * np.array(_positives(self.n, self.es))[np.abs(checked)]
+    def knot(self, place: int) -> Fraction:
+        """Return the bits of regime and exponent, cut where the word ends."""
+        if place > 2 * self.scale:  # past the largest posit, whose regime nothing ends
+            return Fraction(1 << (self.n - 1))
+        k, exponent = divmod(place - self.scale, 1 << self.es)
+        regime, bits = (((1 << (k + 1)) - 1) << 1, k + 2) if k >= 0 else (1, 1 - k)
+        return Fraction(regime << self.es | exponent) * Fraction(2) ** (self.n - 1 - bits - self.es)
 
-    def nearest(self, values: npt.NDArray[np.float64], *, underflow: str = "zero") -> Integers:
-        """The words nearest to real numbers in units of the integers' last bit; one rounding.
+    def why_no_number(self, word: int) -> str:
+        """Tell NaR from a word past the clamp."""
+        nar = word == -(1 << (self.n - 1))
+        return "NaR" if nar else f"beyond its greatest, {self.largest}"
 
-        ``underflow`` as in ``encode``. Of formats of up to 18 bits.
+    @property
+    def mean_range(self) -> tuple[float, float]:
+        """Range in which means seldom leave: 0.5 is the word of 1.
+
+        Words are nearly logarithms: half the value has a word lower by 1/8 of full scale or so.
         """
-        sizes = np.minimum(np.abs(values), 2.0**_SIZE_BITS)
-        scaled = np.ldexp(sizes, _BITS_BELOW)
-        whole = np.floor(scaled)
-        inexact = (whole != scaled).astype(np.int64)  # on no bound between words
-        words, _, _ = self.encode(
-            whole.astype(np.int64) | inexact, _BITS_BELOW, underflow=underflow
-        )
-        return words * np.sign(values).astype(np.int64)
+        return 0.1, 0.4
 
-    def encode(
-        self, sums: npt.ArrayLike, shift: int, *, underflow: str = "never"
-    ) -> tuple[Integers, Flags, Flags]:
-        """See ``Format.encode``. Ties are those of the encoding, as the posit standard has them.
+    @property
+    def factor_steps(self) -> float:
+        """8 steps, as 4 bits of fixed point have them.
 
-        Saturated: what is beyond the largest posit. Underflow: what is not 0 and closer to it than
-        the smallest posit, whatever becomes of it.
+        The largest words are sparse and far out: weights there grow for epochs until training
+        fails.
         """
-        values = checked_sums(sums, shift, underflow)
-        sizes = np.abs(values)
-        words = np.searchsorted(_bounds(self, shift, underflow), sizes, side="right")
-        most = _positives(self.n, self.es)[self.largest] << shift
-        saturated = sizes > min(most, 1 << SUM_WIDTH)
-        return np.sign(values) * words, saturated, (sizes > 0) & (sizes < 1 << min(shift, 62))
+        return 8.0
 
+    @property
+    def step(self) -> float:
+        """A quarter of the posit 1, which is 4 steps, as it is of the posit(4,0).
 
-_SIZE_BITS = 20
-"""Bits above the point of the sizes that ``nearest`` tells apart: beyond all integers."""
-_BITS_BELOW = 40
-"""Bits below it: more than any bound between words has."""
+        Of 4 bits both, half the values that a normal factor has lie below 1.7 steps.
+        """
+        return 2.0 ** (self.scale - 2)
+
+    def fitting_exponent(self, greatest: float) -> int:
+        """Return the exponent at which the largest value is below 2^(2^es).
+
+        It has the most digits that there are there, and smaller values hardly fewer.
+        """
+        return math.frexp(greatest)[1] - (1 << self.es) - self.scale
+
+    @property
+    def input_exponent(self) -> int:
+        """-1 - S: an input of 1 is the posit 2.
+
+        Below 2 a posit(8,0) has 1/64 and less from one word to the next, in units of the input.
+        """
+        return -1 - self.scale
 
 
 @lru_cache
-def _positives(n: int, es: int) -> tuple[int, ...]:
-    """The integers of the words 0 to 2^(n - 1) - 1."""
-    return (0, *(_positive(word, n, es) for word in range(1, 1 << (n - 1))))
-
-
-def _positive(word: int, n: int, es: int) -> int:
-    """The value of a word above 0, times 2^S."""
-    scale = (n - 2) << es
-    body = format(word, f"0{n - 1}b")
-    run = len(body) - len(body.lstrip(body[0]))
-    k = run - 1 if body[0] == "1" else -run
-    rest = body[run + 1 :]
-    exponent, fraction = rest[:es].ljust(es, "0"), rest[es:]
-    power = (k << es) + int(exponent or "0", 2) + scale - len(fraction)
-    return int("1" + fraction, 2) << power
-
-
-@lru_cache(maxsize=1024)
-def _bounds(fmt: Posit, shift: int, underflow: str) -> Integers:
-    """The least |sum| that is encoded to each of the words 1 to ``fmt.largest``.
-
-    The bound below word w is the posit of one bit more between w - 1 and w, on a grid finer by
-    2^(2^es); what lies on it goes to the even word.
-    """
-    finer = _positives(fmt.n + 1, fmt.es)
-    bounds = []
-    for word in range(1, fmt.largest + 1):
-        numerator = finer[2 * word - 1] << shift
-        least = -(-numerator >> (1 << fmt.es))  # rounded up
-        if word % 2 and least << (1 << fmt.es) == numerator:
-            least += 1  # the tie is of the even word below
-        bounds.append(min(least, 1 << SUM_WIDTH))
-    bounds[0] = 1 if underflow == "never" else ((1 << shift) >> 1) + 1
-    return np.array(bounds, dtype=np.int64)
+def _largest(fmt: Posit) -> int:
+    """Find the greatest word whose integer is below 2^(``CLAMPED_WIDTH`` - 1)."""
+    return ceil(fmt.knot(CLAMPED_WIDTH - 1)) - 1

@@ -138,8 +138,8 @@ class Executor:
             len(p.formats), int(p.wide_tensors), p.most_alignment, 0,
         )  # fmt: skip
         addresses = (self._arrays[name].ctypes.data for name in _ARRAYS)
-        posits = (_Number.of(table(fmt)) for fmt in p.number_formats[1:])
-        self._numbers = (_Number * (len(p.formats) + 1))(_Number(), *posits)
+        coded = (_Number.of(table(fmt)) for fmt in p.coded_formats)
+        self._numbers = (_Number * (len(p.formats) + 1))(_Number(), *coded)
         self._tables = np.array(table_words(), np.int64)
         pointers = ctypes.addressof(self._numbers), self._tables.ctypes.data
         self._machine = _Machine(*sizes, *addresses, *pointers)

@@ -1,4 +1,4 @@
-"""Posits as tables for the C kernel (``native/numbers.h``), made from ``trainwright.formats``."""
+"""Tables of coded formats for the C kernel (``native/numbers.h``)."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.formats import UNDERFLOWS, Format, Posit
+from trainwright.formats import UNDERFLOWS, Coded, slope
 
 WORDS = 1 << 16
 FRACTION_BITS = 23
@@ -50,52 +50,51 @@ class Table:
 
 
 @cache
-def table(fmt: Format) -> Table:
-    """The table of a posit."""
-    assert isinstance(fmt, Posit)
-    words = np.arange(-fmt.largest, fmt.largest + 1)
+def table(fmt: Coded) -> Table:
+    """The table of a format that is decoded."""
+    words = fmt.words()
     integers = np.full(WORDS, np.nan, np.float32)
     integers[words.astype(np.uint16)] = fmt.decode(words)
     starts, cuts = _places(fmt)
     return Table(
-        integers, starts, cuts, fmt.largest, _registers(fmt, starts, cuts), _upper(fmt, integers)
+        integers, starts, cuts, fmt.largest, _registers(starts, cuts), _upper(fmt, integers)
     )
 
 
-def _places(fmt: Posit) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _places(fmt: Coded) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """(starts, cuts): the encoding of a size written out at full length is start + f."""
-    top = int(fmt.decode(fmt.largest)).bit_length() - 1
+    top = fmt.most.bit_length() - 1
     whole = FRACTION_BITS + 1  # below it in place 0, 1 and the last one: f / 2^24 is under one half
-    inner = [_place(fmt, exponent) for exponent in range(min(top + 1, 2 * fmt.scale))]
+    # a largest number that is the first of its place shares the last place with what is beyond
+    inner = [_place(fmt, place) for place in range(top if fmt.most == 1 << top else top + 1)]
     last = (fmt.largest << whole, whole)
     rows = []
     for underflow in UNDERFLOWS:
-        below = [1 << whole, 1 << whole] if underflow == "never" else [0, 1 << (whole - 1)]
+        never = underflow == "never" and not fmt.zero_only
+        below = [1 << whole, 1 << whole] if never else [0, 1 << (whole - 1)]
         rows.append([*below, *(start for start, _ in inner), last[0]])
     return np.array(rows), np.array([whole, whole, *(cut for _, cut in inner), last[1]])
 
 
-def _place(fmt: Posit, exponent: int) -> tuple[int, int]:
-    """(start, cut) of the sizes from 2^exponent on, below the largest posit."""
-    k, low = divmod(exponent - fmt.scale, 1 << fmt.es)
-    regime, bits = (((1 << (k + 1)) - 1) << 1, k + 2) if k >= 0 else (1, 1 - k)
-    return (
-        (regime << fmt.es | low) << FRACTION_BITS,
-        bits + fmt.es + FRACTION_BITS - (fmt.n - 1),
-    )
+def _place(fmt: Coded, place: int) -> tuple[int, int]:
+    """(start, cut) of the sizes from 2^place on, below the largest number."""
+    cut = FRACTION_BITS - slope(fmt, place)
+    return int(fmt.knot(place) * (1 << cut)), cut
 
 
 def _registers(
-    fmt: Posit, starts: npt.NDArray[np.int64], cuts: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64], cuts: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint32] | None:
     missing = REGISTER_PLACES - len(cuts)
-    if missing < 0 or fmt.n + fmt.es > 32 - FRACTION_BITS:
+    # a start, its fraction and the half that rounds it have to stay below 2^32
+    beyond = starts + (1 << FRACTION_BITS) + (1 << cuts >> 1)
+    if missing < 0 or beyond.max() > 1 << 32:
         return None
     return np.pad(np.vstack([starts, cuts]), ((0, 0), (0, missing)), "edge").astype(np.uint32)
 
 
-def _upper(fmt: Posit, integers: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8] | None:
-    if fmt.n > 8:
+def _upper(fmt: Coded, integers: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8] | None:
+    if fmt.width > 8:
         return None
     halves = np.zeros(_BYTE_WORDS, np.uint16)
     bits = integers[: fmt.largest + 1].view(np.uint32)

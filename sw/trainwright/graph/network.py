@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from trainwright.fixed.scale import TensorClass
-from trainwright.formats import Fixed, Format, Posit
+from trainwright.formats import Fixed, Format
 from trainwright.graph import ir
 from trainwright.graph.ir import Add, Einsum, Graph, Op, Slide, Tensor, View
 from trainwright.network import Apply, Input, Layer, Network, Node, Pool, Sum, Window
@@ -19,7 +19,7 @@ CONSTANT_WIDTH = 16
 def class_tensor(network: Network, name: str, axes: tuple[str, ...], kind: TensorClass) -> Tensor:
     """A tensor in its own or its class's format, with the network's rule for what underflows."""
     fmt = network.tensor_format(name, kind.value)
-    zero = isinstance(fmt, Posit) and network.underflow_zero(kind.value)
+    zero = fmt.coded and network.underflow_zero(kind.value)
     return Tensor(name, axes, kind, fmt, zero)
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 
 from trainwright.fixed.scale import TensorClass
-from trainwright.formats import Fixed, Posit, sum_width
+from trainwright.formats import Fixed, sum_width
 from trainwright.graph.fill import Arrays
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor
 
@@ -402,7 +402,7 @@ class _Names:
         if gradients:
             return replace(gradients[0], name=name, axes=axes)
         for result in (graph.tensors[out] for out in self.site.wanted):
-            if result.kind is TensorClass.INTERMEDIATE and isinstance(result.format, Posit):
+            if result.kind is TensorClass.INTERMEDIATE and result.format.coded:
                 return replace(result, name=name, axes=axes)
         bits = self._bits(mask, tree)
         fmt, exact = Fixed(min(self.word, bits)), bits <= self.word
@@ -435,7 +435,7 @@ def ordered(
 ) -> list[Order]:
     """Ways to compute the contractions of one site by products of two, the cheapest first.
 
-    What is made between is a posit where the site's results of its class are; else it has at most
+    What is made between is coded where the site's results of its class are; else it has at most
     ``word`` bits, and fewer where sums would otherwise need more than ``accumulator``.
     """
     cost = cost or Cost()
@@ -462,7 +462,7 @@ def made_of(site: Site, tree: Tree, *, word: int = 16, accumulator: int = 48) ->
 def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:
     """The graph with fewer bits for what sums would overflow an accumulator with.
 
-    Tensors of ``fixed`` and posits keep their formats.
+    Tensors of ``fixed`` and coded ones keep their formats.
     """
     tensors = dict(graph.tensors)
     for op in graph.ops:
@@ -471,7 +471,7 @@ def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:
         x, g = (tensors[name].format for name in op.operands)
         excess = sum_width(terms, x, g) - accumulator
         free = [name for name in op.operands if name not in fixed]
-        free = [name for name in free if isinstance(tensors[name].format, Fixed)]
+        free = [name for name in free if not tensors[name].format.coded]
         if excess > 0 and free:
             name = max(free, key=lambda name: tensors[name].width)
             width = max(LEAST_WIDTH, tensors[name].width - excess)

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from trainwright.compiler.digits import require_weights
 from trainwright.compiler.errors import CompileError
-from trainwright.formats import Fixed
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, Tensor
 from trainwright.graph.step import StepGraph
 from trainwright.network import Network
@@ -28,7 +27,7 @@ def between_width(network: Network, p: AcceleratorParameters) -> int:
     any other tensor.
     """
     fmt = network.format("intermediate")
-    if not p.wide_tensors or not isinstance(fmt, Fixed):
+    if not p.wide_tensors or fmt.coded:
         return p.word_width
     return max(p.word_width, min(fmt.width, 2 * DIGIT_WIDTH + 1))
 

@@ -177,7 +177,7 @@ def _require(network: Network, batch: int, p: AcceleratorParameters) -> None:
         raise CompileError(
             f"{what} take layers in one line, without windows; use --update host for this network"
         )
-    if network.posits_used or p.wide_tensors:
+    if network.coded_used or p.wide_tensors:
         raise CompileError(f"{what} take fixed point of one word; use --update host")
     if network.widths.factor > 8:
         raise CompileError(

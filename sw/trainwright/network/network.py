@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from trainwright.formats import Format, Posit
+from trainwright.formats import Format
 from trainwright.network.errors import require, row
 from trainwright.network.layer import MOST_SIZE, Layer
 from trainwright.network.nodes import (
@@ -52,10 +52,11 @@ class Network(Formatted):
     widths: Widths = FIXED
     dataset: str = ""
     """Data set trained on where none is named."""
-    posits: tuple[tuple[str, Posit], ...] = ()
-    """Classes of tensors (``trainwright.formats.CLASSES``) that are posits, of ``widths`` bits."""
+    coded: tuple[tuple[str, Format], ...] = ()
+    """Formats of classes of tensors (``trainwright.formats.CLASSES``) other than fixed point, of
+    ``widths`` bits."""
     underflow: str = "gradients"
-    """Which posits may become 0 where they underflow, one of ``UNDERFLOW_RULES``."""
+    """Which coded tensors may become 0 where they underflow, one of ``UNDERFLOW_RULES``."""
     singles: tuple[tuple[str, Format], ...] = ()
     """Formats of single tensors, by name; of ``nameable`` ones."""
     wiring: tuple[Node, ...] = ()
@@ -271,13 +272,13 @@ class Network(Formatted):
 
     def in_float32(self) -> "Network":
         """The same network in float32 numbers."""
-        return replace(self, widths=FLOAT32, posits=(), singles=())
+        return replace(self, widths=FLOAT32, coded=(), singles=())
 
     def to_dict(self) -> dict[str, Any]:
         """A plain dictionary that ``network_from_dict`` reads back."""
-        posits: dict[str, Any] = {name: str(fmt) for name, fmt in (*self.posits, *self.singles)}
+        formats: dict[str, Any] = {name: str(fmt) for name, fmt in (*self.coded, *self.singles)}
         if self.underflow != "gradients":
-            posits["underflow"] = self.underflow
+            formats["underflow"] = self.underflow
         return {
             "name": self.name,
             "classes": self.classes,
@@ -285,6 +286,6 @@ class Network(Formatted):
             "padded": list(self.padded),
             "dataset": self.dataset,
             "widths": dict(vars(self.widths)),
-            **({"formats": posits} if posits else {}),
+            **({"formats": formats} if formats else {}),
             **items(self),
         }

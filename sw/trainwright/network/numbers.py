@@ -1,4 +1,4 @@
-"""Number formats of a network: bits, and posits, of each class of tensors."""
+"""Number formats of a network: bits, and formats other than fixed point, by class of tensor."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +10,6 @@ from trainwright.formats import (
     Fixed,
     Format,
     FormatError,
-    Posit,
     format_pairs,
     parse_formats,
 )
@@ -18,7 +17,7 @@ from trainwright.network.errors import NetworkError, require
 from trainwright.support.text import shown
 
 UNDERFLOW_RULES = ("gradients", "never", "zero")
-"""Posits that may become 0 where they underflow: those of gradients, none, or all."""
+"""Coded tensors whose values may become 0 where they underflow: gradients, none, or all."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +66,13 @@ FLOAT32 = Widths(factor=32, bias=32, activation=32, gradient=32, intermediate=32
 
 
 class Formatted:
-    """What has number formats: fields ``widths``, ``posits`` and ``underflow`` of a dataclass.
+    """What has number formats: fields ``widths``, ``coded`` and ``underflow`` of a dataclass.
 
     One whose tensors have names may give some of them formats of their own: ``singles``.
     """
 
     widths: Widths
-    posits: tuple[tuple[str, Posit], ...]
+    coded: tuple[tuple[str, Format], ...]
     underflow: str
     singles: tuple[tuple[str, Format], ...] = ()
 
@@ -88,7 +87,7 @@ class Formatted:
             self.underflow in UNDERFLOW_RULES,
             f"underflow must be one of {', '.join(UNDERFLOW_RULES)}, not {self.underflow!r}",
         )
-        for name, fmt in self.posits:
+        for name, fmt in self.coded:
             width = getattr(self.widths, name)
             require(
                 name in CLASSES and width == fmt.width,
@@ -97,10 +96,10 @@ class Formatted:
 
     def format(self, kind: str) -> Format:
         """The format of a class of tensors, one of ``trainwright.formats.CLASSES``."""
-        return dict(self.posits).get(kind) or Fixed(getattr(self.widths, kind))
+        return dict(self.coded).get(kind) or Fixed(getattr(self.widths, kind))
 
     def underflow_zero(self, kind: str) -> bool:
-        """Whether posits of a class may become 0 where they underflow."""
+        """Whether coded values of a class may become 0 where they underflow."""
         return self.underflow == "zero" or (self.underflow, kind) == ("gradients", "gradient")
 
     @property
@@ -111,13 +110,14 @@ class Formatted:
     def with_formats(self, given: str | Mapping[str, object]) -> Self:
         """The same with the formats of ``trainwright.formats.parse_formats``.
 
-        ``fixed(n)`` and ``posit(n,es)`` make words of a class, or of a tensor that is named, n bits
-        wide. A table may also have ``underflow``. Raises ``NetworkError`` for what is no format.
+        A format, such as ``fixed(8)``, is that of a class of tensors or of a tensor that is named.
+        A table may also have ``underflow``. Raises ``NetworkError`` for what is no format.
         """
         underflow: object = self.underflow
         singles = dict(self.singles)
         require(
-            not self.widths.is_float, "formats are of fixed point and posits, numbers are float32"
+            not self.widths.is_float,
+            "formats are of integers and coded numbers, not of float32",
         )
         try:
             pairs = list(_flat(given)) if isinstance(given, Mapping) else format_pairs(given)
@@ -126,18 +126,18 @@ class Formatted:
             formats = parse_formats([pair for pair in pairs if pair[0] != "underflow"], known)
         except FormatError as error:
             raise NetworkError(f"formats: {error}") from None
-        posits = dict(self.posits)
+        coded = dict(self.coded)
         singles |= {name: formats.pop(name) for name in list(formats) if name not in CLASSES}
         for name, fmt in formats.items():
-            posits.pop(name, None)
-            if isinstance(fmt, Posit):
-                posits[name] = fmt
+            coded.pop(name, None)
+            if fmt.coded:
+                coded[name] = fmt
         widths = replace(self.widths, **{name: fmt.width for name, fmt in formats.items()})
         named = {"singles": tuple(sorted(singles.items()))} if self.nameable else {}
         return replace(
             self,  # type: ignore[type-var]  a dataclass
             widths=widths,
-            posits=tuple((name, posits[name]) for name in CLASSES if name in posits),
+            coded=tuple((name, coded[name]) for name in CLASSES if name in coded),
             underflow=str(underflow),
             **named,
         )
@@ -149,10 +149,9 @@ class Formatted:
         return classes | {name: str(fmt) for name, fmt in self.singles}
 
     @property
-    def posits_used(self) -> tuple[tuple[str, Posit], ...]:
-        """Classes and tensors that are posits, and which."""
-        named = [(name, fmt) for name, fmt in self.singles if isinstance(fmt, Posit)]
-        return (*self.posits, *named)
+    def coded_used(self) -> tuple[tuple[str, Format], ...]:
+        """Classes and tensors in other formats than fixed point, and which."""
+        return (*self.coded, *((name, fmt) for name, fmt in self.singles if fmt.coded))
 
 
 def _flat(given: Mapping[str, object]) -> Iterator[tuple[str, object]]:
@@ -173,10 +172,11 @@ class NumberFormats(Formatted):
     """
 
     widths: Widths = FIXED
-    posits: tuple[tuple[str, Posit], ...] = ()
-    """Classes (``trainwright.formats.CLASSES``) that are posits, of ``widths`` bits."""
+    coded: tuple[tuple[str, Format], ...] = ()
+    """Formats of classes (``trainwright.formats.CLASSES``) other than fixed point, of ``widths``
+    bits."""
     underflow: str = "gradients"
-    """Which posits may become 0 where they underflow, one of ``UNDERFLOW_RULES``."""
+    """Which coded tensors may become 0 where they underflow, one of ``UNDERFLOW_RULES``."""
 
     def __post_init__(self) -> None:
         self.check_formats()

@@ -93,7 +93,7 @@ def from_network(network: Network | str, seed: int = 0) -> torch.nn.Sequential:
         made = TTLinear(
             layer.input_size, layer.output_size, rank=layer.ranks, outputs=layer.outputs,
             inputs=layer.inputs, bias=layer.bias, relu=layer.relu,
-            numbers=NumberFormats(network.widths, network.posits, network.underflow),
+            numbers=NumberFormats(network.widths, network.coded, network.underflow),
         )  # fmt: skip
         made.set_factors([factor.value for factor in own], scales)
         modules += [made, torch.nn.ReLU()] if layer.relu else [made]

@@ -4,9 +4,9 @@ from math import frexp
 
 import torch
 
-from trainwright.fixed.quantise import extremes, input_exponent, quantise
+from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
-from trainwright.formats import Format, Posit
+from trainwright.formats import Format
 from trainwright.nn.straight_through import straight_through
 
 LEAST = -100
@@ -32,7 +32,7 @@ def in_backward() -> bool:
 class _Quantiser(torch.nn.Module):
     """Rounds what passes to ``fmt``; the exponent is a buffer and moves in training mode.
 
-    ``underflow`` is what becomes of posits that are too small, as in ``Format.encode``.
+    ``underflow`` is what becomes of numbers that are too small, as in ``Format.encode``.
 
     The first tensor that passes in training chooses the exponent, unless it is all zeros. A pass
     in evaluation mode or under ``torch.no_grad`` moves nothing, and before that first tensor each
@@ -131,7 +131,7 @@ class InputQuantiser(_Quantiser):
         mantissa, exponent = frexp(greatest)
         if not greatest:
             return 0
-        return max(exponent - (mantissa == 0.5) + input_exponent(self.fmt), LEAST)
+        return max(exponent - (mantissa == 0.5) + self.fmt.input_exponent, LEAST)
 
     def follow(self, exponent: int, greatest: float) -> None:
         """As after a forward pass at ``exponent`` whose largest value is ``greatest``."""
@@ -159,7 +159,7 @@ class OutputQuantiser(_Quantiser):
         greatest = largest(values)
         # Words that are all 0, or mostly saturated, do not say how far away values are.
         if greatest and _is_lost(self.counted(values, begin)):
-            begin = max(frexp(min(greatest, MOST))[1] + input_exponent(self.fmt), LEAST)
+            begin = max(frexp(min(greatest, MOST))[1] + self.fmt.input_exponent, LEAST)
         scales = Scales(exponents={"y": begin})
         for _ in range(64):
             if not scales.jump({"y": self.counted(values, scales.exponents["y"])}):
@@ -178,7 +178,7 @@ class OutputQuantiser(_Quantiser):
     def counted(self, values: torch.Tensor, exponent: int) -> TensorStatistics:
         """What the accelerator counts of a tensor it rounds."""
         least, greatest = extremes(self.fmt)
-        if posit := isinstance(self.fmt, Posit):
+        if self.fmt.coded:
             words = quantise(values.cpu(), exponent, self.fmt, underflow=self.underflow)
             outside = (words <= least) | (words >= greatest)
         else:
@@ -186,19 +186,18 @@ class OutputQuantiser(_Quantiser):
             outside = (words < least) | (words > greatest)
         return TensorStatistics(
             kind=TensorClass.INTERMEDIATE,
-            width=self.fmt.width,
+            format=self.fmt,
             exponent=exponent,
             floor=LEAST,
             count=max(1, values.numel()),
             total=int(words.clamp(least, greatest).abs().sum(dtype=torch.float64)),
             saturations=int(outside.sum()),
-            posit=posit,
         )
 
 
 def _is_lost(counted: TensorStatistics) -> bool:
     """Return whether the words say less of the scale than the values themselves."""
-    # Words of posits are nearly logarithms: such a mean leaves no room for their differences.
-    if counted.posit and counted.mean_fraction > 7 / 8:
+    # Coded words are nearly logarithms: such a mean leaves no room for their differences.
+    if counted.format.coded and counted.mean_fraction > 7 / 8:
         return True
     return counted.is_lost

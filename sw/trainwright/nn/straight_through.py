@@ -1,7 +1,7 @@
 """The accelerator's numbers in torch: quantisers whose gradient passes straight through.
 
 Values are words x 2^exponent, rounded half to even and saturated, as ``trainwright.fixed`` has
-them; they are exact in float32, which holds all integers of up to 24 bits, and all posits of 16.
+them; they are exact in float32, which holds all integers of up to 24 bits, and all coded formats'.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 
 from trainwright.driver import fitting_exponent
 from trainwright.fixed.quantise import dequantise, extremes, quantise
-from trainwright.formats import Format, Posit
+from trainwright.formats import Format
 from trainwright.nn.untyped import node
 
 
@@ -19,9 +19,9 @@ def rounded(
 ) -> torch.Tensor:
     """The values nearest to ``values`` that words of ``fmt`` x 2^exponent have; same type.
 
-    ``underflow`` is what becomes of too small posits, as in ``Format.encode``.
+    ``underflow`` is what becomes of too small numbers, as in ``Format.encode``.
     """
-    if isinstance(fmt, Posit):
+    if fmt.coded:
         words = quantise(values.detach().cpu(), exponent, fmt, underflow=underflow)
         return dequantise(words, exponent, fmt).to(values)
     least, greatest = extremes(fmt)

@@ -353,13 +353,13 @@ def _set_formats(layers: list[TensorTrain], formats: object) -> None:
 
 
 def _sizes(layers: list[TensorTrain], given: AcceleratorParameters | None) -> dict[str, Any]:
-    """Parameters of the accelerator that follow from the layers; posits where none is given."""
+    """Parameters of the accelerator that follow from the layers; formats where none is given."""
     p = given or AcceleratorParameters()
     sizes: dict[str, Any] = {}
     sizes["factor_width"] = max(p.factor_width, *(layer.widths.factor for layer in layers))
-    posits = [str(fmt) for layer in layers for _, fmt in layer.numbers.posits]
-    if posits and given is None:
-        sizes["formats"] = tuple(dict.fromkeys(posits))
+    coded = [str(fmt) for layer in layers for _, fmt in layer.numbers.coded]
+    if coded and given is None:
+        sizes["formats"] = tuple(dict.fromkeys(coded))
     return sizes
 
 

@@ -158,8 +158,8 @@ def _holders(graph: fx.GraphModule) -> dict[int, str]:
 def _numbers(layer: TensorTrain) -> str:
     if layer.is_float:
         return "float32"
-    posits = [f"{kind} {fmt}" for kind, fmt in layer.numbers.posits if kind != "factor"]
-    return ", ".join([str(layer.numbers.format("factor")), *posits])
+    coded = [f"{kind} {fmt}" for kind, fmt in layer.numbers.coded if kind != "factor"]
+    return ", ".join([str(layer.numbers.format("factor")), *coded])
 
 
 def _layers(

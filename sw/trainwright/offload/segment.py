@@ -12,7 +12,6 @@ from trainwright.driver import BackwardResult, Driver, Pass, QuantisedModel, Run
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics, ranges_of
-from trainwright.formats import Posit
 from trainwright.network import Network, NumberFormats
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.scales import MOST_PASSES, InputQuantiser, in_backward, largest, pass_key
@@ -76,10 +75,10 @@ class Segment:
     ) -> None:
         self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
         self.image, self.input_gradients = image, input_gradients
-        posits = any(isinstance(one.numbers.format("factor"), Posit) for one in self.layers)
+        coded = any(one.numbers.format("factor").coded for one in self.layers)
         # The layer that reads the inputs keeps the exponents: they belong to its state_dict.
         kept, name = self.layers[stretch.first].program_exponents, self._name
-        self.scales = Scales(ranges_of("default", posit_factors=posits), kept.setdefault(name, {}))
+        self.scales = Scales(ranges_of("default", coded_factors=coded), kept.setdefault(name, {}))
         self._ends = kept.setdefault(f"{name} ends", {})
         """Ends whose gradients have been calibrated, as names."""
         self.runner: Runner[Driver] = Runner(machine.memory)
@@ -259,7 +258,7 @@ class Segment:
     def _count_saturated(self, x: torch.Tensor, exponent: int) -> None:
         """Count the inputs beyond the largest word, which the host saturates."""
         fmt = self.layers[self.stretch.first].numbers.format("activation")
-        if isinstance(fmt, Posit):
+        if fmt.coded:
             return
         least, greatest = extremes(fmt)
         words = torch.round(x.detach() * 2.0**-exponent)
@@ -390,7 +389,7 @@ class Gradients:
 def _words(x: torch.Tensor, exponent: int, numbers: NumberFormats) -> torch.Tensor:
     """``quantise``, in fixed point in the type of ``x``: exact, as widths are 16 at most."""
     fmt = numbers.format("activation")
-    if isinstance(fmt, Posit):
+    if fmt.coded:
         return quantise(x, exponent, fmt, underflow=numbers.host_underflow)
     least, greatest = extremes(fmt)
     return torch.round(x * 2.0**-exponent).clamp_(least, greatest).to(torch.int64)

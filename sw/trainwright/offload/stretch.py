@@ -103,7 +103,7 @@ class Stretch:
             )
         return Network(
             "compiled", made, LEAST_OUTPUTS, padded, padded, widths=numbers.widths,
-            posits=numbers.posits, underflow=numbers.underflow,
+            coded=numbers.coded, underflow=numbers.underflow,
             wiring=() if straight else (given, *self.wiring),
             results=tuple(end.value for end in self.ends) if len(self.ends) > 1 else (),
         )  # fmt: skip

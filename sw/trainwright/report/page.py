@@ -106,7 +106,7 @@ def _numbers(network: Network) -> str:
     w = network.widths
     if w.is_float:
         return "float32"
-    if network.posits:
+    if network.coded:
         formats = ", ".join(f"{kind} {fmt}" for kind, fmt in network.formats.items())
         return f"{formats}, bias fixed({w.bias})"
     return (

@@ -67,7 +67,7 @@ def error_at(values: torch.Tensor, width: int) -> float:
 
     def lost(exponent: int) -> float:
         words = quantise(values, exponent, fmt)
-        return float((dequantise(words, exponent) - values).square().sum())
+        return float((dequantise(words, exponent, fmt) - values).square().sum())
 
     return (min(map(lost, range(top - _EXPONENTS, top + 1))) / size) ** 0.5
 
@@ -102,7 +102,7 @@ def _written(run: Run | None, result: ForwardResult | BackwardResult) -> dict[st
 def in_width(network: Network, width: int) -> Network:
     """The same network, all tensors of ``width`` bits in fixed point."""
     widths = Widths(bias=network.widths.bias, **dict.fromkeys(CLASSES, width))
-    return replace(network, widths=widths, posits=(), singles=())
+    return replace(network, widths=widths, coded=(), singles=())
 
 
 def choose(

@@ -78,12 +78,12 @@ def ranks_left(model: Model | ChipModel) -> tuple[int, ...]:
 def layout_of(model: Model | ChipModel) -> Layout:
     """Where the parameters of a model lie on the chip.
 
-    Raises ``ValueError`` for posits and for wide formats.
+    Raises ``ValueError`` for coded and for wide formats.
     """
     if isinstance(model, ChipModel):
         return model.state.layout
-    if model.network.posits_used:
-        named = ", ".join(f"{name}={fmt}" for name, fmt in model.network.posits_used)
+    if model.network.coded_used:
+        named = ", ".join(f"{name}={fmt}" for name, fmt in model.network.coded_used)
         raise ValueError(
             f"an update on the chip is of fixed point alone, not of {named}: give fixed formats, "
             "or use --update host"

@@ -10,29 +10,25 @@ from functools import lru_cache
 import torch
 
 from trainwright.driver import QuantisedModel
-from trainwright.fixed.quantise import integer_limits, quantise
-from trainwright.formats import Format, Posit
+from trainwright.fixed.quantise import quantise
+from trainwright.formats import Format
 from trainwright.network import Network
 
-MOST_STEPS = 8
-"""Greatest magnitude of a posit factor's weights, in quantisation steps at 4 bits."""
 
-
-def clip(value: torch.Tensor, exponent: int, fmt: Format | int) -> torch.Tensor:
+def clip(value: torch.Tensor, exponent: int, fmt: Format) -> torch.Tensor:
     """The master weight held within what the factor's format can represent.
 
-    Beyond it the quantised factor no longer moves while the master weight would run away. A posit's
-    largest words are sparse and far out; its weights are held within ``MOST_STEPS`` steps, as those
-    of 4 bits of fixed point are, else they grow for epochs until training fails.
+    Beyond it the quantised factor no longer moves while the master weight would run away. Some
+    formats hold weights within fewer steps (``Format.factor_steps``).
     """
     return value.clamp(*_held(exponent, fmt))
 
 
 @lru_cache
-def _held(exponent: int, fmt: Format | int) -> tuple[float, float]:
-    least, greatest = integer_limits(fmt)
-    if isinstance(fmt, Posit):
-        greatest = min(greatest, int(MOST_STEPS * steps_of(fmt)))
+def _held(exponent: int, fmt: Format) -> tuple[float, float]:
+    least, greatest = fmt.integer_limits
+    if fmt.factor_steps is not None:
+        greatest = min(greatest, int(fmt.factor_steps * fmt.step))
         least = -greatest
     return least * 2.0**exponent, greatest * 2.0**exponent
 
@@ -70,19 +66,8 @@ MEAN_STEPS = (1.5, 3.6)
 deviation is then 1.9 to 4.5 steps if it is normal, and the best for 16 levels is 3."""
 
 
-def steps_of(fmt: Format | int) -> float:
-    """How many of a format's integers are one quantisation step at 4 bits.
-
-    A posit's 1 is 4 steps, as it is of the posit(4,0): of 4 bits both, half the values that a
-    normal factor has lie below 1.7 steps.
-    """
-    if isinstance(fmt, Posit):
-        return 2.0 ** (fmt.scale - 2)
-    return 2.0 ** ((fmt if isinstance(fmt, int) else fmt.width) - 4)
-
-
-def direction(value: torch.Tensor, exponent: int, fmt: Format | int) -> int:
+def direction(value: torch.Tensor, exponent: int, fmt: Format) -> int:
     """By how much the exponent of a factor should move: -1, 0 or 1."""
-    steps = float(value.to(torch.float64).abs().mean()) * 2.0**-exponent / steps_of(fmt)
+    steps = float(value.to(torch.float64).abs().mean()) * 2.0**-exponent / fmt.step
     least, greatest = MEAN_STEPS
     return 1 if steps > greatest else -1 if 0 < steps < least else 0

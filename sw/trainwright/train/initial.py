@@ -19,7 +19,7 @@ from trainwright.formats import Format
 from trainwright.network import Layer, Network
 from trainwright.train.adam import Parameter
 from trainwright.train.choices import SPREAD
-from trainwright.train.connect import clip, steps_of
+from trainwright.train.connect import clip
 
 
 def deviation(layer: Layer) -> float:
@@ -28,9 +28,9 @@ def deviation(layer: Layer) -> float:
     return (wanted / prod(layer.ranks)) ** (0.5 / layer.order)
 
 
-def fresh_exponent(sigma: float, fmt: Format | int, spread: float = SPREAD) -> int:
+def fresh_exponent(sigma: float, fmt: Format, spread: float = SPREAD) -> int:
     """The exponent at which a standard deviation is nearest to ``spread`` steps at 4 bits."""
-    return round(log2(sigma / (spread * steps_of(fmt))))
+    return round(log2(sigma / (spread * fmt.step)))
 
 
 def initial_factors(

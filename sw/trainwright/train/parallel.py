@@ -21,7 +21,7 @@ from trainwright.driver import (
     QuantisedModel,
     settle,
 )
-from trainwright.fixed.quantise import fitting_exponent, input_exponent
+from trainwright.fixed.quantise import fitting_exponent
 from trainwright.fixed.random_bits import derived_seed
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.train.interfaces import GradientOf
@@ -105,7 +105,7 @@ class ParallelDriver:
         """Gradients of the sum over the whole batch; see ``Driver.backward``."""
         fmt = self.network.format("gradient")
         if exponent is None:
-            exponent = fitting_exponent(gradient, fmt, zero=input_exponent(fmt))
+            exponent = fitting_exponent(gradient, fmt, zero=fmt.input_exponent)
         done = [
             driver.backward(gradient[part], scales, seed=own_seed, exponent=exponent)
             for driver, part, own_seed in zip(

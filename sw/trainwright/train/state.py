@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from trainwright.fixed.scale import ScaleRanges, Scales, ranges_of
-from trainwright.formats import Posit
 from trainwright.network import Network
 from trainwright.train.chip_update import ChipModel, chip_model
 from trainwright.train.history import History
@@ -49,8 +48,8 @@ def initial_state(
 def scale_ranges(network: Network, settings: TrainSettings) -> ScaleRanges:
     """Where automatic scales hold the means of a network's tensors."""
     every = () if network.widths.is_float else range(len(network.layers))
-    posits = any(isinstance(fmt, Posit) for n in every for fmt in network.factor_formats(n))
-    return ranges_of(settings.scale_range, posit_factors=posits)
+    coded = any(fmt.coded for n in every for fmt in network.factor_formats(n))
+    return ranges_of(settings.scale_range, coded_factors=coded)
 
 
 def scaled(model: Model, settings: TrainSettings) -> Model:

@@ -5,7 +5,7 @@ from typing import Any
 from amaranth.hdl import Array, C, Signal, signed
 
 from trainwright.formats import Posit
-from trainwright_hw.arith.posit_decoder import SHIFT_DECODE_CYCLES, ShiftDecoder
+from trainwright_hw.arith.decoder import SHIFT_DECODE_CYCLES, ShiftDecoder
 from trainwright_sim.formal.bench import Bench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.proof import Proof

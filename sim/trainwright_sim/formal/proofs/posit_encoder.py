@@ -10,7 +10,7 @@ from typing import Any
 from amaranth.hdl import C, Cat, Mux, Signal, signed
 
 from trainwright.formats import Posit
-from trainwright_hw.arith.posit_encoder import LANE_CYCLES, PositEncoder
+from trainwright_hw.arith.encoder import LANE_CYCLES, Encoder
 from trainwright_sim.formal.bench import Bench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.proof import Proof
@@ -82,7 +82,7 @@ PROOFS = (
     Proof(
         name="posit-encoder.definition",
         claim=f"the word of {FORMAT} is the definition's: every value of {WIDTH} bits, shift, rule",
-        block=PositEncoder,
+        block=Encoder,
         build=every_value,
         mutant=Mutant(
             "up_nearest = half & (sticky | word[0] ^ sign)",

@@ -7,7 +7,6 @@ from trainwright.compiler.errors import CompileError
 from trainwright.compiler.rules import Rule
 from trainwright.compiler.step import CompiledProgram
 from trainwright.fixed.scale import ScaleRanges, window
-from trainwright.formats import Posit
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor
 from trainwright.program.exponents import ENTRIES, MoveScales, ScaleEntry
@@ -138,7 +137,7 @@ def scales(
             mine = t.counted and last[t.name] == number
             low, high = 0, NEVER
             if mine and ranges is not None:
-                allowed = ranges.of(t.kind, posit=isinstance(t.format, Posit))
+                allowed = ranges.of(t.kind, t.format)
                 limits = window(allowed, t.count, t.width)
                 low, high = limits.low, limits.high
             copy = slots[moment_name(moments[t.name])] if t.name in moments else 0

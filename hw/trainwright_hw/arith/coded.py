@@ -1,26 +1,26 @@
-"""Lanes that accept posits and fixed point: the same exact sums, of decoded integers."""
+"""Lanes that accept coded formats and fixed point: the same exact sums, of decoded integers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from amaranth.hdl import Module, Value
 
-from trainwright.formats import Posit
-from trainwright_hw.arith.fixed import FixedArithmetic
-from trainwright_hw.arith.posit_decoder import (
+from trainwright.formats import Coded
+from trainwright_hw.arith.decoder import (
     ROM_DECODE_CYCLES,
     SHIFT_DECODE_CYCLES,
     RomDecoder,
     ShiftDecoder,
     check_tables,
 )
-from trainwright_hw.arith.posit_encoder import PositEncoder, check_encoder, encode_cycles
+from trainwright_hw.arith.encoder import Encoder, check_encoder, encode_cycles
+from trainwright_hw.arith.fixed import FixedArithmetic
 
 assert ROM_DECODE_CYCLES == SHIFT_DECODE_CYCLES
 
 
 @dataclass(frozen=True, kw_only=True)
-class PositArithmetic(FixedArithmetic):
+class CodedArithmetic(FixedArithmetic):
     """Products and sums of the integers that words decode to.
 
     ``select`` 0 is fixed point, n > 0 is ``formats[n - 1]``. Raises ``ValueError`` for formats
@@ -28,7 +28,7 @@ class PositArithmetic(FixedArithmetic):
     that fit no block RAM, and for random bits, which serve fixed point only.
     """
 
-    formats: tuple[Posit, ...]
+    formats: tuple[Coded, ...]
     tables: bool = False
     """Whether a block RAM decodes two lanes (``RomDecoder``) instead of shifts."""
 
@@ -41,13 +41,13 @@ class PositArithmetic(FixedArithmetic):
                 if not fmt.fits(width):
                     raise ValueError(
                         f"integers of {fmt} have {fmt.decoded_width} bits, operands {width}: "
-                        "choose a format of fewer, or one that is clamped"
+                        f"choose {fmt.narrower}"
                     )
         if self.tables:
             check_tables(self.formats)
         if self.with_random:
             raise ValueError(
-                "stochastic rounding works with fixed point only: choose it or the posits "
+                "stochastic rounding works with fixed point only: choose it or the formats "
                 + ", ".join(map(str, self.formats))
             )
 
@@ -73,9 +73,9 @@ class PositArithmetic(FixedArithmetic):
                 collected += list(port)[: len(given)] if self.tables else [port]
         return values, invalid
 
-    def encoder(self, *, lanes: int, value_width: int) -> PositEncoder:
+    def encoder(self, *, lanes: int, value_width: int) -> Encoder:
         """Return the encoder, whose first format is fixed point."""
-        return PositEncoder(
+        return Encoder(
             lanes=lanes,
             value_width=value_width,
             formats=self.formats,
@@ -89,5 +89,5 @@ class PositArithmetic(FixedArithmetic):
 
     @property
     def underflows(self) -> bool:
-        """Always true: posit words can underflow."""
+        """Always true: coded words can underflow."""
         return True

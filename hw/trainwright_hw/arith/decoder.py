@@ -1,6 +1,6 @@
 """Decoder from the words of an operand to the integers that the multipliers take.
 
-A posit's word is a fixed-point integer on a coarser grid (``trainwright.formats``). It is decoded
+A coded word is a fixed-point integer on a coarser grid (``trainwright.formats``). It is decoded
 once where it is fetched, for all rows and lanes that use it.
 """
 
@@ -11,7 +11,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from trainwright.formats import Posit
+from trainwright.formats import Coded, slope
 from trainwright.parameters import TABLE_WORD_WIDTH, TABLES
 from trainwright_hw.arith.requantiser import WORD_WIDTH
 from trainwright_hw.arith.truth_table import TruthTables
@@ -26,7 +26,7 @@ ROM_INVALID = -(1 << (ROM_DATA_WIDTH - 1))
 """Table entry of a word that stands for no number: less than any integer."""
 
 
-def decoded_width(formats: Sequence[Posit], word_width: int = WORD_WIDTH) -> int:
+def decoded_width(formats: Sequence[Coded], word_width: int = WORD_WIDTH) -> int:
     """Return the bits of any word's integer, over the formats and fixed point."""
     return max(word_width, *(fmt.decoded_width for fmt in formats))
 
@@ -35,14 +35,14 @@ class ShiftDecoder(wiring.Component):
     """Decoder of a word per cycle by shifts: a few LUTs, for words that serve many lanes.
 
     ``format`` 0 is fixed point, whose word is its integer; n > 0 is ``formats[n - 1]``, whose words
-    are sign-extended. For NaR, and for words that a clamped format never has, ``invalid`` is high
+    are sign-extended. For words that stand for no number ``invalid`` is high
     and ``value`` unspecified. Both follow ``SHIFT_DECODE_CYCLES`` later.
 
     Members: in ``word`` (signed, ``word_width`` bits) and ``format``, out ``value`` (signed,
     ``decoded_width`` bits) and ``invalid``.
     """
 
-    def __init__(self, formats: Sequence[Posit], *, word_width: int = WORD_WIDTH):
+    def __init__(self, formats: Sequence[Coded], *, word_width: int = WORD_WIDTH):
         self._formats, self._word_width = tuple(formats), word_width
         super().__init__(
             {
@@ -59,17 +59,17 @@ class ShiftDecoder(wiring.Component):
         is_format = [self.format == number for number in range(1, len(self._formats) + 1)]
         cuts, prefixes, none = [], [], []
         for flag, fmt in zip(is_format, self._formats, strict=True):
-            size = fmt.n - 1
-            rest = Signal(size, name=f"rest_{fmt.n}_{fmt.es}")
+            size = fmt.width - 1
+            rest = Signal(size, name=f"rest_{fmt.identifier}")
             m.d.comb += rest.eq(self.word[:size] ^ sign.replicate(size))
-            tables = TruthTables(m, [sign, *rest], f"of_{fmt.n}_{fmt.es}")
+            tables = TruthTables(m, [sign, *rest], f"of_{fmt.identifier}")
             places = [
                 decoding(fmt, code >> 1, negative=bool(code & 1)) for code in range(2 << size)
             ]
             for numbers, index in ((prefixes, 0), (cuts, 1)):
                 numbers.append(_gated(tables, [place and place[index] for place in places], flag))
             none += _gated(tables, [int(place is None) for place in places], flag)
-        size = max(fmt.n for fmt in self._formats) - 1
+        size = max(fmt.width for fmt in self._formats) - 1
         # First cycle: look up cut and prefix, apply the prefix. Second cycle: shift.
         cut = Signal(_bits(cuts), reset_less=True)
         word = Signal(signed(self._word_width), reset_less=True)
@@ -80,8 +80,8 @@ class ShiftDecoder(wiring.Component):
             cut.eq(_any(cuts)),
             word.eq(Cat(self.word[:size] ^ _any(prefixes), self.word[size:])),
         ]
-        # Only posits are shifted, and all bits from `size` on are the sign. So a stage shifts the
-        # low bits only, as far up as they can reach, and copies the sign above them.
+        # Only coded words are shifted, and all bits from `size` on are the sign. So a stage shifts
+        # the low bits only, as far up as they can reach, and copies the sign above them.
         shifted, width = word, len(self.value)
         for stage in range(len(cut)):
             by, size = 1 << stage, min(width, size + (1 << stage))
@@ -94,14 +94,14 @@ class ShiftDecoder(wiring.Component):
         return m
 
 
-def check_tables(formats: Sequence[Posit]) -> None:
+def check_tables(formats: Sequence[Coded]) -> None:
     """Raise ``ValueError`` for formats that do not fit one block RAM."""
     if not 0 < len(formats) <= ROM_TABLES:
         raise ValueError(f"a block RAM holds 1 to {ROM_TABLES} tables, not {len(formats)}")
     for fmt in formats:
-        if fmt.n > ROM_ADDRESS_WIDTH or not fmt.fits(ROM_DATA_WIDTH):
+        if fmt.width > ROM_ADDRESS_WIDTH or not fmt.fits(ROM_DATA_WIDTH):
             raise ValueError(
-                f"{fmt} has words of {fmt.n} bits and integers of {fmt.decoded_width}; a table "
+                f"{fmt} has words of {fmt.width} bits and integers of {fmt.decoded_width}; a table "
                 f"takes {ROM_ADDRESS_WIDTH} and {ROM_DATA_WIDTH}: choose a ShiftDecoder"
             )
 
@@ -120,7 +120,7 @@ class RomDecoder(wiring.Component):
     Raises ``ValueError`` like ``check_tables``.
     """
 
-    def __init__(self, formats: Sequence[Posit], *, word_width: int = WORD_WIDTH):
+    def __init__(self, formats: Sequence[Coded], *, word_width: int = WORD_WIDTH):
         check_tables(formats)
         self._formats, self._word_width = tuple(formats), word_width
         super().__init__(
@@ -137,17 +137,15 @@ class RomDecoder(wiring.Component):
         size = 1 << ROM_ADDRESS_WIDTH
         contents = [ROM_INVALID] * (ROM_TABLES * size)
         for table, fmt in enumerate(self._formats):
-            words = range(-fmt.largest, fmt.largest + 1)
-            for word, integer in zip(words, fmt.decode(words).tolist(), strict=True):
+            words = fmt.words()
+            for word, integer in zip(words.tolist(), fmt.decode(words).tolist(), strict=True):
                 contents[table * size + word % size] = integer
         rom = m.submodules.rom = Memory(
             shape=signed(ROM_DATA_WIDTH), depth=len(contents), init=contents
         )
         # The bits from `low` on distinguish ROM_INVALID from any integer and from any word: only
         # these few are compared.
-        greatest = max(
-            1 << (self._word_width - 1), *(int(f.decode(f.largest)) for f in self._formats)
-        )
+        greatest = max(1 << (self._word_width - 1), *(fmt.most for fmt in self._formats))
         low = (-ROM_INVALID - greatest).bit_length() - 1
         is_none = 1 << (ROM_DATA_WIDTH - 1 - low)
         table = Signal(range(ROM_TABLES))
@@ -166,29 +164,24 @@ class RomDecoder(wiring.Component):
         return m
 
 
-def decoding(fmt: Posit, rest: int, *, negative: bool) -> tuple[int, int] | None:
+def decoding(fmt: Coded, rest: int, *, negative: bool) -> tuple[int, int] | None:
     """Return ``prefix`` and ``cut`` of a word: integer = (word ^ prefix) << cut, sign-extended.
 
     ``rest`` is the word without its sign, complemented where it is ``negative``: |word| - 1 there.
-    None for NaR and for words that a clamped format never has.
+    None for a word that stands for no number.
     """
     word = rest + negative
     if word > fmt.largest:
         return None
     if rest == 0:
         return 0, 0
-    body = format(rest, f"0{fmt.n - 1}b")
-    run = len(body) - len(body.lstrip(body[0]))
-    fraction = fmt.n - 2 - run - fmt.es
-    size = int(fmt.decode(word)).bit_length() - 1
-    if fraction < 0:
-        # A power of two: the exponent is cut off in part, so the remaining bits hold no leading
-        # one. The prefix makes bit 0 the leading one.
-        return (rest, size) if negative else (rest ^ 1, size)
-    leading = 1 << fraction
-    bits = rest & (leading - 1) | leading
-    integer = int(fmt.decode(word)) - negative
-    return rest ^ bits, integer.bit_length() - 1 - fraction
+    integer = int(fmt.decode(word))
+    # A negative word's bits are those of the integer below: its binade has the cut.
+    place = (integer - negative).bit_length() - 1
+    fraction = slope(fmt, place)
+    # Where words are fewer than binades an integer is a power of two, without bits behind it.
+    cut = place - fraction if fraction >= 0 else integer.bit_length() - 1
+    return rest ^ (integer >> cut) - negative, cut
 
 
 def _gated(tables: TruthTables, numbers: Sequence[int | None], flag: Value) -> list[Value]:

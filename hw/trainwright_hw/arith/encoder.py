@@ -1,4 +1,4 @@
-"""Encoder: the requantiser of an accelerator with posits and fixed point."""
+"""Encoder: the requantiser of an accelerator with coded formats and fixed point."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,8 +6,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from trainwright.formats import Posit
-from trainwright_hw.arith.posit_classes import largest_integer, posit_classes
+from trainwright.formats import Binade, Coded
 from trainwright_hw.arith.requantiser import (
     OUT_WIDTH_WIDTH,
     SHIFT_WIDTH,
@@ -27,29 +26,30 @@ def encode_cycles(lanes: int) -> int:
     return LANE_CYCLES + lanes - 1
 
 
-def integer_width(formats: Sequence[Posit], word_width: int) -> int:
+def integer_width(formats: Sequence[Coded], word_width: int) -> int:
     """Return the magnitude bits that distinguish all words of the formats and of fixed point."""
-    return max(word_width, *(largest_integer(fmt).bit_length() for fmt in formats))
+    return max(word_width, *(fmt.most.bit_length() for fmt in formats))
 
 
-def check_encoder(value_width: int, formats: Sequence[Posit], word_width: int = WORD_WIDTH) -> None:
-    """Raise ``ValueError`` without posits, or for a value width that does not fit them.
+def check_encoder(value_width: int, formats: Sequence[Coded], word_width: int = WORD_WIDTH) -> None:
+    """Raise ``ValueError`` without coded formats, or for a value width that does not fit them.
 
     Values need the bits of the formats' integers and at most 64.
     """
     if not formats:
-        raise ValueError("an encoder without posits is a Requantiser")
+        raise ValueError("an encoder without coded formats is a Requantiser")
     least = integer_width(formats, word_width) + 1
     if not least <= value_width <= 64:
         raise ValueError(f"value_width must be from {least} to 64, not {value_width!r}")
 
 
-class PositEncoder(wiring.Component):
+class Encoder(wiring.Component):
     """Encoder of ``lanes`` values per cycle: shift, round once to nearest even, saturate.
 
     ``format`` 0 is fixed point of ``out_width`` bits, exactly the function of ``Requantiser``. n >
-    0 is ``formats[n - 1]``, exactly ``trainwright.formats.Posit.encode``, where ``zero`` lets
-    magnitudes up to half the smallest posit become 0; without ``zero`` nothing underflows to 0.
+    0 is ``formats[n - 1]``, exactly ``trainwright.formats.Coded.encode``, where ``zero`` lets
+    magnitudes up to half the smallest number become 0; without ``zero`` nothing underflows to 0,
+    except in a format that always rounds to 0 (``zero_only``).
     ``shift``, ``out_width`` (4 to ``word_width``), ``format`` and ``zero`` are due in the cycle
     before value 0, as for ``Requantiser``. Value n is due n cycles after value 0, and its word and
     flags appear with the same offset (``skew``), each ``LANE_CYCLES`` after its value. Accepts a
@@ -67,7 +67,7 @@ class PositEncoder(wiring.Component):
         *,
         lanes: int,
         value_width: int,
-        formats: Sequence[Posit],
+        formats: Sequence[Coded],
         word_width: int = WORD_WIDTH,
     ):
         check_encoder(value_width, formats, word_width)
@@ -111,11 +111,11 @@ class PositEncoder(wiring.Component):
         formats, word_width = self._formats, self._word_width
         width = integer_width(formats, word_width)
 
-        def chosen(fixed: Value, posit: Callable[[Posit], int], size: int, after: int) -> Value:
-            """Choose ``size`` bits: fixed point's, or a function of the posit in force."""
+        def chosen(fixed: Value, coded: Callable[[Coded], int], size: int, after: int) -> Value:
+            """Choose ``size`` bits: fixed point's, or a function of the coded format in force."""
             value = fixed
             for number, fmt in enumerate(formats, 1):
-                value = Mux(taken["format"][after] == number, C(posit(fmt), size), value)
+                value = Mux(taken["format"][after] == number, C(coded(fmt), size), value)
             return value[:size]
 
         def greatest(after: int) -> Value:
@@ -128,12 +128,12 @@ class PositEncoder(wiring.Component):
         settings = {
             "shift": taken["shift"][0],
             # the largest magnitude that does not saturate; `limit` is the word of larger ones
-            "most": chosen(greatest(2), lambda fmt: largest_integer(fmt) - 1, width, 2),
+            "most": chosen(greatest(2), lambda fmt: fmt.most - 1, width, 2),
             # complemented magnitude that rounding brings back to the least fixed-point word
             "least": chosen(least, lambda fmt: 0, width, 2),
             "limit": chosen(greatest(4), lambda fmt: fmt.largest, word_width, 4),
             "is_format": Cat(taken["format"][2] == number for number in range(1, len(formats) + 1)),
-            "never": ~taken["zero"][3],
+            "never": self._never(taken["zero"][3], taken["format"][3]),
         }
         passed = {}
         for name, value in settings.items():
@@ -141,6 +141,11 @@ class PositEncoder(wiring.Component):
             m.d.sync += register.eq(value)
             passed[name] = delay_line(m, register, self._lanes, f"{name}_of_lanes")
         return passed
+
+    def _never(self, zero: Value, number: Value) -> Value:
+        """Tell whether underflows become the smallest number and never 0."""
+        always = [n for n, fmt in enumerate(self._formats, 1) if fmt.zero_only]
+        return ~(zero | Cat(number == n for n in always).any() if always else zero)
 
 
 class EncoderLane:
@@ -153,7 +158,7 @@ class EncoderLane:
     def __init__(
         self,
         m: Module,
-        formats: Sequence[Posit],
+        formats: Sequence[Coded],
         word_width: int,
         name: str,
         *,
@@ -183,27 +188,27 @@ class EncoderLane:
     def encode(self, value: Value) -> tuple[Signal, Signal, Signal]:
         """Return the value's word, whether it is saturated, and whether the value underflows."""
         integer, half, sticky, beyond, sign = self._shifted(value)
-        # --- third cycle: class of the integer, and comparison with the largest
+        # --- third cycle: binade of the integer, and comparison with the largest
         from_place = self._from_place(integer)
-        cut, prefix, lost = self._class(from_place)
-        is_posit = self._is_format.any()
-        up = self._wire("up_fixed", half & (sticky | integer[0] ^ sign) & ~sign & ~is_posit)
+        cut, prefix, lost = self._binade(from_place)
+        is_coded = self._is_format.any()
+        up = self._wire("up_fixed", half & (sticky | integer[0] ^ sign) & ~sign & ~is_coded)
         exceeds = self._wire("exceeds", Cat(up, integer) > Cat(C(0, 1), self._most))
         # at most half a place below the least word: rounding makes it that word, no saturation
-        rounds_in = self._wire("rounds_in", sign & half & (integer == self._least) & ~is_posit)
+        rounds_in = self._wire("rounds_in", sign & half & (integer == self._least) & ~is_coded)
         longer = Cat(
             flag & from_place[bits]
             for flag, fmt in zip(self._is_format, self._formats, strict=True)
-            if (bits := largest_integer(fmt).bit_length()) < self._width
+            if (bits := fmt.most.bit_length()) < self._width
         )
-        tiny = is_posit & ~from_place[0] & ~beyond & (half | sticky)
+        tiny = is_coded & ~from_place[0] & ~beyond & (half | sticky)
         register = self._register
         cut, prefix = register("cut", cut), register("prefix", prefix)
         outside = register("outside", beyond | exceeds & ~rounds_in)
-        far = register("far", ~is_posit | beyond | longer.any())
+        far = register("far", ~is_coded | beyond | longer.any())
         tiny = register("tiny", tiny)
         lost = register("lost", lost & ~sign)
-        posit = register("posit", is_posit)
+        coded = register("posit", is_coded)
         integer, half = register("integer_3", integer), register("half_3", half)
         sticky, sign = register("sticky_3", sticky), register("sign_3", sign)
         # --- fourth cycle: the word before rounding
@@ -216,11 +221,11 @@ class EncoderLane:
         flat = register("flat", tiny & self._never)
         tiny = register("tiny_4", tiny)
         outside, far = register("outside_4", outside), register("far_4", far)
-        posit, sign = register("posit_4", posit), register("sign_4", sign)
+        coded, sign = register("posit_4", coded), register("sign_4", sign)
         # --- fifth cycle: rounding
         up_nearest = half & (sticky | word[0] ^ sign) & ~flat
-        up = self._wire("up", Mux(outside, posit & sign, up_nearest | up_tiny))
-        upper = self._wire("upper", outside | posit)
+        up = self._wire("up", Mux(outside, coded & sign, up_nearest | up_tiny))
+        upper = self._wire("upper", outside | coded)
         floor = Cat(
             Mux(outside if place < size else upper, self._limit[place], word[place]) ^ sign
             for place in range(self._word_width)
@@ -281,11 +286,11 @@ class EncoderLane:
             reached.append(self._wire(f"from_{place}", integer[place:end].any() | above))
         return reached
 
-    def _class(self, from_place: list[Value]) -> tuple[Signal, Signal, Signal]:
-        """Return ``cut``, ``prefix`` and ``sticky`` of the integer's class; 0 in fixed point."""
+    def _binade(self, from_place: list[Value]) -> tuple[Signal, Signal, Signal]:
+        """Return ``cut``, ``prefix`` and ``sticky`` of the integer's binade; 0 in fixed point."""
 
-        def table(name: str, number: Callable) -> Signal:
-            rows = [[number(kind) for kind in posit_classes(fmt)] for fmt in self._formats]
+        def table(name: str, number: Callable[[Binade], int]) -> Signal:
+            rows = [[number(binade) for binade in fmt.binades] for fmt in self._formats]
             bits = max(value.bit_length() for row in rows for value in row)
             return self._wire(
                 name,
@@ -301,14 +306,14 @@ class EncoderLane:
             )
 
         return (
-            table("class_cut", lambda kind: kind.cut),
-            table("class_prefix", lambda kind: kind.prefix),
-            table("class_sticky", lambda kind: int(kind.sticky)),
+            table("class_cut", lambda binade: binade.cut),
+            table("class_prefix", lambda binade: binade.prefix),
+            table("class_sticky", lambda binade: int(binade.sticky)),
         )
 
     def _cut(self, integer: Value, half: Value, cut: Value, sign: Value):
         """Shift the integer by ``cut``; return it, the bit below, and any lower bit."""
-        bits = max(fmt.n for fmt in self._formats) - 1
+        bits = max(fmt.width for fmt in self._formats) - 1
         # bit 0 is the half, complemented like the integer
         value = Cat(half ^ sign, integer)
         width = bits + 1

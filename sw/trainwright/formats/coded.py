@@ -1,0 +1,210 @@
+"""Formats whose words are decoded: one linear piece of the encoding per power of two.
+
+The encoding W maps a size to a real number, whose nearest integer is the word: the size is rounded
+once, where the word is. Between 2^p and 2^(p + 1) it is linear,
+
+    W(2^p (1 + f)) = W(2^p) + f (W(2^(p + 1)) - W(2^p))        0 <= f < 1
+
+and the difference is a power of two. So a format is its *knots* W(2^p). From them come the integers
+of words, the bounds between words, the tables of the C kernel (``trainwright.golden.tables``) and
+the decoders and encoders in hardware (``trainwright_hw.arith``).
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import floor
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.formats.base import (
+    SUM_WIDTH,
+    Flags,
+    Format,
+    FormatError,
+    Integers,
+    checked_sums,
+)
+
+OPERAND_WIDTH = 18
+"""Bits of a multiplier's operand, a MULT18X18D's, where an accelerator has coded formats."""
+
+
+@dataclass(frozen=True)
+class Binade:
+    """The sizes x from 2^p to 2^(p + 1): word = (x >> cut) ^ prefix.
+
+    The bit of x below ``cut`` is the half that rounding goes by, and those below it are sticky.
+    That holds as well where words are fewer than binades, as at either end of posits: ``cut`` is so
+    far above p there that these bits stand for those of the exponent.
+
+    A negative integer is complemented first, and so is its word: floor(-x - 1) has the bits of x.
+    Sign and rounding of a two's complement sum then need no negation, as in the requantiser.
+    """
+
+    cut: int
+    prefix: int
+    sticky: bool
+    """Whether exponent bits are lost that a positive integer counts as sticky, without a bit of its
+    own for them."""
+
+
+class Coded(Format):
+    """A format that is the knots of its encoding; words -``largest`` to ``largest`` are numbers."""
+
+    coded = True
+    zero_only = False
+    """Whether what underflows always goes to the nearer of 0 and the smallest number, whatever the
+    rule asked for."""
+
+    @property
+    @abstractmethod
+    def identifier(self) -> str:
+        """The format in names of hardware signals."""
+
+    @property
+    @abstractmethod
+    def largest(self) -> int:
+        """The greatest word that a sum is encoded to."""
+
+    @abstractmethod
+    def knot(self, place: int) -> Fraction:
+        """Return W(2^place), for ``place`` from 0 to one above the leading bit of ``most``."""
+
+    @abstractmethod
+    def why_no_number(self, word: int) -> str:
+        """Explain why a word beyond ``largest`` stands for no number."""
+
+    @property
+    def narrower(self) -> str:
+        """Format to choose where integers of this one are too wide, in words."""
+        return "fewer bits"
+
+    def words(self) -> Integers:
+        """List the words that are numbers, in order."""
+        return np.arange(-self.largest, self.largest + 1)
+
+    @property
+    def most(self) -> int:
+        """The integer of the word ``largest``."""
+        return int(_sizes(self)[self.largest])
+
+    @property
+    def decoded_width(self) -> int:
+        """Bits of the greatest integer, and a sign."""
+        return self.most.bit_length() + 1
+
+    @property
+    def binades(self) -> tuple[Binade, ...]:
+        """The binade of every leading place p, from 0 to that of the largest integer."""
+        return _binades(self)
+
+    def decode(self, words: npt.ArrayLike) -> Integers:
+        """See ``Format.decode``: value x 2^S."""
+        checked = self._checked(words)
+        if (bad := np.abs(checked) > self.largest).any():
+            word = int(checked[bad].flat[0])
+            raise FormatError(
+                f"the word {word} of {self} is no number: it is {self.why_no_number(word)}"
+            )
+        return np.sign(checked) * _sizes(self)[np.abs(checked)]
+
+    def nearest(self, values: npt.NDArray[np.float64], *, underflow: str = "zero") -> Integers:
+        """See ``Format.nearest``. Of formats of up to 18 bits."""
+        sizes = np.minimum(np.abs(values), 2.0**_SIZE_BITS)
+        scaled = np.ldexp(sizes, _BITS_BELOW)
+        whole = np.floor(scaled)
+        inexact = (whole != scaled).astype(np.int64)  # on no bound between words
+        words, _, _ = self.encode(
+            whole.astype(np.int64) | inexact, _BITS_BELOW, underflow=underflow
+        )
+        return words * np.sign(values).astype(np.int64)
+
+    def encode(
+        self, sums: npt.ArrayLike, shift: int, *, underflow: str = "never"
+    ) -> tuple[Integers, Flags, Flags]:
+        """See ``Format.encode``. Ties are those of the encoding, as the posit standard has them.
+
+        Saturated: what is beyond the largest number. Underflow: what is not 0 and closer to it than
+        the smallest number, whatever becomes of it.
+        """
+        values = checked_sums(sums, shift, underflow)
+        sizes = np.abs(values)
+        rule = "zero" if self.zero_only else underflow
+        words = np.searchsorted(_bounds(self, shift, rule), sizes, side="right")
+        saturated = sizes > min(self.most << shift, 1 << SUM_WIDTH)
+        return np.sign(values) * words, saturated, (sizes > 0) & (sizes < 1 << min(shift, 62))
+
+
+_SIZE_BITS = 20
+"""Bits above the point of the sizes that ``nearest`` tells apart: beyond all integers."""
+_BITS_BELOW = 40
+"""Bits below it: more than any bound between words has."""
+
+
+def slope(fmt: Coded, place: int) -> int:
+    """Return log2 of the words from 2^``place`` to twice that: bits of a fraction if 0 or more."""
+    words = fmt.knot(place + 1) - fmt.knot(place)
+    bits = words.numerator.bit_length() - words.denominator.bit_length()
+    assert words == Fraction(2) ** bits, "binades have a power of two of words"
+    return bits
+
+
+@lru_cache
+def _inverse(fmt: Coded, halves: bool) -> tuple[Fraction, ...]:
+    """Invert W at 0, 1, .. ``fmt.largest``; or, of ``halves``, at 1/2, 3/2, .. up to that word."""
+    first = Fraction(1, 2) if halves else Fraction(0)
+    wanted = [first + n for n in range(fmt.largest + (not halves))]
+    inverse, place = [], 0
+    low, high = fmt.knot(0), fmt.knot(1)
+    for at in wanted:
+        while at >= high:
+            place += 1
+            low, high = high, fmt.knot(place + 1)
+        # below the first knot the encoding starts at 0, too
+        inverse.append(at / low if at < low else (1 + (at - low) / (high - low)) * (1 << place))
+    return tuple(inverse)
+
+
+@lru_cache
+def _sizes(fmt: Coded) -> Integers:
+    """Tabulate the integers of the words from 0 on."""
+    return np.array([int(size) for size in _inverse(fmt, halves=False)], dtype=np.int64)
+
+
+@lru_cache
+def _binades(fmt: Coded) -> tuple[Binade, ...]:
+    return tuple(_binade(fmt, place) for place in range(fmt.most.bit_length()))
+
+
+def _binade(fmt: Coded, place: int) -> Binade:
+    first, bits = fmt.knot(place), slope(fmt, place)
+    if bits >= 0:
+        return Binade(place - bits, int(first) ^ (1 << bits), False)
+    # the place's exponent is cut off in part: its first lost bit is the half, the others are sticky
+    word, lost = floor(first), int((first - floor(first)) * (1 << -bits))
+    half, rest = lost >> (-bits - 1), lost & ((1 << (-bits - 1)) - 1)
+    if half:
+        return Binade(place + 1, word, rest != 0)
+    # the half is a zero; of a negative sum it is a one, and a zero in `rest` is sticky there
+    whole = rest == (1 << (-bits - 1)) - 1
+    return Binade(place + (2 if whole else 3), word, False)
+
+
+@lru_cache(maxsize=1024)
+def _bounds(fmt: Coded, shift: int, underflow: str) -> Integers:
+    """Tabulate the least |sum| that is encoded to each of the words 1 to ``fmt.largest``.
+
+    The bound below word w is where W is w - 1/2; what lies on it goes to the even word.
+    """
+    bounds = []
+    for word, bound in enumerate(_inverse(fmt, halves=True), 1):
+        numerator = bound.numerator << shift
+        least = -(-numerator // bound.denominator)  # rounded up
+        if word % 2 and least * bound.denominator == numerator:
+            least += 1  # the tie is of the even word below
+        bounds.append(min(least, 1 << SUM_WIDTH))
+    bounds[0] = 1 if underflow == "never" else ((1 << shift) >> 1) + 1
+    return np.array(bounds, dtype=np.int64)
