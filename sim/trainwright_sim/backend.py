@@ -107,6 +107,8 @@ class RtlAccelerator:
         self._hang_cycles = hang_cycles
         self._traced = trace
         self._simulators: dict[bool, Simulator] = {}
+        self.uncovered: tuple[str, ...] = ()
+        """Blocks that engine `leaves` simulates as RTL, as no model covers their parameters."""
         self._closed = False
         self._counter = PerfCounter()
         self._spent = Spent(0, 0.0, None if self._counter.read() is None else 0)
@@ -287,7 +289,16 @@ class RtlAccelerator:
             return self._design(self._parameters, trace=trace)
         leaves = self._engine == LEAVES.name
         with waiting(self._progress, "converting the accelerator"):
-            return kept_rtlil(self._parameters, trace=trace, cache=self._cache, leaves=leaves)
+            text, uncovered = kept_rtlil(
+                self._parameters, trace=trace, cache=self._cache, leaves=leaves
+            )
+        if uncovered and uncovered != self.uncovered:
+            self._progress(
+                f"--engine {LEAVES.name}: RTL simulates {', '.join(uncovered)}, which no C++ model "
+                "covers with these parameters"
+            )
+        self.uncovered = uncovered
+        return text
 
     def _open(self, rtlil: str) -> Simulator:
         library = build(

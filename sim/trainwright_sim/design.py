@@ -13,6 +13,8 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.support.native.cache import Cache
 
 FILE = "design.il"
+UNCOVERED = "uncovered.json"
+"""Names of the blocks with models elsewhere that stay RTL in this design."""
 LEAVES = Path(__file__).parent / "leaves"
 
 
@@ -49,27 +51,35 @@ def _key(parameters: AcceleratorParameters, trace: bool, leaves: bool) -> str:
 
 def kept_rtlil(
     parameters: AcceleratorParameters, *, trace: bool, cache: Cache, leaves: bool = False
-) -> str:
+) -> tuple[str, tuple[str, ...]]:
     """What ``trainwright_hw.build.convert.to_rtlil`` gives, cached; with ``leaves`` cells of
-    their models for the leaf blocks that have one.
+    their models for the leaf blocks that have one, and the names of those that have none.
 
     Conversion takes seconds; reading its result, milliseconds.
     """
     key = _key(parameters, trace, leaves)
     found = cache.find(key)
     if found is None:
-        text = _converted(parameters, trace, leaves)
+        text, uncovered = _converted(parameters, trace, leaves)
         with cache.building(key) as folder:
             if folder is not None:
                 (folder / FILE).write_text(text)
-        return text
-    return (found / FILE).read_text()
+                if leaves:
+                    (folder / UNCOVERED).write_text(json.dumps(uncovered))
+        return text, uncovered
+    uncovered = tuple(json.loads((found / UNCOVERED).read_text())) if leaves else ()
+    return (found / FILE).read_text(), uncovered
 
 
-def _converted(parameters: AcceleratorParameters, trace: bool, leaves: bool) -> str:
+def _converted(
+    parameters: AcceleratorParameters, trace: bool, leaves: bool
+) -> tuple[str, tuple[str, ...]]:
     from trainwright_hw.build.convert import to_rtlil
     from trainwright_sim.leaves.catalogue import LEAVES as BLOCKS
     from trainwright_sim.leaves.leaf import replaced
 
-    with replaced(BLOCKS if leaves else ()) as declared:
-        return to_rtlil(parameters, trace=trace) + "".join(declared.values())
+    engines = {"VectorEngine": parameters.vector_engine, "SampleRows": parameters.sample_loads}
+    uncovered = {name for name, present in engines.items() if present and leaves}
+    with replaced(BLOCKS if leaves else (), uncovered) as declared:
+        text = to_rtlil(parameters, trace=trace) + "".join(declared.values())
+    return text, tuple(sorted(uncovered))

@@ -216,7 +216,7 @@ def test_figures_and_summary():
     figures |= {"mismatches": 3, "first_mismatch": first.to_dict()}
     assert summary(figures).splitlines()[-1] == (
         "first mismatch: l1.z1, row 3, lane 4: wanted 5, found -6, by descriptor 7 (PE4) of the "
-        "forward program, cycles 8 to 1,009"
+        "forward program, which ran in cycles 8 to 1,009"
     )
 
 

@@ -116,10 +116,11 @@ def _instance(
 
 
 @contextmanager
-def replaced(leaves: Sequence[Leaf]) -> Iterator[dict[str, str]]:
+def replaced(leaves: Sequence[Leaf], uncovered: set[str] | None = None) -> Iterator[dict[str, str]]:
     """While designs are converted: the blocks that ``leaves`` cover are cells of their models.
 
-    Gives the modules of these cells, by name, as RTLIL that belongs to the design's.
+    Gives the modules of these cells, by name, as RTLIL that belongs to the design's. Blocks of
+    ``leaves`` that stay RTL, as no model covers their parameters, are added to ``uncovered``.
     """
     declared: dict[str, str] = {}
     originals = {leaf.block: leaf.block.elaborate for leaf in leaves}
@@ -129,6 +130,8 @@ def replaced(leaves: Sequence[Leaf]) -> Iterator[dict[str, str]]:
 
         def elaborate(self: Any, platform: Any) -> Any:
             arguments = leaf.arguments(self)
+            if arguments is None and uncovered is not None:
+                uncovered.add(leaf.block.__name__)
             if platform is not None or arguments is None:
                 return original(self, platform)
             _check_fields(leaf, self, original)

@@ -37,7 +37,8 @@ class Mismatch:
     """Number of the descriptor that wrote the value."""
     operation: str | None = None
     cycles: tuple[int, int] | None = None
-    """When that descriptor ran, first and last cycle, on a back end that counts cycles."""
+    """First and last cycle of that descriptor, on a back end that counts cycles: the row was
+    written between them. Traces of simulations have the order of rows, and no cycle of each."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -57,7 +58,7 @@ def mismatch_text(at: dict[str, Any]) -> str:
         operation = f" ({at['operation']})" if at["operation"] else ""
         line += f", by descriptor {at['descriptor']}{operation}{program}"
     if at["cycles"] is not None:
-        line += ", cycles {:,} to {:,}".format(*at["cycles"])
+        line += ", which ran in cycles {:,} to {:,}".format(*at["cycles"])
     return line
 
 

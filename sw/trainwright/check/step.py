@@ -138,6 +138,8 @@ class StepCheck:
     """Comparison of the programs in ``check.hazards``, for hardware."""
     underflows: int = 0
     """Values of the step that were closer to 0 than the smallest number of their format."""
+    rtl_blocks: tuple[str, ...] = ()
+    """Blocks that engine `leaves` simulated as RTL, as no model covers their parameters."""
 
     @property
     def differing(self) -> int:
@@ -165,6 +167,7 @@ class StepCheck:
             "macs": self.step.macs,
             "multipliers": p.multipliers,
             "seconds": self.seconds,
+            "rtl_blocks": list(self.rtl_blocks),
         }
         if cycles:
             figures |= {

@@ -158,6 +158,7 @@ def _run(args: argparse.Namespace) -> int:
         )
         if outcome.compared == HARDWARE:
             outcome = replace(outcome, hazards=check_hazards(accelerator, args.seed))
+        outcome = replace(outcome, rtl_blocks=getattr(accelerator, "uncovered", ()))
     figures = outcome.to_dict()
     print(json.dumps(figures) if args.json else summary(figures, outcome.compared))
     return 1 if outcome.differing else 0
