@@ -9,7 +9,7 @@ import numpy as np
 from trainwright.fixed.requantise import MAX_SHIFT
 from trainwright.graph.bind import bind
 from trainwright.graph.evaluate import constants, evaluate, evaluate_float, windowed
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, View, Window
 from trainwright.network import Layer, Network, Widths, network_from_dict, rank_bounds
 
 HEADROOM = 0.7
@@ -262,7 +262,7 @@ def _settled(
         if isinstance(op, Add):
             moved = first, exponents, binding.exponents
             _check_alignment(graph, op, moved, least, added, most)
-        if not isinstance(op, View | Mask | Window):
+        if not isinstance(op, View | Mask | Kernel | Window):
             limit = 1 << (graph.tensors[op.out].format.width - 1)
             for shift in range(MAX_SHIFT):
                 exponent = binding.floors[op.out] + shift

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Format
+from trainwright.functions import ElementKernel
 
 
 @dataclass(frozen=True)
@@ -38,3 +39,5 @@ class Rule:
     z: Written
     exact: bool = False
     """Nothing is rounded: z's exponent is its floor."""
+    kernel: ElementKernel | None = None
+    """Kernel of a pass, which gives z's exponent and the constants of the pass."""

@@ -17,6 +17,7 @@ from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Program, Set
 from trainwright.program.fields import Operation
+from trainwright.program.vector import Vector
 from trainwright.timing import MemoryTiming, predict
 
 AUTO = "auto"
@@ -125,11 +126,25 @@ class CompiledProgram:
         )
         return new
 
+    def _given(self, index: int, constants: tuple[int, ...]) -> Descriptor:
+        """Return a pass with these first constants: the one bound last where they are equal."""
+        d = self._last.descriptors.get(index, self.descriptors[index])
+        assert isinstance(d, Vector)
+        if d.constants[: len(constants)] != constants:
+            d = replace(d, constants=(*constants, *d.constants[len(constants) :]))
+            self._last.descriptors[index] = d
+        return d
+
     @cached_property
     def _makers(self) -> dict[str, str]:
         """For each tensor made the one whose exponent it has."""
         masks = [n for n, d in enumerate(self.descriptors) if d.operation is Operation.MASK]
         passed = {self.rules[n].z.name: self.rules[n].x for n in masks}
+        passed |= {
+            rule.z.name: rule.x
+            for rule in self.rules.values()
+            if rule.kernel and rule.kernel.whole_bits is None
+        }
         return {rule.z.name: passed.get(rule.z.name, rule.z.name) for rule in self.rules.values()}
 
     def bind(
@@ -168,6 +183,11 @@ class CompiledProgram:
         for index, rule in self.rules.items():
             d = descriptors[index]
             x, both = exponents[rule.x], [0, 0]
+            if rule.kernel is not None:
+                exponent = rule.kernel.exponent(x, rule.z.width)
+                exponents[rule.z.name] = floors[rule.z.name] = exponent
+                descriptors[index] = self._given(index, rule.kernel.constants(x))
+                continue
             if d.operation is Operation.BIAS:
                 assert rule.g is not None
                 floor, *both = alignment.add(rule.x, rule.g)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from trainwright.fixed.align import Alignment, aligned
 from trainwright.fixed.requantise import MAX_SHIFT
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, View, Window
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,8 @@ class Shifts:
     result: int
     x: int = 0
     y: int = 0
+    constants: tuple[int, ...] = ()
+    """Constants of a kernel."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ def _bound(
             case View() | Window():
                 exponents[op.out] = exponents[op.x]
                 continue
+            case Kernel():
+                operand, width = exponents[op.operands[0]], graph.tensors[op.out].width
+                floors[op.out] = exponents[op.out] = op.function.exponent(operand, width)
+                shifts[op.out] = Shifts(0, constants=op.function.constants(operand))
+                continue
             case Einsum():
                 floor = sum(exponents[name] for name in op.operands)
             case Add():
@@ -68,4 +75,6 @@ def _bound(
 
 def _passes(op: Op) -> bool:
     """Whether a result has the exponent of the operand."""
+    if isinstance(op, Kernel):
+        return op.function.whole_bits is None
     return isinstance(op, View | Window | Mask)

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, Slide, Tensor, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Slide, Tensor, View, Window
 
 
 def gradient_name(name: str) -> str:
@@ -68,6 +68,8 @@ class _Backward:
                 self.ops.append(View(self.part(op.x), upper))
             case Add():
                 self._add(op, upper)
+            case Kernel():
+                self._kernel(op, upper)
             case Mask() | Window():
                 raise ValueError(f"{op.out}: a mask has no gradient, windows of it none of theirs")
 
@@ -92,6 +94,14 @@ class _Backward:
         self.tensors[new] = replace(self.like, name=new, axes=tuple(axes))
         self.ops.append(Window(new, name, slides))
         return new
+
+    def _kernel(self, op: Kernel, upper: str) -> None:
+        """Apply the kernel's gradient to that of its result."""
+        (x,) = op.operands
+        if op.gradient is None:
+            raise ValueError(f"{op.out}: {op.function.text} has no gradient; give its node one")
+        second = op.out if op.reads_result else x
+        self.ops.append(Kernel(self.part(x), (upper, second), op.gradient))
 
     def _add(self, op: Add, upper: str) -> None:
         if op.relu:

@@ -6,9 +6,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from trainwright.functions.record import element_pass
 from trainwright.graph.bind import Shifts
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, Tensor, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Tensor, View, Window
+from trainwright.kernels import evaluate as kernel_evaluate
+from trainwright.kernels import trace
+from trainwright.kernels.trace import LANES
 
 Values = npt.NDArray[Any]
 
@@ -72,10 +77,27 @@ def _sum(graph: Graph, op: Op, values: Mapping[str, Values], left: tuple[int, in
             return np.maximum(x + y, 0.0) if op.relu else x + y
         case Mask():
             return np.where(values[op.sign] > 0, values[op.x], 0)
+        case Kernel():
+            operands = (torch.from_numpy(np.asarray(values[name])) for name in op.operands)
+            return op.function.real(*operands).numpy()
         case View():
             return values[op.x].reshape(graph.shape(op.out))
         case Window():
             return windowed(graph, op, values[op.x])
+
+
+def _kernel(graph: Graph, op: Kernel, values: Mapping[str, Values], shifts: Shifts) -> Values:
+    """Evaluate a kernel on integers, in rows as long as the engine's, the last one with zeros."""
+    widths = tuple(graph.tensors[name].width for name in op.operands)
+    width = graph.tensors[op.out].width
+    body = trace(element_pass, function=op.function, widths=widths, width=width)
+    size = graph.count(op.out)
+    rows = {
+        f"x{n}": np.pad(values[name].ravel(), (0, -size % LANES)).reshape(-1, LANES)
+        for n, name in enumerate(op.operands)
+    }
+    found = kernel_evaluate(body, rows, constants=shifts.constants).rows["z"]
+    return found.ravel()[:size].reshape(graph.shape(op.out))
 
 
 def constants(graph: Graph) -> dict[str, Values]:
@@ -133,6 +155,9 @@ def evaluate(
         if isinstance(op, Window):
             words[op.out] = windowed(graph, op, words[op.x])
             integers[op.out] = windowed(graph, op, integers[op.x])
+            continue
+        if isinstance(op, Kernel):
+            words[op.out] = integers[op.out] = _kernel(graph, op, integers, shifts[op.out])
             continue
         shift, made = shifts[op.out], graph.tensors[op.out]
         found, saturated = np.zeros(0, np.int64), np.zeros(0, np.bool_)

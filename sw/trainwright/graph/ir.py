@@ -12,6 +12,7 @@ from math import prod
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Format
+from trainwright.functions import ElementKernel
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,19 @@ class Mask:
 
 
 @dataclass(frozen=True)
+class Kernel:
+    """``out`` = ``function`` of one value of each operand; operands have the axes of ``out``."""
+
+    out: str
+    operands: tuple[str, ...]
+    function: ElementKernel
+    gradient: ElementKernel | None = None
+    """Kernel of the gradient to ``out`` and of ``out`` or the operand; None: not differentiable."""
+    reads_result: bool = False
+    """Whether ``gradient`` reads ``out``; else it reads the operand."""
+
+
+@dataclass(frozen=True)
 class View:
     """``out`` = ``x`` by other axes: the same values in row-major order. Nothing is rounded."""
 
@@ -140,7 +154,7 @@ class Window:
         return (self.x,)
 
 
-Op = Einsum | Add | Mask | View | Window
+Op = Einsum | Add | Mask | Kernel | View | Window
 
 
 @dataclass(frozen=True)

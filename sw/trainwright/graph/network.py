@@ -7,8 +7,8 @@ from math import prod
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed, Format
 from trainwright.graph import ir
-from trainwright.graph.ir import Add, Einsum, Graph, Op, Slide, Tensor, View
-from trainwright.network import Apply, Input, Layer, Network, Node, Pool, Sum, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Op, Slide, Tensor, View
+from trainwright.network import Apply, Input, Layer, Map, Network, Node, Pool, Sum, Window
 
 SAMPLES = "s"
 """The axis of the samples."""
@@ -108,6 +108,8 @@ class _Build:
                 made = self.sum(node, prefix)
             case Pool():
                 made = self.pool(node, prefix)
+            case Map():
+                made = self.map(node, prefix)
         self.values[node.name] = _Value(made, self.network.shapes[node.name])
 
     def layer(self, node: Apply, prefix: str) -> str:
@@ -185,6 +187,14 @@ class _Build:
             second = self.view(f"{prefix}.x", second, axes)
         a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
         self.ops.append(Add(a, first, second, relu=node.relu))
+        return a
+
+    def map(self, node: Map, prefix: str) -> str:
+        """An element-wise function of a value."""
+        x = self.values[node.of[0]].tensor
+        a = self.tensor(f"{prefix}.a", self.tensors[x].axes, self.kind(node.name))
+        f = node.function
+        self.ops.append(Kernel(a, (x,), f.forward, f.backward, f.reads_result))
         return a
 
     def pool(self, node: Pool, prefix: str) -> str:

@@ -1,7 +1,7 @@
 """A compiled graph as the driver takes it: buffers, images, rules of shifts."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import numpy as np
@@ -15,7 +15,7 @@ from trainwright.compiler.step import AUTO, CompiledProgram, CompiledStep
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.differentiate import gradient_name
-from trainwright.graph.ir import Add, Einsum, Graph, Mask
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask
 from trainwright.graph.network import SAMPLES, result_names, upper_names
 from trainwright.lowering.calls import External
 from trainwright.lowering.compile import Emitted, Step
@@ -165,6 +165,12 @@ class Adapter:
                 rules[index] = Rule(name, name if bias else None, tensors[COPIES], exact=True)
                 continue
             op = graph.makers[made.tensor]
+            if isinstance(op, Kernel):
+                z = replace(self._written(graph, made.tensor), counted=False)
+                operands = [self.origin(name) for name in op.operands]
+                second = operands[1] if len(operands) > 1 else None
+                rules[index] = Rule(operands[0], second, z, kernel=op.function)
+                continue
             z = tensors[made.tensor]
             match op:
                 case Einsum():

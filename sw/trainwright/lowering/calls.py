@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from trainwright.graph.ir import Op
+from trainwright.graph.ir import Kernel, Op
+from trainwright.kernels import VectorPass
 from trainwright.lowering.impls import Impl
 from trainwright.lowering.layout import Layout, Part, Piece, Ranges, Storage
 from trainwright.program.fields import Engine
@@ -106,6 +107,16 @@ class Elementwise(Call):
     z: Part
     blocks: tuple[int, int]
     broadcast: bool
+
+
+@dataclass(eq=False, kw_only=True)
+class Pass(Call):
+    """A pass of the vector engine: ``kernel`` of each value of ``operands`` to ``z``."""
+
+    op: Kernel
+    kernel: VectorPass
+    operands: tuple[Part, ...]
+    z: Part
 
 
 @dataclass(eq=False, kw_only=True)

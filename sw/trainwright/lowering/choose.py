@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from trainwright.compiler.errors import CompileError
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, View, Window
 from trainwright.lowering.balance import balanced
 from trainwright.lowering.choices import AFTER, Choice, Chosen, Cut, Given, Stored, Way, Work
 from trainwright.lowering.clocks import Lies, Loaded, State, There
@@ -19,6 +19,7 @@ from trainwright.lowering.huge import Sliced, sliced_axes
 from trainwright.lowering.impls import Impl, Need
 from trainwright.lowering.layout import Axes
 from trainwright.lowering.pairs import Pair
+from trainwright.lowering.passes import lowered, pass_cycles
 from trainwright.parameters import AcceleratorParameters
 
 LESSER = 0.3
@@ -268,7 +269,7 @@ class Chooser(Divisions):
             case Einsum():
                 yield from self._contractions(state, op)
                 return
-            case Add() | Mask():
+            case Add() | Mask() | Kernel():
                 made = self._elementwise(state, op)
         for new in made:
             yield _Try(self._score(new.dots, new.outers, new.loads, new.shared), new)
@@ -353,9 +354,9 @@ class Chooser(Divisions):
             new.choices = (*new.choices, Choice(op, (), lanes))
             yield new
 
-    def _elementwise(self, state: State, op: Add | Mask) -> Iterator[State]:
+    def _elementwise(self, state: State, op: Add | Mask | Kernel) -> Iterator[State]:
         seen = {x.lanes for name in op.operands for x in state.lies.get(name, ())}
-        broadcast = self.graph.tensors[op.operands[1]].axes != self.graph.tensors[op.out].axes
+        broadcast = self.graph.tensors[op.operands[-1]].axes != self.graph.tensors[op.out].axes
         if broadcast:
             seen = {self.graph.tensors[op.out].axes[-1:]}
         for lanes in sorted(seen):
@@ -366,7 +367,10 @@ class Chooser(Divisions):
                     break
                 ready = max(ready, got)
             else:
-                cycles = self.operands.rows(op.out, lanes, None) / self.p.lanes
+                rows = self.operands.rows(op.out, lanes, None) / self.p.lanes
+                cycles = rows
+                if isinstance(op, Kernel):
+                    cycles = pass_cycles(lowered(op, self.graph.tensors), rows, self.p)
                 new.outers = max(new.outers, ready) + cycles
                 ready = self.operands.at(new.outers + AFTER)
                 new.lies[op.out] = (Lies(lanes, (), None, ready),)

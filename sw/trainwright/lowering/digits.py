@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from trainwright.compiler.digits import require_weights
 from trainwright.compiler.errors import CompileError
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, Tensor
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Tensor
 from trainwright.graph.step import StepGraph
+from trainwright.lowering.passes import require_engine
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, digit_count
@@ -73,6 +74,8 @@ def element_digits(op: Add | Mask, graph: Graph) -> tuple[int, int]:
 
 def _require(op: Op, tensors: Mapping[str, Tensor], p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` where an operation has no nest over the digits of its operands."""
+    if isinstance(op, Kernel):
+        require_engine(op, tensors, p)
     digits = [tensors[name].digits for name in op.operands]
     if isinstance(op, Einsum):
         require_weights(op.out, digits[0], digits[-1] if len(digits) > 1 else 1)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from trainwright.compiler.code import CodeStore
 from trainwright.compiler.digits import most_bits
 from trainwright.compiler.hazards import exact_hazards
 from trainwright.compiler.limits import MOST_COUNT, require_accumulator
@@ -21,6 +22,7 @@ from trainwright.lowering.calls import (
     Elementwise,
     External,
     Move,
+    Pass,
     Transpose,
 )
 from trainwright.lowering.layout import Part, Piece, Storage
@@ -33,6 +35,7 @@ from trainwright.lowering.nests import (
     sum_nest,
     transpose_nests,
 )
+from trainwright.lowering.passes import pass_vectors
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
@@ -43,6 +46,7 @@ from trainwright.program.descriptors import (
 )
 from trainwright.program.fields import ENGINE_OF, TRANSFER_LEVELS, Operation
 from trainwright.program.footprint import Touch, footprint
+from trainwright.program.vector import Vector
 
 MEMORY = "memory"
 COPIES = "copies"
@@ -68,6 +72,7 @@ class Emitter:
         """By the index of the descriptor."""
         self.slots: dict[str, int] = {}
         self._hazards = exact_hazards()
+        self._code = CodeStore()
 
     def run(self, calls: Sequence[Call]) -> None:
         """Emit all commands and the end of the program."""
@@ -95,6 +100,8 @@ class Emitter:
                     x, g = call.op.operands
                     made = Made(call.op.out)
                     self._compute(elementwise_nest(call), made, (x, g), call.op.out)
+                case Pass():
+                    self._pass(call)
                 case Move():
                     self._move(call)
                 case Clear():
@@ -106,7 +113,14 @@ class Emitter:
         terms = prod(call.x.counts[a] for a in call.x.counts if a not in call.z.counts)
         require_accumulator(terms, operands, self.p, call.op.out)
 
-    def _emit(self, d: Compute | Transfer, memory: Sequence[Touch] = ()) -> None:
+    def _pass(self, call: Pass) -> None:
+        entry, code = self._code.place(call.kernel.instructions)
+        self.descriptors += code
+        for d in pass_vectors(call):
+            self.made[len(self.descriptors)] = Made(call.op.out)
+            self._emit(replace(d, entry=entry))
+
+    def _emit(self, d: Compute | Transfer | Vector, memory: Sequence[Touch] = ()) -> None:
         waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
         # A copy takes as long as all the rest, and half of the descriptors wait for nothing.
         self.descriptors.append(replace(d, **waits._asdict()) if any(waits) else d)

@@ -16,7 +16,7 @@ from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Operation
 
 
-def _merged(levels: Sequence[Level], tile: Level | None = None) -> list[Level]:
+def merged(levels: Sequence[Level], tile: Level | None = None) -> list[Level]:
     """Fewer levels for the same addresses, in another order; the tile level stays."""
     found = [level for level in levels if level.count > 1 or level is tile]
     again = True
@@ -64,8 +64,8 @@ def _nest(
     **fields: Any,
 ) -> Compute:
     """A nest whose summed levels begin with those ``over`` digits."""
-    free = _merged([*outer, tile], tile)
-    reduction = [*over, *_merged(summed)]
+    free = merged([*outer, tile], tile)
+    reduction = [*over, *merged(summed)]
     return Compute(
         operation=operation,
         levels=(*free, *reduction),
@@ -82,7 +82,7 @@ def _elements(
     """A nest without tiles, a row at a time."""
     return Compute(
         operation=operation,
-        levels=(*(_merged(levels) or [Level(1)]), *over),
+        levels=(*(merged(levels) or [Level(1)]), *over),
         reduce_levels=len(over),
         digits=len(over),
         **fields,

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, View, Window
 from trainwright.graph.network import SAMPLES
-from trainwright.lowering.calls import Accumulate, Contract, Elementwise
+from trainwright.lowering.calls import Accumulate, Contract, Elementwise, Pass
 from trainwright.lowering.choices import Choice, Cut, Given, Pad, Stored, Work, ranges_of
 from trainwright.lowering.demands import Demands
 from trainwright.lowering.digits import element_digits
@@ -21,6 +21,7 @@ from trainwright.lowering.layout import (
     Storage,
     counts_of,
 )
+from trainwright.lowering.passes import lowered, pass_cycles
 from trainwright.lowering.slices import Block, overlap
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
@@ -105,6 +106,8 @@ class Operations(Demands):
                         self._contract(choice.op, work, slice_, operands)
             case Add() | Mask():
                 self._elementwise(choice, slice_)
+            case Kernel():
+                self._pass(choice.op, choice.lanes, slice_)
         wanted = choice.op.out in self.stored and choice.op.out in self.inside
         if wanted and self._is_whole(choice.op, slice_):
             self._store(choice, slice_)
@@ -285,6 +288,21 @@ class Operations(Demands):
             Elementwise(
                 engine=Engine.PE2, cycles=rows, reads=(x.piece, g.piece), writes=(z.piece,),
                 op=op, x=x, g=g, z=z, blocks=blocks, broadcast=broadcast,
+            )
+        )  # fmt: skip
+
+    def _pass(self, op: Kernel, lanes: Axes, slice_: Ranges) -> None:
+        axes = self.graph.tensors[op.out].axes
+        ranges = {a: r for a, r in slice_.items() if a in axes}
+        operands = tuple(Part(self.ensure(name, lanes, ranges), ranges) for name in op.operands)
+        z = Part(self._target(op.out, lanes, slice_, None), ranges)
+        kernel = lowered(op, self.graph.tensors)
+        rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
+        self.calls.append(
+            Pass(
+                engine=Engine.PE2, cycles=pass_cycles(kernel, rows, self.p),
+                reads=tuple(part.piece for part in operands), writes=(z.piece,),
+                op=op, kernel=kernel, operands=operands, z=z,
             )
         )  # fmt: skip
 

@@ -13,6 +13,7 @@ from trainwright.lowering.compile import Emitted, Step
 from trainwright.lowering.emit import COPIES
 from trainwright.lowering.outer import Packing, constant
 from trainwright.program.descriptors import Compute, Descriptor, Program
+from trainwright.program.vector import Vector
 
 Words = npt.NDArray[np.int64]
 
@@ -32,9 +33,15 @@ def bound(emitted: Emitted, binding: Binding, fingerprint: int) -> Program:
     descriptors: list[Descriptor] = list(emitted.descriptors)
     for index, made in emitted.made.items():
         d = descriptors[index]
+        shifts = binding.shifts.get(made.tensor)
+        if isinstance(d, Vector):
+            assert shifts
+            constants = (*shifts.constants, *d.constants[len(shifts.constants) :])
+            descriptors[index] = replace(d, constants=constants)
+            continue
         assert isinstance(d, Compute)
         if not made.exact:
-            shifts = binding.shifts[made.tensor]
+            assert shifts
             d = replace(d, shift=shifts.result, x_shift=shifts.x, g_shift=shifts.y)
         descriptors[index] = d
     return Program(tuple(descriptors), fingerprint, emitted.slots)

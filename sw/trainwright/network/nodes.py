@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from trainwright.functions import Function
 from trainwright.network.errors import NetworkError, require, row
 from trainwright.network.layer import Layer
 from trainwright.network.window import Window
@@ -60,7 +61,16 @@ class Pool:
     window: Window
 
 
-Node = Input | Apply | Sum | Pool
+@dataclass(frozen=True)
+class Map:
+    """An element-wise function of a value."""
+
+    name: str
+    of: tuple[str, ...]
+    function: Function
+
+
+Node = Input | Apply | Sum | Pool | Map
 
 
 def layer_name(number: int) -> str:
@@ -138,6 +148,8 @@ def shapes(nodes: Sequence[Node], layers: Sequence[Layer]) -> dict[str, Shape]:
                 found[node.name] = _added(node, found)
             case Pool():
                 found[node.name] = _windows(node.name, node.of[0], node.window, found)
+            case Map():
+                found[node.name] = found[node.of[0]]
     return found
 
 

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from trainwright.functions import Function, FunctionError, function_of
 from trainwright.network.errors import NetworkError, require, row
 from trainwright.network.layer import Layer
-from trainwright.network.nodes import IMAGE, Apply, Input, Node, Pool, Sum, layer_name
+from trainwright.network.nodes import IMAGE, Apply, Input, Map, Node, Pool, Sum, layer_name
 from trainwright.network.window import Window
 from trainwright.support.text import shown, suggestion
 
@@ -28,6 +29,7 @@ _KEYS: dict[str, dict[str, type]] = {
     "add": {"name": str, "add": list, "relu": bool},
     "pool": {"name": str, "from": str, "pool": list, "stride": list, "padding": list},
     "weights": {"name": str, "from": str, "weights": str},
+    "function": {"name": str, "from": str, "function": str},
     "layer": {
         "name": str, "from": str, "outputs": list, "inputs": list, "ranks": list, "relu": bool,
         "bias": bool, "leading": int, **_WINDOW,
@@ -85,23 +87,25 @@ def wired(
 ) -> Wired:
     """Layers and nodes of ``[[layers]]`` and ``[[inputs]]``. Raises ``NetworkError``.
 
-    A layer that says nothing of ReLU has one unless it gives logits: where ``heads`` are not named
-    the last one does.
+    A layer or a sum that says nothing of ReLU has one unless it gives logits or a function reads
+    it; where ``heads`` are not named the last one gives logits.
     """
     made = Wired()
+    silent: dict[str, int] = {}
     made.nodes += [_input(n, item, padded) for n, item in enumerate(inputs, 1)] or [
         Input(IMAGE, (0, padded[0]), (0, padded[1]))
     ]
     shared: list[tuple[str, str, tuple[str, ...]]] = []
     for n, item in enumerate(tables, 1):
         require(isinstance(item, Mapping), f"layer {n} must be a table, not {shown(item)}")
-        kind = next((kind for kind in ("add", "pool", "weights") if kind in item), "layer")
+        kind = next((kind for kind in _KEYS if kind in item), "layer")
         needed = ("outputs", "inputs", "ranks") if kind == "layer" else (kind,)
         keys = table(item, f"layer {n}", _KEYS[kind], needed)
         default = layer_name(len(made.layers)) if kind == "layer" else f"n{n}"
         name = _named(keys["name"], f"layer {n}") if "name" in keys else default
         of = (keys.get("from", made.nodes[-1].name),)
         logits = name in heads or (not heads and n == len(tables))
+        silent |= {name: len(made.nodes)} if "relu" not in keys else {}
         if kind == "layer":
             made.own[name] = len(made.layers)
             made.nodes.append(Apply(name, of, len(made.layers)))
@@ -109,6 +113,9 @@ def wired(
         elif kind == "add":
             of = texts(keys["add"], f"layer {n}: add")
             made.nodes.append(Sum(name, of, keys.get("relu", not logits)))
+        elif kind == "function":
+            made.nodes.append(Map(name, of, _function(n, keys["function"])))
+            _without_relu(made, silent.get(of[0]))
         elif kind == "pool":
             made.nodes.append(Pool(name, of, _window(n, keys["pool"], keys, keys["pool"])))
         else:
@@ -122,6 +129,22 @@ def wired(
         place = next(k for k, node in enumerate(made.nodes) if node.name == name)
         made.nodes[place] = Apply(name, of, made.own[weights])
     return made
+
+
+def _function(n: int, text: str) -> Function:
+    try:
+        return function_of(text)
+    except FunctionError as error:
+        raise NetworkError(f"layer {n}: function: {error}") from None
+
+
+def _without_relu(made: Wired, place: int | None) -> None:
+    """Take the ReLU that was supposed from the node at ``place``: a function reads the node."""
+    node = made.nodes[place] if place is not None else None
+    if isinstance(node, Apply):
+        made.layers[node.layer] = replace(made.layers[node.layer], relu=False)
+    elif isinstance(node, Sum):
+        made.nodes[made.nodes.index(node)] = replace(node, relu=False)
 
 
 def _named(name: str, where: str) -> str:
@@ -219,6 +242,8 @@ def items(network: "Network") -> dict[str, Any]:
                 tables.append({**label, "add": list(node.of), "relu": node.relu})
             case Pool():
                 tables.append({**label, **link, **_window_keys(node.window, "pool")})
+            case Map():
+                tables.append({**label, **link, "function": node.function.text})
     found: dict[str, Any] = {"layers": tables}
     given = [node for node in wiring if isinstance(node, Input)]
     if [(node.name, node.channels) for node in given] != [(IMAGE, 1)]:

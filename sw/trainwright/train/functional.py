@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from trainwright.network import Apply, Input, Layer, Network, Pool, Sum
+from trainwright.network import Apply, Input, Layer, Map, Network, Pool, Sum
 
 
 def outputs(
@@ -31,6 +31,8 @@ def outputs(
             case Sum():
                 made = below[0] + below[1].reshape(below[0].shape)
                 made = made.relu() if node.relu else made
+            case Map():
+                made = node.function(below[0])
             case Pool():
                 w = node.window
                 (rows, columns), image = w.padding, below[0].permute(0, 3, 1, 2)

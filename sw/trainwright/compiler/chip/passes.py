@@ -8,6 +8,7 @@ from typing import Any
 
 from trainwright.compiler.chip.builder import Builder
 from trainwright.compiler.chip.memory import ChipMemory
+from trainwright.compiler.code import CodeStore
 from trainwright.compiler.memory import Buffer, Region, largest_divisor
 from trainwright.compiler.row_images import Arrangement
 from trainwright.kernels import VectorPass
@@ -21,15 +22,7 @@ from trainwright.program.descriptors import (
     TransferLevel,
 )
 from trainwright.program.fields import Operation
-from trainwright.program.vector import (
-    CODE_DEPTH,
-    CODE_WORDS,
-    THREADS,
-    Code,
-    Instruction,
-    Stream,
-    Vector,
-)
+from trainwright.program.vector import THREADS, Stream, Vector
 
 COPY_SLOT = 1
 """Statistics slot of copies by PE1."""
@@ -58,8 +51,7 @@ class Passes:
         self.memory, self._seed, self._by_step = memory, seed, by_step
         self._moved = True  # the stream, by a command of PE1
         self.b = Builder(memory.step.parameters)
-        self._held: dict[tuple[Instruction, ...], int] = {}
-        self._next = 0
+        self._code = CodeStore()
         self._constants: dict[str, Region] = {}
 
     def rows(self, name: str, count: int, bank: int) -> Region:
@@ -140,20 +132,13 @@ class Passes:
         inner: int = THREADS, **fields: Any,
     ) -> None:  # fmt: skip
         """Emit a pass over rows of ``streams``, and load its instructions where that is needed."""
-        code = kernel.instructions
-        if code not in self._held:
-            if self._next + len(code) > CODE_DEPTH:
-                self._held, self._next = {}, 0
-            for start in range(0, len(code), CODE_WORDS):
-                some = code[start : start + CODE_WORDS]
-                self.b.descriptors.append(Code(first=self._next + start, instructions=some))
-            self._held[code] = self._next
-            self._next += len(code)
+        entry, code = self._code.place(kernel.instructions)
+        self.b.descriptors += code
         if self._moved and self._seed is not None:
             self.b.descriptors.append(Set(values=(), seed=self._seed, by_step=self._by_step))
             self._moved = False
         d = kernel.vector(streams or {}, outer=outer, inner=inner, **fields)
-        self.b.emit(replace(d, entry=self._held[code]))
+        self.b.emit(replace(d, entry=entry))
 
     def products(self, x: int, g: int, z: int, rows: int, *, levels: Sequence[Level] = (),
                  summed: Sequence[Level] = (), steps: tuple[int, int, int] = (1, 1, 1),

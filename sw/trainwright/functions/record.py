@@ -1,0 +1,182 @@
+"""Records of element-wise functions, and the registry that finds a function by its text."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from inspect import signature
+from typing import TYPE_CHECKING
+
+from trainwright.kernels.lower import VectorPass, lower
+from trainwright.kernels.trace import Body, Value
+from trainwright.program.vector import Rounding
+from trainwright.support.text import shown, suggestion
+
+if TYPE_CHECKING:
+    import torch
+
+RAISED = 16
+"""Bits by which an operand is shifted left before the right shift that its exponent gives."""
+ARGUMENT_WIDTH = 17
+"""Bits of an operand in units that do not depend on its exponent."""
+MOST_SHIFT = 63
+
+_TEXT = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*")
+
+
+class FunctionError(ValueError):
+    """A text that names no element-wise function; the message says which there are."""
+
+
+@dataclass(frozen=True)
+class ElementKernel:
+    """Integer function of one value of each operand.
+
+    The kernel of 0 must be 0: lanes behind the last sample of a row hold 0, and sums over samples
+    read them.
+    """
+
+    text: str
+    """Name in listings: that of the function, with a prime for its gradient. Kernels of one text
+    are equal."""
+    body: Callable[..., Value] = field(compare=False)
+    """Called with a `Body`, a value of each operand and ``width``, the bits of the result."""
+    real: "Callable[..., torch.Tensor]" = field(compare=False)
+    """The same function of torch tensors in real numbers."""
+    fraction: int | None = None
+    """Bits below the point of the ARGUMENT_WIDTH bits in which ``body`` gets its first operand,
+    whatever the operand's exponent; None: ``body`` gets the operand's words."""
+    whole_bits: int | None = None
+    """Bits above the point of the result, whose exponent is then constant; None: the result has the
+    exponent of the first operand."""
+
+    def __reduce__(self) -> "tuple[Callable[[str], ElementKernel], tuple[str]]":
+        """Pickle the text: bodies of functions with parameters are closures."""
+        return kernel_of, (self.text,)
+
+    def exponent(self, operand: int, width: int) -> int:
+        """Return the exponent of a result of ``width`` bits from that of the first operand."""
+        return operand if self.whole_bits is None else self.whole_bits + 1 - width
+
+    def constants(self, operand: int) -> tuple[int, ...]:
+        """Return the constants of a pass, given the exponent of the first operand."""
+        if self.fraction is None:
+            return ()
+        # A shift held at 0 is right: one unit of such an operand already exceeds ARGUMENT_WIDTH.
+        return (min(max(RAISED - self.fraction - operand, 0), MOST_SHIFT),)
+
+    def lowered(self, widths: Sequence[int], width: int) -> VectorPass:
+        """Lower the kernel for operands of ``widths`` bits and a result of ``width`` bits."""
+        return lower(element_pass, function=self, widths=tuple(widths), width=width)
+
+
+def element_pass(k: Body, function: ElementKernel, widths: tuple[int, ...], width: int) -> None:
+    """Write stream ``z`` from streams ``x0``, ``x1``, .. by an element-wise kernel."""
+    operands = [
+        k.read(f"x{n}", -(1 << (bits - 1)), (1 << (bits - 1)) - 1) for n, bits in enumerate(widths)
+    ]
+    if function.fraction is not None:
+        # The shift comes by a register, as the host knows exponents when it binds a program and
+        # the field of an instruction would need other instructions for every exponent.
+        shift = k.constant(0) + k.given(0, 0, MOST_SHIFT)
+        raised = operands[0] * (1 << RAISED)
+        operands[0] = raised.rounded(shift, Rounding.EVEN).clip(ARGUMENT_WIDTH)
+    k.write("z", function.body(k, *operands, width=width).clip(width))
+
+
+@dataclass(frozen=True)
+class Function:
+    """Element-wise function of a network."""
+
+    text: str
+    """As a network's description names it, parameters included."""
+    forward: ElementKernel = field(compare=False)
+    """Kernel of x."""
+    backward: ElementKernel = field(compare=False)
+    """Kernel of the gradient to the result, and of the result or x."""
+    reads_result: bool = field(compare=False)
+    """Whether ``backward`` reads the result as its second operand; else it reads x."""
+    gain: float = field(default=1.0, compare=False)
+    """Factor of the variance of initial weights before the function, so that values keep their
+    size."""
+
+    def __call__(self, x: "torch.Tensor") -> "torch.Tensor":
+        """Compute the function in torch."""
+        return self.forward.real(x)
+
+    def __reduce__(self) -> tuple[Callable[[str], "Function"], tuple[str]]:
+        """Pickle the text, as kernels do."""
+        return function_of, (self.text,)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the registry."""
+
+    name: str
+    make: Callable[..., Function]
+    """Called with the parameters, all of them numbers with a default."""
+    module: str
+    """Class in ``torch.nn`` of the same function."""
+    attributes: Mapping[str, str]
+    """Attribute of the module, and argument of torch's function, that gives each parameter."""
+
+
+_ENTRIES: dict[str, Entry] = {}
+
+
+def register(
+    module: str, **attributes: str
+) -> Callable[[Callable[..., Function]], Callable[..., Function]]:
+    """Register a function under the name of the Python function that makes its record.
+
+    ``module`` is the class of ``torch.nn`` that computes the function; torch's function has the
+    registered name. ``attributes`` name what torch calls each parameter.
+    """
+
+    def add(make: Callable[..., Function]) -> Callable[..., Function]:
+        name = make.__name__
+        _ENTRIES[name] = Entry(name, make, module, attributes)
+        return make
+
+    return add
+
+
+def entries() -> tuple[Entry, ...]:
+    """Return all rows of the registry."""
+    return tuple(_ENTRIES.values())
+
+
+def function_names() -> tuple[str, ...]:
+    """Return the names of all functions."""
+    return tuple(_ENTRIES)
+
+
+@cache
+def function_of(text: str) -> Function:
+    """Return the function that ``text`` names: ``tanh``, ``leaky_relu(0.1)``.
+
+    Raises ``FunctionError`` for an unknown name, and for parameters that are missing or wrong.
+    """
+    match = _TEXT.fullmatch(text)
+    name = match[1] if match else text
+    if match is None or name not in _ENTRIES:
+        raise FunctionError(
+            f"{shown(text)} is no function; there are {', '.join(_ENTRIES)}"
+            f"{suggestion(name, _ENTRIES)}"
+        )
+    make = _ENTRIES[name].make
+    known = list(signature(make).parameters)
+    parts = [part for part in (match[2] or "").split(",") if part.strip()]
+    if len(parts) > len(known):
+        takes = f"the parameters {', '.join(known)}" if known else "no parameter"
+        raise FunctionError(f"{shown(text)}: {name} takes {takes}, not {len(parts)}")
+    try:
+        return make(*map(float, parts))
+    except ValueError as error:
+        raise FunctionError(f"{shown(text)}: {error}") from None
+
+
+def kernel_of(text: str) -> ElementKernel:
+    """Return the kernel of a text: of a function, or, with a prime behind, of its gradient."""
+    return function_of(text[:-1]).backward if text.endswith("'") else function_of(text).forward
