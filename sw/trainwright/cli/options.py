@@ -274,6 +274,7 @@ def accelerator_parameters(
 
     ``stochastic`` is the default of its ``stochastic_rounding``. ``alone`` (``--update chip``):
     the defaults are ``ALONE``, unless a preset says what a device has or ``vector_engine`` is 0.
+    A network with element-wise functions asks for a vector engine likewise.
     Raises ``OptionError`` for an unknown name or a value out of range.
     """
     items = list(given or ())
@@ -287,6 +288,8 @@ def accelerator_parameters(
     try:
         overrides = parse_overrides(items)
         preset = any(item.startswith("preset=") for item in items)
+        if network is not None and network.functions and not preset:
+            default |= {"vector_engine": 1}
         if alone and not preset and overrides.get("vector_engine", 1):
             default |= ALONE
         sizes = default | overrides
@@ -300,5 +303,6 @@ def accelerator_parameters(
     except ValueError as error:
         option = "--preset" if "preset" in str(error) else "--accelerator"
         asked = "vector_engine" in str(error) and not any("vector_engine" in item for item in items)
-        place = f"; {_ASKED}" if asked else ""
+        reason = _ASKED if alone else f"{network.functions[0].text} needs it" if network else ""
+        place = f"; {reason}" if asked else ""
         raise OptionError(f"{option}: {error}{place}") from None

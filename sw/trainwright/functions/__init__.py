@@ -10,8 +10,17 @@ from trainwright.functions.record import (
     ElementKernel,
     Function,
     FunctionError,
+    entries,
     function_names,
     function_of,
 )
 
-__all__ = ["ElementKernel", "Function", "FunctionError", "function_names", "function_of", "library"]
+__all__ = [
+    "ElementKernel",
+    "Function",
+    "FunctionError",
+    "entries",
+    "function_names",
+    "function_of",
+    "library",
+]

@@ -42,7 +42,7 @@ class ElementKernel:
     body: Callable[..., Value] = field(compare=False)
     """Called with a `Body`, a value of each operand and ``width``, the bits of the result."""
     real: "Callable[..., torch.Tensor]" = field(compare=False)
-    """The same function of torch tensors in real numbers."""
+    """Function of torch tensors that computes in real numbers."""
     fraction: int | None = None
     """Bits below the point of the ARGUMENT_WIDTH bits in which ``body`` gets its first operand,
     whatever the operand's exponent; None: ``body`` gets the operand's words."""
@@ -51,7 +51,7 @@ class ElementKernel:
     exponent of the first operand."""
 
     def __reduce__(self) -> "tuple[Callable[[str], ElementKernel], tuple[str]]":
-        """Pickle the text: bodies of functions with parameters are closures."""
+        """Return what pickle keeps, the text: bodies of functions with parameters are closures."""
         return kernel_of, (self.text,)
 
     def exponent(self, operand: int, width: int) -> int:
@@ -89,7 +89,7 @@ class Function:
     """Element-wise function of a network."""
 
     text: str
-    """As a network's description names it, parameters included."""
+    """Name in a network's description, with parameters."""
     forward: ElementKernel = field(compare=False)
     """Kernel of x."""
     backward: ElementKernel = field(compare=False)
@@ -105,12 +105,12 @@ class Function:
         return self.forward.real(x)
 
     def __reduce__(self) -> tuple[Callable[[str], "Function"], tuple[str]]:
-        """Pickle the text, as kernels do."""
+        """Return what pickle keeps, the text, as kernels do."""
         return function_of, (self.text,)
 
 
 @dataclass(frozen=True)
-class Entry:
+class FunctionEntry:
     """A row of the registry."""
 
     name: str
@@ -122,7 +122,7 @@ class Entry:
     """Attribute of the module, and argument of torch's function, that gives each parameter."""
 
 
-_ENTRIES: dict[str, Entry] = {}
+_ENTRIES: dict[str, FunctionEntry] = {}
 
 
 def register(
@@ -136,13 +136,13 @@ def register(
 
     def add(make: Callable[..., Function]) -> Callable[..., Function]:
         name = make.__name__
-        _ENTRIES[name] = Entry(name, make, module, attributes)
+        _ENTRIES[name] = FunctionEntry(name, make, module, attributes)
         return make
 
     return add
 
 
-def entries() -> tuple[Entry, ...]:
+def entries() -> tuple[FunctionEntry, ...]:
     """Return all rows of the registry."""
     return tuple(_ENTRIES.values())
 

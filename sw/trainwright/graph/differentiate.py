@@ -32,7 +32,7 @@ class _Backward:
                 self.uses.update(graph.windows[n].x if n in graph.windows else n for n in names)
 
     def gradient(self, name: str) -> str:
-        """The sum of the parts of the gradient to a tensor."""
+        """Add the parts of the gradient to a tensor; return the name of their sum."""
         parts = self.parts[name]
         total = parts[0]
         for number, part in enumerate(parts[1:], 2):
@@ -43,13 +43,13 @@ class _Backward:
         return total
 
     def tensor(self, new: str, like: str) -> str:
-        """A gradient of the axes of the tensor ``like``."""
+        """Add a gradient with the axes of the tensor ``like``; return its name."""
         axes = self.tensors[like].axes
         self.tensors[new] = replace(self.like, name=new, axes=axes)
         return new
 
     def part(self, to: str) -> str:
-        """A new part of the gradient to a tensor."""
+        """Add a new part of the gradient to a tensor; return its name."""
         name = gradient_name(to)
         if self.uses[to] > 1:
             name = f"{name}.{len(self.parts[to]) + 1}"
@@ -134,6 +134,8 @@ def differentiate(
         if op.out in back.needed and not isinstance(op, Window):
             back.step(op)
     results = tuple(back.gradient(name) for name in wanted)
-    made = {op.out for op in back.ops}
-    read = dict.fromkeys(name for op in back.ops for name in op.operands if name not in made)
+    results_of_ops = {op.out for op in back.ops}
+    read = dict.fromkeys(
+        name for op in back.ops for name in op.operands if name not in results_of_ops
+    )
     return Graph(graph.sizes, back.tensors, tuple(back.ops), tuple(read), results)

@@ -96,8 +96,8 @@ def _kernel(graph: Graph, op: Kernel, values: Mapping[str, Values], shifts: Shif
         f"x{n}": np.pad(values[name].ravel(), (0, -size % LANES)).reshape(-1, LANES)
         for n, name in enumerate(op.operands)
     }
-    found = kernel_evaluate(body, rows, constants=shifts.constants).rows["z"]
-    return found.ravel()[:size].reshape(graph.shape(op.out))
+    words = kernel_evaluate(body, rows, constants=shifts.constants).rows["z"]
+    return words.ravel()[:size].reshape(graph.shape(op.out))
 
 
 def constants(graph: Graph) -> dict[str, Values]:

@@ -101,16 +101,16 @@ class _Build:
                 shape = self.network.shapes[node.name]
                 self.sizes[axes[0]] = prod(shape)
                 fmt = self.network.format("activation")
-                made = self.give(node.name, (*axes, SAMPLES), TensorClass.ACTIVATION, fmt)
+                tensor = self.give(node.name, (*axes, SAMPLES), TensorClass.ACTIVATION, fmt)
             case Apply():
-                made = self.layer(node, prefix)
+                tensor = self.layer(node, prefix)
             case Sum():
-                made = self.sum(node, prefix)
+                tensor = self.sum(node, prefix)
             case Pool():
-                made = self.pool(node, prefix)
+                tensor = self.pool(node, prefix)
             case Map():
-                made = self.map(node, prefix)
-        self.values[node.name] = _Value(made, self.network.shapes[node.name])
+                tensor = self.map(node, prefix)
+        self.values[node.name] = _Value(tensor, self.network.shapes[node.name])
 
     def layer(self, node: Apply, prefix: str) -> str:
         """A layer applied to a value: ``x``, sums ``y``, bias, ``a``."""

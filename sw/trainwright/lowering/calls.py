@@ -110,7 +110,7 @@ class Elementwise(Call):
 
 
 @dataclass(eq=False, kw_only=True)
-class Pass(Call):
+class PassCall(Call):
     """A pass of the vector engine: ``kernel`` of each value of ``operands`` to ``z``."""
 
     op: Kernel

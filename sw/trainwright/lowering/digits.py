@@ -75,7 +75,7 @@ def element_digits(op: Add | Mask, graph: Graph) -> tuple[int, int]:
 def _require(op: Op, tensors: Mapping[str, Tensor], p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` where an operation has no nest over the digits of its operands."""
     if isinstance(op, Kernel):
-        require_engine(op, tensors, p)
+        require_engine(op, p)
     digits = [tensors[name].digits for name in op.operands]
     if isinstance(op, Einsum):
         require_weights(op.out, digits[0], digits[-1] if len(digits) > 1 else 1)

@@ -22,7 +22,7 @@ from trainwright.lowering.calls import (
     Elementwise,
     External,
     Move,
-    Pass,
+    PassCall,
     Transpose,
 )
 from trainwright.lowering.layout import Part, Piece, Storage
@@ -100,7 +100,7 @@ class Emitter:
                     x, g = call.op.operands
                     made = Made(call.op.out)
                     self._compute(elementwise_nest(call), made, (x, g), call.op.out)
-                case Pass():
+                case PassCall():
                     self._pass(call)
                 case Move():
                     self._move(call)
@@ -113,7 +113,7 @@ class Emitter:
         terms = prod(call.x.counts[a] for a in call.x.counts if a not in call.z.counts)
         require_accumulator(terms, operands, self.p, call.op.out)
 
-    def _pass(self, call: Pass) -> None:
+    def _pass(self, call: PassCall) -> None:
         entry, code = self._code.place(call.kernel.instructions)
         self.descriptors += code
         for d in pass_vectors(call):

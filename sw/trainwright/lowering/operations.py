@@ -6,7 +6,7 @@ from math import prod
 
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, View, Window
 from trainwright.graph.network import SAMPLES
-from trainwright.lowering.calls import Accumulate, Contract, Elementwise, Pass
+from trainwright.lowering.calls import Accumulate, Contract, Elementwise, PassCall
 from trainwright.lowering.choices import Choice, Cut, Given, Pad, Stored, Work, ranges_of
 from trainwright.lowering.demands import Demands
 from trainwright.lowering.digits import element_digits
@@ -299,7 +299,7 @@ class Operations(Demands):
         kernel = lowered(op, self.graph.tensors)
         rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
         self.calls.append(
-            Pass(
+            PassCall(
                 engine=Engine.PE2, cycles=pass_cycles(kernel, rows, self.p),
                 reads=tuple(part.piece for part in operands), writes=(z.piece,),
                 op=op, kernel=kernel, operands=operands, z=z,

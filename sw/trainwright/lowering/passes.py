@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 
 from trainwright.compiler.errors import CompileError
-from trainwright.formats import Fixed
 from trainwright.graph.ir import Kernel, Tensor
 from trainwright.kernels import VectorPass
-from trainwright.lowering.calls import Pass
+from trainwright.lowering.calls import PassCall
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import Part
 from trainwright.lowering.nests import address_of, merged
@@ -16,26 +15,14 @@ from trainwright.program.descriptors import Level
 from trainwright.program.vector import THREADS, Stream, Vector
 
 
-def require_engine(op: Kernel, tensors: Mapping[str, Tensor], p: AcceleratorParameters) -> None:
+def require_engine(op: Kernel, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` where an accelerator cannot execute a kernel."""
-    text = op.function.text
+    # An accelerator with an engine has fixed point in words of 16 bits alone: no digits, no codes.
     if not p.vector_engine:
         raise CompileError(
-            f"{op.out}: {text} is computed by the vector engine, which this accelerator lacks: use "
-            "one with vector_engine=1"
+            f"{op.out}: {op.function.text} is computed by the vector engine, which this "
+            "accelerator lacks: use one with vector_engine=1"
         )
-    for name in (op.out, *op.operands):
-        tensor = tensors[name]
-        if not isinstance(tensor.format, Fixed):
-            raise CompileError(
-                f"{op.out}: {text} is computed in fixed point, {name} is {tensor.format}: give "
-                "activations and gradients a fixed-point format"
-            )
-        if tensor.digits > 1:
-            raise CompileError(
-                f"{op.out}: {text} is computed with words of {p.word_width} bits, {name} has "
-                f"{tensor.width}: use an accelerator with narrow=0, or a narrower format"
-            )
 
 
 def lowered(op: Kernel, tensors: Mapping[str, Tensor]) -> VectorPass:
@@ -49,7 +36,7 @@ def pass_cycles(kernel: VectorPass, rows: float, p: AcceleratorParameters) -> fl
     return up(int(rows), THREADS) * THREADS * len(kernel.instructions) * p.engine_parts
 
 
-def pass_vectors(call: Pass) -> Iterator[Vector]:
+def pass_vectors(call: PassCall) -> Iterator[Vector]:
     """Make the descriptors of a pass: one for every index of the levels beyond two."""
     parts = (*call.operands, call.z)
     # A level has three steps, those of an array's operands and result: enough for two operands.
@@ -61,14 +48,14 @@ def pass_vectors(call: Pass) -> Iterator[Vector]:
     ]
     levels.append(Level(z.blocks, x=1, g=1, z=1))
     steps = {1: ("x", "z"), 2: ("x", "g", "z")}[len(call.operands)]
-    inner, outer, *others = [
+    inner, outer, *unrolled = [
         *sorted(merged(levels), key=lambda level: -level.count), Level(1), Level(1)
     ]  # fmt: skip
-    for index in product(*(range(level.count) for level in others)):
+    for index in product(*(range(level.count) for level in unrolled)):
         streams = {
             name: Stream(
                 base=address_of(part)
-                + sum(n * getattr(v, step) for n, v in zip(index, others, strict=True)),
+                + sum(n * getattr(v, step) for n, v in zip(index, unrolled, strict=True)),
                 outer=getattr(outer, step),
                 inner=getattr(inner, step),
             )

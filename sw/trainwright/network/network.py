@@ -8,11 +8,13 @@ from math import prod
 from typing import Any
 
 from trainwright.formats import Format
+from trainwright.functions import Function
 from trainwright.network.errors import require, row
 from trainwright.network.layer import MOST_SIZE, Layer
 from trainwright.network.nodes import (
     Apply,
     Input,
+    Map,
     Node,
     Shape,
     Sum,
@@ -109,6 +111,22 @@ class Network(Formatted):
         return arranged(self.wiring, self.results or (self.wiring[-1].name,))
 
     @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        """The element-wise functions that values are made by."""
+        return tuple(dict.fromkeys(n.function for n in self.nodes if isinstance(n, Map)))
+
+    def gain(self, layer: int) -> float:
+        """Return the factor of the variance of a layer's initial weights that keeps sizes.
+
+        The factor is 2 before a ReLU and 1 before nothing; ``layer`` is counted from 0.
+        """
+        if self.layers[layer].relu:
+            return 2.0
+        applied = {n.name for n in self.nodes if isinstance(n, Apply) and n.layer == layer}
+        readers = (n for n in self.nodes if isinstance(n, Map) and n.of[0] in applied)
+        return max((node.function.gain for node in readers), default=1.0)
+
+    @cached_property
     def shapes(self) -> dict[str, Shape]:
         """The shape of every value. Raises ``NetworkError`` where sizes do not fit."""
         return shapes(self.nodes, self.layers)
@@ -140,14 +158,14 @@ class Network(Formatted):
 
         ``l1`` .. where a layer is first applied, else the value's own name.
         """
-        found: dict[str, str] = {}
+        prefixes: dict[str, str] = {}
         done: set[int] = set()
         for node in self.nodes:
-            found[node.name] = node.name
+            prefixes[node.name] = node.name
             if isinstance(node, Apply) and node.layer not in done:
                 done.add(node.layer)
-                found[node.name] = f"l{node.layer + 1}"
-        return found
+                prefixes[node.name] = f"l{node.layer + 1}"
+        return prefixes
 
     @cached_property
     def nameable(self) -> dict[str, str]:

@@ -74,7 +74,7 @@ Node = Input | Apply | Sum | Pool | Map
 
 
 def layer_name(number: int) -> str:
-    """The value that layer ``number`` (from 0) makes where it is applied first."""
+    """Return the name of the value of layer ``number`` (from 0) where it is applied first."""
     return f"l{number + 1}"
 
 

@@ -138,13 +138,13 @@ def _function(n: int, text: str) -> Function:
         raise NetworkError(f"layer {n}: function: {error}") from None
 
 
-def _without_relu(made: Wired, place: int | None) -> None:
+def _without_relu(wired: Wired, place: int | None) -> None:
     """Take the ReLU that was supposed from the node at ``place``: a function reads the node."""
-    node = made.nodes[place] if place is not None else None
+    node = wired.nodes[place] if place is not None else None
     if isinstance(node, Apply):
-        made.layers[node.layer] = replace(made.layers[node.layer], relu=False)
+        wired.layers[node.layer] = replace(wired.layers[node.layer], relu=False)
     elif isinstance(node, Sum):
-        made.nodes[made.nodes.index(node)] = replace(node, relu=False)
+        wired.nodes[wired.nodes.index(node)] = replace(node, relu=False)
 
 
 def _named(name: str, where: str) -> str:

@@ -11,6 +11,7 @@ from torch import fx
 
 from trainwright.compiler import CompileError
 from trainwright.driver import Driver, Settling
+from trainwright.functions import entries
 from trainwright.network import NetworkError
 from trainwright.nn import TensorTrain, cut_ranks, rank_prior, to_torch
 from trainwright.nn.model import trains
@@ -159,7 +160,8 @@ class CompiledModule(torch.nn.Module):
         traced = trace_call(root, pattern)
         graph = traced.graph
         made: dict[str, Any] = {}
-        for number, found in enumerate(list(regions(graph, root))):
+        engine = bool(self.machine.settings.parameters.vector_engine)
+        for number, found in enumerate(list(regions(graph, root, functions=engine))):
             layers: list[Any] = [root.get_submodule(name) for name in found.stretch.names]
             chain = self.chains.get(found.stretch)
             if chain is None or list(map(id, chain.layers)) != list(map(id, layers)):
@@ -330,7 +332,7 @@ def compile(
     with _unless_it_fails(layers):
         if formats is not None:
             _set_formats(layers, formats)
-        found = CompiledModule(module, machine.with_sizes(**_sizes(layers, accelerator)))
+        found = CompiledModule(module, machine.with_sizes(**_sizes(module, layers, accelerator)))
         report = found.report()  # compiles every program: what does not fit is said here
     if not found.chains:
         names = {name for name, part in named_modules(module) if part in layers}
@@ -352,14 +354,23 @@ def _set_formats(layers: list[TensorTrain], formats: object) -> None:
         raise CompileError(str(error)) from error
 
 
-def _sizes(layers: list[TensorTrain], given: AcceleratorParameters | None) -> dict[str, Any]:
-    """Parameters of the accelerator that follow from the layers; formats where none is given."""
+def _sizes(
+    module: torch.nn.Module, layers: list[TensorTrain], given: AcceleratorParameters | None
+) -> dict[str, Any]:
+    """Parameters of the accelerator that follow from the module.
+
+    Where none is ``given``, formats are those of the layers, and a module with an element-wise
+    function that the vector engine computes gets one.
+    """
     p = given or AcceleratorParameters()
     sizes: dict[str, Any] = {}
+    names = {entry.module for entry in entries()}
     sizes["factor_width"] = max(p.factor_width, *(layer.widths.factor for layer in layers))
     coded = [str(fmt) for layer in layers for _, fmt in layer.numbers.coded]
     if coded and given is None:
         sizes["formats"] = tuple(dict.fromkeys(coded))
+    elif given is None and any(type(part).__name__ in names for part in module.modules()):
+        sizes["vector_engine"] = 1
     return sizes
 
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from trainwright.network import Apply, Input, Layer, Network, NetworkError, Pool, Sum, Window
+from trainwright.network import Apply, Input, Layer, Map, Network, NetworkError, Pool, Sum, Window
 from trainwright.network.nodes import IMAGE, shapes
 from trainwright.nn import TTConv2d, TTLinear
 
-Value = Apply | Sum | Pool
+Value = Apply | Sum | Pool | Map
 
 LEAST_OUTPUTS = 2
 """Of each end of a program, as of every network."""

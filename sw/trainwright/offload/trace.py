@@ -12,6 +12,7 @@ from torch import fx
 from torch.utils import _pytree
 
 from trainwright.compiler import CompileError
+from trainwright.functions import Function, entries
 from trainwright.network import NetworkError, Window
 from trainwright.nn import TensorTrain, TTConv2d, TTLinear
 from trainwright.offload.stretch import window_of
@@ -228,6 +229,34 @@ def is_relu(node: fx.Node, module: torch.nn.Module) -> bool:
     if node.op == "call_method":
         return node.target == "relu"
     return node.op == "call_function" and node.target in _RELUS
+
+
+def function_at(node: fx.Node, module: torch.nn.Module) -> Function | None:
+    """Return the element-wise function of one value that a node computes, if it is known."""
+    given: dict[str, Any] = dict(node.kwargs)
+    if node.op == "call_module":
+        part = module.get_submodule(str(node.target))
+        entry = next((e for e in entries() if type(part) is getattr(torch.nn, e.module)), None)
+        given = dict(vars(part)) if entry else {}
+    else:
+        entry = next((e for e in entries() if _computes(node, e.name)), None)
+        if entry:
+            given |= dict(zip(entry.attributes.values(), node.args[1:], strict=False))
+    if entry is None or len(node.all_input_nodes) != 1 or given.get("inplace"):
+        return None
+    names = entry.attributes
+    try:
+        return entry.make(**{ours: given[name] for ours, name in names.items() if name in given})
+    except (TypeError, ValueError):  # a parameter that the accelerator's function does not take
+        return None
+
+
+def _computes(node: fx.Node, name: str) -> bool:
+    """Return whether a node calls the function or the method of torch of this name."""
+    if node.op == "call_method":
+        return node.target == name
+    owners = (owner for owner in (torch, torch.nn.functional) if hasattr(owner, name))
+    return node.op == "call_function" and node.target in [getattr(o, name) for o in owners]
 
 
 def is_sum(node: fx.Node) -> bool:

@@ -8,6 +8,7 @@ from trainwright.accelerator import CommandRecord, Run
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Transfer
 from trainwright.program.fields import Engine
+from trainwright.program.vector import Vector
 from trainwright.timing.commands import work_of
 from trainwright.timing.timeline import Timeline
 
@@ -75,10 +76,9 @@ def lines(
         line.stall_result += command.stall_result
         if command.number >= 0:
             d = descriptors[command.number]
-            assert isinstance(d, Compute | Transfer)
             if isinstance(d, Transfer):
                 line.bytes += count * d.runs * d.beats * p.beat_bytes
-            else:
+            elif isinstance(d, Compute):
                 line.macs += count * work_of(d, p).macs
     rows = {"PE1": p.pe1_rows, "PE2": p.pe2_rows}
     for line in found.values():
@@ -92,7 +92,7 @@ def _line(part: str, descriptors: Sequence[Descriptor], command: CommandRecord) 
     if command.number < 0:
         return Line(part, -1, "LOAD", PROGRAM, "LOAD")
     d = descriptors[command.number]
-    tensor = d.tensor if isinstance(d, Compute | Transfer) else ""
+    tensor = d.tensor if isinstance(d, Compute | Transfer | Vector) else ""
     return Line(part, command.number, d.operation.name, tensor, command.engine.name or "")
 
 

@@ -23,23 +23,23 @@ def outputs(
         match node:
             case Input():
                 whole = images.reshape(-1, *network.padded)
-                made = whole[:, slice(*node.rows), slice(*node.columns)]
+                value = whole[:, slice(*node.rows), slice(*node.columns)]
             case Apply():
                 layer = network.layers[node.layer]
-                made = _applied(layer, weights[node.layer], biases[node.layer], below[0])
-                made = made.relu() if layer.relu else made
+                value = _applied(layer, weights[node.layer], biases[node.layer], below[0])
+                value = value.relu() if layer.relu else value
             case Sum():
-                made = below[0] + below[1].reshape(below[0].shape)
-                made = made.relu() if node.relu else made
+                value = below[0] + below[1].reshape(below[0].shape)
+                value = value.relu() if node.relu else value
             case Map():
-                made = node.function(below[0])
+                value = node.function(below[0])
             case Pool():
                 w = node.window
                 (rows, columns), image = w.padding, below[0].permute(0, 3, 1, 2)
                 image = torch.nn.functional.pad(image, (columns, columns, rows, rows))
-                made = torch.nn.functional.avg_pool2d(image, w.kernel, w.stride)
-                made = made.permute(0, 2, 3, 1)
-        values[node.name] = made.reshape(len(images), *network.shapes[node.name])
+                value = torch.nn.functional.avg_pool2d(image, w.kernel, w.stride)
+                value = value.permute(0, 2, 3, 1)
+        values[node.name] = value.reshape(len(images), *network.shapes[node.name])
     return torch.cat([values[name].flatten(1) for name in network.heads], 1)
 
 

@@ -22,9 +22,13 @@ from trainwright.train.choices import SPREAD
 from trainwright.train.connect import clip
 
 
-def deviation(layer: Layer) -> float:
-    """Standard deviation of every factor's elements that gives W its variance."""
-    wanted = (2.0 if layer.relu else 1.0) / layer.input_size
+def deviation(layer: Layer, gain: float | None = None) -> float:
+    """Return the standard deviation of every factor's elements that gives W its variance.
+
+    ``gain`` is the variance of W times its inputs; by default that of the layer's own ReLU.
+    """
+    gain = (2.0 if layer.relu else 1.0) if gain is None else gain
+    wanted = gain / layer.input_size
     return (wanted / prod(layer.ranks)) ** (0.5 / layer.order)
 
 
@@ -44,7 +48,7 @@ def initial_factors(
     factors: list[list[Parameter]] = []
     exponents: list[tuple[int, ...]] = []
     for number, layer in enumerate(network.layers):
-        sigma = deviation(layer)
+        sigma = deviation(layer, network.gain(number))
         values = [
             torch.from_numpy(random.standard_normal(shape) * sigma) for shape in layer.factor_shapes
         ]

@@ -1,0 +1,42 @@
+"""Networks with element-wise functions on the simulated accelerator: golden = RTL."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainwright.check.step import check_step
+from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.memory import MemoryModel
+
+sys.path.append(str(Path(__file__).parents[1] / "sw"))
+from function_networks import two_layers, with_functions
+from graph_cases import colour_network, graph_network
+from test_vector import P
+
+NEAR = 0.05
+"""Part of the measured cycles by which the cycle model may be wrong."""
+
+
+@pytest.fixture(scope="module")
+def rtl():
+    with RtlAccelerator(P, memory_bytes=1 << 22) as accelerator:
+        yield accelerator
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(n, marks=[] if n in (1, 4) else [pytest.mark.slow]) for n in range(12)]
+)
+def test_random_networks_with_functions_are_exact_on_rtl(rtl, seed):
+    rtl.memory = MemoryModel(read_latency=5 + 9 * seed, bandwidth=0.5, stall=0.3, seed=seed + 1)
+    network, batch = colour_network(seed) if seed % 3 == 1 else graph_network(seed, windows=False)
+    checked = check_step(with_functions(network, seed), batch, rtl, seed=seed)
+    assert checked.comparison.values and checked.comparison.mismatches == {}
+
+
+@pytest.mark.parametrize("function", ("tanh", "leaky_relu(0.1)"))
+def test_functions_take_the_cycles_that_the_model_predicts(rtl, function):
+    rtl.memory = MemoryModel()
+    checked = check_step(two_layers(function), 64, rtl)
+    assert checked.comparison.mismatches == {}
+    assert checked.step.predicted_cycles == pytest.approx(checked.counters.cycles, rel=NEAR)

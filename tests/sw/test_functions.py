@@ -1,0 +1,285 @@
+"""Element-wise functions against real numbers, in networks, programs and PyTorch."""
+
+import pickle
+import re
+import tomllib
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from function_networks import TEXTS, two_layers, with_functions
+from graph_cases import deep_network, graph_network
+from test_lowering import checked
+
+import trainwright
+import trainwright.nn as tnn
+from trainwright.check.step import check_step
+from trainwright.compiler.errors import CompileError
+from trainwright.functions import function_names, function_of
+from trainwright.functions.record import _ENTRIES, element_pass
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.graph.step import step_graph
+from trainwright.kernels import evaluate, trace
+from trainwright.lowering import compile_step
+from trainwright.network import NetworkError, network_from_dict
+from trainwright.network.nodes import Map
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.vector import Vector
+from trainwright.train.functional import outputs
+
+ENGINE = AcceleratorParameters(vector_engine=1)
+WIDTHS = (4, 8, 12, 16)
+
+
+def every_word(width):
+    """List every integer of ``width`` bits, in rows of 16."""
+    return np.arange(-(1 << (width - 1)), 1 << (width - 1)).reshape(-1, 16)
+
+
+def applied(kernel, operands, widths, width, exponent=0):
+    """Evaluate a kernel without instructions."""
+    body = trace(element_pass, function=kernel, widths=widths, width=width)
+    rows = {f"x{n}": words for n, words in enumerate(operands)}
+    return evaluate(body, rows, constants=kernel.constants(exponent)).rows["z"]
+
+
+def wanted(real, exponent, width):
+    """Return real results in units of the result's last place, saturated."""
+    most = 1 << (width - 1)
+    return np.clip(real * 2.0**-exponent, -most, most - 1)
+
+
+@pytest.mark.parametrize(("width", "bound"), ((4, 0.5), (8, 0.51), (12, 0.71), (16, 3.5)))
+@pytest.mark.parametrize("exponent", (-30, -16, -9, -5, 0, 4, 20))
+def test_tanh_of_every_word_is_within_its_bound(width, bound, exponent):
+    kernel, x = function_of("tanh").forward, every_word(width)
+    result = applied(kernel, [x], (width,), width, exponent)
+    real = wanted(np.tanh(x * 2.0**exponent), kernel.exponent(exponent, width), width)
+    assert np.abs(result - real).max() <= bound
+    assert (result.ravel()[len(x) * 8] == 0) and (result.ravel() >= -(1 << (width - 1))).all()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_tanh_gradient_of_random_words_is_within_a_unit(width):
+    y = every_word(width)
+    upper = np.random.default_rng(width).integers(-(1 << 15), 1 << 15, y.shape)
+    result = applied(function_of("tanh").backward, [upper, y], (16, width), 16)
+    assert np.abs(result - upper * (1 - (y * 2.0 ** (1 - width)) ** 2)).max() <= 0.75
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("slope", (0.0, 0.01, 0.25, 0.3, 0.999))
+def test_leaky_relu_rounds_the_exact_product_to_even(width, slope):
+    kernels = function_of(f"leaky_relu({slope})")
+    x = every_word(width)
+    upper = np.random.default_rng(width).integers(-(1 << 15), 1 << 15, x.shape)
+    factor = Fraction(round(slope * 65536), 65536)
+    for kernel, operands, widths in (
+        (kernels.forward, [x], (width,)),
+        (kernels.backward, [upper, x], (16, width)),
+    ):
+        result = applied(kernel, operands, widths, widths[0])
+        first = operands[0].ravel().tolist()
+        exact = [round(factor * w) if n < 0 else w for w, n in zip(first, x.ravel(), strict=True)]
+        np.testing.assert_array_equal(result.ravel(), exact)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_functions_of_zero_are_zero(text, width):
+    """Hold padding at 0: lanes behind the last sample are 0, and sums over samples read them."""
+    function, zero = function_of(text), np.zeros((1, 16), np.int64)
+    for exponent in (-20, -7, 3):
+        assert not applied(function.forward, [zero], (width,), width, exponent).any()
+    assert not applied(function.backward, [zero, every_word(8)[:1]], (16, 8), 16).any()
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    (
+        ("tahn", "'tahn' is no function; there are leaky_relu, tanh; did you mean 'tanh'"),
+        ("relu 6", "is no function"),
+        ("tanh(1)", "tanh takes no parameter, not 1"),
+        ("leaky_relu(1, 2)", "leaky_relu takes the parameters slope, not 2"),
+        ("leaky_relu(two)", "could not convert"),
+        ("leaky_relu(1.5)", "the slope is from 0 to below 1, not 1.5"),
+        ("leaky_relu(nan)", "the slope is from 0 to below 1, not nan"),
+    ),
+)
+def test_function_text_without_meaning_names_the_remedy(text, match):
+    with pytest.raises(NetworkError, match=match):
+        two_layers(text)
+
+
+def test_network_with_a_function_is_read_back_from_its_tables():
+    network = two_layers("leaky_relu(0.2)")
+    assert network_from_dict(network.to_dict()) == network
+    assert network.functions == (function_of("leaky_relu(0.2)"),)
+    assert pickle.loads(pickle.dumps(network)) == network
+
+
+def test_layer_that_a_function_reads_has_no_relu_unless_told():
+    assert not two_layers("tanh").layers[0].relu
+    layers = [
+        {"outputs": [4, 8], "inputs": [8, 8], "ranks": [4], "relu": True},
+        {"function": "tanh"},
+        {"outputs": [2, 8], "inputs": [4, 8], "ranks": [4], "name": "mid"},
+        {"outputs": [2, 8], "inputs": [2, 8], "ranks": [4], "name": "again"},
+        {"add": ["mid", "again"], "name": "sum"},
+        {"function": "leaky_relu", "from": "sum"},
+        {"outputs": [1, 8], "inputs": [2, 8], "ranks": [2]},
+    ]
+    network = network_from_dict({"classes": 4, "image": [8, 8], "layers": layers})
+    assert [layer.relu for layer in network.layers] == [True, True, True, False]
+    assert not next(node for node in network.nodes if node.name == "sum").relu
+
+
+def test_functional_network_applies_functions_in_torch():
+    network = two_layers("tanh")
+    weights = [torch.randn(layer.output_size, layer.input_size) for layer in network.layers]
+    x = torch.randn(3, 64)
+    result = outputs(network, weights, [None, None], x)
+    torch.testing.assert_close(result, torch.tanh(x @ weights[0].T) @ weights[1].T)
+
+
+@pytest.mark.parametrize(("make", "lanes"), ((deep_network, 16), (graph_network, 8)))
+def test_random_networks_with_functions_are_exact(make, lanes):
+    """Compare every word of both programs with the graph, evaluated without instructions."""
+    network, batch = make(1) if make is deep_network else make(1, windows=False)
+    network = with_functions(network, 1)
+    assert any(isinstance(node, Map) for node in network.nodes)
+    rows = {} if lanes == 16 else {"lanes": 8, "pe1_rows": 2, "pe2_rows": 4}
+    checked(network, batch, AcceleratorParameters(vector_engine=1, **rows), 1)
+
+
+def test_bound_passes_follow_the_exponent_of_their_operand():
+    """Bind one program to three exponents: constants alone differ."""
+    step = compile_step(two_layers("tanh"), 16, ENGINE)
+    given = dict.fromkeys(("x", "l1.G1", "l1.G2", "l1.b", "l2.G1", "l2.G2", "l2.b"), -4)
+    passes = []
+    for exponent in (-6, -3, -6):
+        bound = step.forward.bind({"l1.a": exponent}, given)
+        assert bound.exponents["n2.a"] == -7
+        passes += [d.constants[0] for d in bound.program.descriptors if isinstance(d, Vector)]
+    assert passes == [16 - 13 + 6, 16 - 13 + 3, 16 - 13 + 6]
+
+
+def test_compiled_kernel_and_interpreter_train_a_function_alike():
+    network = with_functions(graph_network(3, windows=True)[0], 3)
+    with GoldenAccelerator(ENGINE, memory_bytes=1 << 22) as accelerator:
+        result = check_step(network, 8, accelerator, seed=3)
+    assert result.comparison.values and result.comparison.mismatches == {}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "formats", "match"),
+    (
+        ({}, {}, "tanh is computed by the vector engine, .* use one with vector_engine=1"),
+        (
+            {"formats": "posit(8,0)"}, {"activation": "posit(8,0)"},
+            "tanh is computed by the vector engine",
+        ),
+    ),
+)  # fmt: skip
+def test_accelerator_without_an_engine_refuses_functions(sizes, formats, match):
+    keys = {"formats": formats} if formats else {}
+    with pytest.raises(CompileError, match=match):
+        compile_step(two_layers("tanh", **keys), 16, AcceleratorParameters(**sizes))
+
+
+def test_function_gradient_reads_the_tensor_that_it_declares():
+    for text, second in (("tanh", "n2.a"), ("leaky_relu", "l1.a")):
+        ops = step_graph(two_layers(text), 4).backward.ops
+        assert [op.operands for op in ops if op.out == "l1.da"] == [("n2.da", second)]
+
+
+# -- PyTorch ---------------------------------------------------------------------------------------
+def module_of(function):
+    """Make a model of two layers with a function between them."""
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = tnn.TTLinear(64, 32, rank=4)
+            self.second = tnn.TTLinear(32, 10, rank=4)
+            self.function = function if isinstance(function, torch.nn.Module) else None
+
+        def forward(self, x):
+            h = self.first(x)
+            return self.second(self.function(h) if self.function else function(h))
+
+    torch.manual_seed(5)
+    return Model()
+
+
+@pytest.mark.parametrize(
+    "function",
+    (
+        torch.nn.Tanh(),
+        torch.nn.LeakyReLU(0.2),
+        torch.tanh,
+        lambda h: h.tanh(),
+        lambda h: torch.nn.functional.leaky_relu(h, 0.2),
+        lambda h: torch.nn.functional.leaky_relu(h, negative_slope=0.2),
+    ),
+)
+def test_compiled_model_computes_functions_on_the_accelerator(function):
+    model = module_of(function)
+    x, y = torch.randn(32, 64), torch.arange(32) % 10
+    compiled = trainwright.compile(model, batch=32, accelerator=ENGINE)
+    assert len(compiled.chains) == 1
+    (stretch,) = compiled.chains
+    text = next(node.function.text for node in stretch.wiring if isinstance(node, Map))
+    assert text in ("tanh", "leaky_relu(0.2)")
+    for _ in range(3):
+        result = compiled(x)
+        torch.nn.functional.cross_entropy(result, y).backward()
+    real = model(x)
+    assert (result - real).norm() <= 0.1 * real.norm()
+
+
+def test_module_with_a_function_asks_for_an_engine_by_itself():
+    model = torch.nn.Sequential(
+        tnn.TTLinear(64, 32, rank=4), torch.nn.Tanh(), tnn.TTLinear(32, 10, rank=4)
+    )
+    assert len(trainwright.compile(model, batch=16).chains) == 1
+
+
+def test_function_stays_in_torch_without_an_engine():
+    model = torch.nn.Sequential(
+        tnn.TTLinear(64, 32, rank=4), torch.nn.Tanh(), tnn.TTLinear(32, 10, rank=4)
+    )
+    compiled = trainwright.compile(model, batch=16, accelerator=AcceleratorParameters())
+    assert len(compiled.chains) == 2
+
+
+# -- the guide -------------------------------------------------------------------------------------
+GUIDE = Path(__file__).parents[2] / "docs/guide/element-wise-functions.md"
+TOML, MODEL, RECORD = re.findall(r"```(?:python|toml)\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+
+
+def test_guide_network_and_model_are_as_the_page_says(capsys):
+    layers = tomllib.loads(TOML)["layers"]
+    network = network_from_dict({"classes": 10, "image": [8, 8], "layers": layers})
+    assert network.functions == (function_of("tanh"),)
+    exec(MODEL, {"__name__": "example"})
+    assert capsys.readouterr().out == "1\n"
+
+
+def test_guide_record_is_all_that_a_new_function_needs():
+    """Register the guide's record: networks, gradients and programs take it, every word exact."""
+    try:
+        exec(RECORD, {"__name__": "example"})
+        assert "absolute" in function_names()
+        checked(two_layers("absolute"), 16, ENGINE)
+    finally:
+        function_of.cache_clear()
+        _ENTRIES.pop("absolute", None)
+
+
+def test_guide_files_to_touch_exist():
+    text = GUIDE.read_text().split("Files to touch:")[1]
+    names = re.findall(r"`([\w/.-]+\.\w+)`", text)
+    assert len(names) >= 4 and all((GUIDE.parents[2] / name).exists() for name in names)
