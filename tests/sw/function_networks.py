@@ -6,7 +6,7 @@ from dataclasses import replace
 from trainwright.functions import function_of
 from trainwright.network import Apply, Map, Network, Node, network_from_dict
 
-TEXTS = ("tanh", "leaky_relu(0.1)", "leaky_relu(0.25)")
+TEXTS = ("tanh", "leaky_relu(0.1)", "leaky_relu(0.25)", "gelu", "silu")
 
 
 def with_functions(network: Network, seed: int) -> Network:

@@ -38,11 +38,13 @@ def every_word(width):
     return np.arange(-(1 << (width - 1)), 1 << (width - 1)).reshape(-1, 16)
 
 
-def applied(kernel, operands, widths, width, exponent=0):
+def applied(kernel, operands, widths, width, *exponents):
     """Evaluate a kernel without instructions."""
     body = trace(element_pass, function=kernel, widths=widths, width=width)
     rows = {f"x{n}": words for n, words in enumerate(operands)}
-    return evaluate(body, rows, constants=kernel.constants(exponent)).rows["z"]
+    return evaluate(body, rows, constants=kernel.constants(exponents or (0,)), checks=True).rows[
+        "z"
+    ]
 
 
 def wanted(real, exponent, width):
@@ -69,6 +71,37 @@ def test_tanh_gradient_of_random_words_is_within_a_unit(width):
     assert np.abs(result - upper * (1 - (y * 2.0 ** (1 - width)) ** 2)).max() <= 0.75
 
 
+GATES = {"silu": torch.nn.functional.silu, "gelu": lambda x: gelu_of(x, approximate="tanh")}
+gelu_of = torch.nn.functional.gelu
+
+
+@pytest.mark.parametrize(("text", "bounds"), (("silu", (0.51, 2.3)), ("gelu", (0.52, 4.0))))
+@pytest.mark.parametrize("exponent", (-30, -16, -10, -5, 0, 6))
+def test_gated_function_of_every_word_is_within_its_bound(text, bounds, exponent):
+    for width, bound in zip((8, 16), bounds, strict=True):
+        x = every_word(width)
+        result = applied(function_of(text).forward, [x], (width,), width, exponent)
+        real = GATES[text](torch.from_numpy(x * 2.0**exponent)).numpy()
+        assert np.abs(result - wanted(real, exponent, width)).max() <= bound
+
+
+@pytest.mark.parametrize(("text", "bound"), (("silu", 8), ("gelu", 12)))
+@pytest.mark.parametrize("exponent", (-16, -12, -8, -5, 0))
+def test_gated_gradient_of_largest_words_is_within_its_bound(text, bound, exponent):
+    """Compare with torch's own gradient; the bound is 0.04 % of the largest gradient."""
+    x = every_word(12)
+    upper = np.random.default_rng(3).integers(-(1 << 15), 1 << 15, x.shape)
+    result = applied(function_of(text).backward, [upper, x], (16, 12), 16, 0, exponent)
+    real = torch.from_numpy(x * 2.0**exponent).requires_grad_()
+    GATES[text](real).backward(torch.from_numpy(upper.astype(np.float64)))
+    assert np.abs(result - wanted(real.grad.numpy(), 0, 16)).max() <= bound
+
+
+def test_gelu_is_near_the_exact_one_of_torch():
+    x = torch.linspace(-9, 9, 20001, dtype=torch.float64)
+    assert (function_of("gelu")(x) - gelu_of(x)).abs().max() <= 5e-4
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("slope", (0.0, 0.01, 0.25, 0.3, 0.999))
 def test_leaky_relu_rounds_the_exact_product_to_even(width, slope):
@@ -93,13 +126,16 @@ def test_functions_of_zero_are_zero(text, width):
     function, zero = function_of(text), np.zeros((1, 16), np.int64)
     for exponent in (-20, -7, 3):
         assert not applied(function.forward, [zero], (width,), width, exponent).any()
-    assert not applied(function.backward, [zero, every_word(8)[:1]], (16, 8), 16).any()
+    assert not applied(function.backward, [zero, every_word(8)[:1]], (16, 8), 16, 0, -5).any()
 
 
 @pytest.mark.parametrize(
     ("text", "match"),
     (
-        ("tahn", "'tahn' is no function; there are leaky_relu, tanh; did you mean 'tanh'"),
+        (
+            "tahn",
+            "'tahn' is no function; there are leaky_relu, tanh, silu, gelu; did you mean 'tanh'",
+        ),
         ("relu 6", "is no function"),
         ("tanh(1)", "tanh takes no parameter, not 1"),
         ("leaky_relu(1, 2)", "leaky_relu takes the parameters slope, not 2"),
@@ -219,6 +255,9 @@ def module_of(function):
     (
         torch.nn.Tanh(),
         torch.nn.LeakyReLU(0.2),
+        torch.nn.GELU(),
+        torch.nn.SiLU(),
+        torch.nn.functional.gelu,
         torch.tanh,
         lambda h: h.tanh(),
         lambda h: torch.nn.functional.leaky_relu(h, 0.2),
@@ -232,7 +271,7 @@ def test_compiled_model_computes_functions_on_the_accelerator(function):
     assert len(compiled.chains) == 1
     (stretch,) = compiled.chains
     text = next(node.function.text for node in stretch.wiring if isinstance(node, Map))
-    assert text in ("tanh", "leaky_relu(0.2)")
+    assert text in ("tanh", "leaky_relu(0.2)", "gelu", "silu")
     for _ in range(3):
         result = compiled(x)
         torch.nn.functional.cross_entropy(result, y).backward()

@@ -186,7 +186,8 @@ class CompiledProgram:
             if rule.kernel is not None:
                 exponent = rule.kernel.exponent(x, rule.z.width)
                 exponents[rule.z.name] = floors[rule.z.name] = exponent
-                descriptors[index] = self._given(index, rule.kernel.constants(x))
+                each = [x, exponents[rule.g]] if rule.g is not None else [x]
+                descriptors[index] = self._given(index, rule.kernel.constants(each))
                 continue
             if d.operation is Operation.BIAS:
                 assert rule.g is not None

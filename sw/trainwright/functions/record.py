@@ -40,12 +40,15 @@ class ElementKernel:
     """Name in listings: that of the function, with a prime for its gradient. Kernels of one text
     are equal."""
     body: Callable[..., Value] = field(compare=False)
-    """Called with a `Body`, a value of each operand and ``width``, the bits of the result."""
+    """Called with a `Body`, a value of each operand, ``width``, the bits of the result, and with
+    ``scaled`` where the kernel asks for it."""
     real: "Callable[..., torch.Tensor]" = field(compare=False)
     """Function of torch tensors that computes in real numbers."""
     fraction: int | None = None
-    """Bits below the point of the ARGUMENT_WIDTH bits in which ``body`` gets its first operand,
-    whatever the operand's exponent; None: ``body`` gets the operand's words."""
+    """Bits below the point of ``scaled``, of ARGUMENT_WIDTH bits: an operand in units that do not
+    depend on its exponent. None: ``body`` needs words alone."""
+    scaled: int = 0
+    """Number of the operand that ``scaled`` is."""
     whole_bits: int | None = None
     """Bits above the point of the result, whose exponent is then constant; None: the result has the
     exponent of the first operand."""
@@ -58,12 +61,13 @@ class ElementKernel:
         """Return the exponent of a result of ``width`` bits from that of the first operand."""
         return operand if self.whole_bits is None else self.whole_bits + 1 - width
 
-    def constants(self, operand: int) -> tuple[int, ...]:
-        """Return the constants of a pass, given the exponent of the first operand."""
+    def constants(self, exponents: Sequence[int]) -> tuple[int, ...]:
+        """Return the constants of a pass, given the exponents of the operands."""
         if self.fraction is None:
             return ()
         # A shift held at 0 is right: one unit of such an operand already exceeds ARGUMENT_WIDTH.
-        return (min(max(RAISED - self.fraction - operand, 0), MOST_SHIFT),)
+        shift = RAISED - self.fraction - exponents[self.scaled]
+        return (min(max(shift, 0), MOST_SHIFT),)
 
     def lowered(self, widths: Sequence[int], width: int) -> VectorPass:
         """Lower the kernel for operands of ``widths`` bits and a result of ``width`` bits."""
@@ -75,13 +79,14 @@ def element_pass(k: Body, function: ElementKernel, widths: tuple[int, ...], widt
     operands = [
         k.read(f"x{n}", -(1 << (bits - 1)), (1 << (bits - 1)) - 1) for n, bits in enumerate(widths)
     ]
+    scaled = {}
     if function.fraction is not None:
         # The shift comes by a register, as the host knows exponents when it binds a program and
         # the field of an instruction would need other instructions for every exponent.
         shift = k.constant(0) + k.given(0, 0, MOST_SHIFT)
-        raised = operands[0] * (1 << RAISED)
-        operands[0] = raised.rounded(shift, Rounding.EVEN).clip(ARGUMENT_WIDTH)
-    k.write("z", function.body(k, *operands, width=width).clip(width))
+        raised = operands[function.scaled] * (1 << RAISED)
+        scaled["scaled"] = raised.rounded(shift, Rounding.EVEN).clip(ARGUMENT_WIDTH)
+    k.write("z", function.body(k, *operands, width=width, **scaled).clip(width))
 
 
 @dataclass(frozen=True)

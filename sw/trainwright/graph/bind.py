@@ -55,9 +55,10 @@ def _bound(
                 exponents[op.out] = exponents[op.x]
                 continue
             case Kernel():
-                operand, width = exponents[op.operands[0]], graph.tensors[op.out].width
-                floors[op.out] = exponents[op.out] = op.function.exponent(operand, width)
-                shifts[op.out] = Shifts(0, constants=op.function.constants(operand))
+                each = [exponents[name] for name in op.operands]
+                width = graph.tensors[op.out].width
+                floors[op.out] = exponents[op.out] = op.function.exponent(each[0], width)
+                shifts[op.out] = Shifts(0, constants=op.function.constants(each))
                 continue
             case Einsum():
                 floor = sum(exponents[name] for name in op.operands)
