@@ -25,7 +25,6 @@ from vector_cases import random_passes
 
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.executor import SOURCE, Executor
-from trainwright.golden.flat import OVERLAPS, REPEATS
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
@@ -40,6 +39,7 @@ from trainwright.program.descriptors import (
 )
 from trainwright.program.encoding import ProgramError
 from trainwright.program.fields import Operation, Target
+from trainwright.program.records import record_column
 from trainwright.program.validation import check_program
 from trainwright.program.vector import Addend, Code, Instruction, Kind, Memory, Stream, Vector
 from trainwright.support import native
@@ -251,7 +251,8 @@ def test_random_nests_cover_what_they_should():
             assert executor is not None
             flat = executor.flattened(program_of(p, load, d))
             assert flat.valid
-            flags.append((flat.words[-2, OVERLAPS], flat.words[-2, REPEATS]))
+            found = flat.found(-2)
+            flags.append((found["overlaps"], found["repeats"]))
     overlaps, repeats = np.array(flags).mean(axis=0)
     assert 0.05 < overlaps < 0.9 and 0.05 < repeats < 0.9
 
@@ -531,7 +532,8 @@ def test_a_program_is_flattened_once_and_takes_new_shifts():
     load, d = load_of(0, 2), bias(x=0, g=0, z=1)
     first = executor.flattened(program_of(P, load, d))
     shifted = executor.flattened(program_of(P, load, replace(d, shift=3, x_shift=2)))
-    assert shifted is first and shifted.words[1, 13] == 3 and shifted.words[1, 17] == 2
+    columns = [record_column(Compute, name) for name in ("shift", "x_shift")]
+    assert shifted is first and shifted.words[1, columns].tolist() == [3, 2]
     assert executor.flattened(program_of(P, load, replace(d, z=2))) is not first
     assert executor.flattened(program_of(P, load, d)) is first
     assert first.words[1, 13] == 0

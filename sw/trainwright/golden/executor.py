@@ -19,6 +19,7 @@ from trainwright.program.descriptors import Compute, Program, is_skipped
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import ExponentFile, MoveScales
 from trainwright.program.fields import EIGHTH, Operation
+from trainwright.program.records import HEADER, digest
 from trainwright.program.sample_order import SampleOrder
 from trainwright.program.validation import check_program
 from trainwright.program.vector import Vector
@@ -89,6 +90,13 @@ def _typed(library: ctypes.CDLL) -> ctypes.CDLL:
     library.trainwright_validate.argtypes = [machine, pointer, pointer, pointer]
     library.trainwright_release.argtypes = [machine]
     library.trainwright_release.restype = None
+    library.trainwright_isa.restype = ctypes.c_uint32
+    if library.trainwright_isa() != digest():
+        # another layout would be read as numbers at other places: no error, other results
+        raise RuntimeError(
+            f"{HEADER} is not that of the instruction set's table; write it again: "
+            "python -m trainwright.program.records"
+        )
     return library
 
 

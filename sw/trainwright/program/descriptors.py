@@ -363,13 +363,18 @@ class RegisterUpdate(Header):
         return [given.get(register, 0) for register in range(REGISTERS)]
 
     @property
-    def pairs(self) -> tuple[tuple[int, int], ...]:
+    def updates(self) -> tuple[tuple[int, int], ...]:
         """Registers and their values."""
         raise NotImplementedError
 
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Updates, and the seed as the value of R0."""
+        return self.updates
+
     def encoded_jointly(self) -> dict[str, int]:
         """Raise ``ProgramError`` for a register that is not there."""
-        for register, _ in self.pairs:
+        for register, _ in self.updates:
             if not 1 <= register < REGISTERS:
                 raise ProgramError(
                     f"address register {register} is not one of R1 to R{REGISTERS - 1}"
@@ -379,7 +384,7 @@ class RegisterUpdate(Header):
     def limited_jointly(self, machine: Limits) -> Iterator[Limited]:
         """Yield registers and values."""
         half = 1 << (REGISTER_WIDTH - 1)
-        for register, value in self.pairs:
+        for register, value in self.updates:
             yield "register", register, (1, REGISTERS - 1)
             yield f"R{register}", value, (-half, 2 * half - 1)
 
@@ -409,7 +414,7 @@ class End(RegisterUpdate):
         return 0
 
     @property
-    def pairs(self) -> tuple[tuple[int, int], ...]:
+    def updates(self) -> tuple[tuple[int, int], ...]:
         """Registers and their steps."""
         return self.steps
 
@@ -433,16 +438,19 @@ class Set(RegisterUpdate):
     """The stream is ``seed`` + 2 x ``STREAM_STEP`` x the number of the step."""
 
     @property
-    def pairs(self) -> tuple[tuple[int, int], ...]:
+    def updates(self) -> tuple[tuple[int, int], ...]:
         """Registers and their values."""
         return self.values
 
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Updates, and the seed as the value of R0."""
+        return self.values if self.seed is None else ((0, self.seed), *self.values)
+
     def encoded_jointly(self) -> dict[str, int]:
-        """Put the seed in the place of R0."""
-        fields = super().encoded_jointly()
-        if self.seed is None:
-            return fields | {"by_step": 0}
-        return fields | {"mask": self.mask | 1, "value0": self.seed}
+        """Leave the seed as given, so that one out of range is an error."""
+        super().encoded_jointly()
+        return {"by_step": 0} if self.seed is None else {"value0": self.seed}
 
     @classmethod
     def decoded_jointly(cls, f: Mapping[str, int], values: dict[str, Any]) -> dict[str, Any]:

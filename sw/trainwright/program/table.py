@@ -251,7 +251,7 @@ class Described:
     table: ClassVar[tuple[Attribute, ...]] = ()
     layout: ClassVar[tuple[Field, ...]] = ()
     ranges: ClassVar[tuple[Range, ...]] = ()
-    """Of attributes that are numbers."""
+    """Of attributes that are numbers in a range."""
     tuples: ClassVar[tuple[Attribute, ...]] = ()
     """Repeated attributes."""
 
@@ -273,7 +273,7 @@ class Described:
         cls.ranges = tuple(
             (row.name, *row.field.limits, row.field.most if callable(row.field.most) else None)
             for row in cls.table
-            if row.field and not row.count and row.constant is None
+            if row.field and not (row.count or row.field.codes) and row.constant is None
         )
         dataclass(frozen=True, kw_only=kw_only)(cls)
 
@@ -332,7 +332,7 @@ def unpacked(layout: tuple[Field, ...], word: int) -> dict[str, int]:
 
 def encoded_fields(d: Described) -> dict[str, int]:
     """Return the bits of each field of a descriptor."""
-    fields: dict[str, int] = {}
+    fields, joint = {}, d.encoded_jointly()
     for row in d.table:
         value = getattr(d, row.name)
         if row.count and len(value) > row.count:
@@ -347,7 +347,7 @@ def encoded_fields(d: Described) -> dict[str, int]:
             fields.update((f.name, code) for f, code in zip(row.fields, codes, strict=True))
         elif row.field:
             fields[row.field.name] = row.field.encoded(value)
-    return fields | d.encoded_jointly()
+    return fields | joint
 
 
 def _element_codes(row: Attribute, element: Any) -> list[int]:

@@ -39,7 +39,7 @@ typedef struct {
     Places both, first, second;
 } Split;
 
-static int split_levels(Machine *m, const Descriptor *d, Split *s)
+static int split_levels(Machine *m, const Compute *d, Split *s)
 {
     uint32_t both = 0, first = 0, second = 0;
     const int in_order = d->repeats || m->tracing;
@@ -151,7 +151,7 @@ static int contract_rows(Contraction *c, const Split *s)
     return 1;
 }
 
-static int contraction(Machine *m, const Descriptor *d, const Operands *o, const int64_t *base,
+static int contraction(Machine *m, const Compute *d, const Operands *o, const int64_t *base,
                        Requantiser *rq)
 {
     if (m->lanes != LANES || d->digits || result_digits(m, d) > 1)

@@ -22,27 +22,32 @@ typedef struct {
     } loop[MOST_LOOPS];
 } Control;
 
-static inline void step_registers(Control *c, const Descriptor *d, int set)
+/* Whether a descriptor of these fields is executed in other steps alone. */
+static inline int is_other_step(const Control *c, int64_t eighth, int64_t later, int64_t last)
 {
-    for (int r = 1; r < REGISTERS; r++)
-        if (d->g >> r & 1)
-            c->registers[r] = d->level[r].x + (set ? 0 : c->registers[r]);
+    int64_t modulus = 1; /* the highest bit of eighth; the others are the remainder */
+    if ((last && !c->last) || (later && c->first))
+        return 1;
+    while (2 * modulus <= eighth)
+        modulus *= 2;
+    return eighth && c->step % modulus != eighth - modulus;
 }
 
-/* Whether it is executed in other steps alone. */
 static inline int is_skipped(const Control *c, const Descriptor *d)
 {
-    const int64_t o = d->operation;
-    int64_t modulus = 1; /* the highest bit of grows; the others are the remainder */
-    if (!(o == LOAD || o == STORE || o == VECTOR || o == CODE) || c->every)
+    if (c->every)
         return 0;
-    if ((d->g_exponent && !c->last) || (o != CODE && d->x_exponent && c->first))
-        return 1;
-    if (o == CODE || !d->grows)
+    switch (d->operation) {
+    case LOAD:
+    case STORE:
+        return is_other_step(c, d->transfer.eighth, d->transfer.later, d->transfer.last);
+    case VECTOR:
+        return is_other_step(c, d->vector.eighth, d->vector.later, d->vector.last);
+    case CODE:
+        return is_other_step(c, 0, 0, d->code.last);
+    default:
         return 0;
-    while (2 * modulus <= d->grows)
-        modulus *= 2;
-    return c->step % modulus != d->grows - modulus;
+    }
 }
 
 /* The next descriptor that an engine executes; NULL at the end. */
@@ -53,14 +58,18 @@ static Descriptor *next(Control *c)
         if (d->operation == HALT) {
             return NULL;
         } else if (d->operation == SET) {
-            step_registers(c, d, 1);
-            if (d->g & 1)
-                c->stream = (uint32_t)d->level[0].x + (d->x ? 2 * STREAM_STEP * c->step : 0);
+            const Set *set = &d->set;
+            for (int r = 1; r < REGISTERS; r++)
+                if (set->mask >> r & 1)
+                    c->registers[r] = set->value[r];
+            if (set->mask & 1) /* the seed, as R0 cannot be set */
+                c->stream = (uint32_t)set->value[0] + (set->by_step ? 2 * STREAM_STEP * c->step : 0);
         } else if (d->operation == LOOP) {
             c->loop[c->depth].start = c->at;
-            c->loop[c->depth++].left = d->x;
+            c->loop[c->depth++].left = d->loop.iterations;
         } else if (d->operation == END) {
-            step_registers(c, d, 0);
+            for (int r = 1; r < REGISTERS; r++)
+                c->registers[r] += d->end.value[r];
             if (--c->loop[c->depth - 1].left)
                 c->at = c->loop[c->depth - 1].start;
             else

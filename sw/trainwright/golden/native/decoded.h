@@ -12,7 +12,7 @@
 
 enum { MOST_SCALAR_BYTES = 1 << 18 };
 
-static inline int has_posits(const Descriptor *d) { return d->x_format || d->g_format || d->z_format; }
+static inline int has_posits(const Compute *d) { return d->x_format || d->g_format || d->z_format; }
 
 /* 0, and noted for the host, where a word stands for no number of its format. */
 static int integers(Machine *m, int64_t format, const int16_t *words, int count, float *out)
@@ -181,7 +181,7 @@ static int decoded_contraction(Decoded *c)
 /* A row of BIAS or MASK; 0 where a word stands for no number. */
 static int plain_elementwise_row(const Decoded *c, const int16_t *first, const int16_t *second, int64_t z)
 {
-    const Descriptor *d = c->d;
+    const Compute *d = c->d;
     const int lanes = (int)c->lanes;
     const double up = ldexp(1, (int)d->x_shift), beside = ldexp(1, (int)d->g_shift);
     float x[LANES], g[LANES];
@@ -200,7 +200,7 @@ static int plain_elementwise_row(const Decoded *c, const int16_t *first, const i
 
 static int decoded_row(Decoded *c, const int16_t *first, const int16_t *second, int64_t z)
 {
-    const Descriptor *d = c->d;
+    const Compute *d = c->d;
     Wrong wrong = 0;
     const __m512 x = decode_row(&c->m->numbers[d->x_format], first, (int)c->lanes, &wrong);
     const __m512 g = decode_row(&c->m->numbers[d->g_format], second, (int)c->lanes, &wrong);
@@ -234,7 +234,7 @@ static int decoded_row(Decoded *c, const int16_t *first, const int16_t *second, 
 
 static int decoded_elementwise(Decoded *c)
 {
-    const Descriptor *d = c->d;
+    const Compute *d = c->d;
     Places p;
     if (!expand(c->m, PLACES_A, d, outer_levels(d), &p))
         return 0;
@@ -247,7 +247,7 @@ static int decoded_elementwise(Decoded *c)
     return 1;
 }
 
-static int decoded_operation(Machine *m, const Descriptor *d, const Operands *o, const int64_t *base,
+static int decoded_operation(Machine *m, const Compute *d, const Operands *o, const int64_t *base,
                              Requantiser *rq)
 {
     Decoded c = {.m = m, .d = d, .o = o, .base = base, .rq = rq, .lanes = m->lanes};

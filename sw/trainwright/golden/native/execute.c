@@ -14,7 +14,7 @@
 #include "validate.h"
 
 /* Operands as they are before the descriptor: copied where its results would overwrite them. */
-static int operands(Machine *m, const Descriptor *d, Operands *o)
+static int operands(Machine *m, const Compute *d, Operands *o)
 {
     const int16_t *pad = m->pad;
     if (d->overlaps) {
@@ -30,7 +30,7 @@ static int operands(Machine *m, const Descriptor *d, Operands *o)
     return 1;
 }
 
-static int compute(Machine *m, const Descriptor *d, const Control *control)
+static int compute(Machine *m, const Compute *d, const Control *control)
 {
     const int64_t *registers = control->registers;
     Operands o;
@@ -54,22 +54,22 @@ static int execute(Machine *m, Descriptor *d, Engine *engine, Control *c)
 {
     switch (d->operation) {
     case CODE:
-        take_code(engine->code, d);
+        take_code(engine->code, &d->code);
         return 1;
     case VECTOR:
-        return pass(m, d, engine, c->stream);
+        return pass(m, &d->vector, engine, c->stream);
     case LOAD:
     case STORE:
-        return transfer(m, d, c->registers);
+        return transfer(m, &d->transfer, c->registers);
     case SAMPLES:
-        samples(m, d, c->registers);
+        samples(m, &d->samples, c->registers);
         return 1;
     case SCALES:
-        return !(m->wrong_exponent = !move_scales(m, d));
+        return !(m->wrong_exponent = !move_scales(m, &d->move_scales));
     default:
-        if (d->z_exponent && (m->wrong_exponent = !take_shifts(m, d)))
+        if (d->compute.z_exponent && (m->wrong_exponent = !take_shifts(m, &d->compute)))
             return 0;
-        if (!compute(m, d, c))
+        if (!compute(m, &d->compute, c))
             return 0;
         c->stream += STREAM_STEP;
         return 1;
@@ -111,18 +111,21 @@ int trainwright_validate(Machine *m, Descriptor *program, uint8_t *scratch, int6
     int right = 1;
     for (Descriptor *d; right && (d = next(&c));) {
         if (d->operation == CODE)
-            take_code(k.code, d);
+            take_code(k.code, &d->code);
         else if (d->operation == VECTOR)
-            right = checked_pass(&k, d);
+            right = checked_pass(&k, &d->vector);
         else if (d->operation == LOAD || d->operation == STORE)
-            right = checked_transfer(&k, d, c.registers);
+            right = checked_transfer(&k, &d->transfer, c.registers);
         else if (d->operation == SAMPLES)
-            right = checked_samples(&k, d, c.registers);
+            right = checked_samples(&k, &d->samples, c.registers);
         else if (d->operation != SCALES)
-            right = checked_compute(&k, d, c.registers);
+            right = checked_compute(&k, &d->compute, c.registers);
     }
     return m->short_of_memory ? -1 : !right;
 }
+
+/* The instruction set that this was compiled for: another one would misread programs. */
+uint32_t trainwright_isa(void) { return ISA_DIGEST; }
 
 void trainwright_release(Machine *m)
 {

@@ -3,15 +3,11 @@
  * A descriptor that it refuses leaves the file as it was, so that the host, which asks its own file,
  * is refused with the same words; of SCALES the entries before the one that is refused have been
  * executed.
- *
- * SCALES: g entries; level[n] exponent, statistics, low, high (count, x, g, z), level[6 + n].count copy.
  */
 #ifndef TRAINWRIGHT_EXPONENTS_H
 #define TRAINWRIGHT_EXPONENTS_H
 
 #include "machine.h"
-
-enum { LEAST_OF_FILE = -128, GREATEST_OF_FILE = 127, MOST_SHIFT = 63, ENTRIES = 6 };
 
 static inline int is_exponent(int64_t value)
 {
@@ -22,7 +18,7 @@ static inline int64_t less_of(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t greater_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* The shifts of a compute descriptor with a ``z_exponent``, put into it; 0 where they are refused. */
-static int take_shifts(Machine *m, Descriptor *d)
+static int take_shifts(Machine *m, Compute *d)
 {
     const int64_t x = m->exponents[d->x_exponent], g = m->exponents[d->g_exponent];
     const int64_t z = m->exponents[d->z_exponent];
@@ -42,20 +38,20 @@ static int take_shifts(Machine *m, Descriptor *d)
     return 1;
 }
 
-static int move_scales(Machine *m, const Descriptor *d)
+static int move_scales(Machine *m, const MoveScales *d)
 {
-    for (int64_t n = 0; n < d->g; n++) {
-        const Level *e = &d->level[n];
-        const int64_t slot = e->count, copy = d->level[ENTRIES + n].count, total = m->sums[e->x];
-        const int64_t step = total > e->z ? 1 : total < e->g && m->above[slot] ? -1 : 0;
+    for (int64_t n = 0; n < d->entries; n++) {
+        const ScaleEntry *e = &d->entry[n];
+        const int64_t slot = e->exponent, total = m->sums[e->statistics];
+        const int64_t step = total > e->high ? 1 : total < e->low && m->above[slot] ? -1 : 0;
         if (slot && !is_exponent(m->exponents[slot] + step)) {
             m->wrong_entry = n;
             return 0;
         }
-        if (copy)
-            m->exponents[copy] = m->exponents[slot];
+        if (e->copy)
+            m->exponents[e->copy] = m->exponents[slot];
         m->exponents[slot] += slot ? step : 0;
-        m->sums[e->x] = 0;
+        m->sums[e->statistics] = 0;
     }
     return 1;
 }

@@ -1,39 +1,17 @@
-/* What a program runs on, and descriptors as ``trainwright.golden.flat`` lays them out. */
+/* What a program runs on; isa.h has its descriptors, as ``trainwright.program.records`` lays them out. */
 #ifndef TRAINWRIGHT_MACHINE_H
 #define TRAINWRIGHT_MACHINE_H
 
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "isa.h"
 #include "numbers.h"
 
-enum { HALT, LOAD, STORE, PE3 = 5, BIAS, MASK, LOOP, END, SET, PE4, VECTOR, CODE, SAMPLES, SCALES };
 enum { TRACE_LOAD, TRACE_PE1, TRACE_PE2, TRACES };
-enum { LEVELS = 16, REGISTERS = 8, MOST_ROWS = 16, SUM_BITS = 48 };
+enum { MOST_ROWS = 16, SUM_BITS = 48 };
 
 /* Programs have passed trainwright.program.validation: no size or address below can pass 63 bits. */
-
-typedef struct {
-    int64_t count, x, g, z;
-} Level;
-
-/* Compute descriptors by their own names. Of the others,
- * LOAD, STORE: x address, g beats, z local, shift element bytes, level (x, z), grows eighth,
- * x_exponent later, g_exponent last, as of VECTOR; of CODE g_exponent alone;
- * LOOP: x iterations; END, SET: g mask, level[r].x the value of register r, of 0 the seed, x by_step;
- * VECTOR, CODE: pass.h; SAMPLES: samples.h; SCALES: exponents.h. */
-typedef struct {
-    int64_t operation, x, x_register, g, g_register, z, z_register;
-    int64_t reduce_levels, tile_level, last_rows, x_row_stride, z_row_stride, g_row_stride;
-    int64_t shift, out_width, slot, relu, x_shift, g_shift, stochastic; /* shifts: exponents.h */
-    int64_t x_format, g_format, z_format, underflow_zero, digits;
-    int64_t overlaps; /* writes rows that it reads in another tile: found by validate() */
-    int64_t repeats;  /* writes a row twice: likewise */
-    int64_t x_width, g_width; /* bits that its operands have at most: likewise */
-    int64_t x_exponent, g_exponent, z_exponent, exact, grows;
-    int64_t levels;
-    Level level[LEVELS];
-} Descriptor;
 
 typedef struct {
     void *held;
@@ -84,28 +62,29 @@ typedef struct {
     int64_t *last; /* whether the tile level, if among them, is in its last iteration */
 } Places;
 
-/* Levels that are all outer, or all summed: of validated descriptors they have few enough places. */
-static inline int expand(Machine *m, int which, const Descriptor *d, uint32_t levels, Places *p)
+/* The places of those of ``count`` levels that are in the mask ``chosen``; ``tile``: the tile level. */
+static inline int expand_levels(Machine *m, int which, const Level *level, int64_t count,
+                                uint32_t chosen, int64_t tile, Places *p)
 {
     int64_t total = 1;
-    for (int i = 0; i < d->levels; i++)
-        total *= levels >> i & 1 ? d->level[i].count : 1;
+    for (int i = 0; i < count; i++)
+        total *= chosen >> i & 1 ? level[i].count : 1;
     int64_t *base = reserve(m, which, (size_t)total * 4 * sizeof(int64_t));
     if (!base)
         return 0;
     *p = (Places){1, base, base + total, base + 2 * total, base + 3 * total};
     p->x[0] = p->g[0] = p->z[0] = p->last[0] = 0;
-    for (int i = 0; i < d->levels; i++) {
-        if (!(levels >> i & 1))
+    for (int i = 0; i < count; i++) {
+        if (!(chosen >> i & 1))
             continue;
-        const Level *v = &d->level[i];
+        const Level *v = &level[i];
         for (int64_t old = p->count - 1; old >= 0; old--) {
             for (int64_t k = v->count - 1; k >= 0; k--) {
                 int64_t at = old * v->count + k;
                 p->x[at] = p->x[old] + k * v->x;
                 p->g[at] = p->g[old] + k * v->g;
                 p->z[at] = p->z[old] + k * v->z;
-                p->last[at] = i == d->tile_level ? k == v->count - 1 : p->last[old];
+                p->last[at] = i == tile ? k == v->count - 1 : p->last[old];
             }
         }
         p->count *= v->count;
@@ -113,32 +92,47 @@ static inline int expand(Machine *m, int which, const Descriptor *d, uint32_t le
     return 1;
 }
 
-static inline uint32_t outer_levels(const Descriptor *d)
+/* Levels that are all outer, or all summed: of validated descriptors they have few enough places. */
+static inline int expand(Machine *m, int which, const Compute *d, uint32_t levels, Places *p)
+{
+    return expand_levels(m, which, d->level, d->levels, levels, d->tile_level, p);
+}
+
+/* The runs of a transfer: bytes outside as ``x``, rows inside as ``z``. */
+static inline int expand_runs(Machine *m, int which, const Transfer *d, Places *p)
+{
+    Level level[TRANSFER_LEVELS];
+    for (int i = 0; i < d->levels; i++)
+        level[i] = (Level){.count = d->level[i].count, .x = d->level[i].address, .z = d->level[i].local};
+    return expand_levels(m, which, level, d->levels, (1u << d->levels) - 1, -1, p);
+}
+
+static inline uint32_t outer_levels(const Compute *d)
 {
     return (1u << (d->levels - d->reduce_levels)) - 1;
 }
 
-static inline uint32_t summed_levels(const Descriptor *d)
+static inline uint32_t summed_levels(const Compute *d)
 {
     return ((1u << d->levels) - 1) & ~outer_levels(d);
 }
 
-static inline int by_entries(const Descriptor *d) { return d->operation == PE4; }
+static inline int by_entries(const Compute *d) { return d->operation == PE4; }
 
-static inline int elementwise(const Descriptor *d)
+static inline int elementwise(const Compute *d)
 {
     return d->operation == BIAS || d->operation == MASK;
 }
 
-static inline int64_t tile_rows(const Machine *m, const Descriptor *d)
+static inline int64_t tile_rows(const Machine *m, const Compute *d)
 {
     return elementwise(d) ? 1 : by_entries(d) ? m->pe1_rows : m->pe2_rows;
 }
 
-enum { DIGIT_WIDTH = 7, MOST_DIGITS = 3 };
+enum { MOST_DIGITS = 3 };
 
 /* Rows that each row of a result is written in. */
-static inline int result_digits(const Machine *m, const Descriptor *d)
+static inline int result_digits(const Machine *m, const Compute *d)
 {
     if (!m->wide_tensors || d->out_width < 2)
         return 1;

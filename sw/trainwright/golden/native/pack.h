@@ -13,7 +13,7 @@ enum { TILE = 8 };
 /* What the tiles of one descriptor have in common. A *step* is a pair of terms of a sum. */
 typedef struct {
     Machine *m;
-    const Descriptor *d;
+    const Compute *d;
     const Operands *o;
     const int64_t *base;
     Requantiser *rq;

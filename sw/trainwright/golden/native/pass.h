@@ -1,11 +1,5 @@
 /* Passes of the vector engine, ``trainwright.golden.vector`` bit for bit: a block of rows and an
  * instruction at a time.
- *
- * CODE: x first, g instructions, level[n % 16].x their words, from the 17th on .g.
- * VECTOR: x entry, g length, z key, x_register outer, g_register inner, z_register reads,
- * reduce_levels writes; level[n] base, outer and inner step (x, g, z) and constant (count) n;
- * tile_level scalars; level[8 + n] kind of scalar n, slots plus and minus, offset (count, x, g, z),
- * level[12 + n] what it gives and whether it is strict (count, x).
  */
 #ifndef TRAINWRIGHT_PASS_H
 #define TRAINWRIGHT_PASS_H
@@ -16,68 +10,34 @@
 #include "machine.h"
 #include "stochastic.h"
 
-enum { PASS_KIND, PRODUCT, TABLE, SUM, GREATEST, MAXIMUM, MINIMUM, LENGTH, AND, LANE };
-enum { NOTHING, PLUS, MINUS, CONSTANT };
-enum { FLOOR, EVEN, UP, RANDOM };
-enum { ALWAYS, POSITIVE, NEGATIVE, ZERO };
-enum { NO_ROW, READ_ROW, WRITE_ROW };
-enum { BY_FIELD, BY_C, BY_A, BY_SCALAR };
-enum { NO_SCALAR, VALUE, POWER, SHIFT };
-enum { SCALAR_LEVELS = 8, GIVEN_LEVELS = 12, SHIFTS = 4, MOST_POWER = 16 };
-enum { NO_TOTAL, TOTAL_SUM, TOTAL_COUNT };
-enum { THREADS = 8, VECTOR_REGISTERS = 8, STREAMS = 8, CODE_DEPTH = 64 };
-enum { BLOCK = THREADS * MOST_LANES, WIDTH = 36, PRODUCT_BITS = 18, ROW_BITS = 16 };
+enum { BLOCK = THREADS * MOST_LANES, ROW_BITS = 16 };
 enum { FRACTION = 16, REST = 10, TABLE_ENTRIES = 64, SLOPE_SHIFT = 16 };
-
-typedef struct {
-    int kind, memory, stream, use_k, a, b, c, k, addend, shift, shift_by, rounding;
-    int wrap, width, when, keep, d, total;
-} Instruction;
 
 typedef struct {
     Instruction code[CODE_DEPTH];
     int64_t held[VECTOR_REGISTERS][BLOCK]; /* (threads, lanes) of each register */
 } Engine;
 
-static inline int field(uint64_t *word, int bits)
+static inline void take_code(Instruction *code, const Code *d)
 {
-    int value = (int)(*word & ((1u << bits) - 1));
-    *word >>= bits;
-    return value;
-}
-
-static inline Instruction instruction(uint64_t word)
-{
-    Instruction one; /* members in the order of the layout */
-    static const int bits[] = {4, 2, 3, 1, 3, 3, 3, 3, 2, 6, 2, 3, 1, 6, 2, 1, 3, 2};
-    int *to = &one.kind;
-    for (int i = 0; i < (int)(sizeof bits / sizeof *bits); i++)
-        to[i] = field(&word, bits[i]);
-    return one;
-}
-
-static inline void take_code(Instruction *code, const Descriptor *d)
-{
-    for (int64_t n = 0; n < d->g; n++) {
-        const Level *v = &d->level[n % LEVELS];
-        code[d->x + n] = instruction((uint64_t)(n < LEVELS ? v->x : v->g));
-    }
+    for (int64_t n = 0; n < d->instructions; n++)
+        code[d->first + n] = unpacked_instruction((uint64_t)d->word[n]);
 }
 
 /* Registers that an instruction reads, as a mask. */
 static inline int reads_registers(const Instruction *i)
 {
-    const int second = i->kind == PRODUCT || i->kind == MAXIMUM || i->kind == MINIMUM || i->kind == AND;
-    const int first = (i->kind != LANE && i->memory != READ_ROW) || i->shift_by == BY_A;
-    const int third = i->addend == PLUS || i->addend == MINUS || i->shift_by == BY_C || i->when;
+    const int second = i->kind == KIND_PRODUCT || i->kind == KIND_MAXIMUM || i->kind == KIND_MINIMUM || i->kind == KIND_AND;
+    const int first = (i->kind != KIND_LANE && i->memory != MEMORY_READ) || i->shift_by == SHIFT_BY_A;
+    const int third = i->addend == ADDEND_PLUS || i->addend == ADDEND_MINUS || i->shift_by == SHIFT_BY_C || i->when;
     return first << i->a | (!i->use_k && second) << i->b | third << i->c |
            (i->keep && i->when) << i->d;
 }
 
-static inline int64_t pass_row(const Descriptor *d, int stream, int64_t row)
+static inline int64_t pass_row(const Vector *d, int stream, int64_t row)
 {
-    const Level *v = &d->level[stream];
-    return v->x + row / d->g_register * v->g + row % d->g_register * v->z;
+    const Stream *s = &d->stream[stream];
+    return s->base + row / d->inner * s->outer + row % d->inner * s->inner;
 }
 
 static inline int64_t wrapped(int64_t value, int width)
@@ -89,7 +49,7 @@ static inline int64_t wrapped(int64_t value, int width)
 /* What a pass works on. */
 typedef struct {
     const Machine *m;
-    const Descriptor *d;
+    const Vector *d;
     Engine *engine;
     uint32_t stream;
     int lanes, threads, n; /* n = threads x lanes, of this block */
@@ -102,19 +62,19 @@ typedef struct {
 static int pass_scalars(Block *b)
 {
     for (int n = 0; n < STREAMS; n++)
-        b->constants[n] = b->d->level[n].count;
+        b->constants[n] = b->d->constant[n];
     memset(b->shifts, 0, sizeof b->shifts);
-    for (int64_t n = 0; n < b->d->tile_level; n++) {
-        const Level *one = &b->d->level[SCALAR_LEVELS + n], *given = &b->d->level[GIVEN_LEVELS + n];
-        const int64_t value = b->m->exponents[one->x] - b->m->exponents[one->g] + one->z;
-        if (given->x && value < 0)
+    for (int64_t n = 0; n < b->d->scalars; n++) {
+        const Scalar *s = &b->d->scalar[n];
+        const int64_t value = b->m->exponents[s->plus] - b->m->exponents[s->minus] + s->offset;
+        if (s->strict && value < 0)
             return 0;
-        if (one->count == VALUE)
-            b->constants[given->count] = value;
-        else if (one->count == POWER)
-            b->constants[given->count] = (int64_t)1 << less_of(greater_of(value, 0), MOST_POWER);
-        else if (one->count == SHIFT)
-            b->shifts[given->count] = less_of(greater_of(value, 0), MOST_SHIFT);
+        if (s->kind == SCALAR_KIND_VALUE)
+            b->constants[s->to] = value;
+        else if (s->kind == SCALAR_KIND_POWER)
+            b->constants[s->to] = (int64_t)1 << less_of(greater_of(value, 0), MOST_POWER);
+        else if (s->kind == SCALAR_KIND_SHIFT)
+            b->shifts[s->to] = less_of(greater_of(value, 0), MOST_SHIFT);
     }
     return 1;
 }
@@ -123,7 +83,7 @@ static inline void block_random(const Block *b, int number, int64_t *out)
 {
     const int rows = MOST_LANES / b->lanes; /* that a key serves */
     for (int t = 0; t < b->threads; t++) {
-        const int64_t place = b->d->z + b->first + t;
+        const int64_t place = b->d->key + b->first + t;
         uint32_t words[4];
         mix(b->stream + (uint32_t)number * STREAM_STEP, (uint32_t)(place / rows * KEYS_A_ROW), &words[0],
             &words[1]);
@@ -168,37 +128,37 @@ static void pass_value(const Block *b, const Instruction *i, const int64_t *a, i
         s = same;
     }
     switch (i->kind) {
-    case PASS_KIND:
+    case KIND_PASS:
         memcpy(value, a, (size_t)n * sizeof *a);
         break;
-    case PRODUCT:
+    case KIND_PRODUCT:
         for (int e = 0; e < n; e++)
-            value[e] = wrapped(a[e], PRODUCT_BITS) * wrapped(s[e], PRODUCT_BITS);
+            value[e] = wrapped(a[e], FACTOR_WIDTH) * wrapped(s[e], FACTOR_WIDTH);
         break;
-    case TABLE:
+    case KIND_TABLE:
         for (int e = 0; e < n; e++) {
             const int64_t x = a[e] & ((1 << FRACTION) - 1);
             const int64_t *entry = b->m->tables + 2 * (i->b * TABLE_ENTRIES + (x >> REST));
             value[e] = entry[0] * (1 << SLOPE_SHIFT) + entry[1] * (x & ((1 << REST) - 1));
         }
         break;
-    case SUM:
-    case GREATEST:
-        along(b, i->kind == GREATEST, a, value);
+    case KIND_SUM:
+    case KIND_GREATEST:
+        along(b, i->kind == KIND_GREATEST, a, value);
         break;
-    case MAXIMUM:
+    case KIND_MAXIMUM:
         for (int e = 0; e < n; e++)
             value[e] = a[e] > s[e] ? a[e] : s[e];
         break;
-    case MINIMUM:
+    case KIND_MINIMUM:
         for (int e = 0; e < n; e++)
             value[e] = a[e] < s[e] ? a[e] : s[e];
         break;
-    case LENGTH:
+    case KIND_LENGTH:
         for (int e = 0; e < n; e++)
             value[e] = length_of(a[e]);
         break;
-    case AND:
+    case KIND_AND:
         for (int e = 0; e < n; e++)
             value[e] = a[e] & s[e];
         break;
@@ -206,8 +166,8 @@ static void pass_value(const Block *b, const Instruction *i, const int64_t *a, i
         for (int e = 0; e < n; e++)
             value[e] = e % b->lanes;
     }
-    const int64_t by = i->addend == CONSTANT ? constant : 0;
-    const int64_t sign = i->addend == PLUS ? 1 : i->addend == MINUS ? -1 : 0;
+    const int64_t by = i->addend == ADDEND_CONSTANT ? constant : 0;
+    const int64_t sign = i->addend == ADDEND_PLUS ? 1 : i->addend == ADDEND_MINUS ? -1 : 0;
     for (int e = 0; e < n; e++)
         value[e] = wrapped(value[e] + sign * c[e] + by, WIDTH);
 }
@@ -215,29 +175,29 @@ static void pass_value(const Block *b, const Instruction *i, const int64_t *a, i
 static void pass_round(const Block *b, const Instruction *i, int64_t *value)
 {
     const int n = b->n;
-    const int64_t *by = b->engine->held[i->shift_by == BY_C ? i->c : i->a];
+    const int64_t *by = b->engine->held[i->shift_by == SHIFT_BY_C ? i->c : i->a];
     int64_t shift[BLOCK], random[BLOCK];
     for (int e = 0; e < n; e++)
-        shift[e] = i->shift_by == BY_FIELD    ? i->shift
-                   : i->shift_by == BY_SCALAR ? b->shifts[i->shift]
+        shift[e] = i->shift_by == SHIFT_BY_FIELD    ? i->shift
+                   : i->shift_by == SHIFT_BY_SCALAR ? b->shifts[i->shift]
                                               : by[e] & MOST_SHIFT;
     switch (i->rounding) {
-    case FLOOR:
+    case ROUNDING_FLOOR:
         for (int e = 0; e < n; e++)
             value[e] >>= shift[e];
         break;
-    case EVEN: /* beyond WIDTH + 1 all shifts give 0 */
+    case ROUNDING_EVEN: /* beyond WIDTH + 1 all shifts give 0 */
         for (int e = 0; e < n; e++) {
             const int64_t s = shift[e] > WIDTH + 1 ? WIDTH + 1 : shift[e], odd = s != 0;
             value[e] = (value[e] + ((int64_t)1 << s >> 1) - odd + (value[e] >> s & odd)) >> s;
         }
         break;
-    case UP:
+    case ROUNDING_UP:
         for (int e = 0; e < n; e++)
             value[e] = ((2 * value[e] >> shift[e]) + 1) >> 1;
         break;
     default:
-        block_random(b, i->rounding - RANDOM, random);
+        block_random(b, i->rounding - ROUNDING_RANDOM, random);
         for (int e = 0; e < n; e++) {
             const int64_t first = shift[e] > 9 ? shift[e] - 9 : 0, then = shift[e] - first;
             value[e] = ((value[e] >> first) + ((2 * random[e] + 1) >> (9 - then))) >> then;
@@ -257,9 +217,9 @@ static void pass_keep(const Block *b, const Instruction *i, const int64_t *q)
     const int64_t *c = b->engine->held[i->c];
     int64_t *to = b->engine->held[i->d];
     for (int e = 0; e < b->n; e++) {
-        const int chosen = i->when == ALWAYS     ? 1
-                           : i->when == POSITIVE ? c[e] > 0
-                           : i->when == NEGATIVE ? c[e] < 0
+        const int chosen = i->when == WHEN_ALWAYS     ? 1
+                           : i->when == WHEN_POSITIVE ? c[e] > 0
+                           : i->when == WHEN_NEGATIVE ? c[e] < 0
                                                  : c[e] == 0;
         to[e] = chosen ? q[e] : to[e];
     }
@@ -278,15 +238,15 @@ static void pass_write(Machine *m, const Block *b, int stream, const int64_t *q)
 }
 
 /* All operands are read before any result is written. */
-static int read_streams(Machine *m, const Descriptor *d, Block *b)
+static int read_streams(Machine *m, const Vector *d, Block *b)
 {
-    const int64_t rows = d->x_register * d->g_register, size = rows * b->lanes;
+    const int64_t rows = d->rows, size = rows * b->lanes;
     int16_t *copy = reserve(m, SNAPSHOT, (size_t)(STREAMS * size) * sizeof(int16_t));
     if (!copy)
         return 0;
     for (int n = 0; n < STREAMS; n++) {
         b->rows[n] = copy + n * size;
-        for (int64_t row = 0; d->z_register >> n & 1 && row < rows; row++)
+        for (int64_t row = 0; d->reads >> n & 1 && row < rows; row++)
             memcpy(copy + n * size + row * b->lanes, m->pad + pass_row(d, n, row) * b->lanes,
                    (size_t)b->lanes * sizeof(int16_t));
     }
@@ -294,10 +254,10 @@ static int read_streams(Machine *m, const Descriptor *d, Block *b)
 }
 
 /* 0 where memory is short, or a scalar is refused. */
-static int pass(Machine *m, const Descriptor *d, Engine *engine, uint32_t stream)
+static int pass(Machine *m, const Vector *d, Engine *engine, uint32_t stream)
 {
     Block b = {.m = m, .d = d, .engine = engine, .stream = stream, .lanes = (int)m->lanes};
-    const int64_t rows = d->x_register * d->g_register;
+    const int64_t rows = d->rows;
     int64_t total = 0, count = 0;
     if (!read_streams(m, d, &b))
         return 0;
@@ -308,19 +268,20 @@ static int pass(Machine *m, const Descriptor *d, Engine *engine, uint32_t stream
     for (b.first = 0; b.first < rows; b.first += THREADS) {
         b.threads = rows - b.first < THREADS ? (int)(rows - b.first) : THREADS;
         b.n = b.threads * b.lanes;
-        for (const Instruction *i = engine->code + d->x; i < engine->code + d->x + d->g; i++) {
+        for (const Instruction *i = engine->code + d->entry; i < engine->code + d->entry + d->length;
+             i++) {
             int64_t q[BLOCK], read[BLOCK];
             const int16_t *words = b.rows[i->stream] + b.first * b.lanes;
-            for (int e = 0; i->memory == READ_ROW && e < b.n; e++)
+            for (int e = 0; i->memory == MEMORY_READ && e < b.n; e++)
                 read[e] = words[e];
-            pass_value(&b, i, i->memory == READ_ROW ? read : engine->held[i->a], q);
+            pass_value(&b, i, i->memory == MEMORY_READ ? read : engine->held[i->a], q);
             pass_round(&b, i, q);
             pass_fit(&b, i, q);
             for (int e = 0; i->total && e < b.n; e += b.lanes)
                 *(i->total == TOTAL_SUM ? &total : &count) += q[e];
             if (i->keep)
                 pass_keep(&b, i, q);
-            if (i->memory == WRITE_ROW)
+            if (i->memory == MEMORY_WRITE)
                 pass_write(m, &b, i->stream, q);
         }
     }

@@ -14,7 +14,7 @@ typedef struct {
 } Operands;
 
 /* A whole row to where its digits lie, the highest first. */
-static inline void put_digits(Machine *m, const Descriptor *d, int engine, int64_t z, const int16_t *row)
+static inline void put_digits(Machine *m, const Compute *d, int engine, int64_t z, const int16_t *row)
 {
     const int digits = result_digits(m, d);
     for (int n = 0; n < digits; n++) {
@@ -28,7 +28,7 @@ static inline void put_digits(Machine *m, const Descriptor *d, int engine, int64
 }
 
 /* Where a summed level goes over digits, sums so far are multiplied as it advances. */
-static inline void plain_tile(const Machine *m, const Descriptor *d, const Operands *o, int64_t x,
+static inline void plain_tile(const Machine *m, const Compute *d, const Operands *o, int64_t x,
                               int64_t g, const Places *sum, int64_t rows, int64_t *acc)
 {
     const int64_t lanes = m->lanes;
@@ -58,7 +58,7 @@ static inline void plain_tile(const Machine *m, const Descriptor *d, const Opera
     }
 }
 
-static int plain_contraction(Machine *m, const Descriptor *d, const Operands *o, const int64_t *base,
+static int plain_contraction(Machine *m, const Compute *d, const Operands *o, const int64_t *base,
                              Requantiser *rq)
 {
     Places outer, sum;
@@ -86,7 +86,7 @@ static int plain_contraction(Machine *m, const Descriptor *d, const Operands *o,
 }
 
 /* BIAS or MASK of a row of 16 lanes whose sums fit 32 bits. */
-static inline void narrow_row(const Descriptor *d, const int16_t *x, const int16_t *g, Requantiser *rq,
+static inline void narrow_row(const Compute *d, const int16_t *x, const int16_t *g, Requantiser *rq,
                               int16_t *to)
 {
     const Sums first = sums_of_words(x), second = sums_of_words(g);
@@ -110,7 +110,7 @@ static inline void requantise_row(Requantiser *rq, const int64_t *sums, int lane
     }
 }
 
-static inline void wide_row(const Descriptor *d, const int16_t *x, const int16_t *g, int lanes,
+static inline void wide_row(const Compute *d, const int16_t *x, const int16_t *g, int lanes,
                             int64_t z, Requantiser *rq, int16_t *to)
 {
     int64_t v[MOST_LANES];
@@ -122,7 +122,7 @@ static inline void wide_row(const Descriptor *d, const int16_t *x, const int16_t
 }
 
 /* An operation element by element whose operands or results are digits; what it sums are digits. */
-static int elementwise_digits(Machine *m, const Descriptor *d, const Operands *o, const int64_t *base,
+static int elementwise_digits(Machine *m, const Compute *d, const Operands *o, const int64_t *base,
                               Requantiser *rq)
 {
     Places p, sum;
@@ -151,7 +151,7 @@ static int elementwise_digits(Machine *m, const Descriptor *d, const Operands *o
     return 1;
 }
 
-static int elementwise_operation(Machine *m, const Descriptor *d, const Operands *o,
+static int elementwise_operation(Machine *m, const Compute *d, const Operands *o,
                                  const int64_t *base, Requantiser *rq)
 {
     Places p;

@@ -8,7 +8,7 @@
 
 typedef struct {
     Machine *m;
-    const Descriptor *d;
+    const Compute *d;
     const Operands *o;
     const int64_t *base;
     Requantiser *rq;

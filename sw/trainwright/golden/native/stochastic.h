@@ -79,7 +79,7 @@ static inline void random_rows(const Requantiser *rq, int64_t z, int64_t step, i
 }
 
 /* Rows r (0 or 8) to r + rows - 1 of the tile of ``d`` at ``z``. */
-static inline void random_tile(const Requantiser *rq, const Descriptor *d, int64_t z, int64_t r, int rows,
+static inline void random_tile(const Requantiser *rq, const Compute *d, int64_t z, int64_t r, int rows,
                                int lanes, Random *random)
 {
     if (by_entries(d))

@@ -29,20 +29,20 @@ static void store_run(const Machine *m, int64_t element_bytes, uint8_t *to, int6
             to[i] = (uint8_t)from[i];
 }
 
-static int transfer(Machine *m, const Descriptor *d, const int64_t *registers)
+static int transfer(Machine *m, const Transfer *d, const int64_t *registers)
 {
     Places p;
-    if (!expand(m, PLACES_A, d, outer_levels(d), &p))
+    if (!expand_runs(m, PLACES_A, d, &p))
         return 0;
-    const int64_t size = d->g * m->lanes, address = d->x + registers[d->x_register];
-    const int64_t local = d->z + registers[d->z_register];
+    const int64_t size = d->beats * m->lanes, address = d->address + registers[d->address_register];
+    const int64_t local = d->local + registers[d->local_register];
     for (int64_t run = 0; run < p.count; run++) {
         uint8_t *outside = m->memory + (address + p.x[run]);
         int64_t inside = local + p.z[run];
         if (d->operation == STORE)
-            store_run(m, d->shift, outside, size, inside);
+            store_run(m, d->element_bytes, outside, size, inside);
         else
-            load_run(m, d->shift, outside, size, inside);
+            load_run(m, d->element_bytes, outside, size, inside);
     }
     *(d->operation == STORE ? &m->bytes_written : &m->bytes_read) += p.count * size;
     return 1;

@@ -37,11 +37,11 @@ static inline int reads_row(Check *k, int64_t row)
 
 /* The indices of some levels, the last level fastest, without keeping a place of each. */
 typedef struct {
-    int64_t at[LEVELS];
+    int64_t at[NEST_LEVELS];
     int64_t x, g; /* relative to the bases */
 } Walk;
 
-static inline int advance(const Descriptor *d, uint32_t levels, Walk *w)
+static inline int advance(const Compute *d, uint32_t levels, Walk *w)
 {
     for (int i = (int)d->levels - 1; i >= 0; i--) {
         if (!(levels >> i & 1))
@@ -58,22 +58,21 @@ static inline int advance(const Descriptor *d, uint32_t levels, Walk *w)
     return 0;
 }
 
-static int checked_transfer(Check *k, const Descriptor *d, const int64_t *registers)
+static int checked_transfer(Check *k, const Transfer *d, const int64_t *registers)
 {
     Machine *m = k->m;
     Places p;
-    if (!expand(m, PLACES_A, d, outer_levels(d), &p))
+    if (!expand_runs(m, PLACES_A, d, &p))
         return 0;
-    const int64_t size = d->g * m->lanes;
-    const int64_t count = size / (m->lanes * d->shift);
+    const int64_t size = d->beats * m->lanes, count = d->beats / d->element_bytes;
     for (int64_t run = 0; run < p.count; run++) {
-        int64_t address = d->x + registers[d->x_register] + p.x[run];
-        int64_t local = d->z + registers[d->z_register] + p.z[run];
+        int64_t address = d->address + registers[d->address_register] + p.x[run];
+        int64_t local = d->local + registers[d->local_register] + p.z[run];
         if (address < 0 || address + size > m->memory_bytes || local < 0 || local + count > m->pad_rows)
             return 0;
         for (int64_t row = local; row < local + count; row++) {
             if (d->operation == LOAD)
-                k->width[row] = (uint8_t)(8 * d->shift);
+                k->width[row] = (uint8_t)(8 * d->element_bytes);
             else if (!reads_row(k, row))
                 return 0;
         }
@@ -83,18 +82,19 @@ static int checked_transfer(Check *k, const Descriptor *d, const int64_t *regist
     return 1;
 }
 
-static int checked_samples(Check *k, const Descriptor *d, const int64_t *registers)
+static int checked_samples(Check *k, const Samples *d, const int64_t *registers)
 {
     Machine *m = k->m;
-    const int64_t base = d->x + registers[d->x_register], size = d->g * m->lanes;
-    const int64_t last = (d->relu ? d->x_row_stride : d->reduce_levels) - 1;
-    if (base < 0 || base + last * d->g_register + size > m->memory_bytes)
+    const int64_t base = d->address + registers[d->address_register];
+    const int64_t last = (d->drawn ? d->total : d->samples) - 1;
+    if (base < 0 || base + last * d->stride + record_bytes(m, d) > m->memory_bytes)
         return 0;
-    for (int64_t n = 0; n < d->reduce_levels; n++) {
-        const int64_t row = d->z + registers[d->z_register] + n * d->last_rows, target = d->tile_level + n;
+    for (int64_t n = 0; n < d->samples; n++) {
+        const int64_t row = d->local + registers[d->local_register] + n * d->local_step;
+        const int64_t target = d->targets + n;
         if (row < 0 || row + rows_of_sample(d) > m->pad_rows || target < 0 || target >= m->pad_rows)
             return 0;
-        memset(k->width + row, (int)d->out_width + 1, (size_t)rows_of_sample(d));
+        memset(k->width + row, (int)d->input_bits + 1, (size_t)rows_of_sample(d));
         k->width[target] = 8;
         k->rows[TRACE_LOAD] += rows_of_sample(d) + 1;
     }
@@ -102,7 +102,7 @@ static int checked_samples(Check *k, const Descriptor *d, const int64_t *registe
 }
 
 /* The rows of the second operand. */
-static int checked_second(Check *k, const Descriptor *d, int64_t base)
+static int checked_second(Check *k, const Compute *d, int64_t base)
 {
     Machine *m = k->m;
     uint32_t moving = 0;
@@ -126,7 +126,7 @@ static int checked_second(Check *k, const Descriptor *d, int64_t base)
     return 1;
 }
 
-static int checked_first(Check *k, const Descriptor *d, int64_t base)
+static int checked_first(Check *k, const Compute *d, int64_t base)
 {
     uint32_t moving = 0;
     Walk w = {{0}, 0, 0};
@@ -144,7 +144,7 @@ static int checked_first(Check *k, const Descriptor *d, int64_t base)
 
 /* Whether an element-wise operation's operand lies where its result goes, index by index: only
  * then may a descriptor write a row that it reads without the order of its tiles being seen. */
-static int in_place(const Machine *m, const Descriptor *d, int64_t operand, int64_t result, int second)
+static int in_place(const Machine *m, const Compute *d, int64_t operand, int64_t result, int second)
 {
     int same = elementwise(d) && operand == result && result_digits(m, d) == 1;
     for (int i = 0; i < d->levels; i++)
@@ -152,7 +152,7 @@ static int in_place(const Machine *m, const Descriptor *d, int64_t operand, int6
     return same;
 }
 
-static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
+static int checked_compute(Check *k, Compute *d, const int64_t *registers)
 {
     Machine *m = k->m;
     const int64_t x = d->x + registers[d->x_register], g = d->g + registers[d->g_register];
@@ -196,9 +196,9 @@ static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
 
 /* Whether all registers that the pass reads were written, in the threads that its rows have; blocks
  * after the first one find them as the first one left them. */
-static int known_registers(Check *k, const Descriptor *d, int64_t threads)
+static int known_registers(Check *k, const Vector *d, int64_t threads)
 {
-    for (const Instruction *i = k->code + d->x; i < k->code + d->x + d->g; i++) {
+    for (const Instruction *i = k->code + d->entry; i < k->code + d->entry + d->length; i++) {
         for (int r = 0; r < VECTOR_REGISTERS; r++)
             if (reads_registers(i) >> r & 1 && k->known[r] < threads)
                 return 0;
@@ -208,24 +208,24 @@ static int known_registers(Check *k, const Descriptor *d, int64_t threads)
     return 1;
 }
 
-static int checked_pass(Check *k, const Descriptor *d)
+static int checked_pass(Check *k, const Vector *d)
 {
-    const int64_t rows = d->x_register * d->g_register;
+    const int64_t rows = d->rows;
     k->mark = 0;
     if (!known_registers(k, d, rows < THREADS ? rows : THREADS))
         return 0;
     for (int n = 0; n < STREAMS; n++)
-        for (int64_t row = 0; d->z_register >> n & 1 && row < rows; row++)
+        for (int64_t row = 0; d->reads >> n & 1 && row < rows; row++)
             if (!reads_row(k, pass_row(d, n, row)))
                 return 0;
     for (int n = 0; n < STREAMS; n++) {
-        for (int64_t row = 0; d->reduce_levels >> n & 1 && row < rows; row++) {
+        for (int64_t row = 0; d->writes >> n & 1 && row < rows; row++) {
             const int64_t to = pass_row(d, n, row);
             if (to < 0 || to >= k->m->pad_rows)
                 return 0;
             k->width[to] = WORD_BITS;
         }
-        k->rows[TRACE_PE2] += d->reduce_levels >> n & 1 ? rows : 0;
+        k->rows[TRACE_PE2] += d->writes >> n & 1 ? rows : 0;
     }
     return 1;
 }
