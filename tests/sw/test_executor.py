@@ -251,8 +251,8 @@ def test_random_nests_cover_what_they_should():
             assert executor is not None
             flat = executor.flattened(program_of(p, load, d))
             assert flat.valid
-            found = flat.found(-2)
-            flags.append((found["overlaps"], found["repeats"]))
+            working = flat.working(-2)
+            flags.append((working["overlaps"], working["repeats"]))
     overlaps, repeats = np.array(flags).mean(axis=0)
     assert 0.05 < overlaps < 0.9 and 0.05 < repeats < 0.9
 

@@ -64,7 +64,7 @@ D = Longer(operation=Operation.PE3, levels=(Level(3, 1, 2, -1),), x=1, g=2, z=3,
 
 
 def compiled(folder: Path, source: str, kinds: tuple[type[Described], ...]) -> ctypes.CDLL:
-    """A library of C text that includes the header of these classes."""
+    """Compile C text that includes the header of these classes."""
     try:
         tool = compiler("C")
     except ToolError as error:
@@ -84,10 +84,10 @@ def test_record_type_of_every_class_has_the_places_of_the_header(tmp_path):
     sizes = ", ".join(f"sizeof({kind.__name__})" for kind in KINDS)
     source = f"const size_t places[] = {{{text}}};\nconst size_t sizes[] = {{{sizes}}};\n"
     probe = compiled(tmp_path, source, KINDS)
-    found = (ctypes.c_size_t * len(places)).in_dll(probe, "places")
-    assert list(found) == [8 * record_column(kind, name) for kind, name in places]
-    found = (ctypes.c_size_t * len(KINDS)).in_dll(probe, "sizes")
-    assert list(found) == [record_type(kind).itemsize for kind in KINDS]
+    offsets = (ctypes.c_size_t * len(places)).in_dll(probe, "places")
+    assert list(offsets) == [8 * record_column(kind, name) for kind, name in places]
+    lengths = (ctypes.c_size_t * len(KINDS)).in_dll(probe, "sizes")
+    assert list(lengths) == [record_type(kind).itemsize for kind in KINDS]
 
 
 def test_field_added_to_a_copy_is_encoded_and_decoded():
@@ -141,7 +141,7 @@ def test_golden_library_of_another_table_is_an_error(monkeypatch):
 
 
 def outcome() -> tuple[np.ndarray, np.ndarray]:
-    """Memory and sums after a program with registers, a loop and a contraction."""
+    """Run registers, a loop and a contraction; return memory and sums."""
     memory = np.arange(4096, dtype=np.uint8)
     load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=64, address_register=1)
     d = Compute(operation=Operation.PE4, levels=(Level(2, z=8), Level(2, x=1, g=1)), x=0, g=2,
@@ -164,8 +164,8 @@ def test_golden_kernels_know_no_place_of_a_field(monkeypatch, tmp_path):
     folder = tmp_path / "native"
     shutil.copytree(HEADER.parent, folder)
     for kind in set(CLASSES.values()):
-        first, *others = kind.table  # the operation says which member of the union it is
-        monkeypatch.setattr(kind, "table", (first, *reversed(others)))
+        first, *rest = kind.table  # the operation says which member of the union it is
+        monkeypatch.setattr(kind, "table", (first, *reversed(rest)))
     for cached in (records.record_type, records._getters):
         cached.cache_clear()
     (folder / "isa.h").write_text(header())
@@ -174,12 +174,12 @@ def test_golden_kernels_know_no_place_of_a_field(monkeypatch, tmp_path):
     assert columns != flat._SHIFTS
     monkeypatch.setattr(flat, "_SHIFTS", columns)
     try:
-        found = outcome()
+        moved = outcome()
     finally:
         for cached in (records.record_type, records._getters):
             cached.cache_clear()
-    for one, other in zip(found, expected, strict=True):
-        assert one.tolist() == other.tolist()
+    for array, due in zip(moved, expected, strict=True):
+        assert array.tolist() == due.tolist()
 
 
 PLACES = (

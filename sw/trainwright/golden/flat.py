@@ -38,7 +38,7 @@ class Flat:
     """(3,) rows that each engine of ``TRACED`` writes."""
     valid: bool = False
 
-    def found(self, number: int) -> dict[str, int]:
+    def working(self, number: int) -> dict[str, int]:
         """Return what validation put in the record of a ``Compute``."""
         return {name: int(self.words[number, record_column(Compute, name)]) for name in WORKING}
 

@@ -53,8 +53,8 @@ def record_type(kind: type[Described]) -> np.dtype[Any]:
     word = np.int64
     types: list[Any] = []
     for name, count, element in members(kind):
-        of = [(row.name, word) for row in element.table] if element else word
-        types.append((name, of, (count,)) if count else (name, of))
+        shape = [(row.name, word) for row in element.table] if element else word
+        types.append((name, shape, (count,)) if count else (name, shape))
     return np.dtype(types)
 
 
@@ -64,7 +64,7 @@ def record_words(kinds: Sequence[type[Described]] = KINDS) -> int:
 
 
 def record_column(kind: type[Described], name: str) -> int:
-    """Return which integer of a record a member begins with."""
+    """Return the number of the integer that a member of a record begins with."""
     members = record_type(kind).fields or {}
     return members[name][1] // np.dtype(np.int64).itemsize
 
@@ -137,7 +137,7 @@ def _enumerations(kinds: Sequence[type[Described]]) -> Iterator[type[IntEnum]]:
 
 def _c_enumeration(kind: type[IntEnum]) -> str:
     prefix = "" if kind is fields.Operation else f"{_upper(kind.__name__)}_"
-    names = (f"{prefix}{one.name} = {int(one)}" for one in kind)
+    names = (f"{prefix}{choice.name} = {int(choice)}" for choice in kind)
     return f"enum {{ {', '.join(names)} }};"
 
 
@@ -162,9 +162,9 @@ def _places(kind: type[Described]) -> list[str]:
     return lines
 
 
-def _element(kind: type[Described], of: str) -> str:
+def _element(kind: type[Described], number: str) -> str:
     names = ", ".join(row.name for row in kind.table)
-    return f"typedef struct {{\n    {of} {names};\n}} {kind.__name__};"
+    return f"typedef struct {{\n    {number} {names};\n}} {kind.__name__};"
 
 
 def _unpack(kind: type[Described]) -> str:

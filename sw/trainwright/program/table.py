@@ -76,7 +76,7 @@ class Field(NamedTuple):
         return value % (1 << self.width) if self.signed else int(value) + self.plus
 
     def decoded(self, code: int) -> int:
-        """Inverse of ``encoded``."""
+        """Return the value that ``encoded`` turns into these bits."""
         if self.codes:
             return self.codes[code]
         sign = 1 << (self.width - 1)
@@ -251,7 +251,7 @@ class Described:
     table: ClassVar[tuple[Attribute, ...]] = ()
     layout: ClassVar[tuple[Field, ...]] = ()
     ranges: ClassVar[tuple[Range, ...]] = ()
-    """Of attributes that are numbers in a range."""
+    """Ranges of attributes that are numbers."""
     tuples: ClassVar[tuple[Attribute, ...]] = ()
     """Repeated attributes."""
 
@@ -450,7 +450,7 @@ def _beyond_element(row: Attribute, element: Any, machine: Limits) -> Limited | 
 
 
 def is_within(d: Described, names: Sequence[str], machine: Limits) -> bool:
-    """Whether these attributes of a descriptor are in range."""
+    """Tell whether these attributes of a descriptor are in range."""
     ranges = [entry for entry in d.ranges if entry[0] in names]
     return all(
         low <= getattr(d, name) <= (most(d, machine) if most else high)
