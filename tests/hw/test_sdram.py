@@ -194,7 +194,7 @@ def apply(memory: bytearray, beat: int, bursts) -> None:
 @pytest.mark.parametrize(
     "lanes, clock_hz, stall, seed",
     [
-        (8, 45e6, 0.0, 1),
+        pytest.param(8, 45e6, 0.0, 1, marks=pytest.mark.slow),
         (8, 45e6, 0.3, 2),
         pytest.param(8, 100e6, 0.1, 3, marks=pytest.mark.slow),
         (4, 66e6, 0.2, 4),

@@ -227,7 +227,8 @@ SIZES = {
 @pytest.mark.parametrize(
     "size, stall",
     [
-        ("4", 0.3),
+        # whole programs of fixed point run on Verilator's simulation in tests/sim
+        pytest.param("4", 0.3, marks=pytest.mark.slow),
         pytest.param("longer than the memory", 0.3, marks=pytest.mark.slow),
         pytest.param("8", 0, marks=pytest.mark.slow),
         pytest.param("stochastic", 0.3, marks=pytest.mark.slow),

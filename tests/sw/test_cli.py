@@ -518,12 +518,35 @@ sys.exit(main(sys.argv[2:]))
     [
         ("trainwright.cli.core", ["posit", "1"]),
         ("argparse", ["--help"]),
-        ("trainwright.posit.format", ["posit", "1", "--format", "8,0"]),  # while parsing
-        ("trainwright.posit.explain", ["posit", "1"]),  # while running
     ],
 )
-def test_ctrl_c_at_any_import_is_one_line(module, argv):
+def test_ctrl_c_at_first_imports_is_one_line(module, argv):
     done = subprocess.run(
         [sys.executable, "-c", STOPPED, module, *argv], capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (130, "trainwright: interrupted\n")
+
+
+class Stop:
+    """Importer that is interrupted at one module."""
+
+    def __init__(self, module):
+        self.module = module
+
+    def find_spec(self, name, path=None, target=None):
+        if name == self.module:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("module", "argv"),
+    [
+        ("trainwright.posit.format", ["posit", "1", "--format", "8,0"]),  # while parsing
+        ("trainwright.posit.explain", ["posit", "1"]),  # while running
+    ],
+)
+def test_ctrl_c_at_later_imports_is_one_line(module, argv, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.delattr(sys.modules["trainwright.posit"], module.split(".")[-1], raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Stop(module), *sys.meta_path])
+    assert run(capsys, *argv) == (130, "", "trainwright: interrupted\n")

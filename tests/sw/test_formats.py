@@ -1,6 +1,7 @@
 """Number formats of tensors, held against ``trainwright.posit`` and ``trainwright.fixed``."""
 
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -37,9 +38,14 @@ def signed(code: int, fmt: Posit) -> int:
     return code - (1 << fmt.n) if code >> (fmt.n - 1) else code
 
 
+@cache  # both rules for what underflows round the same sums, which takes most of the time
+def rounded(fmt: Posit, total: int, shift: int) -> int:
+    return signed(round_exact(total, -shift - fmt.scale, reference(fmt)), fmt)
+
+
 def nearest(fmt: Posit, total: int, shift: int, underflow: str) -> tuple[int, bool, bool]:
-    """What the posit library rounds to, then the clamp and the rule for what underflows."""
-    word = signed(round_exact(total, -shift - fmt.scale, reference(fmt)), fmt)
+    """Round as the posit library does, then apply the clamp and the rule for what underflows."""
+    word = rounded(fmt, total, shift)
     if underflow == "zero" and 2 * abs(total) <= 1 << shift:
         word = 0
     word = max(-fmt.largest, min(fmt.largest, word))

@@ -91,7 +91,6 @@ def test_a_failing_compiler_leaves_nothing(source, tmp_path):
     [
         ("golden/native/execute.c", ()),
         ("posit/kernels/posit.c", ()),
-        ("mcf/kernels/mcf.c", ("-DNC=2",)),
         ("mcf/kernels/mcf.c", ("-DNC=3",)),
         ("mcf/kernels/mcf.c", ("-DNC=2", "-DDOUBLE")),
     ],

@@ -15,6 +15,7 @@ import torch
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.cli import main
+from trainwright.cli.errors import OptionError
 from trainwright.data import load_data_set
 from trainwright.driver import Driver, fitting_exponent
 from trainwright.fixed.scale import Scales
@@ -234,8 +235,9 @@ def alone(capsys, out, *argv):
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_torchrun(count, capsys, tmp_path):
-    one = alone(capsys, tmp_path / "one", *SHORT)
+def test_torchrun(count, capsys, tmp_path, drawing):
+    with drawing():  # as the workers do
+        one = alone(capsys, tmp_path / "one", *SHORT)
     status, out, err = finished(start(count, *SHORT, "--out", tmp_path / "many"))
     assert status == 0, err
     many = json.loads(out)  # one object: the other workers say nothing
@@ -272,7 +274,32 @@ def test_interrupted_under_torchrun_and_gone_on_with_alone(capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["digest"] == whole["digest"]
 
 
-def test_errors_are_told_once(tmp_path):
+@pytest.mark.parametrize("failing", [0, 1])
+def test_worker_that_fails_alone_raises_its_error_and_others_exit(failing):
+    """Command lines print the error of one worker, and nothing of those that exit."""
+    team, ends = Team(2), {}
+
+    def make(rank):
+        if rank == failing:
+            raise OptionError("cannot be")
+
+    def work(rank):
+        try:
+            Member(team, rank).together(lambda: make(rank))
+        except (OptionError, SystemExit) as error:
+            ends[rank] = error
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert isinstance(ends[failing], OptionError)
+    assert isinstance(ends[1 - failing], SystemExit) and ends[1 - failing].code == 2
+
+
+@pytest.mark.slow  # by threads above
+def test_errors_of_torchrun_are_told_once(tmp_path):
     status, out, err = finished(start(2, "--micro-batches", "1", "--out", tmp_path / "r"))
     assert status != 0 and out == "" and not (tmp_path / "r").exists()
     message = (

@@ -169,6 +169,8 @@ SHAPES = [(64, 64, 64), (1, 140, 65), (65, 130, 16), (90, 65, 1), (7, 3, 33), (4
 def test_kernels_and_torch_give_the_same_bits(fmt, mode):
     for seed, (m, depth, n) in enumerate(SHAPES):
         for number, scale in enumerate((1.0, 2.0**-12, 2.0**9, None)):  # None: the whole format
+            if m * depth * n > 1 << 17 and number not in (0, 3):
+                continue  # the largest shapes take most of the time: blocks, whatever the scale
             if scale is None:
                 a, b = any_codes((m, depth), fmt, seed), any_codes((depth, n), fmt, seed + 50)
             else:
