@@ -5,19 +5,19 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
+from graph_shifts import bind
+from graph_values import constants, evaluate, evaluate_float, windowed
 
 from trainwright.fixed.requantise import MAX_SHIFT
-from trainwright.graph.bind import bind
-from trainwright.graph.evaluate import constants, evaluate, evaluate_float, windowed
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, View, Window
 from trainwright.network import Layer, Network, Widths, network_from_dict, rank_bounds
 
 HEADROOM = 0.7
-"""Of a format's range, what the largest exact sum is brought to."""
+"""Part of a format's range that the largest exact sum takes."""
 
 
 def odd_network(seed: int) -> tuple[Network, int]:
-    """One to three layers of orders 2 to 5, sizes 1 to 7, ranks to 19; a batch of 1 to 64."""
+    """Draw one to three layers of orders 2 to 5, sizes 1 to 7, ranks to 19; a batch of 1 to 64."""
     draw = random.Random(seed)
     count = draw.choice((1, 2, 3))
     layers: list[Layer] = []
@@ -41,7 +41,7 @@ def odd_network(seed: int) -> tuple[Network, int]:
 
 
 def split_size(draw: random.Random, size: int, parts: int) -> list[int]:
-    """A size as a product of so many others."""
+    """Split a size into factors, as many as ``parts``."""
     found = []
     for _ in range(parts - 1):
         one = draw.choice([n for n in range(1, min(size, 8) + 1) if size % n == 0])
@@ -56,8 +56,10 @@ def _train(draw: random.Random, outputs: list[int], inputs: list[int]) -> dict:
 
 
 def graph_network(seed: int, *, windows: bool) -> tuple[Network, int]:
-    """A skip, a shared layer and one or two heads or inputs; before them, with ``windows``, one or
-    two convolutions and pools. A batch of 1 to 20."""
+    """Draw a skip, a shared layer and one or two heads or inputs, for a batch of 1 to 20.
+
+    With ``windows`` one or two convolutions and pools come before.
+    """
     draw = random.Random(seed)
     rows, columns = draw.choice(((4, 6), (5, 5), (6, 8)))
     layers: list[dict] = []
@@ -114,8 +116,10 @@ def graph_network(seed: int, *, windows: bool) -> tuple[Network, int]:
 
 
 def colour_network(seed: int) -> tuple[Network, int]:
-    """Images of 3 channels, a convolution, an average, a skip, and a head and a second one that
-    read images as torch flattens them. A batch of 4 or 17."""
+    """Describe a convolution of images of 3 channels, an average, a skip and two heads.
+
+    The heads read images as torch flattens them; the batch is 4 or 17.
+    """
     conv = {"kernel": [3, 3], "padding": [1, 1], "outputs": [2, 4], "ranks": [3]}
     image = {"name": "image", "channels": 3}
     layers = [
@@ -137,7 +141,7 @@ def colour_network(seed: int) -> tuple[Network, int]:
 def bounds(
     graph: Graph, values: dict[str, np.ndarray], exponents: dict[str, int]
 ) -> dict[str, np.ndarray]:
-    """By how much the words of each tensor can be away from ``values`` in float64, at most.
+    """Bound how far the words of each tensor can be away from ``values`` in float64, at most.
 
     Every rounding adds half a unit in the last place; products of two that are off by e and f are
     off by |a| f + |b| e + e f; a mask whose sign is not certain by all of its operand.
@@ -165,7 +169,7 @@ def bounds(
 
 
 def _divided(draw: random.Random, size: int, order: int) -> tuple[int, ...]:
-    """So many sizes with this product, all but the last at most 7."""
+    """Draw ``order`` sizes with this product, all but the last at most 7."""
     found: list[int] = []
     for _ in range(order - 1):
         found.append(draw.choice([n for n in range(1, 8) if size % n == 0]))

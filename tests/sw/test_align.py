@@ -1,10 +1,10 @@
 """Exponents of what is added: within reach of each other, from the start."""
 
 import pytest
+from graph_shifts import bind
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
-from trainwright.graph.bind import bind
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Tensor
 
 

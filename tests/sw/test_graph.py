@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from graph_cases import bounds, colour_network, graph_network, odd_network, random_words, settled
+from graph_values import evaluate_float
 
-from trainwright.graph.evaluate import evaluate_float
 from trainwright.graph.fill import Arrays, filled
 from trainwright.graph.network import average, upper_names
 from trainwright.graph.order import Cost, ordered

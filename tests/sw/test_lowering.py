@@ -14,6 +14,7 @@ from graph_cases import (
     random_words,
     settled,
 )
+from graph_runner import Runner
 from hazards import check_waits
 
 from trainwright.check.step import check_step
@@ -26,7 +27,6 @@ from trainwright.graph.remake import MARK
 from trainwright.lowering import compile_step as driver_step
 from trainwright.lowering import lower as lower_module
 from trainwright.lowering.compile import compile_step
-from trainwright.lowering.run import Runner
 from trainwright.network import load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters, preset
 from trainwright.program.descriptors import Transfer

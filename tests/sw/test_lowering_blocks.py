@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from graph_cases import random_words
+from graph_runner import Runner
 from hazards import check_waits
 from test_lowering import DEFAULT, checked, in_parts, stored_bytes
 
@@ -21,7 +22,6 @@ from trainwright.lowering.choose import Chooser
 from trainwright.lowering.clocks import State
 from trainwright.lowering.compile import compile_step, order_cost
 from trainwright.lowering.crossing import with_ones
-from trainwright.lowering.run import Runner
 from trainwright.network import Layer, Network, Widths, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 

@@ -14,14 +14,14 @@ from graph_cases import (
     random_words,
     settled,
 )
+from graph_runner import Runner
+from graph_shifts import Binding, bind
+from graph_values import Counted, evaluate
 from hazards import check_waits
 
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.graph.bind import Binding, bind
-from trainwright.graph.evaluate import Counted, evaluate
 from trainwright.graph.ir import Graph
 from trainwright.lowering.compile import Step, compile_step
-from trainwright.lowering.run import Runner
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 

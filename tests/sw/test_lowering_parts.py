@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 from graph_cases import random_words, settled
+from graph_shifts import bind
+from graph_values import evaluate
 from hazards import check_waits
 
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.hazards import Hazards, exact_hazards
-from trainwright.graph.bind import bind
-from trainwright.graph.evaluate import evaluate
 from trainwright.graph.ir import Add, Einsum
 from trainwright.lowering import compile as compile_module
 from trainwright.lowering.choices import Choice, Given, Work

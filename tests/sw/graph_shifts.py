@@ -1,4 +1,4 @@
-"""Exponents: what every rounding of a graph divides by, from the exponents wanted."""
+"""Bind a graph to exponents: the shift of every rounding, worked out apart from the compiler."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, View, Win
 
 @dataclass(frozen=True)
 class Shifts:
-    """Of one operation: bits to the right of its exact sum, to the left of each operand before."""
+    """Shifts of one operation: of its sum to the right, of its operands to the left before."""
 
     result: int
     x: int = 0
@@ -21,7 +21,7 @@ class Shifts:
 
 @dataclass(frozen=True)
 class Binding:
-    """``exponents`` of all tensors, the ``floors`` (of exact sums) and ``shifts`` of those made."""
+    """Exponents of all tensors, and of each result its floor (of the exact sum) and its shifts."""
 
     exponents: dict[str, int]
     floors: dict[str, int]
@@ -31,12 +31,12 @@ class Binding:
 def bind(
     graph: Graph, wanted: Mapping[str, int], given: Mapping[str, int], *, most_alignment: int
 ) -> Binding:
-    """The shifts that give the tensors made the ``wanted`` exponents.
+    """Find the shifts that give results the ``wanted`` exponents.
 
-    ``given`` are the exponents of what the graph reads, but for constants. A tensor gets its
-    wanted exponent, or its floor where that is larger: no shift goes to the left. Exponents of what
-    is added are brought within ``most_alignment`` bits of each other; those in the result are as
-    used.
+    ``given`` are the exponents of the tensors that the graph reads, constants left out. A result
+    gets its wanted exponent, or its floor where the floor is larger: no sum is shifted left.
+    Exponents of operands of an addition are brought within ``most_alignment`` bits of each other;
+    the binding has the exponents as used.
     """
     constants = {t.name: t.constant[1] for t in graph.tensors.values() if t.constant}
     return aligned(lambda w, g: _bound(graph, w, g, most_alignment), wanted, {**constants, **given})
@@ -75,7 +75,7 @@ def _bound(
 
 
 def _passes(op: Op) -> bool:
-    """Whether a result has the exponent of the operand."""
+    """Return whether a result has the exponent of its operand."""
     if isinstance(op, Kernel):
         return op.function.whole_bits is None
     return isinstance(op, View | Window | Mask)

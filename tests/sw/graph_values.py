@@ -1,4 +1,4 @@
-"""The values of a graph, in exact integers or in float64: what programs are held to."""
+"""Evaluate a graph in exact integers, which programs are held to, or in float64."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from graph_shifts import Shifts
 
 from trainwright.functions.record import element_pass
-from trainwright.graph.bind import Shifts
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Tensor, View, Window
 from trainwright.kernels import evaluate as kernel_evaluate
 from trainwright.kernels import trace
@@ -42,7 +42,7 @@ def _einsum(graph: Graph, op: Einsum, values: Mapping[str, Values]) -> Values:
 
 
 def _broadcast(graph: Graph, name: str, like: str, value: Values) -> Values:
-    """A tensor with axes of length 1 where ``like`` has axes that it has not."""
+    """Insert axes of length 1 into a tensor where ``like`` has axes that the tensor lacks."""
     axes, wanted = graph.tensors[name].axes, graph.tensors[like].axes
     order = [axes.index(a) for a in wanted if a in axes]
     shape = [graph.sizes[a] if a in axes else 1 for a in wanted]
@@ -50,7 +50,7 @@ def _broadcast(graph: Graph, name: str, like: str, value: Values) -> Values:
 
 
 def windowed(graph: Graph, op: Window, value: Values) -> Values:
-    """The windows of an array with the axes of ``op.x``."""
+    """Cut the windows of an array that has the axes of ``op.x``."""
     axes = list(graph.tensors[op.x].axes)
     for slide in op.slides:
         place = axes.index(slide.axis)
@@ -58,16 +58,16 @@ def windowed(graph: Graph, op: Window, value: Values) -> Values:
         p, k = (np.arange(graph.sizes[axis]) for axis in at)
         index = p[:, None] * slide.stride + k * slide.step + slide.first
         source, rest = np.divmod(index, slide.spread)
-        there = (rest == 0) & (source >= 0) & (source < graph.sizes[slide.axis])
-        taken = np.take(value, np.where(there, source, 0).ravel(), place)
+        inside = (rest == 0) & (source >= 0) & (source < graph.sizes[slide.axis])
+        taken = np.take(value, np.where(inside, source, 0).ravel(), place)
         value = taken.reshape(*value.shape[:place], *index.shape, *value.shape[place + 1 :])
-        value = value * there.reshape(*index.shape, *[1] * (value.ndim - place - 2))
+        value = value * inside.reshape(*index.shape, *[1] * (value.ndim - place - 2))
         axes[place : place + 1] = at
     return value.transpose([axes.index(axis) for axis in graph.tensors[op.out].axes])
 
 
 def _sum(graph: Graph, op: Op, values: Mapping[str, Values], left: tuple[int, int]) -> Values:
-    """The exact result, not rounded; ``left`` shifts the operands of an addition."""
+    """Compute the exact result, not rounded; ``left`` shifts the operands of an addition."""
     match op:
         case Einsum():
             return _einsum(graph, op, values)
@@ -101,7 +101,7 @@ def _kernel(graph: Graph, op: Kernel, values: Mapping[str, Values], shifts: Shif
 
 
 def constants(graph: Graph) -> dict[str, Values]:
-    """The words of the constants that a graph reads."""
+    """Return the words of the constants that a graph reads."""
     return {
         name: np.full(graph.shape(name), tensor.constant[0])
         for name in graph.given
@@ -110,7 +110,7 @@ def constants(graph: Graph) -> dict[str, Values]:
 
 
 def _parts(op: Op) -> list[dict[str, slice]]:
-    """The values of axes in each part of a sum; one part of everything where it is not cut."""
+    """Return the ranges of axes in each part of a sum; one empty part where the sum is not cut."""
     if not (isinstance(op, Einsum) and op.parts):
         return [{}]
     return [{axis: slice(*values) for axis, values in cell} for cell in op.parts]
@@ -119,7 +119,7 @@ def _parts(op: Op) -> list[dict[str, slice]]:
 def _within(
     graph: Graph, op: Op, values: Mapping[str, Values], part: Mapping[str, slice]
 ) -> dict[str, Values]:
-    """The operands' values within a part."""
+    """Cut the operands to the values within a part."""
     whole = slice(None)
     return {
         name: values[name][tuple(part.get(a, whole) for a in graph.tensors[name].axes)]
@@ -127,22 +127,22 @@ def _within(
     }
 
 
-def _rounded(made: Tensor, exact: Values, shift: int) -> tuple[Values, Values]:
-    """The words of exact integers, and which of them saturated."""
-    found, saturated, _ = made.format.encode(
-        exact.astype(np.int64), shift, underflow=made.underflow
+def _rounded(result: Tensor, exact: Values, shift: int) -> tuple[Values, Values]:
+    """Round exact integers to words; return the words, and which of them saturated."""
+    rounded, saturated, _ = result.format.encode(
+        exact.astype(np.int64), shift, underflow=result.underflow
     )
-    return found, saturated
+    return rounded, saturated
 
 
 def evaluate(
     graph: Graph, given: Mapping[str, Values], shifts: Mapping[str, Shifts]
 ) -> tuple[dict[str, Values], dict[str, Counted]]:
-    """The words of every tensor, and the statistics of those that are made.
+    """Compute the words of every tensor, and the statistics of every result.
 
     ``given`` are words, with the axes of their tensors; constants are left out. Sums are taken in
-    float64, which is exact up to 2^53: accumulators have 48 bits at most. Of a sum that is taken in
-    parts, the statistics are those of the last addition.
+    float64, which is exact up to 2^53: accumulators have 48 bits at most. The statistics of a sum
+    that is taken in parts are those of its last addition.
     """
     words: dict[str, Values] = {**constants(graph), **given}
     integers = {name: graph.tensors[name].format.decode(value) for name, value in words.items()}
@@ -159,23 +159,23 @@ def evaluate(
         if isinstance(op, Kernel):
             words[op.out] = integers[op.out] = _kernel(graph, op, integers, shifts[op.out])
             continue
-        shift, made = shifts[op.out], graph.tensors[op.out]
-        found, saturated = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        shift, result = shifts[op.out], graph.tensors[op.out]
+        rounded, saturated = np.zeros(0, np.int64), np.zeros(0, np.bool_)
         for number, part in enumerate(_parts(op)):
             operands = _within(graph, op, integers, part)
             exact = _sum(graph, op, operands, (shift.x, shift.y))
-            before = found
-            found, saturated = _rounded(made, exact, shift.result)
+            before = rounded
+            rounded, saturated = _rounded(result, exact, shift.result)
             if number:
-                whole = made.format.decode(before) + made.format.decode(found)
-                found, saturated = _rounded(made, whole, 0)
-        words[op.out], integers[op.out] = found, made.format.decode(found)
-        counted[op.out] = Counted(int(made.format.magnitude(found).sum()), int(saturated.sum()))
+                whole = result.format.decode(before) + result.format.decode(rounded)
+                rounded, saturated = _rounded(result, whole, 0)
+        words[op.out], integers[op.out] = rounded, result.format.decode(rounded)
+        counted[op.out] = Counted(int(result.format.magnitude(rounded).sum()), int(saturated.sum()))
     return words, counted
 
 
 def evaluate_float(graph: Graph, given: Mapping[str, Values]) -> dict[str, Values]:
-    """The same without rounding: values of every tensor in float64."""
+    """Compute every tensor in float64, without rounding."""
     values: dict[str, Values] = {
         name: words * 2.0 ** (graph.tensors[name].constant or (0, 0))[1]
         for name, words in constants(graph).items()

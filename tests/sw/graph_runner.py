@@ -1,14 +1,14 @@
-"""Runs the two programs of a step, from arrays of words to arrays of words."""
+"""Run the two programs of a step, from arrays of words to arrays of words."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from graph_shifts import Binding, bind
+from graph_values import Counted, constants
 
 from trainwright.accelerator import Accelerator, Run
-from trainwright.graph.bind import Binding, bind
-from trainwright.graph.evaluate import Counted, constants
 from trainwright.lowering.compile import Emitted, Step
 from trainwright.lowering.emit import COPIES
 from trainwright.lowering.outer import Packing, constant
@@ -20,7 +20,7 @@ Words = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Ran:
-    """What one program made: its results, statistics by tensor, and what the accelerator says."""
+    """Results of one program, its statistics by tensor, and the accelerator's own record."""
 
     binding: Binding
     words: dict[str, Words]
@@ -29,18 +29,18 @@ class Ran:
 
 
 def bound(emitted: Emitted, binding: Binding, fingerprint: int) -> Program:
-    """The program with the shifts of a binding."""
+    """Return the program with the shifts of a binding."""
     descriptors: list[Descriptor] = list(emitted.descriptors)
-    for index, made in emitted.made.items():
+    for index, result in emitted.made.items():
         d = descriptors[index]
-        shifts = binding.shifts.get(made.tensor)
+        shifts = binding.shifts.get(result.tensor)
         if isinstance(d, Vector):
             assert shifts
             constants = (*shifts.constants, *d.constants[len(shifts.constants) :])
             descriptors[index] = replace(d, constants=constants)
             continue
         assert isinstance(d, Compute)
-        if not made.exact:
+        if not result.exact:
             assert shifts
             d = replace(d, shift=shifts.result, x_shift=shifts.x, g_shift=shifts.y)
         descriptors[index] = d
@@ -48,7 +48,7 @@ def bound(emitted: Emitted, binding: Binding, fingerprint: int) -> Program:
 
 
 class Runner:
-    """A step on an accelerator."""
+    """Step on an accelerator."""
 
     def __init__(self, step: Step, accelerator: Accelerator, *, trace: bool = False):
         self.step, self.accelerator, self.trace = step, accelerator, trace
@@ -83,16 +83,16 @@ class Runner:
         program = bound(emitted, binding, self.step.parameters.fingerprint)
         run = self.accelerator.run(program, emitted.address, trace=self.trace)
         words = {}
-        made = {op.out for op in graph.ops}
+        results = {op.out for op in graph.ops}
         for outer in emitted.lowered.outer.values():
-            if outer.tensor in made:
+            if outer.tensor in results:
                 packing = Packing(graph, outer, self.step.parameters.lanes)
                 buffer = self.step.buffers[outer.name]
-                there = words.setdefault(
+                whole = words.setdefault(
                     outer.tensor, np.zeros(graph.shape(outer.tensor), np.int64)
                 )
                 within = (slice(*outer.ranges.get(a, (None,))) for a in packing.axes)
-                there[tuple(within)] = packing.unpack(
+                whole[tuple(within)] = packing.unpack(
                     self.accelerator.read(buffer.address, packing.size)
                 )
         counted = {
