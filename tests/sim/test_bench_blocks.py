@@ -5,9 +5,10 @@ import pytest
 from trainwright_sim.bench import runner
 from trainwright_sim.bench.catalogue import BENCHES
 
-ELSEWHERE = "top"
-"""Programs on whole accelerators: `tests/hw/test_top.py` and most of these files have them, and
-`scripts/coverage` runs this bench."""
+ELSEWHERE = ("top", "nest", "fetch", "pe1-posits")
+"""Benches whose blocks other default tests have: whole programs `tests/hw/test_top.py` and most of
+these files, loop nests `test_nest.py`, fetching `test_pe2.py`, posits `test_lane_format.py` and
+`test_top.py`. Building and running the four takes a minute; `scripts/coverage` runs them, too."""
 
 
 def is_slow(bench, simulator: str) -> bool:
@@ -16,7 +17,7 @@ def is_slow(bench, simulator: str) -> bool:
     Icarus is a second opinion of the same benches, 33 of them in 6 minutes of processor time, and
     `scripts/test` installs it for the exported Verilog.
     """
-    return simulator in bench.slow or simulator == "icarus" or bench.name == ELSEWHERE
+    return simulator in bench.slow or simulator == "icarus" or bench.name in ELSEWHERE
 
 
 CASES = [

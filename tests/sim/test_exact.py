@@ -9,6 +9,7 @@ from itertools import pairwise, product
 from math import prod
 
 import pytest
+from accelerators import RESIDENT
 
 from trainwright.accelerator import backend_names
 from trainwright.check.step import check_step
@@ -18,7 +19,14 @@ from trainwright.data import load_data_set
 from trainwright.driver import Driver
 from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.network import Layer, Network, Widths, load_network, rank_bounds
+from trainwright.network import (
+    Layer,
+    Network,
+    Widths,
+    load_network,
+    network_from_dict,
+    rank_bounds,
+)
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.settings import TrainSettings
 from trainwright.train.state import initial_state
@@ -157,12 +165,29 @@ def test_random_networks_and_memories(rtl, seed):
     pytest.fail("no random network fits the accelerator")
 
 
+@pytest.mark.parametrize("rounding", ROUNDINGS[1:])
+def test_rtl_stochastic_step_of_small_network_is_exact(rounding):
+    """Round by random bits on a simulator that other files build, too."""
+    layers = [
+        {"outputs": [3, 4], "inputs": [3, 4], "ranks": [3], "relu": True},
+        {"outputs": [4], "inputs": [12], "ranks": []},
+    ]
+    network = network_from_dict({"classes": 3, "image": [3, 4], "layers": layers})
+    rng = random.Random(rounding)
+    with RtlAccelerator(RESIDENT, memory_bytes=1 << 18) as small:
+        for batch in (1, 7, 16):
+            assert_exact(small, network, batch, batch, random_memory(rng), rounding=rounding)
+
+
+# Larger steps round by random bits in the slow tests: their simulator takes half a minute to build.
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_digits_with_stochastic_rounding(random_rtl, plan, rounding):
     assert_exact(random_rtl, load_network("digits"), 64, seed=5, plan=plan, rounding=rounding)
 
 
+@pytest.mark.slow
 def test_fashion_with_stochastic_rounding(random_rtl):
     assert_exact(random_rtl, load_network("fashion"), 64, seed=3, rounding="stochastic")
 
@@ -170,6 +195,7 @@ def test_fashion_with_stochastic_rounding(random_rtl):
 FEW = RANDOM[:40]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", FEW)
 def test_random_networks_with_stochastic_rounding(random_rtl, seed):
     """Whatever the memory does to the timing, the random bits are the same."""
@@ -184,6 +210,7 @@ def test_random_networks_with_stochastic_rounding(random_rtl, seed):
     pytest.fail("no random network fits the accelerator")
 
 
+@pytest.mark.slow
 def test_stochastic_rounding_takes_no_more_cycles(random_rtl):
     """Four for the descriptor with the seed in each program."""
     network = load_network("digits")
@@ -241,6 +268,7 @@ def test_training_ends_with_the_same_bits_as_on_the_golden_model(installed, caps
     assert rtl["mismatches"] == 0 and rtl["values_compared"] > 0 and rtl["cycles"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounding", ROUNDINGS[1:])
 def test_stochastic_training_ends_with_the_same_bits_as_on_the_golden_model(random_rtl, rounding):
     """Also where the memory of the hardware is another one at every step."""

@@ -159,20 +159,20 @@ def test_mutant_equivalence_is_proved_or_disproved(redundant):
 
 @pytest.mark.skipif(bool(runner.unavailable("verilator")), reason="needs Verilator")
 def test_tests_find_mutants_and_go_on_where_they_were_cut_off(tmp_path):
-    cache, numbers = Cache(tmp_path), list(range(1, 21))
-    first = execute.verdicts(STATISTICS, 1, numbers[:10], cache)
-    assert [v.mutant.number for v in first] == numbers[:10]
+    cache, numbers = Cache(tmp_path), list(range(1, 13))
+    first = execute.verdicts(STATISTICS, 1, numbers[:6], cache)
+    assert [v.mutant.number for v in first] == numbers[:6]
     assert any(v.status == "killed" and "random_items" in v.by for v in first)
     assert not execute.recorded(STATISTICS, 1, cache)
     _, folder = execute.prepared(STATISTICS, 1, cache)
     with (folder / execute.VERDICTS).open("a") as file:
-        file.write('{"number": 11, "verd')  # cut off
+        file.write('{"number": 7, "verd')  # cut off
     both = execute.verdicts(STATISTICS, 1, numbers, cache)
-    assert both[:10] == first
+    assert both[:6] == first
     assert execute.recorded(STATISTICS, 1, cache) == both
     assert not execute.recorded(STATISTICS, 2, cache)
     found = Score.of("statistics", both, 0)
-    assert found.mutants > 10 and found.killed > 10
+    assert found.mutants > 6 and found.killed > 6
     twins = Twins.of(execute.prepared(STATISTICS, 1, cache)[0].rtlil)
     killed = [v.mutant.number for v in both if v.status == "killed"]
     assert not any(twins.is_equivalent(number) for number in killed)
@@ -182,9 +182,9 @@ def test_tests_find_mutants_and_go_on_where_they_were_cut_off(tmp_path):
 def test_tests_of_amaranths_simulator_find_mutants(tmp_path):
     """As it is, the compiled block passes them; tests of other designs are skipped."""
     block, cache = Block("shared-writes", 12), Cache(tmp_path)
-    found = execute.verdicts(block, 1, list(range(1, 13)), cache)
-    assert len(found) == 12
-    assert sum(v.status == "killed" and "test_writes" in v.by for v in found) >= 6
+    found = execute.verdicts(block, 1, list(range(1, 7)), cache)
+    assert len(found) == 6
+    assert sum(v.status == "killed" and "test_writes" in v.by for v in found) >= 3
     others = replace(
         SUITES["vector"],
         tests=("hw/test_vector_engine.py::test_vector_engine_scalars_match_exponent_file[0]",),
