@@ -1,59 +1,95 @@
-"""Products of parts on the tensor cores, through cuBLAS.
-
-The default tests, which need no GPU, never run this path; ``tests/sw/test_ape_cuda.py`` runs where
-``torch.cuda.is_available()``. No figure of this path has been measured yet.
-"""
+"""GPU settings of cuBLAS, access to the fused kernels, and int16 products on int8 tensor cores."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
 
-CHUNK = 2048
-"""Terms that the tensor cores sum without help.
-
-They truncate, so the error grows with the length; chunks are added in float32, rounding to nearest.
-"""
+ALIGNMENT = 16
+"""Elements that rows are filled up to: cuBLAS needs 16 bytes for its fast kernels."""
 
 
 @contextmanager
-def tf32(allowed: bool) -> Iterator[None]:
-    """Switch TF32 in float32 products: on for parts that are TF32, off for native float32."""
-    if not torch.cuda.is_available():
+def precision(*, tf32: bool) -> Iterator[None]:
+    """Fix how cuBLAS multiplies float32, whatever the caller's settings, and put these back.
+
+    TF32 is on for parts that are TF32 already, off for native float32. float16 accumulators are
+    always off.
+    """
+    if not torch.backends.cuda.is_built():
         yield
         return
-    backend = torch.backends.cuda.matmul
-    before = backend.allow_tf32
-    backend.allow_tf32 = allowed
+    backend: Any = torch.backends.cuda.matmul
+    # The old name cannot even be read where a caller set the new one (torch 2.9 and later).
+    name = "fp32_precision" if hasattr(backend, "fp32_precision") else "allow_tf32"
+    wanted = {name: ("tf32" if tf32 else "ieee") if name == "fp32_precision" else tf32}
+    if hasattr(backend, "allow_fp16_accumulation"):
+        wanted["allow_fp16_accumulation"] = False
+    before = {setting: getattr(backend, setting) for setting in wanted}
+    for setting, value in wanted.items():
+        setattr(backend, setting, value)
     try:
         yield
     finally:
-        backend.allow_tf32 = before
+        for setting, value in before.items():
+            setattr(backend, setting, value)
 
 
-def _multiply(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply (B, M, K) by (B, K, N); the float32 result is never rounded to the parts' type."""
-    if a.dtype == torch.float32:
-        with tf32(True):
-            return torch.bmm(a, b)
-    try:
-        if len(a) == 1:
-            return torch.mm(a[0], b[0], out_dtype=torch.float32)[None]
-        return torch.bmm(a, b, out_dtype=torch.float32)
-    except TypeError:  # torch before out_dtype: right results, but without tensor cores
-        with tf32(False):
-            return torch.bmm(a.to(torch.float32), b.to(torch.float32))
+def kernels(x: Tensor) -> Any:
+    """Return the fused kernels where they can take x: on a GPU, with Triton; else ``None``."""
+    return _kernels() if x.is_cuda else None
 
 
-def product(a: Tensor, b: Tensor, chunk: int = CHUNK) -> Tensor:
-    """Multiply parts (B, M, K) by (B, K, N) to float32.
+@cache
+def _kernels() -> Any:
+    if find_spec("triton") is None:
+        return None
+    from trainwright.ape import kernels as module
 
-    Parts are fp16, bf16, or TF32 held in float32.
+    return module
+
+
+def filled(size: int) -> int:
+    """Round a count of elements up to ``ALIGNMENT``."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def byte_product(a: Tensor, b: Tensor, total: Tensor) -> None:
+    """Add int16 a (M, K) times b (K, N) to ``total`` (int64), on the int8 tensor cores.
+
+    These take signed bytes: x = 256 h + l + 128 with h, l signed; the 128 are put back from the
+    sums of rows and columns. Sums of 2 K products of bytes must fit int32.
     """
-    total: Tensor | None = None
-    for begin in range(0, a.shape[-1], chunk):
-        part = _multiply(a[..., begin : begin + chunk], b[..., begin : begin + chunk, :])
-        total = part if total is None else total.add_(part)
-    assert total is not None
-    return total
+    (m, k), n = a.shape, b.shape[1]
+    left, size = _bytes(a, max(32, -(-m // 8) * 8), reverse=False)
+    right, _ = _bytes(b.mT, -(-n // 8) * 8, reverse=True)
+    multiply = torch.ops.aten._int_mm
+    high = multiply(left[:, :size], right[:, size:].mT)
+    cross = multiply(left, right.mT)
+    low = multiply(left[:, size:], right[:, :size].mT)
+    rows = a.sum(1, dtype=torch.int64) - 128 * k
+    columns = b.sum(0, dtype=torch.int64) - 128 * k
+    if (fused := kernels(total)) is not None:
+        fused.combine(high, cross, low, rows, columns, total, k)
+        return
+    wide = [x[:m, :n].to(torch.int64) for x in (high, cross, low)]
+    total += (wide[0] << 16) + (wide[1] << 8) + wide[2]
+    total += 128 * (rows[:, None] + columns[None, :]) + 128 * 128 * k
+
+
+def _bytes(x: Tensor, rows: int, *, reverse: bool) -> tuple[Tensor, int]:
+    """Return high and low bytes of int16 x (R, C) side by side, and the columns of each."""
+    size = filled(x.shape[1])
+    if (fused := kernels(x)) is not None:
+        out = torch.empty(1, rows, 2 * size, dtype=torch.int8, device=x.device)
+        fused.split(x[None], out, 2, fused.BYTES, 0, beside=True, reverse=reverse)
+        return out[0], size
+    out = torch.zeros(rows, 2 * size, dtype=torch.int8, device=x.device)
+    parts = ((x >> 8).to(torch.int8), ((x & 0xFF) - 128).to(torch.int8))
+    for slot, part in enumerate(parts[::-1] if reverse else parts):
+        out[: x.shape[0], slot * size : slot * size + x.shape[1]] = part
+    return out, size

@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache
+from itertools import product
+from math import inf
 
 import torch
 from torch import Tensor
 
-from trainwright.ape.masks import RangeLevel, block_extent, block_levels
+from trainwright.ape import cuda
+from trainwright.ape.masks import RangeLevel, block_extent, block_levels, fused_summaries
 from trainwright.ape.performance import PerformanceModel
 
 UNDERFLOW = 2.0**-122
@@ -63,15 +67,25 @@ def pair_kinds(a: Tensor, b: Tensor, *, strict: bool = True) -> Tensor:
     levels guarantee the promise: lo is 0 in one of the blocks, or both blocks are represented
     without error.
     """
-    top, least = torch.maximum(a, b), torch.minimum(a, b)
-    kinds = torch.full(top.shape, int(ProductKind.NATIVE), dtype=torch.int8, device=top.device)
-    kinds[top == RangeLevel.T] = ProductKind.T
-    kinds[top == RangeLevel.B] = ProductKind.B
-    kinds[top <= RangeLevel.F] = ProductKind.F4 if strict else ProductKind.F3
-    kinds[(top <= RangeLevel.EXACT) | ((top == RangeLevel.F) & (least == RangeLevel.HALF))] = (
-        ProductKind.F3
+    pairs = a.to(torch.int64) * len(RangeLevel) + b
+    return _pair_table(strict, a.device)[pairs]
+
+
+@cache
+def _pair_table(strict: bool, device: torch.device) -> Tensor:
+    """Return the kind of each pair of levels, int8, flat; made once a device."""
+    table = torch.full(
+        (len(RangeLevel), len(RangeLevel)), int(ProductKind.NATIVE), dtype=torch.int8
     )
-    return kinds
+    for a, b in product(RangeLevel, repeat=2):
+        top, least = max(a, b), min(a, b)
+        if top <= RangeLevel.EXACT or (top is RangeLevel.F and least is RangeLevel.HALF):
+            table[a, b] = ProductKind.F3
+        elif top is RangeLevel.F:
+            table[a, b] = ProductKind.F4 if strict else ProductKind.F3
+        elif top in (RangeLevel.B, RangeLevel.T):
+            table[a, b] = ProductKind.B if top is RangeLevel.B else ProductKind.T
+    return table.flatten().to(device)
 
 
 def count_products(mask_a: Tensor, mask_b: Tensor) -> int:
@@ -93,16 +107,39 @@ def block_kinds(
     ``OVERFLOW``.
     """
     bm, bk, bn = blocks
-    left, right = block_levels(a, bm, bk), block_levels(b, bk, bn)
-    kinds = pair_kinds(left.T[:, :, None], right[:, None, :], strict=strict)
-    if bool(((kinds == ProductKind.B) | (kinds == ProductKind.T)).any()):
+    kinds = pair_kinds(
+        block_levels(a, bm, bk).T[:, :, None], block_levels(b, bk, bn)[:, None, :], strict=strict
+    )
+    wide = (kinds == ProductKind.B) | (kinds == ProductKind.T)
+    if bool(wide.any()):
         (least_a, most_a), (least_b, most_b) = block_extent(a, bm, bk), block_extent(b, bk, bn)
         least = least_a.T[:, :, None] * least_b[:, None, :]
-        kinds[(kinds > ProductKind.F4) & (least < UNDERFLOW)] = ProductKind.NATIVE
+        kinds.masked_fill_((kinds > ProductKind.F4) & (least < UNDERFLOW), ProductKind.NATIVE)
         finite = torch.finfo(torch.float64).max
         most = most_a.clamp(max=finite).nan_to_num() @ most_b.clamp(max=finite).nan_to_num() * bk
-        kinds[:, ~(most < OVERFLOW)] = ProductKind.NATIVE
+        kinds.masked_fill_(wide.any(0) & ~(most < OVERFLOW), ProductKind.NATIVE)
     return kinds
+
+
+def counted_kinds(
+    a: Tensor, b: Tensor, blocks: tuple[int, int, int], *, strict: bool = True
+) -> tuple[Tensor, dict[ProductKind, int]]:
+    """Return ``block_kinds`` and how many block products are of each kind that is present.
+
+    On a GPU three kernels do all of it, and the counts are waited for once.
+    """
+    summaries = fused_summaries(a, b, blocks)
+    if summaries is None:
+        kinds = block_kinds(a, b, blocks, strict=strict)
+        every = torch.arange(len(ProductKind), dtype=torch.int8, device=kinds.device)
+        totals = (kinds.flatten() == every[:, None]).sum(1)
+    else:
+        kinds, totals = cuda.kernels(a).pairs(
+            *summaries, blocks[1], strict=strict, underflow=UNDERFLOW, overflow=OVERFLOW
+        )
+    return kinds, {
+        kind: count for kind, count in zip(ProductKind, totals.tolist(), strict=True) if count
+    }
 
 
 def jobs_of(kinds: Tensor) -> tuple[BlockJob, ...]:
@@ -132,6 +169,21 @@ _SUBSTITUTES = {  # a kind for everything: the kinds that it can replace
 }
 
 
+def _least_hybrid(
+    model: PerformanceModel, counts: dict[str, int], blocks: tuple[int, int, int], shape: torch.Size
+) -> float:
+    """Return seconds that the hybrid takes at least: the work, and one start a strip.
+
+    To find its jobs takes longer than many a product on a GPU.
+    """
+    bm, bk, bn = blocks
+    # Blocks at the edges may be smaller than whole ones: a block less in each direction is certain.
+    strips, rows, columns = shape
+    whole = max(0, (rows - 1) * (columns - 1) * (strips - 1)) / (rows * columns * strips)
+    work = sum(count * bm * bk * bn * model.terms[kind][2] for kind, count in counts.items())
+    return work * whole + strips * min(model.terms[kind][0] for kind in counts)
+
+
 def decide(
     a: Tensor,
     b: Tensor,
@@ -149,26 +201,28 @@ def decide(
     """
     if 0 in (*a.shape, b.shape[1]):
         return Decision("fp32", {}, {}, 0.0)
-    kinds = block_kinds(a, b, blocks, strict=strict)
-    present = {ProductKind(n) for n in kinds.unique().tolist()}
-    counts = {kind.dtype: int((kinds == kind).sum()) for kind in sorted(present)}
+    kinds, present = counted_kinds(a, b, blocks, strict=strict)
+    counts = {kind.dtype: count for kind, count in present.items()}
     promises = dict(_PROMISES)
     if not strict:
         promises[ProductKind.F3] = 2.0**-21
-    only = present == {ProductKind.NATIVE}
-    candidates = [kind for kind, stands in _SUBSTITUTES.items() if present <= stands]
-    if ProductKind.T not in present:  # fp32-t4 is less exact than fp32-b, which suffices here
+    only = present.keys() == {ProductKind.NATIVE}
+    candidates = [kind for kind, stands in _SUBSTITUTES.items() if present.keys() <= stands]
+    if ProductKind.T not in present:  # less exact than fp32-b: not where that holds
         candidates = [kind for kind in candidates if kind is not ProductKind.T]
-    if only or (present in ({ProductKind.F3}, {ProductKind.F4}) and not compete):
-        kind = present.pop()
+    if only or (len(present) == 1 and min(present) <= ProductKind.F4 and not compete):
+        kind = min(present)
         return Decision(kind.dtype, counts, {}, promises.get(kind, 0.0))
     if compete:
         candidates.append(ProductKind.NATIVE)
     model = model or PerformanceModel.of(a.device)
     m, k, n = a.shape[0], a.shape[1], b.shape[1]
     seconds = {kind.dtype: model.predict(kind.dtype, m, k, n) for kind in candidates}
-    jobs = jobs_of(kinds)
-    if len(present) > 1:
+    jobs: tuple[BlockJob, ...] = ()
+    if len(present) > 1 and _least_hybrid(model, counts, blocks, kinds.shape) < min(
+        seconds.values(), default=inf
+    ):
+        jobs = jobs_of(kinds)
         bm, bk, bn = blocks
         seconds["hybrid"] = sum(
             model.predict(

@@ -32,6 +32,8 @@ def multiply(
     a = a.reshape(-1, *a.shape[-2:])  # (B, M, K)
     b = b.reshape(-1, *b.shape[-2:])  # (B, K, N)
     if dtype == AUTO:
+        if len(a) == 1:  # a stack of one would be a copy
+            return adapter.product(a[0], b[0], how).reshape(shape)
         products = [adapter.product(x, y, how) for x, y in zip(a, b, strict=True)]
         return torch.stack(products).reshape(shape)
     return product(a, b, scheme(dtype), how).reshape(shape)

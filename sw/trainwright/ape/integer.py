@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from trainwright.ape import cuda
+
 _INT64 = 1 << 63
 INT32_TERMS = (2**31 - 1) // 255**2
 """Terms of two-byte products that always fit an int32 accumulator; longer K is cut."""
@@ -28,33 +30,6 @@ def join(parts: Sequence[Tensor]) -> Tensor:
 def _cpu_product(a: Tensor, b: Tensor) -> Tensor:
     """Multiply bytes (..., M, K) by (..., K, N) to int64: sums below 2^53 are exact in float64."""
     return torch.matmul(a.to(torch.float64), b.to(torch.float64)).to(torch.int64)
-
-
-def _cuda_product(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply int8 (M, K) by (K, N) to int64 on the tensor cores, padding to accepted sizes."""
-    (m, k), n = a.shape, b.shape[1]
-    rows, inner, columns = max(32, -(-m // 8) * 8), -(-k // 8) * 8, -(-n // 8) * 8
-    left = a.new_zeros(rows, inner)
-    left[:m, :k] = a
-    right = b.new_zeros(columns, inner)
-    right[:n, :k] = b.T
-    return torch.ops.aten._int_mm(left, right.T)[:m, :n].to(torch.int64)
-
-
-def _cuda_chunk(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply int16 (M, K) by (K, N); the tensor cores take signed bytes: x = 256 h + l + 128.
-
-    l = low - 128 is signed; the sums of rows and columns restore the terms in 128.
-    """
-    ah, bh = (a >> 8).to(torch.int8), (b >> 8).to(torch.int8)
-    al = ((a & 0xFF) - 128).to(torch.int8)
-    bl = ((b & 0xFF) - 128).to(torch.int8)
-    total = _cuda_product(ah, bh) << 16
-    total += (_cuda_product(ah, bl) + _cuda_product(al, bh)) << 8
-    total += _cuda_product(al, bl)
-    rows = (a.to(torch.int64) - 128).sum(1, keepdim=True)  # (M, 1)
-    columns = (b.to(torch.int64) - 128).sum(0, keepdim=True)  # (1, N)
-    return total + 128 * (rows + columns) + 128 * 128 * a.shape[1]
 
 
 def combined(product: Tensor, c: Tensor | None, alpha: float, beta: float) -> Tensor:
@@ -101,7 +76,8 @@ def product(a: Tensor, b: Tensor) -> Tensor:
         left = a[..., begin : begin + INT32_TERMS]
         right = b[..., begin : begin + INT32_TERMS, :]
         if a.is_cuda:
-            total += torch.stack([_cuda_chunk(x, y) for x, y in zip(left, right, strict=True)])
+            for x, y, out in zip(left, right, total, strict=True):
+                cuda.byte_product(x, y, out)
             continue
         ah, al = split(left)
         bh, bl = split(right)

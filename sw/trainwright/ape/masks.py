@@ -5,10 +5,12 @@ every zero falls below MIN and goes native. Here |v| is compared and 0 passes.
 """
 
 from enum import IntEnum
+from itertools import chain
 
 import torch
 from torch import Tensor
 
+from trainwright.ape import cuda
 from trainwright.ape.schemes import SCHEMES, value_range
 
 
@@ -65,7 +67,8 @@ def block_levels(x: Tensor, rows: int, columns: int) -> Tensor:
     The shape is (ceil(M/rows), ceil(N/columns)).
     """
     if 0 in x.shape:
-        return torch.zeros(-(-x.shape[0] // rows), -(-x.shape[1] // columns), dtype=torch.int8)
+        shape = -(-x.shape[0] // rows), -(-x.shape[1] // columns)
+        return torch.zeros(shape, dtype=torch.int8, device=x.device)
     return _blocks(element_levels(x), rows, columns, 0).amax(-1)
 
 
@@ -92,3 +95,21 @@ def block_extent(x: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
         _blocks(least, rows, columns, torch.inf).amin(-1),
         _blocks(size, rows, columns, 0.0).amax(-1),
     )
+
+
+def fused_summaries(
+    a: Tensor, b: Tensor, blocks: tuple[int, int, int]
+) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]] | None:
+    """Return levels, least and most of the blocks of a (M, K) and b (K, N), each in one pass.
+
+    ``None`` where no kernel takes them: off a GPU, or with sizes that are no powers of two. The
+    extent of a block with a NaN means nothing.
+    """
+    powers = all(size.bit_count() == 1 for size in blocks) and max(blocks[1:]) <= 4096
+    fused = cuda.kernels(a) if powers and a.numel() and b.numel() else None
+    if fused is None:
+        return None
+    limits = chain.from_iterable(value_range(name) for name in ("fp32-f", "fp32-b", "fp32-t"))
+    limits = tuple(limits)
+    bm, bk, bn = blocks
+    return fused.summary(a, bm, bk, limits), fused.summary(b, bk, bn, limits)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trainwright.ape import cuda
+from trainwright.ape import cuda, cuda_product
 from trainwright.ape.accumulate import NEAREST, Accumulation, accumulated
 from trainwright.ape.parts import split
 from trainwright.ape.schemes import ProductGroup, Scheme
@@ -45,11 +45,13 @@ def product(a: Tensor, b: Tensor, form: Scheme, how: Accumulation | None = None)
     shape = (*a.shape[:-1], b.shape[-1])
     if 0 in shape or a.shape[-1] == 0:
         return a.new_zeros(shape)
+    if a.is_cuda:
+        return cuda_product.product(a, b, form)
     x, y = split(a, form.name), split(b, form.name)
     total: Tensor | None = None
     for group in reversed(form.groups):
         left, right = joined(x, y, group)
-        part = cuda.product(left, right) if a.is_cuda else _cpu_group(left, right, how or NEAREST)
+        part = _cpu_group(left, right, how or NEAREST)
         part = part * 2.0**-group.shift if group.shift else part
         total = part if total is None else total + part
     assert total is not None
@@ -58,5 +60,5 @@ def product(a: Tensor, b: Tensor, form: Scheme, how: Accumulation | None = None)
 
 def native_product(a: Tensor, b: Tensor) -> Tensor:
     """Multiply float32 (B, M, K) by (B, K, N) with torch, TF32 off."""
-    with cuda.tf32(False):
+    with cuda.precision(tf32=False):
         return torch.matmul(a, b)

@@ -18,7 +18,10 @@ import torch
 from trainwright.nn.untyped import node, refuse_second_gradients, traced
 
 CHUNK = 1 << 17
-"""Elements of W that are made at once."""
+"""Elements of W that are made at once, in a CPU's cache."""
+DENSE = 1 << 26
+"""Elements of W that a GPU makes and stores whole. Each launch costs as much there as a product of
+a million elements: parts of W took 2.5 to 4 times as long at 768 x 3072."""
 
 
 def _merge(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -105,7 +108,8 @@ class Matrix:
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
         """x W^T of x (..., I): (..., J). ``RuntimeError`` for gradients of gradients."""
-        if traced():  # whole products, which torch can record and transform
+        whole = x.is_cuda and self.left.numel() * self.right[0].numel() <= DENSE * len(self.right)
+        if whole or traced():  # products that torch can record and transform
             return x @ self.dense().T
         (p, u, k), (_, v, q) = self.left.shape, self.right.shape
         flat = x.reshape(-1, u * v)

@@ -71,6 +71,9 @@ def _mixed(what: object, first: PositFormat, second: PositFormat) -> PositError:
     return PositError(f"{what} mixes {first} and {second}: convert one, as x.to({first!r}) does")
 
 
+_SCATTER = torch.ops.aten.scatter.src
+
+
 class _Reader:
     """Callable that unwraps posit tensors and finds the one format that all of them share."""
 
@@ -88,6 +91,8 @@ class _Reader:
         if isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex()):
             if x.dim() == 0 and self.func in _NUMBERS:
                 return x.item()
+            if self.func is _SCATTER and not bool(x.any()):
+                return x  # torch up to 2.11 puts gradients of max() into zeros that it makes itself
             raise PositError(
                 f"{self.func} mixes posits and {x.dtype}: PositTensor(x, fmt) makes posits of "
                 "the one, decode() floats of the other"

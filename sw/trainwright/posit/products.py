@@ -11,7 +11,8 @@ posit. The few remaining elements are summed exactly (``trainwright.posit.exact`
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from importlib.util import find_spec
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -94,10 +95,25 @@ def _sequential(
     small = math.prod(shape[-2:]) < _SMALLEST <= math.prod(shape[:-2])
     if native.usable(a, b) and not small:
         return _sequential_native(a, b, fmt, total)
+    gpu = _gpu_kernels(a)
+    if gpu is not None and products_round_once(fmt) and total.numel() and a.shape[-1]:
+        left, right = (t.expand(*shape[:-2], *t.shape[-2:]) for t in (a, b))
+        total = total.clone(memory_format=torch.contiguous_format)
+        gpu.sequential(*(t.reshape(-1, *t.shape[-2:]) for t in (left, right, total)), fmt)
+        return total
     for k in range(a.shape[-1]):
         product = grid.mul(a[..., :, k : k + 1], b[..., k : k + 1, :], fmt)  # (..., M, N)
         total = grid.add(total, product, fmt)
     return total
+
+
+def _gpu_kernels(x: Tensor) -> Any:
+    """Return the module of kernels for a GPU, or ``None`` without a GPU or Triton."""
+    if not x.is_cuda or find_spec("triton") is None:
+        return None
+    from trainwright.posit import gpu
+
+    return gpu
 
 
 def _sequential_native(a: Tensor, b: Tensor, fmt: PositFormat, total: Tensor) -> Tensor:

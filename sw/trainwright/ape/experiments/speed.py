@@ -55,7 +55,7 @@ class ProductTiming:
 
 
 def _tf32(a: Tensor, b: Tensor) -> Tensor:
-    with cuda.tf32(True):
+    with cuda.precision(tf32=True):
         return a @ b
 
 
