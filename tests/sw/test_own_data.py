@@ -1,22 +1,28 @@
 """Data of a user's own: tables, texts and pictures as bytes, and one error for each bad file."""
 
+import contextlib
 import io
 import json
 import re
 import shlex
 import zlib
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from trainwright.accelerator import Counters
 from trainwright.cli import main
 from trainwright.data import DataError, DataSet, OwnOptions, Split, load_data_set, load_samples
 from trainwright.data.own import MOST_LEVELS, own_kind
 from trainwright.report import pictures as pictures_of_run
-from trainwright.report.pictures import draw_samples
-from trainwright.train.evaluate import Evaluation
+from trainwright.report.pictures import draw_all, draw_samples
+from trainwright.train.evaluate import Evaluation, Regression
+from trainwright.train.fitting import fitting_network
+from trainwright.train.history import EvaluationRecord, History, StepRecord
+from trainwright.train.loss import heads_loss
 
 ROWS = [
     ("1.5", "red", "yes"), ("2.5", "blue", "no"), ("", "red", "yes"), ("4.5", "", "no"),
@@ -119,8 +125,12 @@ def changed(row, cells):
         (changed(3, ("4..5", "b")), "x,y", {}, "line 5, column 'x': '4..5' is no number"),
         (changed(3, ("4", "")), "x,y", {}, "line 5, column 'y': None is no target"),
         ([(a, "a") for a, _ in GOOD], "x,y", {}, "column 'y' has one class, 'a'"),
-        ([(b, f"{a}.5") for a, b in GOOD], "x,y", {}, "'1.5' is one of 6 different targets"),
-        ([(b, str(n)) for n, (_, b) in enumerate(GOOD * 50)], "x,y", {}, "600 different targets"),
+        ([(b, f"n{n}") for n, (_, b) in enumerate(GOOD * 50)], "x,y", {}, "600 different targets"),
+        ([("1", f"{n}.5") for n in range(30)] + [("2", "4;5")], "x,y", {},
+         "'4;5' is no number, and the other targets are: correct it, or take --task"),
+        (GOOD, "x,y", {"task": "regression"}, "'a' is no finite number, and a regression predicts"),
+        ([("1", "2.5")] * 9 + [("1", "inf")], "x,y", {}, "'inf' is no finite number"),
+        ([("1", "2.5")] * 12, "x,y", {}, "column 'y' has one value, 2.5, in the training split"),
         (GOOD, "x,y", {"target": "z"}, "has no column 'z'; there are x, y"),
         (GOOD, "price,y", {"target": "prize"}, "did you mean 'price'?"),
         (GOOD, "x,y", {"ignore": ("x",)}, "has no column beside the target 'y'"),
@@ -287,7 +297,7 @@ def test_trained_table_is_known_by_eval_resume_and_new_rows(tmp_path, capsys, mo
 
 def test_train_option_for_tables_beside_a_known_data_set_is_refused(tmp_path, capsys):
     assert main(["train", "--target", "y", "--out", str(tmp_path / "r")]) == 2
-    assert "--target, --ignore, --category and --image-size are of" in line(capsys)
+    assert "--target, --ignore, --category, --task and --image-size are of" in line(capsys)
     assert main(["train", "--data", str(tmp_path / "no.csv"), "--out", str(tmp_path / "r")]) == 2
     assert f"cannot read {tmp_path / 'no.csv'}" in line(capsys)
     (tmp_path / "a.xlsx").touch()
@@ -312,7 +322,7 @@ def test_data_guide_every_command_runs_on_the_files_it_describes(tmp_path, capsy
     (tmp_path / "opinions.txt").write_text("good\ta fine film\nbad\ta dull film\n" * 12)
     pictures(tmp_path / "shapes", ["square", "line"], count=10)
     commands = re.findall(r"^\$ trainwright (.*)$", text, re.MULTILINE)
-    assert len(commands) == 8
+    assert len(commands) == 10
     printed = []
     for command in commands:
         assert main(shlex.split(command)) == 0, command
@@ -345,3 +355,133 @@ def test_samples_picture_of_rgb_data_has_the_colours_of_the_pixels():
     png = draw_samples(Evaluation(classes, classes, Counters(), 0.0), data, data.class_names)
     pixels = np.rint(image.imread(io.BytesIO(png)) * 255).astype(int)[..., :3]
     assert (pixels == colour).all(-1).mean() > 0.1
+
+
+# Regression.
+
+
+def houses(path, rows=80):
+    """Write prices that follow size and colour, and return them."""
+    random = np.random.RandomState(3)
+    sizes, red = random.uniform(0, 200, rows), random.rand(rows) < 0.5
+    prices = 1e5 + 900 * sizes + 4e4 * red
+    cells = [
+        (f"{size!r}", "red" if is_red else "blue", f"{price!r}")
+        for size, is_red, price in zip(sizes.tolist(), red, prices.tolist(), strict=True)
+    ]
+    table(path, cells, "size,colour,price")
+    return prices
+
+
+def test_table_with_fractional_targets_is_a_standardised_regression(tmp_path):
+    prices = houses(tmp_path / "t.csv")
+    data = load(tmp_path / "t.csv")
+    train, held = np.split(order_of(80), [64])
+    mean, deviation = prices[train].mean(), prices[train].std()
+    assert data.scale == pytest.approx((mean, deviation), rel=1e-12)
+    assert data.train.labels == pytest.approx((prices[train] - mean) / deviation, abs=1e-12)
+    assert data.test.labels == pytest.approx((prices[held] - mean) / deviation, abs=1e-12)
+    assert (data.classes, data.class_names) == (1, ("price",))
+    assert "a regression of column 'price'" in data.notes[0]
+    samples = load_samples(tmp_path / "t.csv", data.preparation)
+    assert samples.labels == pytest.approx((prices - mean) / deviation, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("targets", "task", "is_regression"),
+    [
+        (["1", "2", "3"], None, False), (["1", "2", "3"], "regression", True),
+        (["1.5", "2", "3.0"], None, True), (["1.5", "2", "3.0"], "classification", False),
+        ([str(n) for n in range(300)], None, True), (["true", "false"], None, False),
+        (["1e300", "-1e300", "5e-324", "0.5"], None, True),
+    ],
+)  # fmt: skip
+def test_table_task_follows_the_option_or_else_the_targets(tmp_path, targets, task, is_regression):
+    rows = [("1", targets[n % len(targets)]) for n in range(max(30, len(targets)))]
+    data = load(table(tmp_path / "t.csv", rows, "x,y"), task=task)
+    assert (data.scale is not None) == is_regression
+    if is_regression:
+        assert np.isfinite(data.train.labels).all() and np.isfinite(data.test.labels).all()
+    elif task is None and targets[0] == "1":
+        assert "--task regression predicts the number" in data.notes[0]
+
+
+def test_regression_figures_are_those_of_fractions():
+    targets, predictions = [1, 2, 4, 8], [1, 3, 4, 6]
+    fit = Regression(np.array(predictions, float), np.array(targets, float))
+    mean = Fraction(sum(targets), 4)
+    errors = [Fraction(p - t) for p, t in zip(predictions, targets, strict=True)]
+    residual, spread = sum(e * e for e in errors), sum((t - mean) ** 2 for t in targets)
+    assert fit.r2 == pytest.approx(float(1 - residual / spread), rel=1e-15)
+    assert fit.mae == float(sum(map(abs, errors)) / 4)
+    assert fit.rmse == pytest.approx(float(residual / 4) ** 0.5, rel=1e-15)
+    large = Regression(fit.predictions * 1e300, fit.targets * 1e300)
+    assert large.r2 == pytest.approx(fit.r2) and large.rmse == pytest.approx(fit.rmse * 1e300)
+    constant = np.full(3, 0.1)
+    assert Regression(constant, constant).r2 == 1 and Regression(constant + 1, constant).r2 == 0
+
+
+def test_squared_error_is_that_of_torch_autograd():
+    outputs = torch.randn(5, 16, dtype=torch.float64, requires_grad=True)
+    targets = torch.randn(5, dtype=torch.float64)
+    expected = torch.nn.functional.mse_loss(outputs[:, 0], targets) / 2
+    expected.backward()
+    loss, gradient = heads_loss(outputs.detach(), targets, 1, [16])
+    assert loss == pytest.approx(expected.item(), rel=1e-14)
+    assert torch.allclose(gradient, outputs.grad, rtol=1e-14, atol=0)
+
+
+def test_trained_regression_learns_reports_r2_and_predicts_in_units(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prices = houses(tmp_path / "homes.csv", 400)
+    command = ["train", "--data", "homes.csv", "--epochs", "12", "--batch", "16", "--no-prior"]
+    assert main([*command, "--lr", "0.02", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["test_r2"] == told["test_accuracy"] > 0.9 and told["train_accuracy"] is None
+    held = np.split(order_of(400), [320])[1]
+    assert 0 < told["test_mae"] < 0.3 * prices[held].std()
+    run = tmp_path / "runs" / "homes"
+    assert "test R2" in (run / "report.html").read_text()
+    assert json.loads((run / "result.json").read_text())["confusion"] is None
+    model = str(run / "model.safetensors")
+    assert main(["eval", model, "--data", "homes.csv", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert [again[key] for key in ("test_r2", "test_mae", "test_rmse", "test_samples")] == [
+        *(told[key] for key in ("test_r2", "test_mae", "test_rmse")), 80,
+    ]  # fmt: skip
+    lines = (tmp_path / "homes.csv").read_text().splitlines()
+    (tmp_path / "new.csv").write_text("\n".join(line.rpartition(",")[0] for line in lines[:41]))
+    assert main(["eval", model, "--data", "new.csv"]) == 0
+    predicted = np.array(list(map(float, capsys.readouterr().out.split())))
+    assert np.corrcoef(predicted, prices[:40])[0, 1] > 0.9
+    assert abs(predicted - prices[:40]).mean() < 0.3 * prices.std()
+
+
+def test_draw_all_of_a_regression_has_predictions_and_no_confusion(tmp_path):
+    pytest.importorskip("matplotlib")
+    houses(tmp_path / "t.csv")
+    data = load(tmp_path / "t.csv")
+    fit = Regression(np.arange(4.0), np.arange(4.0) ** 2)
+    nothing = np.zeros(4, np.int64)
+    network = fitting_network(data, "t")
+    steps = [StepRecord(1, 1, 0.5, 0, 16, 0.1, 0.0, 0, 0.0, 0, 0, 0, (8, 8))]
+    history = History(steps=steps, evaluations=[EvaluationRecord(1, 1, 0.5, 4)])
+    drawn = draw_all(history, Evaluation(nothing, nothing, Counters(), 0.0, fit), network, data)
+    assert list(drawn) == ["r2.png", "loss.png", "ranks.png", "predictions.png"]
+    assert all(png[:4] == b"\x89PNG" for png in drawn.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--update", "chip"], "a regression takes --update host"),
+        (["--scales", "all-frozen"], "takes --scales automatic or frozen"),
+        (["--task", "guess"], "invalid choice: 'guess'"),
+    ],
+)
+def test_train_regression_beside_options_of_classes_is_refused(tmp_path, capsys, options, message):
+    houses(tmp_path / "t.csv")
+    words = ["--data", str(tmp_path / "t.csv"), "--batch", "16", "--out", str(tmp_path / "r")]
+    with contextlib.suppress(SystemExit):
+        assert main(["train", *words, *options]) == 2
+    assert message in line(capsys)

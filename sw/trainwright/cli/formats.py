@@ -100,12 +100,16 @@ def _choices(
     given: "Pretrained | None",
     p: "AcceleratorParameters",
 ) -> "list[Choice]":
-    import numpy as np
     import torch
 
     from trainwright.data import OwnOptions, load_data_set, own_data
     from trainwright.train.adapter import choose, in_width
-    from trainwright.train.batches import InputQuantiser, batch_indices, check_data
+    from trainwright.train.batches import (
+        InputQuantiser,
+        batch_indices,
+        check_data,
+        label_tensor,
+    )
     from trainwright.train.loss import heads_loss
     from trainwright.train.model import initial_model
     from trainwright.train.pretrained import pretrained_model
@@ -117,14 +121,15 @@ def _choices(
     else:
         model = pretrained_model(replace(given, network=wide))
     own = OwnOptions(
-        args.target, tuple(args.ignore or ()), tuple(args.category or ()), args.image_size
-    )
+        args.target, tuple(args.ignore or ()), tuple(args.category or ()), args.image_size,
+        args.task,
+    )  # fmt: skip
     name = own_data(args.data) or network.dataset
     data = load_data_set(name, args.data, fetch=args.download, own=own)
     check_data(network, data, args.batch)
     at = batch_indices(len(data.train), args.batch, args.seed, 0)
     quantiser = InputQuantiser(wide, data.full_scale, wide.format("activation").input_exponent)
-    labels = torch.from_numpy(data.train.labels[at].astype(np.int64))
+    labels = label_tensor(data.train.labels[at])
 
     def gradient_of(logits: torch.Tensor) -> torch.Tensor:
         return heads_loss(logits, labels, network.classes, network.head_sizes)[1]

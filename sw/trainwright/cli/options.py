@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from trainwright.cli.errors import OptionError
+from trainwright.data.own import TASKS
 from trainwright.network import Network, NetworkError, rank_bounds
 from trainwright.parameters import (
     CODED_ACCUMULATOR,
@@ -90,6 +91,12 @@ def add_own_data_options(parser: Any) -> None:
         "--target",
         metavar="COLUMN",
         help="of a table: what to predict (default: target, label, class, or the last column)",
+    )
+    group.add_argument(
+        "--task",
+        choices=TASKS,
+        help="of a table: predict a class or a number (default: a number where the targets have "
+        "fractions or are over 256 different numbers)",
     )
     group.add_argument(
         "--ignore", metavar="COLUMN", action="append", help="of a table: leave out (repeatable)"

@@ -16,11 +16,12 @@ class DataError(ValueError):
 class Split:
     """Images with their labels.
 
-    ``images`` uint8 (samples, rows, columns) and ``labels`` uint8 (samples,).
+    ``images`` uint8 (samples, rows, columns) and ``labels`` (samples,): uint8 classes, or float64
+    targets of a regression.
     """
 
     images: npt.NDArray[np.uint8]
-    labels: npt.NDArray[np.uint8]
+    labels: npt.NDArray[Any]
 
     def __post_init__(self) -> None:
         if len(self.images) != len(self.labels):
@@ -47,6 +48,8 @@ class DataSet:
     """How `data.own` made bytes of samples; None where samples are bytes from the start."""
     channels: int = 1
     """Values of a pixel, side by side in an image's row: 1 for grey, 3 for RGB."""
+    scale: tuple[float, float] | None = None
+    """Mean and deviation of a regression's targets: labels are (target - mean) / deviation."""
     notes: tuple[str, ...] = ()
     """Lines for the user on what was read, and on what was filled in."""
 
@@ -54,7 +57,7 @@ class DataSet:
         for split in (self.train, self.test):
             if len(split) == 0:
                 raise DataError(f"data set {self.name!r} has an empty split")
-            if (greatest := int(split.labels.max())) >= self.classes:
+            if self.scale is None and (greatest := int(split.labels.max())) >= self.classes:
                 raise DataError(
                     f"data set {self.name!r}: label {greatest} is out of range, "
                     f"there are {self.classes} classes"
@@ -66,7 +69,7 @@ class DataSet:
 
     @property
     def classes(self) -> int:
-        """Number of classes."""
+        """Number of classes; 1 of a regression, the name of whose target is the only one."""
         return len(self.class_names)
 
     @property

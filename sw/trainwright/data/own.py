@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from trainwright.data.cells import (
     CSV_SUFFIXES,
+    MOSTLY,
     PARQUET,
     Cells,
     number,
@@ -45,6 +46,7 @@ LEAST_WORDS = 3
 TEXT_INPUTS = 256
 """Inputs of a column of text: each word sets one of them, by its CRC-32."""
 MOST_CLASSES = 256
+CLASSIFICATION, REGRESSION = TASKS = ("classification", "regression")
 _MOST_DIGITS = 400
 """Characters of a number; longer texts are texts."""
 MOST_INPUTS = 1 << 16
@@ -62,6 +64,8 @@ class OwnOptions:
     category: tuple[str, ...] = ()
     image_size: tuple[int, int] | None = None
     """Rows and columns that pictures are resized to."""
+    task: str | None = None
+    """Name from `TASKS`; None: what the targets say."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class OwnSamples:
     """Samples to classify: bytes (samples, rows, columns), and labels where there are some."""
 
     images: npt.NDArray[np.uint8]
-    labels: npt.NDArray[np.uint8] | None
+    labels: npt.NDArray[Any] | None
 
 
 def own_kind(root: Path) -> str | None:
@@ -176,18 +180,25 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
     inputs = [name for name in cells.columns if name != target and name not in ignored]
     if not inputs:
         raise DataError(f"{path} has no column beside the target {target!r}")
-    classes = _classes(cells, target)
     order, test = cut_off_test(path, len(cells.places))
+    scale = None
+    if _is_regression(cells, target, options.task):
+        classes, scale = [target], _target_scale(cells, target, order[:-test])
+        aim = f"a regression of column {target!r}, {_TOLD[options.task is None]}"
+    else:
+        classes = _classes(cells, target)
+        aim = f"{len(classes)} classes from column {target!r}"
+        if options.task is None and all(number(name) is not None for name in classes):
+            aim += " (--task regression predicts the number)"
     columns = [_column(cells, name, order[:-test], name in categories) for name in inputs]
     preparation = {"kind": "table", "columns": columns, "target": target, "classes": classes}
+    if scale is not None:
+        preparation["scale"] = list(scale)
     images, labels = _inputs(cells, preparation), _labels(cells, preparation)
     assert labels is not None
     train, held = (Split(images[part], labels[part]) for part in (order[:-test], order[-test:]))
     counts = ", ".join(f"{c['name']} ({c['type']})" for c in columns)
-    notes = [
-        f"{path}: {len(cells.places):,} rows, {images.shape[2]} inputs from {counts}; "
-        f"{len(classes)} classes from column {target!r}"
-    ]
+    notes = [f"{path}: {len(cells.places):,} rows, {images.shape[2]} inputs from {counts}; {aim}"]
     notes += [note for name in inputs if (note := _gaps(cells, name))]
     return DataSet(
         "table",
@@ -196,8 +207,77 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
         FULL_SCALE,
         tuple(classes),
         preparation=preparation,
+        scale=scale,
         notes=tuple(notes),
     )
+
+
+_TOLD = (
+    "as --task asks",
+    "as its numbers have fractions or are many (--task classification takes them for classes)",
+)
+
+
+def _is_regression(cells: Cells, target: str, task: str | None) -> bool:
+    """Return whether to predict a number: as asked for, else as the targets look.
+
+    Raises `DataError` for a rare text among numbers, unless classes are asked for.
+    """
+    if task is not None:
+        return task == REGRESSION
+    texts = _present_targets(cells, target)
+    values = [value for text in texts if (value := number(text)) is not None]
+    if len(values) < len(texts):
+        if len(values) > MOSTLY * len(texts):
+            odd = next(row for row, text in enumerate(texts) if number(text) is None)
+            raise cells.error(
+                odd, target, "is no number, and the other targets are: correct it, or take "
+                "--task classification for classes with these names",
+            )  # fmt: skip
+        return False
+    return any(value % 1 for value in values) or len(set(values)) > MOST_CLASSES
+
+
+def _present_targets(cells: Cells, target: str) -> list[str]:
+    """Return the target of each row. Raises `DataError` for a row without one."""
+    column = cells.columns[target]
+    for row, cell in enumerate(column):
+        if cell is None:
+            raise cells.error(row, target, "is no target: fill it in or take the row out")
+    return [cell for cell in column if cell is not None]
+
+
+def _target_values(cells: Cells, target: str) -> list[float]:
+    """Return the numbers of a column of targets. Raises `DataError` for what is none."""
+    values = []
+    for row, text in enumerate(_present_targets(cells, target)):
+        value = number(text)
+        if value is None or not isfinite(value):
+            raise cells.error(
+                row, target, "is no finite number, and a regression predicts numbers: correct it, "
+                "choose another --target, or take --task classification",
+            )  # fmt: skip
+        values.append(value)
+    return values
+
+
+def _target_scale(cells: Cells, target: str, rows: npt.NDArray[np.int64]) -> tuple[float, float]:
+    """Return mean and deviation of the targets of the training split."""
+    values = _target_values(cells, target)
+    mean, deviation = _moments([values[row] for row in rows])
+    if deviation == 0:
+        raise DataError(
+            f"{cells.path}: column {target!r} has one value, {mean:g}, in the training split: "
+            "choose another --target"
+        )
+    return mean, deviation
+
+
+def _moments(values: Sequence[float]) -> tuple[float, float]:
+    """Return mean and deviation, scaled by the largest so that no square overflows."""
+    largest = max(map(abs, values)) or 1.0
+    scaled = [value / largest for value in values]
+    return fmean(scaled) * largest, pstdev(scaled) * largest
 
 
 def _gaps(cells: Cells, name: str) -> str:
@@ -209,24 +289,19 @@ def _gaps(cells: Cells, name: str) -> str:
 
 
 def _classes(cells: Cells, target: str) -> list[str]:
-    is_numeric, column = cells.is_numeric(target), cells.columns[target]
-    for row, cell in enumerate(column):
-        if cell is None:
-            raise cells.error(row, target, "is no target: fill it in or take the row out")
-    spelled = [_spelled(cell) for cell in column if cell is not None]
+    spelled = list(map(_spelled, _present_targets(cells, target)))
+    is_numeric = all(number(text) is not None for text in spelled)
     names = sorted(set(spelled), key=(lambda t: (number(t), t)) if is_numeric else None)
     if len(names) < 2:
         raise DataError(
             f"{cells.path}: column {target!r} has one class, {names[0]!r}: choose another --target"
         )
-    fractions = [row for row, text in enumerate(spelled) if is_numeric and (number(text) or 0) % 1]
-    if fractions or len(names) > MOST_CLASSES:
+    if len(names) > MOST_CLASSES:
         raise cells.error(
-            fractions[0] if fractions else 0,
+            0,
             target,
-            f"is one of {len(names):,} different targets; trainwright train tells at most "
-            f"{MOST_CLASSES} classes apart, named by texts or whole numbers: choose another "
-            "--target, or train a regression from PyTorch (docs/pytorch.md)",
+            f"is one of {len(names):,} different targets; at most {MOST_CLASSES} classes are told "
+            "apart: choose another --target, or --task regression for numbers",
         )
     return names
 
@@ -242,9 +317,7 @@ def _column(
         )
     if not is_category and cells.is_numeric(name):
         values = [value for text in present if (value := number(text)) is not None]
-        largest = max(map(abs, values))
-        scaled = [value / (largest or 1.0) for value in values]  # no square overflows
-        mean, deviation = fmean(scaled) * largest, pstdev(scaled) * largest
+        mean, deviation = _moments(values)
         return {"name": name, "type": "number", "mean": mean, "deviation": deviation}
     if cells.path.suffix.lower() == TEXT:
         return {"name": name, "type": "text", "inputs": TEXT_INPUTS}
@@ -321,11 +394,14 @@ def _texts(cells: Cells, column: Preparation) -> npt.NDArray[np.uint8]:
 _ENCODERS = {"number": _numbers, "category": _levels, "text": _texts}
 
 
-def _labels(cells: Cells, preparation: Preparation) -> npt.NDArray[np.uint8] | None:
-    """Return each row's class; None where the table has no column of targets."""
+def _labels(cells: Cells, preparation: Preparation) -> npt.NDArray[Any] | None:
+    """Return each row's class or target; None where the table has no column of targets."""
     target, classes = preparation["target"], preparation["classes"]
     if target not in cells.columns:
         return None
+    if (scale := preparation.get("scale")) is not None:
+        mean, deviation = scale  # a difference of targets may overflow, that of quotients does not
+        return np.array([v / deviation - mean / deviation for v in _target_values(cells, target)])
     places = {name: n for n, name in enumerate(classes)}
     labels = []
     for row, cell in enumerate(cells.columns[target]):
@@ -339,8 +415,11 @@ def _labels(cells: Cells, preparation: Preparation) -> npt.NDArray[np.uint8] | N
 
 
 def _picture_data(path: Path, options: OwnOptions) -> DataSet:
-    if options.target or options.ignore or options.category:
-        raise DataError(f"--target, --ignore and --category are of tables, {path} has pictures")
+    if options.target or options.ignore or options.category or options.task == REGRESSION:
+        raise DataError(
+            f"--target, --ignore, --category and --task regression are of tables, {path} has "
+            "pictures"
+        )
     if not path.is_dir():
         raise DataError(f"{path} is one picture: train on a folder with a subfolder for each class")
     parts = [path / "train", path / "test"]

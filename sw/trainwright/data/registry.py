@@ -84,8 +84,8 @@ def load_data_set(
         return load_own(Path(root), own or OwnOptions())
     if own not in (None, OwnOptions()):
         raise DataError(
-            "--target, --ignore, --category and --image-size are of tables and pictures: leave "
-            "them out, or name a file with --data"
+            "--target, --ignore, --category, --task and --image-size are of tables and pictures: "
+            "leave them out, or name a file with --data"
         )
     if name == "npz" and not is_npz(root):
         raise DataError(f"data set 'npz' is a file: give --data FILE{NPZ}")

@@ -47,6 +47,7 @@ class Network(Formatted):
     name: str
     layers: tuple[Layer, ...]
     classes: int
+    """Outputs of each head that count; 1: a regression, whose only output is the number."""
     image: tuple[int, int]
     """Rows and columns of an input image as the data set has it."""
     padded: tuple[int, int]
@@ -99,8 +100,9 @@ class Network(Formatted):
         require(not relu, f"{what} gives the logits and has no relu")
         size = prod(self.shapes[name])
         require(
-            2 <= self.classes <= size,
-            f"classes must be from 2 to the {size} outputs of {what}, not {shown(self.classes)}",
+            1 <= self.classes <= size,
+            f"classes must be from 1 (a regression) to the {size} outputs of {what}, not "
+            f"{shown(self.classes)}",
         )
 
     @cached_property
@@ -203,6 +205,11 @@ class Network(Formatted):
         if self.widths.is_float:
             return [self.widths.factor] * self.layers[layer].order
         return [fmt.width for fmt in self.factor_formats(layer)]
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the network predicts a number, and no class."""
+        return self.classes == 1
 
     @property
     def input_size(self) -> int:

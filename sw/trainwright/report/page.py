@@ -41,7 +41,9 @@ code { font-size: .85em; word-break: break-all; }
 
 CAPTIONS = {
     "accuracy.png": "Samples classified right: batches of each epoch, test split after it.",
-    "loss.png": "Cross-entropy of every batch, and its mean over 20 batches.",
+    "r2.png": "R2 of the test split after each epoch: 1 is exact, 0 as good as the mean.",
+    "predictions.png": "Number predicted for each test sample, over its target.",
+    "loss.png": "Loss of every batch, and its mean over 20 batches.",
     "ranks.png": "Tensor-train ranks; the prior cuts columns that contribute little.",
     "scales.png": "Exponent of each tensor, and the share of its values that saturate.",
     "cycles.png": "Cycles of forward and backward pass of every step.",
@@ -69,8 +71,11 @@ def _table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: int
 
 
 def _figures(s: Summary) -> str:
+    score = ("", f"{s.test_accuracy:.1%}", "test accuracy")
+    if s.test_mae is not None:
+        score = ("", f"{s.test_accuracy:.3f}", f"test R2, mean absolute error {s.test_mae:.4g}")
     boxes = [
-        ("", f"{s.test_accuracy:.1%}", "test accuracy"),
+        score,
         ("", f"{s.reduction:.1f}x", "smaller than dense float32"),
         ("", f"{s.model_bits:,}", "model bits"),
     ]

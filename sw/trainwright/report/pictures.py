@@ -10,7 +10,7 @@ from trainwright.data import DataSet
 from trainwright.network import Network
 from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 from trainwright.train.batches import class_names
-from trainwright.train.evaluate import Evaluation
+from trainwright.train.evaluate import Evaluation, Regression
 from trainwright.train.history import History, ScaleRecord
 
 _TRAIN, _TEST = COLOURS[:2]
@@ -26,10 +26,10 @@ def _smooth(values: npt.NDArray[np.float64], window: int) -> npt.NDArray[np.floa
     return (sums[end] - sums[begin]) / (end - begin)
 
 
-def draw_loss(history: History) -> bytes:
-    """Cross-entropy of every batch, and its running mean."""
+def draw_loss(history: History, what: str = "cross-entropy") -> bytes:
+    """Draw the loss of every batch, and its running mean."""
     figure = new_figure(*_SIZE)
-    axes = dress(figure.subplots(), "Loss", "step", "cross-entropy")
+    axes = dress(figure.subplots(), "Loss", "step", what)
     steps = [r.step for r in history.steps]
     loss = np.array([r.loss for r in history.steps])
     axes.plot(steps, loss, color=_TRAIN, alpha=0.55, linewidth=0.8, label="batch")
@@ -66,6 +66,30 @@ def draw_accuracy(history: History) -> bytes:
     axes.set_xlim(left=0)
     axes.set_ylim(top=101)
     axes.legend(frameon=False, loc="lower right")
+    return to_png(figure)
+
+
+def draw_r2(history: History) -> bytes:
+    """Draw R2 of the test samples after each epoch; worse than -1 is off the picture."""
+    figure = new_figure(*_SIZE)
+    axes = dress(figure.subplots(), "R2 of the test samples", "step", "R2")
+    steps = [r.step for r in history.evaluations]
+    axes.plot(steps, [r.accuracy for r in history.evaluations], "s-", color=_TEST, markersize=4)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=max(-1.0, axes.get_ylim()[0]), top=1.02)
+    return to_png(figure)
+
+
+def draw_predictions(regression: Regression, target: str) -> bytes:
+    """Draw numbers predicted for test samples over their targets, and the line of exact ones."""
+    figure = new_figure(_SIZE[0], 4.7)
+    axes = dress(figure.subplots(), "Test samples", f"{target} in the data", f"{target} predicted")
+    both = np.concatenate([regression.targets, regression.predictions])
+    ends = [both.min(), both.max()]
+    axes.plot(ends, ends, color="#999999", linewidth=1, label="exact")
+    axes.plot(regression.targets, regression.predictions, "o", color=_TEST, markersize=4,
+              alpha=0.6, label="samples")  # fmt: skip
+    axes.legend(frameon=False)
     return to_png(figure)
 
 
@@ -190,15 +214,24 @@ def draw_all(
     history: History, evaluation: Evaluation, network: Network, data: DataSet
 ) -> dict[str, bytes]:
     """PNG bytes by file name, in the order of the report."""
+    fit = evaluation.regression
     pictures = {
         "accuracy.png": draw_accuracy(history),
         "loss.png": draw_loss(history),
-        "ranks.png": draw_ranks(history, network),
     }
+    if fit is not None:
+        pictures = {
+            "r2.png": draw_r2(history),
+            "loss.png": draw_loss(history, "half the squared error, standardised"),
+        }
+    pictures["ranks.png"] = draw_ranks(history, network)
     if history.scales:
         pictures["scales.png"] = draw_scales(history.scales)
     if history.cycles:
         pictures["cycles.png"] = draw_cycles(history)
+    if fit is not None:
+        pictures["predictions.png"] = draw_predictions(fit, data.class_names[0])
+        return pictures
     names = class_names(network, data)
     pictures["confusion.png"] = draw_confusion(evaluation, names)
     if data.samples_are == "images":  # bytes of a table's row are no picture

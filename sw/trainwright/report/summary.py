@@ -37,14 +37,21 @@ class Summary:
     accelerator_seconds: float
     """Forward and backward passes of all steps."""
     test_accuracy: float
+    """Fraction classified right; of a regression, R2, as all accuracies here."""
+    test_r2: float | None
+    test_mae: float | None
+    test_rmse: float | None
+    """Root mean square error of a regression, in the units of its targets as `test_mae`; else
+    None."""
     test_samples: int
     best_test_accuracy: float
     """Accuracy of the epoch that the test samples choose; ``test_accuracy`` is the last one's."""
     best_epoch: int
-    train_accuracy: float
-    """On the batches of the last epoch, each before its update."""
+    train_accuracy: float | None
+    """On the batches of the last epoch, each before its update; None of a regression."""
     final_loss: float
-    """Mean cross-entropy of the last epoch's batches."""
+    """Mean of the last epoch's batches: cross-entropy, or half the squared error of a regression's
+    standardised targets."""
     ranks: tuple[tuple[int, ...], ...]
     initial_ranks: tuple[tuple[int, ...], ...]
     model_bits: int
@@ -98,6 +105,7 @@ def summarise(
     """The summary of a trained state."""
     history, now, then = state.history, state.model.network, state.network
     _, loss, accuracy = list(history.epochs())[-1]
+    fit = evaluation.regression
     best = max(history.evaluations, key=lambda r: (r.accuracy, -r.step))
     return Summary(
         network=then.name,
@@ -108,10 +116,13 @@ def summarise(
         seconds=round(seconds, 3),
         accelerator_seconds=round(history.accelerator_seconds, 3),
         test_accuracy=evaluation.accuracy,
+        test_r2=fit and fit.r2,
+        test_mae=fit and fit.mae,
+        test_rmse=fit and fit.rmse,
         test_samples=len(evaluation.labels),
         best_test_accuracy=best.accuracy,
         best_epoch=best.epoch,
-        train_accuracy=accuracy,
+        train_accuracy=None if fit else accuracy,
         final_loss=loss,
         ranks=now.ranks,
         initial_ranks=then.ranks,
@@ -142,12 +153,7 @@ def summarise(
 def summary_rows(s: Summary) -> list[tuple[str, str]]:
     """(name, value) of every line of the summary, in order."""
     rows = [
-        ("test accuracy", f"{s.test_accuracy:.2%} of {s.test_samples:,} samples"),
-        (
-            "best epoch",
-            f"{s.best_test_accuracy:.2%} after epoch {s.best_epoch}, by the test samples",
-        ),
-        ("training accuracy", f"{s.train_accuracy:.2%} in the last epoch"),
+        *_score_rows(s),
         ("steps", f"{s.steps:,} ({s.epochs:g} epochs) in {s.seconds:.1f} s"),
         ("ranks", _ranks(s.ranks)),
         ("model", f"{s.model_bits:,} bits, {s.reduction:.1f} times smaller than dense float32"),
@@ -188,6 +194,22 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
         rows.append(("first mismatch", f"step {step}: {text}"))
     rows.append(("factors", f"sha256 {s.digest[:16]}"))
     return rows
+
+
+def _score_rows(s: Summary) -> list[tuple[str, str]]:
+    if s.train_accuracy is None:
+        return [
+            ("test R2", f"{s.test_accuracy:.4f} of {s.test_samples:,} samples"),
+            ("test errors", f"mean absolute {s.test_mae:.4g}, root mean square {s.test_rmse:.4g}"),
+            ("best epoch", f"R2 {s.best_test_accuracy:.4f} after epoch {s.best_epoch}, by the "
+             "test samples"),
+        ]  # fmt: skip
+    best = f"{s.best_test_accuracy:.2%} after epoch {s.best_epoch}, by the test samples"
+    return [
+        ("test accuracy", f"{s.test_accuracy:.2%} of {s.test_samples:,} samples"),
+        ("best epoch", best),
+        ("training accuracy", f"{s.train_accuracy:.2%} in the last epoch"),
+    ]
 
 
 def _cost_rows(cost: StepCost, steps_an_epoch: int) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from trainwright.data import DataError, DataSet, Split
+from trainwright.data.own import TASKS
 from trainwright.fixed.quantise import quantise
 from trainwright.network import Network
 from trainwright.onchip.samples import epoch_order, expanded, stored_pixels
@@ -29,11 +30,25 @@ def check_fit(network: Network, data: DataSet) -> None:
             f"network {network.name!r} is made for images of {network.image[0]} x "
             f"{network.image[1]}, data set {data.name!r} has {data.image[0]} x {data.image[1]}"
         )
+    if (data.scale is not None) != network.is_regression:
+        predicts, has, classes = "classes", "a number to predict", "classes = 1"
+        if network.is_regression:
+            predicts, has, classes = "a number", "classes", f"classes = {data.classes}"
+        raise DataError(
+            f"network {network.name!r} predicts {predicts}, data set {data.name!r} has {has}: give "
+            f"the network {classes}, or --task {TASKS[network.is_regression]}"
+        )
     if data.classes > network.classes:
         raise DataError(
             f"network {network.name!r} tells {network.classes} classes apart, data set "
             f"{data.name!r} has {data.classes}"
         )
+
+
+def label_tensor(labels: np.ndarray) -> torch.Tensor:
+    """Return classes as int64, targets of a regression as float64."""
+    kind = np.float64 if labels.dtype.kind == "f" else np.int64
+    return torch.from_numpy(labels.astype(kind))
 
 
 def class_names(network: Network, data: DataSet) -> tuple[str, ...]:

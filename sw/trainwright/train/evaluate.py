@@ -17,18 +17,54 @@ from trainwright.train.state import Scales, copy_scales
 
 
 @dataclass(frozen=True)
+class Regression:
+    """Predictions and targets of a regression, float64 (samples,), in the units of the data."""
+
+    predictions: npt.NDArray[np.float64]
+    targets: npt.NDArray[np.float64]
+
+    @property
+    def r2(self) -> float:
+        """Return the coefficient of determination: 1 less squared errors over the variance.
+
+        Where all targets are one value it is 1 for exact predictions, else 0.
+        """
+        spread = self.targets - self.targets.mean()
+        scale = np.abs(spread).max()
+        if self.targets.max() == self.targets.min():  # whose mean may be rounded
+            return float(np.array_equal(self.predictions, self.targets))
+        error = (self.predictions - self.targets) / scale
+        return float(1 - (error**2).sum() / ((spread / scale) ** 2).sum())
+
+    @property
+    def mae(self) -> float:
+        """Return the mean of the absolute errors."""
+        return float(np.abs(self.predictions - self.targets).mean())
+
+    @property
+    def rmse(self) -> float:
+        """Return the root of the mean squared error."""
+        error = np.abs(self.predictions - self.targets)
+        largest = error.max() or 1.0
+        return float(largest * np.sqrt(((error / largest) ** 2).mean()))
+
+
+@dataclass(frozen=True)
 class Evaluation:
-    """``predictions`` and ``labels`` int64 (samples,)."""
+    """``predictions`` and ``labels`` int64 (samples,); all 0 of a regression."""
 
     predictions: npt.NDArray[np.int64]
     labels: npt.NDArray[np.int64]
     counters: Counters
     seconds: float
     """Wall time on the accelerator."""
+    regression: Regression | None = None
 
     @property
     def accuracy(self) -> float:
-        """Fraction classified right."""
+        """Fraction classified right; of a regression, R2, which is at most 1 too."""
+        if self.regression is not None:
+            return self.regression.r2
         return float((self.predictions == self.labels).mean())
 
     def confusion(self, classes: int) -> npt.NDArray[np.int64]:
@@ -46,9 +82,12 @@ def evaluate(
     split: Split,
     batch: int,
     *,
+    scale: tuple[float, float] | None = None,
     progress: Callable[[int, int], None] = lambda done, samples: None,
 ) -> Evaluation:
     """Classify every sample of a split; the last batch is filled up with blank images.
+
+    With the ``scale`` of a regression's targets the first output is the number predicted.
 
     Neither the model nor the scales change.
     """
@@ -56,13 +95,21 @@ def evaluate(
     scales = copy_scales(scales)
     counters, seconds = Counters(), 0.0
     predictions: list[npt.NDArray[np.int64]] = []
+    outputs: list[npt.NDArray[np.float64]] = []
     for start in range(0, len(split), batch):
         inputs, real = quantiser.padded_batch(split, start, batch)
         result = driver.forward(inputs, quantised, scales)
         # numpy takes the first of equal logits, torch whichever its kernel meets.
         logits = result.logits[:real, : model.network.classes].numpy()
         predictions.append(np.argmax(logits, 1))
+        outputs.append(logits[:, 0])
         counters, seconds = counters + result.counters, seconds + result.seconds
         progress(start + real, len(split))
+    if scale is not None:
+        mean, deviation = scale
+        predicted = mean + deviation * np.concatenate(outputs).astype(np.float64)
+        values = Regression(predicted, mean + deviation * split.labels)
+        nothing = np.zeros(len(split), np.int64)
+        return Evaluation(nothing, nothing, counters, seconds, values)
     labels = split.labels.astype(np.int64)
     return Evaluation(np.concatenate(predictions), labels, counters, seconds)

@@ -28,10 +28,15 @@ class HostUpdate:
         self._samples, self._classes = samples, classes
 
     def loss(self, logits: torch.Tensor, labels: torch.Tensor) -> BatchLoss:
-        """Mean cross-entropy of ``logits`` float64 (batch, outputs), of all heads together."""
+        """Return the mean loss of ``logits`` float64 (batch, outputs), of all heads together.
+
+        Cross-entropy of classes, int64; squared error of a regression's targets, float64.
+        """
         heads = self._model.network.head_sizes
         mean, gradient = heads_loss(logits, labels, self._classes, heads)
-        correct = int((logits[:, : self._classes].argmax(1) == labels).sum())
+        correct = 0
+        if not labels.is_floating_point():
+            correct = int((logits[:, : self._classes].argmax(1) == labels).sum())
         exponent = None
         network = self._model.network
         if self._settings.scales == "all-frozen" and not network.widths.is_float:

@@ -1,4 +1,4 @@
-"""Softmax and cross-entropy on the host, in float64, between forward and backward pass."""
+"""Losses on the host, in float64, between forward and backward pass."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,17 @@ def heads_loss(
 
     ``logits`` float64 (batch, outputs of all heads), of ``heads`` outputs each.
     """
-    parts = [cross_entropy(part, labels, classes) for part in logits.split(list(heads), 1)]
+    if labels.is_floating_point():
+        parts = [squared_error(part, labels) for part in logits.split(list(heads), 1)]
+    else:
+        parts = [cross_entropy(part, labels, classes) for part in logits.split(list(heads), 1)]
     return sum(mean for mean, _ in parts), torch.cat([gradient for _, gradient in parts], 1)
 
 
 def cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, classes: int
 ) -> tuple[float, torch.Tensor]:
-    """Mean cross-entropy over the first ``classes`` outputs, and its derivative.
+    """Return the mean cross-entropy over the first ``classes`` outputs, and its derivative.
 
     ``logits`` float64 (batch, outputs), ``labels`` int64 (batch,). The derivative has the shape of
     ``logits``; it is that of the mean, and 0 at the outputs beyond the classes.
@@ -33,3 +36,15 @@ def cross_entropy(
     gradient[:, :classes] = log_probabilities.exp()
     gradient[rows, labels] -= 1
     return loss.item(), gradient / batch
+
+
+def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, torch.Tensor]:
+    """Return the mean of half the squared errors of the first output, and its derivative.
+
+    ``outputs`` float64 (batch, outputs), ``targets`` float64 (batch,). The derivative has the shape
+    of ``outputs``, and is 0 beyond the first.
+    """
+    error = outputs[:, 0] - targets
+    gradient = torch.zeros_like(outputs)
+    gradient[:, 0] = error / len(targets)
+    return (error**2).mean().item() / 2, gradient

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from trainwright.accelerator import Accelerator
@@ -22,6 +21,7 @@ from trainwright.train.batches import (
     batch_indices,
     check_data,
     chip_batch_indices,
+    label_tensor,
 )
 from trainwright.train.chip_update import ChipModel, ChipUpdate, operands_of, ranks_left
 from trainwright.train.engine import Engine, OpenChip
@@ -334,6 +334,7 @@ class Trainer:
                 self._quantiser,
                 self._test,
                 self.state.settings.batch,
+                scale=self._data.scale,
                 progress=self._evaluating,
             )
         self._evaluated(result.accuracy)
@@ -393,8 +394,7 @@ class Trainer:
         train, settings = self._data.train, self.state.settings
         draw = batch_indices if settings.chip is None else chip_batch_indices
         indices = draw(len(train), settings.batch, settings.seed, step)
-        labels = torch.from_numpy(train.labels[indices].astype(np.int64))
-        return self._quantiser(train.images[indices]), labels
+        return self._quantiser(train.images[indices]), label_tensor(train.labels[indices])
 
     def _make_update(self) -> Update:
         state, classes = self.state, self.state.network.classes

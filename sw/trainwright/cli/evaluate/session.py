@@ -44,6 +44,8 @@ def run_evaluation(args: argparse.Namespace) -> int:
     data, is_labelled = _data(args, origin)
     check_fit(trained.model.network, data)
     evaluation = _classify(args, trained, origin, data)
+    if evaluation.regression is not None:
+        return _regression(args, trained, data, evaluation, is_labelled=is_labelled)
     names = _names(trained, origin, data)
     if not is_labelled:
         return _predict(args, evaluation, names)
@@ -94,10 +96,11 @@ def _data(args: argparse.Namespace, origin: Origin) -> tuple[DataSet, bool]:
         if samples_crc(images[train], labels[train]) == origin.data_crc:
             images, labels = images[held], labels[held]
     known = Split(images, np.zeros(len(images), np.uint8) if labels is None else labels)
-    channels = preparation.get("channels", 1)
+    scale = preparation.get("scale")
     data = DataSet(
-        path.name, known, known, FULL_SCALE, origin.class_names, preparation, channels=channels
-    )
+        path.name, known, known, FULL_SCALE, origin.class_names, preparation,
+        channels=preparation.get("channels", 1), scale=None if scale is None else tuple(scale),
+    )  # fmt: skip
     return data, labels is not None
 
 
@@ -108,6 +111,40 @@ def _predict(args: argparse.Namespace, evaluation: Evaluation, names: Sequence[s
     if args.out:
         write_results(Path(args.out), {"eval.json": json.dumps(content, indent=1) + "\n"})
     print(json.dumps(content) if args.json else "\n".join(classes))
+    return 0
+
+
+def _regression(
+    args: argparse.Namespace,
+    trained: TrainedModel,
+    data: DataSet,
+    evaluation: Evaluation,
+    *,
+    is_labelled: bool,
+) -> int:
+    """Print the number predicted for each sample, or how far these are from the targets."""
+    fit = evaluation.regression
+    assert fit is not None
+    predictions = fit.predictions.tolist()
+    files: dict[str, bytes | str] = {}
+    if is_labelled:
+        content = _common(args, trained, data, evaluation)
+        content |= {"test_r2": fit.r2, "test_mae": fit.mae, "test_rmse": fit.rmse}
+        text = (
+            f"R2 {fit.r2:.4f}, mean absolute error {fit.mae:.4g}, root mean square {fit.rmse:.4g} "
+            f"of {len(predictions):,} test {data.samples_are} of {data.name}"
+        )
+        if args.out:
+            from trainwright.report.pictures import draw_predictions
+
+            files["predictions.png"] = draw_predictions(fit, data.class_names[0])
+    else:
+        content = {"model": args.model, "data": args.data, "predictions": predictions}
+        text = "\n".join(f"{value:.6g}" for value in predictions)
+    if args.out:
+        files["eval.json"] = json.dumps(content, indent=1) + "\n"
+        write_results(Path(args.out), files)
+    print(json.dumps(content) if args.json else text)
     return 0
 
 
@@ -122,8 +159,9 @@ def _classify(
     def classify(driver: StepDriver) -> Evaluation:
         quantiser = InputQuantiser(network, data.full_scale, driver.input_exponent, origin.pixels)
         return evaluate(
-            driver, trained.model, trained.scales, quantiser, test, origin.batch, progress=tell
-        )
+            driver, trained.model, trained.scales, quantiser, test, origin.batch, scale=data.scale,
+            progress=tell,
+        )  # fmt: skip
 
     if network.widths.is_float:
         return classify(FloatDriver(network))
@@ -152,15 +190,24 @@ def _content(
     results: Sequence[ClassResult],
 ) -> dict[str, Any]:
     network = trained.model.network
+    return _common(args, trained, data, evaluation) | {
+        "test_accuracy": evaluation.accuracy,
+        "classes": list(map(asdict, results)),
+        "confusion": evaluation.confusion(network.classes).tolist(),
+    }
+
+
+def _common(
+    args: argparse.Namespace, trained: TrainedModel, data: DataSet, evaluation: Evaluation
+) -> dict[str, Any]:
+    """Return what results of classes and of numbers have in common."""
+    network = trained.model.network
     return {
         "model": args.model,
         "network": network.name,
         "dataset": data.name,
         "backend": "float32" if network.widths.is_float else args.backend,
-        "test_accuracy": evaluation.accuracy,
         "test_samples": len(evaluation.labels),
-        "classes": list(map(asdict, results)),
-        "confusion": evaluation.confusion(network.classes).tolist(),
         "ranks": network.ranks,
         "model_bits": network.model_bits,
         "reduction": round(network.reduction, 3),

@@ -46,6 +46,7 @@ class RunOptions:
     ignore: list[str] = field(default_factory=list)
     category: list[str] = field(default_factory=list)
     image_size: list[int] | None = None
+    task: str | None = None
     backend: str = "golden"
     plan: str = "auto"
     accelerator: list[str] = field(default_factory=list)
@@ -71,6 +72,7 @@ def load_data(options: RunOptions, *, fetch: bool = False) -> DataSet:
         tuple(options.ignore),
         tuple(options.category),
         None if size is None else (size[0], size[1]),
+        options.task,
     )
     return load_data_set(options.dataset, options.data, fetch=fetch, own=own)
 
@@ -164,7 +166,7 @@ def data_crc(data: DataSet) -> int:
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """Fields of ``RunOptions`` that were on the command line."""
     names = (
-        "dataset", "data", "target", "ignore", "category", "backend", "plan", "accelerator",
+        "dataset", "data", "target", "ignore", "category", "task", "backend", "plan", "accelerator",
         "engine", "verify",
     )  # fmt: skip
     given = {name: getattr(args, name) for name in (*names, "test_samples")}
@@ -287,6 +289,7 @@ def fresh_job(args: argparse.Namespace) -> Job:
     folder = RunFolder(Path(args.out or Path("runs") / network.name))
     folder.check_new(force=args.force)
     data = new.data or load(options)
+    _check_task(data, new.settings)
     model = None if new.pretrained is None else pretrained_model(new.pretrained)
     try:
         settings = make_settings(args, options.dataset, len(data.train))
@@ -294,6 +297,19 @@ def fresh_job(args: argparse.Namespace) -> Job:
     except ValueError as error:
         raise OptionError(str(error)) from None
     return Job(state, options, data, folder)
+
+
+def _check_task(data: DataSet, settings: TrainSettings) -> None:
+    """Raise ``OptionError`` for settings that a regression does not go with."""
+    if data.scale is None:
+        return
+    if settings.chip is not None:
+        raise OptionError("--update chip tells classes apart: a regression takes --update host")
+    if settings.scales == "all-frozen":
+        raise OptionError(
+            "--scales all-frozen bounds the gradient by that of classes: a regression takes "
+            "--scales automatic or frozen"
+        )
 
 
 def _pretrained(args: argparse.Namespace) -> Pretrained:

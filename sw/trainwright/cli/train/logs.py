@@ -134,7 +134,8 @@ class Curves(Log):
         """See ``Observer``."""
         if record.step > self._evaluated:
             self._evaluated = record.step
-            self._add(record.step, {"test/accuracy": record.accuracy})
+            name = "test/r2" if self._network.is_regression else "test/accuracy"
+            self._add(record.step, {name: record.accuracy})
 
     def _add_means(self) -> None:
         recent, self._recent = self._recent, []
@@ -148,6 +149,8 @@ class Curves(Log):
             "scales/values saturated": sum(r.saturations for r in recent) / steps,
             "scales/values underflowed": sum(r.underflows for r in recent) / steps,
         }
+        if self._network.is_regression:
+            del values["train/accuracy"]
         if last.cycles:
             values["accelerator/cycles a step"] = sum(r.cycles for r in recent) / steps
         self._add(last.step, values)

@@ -73,7 +73,9 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
         **_sizes(job),
         "settings": state.settings.to_dict(),
         "memory": list(map(asdict, memory)),
-        "confusion": evaluation.confusion(state.network.classes).tolist(),
+        "confusion": None
+        if evaluation.regression
+        else evaluation.confusion(state.network.classes).tolist(),
     }
     folder.write(RESULT, json.dumps(result, indent=1) + "\n")
     folder.finish()

@@ -47,7 +47,8 @@ def load_prepared(path: Path) -> DataSet:
             for part in ("train", "test")
         }
         lists = {name: tuple(plain[name]) for name in ("class_names", "notes")}
-        return DataSet(**{**plain, **lists, **splits})
+        scale = plain["scale"] and tuple(plain["scale"])
+        return DataSet(**{**plain, **lists, **splits, "scale": scale})
     except (CheckpointError, *NONSENSE) as error:
         raise OptionError(f"the sweep's data {path}: {error}; start the sweep again") from None
 
@@ -81,5 +82,5 @@ class DataShelf:
 
 def _reading(options: RunOptions) -> str:
     """Return what decides how data is read, whatever else trials differ in."""
-    names = ("dataset", "data", "target", "ignore", "category", "image_size")
+    names = ("dataset", "data", "target", "ignore", "category", "image_size", "task")
     return repr([getattr(options, name) for name in names])

@@ -88,6 +88,11 @@ class Progress(Observer):
         return sum(r.correct for r in self.recent) / max(1, samples)
 
     @property
+    def is_regression(self) -> bool:
+        """Whether accuracies are R2, and none is of the training batches."""
+        return self.network is not None and self.network.is_regression
+
+    @property
     def cycles_per_second(self) -> float:
         """Simulated cycles a second of wall time, over the recent steps."""
         seconds = sum(r.seconds for r in self.recent)
@@ -105,8 +110,11 @@ class Progress(Observer):
         facts: dict[str, str] = {}
         if self.recent:
             facts["loss"] = f"{self.loss:.4f}"
-            facts["accuracy"] = f"{self.accuracy:.1%}"
-        if self.test:
+            if not self.is_regression:
+                facts["accuracy"] = f"{self.accuracy:.1%}"
+        if self.test and self.is_regression:
+            facts["test R2"] = f"{self.test.accuracy:.4f}"
+        elif self.test:
             facts["test"] = f"{self.test.accuracy:.2%}"
         if self.network:
             facts["ranks"] = spell_ranks(self.network)
@@ -147,7 +155,7 @@ class PlainProgress(Progress):
 
     def _line(self) -> str:
         facts = self.facts()
-        shown = ("loss", "accuracy", "test", "ranks", "cycles a step", "simulated")
+        shown = ("loss", "accuracy", "test", "test R2", "ranks", "cycles a step", "simulated")
         parts = [f"{name} {facts[name]}" for name in shown if name in facts]
         left = f"{spell_seconds(self.seconds_left)} left"
         return f"step {self.step}/{self.total}: {', '.join([*parts, left])}"
