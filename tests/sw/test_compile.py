@@ -391,7 +391,9 @@ def test_the_report_counts_what_underflows():
     assert model.report().underflows == 0
     loss.backward()
     report = model.report()
-    assert report.underflows > 0 and f"{report.underflows:,} underflowed" in str(report)
+    assert report.underflows > 0 and f"{report.underflows:,} underflowed" in " ".join(
+        str(report).split()
+    )
 
 
 @pytest.mark.parametrize(
@@ -416,15 +418,6 @@ def test_formats_that_cannot_be_are_one_error_and_leave_the_module(options, mess
     assert module[0].numbers == before[0].numbers
     for one, other in zip(module.state_dict().items(), before.state_dict().items(), strict=True):
         assert one[0] == other[0] and torch.equal(one[1], other[1])
-
-
-class _Branching(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = tnn.TTLinear(64, 10, rank=2)
-
-    def forward(self, x):
-        return self.layer(x) if x.sum() > 0 else x
 
 
 class _ByMode(torch.nn.Module):
@@ -479,7 +472,6 @@ def test_an_output_that_others_use_leaves_the_accelerator():
         (_model(), {"batch": 0}, "batch must be an integer of at least 1, not 0"),
         (_model(), {"batch": 5000}, "4096"),
         (torch.nn.Linear(2, 2), {}, "no TTLinear or TTConv2d in fixed point"),
-        (_Branching(), {}, "cannot trace _Branching"),
     ],
 )
 def test_what_cannot_be_is_one_error(module, options, message):

@@ -78,7 +78,7 @@ class _GradientRounded(torch.autograd.Function):
 
     @staticmethod
     def forward(values: torch.Tensor, fmt: Format, underflow: str) -> torch.Tensor:
-        return values.view_as(values)
+        return values.clone()  # torch lets no view out of a function be modified in place
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

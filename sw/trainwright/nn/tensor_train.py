@@ -18,6 +18,7 @@ from trainwright.nn.shapes import bond_ranks, check_sizes, factor_sizes, likely,
 from trainwright.nn.straight_through import gradient_rounded, straight_through
 from trainwright.nn.untyped import (
     autocast_type,
+    elsewhere,
     integers,
     is_batched,
     is_parameter,
@@ -336,6 +337,8 @@ class TensorTrain(torch.nn.Module):
             return leaf_call(self, x)
         if torch.compiler.is_compiling() and self._is_rounded and not recording():
             return _outside_graph(self, x)
+        if elsewhere.apply is not None:  # a compiled model runs
+            return elsewhere.apply(self, x)
         return self.compute(x)
 
     def compute(self, x: torch.Tensor) -> torch.Tensor:

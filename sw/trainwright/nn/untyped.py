@@ -1,7 +1,8 @@
 """What torch leaves untyped, with types, and what it leaves unsaid."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -109,7 +110,30 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast(device.type, enabled=False)
 
 
-def is_backward() -> bool:
-    """Whether autograd is running: a forward pass computed now is repeated by a checkpoint."""
-    task: int = torch._C._current_graph_task_id()  # pyright: ignore
-    return task != -1
+def unguarded() -> AbstractContextManager[Any]:
+    """Call functions of tensors of a class of one's own as those of ordinary tensors."""
+    return _torch._C.DisableTorchFunctionSubclass()
+
+
+def saves_elsewhere() -> bool:
+    """Whether saved tensors go through hooks, as in a part that a checkpoint computes again."""
+    return _torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+class _Elsewhere(threading.local):
+    """Who computes the layers that are called in a thread; None for torch."""
+
+    apply: Callable[[Any, Any], torch.Tensor] | None = None
+
+
+elsewhere = _Elsewhere()
+
+
+@contextmanager
+def computed_by(apply: Callable[[Any, Any], torch.Tensor]) -> Generator[None]:
+    """Let ``apply(layer, x)`` compute tensor-train layers that are called in the body."""
+    before, elsewhere.apply = elsewhere.apply, apply
+    try:
+        yield
+    finally:
+        elsewhere.apply = before

@@ -1,4 +1,4 @@
-"""Segments as a torch module: ``autograd.Function`` over the accelerator."""
+"""Segments as a function of torch: ``autograd.Function`` over the accelerator."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +27,8 @@ class _Step(torch.autograd.Function):
         ctx.segment, ctx.devices = segment, [one.device for one in (x, *parameters)]
         with segment.machine.lock:
             outputs, ctx.call = segment.forward(x, whole)
-        return tuple(y.to(x) for y in outputs)
+        # A copy: torch lets no view out of a function be modified in place.
+        return tuple(y.to(x, copy=True) for y in outputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -47,7 +48,7 @@ class _Step(torch.autograd.Function):
         )
 
 
-class Chain(torch.nn.Module):
+class Chain:
     """A stretch of layers on the accelerator.
 
     One program has them all, and another one where the inputs need a gradient; of images, such
@@ -57,7 +58,6 @@ class Chain(torch.nn.Module):
     def __init__(
         self, stretch: Stretch, layers: Sequence[TTLinear | TTConv2d], machine: Machine
     ) -> None:
-        super().__init__()
         self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
         self._segments: dict[tuple[tuple[int, int] | None, bool], Segment] = {}
         self._latest: Segment | None = None
@@ -92,7 +92,7 @@ class Chain(torch.nn.Module):
         """Of a step, of the images that came last; 0 before any did."""
         return 0 if self._latest is None else self._latest.driver.step.predicted_cycles
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    def __call__(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """(..., I) to (..., J), or images (n, C, H, W) to what is made of them.
 
         Of a stretch with several ends a tuple. ``TypeError`` or ``ValueError`` for inputs that

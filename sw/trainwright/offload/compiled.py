@@ -1,44 +1,52 @@
 """``trainwright.compile``: a module whose tensor-train layers run on the accelerator."""
 
+import functools
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from operator import getitem
+from inspect import ismethod
 from typing import Any
 
 import torch
-from torch import fx
+from torch.utils import _pytree
 
 from trainwright.compiler import CompileError
 from trainwright.driver import Driver, Settling
-from trainwright.functions import entries
 from trainwright.network import NetworkError
 from trainwright.nn import TensorTrain, cut_ranks, rank_prior, to_torch
 from trainwright.nn.model import trains
-from trainwright.nn.untyped import named_modules, outside_graphs, recording, transforming
+from trainwright.nn.untyped import (
+    computed_by,
+    named_modules,
+    outside_graphs,
+    recording,
+    transforming,
+)
 from trainwright.offload.chain import Chain
 from trainwright.offload.machine import Machine, Settings
-from trainwright.offload.regions import regions
+from trainwright.offload.plan import Layers, Plan, Session
 from trainwright.offload.report import Report, make_report
 from trainwright.offload.segment import Segment
 from trainwright.offload.stretch import Stretch
 from trainwright.offload.trace import (
     Pattern,
-    Traced,
     assumed_patterns,
-    is_whole,
+    is_changed,
     pattern_of,
-    trace_call,
     why_not,
 )
+from trainwright.offload.values import ordinary
 from trainwright.parameters import AcceleratorParameters
+
+_pytree_of: Any = _pytree  # its functions have no types
 
 
 class CompiledModule(torch.nn.Module):
     """What ``trainwright.compile`` returns: the same parameters, computed on the accelerator.
 
     Parameters, buffers and ``state_dict`` are those of the module that was compiled, under the
-    same names. It can be copied and pickled; the copy opens an accelerator of its own.
+    same names, and so are attributes and methods; a method's layers run on the accelerator, too.
+    It can be copied and pickled; the copy opens an accelerator of its own.
 
     >>> import trainwright.nn as tnn
     >>> model = compile(torch.nn.Sequential(tnn.TTLinear(64, 10, rank=4)), batch=16)
@@ -56,7 +64,7 @@ class CompiledModule(torch.nn.Module):
         self._non_persistent_buffers_set = module._non_persistent_buffers_set
         self.training = module.training
         hidden: dict[str, Any] = {"module": module, "machine": machine, "chains": {}}
-        self.__dict__["_hidden"] = hidden | _no_graphs()
+        self.__dict__["_hidden"] = hidden | _no_plans()
 
     @property
     def module(self) -> torch.nn.Module:
@@ -75,8 +83,46 @@ class CompiledModule(torch.nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state["_hidden"] = state["_hidden"] | _no_graphs()
+        state["_hidden"] = state["_hidden"] | _no_plans()
         return state
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the module; what its methods call runs on the accelerator."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if "_hidden" not in self.__dict__:  # while it is unpickled
+                raise
+        value = getattr(self.module, name)
+        if not ismethod(value) or value.__self__ is not self.module:
+            return value
+        return functools.wraps(value)(functools.partial(self._run, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the module, which reads it."""
+        if "_hidden" not in self.__dict__ or name in self.__dict__ or hasattr(type(self), name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self.module, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.module, name)
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return a part of the module, such as one of ``nn.Sequential``; it computes in torch."""
+        module: Any = self.module
+        return module[place]
+
+    def __iter__(self) -> Iterator[Any]:
+        module: Any = self.module
+        return iter(module)
+
+    def __len__(self) -> int:
+        module: Any = self.module
+        return len(module)
+
+    def __bool__(self) -> bool:
+        return bool(self.module)  # a module without a length is true
 
     def train(self, mode: bool = True) -> "CompiledModule":
         """Training or evaluation mode, as of any module; exponents move in training alone."""
@@ -91,12 +137,25 @@ class CompiledModule(torch.nn.Module):
         Gradients of parameters are the accelerator's, at the rounded factors, and pass straight
         through to the parameters. Any number of samples: a batch at a time, the last filled up.
         """
+        return self._run("forward", *args, **kwargs)
+
+    def _run(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the module, whose layers run as planned for such calls."""
         hidden = self.__dict__["_hidden"]
-        pattern, given = pattern_of(self.module, args, kwargs)
+        function = self.module if method == "forward" else getattr(self.module, method)
+        pattern, given = pattern_of(self.module, method, args, kwargs)
         self._require_numbers(given)
-        graph, traced = self._graph(pattern)
+        key = self._key(pattern)
+        fresh = key not in hidden["plans"]
+        session = Session(self._plan(pattern, key))
         hidden["latest"] = pattern
-        return traced.nested(graph.forward(*given))
+        with computed_by(session.apply):
+            result = function(*args, **kwargs)
+        if session.finish():
+            self._retire()
+        if fresh:
+            self._forget(pattern, key)
+        return _pytree_of.tree_map(ordinary, result) if session.is_left else result
 
     def _require_numbers(self, given: list[Any]) -> None:
         """Raise ``RuntimeError`` where the accelerator would be given no numbers."""
@@ -118,69 +177,64 @@ class CompiledModule(torch.nn.Module):
             "rounded weights, model.to_torch()"
         )
 
-    def _graph(self, pattern: Pattern) -> tuple[fx.GraphModule, Traced]:
-        """Return the graph for a pattern of arguments and the state of each module.
+    def _key(self, pattern: Pattern) -> tuple[Any, ...]:
+        """Identify the calls of one plan: arguments, parts, and their plain attributes."""
+        changing = self.__dict__["_hidden"]["changing"]
+        attributes = _attributes(self.module).items()
+        return pattern.key, *(one for one in attributes if one[0] not in changing)
 
-        A trace fixes control flow that depends on either.
-        """
-        graphs: dict[Any, Any] = self.__dict__["_hidden"]["graphs"]
-        key = pattern.key, tuple(map(_state_of, self.module.modules()))
-        if key not in graphs:
-            graph = self._traced(pattern)
-            if len(graphs) >= _GRAPHS:
-                del graphs[next(iter(graphs))]
-            graphs[key] = graph
-        return graphs[key]
+    def _plan(self, pattern: Pattern, key: tuple[Any, ...]) -> Plan:
+        """Return the plan for a call."""
+        plans: dict[Any, Plan] = self.__dict__["_hidden"]["plans"]
+        if key not in plans:
+            with self.machine.lock:  # torch.fx changes torch.nn.Module while it traces
+                plan = Plan(self.module, pattern, self._chain)
+            if len(plans) >= _PLANS:
+                del plans[next(iter(plans))]
+            plans[key] = plan
+        return plans[key]
 
-    def _present(self) -> fx.GraphModule:
-        """Return the graph of the latest call, or of the likeliest one before any.
+    def _chain(self, stretch: Stretch, layers: Layers) -> Chain:
+        """Return the programs of a stretch of layers."""
+        chain = self.chains.get(stretch)
+        if chain is None or list(map(id, chain.layers)) != list(map(id, layers)):
+            chain = self.chains[stretch] = Chain(stretch, layers, self.machine)
+        return chain
+
+    def _retire(self) -> None:
+        """Drop the programs that no plan has any more."""
+        hidden = self.__dict__["_hidden"]
+        used = {chain for plan in hidden["plans"].values() for chain in plan.chains}
+        for stretch in [s for s, chain in self.chains.items() if chain not in used]:
+            hidden["retired"].append(self.chains.pop(stretch))
+
+    def _forget(self, pattern: Pattern, key: tuple[Any, ...]) -> None:
+        """Let attributes that a call changed, such as counters, identify no plan."""
+        hidden = self.__dict__["_hidden"]
+        changed = set(self._key(pattern)) ^ set(key)
+        if changed:
+            hidden["changing"] |= {place for place, _ in changed}
+            plan = hidden["plans"].pop(key)
+            hidden["plans"].setdefault(self._key(pattern), plan)
+
+    def _present(self) -> Plan:
+        """Return the plan of the latest call, or of the likeliest one before any.
 
         The likeliest call is one that has layers on the accelerator, if there is any.
         """
         hidden = self.__dict__["_hidden"]
         if hidden["latest"] is not None:
-            return self._graph(hidden["latest"])[0]
-        graphs: list[fx.GraphModule] = []
-        errors: list[CompileError] = []
+            return self._plan(hidden["latest"], self._key(hidden["latest"]))
+        plans: dict[tuple[Any, ...], Plan] = {}
         for pattern in assumed_patterns(self.module):
-            try:
-                graphs.append(self._graph(pattern)[0])
-            except CompileError as error:
-                errors.append(error)
-            else:
-                if any(isinstance(part, Chain) for part in graphs[-1].children()):
-                    return graphs[-1]
-        if not graphs:
-            raise errors[0]
-        return graphs[0]
-
-    def _traced(self, pattern: Pattern) -> tuple[fx.GraphModule, Traced]:
-        inner = self.module
-        root = _Whole(inner) if is_whole(inner) else inner
-        traced = trace_call(root, pattern)
-        graph = traced.graph
-        made: dict[str, Any] = {}
-        engine = bool(self.machine.settings.parameters.vector_engine)
-        for number, found in enumerate(list(regions(graph, root, functions=engine))):
-            layers: list[Any] = [root.get_submodule(name) for name in found.stretch.names]
-            chain = self.chains.get(found.stretch)
-            if chain is None or list(map(id, chain.layers)) != list(map(id, layers)):
-                self.chains[found.stretch] = Chain(found.stretch, layers, self.machine)
-            made[name := f"_on_the_accelerator_{number}"] = self.chains[found.stretch]
-            with graph.inserting_before(found.nodes[0]):
-                new = graph.call_module(name, (found.source,))
-                made_of = [new]
-                if len(found.ends) > 1:
-                    places = range(len(found.ends))
-                    made_of = [graph.call_function(getitem, (new, place)) for place in places]
-            for end, value in zip(found.ends, made_of, strict=True):
-                end.replace_all_uses_with(value)
-            for node in reversed(found.nodes):
-                graph.erase_node(node)
-        for node in graph.nodes:
-            if node.op in ("call_module", "get_attr") and node.target not in made:
-                made[node.target] = _attribute(root, node.target)
-        return fx.GraphModule(made, graph), traced
+            key = self._key(pattern)
+            plans[key] = self._plan(pattern, key)
+            if plans[key].routes:
+                break
+        likeliest = max(plans, key=lambda key: (bool(plans[key].routes), not plans[key].why))
+        hidden["plans"] = {likeliest: plans[likeliest]}
+        self._retire()
+        return plans[likeliest]
 
     def calibrate(self, x: torch.Tensor, loss_of: Callable[[Any], torch.Tensor]) -> int:
         """Choose all exponents by one batch before training, as ``trainwright train`` does.
@@ -211,9 +265,9 @@ class CompiledModule(torch.nn.Module):
 
         Print it for a table. Raises ``CompileError`` where a layer does not fit the accelerator.
         """
-        graph = self._present()
-        chains = list(self.chains.values())
-        return make_report(self.module, self.machine.settings, chains, graph)
+        plan = self._present()
+        retired = self.__dict__["_hidden"]["retired"]
+        return make_report(self.module, self.machine.settings, plan, self.chains.values(), retired)
 
     def rank_prior(self, *, form: str = "storage") -> torch.Tensor:
         """``trainwright.nn.rank_prior`` of the module."""
@@ -245,13 +299,6 @@ class CompiledModule(torch.nn.Module):
         self.machine.close()
 
 
-class _Whole(torch.nn.Sequential):
-    """Module that calls another one, so that a graph has a node for it."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self[0](*args, **kwargs)
-
-
 def _advice(why: str) -> str:
     return (
         f"the accelerator of a compiled model needs numbers, and {why}; use the dense model with "
@@ -259,26 +306,26 @@ def _advice(why: str) -> str:
     )
 
 
-_GRAPHS = 64
-"""Graphs kept per model; a float argument that changes in every step would add one each time."""
+_PLANS = 64
+"""Plans kept per model; a float argument that changes in every step would add one each time."""
 
 
-def _no_graphs() -> dict[str, Any]:
-    return {"graphs": {}, "latest": None}
+def _no_plans() -> dict[str, Any]:
+    return {"plans": {}, "latest": None, "changing": set(), "retired": []}
 
 
-def _state_of(part: torch.nn.Module) -> tuple[Any, ...]:
-    """Identify a module, its tensors and plain attributes: a trace holds on to all of them."""
-    tensors = (*part.parameters(recurse=False), *part.buffers(recurse=False))
-    plain = {n: v for n, v in vars(part).items() if isinstance(v, bool | int | float | str | None)}
-    return id(part), *map(id, tensors), *plain.items()
+def _attributes(module: torch.nn.Module) -> dict[Any, Any]:
+    """Return the plain attributes of all parts of a module, by part and name.
 
-
-def _attribute(root: torch.nn.Module, target: str) -> Any:
-    found: Any = root
-    for part in target.split("."):
-        found = getattr(found, part)
-    return found
+    Control flow may depend on them. A part is there, too, and whether it has hooks.
+    """
+    result: dict[Any, Any] = {}
+    for part in module.modules():
+        result[id(part)] = is_changed(part)
+        for name, value in vars(part).items():
+            if isinstance(value, bool | int | float | str | None):
+                result[id(part), name] = type(value), value  # True is not 1
+    return result
 
 
 def compile(
@@ -307,9 +354,13 @@ def compile(
     one. Exponents are the accelerator's own. The first training step calibrates them, every one
     moves them, and ``state_dict`` has them: a model that is loaded goes on with the same bits.
 
+    A call runs the module's own Python. ``compile`` runs it once, on a copy that torch.fx traces,
+    to plan programs of several layers; where that fails, each layer is a program of its own, and
+    a warning says so.
+
     Raises ``CompileError`` for a back end, a batch or formats that cannot be, for a module without
-    such a layer or that torch.fx cannot trace, and for a layer that does not fit the accelerator or
-    has formats that it lacks; ``TypeError`` for what is no module. The module then is as it was.
+    such a layer or with a compiled part, and for a layer that does not fit the accelerator or has
+    formats that it lacks; ``TypeError`` for what is no module. The module then is as it was.
 
     >>> import trainwright.nn as tnn
     >>> model = torch.nn.Sequential(
@@ -322,6 +373,7 @@ def compile(
     """
     if isinstance(module, CompiledModule):  # for another back end or batch
         module = module.module
+    _require_uncompiled(module)
     machine = Machine(Settings(backend, batch, accelerator or AcceleratorParameters()))
     layers = [layer for layer in trains(module) if not why_not(layer)]
     if not layers:
@@ -332,16 +384,39 @@ def compile(
     with _unless_it_fails(layers):
         if formats is not None:
             _set_formats(layers, formats)
-        found = CompiledModule(module, machine.with_sizes(**_sizes(module, layers, accelerator)))
+        found = CompiledModule(module, machine.with_sizes(**_sizes(layers, accelerator)))
         report = found.report()  # compiles every program: what does not fit is said here
-    if not found.chains:
-        names = {name for name, part in named_modules(module) if part in layers}
-        reasons = [f"{row.name} in {row.where}" for row in report.layers if row.name in names]
-        warnings.warn(
-            f"no layer of {type(module).__name__} runs on the accelerator: {'; '.join(reasons)}",
-            stacklevel=2,
-        )
+    _warn(module, layers, found, report)
     return found
+
+
+def _require_uncompiled(module: Any) -> None:
+    """Raise ``CompileError`` for a module with a part that is compiled."""
+    if not isinstance(module, torch.nn.Module):
+        return
+    for name, part in named_modules(module):
+        if isinstance(part, CompiledModule):
+            raise CompileError(
+                f"{name} of {type(module).__name__} is compiled already: compile the whole with "
+                f"{name}.module in its place, or leave the whole as it is, which computes {name} "
+                "on the accelerator"
+            )
+
+
+def _warn(
+    module: torch.nn.Module, layers: list[TensorTrain], found: CompiledModule, report: Report
+) -> None:
+    """Warn where no layer runs on the accelerator, or where each is a program of its own."""
+    name = type(module).__name__
+    if not found.chains:
+        names = {n for n, part in named_modules(module) if part in layers}
+        reasons = [f"{row.name} in {row.where}" for row in report.layers if row.name in names]
+        message = f"no layer of {name} runs on the accelerator: {'; '.join(reasons)}"
+    elif report.why_alone:
+        message = f"each layer of {name} is a program of its own: {report.why_alone}"
+    else:
+        return
+    warnings.warn(message, stacklevel=3)
 
 
 def _set_formats(layers: list[TensorTrain], formats: object) -> None:
@@ -354,23 +429,14 @@ def _set_formats(layers: list[TensorTrain], formats: object) -> None:
         raise CompileError(str(error)) from error
 
 
-def _sizes(
-    module: torch.nn.Module, layers: list[TensorTrain], given: AcceleratorParameters | None
-) -> dict[str, Any]:
-    """Parameters of the accelerator that follow from the module.
-
-    Where none is ``given``, formats are those of the layers, and a module with an element-wise
-    function that the vector engine computes gets one.
-    """
+def _sizes(layers: list[TensorTrain], given: AcceleratorParameters | None) -> dict[str, Any]:
+    """Parameters of the accelerator that follow from the layers; posits where none is given."""
     p = given or AcceleratorParameters()
     sizes: dict[str, Any] = {}
-    names = {entry.module for entry in entries()}
     sizes["factor_width"] = max(p.factor_width, *(layer.widths.factor for layer in layers))
-    coded = [str(fmt) for layer in layers for _, fmt in layer.numbers.coded]
-    if coded and given is None:
-        sizes["formats"] = tuple(dict.fromkeys(coded))
-    elif given is None and any(type(part).__name__ in names for part in module.modules()):
-        sizes["vector_engine"] = 1
+    posits = [str(fmt) for layer in layers for _, fmt in layer.numbers.posits]
+    if posits and given is None:
+        sizes["formats"] = tuple(dict.fromkeys(posits))
     return sizes
 
 

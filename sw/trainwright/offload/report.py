@@ -1,19 +1,22 @@
 """What of a compiled model runs where, in how many bits, and what it took."""
 
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import getitem
 
 import torch
-from torch import fx
 
 from trainwright.nn import TensorTrain
 from trainwright.nn.model import trains
 from trainwright.nn.untyped import named_modules
 from trainwright.offload.chain import Chain
 from trainwright.offload.machine import Settings
+from trainwright.offload.plan import Plan
 from trainwright.offload.trace import why_not
 from trainwright.report.tables import markdown
+
+COLUMNS = 80
+"""Width of a printed report."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,10 @@ class Report:
     """Values that were closer to 0 than the smallest posit; 0 in fixed point."""
     operators: tuple[str, ...]
     """Functions and modules without parameters that run in torch, each once."""
+    alone: tuple[tuple[str, str], ...] = ()
+    """Layers that are programs of their own because torch.fx does not show them, and why."""
+    why_alone: str = ""
+    """Why all layers are, where torch.fx shows none of them."""
 
     @property
     def bits(self) -> int:
@@ -75,84 +82,91 @@ class Report:
         return f"and {self.cycles:,} were counted in all passes"
 
     def __str__(self) -> str:
-        rows = [
-            (one.name, one.module, one.where, one.numbers, " ".join(map(str, one.ranks)),
-             one.bits, one.dense_bits)
-            for one in self.layers
-        ]  # fmt: skip
-        head = ("layer", "module", "runs on", "numbers", "ranks", "bits", "dense float32")
         lines = [
+            *_together((layer.where, layer.name) for layer in self.layers if ":" in layer.where),
+            *_together(
+                (layer.numbers, layer.name) for layer in self.layers if "," in layer.numbers
+            ),
+            *_together((f"a program of its own, {why}", name) for name, why in self.alone),
+        ]
+        if self.operators:
+            lines.append(f"also in torch: {', '.join(self.operators)}")
+        lines += [
             f"back end {self.backend}, batch {self.batch}: {self.bits:,} bits, "
             f"{self.dense_bits / self.bits:.1f} times fewer than dense float32",
-            f"{self.steps:,} training steps; a step takes {self.predicted_cycles:,} cycles by the "
-            f"cycle model, {self._counted}",
+            f"{self.steps:,} training step{'' if self.steps == 1 else 's'}; a step takes "
+            f"{self.predicted_cycles:,} cycles by the cycle model, {self._counted}",
             f"{self.bytes_read:,} bytes read and {self.bytes_written:,} written, "
             f"{self.saturations / max(1, self.values):.2%} of {self.values:,} values saturated"
             + (f", {self.underflows:,} underflowed" if self.underflows else ""),
         ]
-        if self.operators:
-            lines.insert(0, f"also in torch: {', '.join(self.operators)}")
-        return markdown(head, rows) + "\n" + "\n".join(lines)
+        return self._table() + "\n" + "\n".join(
+            textwrap.fill(line, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
+            for line in lines
+        )  # fmt: skip
+
+    def _table(self) -> str:
+        """Return a row for each layer; long names are cut."""
+        head = ("layer", "module", "runs on", "numbers", "ranks", "bits", "dense bits")
+        rows = [
+            (_cut(layer.module, 16), layer.where.split(":")[0], layer.numbers.split(", ")[0],
+             " ".join(map(str, layer.ranks)), layer.bits, layer.dense_bits)
+            for layer in self.layers
+        ]  # fmt: skip
+        rest = len(markdown(head, [("", *row) for row in rows]).split("\n")[0]) - len(head[0])
+        room = max(len(head[0]), COLUMNS - rest)
+        # The end of a name tells parts of one module apart.
+        names = [_cut((layer.name or "(model)")[::-1], room)[::-1] for layer in self.layers]
+        return markdown(head, [(name, *row) for name, row in zip(names, rows, strict=True)])
+
+
+def _cut(text: str, room: int) -> str:
+    """Return text that fits into ``room`` characters."""
+    return text if len(text) <= room else text[: room - 1] + "…"
+
+
+def _together(notes: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each note, with all the names that it is about."""
+    names: dict[str, list[str]] = {}
+    for note, name in notes:
+        names.setdefault(note, []).append(name or "(model)")
+    return [f"{', '.join(part)}: {note}" for note, part in names.items()]
 
 
 def make_report(
-    module: torch.nn.Module, settings: Settings, chains: Sequence[Chain], graph: fx.GraphModule
+    module: torch.nn.Module,
+    settings: Settings,
+    plan: Plan,
+    chains: Iterable[Chain],
+    retired: Sequence[Chain],
 ) -> Report:
-    """The report of a model whose chains are these, in ``graph``; compiles the programs."""
+    """The report of a model whose calls run as ``plan`` says; compiles the programs.
+
+    Counts are those of all ``chains``, and of the programs that were ``retired``.
+    """
+    chains, planned = list(chains), plan.chains
+    numbers = {chain: f"program {n}" for n, chain in enumerate(chains, 1)}
     places = {
-        id(layer): f"program {n}" for n, chain in enumerate(chains, 1) for layer in chain.layers
-    }
-    segments = [segment for chain in chains for segment in chain.segments]
-    totals = [segment.runner.totals for segment in segments]
+        id(layer): numbers[chain] for part in (chains, planned) for chain in part
+        for layer in chain.layers
+    }  # fmt: skip
+    totals = [segment.runner.totals for chain in [*chains, *retired] for segment in chain.segments]
     return Report(
         backend=settings.backend,
         batch=settings.batch,
-        layers=tuple(_layers(module, places, _holders(graph))),
-        steps=max((chain.steps for chain in chains), default=0),
-        predicted_cycles=sum(chain.predicted_cycles for chain in chains),
-        cycles=sum(one.counters.cycles for one in totals),
-        bytes_read=sum(one.counters.bytes_read for one in totals),
-        bytes_written=sum(one.counters.bytes_written for one in totals),
-        saturations=sum(one.saturations for one in totals),
-        values=sum(one.values for one in totals),
-        underflows=sum(one.underflows for one in totals),
-        operators=tuple(dict.fromkeys(_operators(graph))),
+        layers=tuple(_layers(module, places)),
+        steps=max((chain.steps for chain in [*chains, *retired]), default=0),
+        predicted_cycles=sum(chain.predicted_cycles for chain in planned),
+        cycles=sum(total.counters.cycles for total in totals),
+        bytes_read=sum(total.counters.bytes_read for total in totals),
+        bytes_written=sum(total.counters.bytes_written for total in totals),
+        saturations=sum(total.saturations for total in totals),
+        values=sum(total.values for total in totals),
+        underflows=sum(total.underflows for total in totals),
+        operators=tuple(dict.fromkeys(plan.operators())),
+        alone=tuple((plan.names[layer], why) for layer, why in plan.alone.items()),
+        why_alone=plan.why,
     )
-
-
-def _operators(graph: fx.GraphModule) -> Iterator[str]:
-    """What torch computes without parameters, in the order of the graph."""
-    for node in graph.graph.nodes:
-        if node.op == "call_module":
-            one = graph.get_submodule(str(node.target))
-            if not isinstance(one, Chain) and not any(True for _ in one.parameters()):
-                yield type(one).__name__
-        elif node.op == "call_function" and not _takes_an_end(node, graph):
-            yield getattr(node.target, "__name__", str(node.target))
-        elif node.op == "call_method":
-            yield str(node.target)
-
-
-def _takes_an_end(node: fx.Node, graph: fx.GraphModule) -> bool:
-    """Whether a node takes one of several outputs of a program."""
-    for given in node.all_input_nodes if node.target is getitem else ():
-        if given.op == "call_module":
-            return isinstance(graph.get_submodule(str(given.target)), Chain)
-    return False
-
-
-def _holders(graph: fx.GraphModule) -> dict[int, str]:
-    """Return why a layer runs in torch, by its id, where the graph has a module around it whole."""
-    reasons: dict[int, str] = {}
-    for node in graph.graph.nodes:
-        if node.op == "call_module":
-            whole = graph.get_submodule(str(node.target))
-            own = type(whole).__module__.startswith("torch.")
-            verb = "does not look into" if own else "cannot trace"
-            for _, part in named_modules(whole):
-                if part is not whole:
-                    reasons[id(part)] = f"inside {type(whole).__name__}, which torch.fx {verb}"
-    return reasons
 
 
 def _numbers(layer: TensorTrain) -> str:
@@ -162,9 +176,7 @@ def _numbers(layer: TensorTrain) -> str:
     return ", ".join([str(layer.numbers.format("factor")), *coded])
 
 
-def _layers(
-    module: torch.nn.Module, places: dict[int, str], holders: dict[int, str]
-) -> list[LayerReport]:
+def _layers(module: torch.nn.Module, places: dict[int, str]) -> list[LayerReport]:
     inside = {id(part) for layer in trains(module) for part in layer.modules()} - {
         id(layer) for layer in trains(module)
     }
@@ -174,7 +186,7 @@ def _layers(
         if id(one) in inside or not (own or isinstance(one, TensorTrain)):
             continue
         if isinstance(one, TensorTrain):
-            why = why_not(one) or holders.get(id(one), "it is not called")
+            why = why_not(one) or "it is not called"
             where = places.get(id(one)) or f"torch: {why}"
             bias = one.rows if one.bias is not None else 0
             dense = 32 * (one.rows * one.columns + bias)

@@ -396,7 +396,7 @@ def _words(x: torch.Tensor, exponent: int, numbers: NumberFormats) -> torch.Tens
 
 
 def _on_host(parameter: torch.Tensor) -> torch.Tensor:
-    return parameter if parameter.is_cpu else parameter.cpu()
+    return parameter.detach().cpu()
 
 
 def _padded_bias(layer: TTLinear | TTConv2d) -> torch.Tensor | None:

@@ -1,25 +1,24 @@
-"""What of a module the accelerator has, node by node of its torch.fx graph."""
+"""Traces of modules by torch.fx, and the operations of the accelerator in their graphs."""
 
 import inspect
 import operator
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 from torch.utils import _pytree
 
 from trainwright.compiler import CompileError
-from trainwright.functions import Function, entries
 from trainwright.network import NetworkError, Window
 from trainwright.nn import TensorTrain, TTConv2d, TTLinear
 from trainwright.offload.stretch import window_of
-
-_RELUS = (torch.relu, torch.nn.functional.relu)
-_SUMS = (operator.add, torch.add)
-
 
 _pytree_of: Any = _pytree  # its functions have no types
 _CONSTANTS: tuple[Any, ...] = (
@@ -38,16 +37,20 @@ class Pattern:
     constants: tuple[Any, ...] = field(compare=False)
     """Each leaf of the nesting, tensors as ``_GIVEN``."""
     key: tuple[Any, ...]
+    method: str = "forward"
+    """Name of what is called."""
 
     @classmethod
-    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple["Pattern", list[Any]]:
+    def of(
+        cls, args: tuple[Any, ...], kwargs: dict[str, Any], method: str = "forward"
+    ) -> tuple["Pattern", list[Any]]:
         """Return the pattern of arguments, and the leaves that are not part of it."""
         leaves, spec = _pytree_of.tree_flatten((args, kwargs))
         constants: list[Any] = [leaf if isinstance(leaf, _CONSTANTS) else _GIVEN for leaf in leaves]
         # Python takes True, 1 and 1.0 for equal, and -0.0 for 0.0.
         key: list[Any] = [None if c is _GIVEN else (type(c), repr(c)) for c in constants]
         given = [leaf for leaf in leaves if not isinstance(leaf, _CONSTANTS)]
-        return cls(spec, tuple(constants), (repr(spec), *key)), given
+        return cls(spec, tuple(constants), (method, repr(spec), *key), method), given
 
     def filled(self, given: Iterator[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return positional and keyword arguments with ``given`` in the places of tensors."""
@@ -61,15 +64,17 @@ def _signature(forward: Callable[..., Any]) -> inspect.Signature:
 
 
 def pattern_of(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    module: torch.nn.Module, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Pattern, list[Any]]:
     """Return the pattern of a call of a module and its tensors; defaults belong to the pattern.
 
-    Raises ``TypeError`` for arguments that ``forward`` does not take.
+    Raises ``TypeError`` for arguments that the method does not take.
     """
-    bound = _signature(type(module).forward).bind(module, *args, **kwargs)
+    if method in vars(module):  # set on the module: its arguments are as they come
+        return Pattern.of(args, kwargs, method)
+    bound = _signature(getattr(type(module), method)).bind(module, *args, **kwargs)
     bound.apply_defaults()
-    return Pattern.of(bound.args[1:], bound.kwargs)
+    return Pattern.of(bound.args[1:], bound.kwargs, method)
 
 
 def assumed_patterns(module: torch.nn.Module) -> Iterator[Pattern]:
@@ -91,38 +96,56 @@ def assumed_patterns(module: torch.nn.Module) -> Iterator[Pattern]:
         yield Pattern.of(tuple(args), kwargs)[0]
 
 
-@dataclass(frozen=True)
-class Traced:
-    """Graph of a call: its inputs are the call's tensors, its output a list of leaves."""
-
-    graph: fx.Graph
-    outputs: Any
-    """Nesting of the outputs, as torch's pytree describes it."""
-
-    def nested(self, leaves: list[Any]) -> Any:
-        """Return the outputs as the module nests them."""
-        return _pytree_of.tree_unflatten(leaves, self.outputs)
-
-
 def is_whole(module: torch.nn.Module) -> bool:
     """Return whether torch.fx takes a module for one operation: tensor trains, torch's own."""
     return isinstance(module, TensorTrain) or fx.Tracer().is_leaf_module(module, "")
 
 
-class _Tracer(fx.Tracer):
-    """Tracer of one call; ``outputs`` is the nesting of what the module returned."""
+def is_changed(module: torch.nn.Module) -> bool:
+    """Return whether a call of a module does more than its class says: hooks, a forward set on it.
 
-    outputs: Any = None
-    failed: torch.nn.Module | None = None
+    What such a module returns is to be a tensor, which its hooks can read and replace.
+    """
+    own: dict[str, Any] = vars(module)
+    hooked = any(own.get(name) for name in _HOOKS) or "forward" in own
+    return hooked or any(getattr(_every_module, name) for name in _HOOKS_OF_ALL)
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_every_module: Any = torch.nn.modules.module
+_HOOKS_OF_ALL = tuple(f"_global{name}" for name in _HOOKS)
+
+
+class _Proxy(fx.Proxy):
+    """Stands for a tensor while a module is traced, and says so where its class is asked for."""
+
+    _is_param = False  # which torch asks of tensors that may be parameters
+
+    @property
+    def __class__(self) -> type:
+        return torch.Tensor
+
+
+class _Tracer(fx.Tracer):
+    """Tracer of one call of a copy of a module."""
+
+    failed: str | None = None
     """Innermost module in whose forward the latest error was raised, root excepted."""
 
-    def __init__(self, pattern: Pattern, whole: set[torch.nn.Module]) -> None:
+    def __init__(self, pattern: Pattern, whole: set[str]) -> None:
         super().__init__()
+        self.traced_func_name = pattern.method
         self._pattern, self._whole = pattern, whole
         self._error: Exception | None = None
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        return m in self._whole or is_whole(m)
+        return module_qualified_name in self._whole or is_whole(m) or is_changed(m)
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
+    def create_arg(self, a: Any) -> Any:
+        return a.node if isinstance(a, fx.Proxy) else super().create_arg(a)
 
     def call_module(
         self,
@@ -138,16 +161,8 @@ class _Tracer(fx.Tracer):
             return super().call_module(m, forward, args, kwargs)
         except Exception as error:
             if error is not self._error:
-                self.failed, self._error = m, error
+                self.failed, self._error = self.path_of_module(m), error
             raise
-
-    def create_arg(self, a: Any) -> Any:
-        # torch.fx would keep the value of this moment in the graph, and parameters move.
-        if isinstance(a, torch.Tensor) and a.grad_fn is not None:
-            raise ValueError(
-                "a tensor computed from parameters alone, such as layer.weight, would be a constant"
-            )
-        return super().create_arg(a)
 
     def create_args_for_root(
         self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
@@ -156,30 +171,104 @@ class _Tracer(fx.Tracer):
         proxies = [self.create_proxy("placeholder", f"input_{place}", (), {}) for place in places]
         args, kwargs = self._pattern.filled(iter(proxies))
 
-        def flat() -> list[Any]:
-            leaves, self.outputs = _pytree_of.tree_flatten(root_fn(self.root, *args, **kwargs))
-            return leaves
+        def kept() -> list[Any]:
+            """Run the module; return each value that outlives the call."""
+            outputs = root_fn(self.root, *args, **kwargs)
+            attributes = [
+                [v for name, v in vars(part).items() if name not in _OF_TORCH]
+                for part in self.root.modules()
+            ]
+            return list(_proxies_in([outputs, attributes]))
 
-        return flat, []
+        return kept, []
 
 
-def trace_call(module: torch.nn.Module, pattern: Pattern) -> Traced:
-    """Trace a call of a module; its tensor-train layers are nodes.
+_OF_TORCH = frozenset(vars(torch.nn.Module()))
+
+
+_DEPTH = 6
+"""Levels of containers and objects that are searched for tensors: objects may refer to all there
+is, and whatever is missed costs another program, not another result."""
+
+
+def _proxies_in(value: Any, depth: int = _DEPTH) -> Iterator[fx.Proxy]:
+    """Yield the proxies in nested containers and in the attributes of other objects."""
+    if isinstance(value, fx.Proxy):
+        yield value
+        return
+    if not depth or isinstance(value, torch.Tensor | torch.nn.Module | type | str | int | float):
+        return
+    if isinstance(value, Mapping):
+        parts: Any = value.values()
+    elif isinstance(value, list | tuple | set):
+        parts = value
+    else:
+        parts = getattr(value, "__dict__", {}).values()
+    for part in list(parts):
+        yield from _proxies_in(part, depth - 1)
+
+
+def _copied(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy of a module for a trace: a forward may change attributes and parameters."""
+    shared: dict[int, Any] = {}
+    for part in module.modules():
+        for name, value in vars(part).items():
+            computed = isinstance(value, torch.Tensor) and value.grad_fn is not None
+            if name in _HOOKS or computed:  # are not run, cannot be copied
+                shared[id(value)] = value
+    return deepcopy(module, shared)
+
+
+@contextmanager
+def _generators_kept() -> Generator[None]:
+    """Leave the state of all random generators as it was before the body."""
+    numbers, legacy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(numbers)
+        np.random.set_state(legacy)
+
+
+@contextmanager
+def _functions_recorded(tracer: fx.Tracer) -> Generator[None]:
+    """Record a call of an ``autograd.Function`` as one node: its gradient is its own."""
+    function: Any = torch.autograd.Function
+    apply: Any = function.__dict__["apply"]
+
+    def recorded(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        proxies = list(_proxies_in([args, kwargs]))
+        if not proxies:
+            return apply.__get__(None, cls)(*args, **kwargs)
+        return tracer.create_proxy("call_function", cls.apply, tuple(proxies), {}, name="apply")
+
+    function.apply = classmethod(recorded)
+    try:
+        yield
+    finally:
+        function.apply = apply
+
+
+def trace_call(module: torch.nn.Module, pattern: Pattern) -> fx.Graph:
+    """Trace a call of a module; its tensor-train layers are nodes. The module is not changed.
 
     Modules inside of it whose control flow depends on the data are nodes, too. Raises
     ``CompileError`` where the module's own does.
     """
-    whole: set[torch.nn.Module] = set()
+    if pattern.method in vars(module):
+        raise CompileError(f"{pattern.method} of {type(module).__name__} was set on the module")
+    whole: set[str] = set()
     while True:
         tracer = _Tracer(pattern, whole)
         try:
-            with torch.enable_grad():  # create_arg tells computed tensors by their gradients
-                return Traced(tracer.trace(module), tracer.outputs)
+            with _generators_kept(), torch.enable_grad(), _functions_recorded(tracer):
+                return tracer.trace(_copied(module))
         except Exception as error:  # whatever the user's forward meets with in place of tensors
-            if tracer.failed is None or tracer.failed in whole or is_whole(tracer.failed):
+            if tracer.failed is None or tracer.failed in whole:
+                reason = str(error).strip().split("\n")[0]
                 raise CompileError(
-                    f"torch.fx cannot trace {type(module).__name__}: {error}; compile the part of "
-                    "it whose control flow does not depend on data, as a module of its own"
+                    f"torch.fx cannot trace {type(module).__name__}: {reason}"
                 ) from error
             # Another attempt costs milliseconds; nodes of a failed part cannot be told from others.
             whole.add(tracer.failed)
@@ -187,11 +276,11 @@ def trace_call(module: torch.nn.Module, pattern: Pattern) -> Traced:
 
 def trace(module: torch.nn.Module) -> fx.Graph:
     """Return the graph of the call that gives only what has no default."""
-    return trace_call(module, next(assumed_patterns(module))).graph
+    return trace_call(module, next(assumed_patterns(module)))
 
 
 def why_not(module: torch.nn.Module) -> str:
-    """Why a layer runs in torch; empty where the accelerator has it."""
+    """Explain why a layer runs in torch; empty where the accelerator has it."""
     if not isinstance(module, TTLinear | TTConv2d):
         return f"the accelerator has no {type(module).__name__}"
     if module.is_float:
@@ -208,90 +297,81 @@ def why_not(module: torch.nn.Module) -> str:
 
 
 def sole_user(node: fx.Node) -> fx.Node | None:
-    """The node that uses a value, where it is the only one."""
+    """Return the node that uses a value, where no other node does."""
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 def layer_of(node: fx.Node, module: torch.nn.Module) -> TTLinear | TTConv2d | None:
-    """The layer that the accelerator applies at a node."""
+    """Return the layer that a program applies at a node."""
     if node.op != "call_module" or node.kwargs or len(node.args) != 1:
         return None
-    found = module.get_submodule(str(node.target))
-    if not isinstance(found, TTLinear | TTConv2d) or why_not(found):
+    part = module.get_submodule(str(node.target))
+    if not isinstance(part, TTLinear | TTConv2d) or why_not(part) or why_alone(part):
         return None
-    return found if isinstance(node.args[0], fx.Node) else None
+    return part if isinstance(node.args[0], fx.Node) else None
 
 
-def is_relu(node: fx.Node, module: torch.nn.Module) -> bool:
-    """Whether a node is max(0, .) of one value."""
-    if node.op == "call_module":
-        return isinstance(module.get_submodule(str(node.target)), torch.nn.ReLU)
-    if node.op == "call_method":
-        return node.target == "relu"
-    return node.op == "call_function" and node.target in _RELUS
+def why_alone(layer: TensorTrain) -> str:
+    """Explain why a layer is a program of its own; empty where it need not be."""
+    if is_changed(layer):
+        return "it has hooks"
+    own = type(layer).forward is not TensorTrain.forward
+    return f"{type(layer).__name__} has a forward of its own" if own else ""
 
 
-def function_at(node: fx.Node, module: torch.nn.Module) -> Function | None:
-    """Return the element-wise function of one value that a node computes, if it is known."""
-    given: dict[str, Any] = dict(node.kwargs)
-    if node.op == "call_module":
-        part = module.get_submodule(str(node.target))
-        entry = next((e for e in entries() if type(part) is getattr(torch.nn, e.module)), None)
-        given = dict(vars(part)) if entry else {}
-    else:
-        entry = next((e for e in entries() if _computes(node, e.name)), None)
-        if entry:
-            given |= dict(zip(entry.attributes.values(), node.args[1:], strict=False))
-    if entry is None or len(node.all_input_nodes) != 1 or given.get("inplace"):
+Operation = tuple[Any, ...]
+"""Kind of what a program computes, and its options."""
+_ARGUMENTS = {
+    "relu": ("input", "inplace"),
+    "sum": ("input", "other", "alpha"),
+    "flatten": ("input", "start_dim", "end_dim"),
+    "pool": (
+        "input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad",
+        "divisor_override",
+    ),
+}  # fmt: skip
+_tensor: Any = torch.Tensor
+_FUNCTIONS: dict[Any, str] = {
+    torch.relu: "relu", torch.nn.functional.relu: "relu", _tensor.relu: "relu", "relu": "relu",
+    operator.add: "sum", torch.add: "sum", _tensor.add: "sum", "add": "sum",
+    torch.flatten: "flatten", _tensor.flatten: "flatten", "flatten": "flatten",
+    torch.nn.functional.avg_pool2d: "pool",
+}  # fmt: skip
+"""Kinds of operation by function, and by the name of a tensor's method."""
+_MODULES: dict[type[torch.nn.Module], str] = {
+    torch.nn.ReLU: "relu", torch.nn.Flatten: "flatten", torch.nn.AvgPool2d: "pool",
+}  # fmt: skip
+
+
+def operation_of(
+    function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Operation, tuple[Any, ...]] | None:
+    """Return the operation of a program that a call is, and its operands; None where it is none."""
+    kind = _FUNCTIONS.get(function)
+    if kind is None:
         return None
-    names = entry.attributes
-    try:
-        return entry.make(**{ours: given[name] for ours, name in names.items() if name in given})
-    except (TypeError, ValueError):  # a parameter that the accelerator's function does not take
+    given = dict(zip(_ARGUMENTS[kind], args, strict=False)) | kwargs
+    operation = _operation(kind, given)
+    operands = given.get("input"), given.get("other")
+    return None if operation is None else (operation, operands[: 1 + (kind == "sum")])
+
+
+def _operation(kind: str, given: Mapping[str, Any]) -> Operation | None:
+    if not given.keys() <= set(_ARGUMENTS[kind]):
         return None
+    if kind == "flatten":
+        whole = (given.get("start_dim", 0), given.get("end_dim", -1)) == (1, -1)
+        return (kind,) if whole else None
+    if kind == "sum":
+        return (kind,) if given.keys() == {"input", "other"} else None
+    if kind == "pool":
+        window = _averaged(given)
+        return None if window is None else (kind, window)
+    return (kind,)
 
 
-def _computes(node: fx.Node, name: str) -> bool:
-    """Return whether a node calls the function or the method of torch of this name."""
-    if node.op == "call_method":
-        return node.target == name
-    owners = (owner for owner in (torch, torch.nn.functional) if hasattr(owner, name))
-    return node.op == "call_function" and node.target in [getattr(o, name) for o in owners]
-
-
-def is_sum(node: fx.Node) -> bool:
-    """Whether a node adds two values."""
-    named = node.op == "call_method" and node.target == "add"
-    if not named and not (node.op == "call_function" and node.target in _SUMS):
-        return False
-    two = [one for one in node.args if isinstance(one, fx.Node)]
-    return not node.kwargs and len(node.args) == len(two) == 2 and two[0] is not two[1]
-
-
-def is_flattening(node: fx.Node, module: torch.nn.Module) -> bool:
-    """Whether a node flattens all axes but the first."""
-    if node.op == "call_module":
-        found = module.get_submodule(str(node.target))
-        return isinstance(found, torch.nn.Flatten) and (found.start_dim, found.end_dim) == (1, -1)
-    named = node.op == "call_method" and node.target == "flatten"
-    if not named and not (node.op == "call_function" and node.target is torch.flatten):
-        return False
-    given = dict(zip(("input", "start_dim", "end_dim"), node.args, strict=False)) | node.kwargs
-    return (given.get("start_dim", 0), given.get("end_dim", -1)) == (1, -1)
-
-
-def pool_of(node: fx.Node, module: torch.nn.Module) -> Window | None:
-    """The windows over which a node averages; None where the accelerator has no such average."""
-    given: dict[str, Any] = {}
-    if node.op == "call_module":
-        found = module.get_submodule(str(node.target))
-        if not isinstance(found, torch.nn.AvgPool2d):
-            return None
-        given = {name: getattr(found, name) for name in _POOL[1:]}
-    elif node.op == "call_function" and node.target is torch.nn.functional.avg_pool2d:
-        given = dict(zip(_POOL, node.args, strict=False)) | node.kwargs
-    else:
-        return None
+def _averaged(given: Mapping[str, Any]) -> Window | None:
+    """Return the windows of an average; None where the accelerator has no such average."""
     padding = _pair(given.get("padding", 0))
     counted = given.get("count_include_pad", True) or padding == (0, 0)
     if given.get("ceil_mode") or given.get("divisor_override") is not None or not counted:
@@ -303,12 +383,46 @@ def pool_of(node: fx.Node, module: torch.nn.Module) -> Window | None:
         return None
 
 
-_POOL = (
-    "input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad",
-    "divisor_override",
-)  # fmt: skip
+def operation_at(node: fx.Node, module: torch.nn.Module) -> Operation | None:
+    """Return the operation of a program that a node is, a layer excepted."""
+    if node.op == "call_module":
+        part = module.get_submodule(str(node.target))
+        kind = _MODULES.get(type(part))
+        if kind is None or is_changed(part):
+            return None
+        options = {n: getattr(part, n) for n in _ARGUMENTS[kind][1:] if hasattr(part, n)}
+        return _operation(kind, options)
+    if node.op not in ("call_function", "call_method"):
+        return None
+    called = operation_of(node.target, node.args, node.kwargs)
+    if called is None:
+        return None
+    operation, operands = called
+    tensors = all(isinstance(operand, fx.Node) for operand in operands)
+    return operation if tensors and len(set(operands)) == len(operands) else None
+
+
+def is_relu(node: fx.Node, module: torch.nn.Module) -> bool:
+    """Tell whether a node is max(0, .) of one value."""
+    return operation_at(node, module) == ("relu",)
+
+
+def is_sum(node: fx.Node, module: torch.nn.Module) -> bool:
+    """Tell whether a node adds two values."""
+    return operation_at(node, module) == ("sum",)
+
+
+def is_flattening(node: fx.Node, module: torch.nn.Module) -> bool:
+    """Tell whether a node flattens all axes but the first."""
+    return operation_at(node, module) == ("flatten",)
+
+
+def pool_of(node: fx.Node, module: torch.nn.Module) -> Window | None:
+    """Return the windows that a node averages over; None where the accelerator has none such."""
+    operation = operation_at(node, module)
+    return operation[1] if operation is not None and operation[0] == "pool" else None
 
 
 def _pair(value: Any) -> tuple[int, int]:
-    found = (value, value) if isinstance(value, int) else tuple(value)
-    return (found[0], found[0]) if len(found) == 1 else found
+    part = (value, value) if isinstance(value, int) else tuple(value)
+    return (part[0], part[0]) if len(part) == 1 else part

@@ -1,0 +1,208 @@
+"""Plans: which programs a call is expected to run, and calls that follow them as far as they go.
+
+A call runs the module's own Python, each time. Only its tensor-train layers are computed elsewhere:
+the first layer of a planned program runs all of the program, and what the module then does with the
+result is compared with the plan. Where the module does something else, its layers are programs of
+their own. So a plan decides how many programs there are, never a result.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from trainwright.compiler import CompileError
+from trainwright.network import Apply
+from trainwright.network.nodes import IMAGE, layer_name
+from trainwright.nn import TensorTrain, TTConv2d, TTLinear
+from trainwright.nn.untyped import named_modules, saves_elsewhere
+from trainwright.offload.chain import Chain
+from trainwright.offload.regions import regions
+from trainwright.offload.stretch import End, Stretch, Use
+from trainwright.offload.trace import (
+    Operation,
+    Pattern,
+    is_whole,
+    layer_of,
+    trace_call,
+    why_alone,
+    why_not,
+)
+from trainwright.offload.values import InnerValue, ProgramRun, Route, following, ordinary
+
+Layers = tuple[TTLinear | TTConv2d, ...]
+ChainOf = Callable[[Stretch, Layers], Chain]
+
+
+class _Whole(torch.nn.Sequential):
+    """Module that calls another one, so that a graph has a node for it."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self[0](*args, **kwargs)
+
+
+class Plan:
+    """Programs that a call of one pattern is expected to run.
+
+    ``chain_of`` makes the programs of a stretch of layers.
+    """
+
+    def __init__(self, module: torch.nn.Module, pattern: Pattern, chain_of: ChainOf) -> None:
+        whole = is_whole(module) and pattern.method == "forward"
+        self.root = _Whole(module) if whole else module
+        self._chain_of = chain_of
+        self.layers: Mapping[str, TTLinear | TTConv2d] = {
+            name: part
+            for name, part in named_modules(self.root)
+            if isinstance(part, TTLinear | TTConv2d) and not why_not(part)
+        }
+        self.names = {part: name for name, part in named_modules(module) if not why_not(part)}
+        self.graph: fx.Graph | None = None
+        self.why = ""
+        """Why there is no graph, and each layer is a program of its own."""
+        self._left: set[fx.Node] = set()
+        try:
+            self.graph = trace_call(self.root, pattern)
+        except CompileError as error:
+            self.why = str(error)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        self.routes: list[Route] = []
+        for region in [] if self.graph is None else list(regions(self.graph, self.root)):
+            layers = tuple(self.layers[name] for name in region.stretch.names)
+            chain = self._chain_of(region.stretch, layers)
+            self.routes.append(Route.of(region, chain, self.root, self.layers))
+        self.alone = dict(self._reasons())
+        """Layers that are programs of their own, and why."""
+        for layer in self.alone:
+            self.chain_alone(layer)
+
+    def _reasons(self) -> Iterator[tuple[torch.nn.Module, str]]:
+        """Yield the layers that the graph does not show, or not as layers, and why."""
+        if self.graph is None:
+            yield from ((layer, self.why) for layer in self.names)
+            return
+        for node in self.graph.nodes:
+            if node.op != "call_module" or layer_of(node, self.root) is not None:
+                continue
+            whole = self.root.get_submodule(str(node.target))
+            own = type(whole).__module__.startswith("torch.")
+            verb = "does not look into" if own else "cannot trace"
+            inside = f"inside {type(whole).__name__}, which torch.fx {verb}"
+            for _, part in named_modules(whole):
+                if part in self.names:
+                    yield part, why_alone(part) if part is whole else inside
+
+    @property
+    def chains(self) -> list[Chain]:
+        """Programs of the plan, each once."""
+        planned = [route.chain for route in self.routes]
+        return list(dict.fromkeys([*planned, *filter(None, map(self.chain_alone, self.alone))]))
+
+    def chain_alone(self, layer: torch.nn.Module) -> Chain | None:
+        """The program of a layer by itself; None where torch computes the layer."""
+        if layer not in self.names or not isinstance(layer, TTLinear | TTConv2d):
+            return None
+        return self._chain_of(_single(self.names[layer], layer), (layer,))
+
+    def operators(self) -> Iterator[str]:
+        """Name what torch computes without parameters, in the order of the graph."""
+        planned = {node for route in self.routes for node in route.region.nodes}
+        for node in [] if self.graph is None else self.graph.nodes:
+            if node in planned or node.target is _needed:
+                continue
+            if node.op == "call_module":
+                part = self.root.get_submodule(str(node.target))
+                if not any(True for _ in part.parameters()):
+                    yield type(part).__name__
+            elif node.op == "call_function":
+                yield getattr(node.target, "__name__", str(node.target))
+            elif node.op == "call_method":
+                yield str(node.target)
+
+    def leave(self, node: fx.Node) -> None:
+        """Note that a module needs a value that the plan keeps within a program."""
+        self._left.add(node)
+
+    def revise(self) -> bool:
+        """Let values that were needed leave their programs from now on; return if there are any."""
+        if self.graph is None or not self._left:
+            return False
+        for node in self._left:
+            with self.graph.inserting_after(node):
+                self.graph.call_function(_needed, (node,))
+        self._left.clear()
+        self._arrange()
+        return True
+
+
+def _needed(value: Any) -> Any:
+    """Stand in a graph for a use of a value that the trace did not show."""
+    return value
+
+
+def _single(name: str, layer: TTLinear | TTConv2d) -> Stretch:
+    """Return the stretch of a layer by itself."""
+    value = layer_name(0)
+    channels, end = 0, End(value, 0, layer.rows)
+    if isinstance(layer, TTConv2d):
+        channels, end = layer.in_channels, End(value, layer.out_channels, 0)
+    return Stretch((Use(name),), (Apply(value, (IMAGE,), 0),), channels, (end,))
+
+
+class Session:
+    """One call of a module, its layers computed as a plan says."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._runs = plan, list[ProgramRun]()
+        self._begun = set[Route]()
+
+    def apply(self, layer: TensorTrain, x: Any) -> torch.Tensor:
+        """Return the outputs of a layer that the module calls."""
+        operation = "layer", layer
+        result = self._going_on(operation, x)
+        if result is not None:
+            return result
+        x = ordinary(x)
+        route = self._route(layer)
+        if route is None or not isinstance(x, torch.Tensor):
+            return self._alone(layer, x)
+        self._begun.add(route)
+        run = ProgramRun(route, x, self._alone, self._plan.leave)
+        self._runs.append(run)
+        result = run.following(operation, (x,))
+        assert result is not None
+        return result
+
+    def _going_on(self, operation: Operation, x: Any) -> torch.Tensor | None:
+        """Return a layer's outputs where it is part of a program that runs."""
+        if isinstance(x, InnerValue):
+            return following(operation, (x,))
+        for run in self._runs:  # layers side by side
+            result = run.following(operation, (x,))
+            if result is not None:
+                return result
+        return None
+
+    def _route(self, layer: TensorTrain) -> Route | None:
+        if saves_elsewhere():  # a checkpoint would have to run all of a program again
+            return None
+        routes = (route for route in self._plan.routes if route not in self._begun)
+        return next((route for route in routes if route.begins_with(layer)), None)
+
+    def _alone(self, layer: TensorTrain, x: torch.Tensor) -> torch.Tensor:
+        chain = self._plan.chain_alone(layer)
+        return layer.compute(x) if chain is None else chain(x)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the module needed values that a program keeps."""
+        return any(run.is_left for run in self._runs)
+
+    def finish(self) -> bool:
+        """Compute all values of programs that outlive the call; return if the plan changed."""
+        for run in self._runs:
+            run.leave()
+        return self._plan.revise()

@@ -1,0 +1,302 @@
+"""Values inside of a running program: tensors that the accelerator has and torch does not."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import fx
+from torch.utils import _pytree
+
+from trainwright.nn import TensorTrain, TTConv2d
+from trainwright.nn.untyped import autocast_type, unguarded
+from trainwright.offload.chain import Chain
+from trainwright.offload.regions import Found
+from trainwright.offload.stretch import window_of
+from trainwright.offload.trace import Operation, layer_of, operation_at, operation_of
+
+_tensor: Any = torch.Tensor
+_pytree_of: Any = _pytree  # its functions have no types
+
+_KNOWN = frozenset(
+    [
+        getattr(_tensor, name).__get__
+        for name in (
+            "shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_cuda", "is_cpu",
+            "is_meta", "is_sparse", "is_mkldnn", "is_quantized", "is_nested",
+        )
+    ]
+    + [
+        getattr(_tensor, name)
+        for name in (
+            "size", "dim", "ndimension", "numel", "nelement", "is_floating_point", "is_complex",
+            "element_size", "__len__",
+        )
+    ]
+    + [torch.is_floating_point, torch.is_complex, torch.numel]
+)  # fmt: skip
+"""Questions about a tensor that its shape and type answer."""
+
+
+class InnerValue(torch.Tensor):
+    """A value inside of a running program; it has a shape, and its numbers once they are needed.
+
+    The operations that the program has next give further such values, or its outputs. Any other
+    use computes the numbers, layer by layer.
+    """
+
+    run: "ProgramRun"
+    node: fx.Node
+    value: torch.Tensor | None
+
+    @staticmethod
+    def of(run: "ProgramRun", node: fx.Node, shape: Sequence[int]) -> "InnerValue":
+        """Return the value that a node of a running program makes."""
+        like, make = run.outputs[0], _tensor._make_wrapper_subclass
+        result: InnerValue = make(
+            InnerValue,
+            shape,
+            dtype=like.dtype,
+            device=like.device,
+            requires_grad=like.requires_grad,
+        )
+        result.run, result.node, result.value = run, node, None
+        if like.requires_grad:
+            with unguarded():
+                result.register_hook(_lost)
+        return result
+
+    def numbers(self) -> torch.Tensor:
+        """Return the value as an ordinary tensor."""
+        if self.value is None:
+            self.run.leave(self)
+        assert self.value is not None
+        return self.value
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        given = dict(kwargs or {})
+        if func in _KNOWN:
+            with unguarded():
+                return func(*args, **given)
+        called = operation_of(func, args, given)
+        if called is not None:
+            operation, operands = called
+            result = following(operation, operands)
+            if result is not None:
+                return _written(operands[0], result) if given.get("inplace") else result
+        args, given = _pytree_of.tree_map(ordinary, (args, given))
+        return func(*args, **given)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = _pytree_of.tree_map(ordinary, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def _lost(gradient: torch.Tensor) -> None:
+    """Refuse a gradient that cannot be passed on."""
+    raise RuntimeError(
+        "a value inside of a program of a compiled model was given to code that torch cannot see "
+        "into, and its gradient would be lost: give that code value.clone()"
+    )
+
+
+def ordinary(value: Any) -> Any:
+    """Return a tensor with its numbers, and anything else as it is."""
+    return value.numbers() if isinstance(value, InnerValue) else value
+
+
+def following(operation: Operation, operands: Sequence[Any]) -> torch.Tensor | None:
+    """Return the result of the next operation of a running program; None where it has another."""
+    inner = next((value for value in operands if isinstance(value, InnerValue)), None)
+    return None if inner is None else inner.run.following(operation, operands)
+
+
+def _written(operand: Any, result: torch.Tensor) -> torch.Tensor:
+    """Return the operand of an operation in place, which is its result from now on."""
+    if not isinstance(result, InnerValue):
+        return result
+    operand.node = result.node
+    return operand
+
+
+Mode = tuple[bool, bool, torch.dtype | None]
+
+
+def mode_of(x: torch.Tensor) -> Mode:
+    """Return what decides how torch computes, and is no argument."""
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast_type(x.device)
+
+
+@contextmanager
+def _mode(mode: Mode, device: torch.device) -> Generator[None]:
+    grad, inference, cast = mode
+    with torch.inference_mode(inference), torch.set_grad_enabled(grad):
+        with torch.autocast(device.type, cast, enabled=cast is not None):
+            yield
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """A program that a call is expected to run, and the operations it stands for."""
+
+    region: Found
+    chain: Chain
+    nodes: Mapping[tuple[Operation, frozenset[fx.Node]], Sequence[fx.Node]]
+    operations: Mapping[fx.Node, Operation]
+    ends: Mapping[fx.Node, int]
+
+    @classmethod
+    def of(
+        cls, region: Found, chain: Chain, root: torch.nn.Module, layers: Mapping[str, TensorTrain]
+    ) -> "Route":
+        """Return the way through ``region``, whose layers are ``layers`` by their names."""
+        operations: dict[fx.Node, Operation] = {}
+        nodes: dict[tuple[Operation, frozenset[fx.Node]], list[fx.Node]] = {}
+        for node in region.nodes:
+            operation = operation_at(node, root)
+            if layer_of(node, root) is not None:
+                operation = "layer", layers[str(node.target)]
+            assert operation is not None
+            operations[node] = operation
+            nodes.setdefault((operation, frozenset(node.all_input_nodes)), []).append(node)
+        return cls(region, chain, nodes, operations, {n: k for k, n in enumerate(region.ends)})
+
+    def begins_with(self, layer: TensorTrain) -> bool:
+        """Return whether a call of a layer begins the program."""
+        return (("layer", layer), frozenset([self.region.source])) in self.nodes
+
+
+class ProgramRun:
+    """Results of one run of a program, handed out as the module comes to them.
+
+    ``alone`` applies a layer by a program of its own, ``left`` is told of a value that the module
+    needs although the program keeps it.
+    """
+
+    def __init__(
+        self,
+        route: Route,
+        source: torch.Tensor,
+        alone: Callable[[TensorTrain, torch.Tensor], torch.Tensor],
+        left: Callable[[fx.Node], None],
+    ) -> None:
+        self.route, self.source = route, source
+        # Tensors made in inference mode count no changes: a copy tells whether there was one.
+        self._before = source.clone() if source.is_inference() else source._version
+        self.mode, self._alone, self._left = mode_of(source), alone, left
+        results: Any = route.chain(source)
+        self.outputs: tuple[torch.Tensor, ...] = (
+            results if isinstance(results, tuple) else (results,)
+        )
+        self._taken: set[fx.Node] = set()
+        self._inner: list[ref[InnerValue]] = []
+        self._values: dict[fx.Node, torch.Tensor] = {}
+        self.is_left = False
+        """Whether the module went another way, in which torch computes."""
+
+    def following(self, operation: Operation, operands: Sequence[Any]) -> torch.Tensor | None:
+        """Return what an operation makes of values of the program; None where it has no such."""
+        read = list(map(self._node, operands))
+        if self.is_left or None in read or mode_of(self.source) != self.mode:
+            return None
+        given = frozenset(node for node in read if node is not None)
+        if len(given) != len(read):
+            return None
+        for node in self.route.nodes.get((operation, given), ()):
+            if node not in self._taken:
+                self._taken.add(node)
+                return self._result(node, operation, tuple(operands[0].shape))
+        return None
+
+    def _node(self, value: Any) -> fx.Node | None:
+        if isinstance(value, InnerValue):
+            return value.node if value.run is self else None
+        return self.route.region.source if value is self.source and self._is_kept() else None
+
+    def _is_kept(self) -> bool:
+        """Return whether the source has the numbers that the program was given."""
+        before, source = self._before, self.source
+        if isinstance(before, torch.Tensor):
+            return torch.equal(before, source)
+        return source._version == before
+
+    def _result(self, node: fx.Node, operation: Operation, shape: tuple[int, ...]) -> torch.Tensor:
+        if node in self.route.ends:
+            return self.outputs[self.route.ends[node]]
+        result = InnerValue.of(self, node, _shape(operation, shape))
+        self._inner.append(ref(result))
+        return result
+
+    def leave(self, needed: InnerValue | None = None) -> None:
+        """Compute all values that the module still has, each layer by itself.
+
+        The module left the program's way at ``needed``, or the call ended.
+        """
+        alive = [value for inner in self._inner if (value := inner()) is not None]
+        self.is_left = self.is_left or bool(alive)
+        for value in alive:
+            if value.value is None:
+                value.value = self._computed(value.node)
+        for value in alive if needed is None else [needed]:
+            self._left(value.node)
+        self._inner.clear()
+
+    def _computed(self, node: fx.Node) -> torch.Tensor:
+        """Compute a value from the source, in the mode of the program."""
+        if node is self.route.region.source:
+            if not self._is_kept():
+                raise RuntimeError(
+                    f"the input of {', '.join(self.route.region.stretch.names)} was modified in "
+                    "place before all that is made of it was computed: modify a clone of it"
+                )
+            return self.source
+        if node not in self._values:
+            given = [self._computed(operand) for operand in node.all_input_nodes]
+            with _mode(self.mode, self.source.device):
+                self._values[node] = _applied(self.route.operations[node], given, self._alone)
+        return self._values[node]
+
+
+def _shape(operation: Operation, given: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of an operation's result, from that of its operand."""
+    kind = operation[0]
+    if kind == "flatten":
+        return given[0], prod(given[1:])
+    if kind == "pool":
+        return *given[:2], *operation[1].over(*given[2:])
+    if kind != "layer":
+        return given
+    layer: TensorTrain = operation[1]
+    if isinstance(layer, TTConv2d):
+        return given[0], layer.out_channels, *window_of(layer).over(*given[2:])
+    return *given[:-1], layer.rows
+
+
+def _applied(
+    operation: Operation,
+    given: Sequence[torch.Tensor],
+    alone: Callable[[TensorTrain, torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """Apply an operation of a program to ordinary tensors."""
+    kind = operation[0]
+    if kind == "layer":
+        return alone(operation[1], given[0])
+    if kind == "relu":
+        return torch.relu(given[0])
+    if kind == "sum":
+        return given[0] + given[1]
+    if kind == "flatten":
+        return given[0].flatten(1)
+    window = operation[1]
+    return torch.nn.functional.avg_pool2d(given[0], window.kernel, window.stride, window.padding)
