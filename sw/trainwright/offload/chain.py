@@ -82,6 +82,11 @@ class Chain:
         """All programs, whether they were used or not."""
         return list(self._segments.values())
 
+    def forget(self) -> None:
+        """Drop the exponents, which would be stale where the programs are used again."""
+        for segment in self.segments:
+            segment.forget()
+
     @property
     def steps(self) -> int:
         """Training steps of all programs."""

@@ -151,7 +151,11 @@ class CompiledModule(torch.nn.Module):
         hidden["latest"] = pattern
         with computed_by(session.apply):
             result = function(*args, **kwargs)
-        if session.finish():
+        needed: set[str] = session.finish()
+        if needed:
+            hidden["needed"] |= needed
+            for plan in hidden["plans"].values():
+                plan.keep(needed)
             self._retire()
         if fresh:
             self._forget(pattern, key)
@@ -185,10 +189,11 @@ class CompiledModule(torch.nn.Module):
 
     def _plan(self, pattern: Pattern, key: tuple[Any, ...]) -> Plan:
         """Return the plan for a call."""
-        plans: dict[Any, Plan] = self.__dict__["_hidden"]["plans"]
+        hidden = self.__dict__["_hidden"]
+        plans: dict[Any, Plan] = hidden["plans"]
         if key not in plans:
             with self.machine.lock:  # torch.fx changes torch.nn.Module while it traces
-                plan = Plan(self.module, pattern, self._chain)
+                plan = Plan(self.module, pattern, self._chain, hidden["needed"])
             if len(plans) >= _PLANS:
                 del plans[next(iter(plans))]
             plans[key] = plan
@@ -206,7 +211,9 @@ class CompiledModule(torch.nn.Module):
         hidden = self.__dict__["_hidden"]
         used = {chain for plan in hidden["plans"].values() for chain in plan.chains}
         for stretch in [s for s, chain in self.chains.items() if chain not in used]:
-            hidden["retired"].append(self.chains.pop(stretch))
+            chain = self.chains.pop(stretch)
+            hidden["retired"].append(chain)
+            chain.forget()
 
     def _forget(self, pattern: Pattern, key: tuple[Any, ...]) -> None:
         """Let attributes that a call changed, such as counters, identify no plan."""
@@ -311,7 +318,7 @@ _PLANS = 64
 
 
 def _no_plans() -> dict[str, Any]:
-    return {"plans": {}, "latest": None, "changing": set(), "retired": []}
+    return {"plans": {}, "latest": None, "changing": set(), "retired": [], "needed": set()}
 
 
 def _attributes(module: torch.nn.Module) -> dict[Any, Any]:

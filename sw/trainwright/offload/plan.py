@@ -6,7 +6,8 @@ result is compared with the plan. Where the module does something else, its laye
 their own. So a plan decides how many programs there are, never a result.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import gc
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -45,10 +46,17 @@ class _Whole(torch.nn.Sequential):
 class Plan:
     """Programs that a call of one pattern is expected to run.
 
-    ``chain_of`` makes the programs of a stretch of layers.
+    ``chain_of`` makes the programs of a stretch of layers. ``needed`` are names of values that
+    calls were seen to need, although the trace does not show it.
     """
 
-    def __init__(self, module: torch.nn.Module, pattern: Pattern, chain_of: ChainOf) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        pattern: Pattern,
+        chain_of: ChainOf,
+        needed: Collection[str] = (),
+    ) -> None:
         whole = is_whole(module) and pattern.method == "forward"
         self.root = _Whole(module) if whole else module
         self._chain_of = chain_of
@@ -61,12 +69,15 @@ class Plan:
         self.graph: fx.Graph | None = None
         self.why = ""
         """Why there is no graph, and each layer is a program of its own."""
-        self._left: set[fx.Node] = set()
         try:
             self.graph = trace_call(self.root, pattern)
         except CompileError as error:
             self.why = str(error)
-        self._arrange()
+        self.keep(needed)
+
+    @property
+    def _graph_nodes(self) -> list[fx.Node]:
+        return [] if self.graph is None else list(self.graph.nodes)
 
     def _arrange(self) -> None:
         self.routes: list[Route] = []
@@ -84,7 +95,7 @@ class Plan:
         if self.graph is None:
             yield from ((layer, self.why) for layer in self.names)
             return
-        for node in self.graph.nodes:
+        for node in self._graph_nodes:
             if node.op != "call_module" or layer_of(node, self.root) is not None:
                 continue
             whole = self.root.get_submodule(str(node.target))
@@ -110,7 +121,7 @@ class Plan:
     def operators(self) -> Iterator[str]:
         """Name what torch computes without parameters, in the order of the graph."""
         planned = {node for route in self.routes for node in route.region.nodes}
-        for node in [] if self.graph is None else self.graph.nodes:
+        for node in self._graph_nodes:
             if node in planned or node.target is _needed:
                 continue
             if node.op == "call_module":
@@ -122,20 +133,13 @@ class Plan:
             elif node.op == "call_method":
                 yield str(node.target)
 
-    def leave(self, node: fx.Node) -> None:
-        """Note that a module needs a value that the plan keeps within a program."""
-        self._left.add(node)
-
-    def revise(self) -> bool:
-        """Let values that were needed leave their programs from now on; return if there are any."""
-        if self.graph is None or not self._left:
-            return False
-        for node in self._left:
-            with self.graph.inserting_after(node):
-                self.graph.call_function(_needed, (node,))
-        self._left.clear()
+    def keep(self, names: Collection[str]) -> None:
+        """Let values that calls need leave their programs."""
+        nodes = [node for node in self._graph_nodes if node.name in names]
+        for node in nodes:
+            with node.graph.inserting_after(node):
+                node.graph.call_function(_needed, (node,))
         self._arrange()
-        return True
 
 
 def _needed(value: Any) -> Any:
@@ -156,7 +160,7 @@ class Session:
     """One call of a module, its layers computed as a plan says."""
 
     def __init__(self, plan: Plan) -> None:
-        self._plan, self._runs = plan, list[ProgramRun]()
+        self._plan, self._runs, self._left = plan, list[ProgramRun](), set[str]()
         self._begun = set[Route]()
 
     def apply(self, layer: TensorTrain, x: Any) -> torch.Tensor:
@@ -170,11 +174,14 @@ class Session:
         if route is None or not isinstance(x, torch.Tensor):
             return self._alone(layer, x)
         self._begun.add(route)
-        run = ProgramRun(route, x, self._alone, self._plan.leave)
+        run = ProgramRun(route, x, self._alone, self._leave)
         self._runs.append(run)
         result = run.following(operation, (x,))
         assert result is not None
         return result
+
+    def _leave(self, node: fx.Node) -> None:
+        self._left.add(node.name)
 
     def _going_on(self, operation: Operation, x: Any) -> torch.Tensor | None:
         """Return a layer's outputs where it is part of a program that runs."""
@@ -201,8 +208,14 @@ class Session:
         """Whether the module needed values that a program keeps."""
         return any(run.is_left for run in self._runs)
 
-    def finish(self) -> bool:
-        """Compute all values of programs that outlive the call; return if the plan changed."""
+    def finish(self) -> set[str]:
+        """Compute all values of programs that outlive the call.
+
+        Returns the names of values that the call needed although the plan keeps them.
+        """
+        if any(run.alive for run in self._runs):
+            # Frames of errors that were caught and forgotten, as the compiler's, hold values, too.
+            gc.collect()
         for run in self._runs:
             run.leave()
-        return self._plan.revise()
+        return self._left

@@ -109,7 +109,7 @@ class Report:
         """Return a row for each layer; long names are cut."""
         head = ("layer", "module", "runs on", "numbers", "ranks", "bits", "dense bits")
         rows = [
-            (_cut(layer.module, 16), layer.where.split(":")[0], layer.numbers.split(", ")[0],
+            (_cut(layer.module, 13), layer.where.split(":")[0], layer.numbers.split(", ")[0],
              " ".join(map(str, layer.ranks)), layer.bits, layer.dense_bits)
             for layer in self.layers
         ]  # fmt: skip

@@ -98,6 +98,11 @@ class Segment:
         image = f" {self.image[0]}x{self.image[1]}" if self.image else ""
         return ",".join(self.stretch.names) + image
 
+    def forget(self) -> None:
+        """Drop all exponents: the next training step chooses them anew."""
+        self.scales.exponents.clear()
+        self._ends.clear()
+
     def _mark(self, ends: frozenset[int]) -> None:
         """Note that the gradients of these ends have been calibrated."""
         self._ends.update({str(end): 1 for end in ends})

@@ -238,12 +238,17 @@ class ProgramRun:
         self._inner.append(ref(result))
         return result
 
+    @property
+    def alive(self) -> list[InnerValue]:
+        """Values that the module still has."""
+        return [value for inner in self._inner if (value := inner()) is not None]
+
     def leave(self, needed: InnerValue | None = None) -> None:
         """Compute all values that the module still has, each layer by itself.
 
         The module left the program's way at ``needed``, or the call ended.
         """
-        alive = [value for inner in self._inner if (value := inner()) is not None]
+        alive = self.alive
         self.is_left = self.is_left or bool(alive)
         for value in alive:
             if value.value is None:
