@@ -12,6 +12,7 @@ from torch.utils import _pytree
 
 from trainwright.compiler import CompileError
 from trainwright.driver import Driver, Settling
+from trainwright.functions import entries
 from trainwright.network import NetworkError
 from trainwright.nn import TensorTrain, cut_ranks, rank_prior, to_torch
 from trainwright.nn.model import trains
@@ -193,7 +194,13 @@ class CompiledModule(torch.nn.Module):
         plans: dict[Any, Plan] = hidden["plans"]
         if key not in plans:
             with self.machine.lock:  # torch.fx changes torch.nn.Module while it traces
-                plan = Plan(self.module, pattern, self._chain, hidden["needed"])
+                plan = Plan(
+                    self.module,
+                    pattern,
+                    self._chain,
+                    hidden["needed"],
+                    functions=bool(self.machine.settings.parameters.vector_engine),
+                )
             if len(plans) >= _PLANS:
                 del plans[next(iter(plans))]
             plans[key] = plan
@@ -391,7 +398,7 @@ def compile(
     with _unless_it_fails(layers):
         if formats is not None:
             _set_formats(layers, formats)
-        found = CompiledModule(module, machine.with_sizes(**_sizes(layers, accelerator)))
+        found = CompiledModule(module, machine.with_sizes(**_sizes(module, layers, accelerator)))
         report = found.report()  # compiles every program: what does not fit is said here
     _warn(module, layers, found, report)
     return found
@@ -436,14 +443,23 @@ def _set_formats(layers: list[TensorTrain], formats: object) -> None:
         raise CompileError(str(error)) from error
 
 
-def _sizes(layers: list[TensorTrain], given: AcceleratorParameters | None) -> dict[str, Any]:
-    """Parameters of the accelerator that follow from the layers; posits where none is given."""
+def _sizes(
+    module: torch.nn.Module, layers: list[TensorTrain], given: AcceleratorParameters | None
+) -> dict[str, Any]:
+    """Parameters of the accelerator that follow from the module.
+
+    Where none is ``given``, formats are those of the layers, and a module with an element-wise
+    function that the vector engine computes gets one.
+    """
     p = given or AcceleratorParameters()
     sizes: dict[str, Any] = {}
+    names = {entry.module for entry in entries()}
     sizes["factor_width"] = max(p.factor_width, *(layer.widths.factor for layer in layers))
-    posits = [str(fmt) for layer in layers for _, fmt in layer.numbers.posits]
-    if posits and given is None:
-        sizes["formats"] = tuple(dict.fromkeys(posits))
+    coded = [str(fmt) for layer in layers for _, fmt in layer.numbers.coded]
+    if coded and given is None:
+        sizes["formats"] = tuple(dict.fromkeys(coded))
+    elif given is None and any(type(part).__name__ in names for part in module.modules()):
+        sizes["vector_engine"] = 1
     return sizes
 
 

@@ -47,7 +47,8 @@ class Plan:
     """Programs that a call of one pattern is expected to run.
 
     ``chain_of`` makes the programs of a stretch of layers. ``needed`` are names of values that
-    calls were seen to need, although the trace does not show it.
+    calls were seen to need, although the trace does not show it. ``functions``: the accelerator has
+    a vector engine, which computes element-wise functions.
     """
 
     def __init__(
@@ -56,10 +57,12 @@ class Plan:
         pattern: Pattern,
         chain_of: ChainOf,
         needed: Collection[str] = (),
+        *,
+        functions: bool = False,
     ) -> None:
         whole = is_whole(module) and pattern.method == "forward"
         self.root = _Whole(module) if whole else module
-        self._chain_of = chain_of
+        self._chain_of, self._functions = chain_of, functions
         self.layers: Mapping[str, TTLinear | TTConv2d] = {
             name: part
             for name, part in named_modules(self.root)
@@ -81,7 +84,8 @@ class Plan:
 
     def _arrange(self) -> None:
         self.routes: list[Route] = []
-        for region in [] if self.graph is None else list(regions(self.graph, self.root)):
+        graph = self.graph or fx.Graph()
+        for region in list(regions(graph, self.root, functions=self._functions)):
             layers = tuple(self.layers[name] for name in region.stretch.names)
             chain = self._chain_of(region.stretch, layers)
             self.routes.append(Route.of(region, chain, self.root, self.layers))

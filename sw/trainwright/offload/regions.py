@@ -8,11 +8,12 @@ from typing import cast
 import torch
 from torch import fx
 
-from trainwright.network import Apply, Pool, Sum, Window
+from trainwright.network import Apply, Map, Pool, Sum, Window
 from trainwright.network.nodes import IMAGE, layer_name
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.offload.stretch import End, Stretch, Use, Value, window_of
 from trainwright.offload.trace import (
+    function_at,
     is_flattening,
     is_relu,
     is_sum,
@@ -54,13 +55,18 @@ class _Kind:
         return _Kind(channels, (*self.windows, *own))
 
 
-def regions(graph: fx.Graph, module: torch.nn.Module) -> Iterator[Found]:
-    """The stretches of a graph, as long as can be; each layer's node is in one."""
+def regions(
+    graph: fx.Graph, module: torch.nn.Module, *, functions: bool = False
+) -> Iterator[Found]:
+    """Find the stretches of a graph, as long as can be; each layer's node is in one.
+
+    ``functions``: the accelerator has a vector engine, which computes element-wise functions.
+    """
     taken: set[fx.Node] = set()
     for node in graph.nodes:
         if node in taken or layer_of(node, module) is None:
             continue
-        found = _Region(graph, node, module, taken).found()
+        found = _Region(graph, node, module, taken, functions=functions).found()
         taken |= set(found.nodes)
         yield found
 
@@ -69,11 +75,17 @@ class _Region:
     """All that can be made of what the layer at ``start`` reads, in its numbers."""
 
     def __init__(
-        self, graph: fx.Graph, start: fx.Node, module: torch.nn.Module, taken: set[fx.Node]
+        self,
+        graph: fx.Graph,
+        start: fx.Node,
+        module: torch.nn.Module,
+        taken: set[fx.Node],
+        *,
+        functions: bool,
     ) -> None:
         first = layer_of(start, module)
         assert first is not None
-        self._module, self._numbers = module, first.numbers
+        self._module, self._numbers, self._functions = module, first.numbers, functions
         self._source = cast(fx.Node, start.args[0])
         self._kinds = {self._source: _kind_read(first)}
         for node in graph.nodes:
@@ -100,6 +112,9 @@ class _Region:
             makes = layer_of(given, self._module) is not None or is_sum(given, self._module)
             inside = given is not self._source and sole_user(given) is node
             return kinds[0] if makes and inside else None
+        if function_at(node, self._module):
+            inside = self._functions and node.all_input_nodes[0] is not self._source
+            return kinds[0] if inside else None
         if is_sum(node, self._module):
             padded = any(kind.size != kind.whole or kind.flat for kind in kinds)
             return None if padded or kinds[0] != kinds[1] else kinds[0]
@@ -165,6 +180,8 @@ class _Region:
                 if key not in uses:
                     name = layer_name(len(uses))
                 wiring.append(Apply(name, of, uses.setdefault(key, len(uses))))
+            elif function := function_at(node, self._module):
+                wiring.append(Map(name, of, function))
             elif is_sum(node, self._module):
                 wiring.append(Sum(name, of, relu))
             elif window is not None:

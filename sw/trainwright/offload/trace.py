@@ -16,6 +16,7 @@ from torch import fx
 from torch.utils import _pytree
 
 from trainwright.compiler import CompileError
+from trainwright.functions import Function, entries
 from trainwright.network import NetworkError, Window
 from trainwright.nn import TensorTrain, TTConv2d, TTLinear
 from trainwright.offload.stretch import window_of
@@ -349,7 +350,8 @@ def operation_of(
     """Return the operation of a program that a call is, and its operands; None where it is none."""
     kind = _FUNCTIONS.get(function)
     if kind is None:
-        return None
+        element = _function_called(function, args, kwargs)
+        return None if element is None else (("function", element), args[:1])
     given = dict(zip(_ARGUMENTS[kind], args, strict=False)) | kwargs
     operation = _operation(kind, given)
     operands = given.get("input"), given.get("other")
@@ -383,10 +385,50 @@ def _averaged(given: Mapping[str, Any]) -> Window | None:
         return None
 
 
+def _function_called(
+    function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Function | None:
+    """Return the element-wise function that a function or a method of torch computes."""
+    entry = next((entry for entry in entries() if _computes(function, entry.name)), None)
+    if entry is None or not args:
+        return None
+    names = entry.attributes.values()
+    return _made(entry, {**kwargs, **dict(zip(names, args[1:], strict=False))})
+
+
+def _computes(function: Any, name: str) -> bool:
+    """Tell whether a function of torch, or the name of a method, is that of ``name``."""
+    if isinstance(function, str):
+        return function == name
+    owners = torch, torch.nn.functional, torch.Tensor
+    return any(function == getattr(owner, name, None) for owner in owners)
+
+
+def _made(entry: Any, given: Mapping[str, Any]) -> Function | None:
+    """Return the function of an entry with the parameters that torch gives it."""
+    if given.get("inplace"):
+        return None
+    names = entry.attributes.items()
+    try:
+        return entry.make(**{ours: given[name] for ours, name in names if name in given})
+    except (TypeError, ValueError):  # a parameter that the accelerator's function does not take
+        return None
+
+
+def function_at(node: fx.Node, module: torch.nn.Module) -> Function | None:
+    """Return the element-wise function of one value that a node computes, if it is known."""
+    operation = operation_at(node, module)
+    return operation[1] if operation is not None and operation[0] == "function" else None
+
+
 def operation_at(node: fx.Node, module: torch.nn.Module) -> Operation | None:
     """Return the operation of a program that a node is, a layer excepted."""
     if node.op == "call_module":
         part = module.get_submodule(str(node.target))
+        entry = next((e for e in entries() if type(part) is getattr(torch.nn, e.module)), None)
+        if entry is not None and not is_changed(part):
+            element = _made(entry, vars(part))
+            return None if element is None else ("function", element)
         kind = _MODULES.get(type(part))
         if kind is None or is_changed(part):
             return None

@@ -299,6 +299,8 @@ def _applied(
         return alone(operation[1], given[0])
     if kind == "relu":
         return torch.relu(given[0])
+    if kind == "function":
+        return operation[1](given[0])
     if kind == "sum":
         return given[0] + given[1]
     if kind == "flatten":
