@@ -14,6 +14,8 @@ from trainwright.accelerator import backend_names
 PAGES = (
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs/guide").glob("*.md")),
+    *sorted((ROOT / "docs/results").glob("*.md")),
+    *sorted((ROOT / "docs/decisions").glob("*.md")),
     *sorted(ROOT.glob("*/README.md")),
     ROOT / "README.md",
 )
