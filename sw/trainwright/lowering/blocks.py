@@ -14,6 +14,7 @@ from trainwright.lowering.choices import Choice, Chosen, Given, Stored, Way
 from trainwright.lowering.choose import choose
 from trainwright.lowering.drafts import Draft, Lowered
 from trainwright.lowering.place import lost, place
+from trainwright.lowering.progress import is_spent
 from trainwright.lowering.schedule import scheduled
 from trainwright.lowering.slices import Block, Stage
 from trainwright.lowering.stages import Stages
@@ -113,6 +114,8 @@ class Blocks:
         every = choose(self.graph, self.given, self.stored, self.p, WAYS)
         for size in (size for size in SIZES if batch >= MORE * size):
             for chosen in every:
+                if found and is_spent():
+                    break
                 for stages in self._options(chosen, places, size):
                     for room in ROOMS:
                         body = _Body(chosen, tuple(stages), size, room)

@@ -20,6 +20,7 @@ from trainwright.lowering.impls import Impl, Need
 from trainwright.lowering.layout import Axes
 from trainwright.lowering.pairs import Pair
 from trainwright.lowering.passes import lowered, pass_cycles
+from trainwright.lowering.progress import count, is_spent
 from trainwright.parameters import AcceleratorParameters
 
 LESSER = 0.3
@@ -173,6 +174,7 @@ class Chooser(Divisions):
         """
         best: dict[tuple, tuple[float, int, State]] = {}
         scores: list[float] = []
+        made = 0
         self.operands.forget()
         over = self.over.get(n, ())
         names = (op.out, *self._read(op))
@@ -195,6 +197,7 @@ class Chooser(Divisions):
             if one.works is not None:
                 if self._least(one, op) > most:
                     continue
+                made += 1
                 state = self._made(state, op, one.works)
                 if state is None:
                     continue
@@ -210,6 +213,7 @@ class Chooser(Divisions):
                 scores.remove(best[key][0])
             best[key] = score, number, state
             insort(scores, score)
+        count("states", made)
         return [
             state for _, _, state in sorted(best.values(), key=lambda one: one[:2])[: self.beam]
         ]
@@ -457,6 +461,8 @@ def choose(
     chooser = Chooser(graph, given, kept, p, parted)
     found: list[Chosen] = []
     for way in ways:
+        if found and is_spent():
+            break
         chosen = chooser.search(way)
         if chosen not in found:
             found.append(chosen)

@@ -23,6 +23,7 @@ from trainwright.lowering.emit import Emitter, Made
 from trainwright.lowering.layout import Layout
 from trainwright.lowering.lower import alias, descriptors_of, lower
 from trainwright.lowering.outer import Packing
+from trainwright.lowering.progress import MOST_EFFORT, followed, is_spent
 from trainwright.lowering.rows import Rows, rows_of
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
@@ -236,18 +237,28 @@ def compile_step(
     inputs: bool = False,
     plan: str = AUTO,
     in_rows: bool = False,
+    effort: int = MOST_EFFORT,
 ) -> Step:
     """Compile a training step, with ``inputs`` also the gradients to the network's inputs.
 
     With ``in_rows`` tensors lie in outer memory as a state on the chip has them
     (``trainwright.lowering.rows``). ``plan`` is one of ``compiler.PLANS``: by ``PAPER`` every
     layer has the contraction order of the paper, else the best that fits; by ``SMALL`` no products
-    cross from the forward pass to the backward pass, which makes them again.
+    cross from the forward pass to the backward pass, which makes them again. After ``effort``
+    alternatives the best programs so far are taken. Raises ``CompileError``.
     """
     require_words(network, p)
     graph = in_digits(step_graph(network, batch, inputs=inputs), p)
-    widths = {"word": between_width(network, p), "accumulator": p.accumulator_width}
     rows = rows_of(network, graph.whole, p.lanes) if in_rows else Rows()
+    with followed(most=effort):
+        return _planned(network, graph, p, rows, plan)
+
+
+def _planned(
+    network: Network, graph: StepGraph, p: AcceleratorParameters, rows: Rows, plan: str
+) -> Step:
+    """Compile a step by one of ``compiler.PLANS``. Raises ``CompileError``."""
+    widths = {"word": between_width(network, p), "accumulator": p.accumulator_width}
     if plan == PAPER:
         cost = order_cost(p)
         papers = tuple(
@@ -295,9 +306,11 @@ def _searched(
         except CompileError as error:
             problems.append(error)
             refused[order.text] = str(error)
+            if is_spent():
+                break
             continue
         found.append(step)
-        if len(found) == MOST_ORDERS:
+        if len(found) == MOST_ORDERS or is_spent():
             break
     if not found:
         raise problems[0]

@@ -16,6 +16,7 @@ from trainwright.lowering.divide import variants
 from trainwright.lowering.layout import CutError
 from trainwright.lowering.least import alive, held, require_rows
 from trainwright.lowering.place import lost
+from trainwright.lowering.progress import count, is_spent
 from trainwright.lowering.schedule import Issue, scheduled
 from trainwright.lowering.slices import Stage
 from trainwright.lowering.stages import Stages
@@ -110,11 +111,14 @@ class Drafts:
     def add(self, chosen: Chosen) -> None:
         """Cut, tile and issue programs of some choices."""
         for stages, spilled in self._options(chosen):
+            if self._issued and is_spent():
+                break
             tiler = Tiler(
                 self.graph, self.given, self.stored, chosen.pads, spilled, self.p, spare=True
             )
             try:
                 calls = tiler.run(stages)
+                count("tiled", len(calls))
                 require_rows(held(calls), self.p)
             except (CutError, DoesNotFitError) as error:
                 self.problems.append(error)

@@ -16,6 +16,7 @@ from trainwright.lowering.calls import (
     Transpose,
 )
 from trainwright.lowering.layout import Storage
+from trainwright.lowering.progress import count
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
@@ -166,6 +167,7 @@ class Placement:
         ``DoesNotFitError``.
         """
         lives = list(self.lives.values())
+        count("placed", len(lives))
         for life in lives:
             life.storage.base = -1
         self.parts = {}

@@ -12,6 +12,7 @@ from itertools import islice
 from trainwright.lowering.calls import Call, Clear, Move
 from trainwright.lowering.choices import AFTER
 from trainwright.lowering.layout import Storage
+from trainwright.lowering.progress import count
 from trainwright.program.fields import Engine
 
 EARLY = 200
@@ -108,6 +109,7 @@ class _List:
 
     def run(self, window: int) -> list[int]:
         """The places of the commands, in a new order."""
+        count("issued", len(self.calls))
         queues = {e: [n for n, c in enumerate(self.calls) if c.engine is e] for e in ARRAYS}
         order: list[int] = []
         while any(queues.values()):

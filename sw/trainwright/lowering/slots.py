@@ -11,6 +11,7 @@ from trainwright.compiler.errors import DoesNotFitError
 from trainwright.lowering.calls import Call
 from trainwright.lowering.layout import Storage
 from trainwright.lowering.place import Life, Placement
+from trainwright.lowering.progress import count
 from trainwright.parameters import AcceleratorParameters
 
 APART = (2, 3)
@@ -137,6 +138,7 @@ class Slots(Placement):
     def improved(self, tries: int) -> None:
         """Move what costs something, and what is in its way, as long as it gets better."""
         costly: list[Storage] = []
+        count("placed", tries)
         for number in range(tries):
             if number % LOOK == 0:
                 costly = [place for place in self.lives if self._costs(place)]
