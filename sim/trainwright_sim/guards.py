@@ -19,6 +19,8 @@ from tempfile import TemporaryDirectory
 
 from trainwright.compiler import CompiledStep
 from trainwright.lowering import compile_step
+from trainwright.lowering.compile import compile_step as compile_uncached
+from trainwright.lowering.progress import followed
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters, preset
 from trainwright.program.fields import DESCRIPTOR_BYTES
@@ -72,6 +74,13 @@ def _program_bytes(name: str) -> int:
     return DESCRIPTOR_BYTES * (len(step.forward.descriptors) + len(step.backward.descriptors))
 
 
+def _effort(name: str) -> int:
+    """Count alternatives of compiling a step without the cache of programs."""
+    with followed() as progress:
+        compile_uncached(load_network(name), BATCH, AcceleratorParameters())
+    return progress.effort
+
+
 def _state_bits() -> int:
     """Flip-flops of PE1's and PE2's benches, before any mapping."""
     return sum(_registers(name) for name in ("pe1", "pe2"))
@@ -120,6 +129,8 @@ FIGURES: dict[str, Figure] = {
         *(Figure(f"{n}.bytes-moved", partial(_bytes_moved, n)) for n in NETWORKS),
         *(Figure(f"{n}.bits-stored", partial(_bits_stored, n)) for n in NETWORKS),
         *(Figure(f"{n}.program-bytes", partial(_program_bytes, n)) for n in NETWORKS),
+        *(Figure(f"{n}.effort", partial(_effort, n)) for n in NETWORKS),
+        Figure("fashion-conv.effort", partial(_effort, "fashion-conv"), is_dear=True),
         Figure("arrays.state-bits", _state_bits),
         *(Figure(f"{b}.luts", partial(_luts, b), is_dear=True) for b in BLOCKS),
         *(Figure(f"{b}.flip-flops", partial(_flip_flops, b), is_dear=True) for b in BLOCKS),

@@ -43,7 +43,7 @@ def test_bench_golden(capsys):
 
 @pytest.mark.slow
 def test_bench_compile(capsys):
-    words = ["bench", "compile", "--batch", "8", "--repeat", "2"]
+    words = ["bench", "loop", "--batch", "8", "--repeat", "2"]
     assert main([*words, "digits", "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]
     assert [step["step"] for step in steps] == [

@@ -38,6 +38,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_formats_option(parser)
     add_plan_option(parser)
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
+    parser.add_argument(
+        "--effort", type=positive, metavar="N",
+        help="alternatives after which the best programs so far are taken",
+    )  # fmt: skip
     add_wide_option(parser)
     parser.add_argument("--json", action="store_true", help="print JSON and no tables")
     add_accelerator_options(parser)
@@ -51,7 +55,7 @@ def _run(args: argparse.Namespace) -> int:
     network = with_formats(load_network(args.network), args.formats)
     network = with_ranks(network, args.ranks)
     parameters = accelerator_parameters(args.accelerator, network)
-    figures = plan_report.report(network, args.batch, parameters, args.plan)
+    figures = plan_report.report(network, args.batch, parameters, args.plan, args.effort)
     if args.json:
         print(to_json(figures))
     elif args.wide:

@@ -103,17 +103,27 @@ def layers(network: "Network") -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def report(network: "Network", batch: int, p: "AcceleratorParameters", plan: str) -> dict[str, Any]:
-    """What ``--json`` prints. Raises ``CompileError`` where the network does not fit."""
+def report(
+    network: "Network",
+    batch: int,
+    p: "AcceleratorParameters",
+    plan: str,
+    effort: int | None = None,
+) -> dict[str, Any]:
+    """Return what ``--json`` prints, of the best programs among ``effort`` alternatives.
+
+    Raises ``CompileError`` where the network does not fit.
+    """
     from trainwright.compiler.limits import require_batch, require_integers
     from trainwright.lowering.plans import require_plan
+    from trainwright.lowering.progress import MOST_EFFORT
     from trainwright.lowering.stored import cached_step
     from trainwright.timing import predict
 
     require_plan(plan)
     require_batch(batch)
     require_integers(network)
-    step = cached_step(network, batch, p, plan=plan)
+    step = cached_step(network, batch, p, plan=plan, effort=effort or MOST_EFFORT)
     programs = {"forward": step.forward, "backward": step.backward}
     cycles = {name: predict(one.descriptors, p).cycles for name, one in programs.items()}
     total = sum(cycles.values())

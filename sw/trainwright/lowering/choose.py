@@ -174,7 +174,7 @@ class Chooser(Divisions):
         """
         best: dict[tuple, tuple[float, int, State]] = {}
         scores: list[float] = []
-        made = 0
+        evaluated = 0
         self.operands.forget()
         over = self.over.get(n, ())
         names = (op.out, *self._read(op))
@@ -197,7 +197,7 @@ class Chooser(Divisions):
             if one.works is not None:
                 if self._least(one, op) > most:
                     continue
-                made += 1
+                evaluated += 1
                 state = self._made(state, op, one.works)
                 if state is None:
                     continue
@@ -213,7 +213,7 @@ class Chooser(Divisions):
                 scores.remove(best[key][0])
             best[key] = score, number, state
             insort(scores, score)
-        count("states", made)
+        count("states", evaluated)
         return [
             state for _, _, state in sorted(best.values(), key=lambda one: one[:2])[: self.beam]
         ]

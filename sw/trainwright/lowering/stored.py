@@ -10,11 +10,12 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from trainwright.compiler.errors import CompileError
+from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.compiler.step import AUTO
 from trainwright.lowering.compile import Step, compile_step
-from trainwright.lowering.progress import followed
-from trainwright.network import Network
+from trainwright.lowering.progress import MOST_EFFORT, enter_phase, followed
+from trainwright.lowering.remedies import TRIAL_EFFORT, with_remedies
+from trainwright.network import Network, UserNames
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.native.cache import default_folder
 from trainwright.support.waiting import waiting
@@ -124,18 +125,36 @@ def cached_step(
     inputs: bool = False,
     plan: str = AUTO,
     in_rows: bool = False,
+    effort: int = MOST_EFFORT,
 ) -> Step:
     """Return ``compile_step`` of the same arguments, from the user's cache folder if known.
 
-    Raises ``CompileError`` if the network does not fit.
+    Raises ``CompileError`` if the network does not fit, with remedies that do fit and the names of
+    layers in the user's network.
     """
 
     def make() -> Step:
         what = f"compiling {network.name} for a batch of {batch}"
         with followed() as progress, waiting(_say, what, detail=lambda: progress.phase):
-            return compile_step(network, batch, p, inputs=inputs, plan=plan, in_rows=in_rows)
+            try:
+                return compiled(batch, p, effort)
+            except ResourceError as error:
+                raise _helpful(error).named(UserNames.of_network(network)) from None
+
+    def compiled(samples: int, parameters: AcceleratorParameters, most: int) -> Step:
+        return compile_step(
+            network, samples, parameters, inputs=inputs, plan=plan, in_rows=in_rows, effort=most
+        )
+
+    def _helpful(error: ResourceError) -> ResourceError:
+        if not isinstance(error, DoesNotFitError):
+            return error
+        enter_phase("does not fit: smaller batches and larger scratchpads are tried")
+        most = min(effort, TRIAL_EFFORT)
+        unit = p.lanes if in_rows else 1
+        return with_remedies(error, batch, p, lambda n, q: compiled(n, q, most), unit=unit)
 
     if os.environ.get(SWITCH) == "0":
         return make()
-    asked = repr((network, batch, p, inputs, plan, in_rows)).encode()
+    asked = repr((network, batch, p, inputs, plan, in_rows, effort)).encode()
     return StepCache().step(hashlib.sha256(_code() + asked).hexdigest(), make)

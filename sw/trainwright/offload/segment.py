@@ -8,11 +8,12 @@ from math import prod
 import torch
 
 from trainwright.compiler import CompileError
+from trainwright.compiler.errors import ResourceError
 from trainwright.driver import BackwardResult, Driver, Pass, QuantisedModel, Runner, Settling
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics, ranges_of
-from trainwright.network import Network, NumberFormats
+from trainwright.network import Network, NumberFormats, UserNames
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.scales import MOST_PASSES, InputQuantiser, in_backward, largest, pass_key
 from trainwright.nn.untyped import integers
@@ -131,10 +132,13 @@ class Segment:
                     f"{name} has factors of {layer.widths.factor} bits since it was compiled for "
                     f"{width}: call trainwright.compile again after set_numbers"
                 )
-        return Driver(
-            self.machine.accelerator, self.stretch.network(self.layers, self.image),
-            self.machine.settings.batch, input_gradients=self.input_gradients,
-        )  # fmt: skip
+        try:
+            return Driver(
+                self.machine.accelerator, self.stretch.network(self.layers, self.image),
+                self.machine.settings.batch, input_gradients=self.input_gradients,
+            )  # fmt: skip
+        except ResourceError as error:
+            raise error.named(UserNames.of_modules(self.stretch.names)) from None
 
     def _model(self, network: Network, factors: Factors) -> QuantisedModel:
         """The layers' factors and biases as the driver takes them."""

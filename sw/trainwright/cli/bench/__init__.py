@@ -2,12 +2,13 @@
 
 import argparse
 
-from trainwright.cli.bench import ape, cycles, golden, loop, mcf, posit, qr
+from trainwright.cli.bench import ape, compile, cycles, golden, loop, mcf, posit, qr
 from trainwright.cli.command import BENCHES, Command, CommandBody, registered
 from trainwright.cli.parts import add_parts, run_part
 
 PARTS: tuple[Command, ...] = (
     cycles.command,
+    compile.command,
     golden.command,
     loop.command,
     qr.command,

@@ -1,4 +1,4 @@
-"""``trainwright bench compile``: whole training steps of a torch loop beside the trainer's."""
+"""``trainwright bench loop``: whole training steps of a torch loop beside the trainer's."""
 
 import argparse
 import platform
@@ -143,5 +143,5 @@ def _run(args: argparse.Namespace) -> int:
 
 
 command = SimpleCommand(
-    "compile", "a step of a torch loop, beside that of trainwright train", _add_arguments, _run
+    "loop", "a step of a torch loop, beside that of trainwright train", _add_arguments, _run
 )

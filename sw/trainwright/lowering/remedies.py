@@ -1,0 +1,63 @@
+"""Remedies for a network that does not fit, each compiled before an error names it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from trainwright.compiler.errors import CompileError, DoesNotFitError
+from trainwright.compiler.limits import SCRATCHPAD
+from trainwright.parameters import AcceleratorParameters
+
+TRIAL_EFFORT = 20_000
+"""Alternatives that one remedy may take: a second, enough for a first program."""
+MOST_BATCHES = 6
+"""Smaller batches that are tried, each half the one before: 64 down to 1."""
+MOST_SIZES = 3
+"""Larger scratchpads that are tried, each twice the one before."""
+
+Trial = Callable[[int, AcceleratorParameters], object]
+"""Compile for a batch and an accelerator; raises ``CompileError`` where that does not fit."""
+
+
+def _batches(batch: int, unit: int) -> Iterator[int]:
+    """List smaller batches that are multiples of a unit."""
+    for _ in range(MOST_BATCHES):
+        batch = batch // 2 // unit * unit
+        if not batch:
+            return
+        yield batch
+
+
+def _sizes(p: AcceleratorParameters) -> Iterator[AcceleratorParameters]:
+    """List accelerators with larger scratchpads."""
+    rows = p.scratchpad_rows
+    for _ in range(MOST_SIZES):
+        rows *= 2
+        if rows > SCRATCHPAD.greatest:
+            return
+        yield replace(p, scratchpad_rows=rows)
+
+
+def with_remedies(
+    error: DoesNotFitError, batch: int, p: AcceleratorParameters, trial: Trial, *, unit: int = 1
+) -> DoesNotFitError:
+    """Return the error with a batch and a scratchpad that were tried and do fit.
+
+    Batches are multiples of ``unit``. What an error guesses from the rows that one tensor lacks
+    is often wrong: other tensors grow with the batch, and slices with the scratchpad.
+    """
+    remedies: list[str] = []
+    for smaller in _batches(batch, unit):
+        with suppress(CompileError):
+            trial(smaller, p)
+            remedies.append(f"use a batch of {smaller}, which fits")
+            break
+    for larger in _sizes(p):
+        with suppress(CompileError):
+            trial(batch, larger)
+            remedies.append(f"an accelerator with scratchpad_rows={larger.scratchpad_rows} fits")
+            break
+    remedy = (
+        "; ".join(remedies) or "use smaller layers or ranks: no smaller batch that was tried fits"
+    )
+    return DoesNotFitError(error.reason, remedy)

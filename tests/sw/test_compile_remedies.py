@@ -1,0 +1,117 @@
+"""Errors of networks that do not fit: remedies that were compiled, names that users know."""
+
+import pickle
+import re
+from dataclasses import replace
+
+import pytest
+
+from trainwright.compiler.errors import DoesNotFitError, ResourceError
+from trainwright.graph import order
+from trainwright.lowering.compile import compile_step
+from trainwright.lowering.progress import CompileProgress, count, followed, is_spent
+from trainwright.lowering.remedies import MOST_BATCHES, MOST_SIZES, with_remedies
+from trainwright.lowering.stored import SWITCH, cached_step
+from trainwright.network import UserNames, network_from_dict
+from trainwright.parameters import AcceleratorParameters
+
+P = AcceleratorParameters(scratchpad_rows=256)
+NETWORK = network_from_dict({
+    "name": "small", "classes": 4, "image": [8, 8],
+    "layers": [
+        {"name": "first", "outputs": [4, 4], "inputs": [8, 8], "ranks": [4], "relu": True},
+        {"name": "head", "outputs": [2, 2], "inputs": [4, 4], "ranks": [2]},
+    ],
+})  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def uncached(monkeypatch):
+    monkeypatch.setenv(SWITCH, "0")
+
+
+def test_error_of_a_network_names_its_layer_and_remedies_that_compile():
+    with pytest.raises(DoesNotFitError) as caught:
+        cached_step(NETWORK, 64, P, effort=2_000)
+    message = str(caught.value)
+    assert message.startswith(("first: ", "head: "))
+    batch = re.search(r"batch of (\d+), which fits", message)
+    rows = re.search(r"scratchpad_rows=(\d+) fits", message)
+    assert batch or rows
+    if batch:
+        compile_step(NETWORK, int(batch[1]), P)
+    if rows:
+        compile_step(NETWORK, 64, replace(P, scratchpad_rows=int(rows[1])))
+
+
+def test_remedies_are_the_first_trials_that_do_not_raise():
+    def fits(batch, p):
+        if batch > 24 and p.scratchpad_rows < 512:
+            raise DoesNotFitError("too large", "")
+
+    error = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 96, P, fits)
+    assert error.reason == "l1.x is large"
+    assert error.remedy == (
+        "use a batch of 24, which fits; an accelerator with scratchpad_rows=512 fits"
+    )
+    in_rows = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 96, P, fits, unit=16)
+    assert "batch of 16," in in_rows.remedy
+
+
+def test_remedies_that_all_fail_promise_nothing_after_bounded_trials():
+    tried = []
+
+    def never(batch, p):
+        tried.append((batch, p.scratchpad_rows))
+        raise DoesNotFitError("too large", "")
+
+    error = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 4096, P, never)
+    assert "scratchpad_rows" not in error.remedy
+    assert len(tried) == MOST_BATCHES + MOST_SIZES
+
+
+def test_named_error_keeps_names_and_kind_when_pickled():
+    error = DoesNotFitError("l2.x needs 320 rows", "use less").named(UserNames({"l2": "net.fc"}))
+    again = pickle.loads(pickle.dumps(error))
+    assert isinstance(again, DoesNotFitError)
+    assert str(again) == str(error) == "net.fc: input needs 320 rows; use less"
+    plain = ResourceError("the forward program needs 9 descriptors", "use less")
+    assert str(plain.named(UserNames({"l2": "net.fc"}))) == str(plain)
+
+
+def test_effort_ends_a_search_with_a_program_that_is_whole():
+    p = AcceleratorParameters()
+    with followed() as unbounded:
+        best = compile_step(NETWORK, 64, p)
+    with followed() as bounded:
+        first = compile_step(NETWORK, 64, p, effort=1)
+    assert bounded.effort < unbounded.effort
+    assert {op.out for op in first.graph.whole.ops} >= set(best.graph.whole.results)
+    assert best.cycles <= first.cycles
+
+
+def test_progress_within_another_counts_on_and_has_a_bound_of_its_own():
+    with followed() as outer:
+        count("states", 10)
+        with followed(most=5) as inner:
+            assert inner is outer
+            assert not is_spent()
+            count("placed", 5)
+            assert is_spent()
+        assert not is_spent()
+    assert outer.counts == {"states": 10, "placed": 5}
+    assert not is_spent()
+    assert CompileProgress().effort == 0
+
+
+def test_equal_layers_are_searched_once(monkeypatch):
+    searched = []
+    families = order._families
+    monkeypatch.setattr(order, "_FOUND", {})
+    monkeypatch.setattr(order, "_families", lambda site: searched.append(site) or families(site))
+    layer = {"outputs": [4, 4], "inputs": [4, 4], "ranks": [3], "relu": True}
+    layers = [*[layer] * 3, {**layer, "relu": False}]
+    network = network_from_dict({"classes": 4, "image": [4, 4], "layers": layers})
+    compile_step(network, 16, AcceleratorParameters())
+    # The first layer makes no gradient of its input, and the last has no ReLU behind it.
+    assert len(searched) <= 3
