@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 from amaranth.sim import Simulator
+from format_kinds import BYTES, SAMPLES
 
-from trainwright.formats import Posit, parse_format
-from trainwright.formats.base import SUM_WIDTH
+from trainwright.formats import Coded, Posit, parse_coded
 from trainwright_hw.arith.decoder import (
     ROM_DECODE_CYCLES,
     SHIFT_DECODE_CYCLES,
@@ -23,16 +23,19 @@ SETS = {
     "of 27 bits": ("posit(8,1)", "posit(5,2)"),
     "four of 8 bits": ("posit(8,0)", "posit(8,1)c", "posit(6,1)", "posit(4,0)"),
     "one": ("posit(3,0)",),
+    **{f"samples of {kind.__name__}": tuple(map(str, each)) for kind, each in BYTES.items()},
+    "a sample of each class": tuple(str(each[-1]) for each in BYTES.values()),
 }
+SAMPLED = [kind for kind in SETS if "sample" in kind]
 
 
-def formats_of(kind: str) -> list[Posit]:
-    return [parse_format(name) for name in SETS[kind]]
+def formats_of(kind: str) -> list[Coded]:
+    return parse_coded(",".join(SETS[kind]))
 
 
-def words_of(formats: list[Posit], width: int = 16) -> list[tuple[int, int, int | None]]:
+def words_of(formats: list[Coded], width: int = 16) -> list[tuple[int, int, int | None]]:
     """Format's number, word and integer: every word, and of fixed point some of all sizes. None
-    of NaR and of words that a clamped format never has."""
+    of words that stand for no number."""
     limit = 1 << width - 1
     found: list[tuple[int, int, int | None]] = [
         (0, word, word)
@@ -41,9 +44,9 @@ def words_of(formats: list[Posit], width: int = 16) -> list[tuple[int, int, int 
     ]
     for number, fmt in enumerate(formats, 1):
         found += [(number, w, int(fmt.decode(w))) for w in range(-fmt.largest, fmt.largest + 1)]
-        beyond = range(fmt.largest + 1, 1 << (fmt.n - 1))
+        beyond = range(fmt.largest + 1, 1 << (fmt.width - 1))
         found += [(number, w, None) for word in beyond for w in (word, -word)]
-        found.append((number, -1 << (fmt.n - 1), None))
+        found.append((number, -1 << (fmt.width - 1), None))
     Random(1).shuffle(found)
     return found
 
@@ -79,7 +82,13 @@ def test_shift_decoder_matches_formats_word_by_word(kind, width):
 
 @pytest.mark.parametrize(
     ("kind", "width"),
-    [("the accelerator's", 16), ("four of 8 bits", 16), ("one", 16), ("the accelerator's", 8)],
+    [
+        ("the accelerator's", 16),
+        ("four of 8 bits", 16),
+        ("one", 16),
+        ("the accelerator's", 8),
+        *((kind, 16) for kind in SAMPLED),
+    ],
 )
 def test_table_decoder_matches_formats_word_by_word(kind, width):
     """Two lanes of one format, with words of their own."""
@@ -108,21 +117,20 @@ def test_table_decoder_matches_formats_word_by_word(kind, width):
 
 def test_every_format_has_a_decoding():
     """What the shift decoder is generated from, of formats that fit no multiplier too."""
-    for n, es in product(range(3, 11), range(3)):
-        if 2 * ((n - 2) << es) + 2 > SUM_WIDTH:
-            continue
-        fmt = Posit(n, es)
-        for rest in range(fmt.largest + 1):
+    plain = [Posit(n, es) for n, es in product(range(3, 11), range(3)) if (n - 2) << es <= 30]
+    for fmt in (*plain, *SAMPLES):
+        for rest in range(1 << (fmt.width - 1)):
             for negative in (False, True):
-                found = decoding(fmt, rest, negative=negative)
+                place = decoding(fmt, rest, negative=negative)
                 word = -rest - 1 if negative else rest
-                if -word > fmt.largest:
-                    assert found is None  # NaR
+                if abs(word) > fmt.largest:
+                    assert place is None  # no number
                     continue
-                prefix, cut = found
+                assert place is not None
+                prefix, cut = place
                 bits = rest ^ prefix
                 assert (~bits if negative else bits) << cut == int(fmt.decode(word))
-                assert bits < 1 << max(1, n - 2)
+                assert bits < 1 << (fmt.width - 1)
 
 
 def test_table_decoder_rejects_formats_beyond_block_ram():

@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 from amaranth.sim import Simulator
+from format_kinds import BYTES, sums_near
 
 from trainwright.formats import Fixed, Format, Posit, parse_format
 from trainwright_hw.arith.encoder import LANE_CYCLES, Encoder, check_encoder
@@ -18,26 +19,24 @@ SETS = {
     "of 18 bits": (Posit(10, 0), Posit(6, 1), Posit(4, 2)),
     "whole": (Posit(8, 1), Posit(5, 2)),  # whose exponents are cut off by more than a bit
     "one": (Posit(3, 0),),
+    **{f"samples of {kind.__name__}": formats for kind, formats in BYTES.items()},
+    "a sample of each class": tuple(formats[0] for formats in BYTES.values()),
 }
-LARGE = {"of 18 bits", "whole"}
+SAMPLES = {kind for kind in SETS if kind.startswith("samples of")}
+LARGE = {"of 18 bits", "whole"} | SAMPLES
 """Sets of the slow tests."""
 WIDTHS = {"whole": 44}
-SHIFTS = {"the accelerator's": (0, 1, 7), "of 18 bits": (3,)}
+SHIFTS = {"the accelerator's": (0, 1, 7), "of 18 bits": (3,), "a sample of each class": (2,)}
 
 
 def near(fmt: Format, shift: int, width: int) -> list[int]:
     """Words, ties, powers of two and neighbours, of either sign; the ends of ``width`` bits."""
-    if isinstance(fmt, Posit):
-        finer = Posit(fmt.n + 1, fmt.es)
-        twice = 1 << fmt.es  # the grid of a posit of one more bit is finer by 2^(2^es)
-        found = {
-            int(value) << shift >> twice for value in finer.decode(range(1, finer.largest + 1))
-        }
-    else:
-        most = fmt.largest
-        places = {0, 1, 2, 3, most // 2, most - 1, most, most + 1, 2 * most, 2 * most + 2}
-        found = {place << shift for place in places}
-        found |= {(place << shift) + ((1 << shift) >> 1) for place in places}
+    if fmt.coded:
+        return sums_near(fmt, shift, width)
+    most = fmt.largest
+    places = {0, 1, 2, 3, most // 2, most - 1, most, most + 1, 2 * most, 2 * most + 2}
+    found = {place << shift for place in places}
+    found |= {(place << shift) + ((1 << shift) >> 1) for place in places}
     found |= {0, *(1 << place for place in range(width))}
     limit = 1 << (width - 1)
     sums = {sign * size + off for size in found for sign in (1, -1) for off in (-1, 0, 1)}
@@ -134,7 +133,10 @@ def test_posit_encoder_rounds_at_every_shift(width):
     run(Encoder(lanes=LANES, value_width=width, formats=formats), commands)
 
 
-@pytest.mark.parametrize("kind", SETS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.slow] if kind in SAMPLES else []) for kind in SETS],
+)
 def test_posit_encoder_rounds_random_sums(kind):
     formats, width = SETS[kind], WIDTHS.get(kind, 40)
     random = np.random.default_rng(len(kind))

@@ -5,8 +5,8 @@ from random import Random
 
 import numpy as np
 import numpy.typing as npt
+from format_kinds import SAMPLES
 
-from trainwright.formats import parse_list
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
@@ -42,18 +42,15 @@ def random_parameters(random: Random) -> AcceleratorParameters:
     )
 
 
-POSITS = "posit(8,0)", "posit(8,1)c", "posit(6,1)", "posit(4,0)", "posit(10,0)", "posit(4,2)"
-
-
-def random_posits(random: Random, p: AcceleratorParameters) -> AcceleratorParameters:
-    """The accelerator with one posit, so that words may be any of its, or with several."""
+def random_coded(random: Random, p: AcceleratorParameters) -> AcceleratorParameters:
+    """Give the accelerator one coded format, so that words may be any of its, or several."""
     count = random.choice((1, 1, 2, 3))
-    return replace(p, formats=tuple(random.sample(POSITS, count)))
+    return replace(p, formats=tuple(random.sample([*map(str, SAMPLES)], count)))
 
 
 def largest_word(p: AcceleratorParameters) -> int:
-    """The greatest word that all posits of an accelerator have."""
-    return min(fmt.largest for fmt in parse_list(",".join(p.formats)))
+    """Return the greatest word that all coded formats of an accelerator have."""
+    return min(fmt.largest for fmt in p.coded_formats)
 
 
 def with_formats(random: Random, d: Compute, p: AcceleratorParameters) -> Compute:

@@ -9,13 +9,10 @@ from fractions import Fraction
 from itertools import product
 
 import numpy as np
+from format_kinds import oracle_of
 
 from trainwright.accelerator import Counters, Run, Trace
-from trainwright.formats import Posit, parse_format
 from trainwright.parameters import AcceleratorParameters
-from trainwright.posit import PositFormat
-from trainwright.posit.word import round_exact
-from trainwright.posit.word import value as value_of
 from trainwright.program.descriptors import Compute, End, Halt, Level, Loop, Program, Set, Transfer
 from trainwright.program.fields import Operation
 
@@ -59,29 +56,6 @@ def stochastically(value: int, shift: int, width: int, byte: int) -> tuple[int, 
     least, greatest = -(1 << (width - 1)), (1 << (width - 1)) - 1
     q = min(max(rounded, least), greatest)
     return q, q != rounded
-
-
-class PositWords:
-    """Words of a posit format by the posit library, one at a time."""
-
-    def __init__(self, fmt: Posit):
-        self.format = PositFormat(fmt.n, fmt.es)
-        self.scale = (fmt.n - 2) << fmt.es
-        words = range(-self.format.nar + 1, self.format.nar)
-        values = {w: value_of(w & self.format.mask, self.format) for w in words}
-        scaled = {w: int(value * 2**self.scale) for w, value in values.items()}
-        most = 1 << 17 if fmt.clamped else 1 << 62
-        self.integers = {w: integer for w, integer in scaled.items() if abs(integer) < most}
-
-    def encoded(self, total: int, shift: int, to_zero: bool) -> tuple[int, bool, bool]:
-        """The word nearest to ``total / 2^shift``; whether it saturates; whether it underflows."""
-        word = round_exact(total, -shift - self.scale, self.format)
-        word -= (word >= self.format.nar) << self.format.n
-        if to_zero and 2 * abs(total) <= 1 << shift:
-            word = 0
-        largest = max(self.integers)
-        saturated = abs(total) > self.integers[largest] << shift
-        return min(max(word, -largest), largest), saturated, 0 < abs(total) < 1 << shift
 
 
 def indices(levels: Sequence[Level]) -> Iterator[tuple[int, ...]]:
@@ -132,7 +106,7 @@ class ReferenceAccelerator:
         self.parameters = parameters
         self.memory_bytes = memory_bytes
         self.memory = np.zeros(memory_bytes, np.uint8)
-        self.posits = [PositWords(parse_format(name)) for name in parameters.formats]
+        self.coded = [oracle_of(fmt) for fmt in parameters.coded_formats]
 
     def write(self, address, data):
         assert 0 <= address <= address + data.size <= self.memory_bytes
@@ -191,7 +165,7 @@ class ReferenceAccelerator:
     def _integers(self, words: np.ndarray, number: int) -> np.ndarray:
         if number == 0:
             return words
-        return np.array([self.posits[number - 1].integers[int(word)] for word in words])
+        return np.array([self.coded[number - 1].integers[int(word)] for word in words])
 
     def _put(self, engine: str, row: int, words: Sequence[int]) -> None:
         assert 0 <= row < len(self.pad)
@@ -268,7 +242,7 @@ class ReferenceAccelerator:
 
     def _encoded(self, d: Compute, value: int, z: int, r: int, lane: int) -> tuple[int, bool, bool]:
         if d.z_format:
-            return self.posits[d.z_format - 1].encoded(value, d.shift, d.underflow_zero)
+            return self.coded[d.z_format - 1].encoded(value, d.shift, d.underflow_zero)
         return *self._requantised(d, value, z, r, lane), False
 
     def _requantised(self, d: Compute, value: int, z: int, r: int, lane: int) -> tuple[int, bool]:

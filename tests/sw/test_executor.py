@@ -15,9 +15,9 @@ from nests import (
     largest_word,
     looped,
     program_of,
+    random_coded,
     random_nest,
     random_parameters,
-    random_posits,
     with_formats,
 )
 from reference import ReferenceAccelerator
@@ -168,9 +168,9 @@ def test_random_nests_of_wide_tensors(operation, seed):
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
 @pytest.mark.parametrize("seed", range(60))
-def test_random_nests_of_posits(operation, seed):
+def test_random_nests_of_coded_words(operation, seed):
     random = Random(f"posits {operation.name} {seed}")
-    p = random_posits(random, random_parameters(random))
+    p = random_coded(random, random_parameters(random))
     most = largest_word(p)
     memory, load, store = filling(random, p, most.bit_length() + 1, most)
     nests = [with_formats(random, random_nest(random, operation, p), p) for _ in range(4)]
@@ -196,7 +196,7 @@ def kernel_of(request, monkeypatch) -> None:
 def test_kernels_of_other_processors_have_the_same_bits(operation, seed):
     """Sums, rounding and posits have code of their own for AVX-512, for AVX2 and for neither."""
     test_random_nests(operation, seed)
-    test_random_nests_of_posits(operation, seed)
+    test_random_nests_of_coded_words(operation, seed)
 
 
 @pytest.mark.slow
@@ -204,7 +204,7 @@ def test_kernels_of_other_processors_have_the_same_bits(operation, seed):
 @pytest.mark.parametrize("seed", range(1000, 2000))
 def test_many_random_nests(operation, seed):
     test_random_nests(operation, seed)
-    test_random_nests_of_posits(operation, seed)
+    test_random_nests_of_coded_words(operation, seed)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)

@@ -2,21 +2,25 @@
 
 import numpy as np
 import pytest
+from format_kinds import SAMPLES
 
 from trainwright.formats import UNDERFLOWS, Posit
 from trainwright.formats.coded import OPERAND_WIDTH, _bounds
 from trainwright.golden.tables import FRACTION_BITS, LEAST_EXPONENT, table
 
-FORMATS = [
-    *(Posit(n, 0) for n in range(3, 11)),
-    *(Posit(n, 1) for n in range(3, 7)),
-    *(Posit(n, 2) for n in range(3, 5)),
-    Posit(8, 1, clamped=True),
-    Posit(6, 2, clamped=True),
-    Posit(11, 0, clamped=True),
-    Posit(4, 3, clamped=True),
-    Posit(9, 1, clamped=True),
-]
+FORMATS = dict.fromkeys(
+    [
+        *(Posit(n, 0) for n in range(3, 11)),
+        *(Posit(n, 1) for n in range(3, 7)),
+        *(Posit(n, 2) for n in range(3, 5)),
+        Posit(8, 1, clamped=True),
+        Posit(6, 2, clamped=True),
+        Posit(11, 0, clamped=True),
+        Posit(4, 3, clamped=True),
+        Posit(9, 1, clamped=True),
+        *SAMPLES,
+    ]
+)
 
 
 def sizes_of(sums: np.ndarray, shift: int) -> np.ndarray:

@@ -1,0 +1,104 @@
+"""Coded number formats to test, by class: samples, and an oracle that shares nothing with them.
+
+A new format adds one row to ``KINDS``. The tests of the formats, of the golden model's kernel and
+of the hardware's decoders and encoder take their formats from here.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+from trainwright.formats import Coded, Posit, parse_coded
+from trainwright.posit import PositFormat
+from trainwright.posit.word import round_exact
+from trainwright.posit.word import value as value_of
+
+
+class Oracle(ABC):
+    """Words of a format by its definition, one at a time and in fractions."""
+
+    integers: dict[int, int]
+    """By word, of all words that are numbers."""
+
+    @abstractmethod
+    def nearest(self, total: int, shift: int, to_zero: bool) -> int:
+        """Round ``total / 2^shift`` to a word, which may be beyond the largest."""
+
+    def encoded(self, total: int, shift: int, to_zero: bool) -> tuple[int, bool, bool]:
+        """Return the word; whether the sum saturates; whether it underflows."""
+        largest = max(self.integers)
+        word = min(max(self.nearest(total, shift, to_zero), -largest), largest)
+        saturated = abs(total) > self.integers[largest] << shift
+        return word, saturated, 0 < abs(total) < 1 << shift
+
+
+class PositOracle(Oracle):
+    """Posits by the posit library."""
+
+    def __init__(self, fmt: Any) -> None:
+        self.format = PositFormat(fmt.n, fmt.es)
+        self.scale = (fmt.n - 2) << fmt.es
+        words = range(-self.format.nar + 1, self.format.nar)
+        values = {w: value_of(w & self.format.mask, self.format) for w in words}
+        scaled = {w: int(value * 2**self.scale) for w, value in values.items()}
+        most = 1 << 17 if fmt.clamped else 1 << 62
+        self.integers = {w: integer for w, integer in scaled.items() if abs(integer) < most}
+
+    def nearest(self, total: int, shift: int, to_zero: bool) -> int:
+        if to_zero and 2 * abs(total) <= 1 << shift:
+            return 0
+        word = round_exact(total, -shift - self.scale, self.format)
+        return word - ((word >= self.format.nar) << self.format.n)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Formats of one class."""
+
+    samples: str
+    """Formats that fit a multiplier, as ``trainwright.formats.parse_coded`` reads them."""
+    oracle: type[Oracle]
+    training: str
+    """Formats of a network that the simulated accelerator trains."""
+
+
+KINDS: dict[type[Coded], Kind] = {
+    Posit: Kind(
+        "posit(8,0),posit(8,1)c,posit(6,1),posit(4,0),posit(10,0),posit(4,2)",
+        PositOracle,
+        "factor=posit(4,0),activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c",
+    ),
+}
+
+SAMPLES: tuple[Coded, ...] = tuple(
+    fmt for kind in KINDS.values() for fmt in parse_coded(kind.samples)
+)
+BYTES: dict[type[Coded], tuple[Coded, ...]] = {
+    kind: tuple(fmt for fmt in SAMPLES if type(fmt) is kind and fmt.width <= 8)[:4]
+    for kind in KINDS
+}
+"""Samples of up to 8 bits, as many as a block RAM has tables of."""
+
+
+def oracle_of(fmt: Coded) -> Oracle:
+    """Make the oracle of a format."""
+    return KINDS[type(fmt)].oracle(fmt)  # type: ignore[call-arg]
+
+
+def sums_near(fmt: Coded, shift: int, width: int) -> list[int]:
+    """List words, ties, powers of two and their neighbours, of either sign; the ends of ``width``.
+
+    Ties are in the middle of integers, and in the middle between a word and the oracle's next.
+    """
+    integers = sorted(size for size in oracle_of(fmt).integers.values() if size >= 0)
+    ties = {Fraction(a + b, 2) for a, b in pairwise(integers)}
+    # of posits whose exponent is cut off a tie is a power of two between two others
+    powers = {Fraction(1 << place) for place in range(integers[-1].bit_length() + 1)}
+    places = {int(size * (1 << shift)) for size in {*map(Fraction, integers), *ties, *powers}}
+    places |= {1 << place for place in range(width - 1)}
+    limit = 1 << (width - 1)
+    near = {sign * size + off for size in places for sign in (1, -1) for off in (-1, 0, 1)}
+    near |= {-limit, limit - 1, 1 - limit}
+    return sorted(size for size in near if -limit <= size < limit)

@@ -1,0 +1,84 @@
+"""Every coded format against an oracle of its own: words, ties, neighbours, tensors, spelling."""
+
+import pytest
+import torch
+from format_kinds import KINDS, SAMPLES, oracle_of, sums_near
+
+from trainwright.fixed.quantise import dequantise, fitting_exponent, quantise
+from trainwright.formats import UNDERFLOWS, Coded, FormatError, parse_format, parse_formats
+from trainwright.formats import parse as spelled
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+
+SHIFTS = (0, 1, 2, 5, 12, 33)
+
+
+def test_every_coded_class_has_samples_of_its_own() -> None:
+    coded = {kind for kind in spelled.KINDS if kind.coded}
+    assert coded == set(KINDS) == {type(fmt) for fmt in SAMPLES}
+
+
+@pytest.mark.parametrize("fmt", SAMPLES, ids=str)
+def test_words_decode_to_the_oracles_integers(fmt: Coded) -> None:
+    integers = oracle_of(fmt).integers
+    words = fmt.words()
+    assert words.tolist() == sorted(integers)
+    assert fmt.decode(words).tolist() == [integers[word] for word in words.tolist()]
+    assert max(integers.values()) == fmt.most
+    assert fmt.most.bit_length() + 1 <= fmt.decoded_width <= 18
+    ends = -(1 << (fmt.width - 1)), (1 << (fmt.width - 1)) - 1
+    for word in {*ends, fmt.largest + 1, -fmt.largest - 1} - set(integers):
+        with pytest.raises(FormatError, match=rf"{word} of .*no number|words of .* are"):
+            fmt.decode([word])
+
+
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize("underflow", UNDERFLOWS)
+@pytest.mark.parametrize("fmt", SAMPLES, ids=str)
+def test_sums_are_encoded_as_the_oracle_rounds(fmt: Coded, underflow: str, shift: int) -> None:
+    oracle, sums = oracle_of(fmt), sums_near(fmt, shift, 60)
+    encoded = zip(
+        *(each.tolist() for each in fmt.encode(sums, shift, underflow=underflow)), strict=True
+    )
+    for total, result in zip(sums, encoded, strict=True):
+        assert result == oracle.encoded(total, shift, underflow == "zero"), total
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("fmt", SAMPLES, ids=str)
+def test_random_tensors_become_the_nearest_words(fmt: Coded, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(40, generator=generator) * 2.0 ** torch.randint(
+        -12, 12, (40,), generator=generator
+    )
+    exponent = int(torch.randint(-9, 4, (), generator=generator))
+    words = quantise(values, exponent, fmt)
+    oracle = oracle_of(fmt)
+    for value, word in zip(values.tolist(), words.tolist(), strict=True):
+        numerator, denominator = (value * 2.0**-exponent).as_integer_ratio()
+        shift = denominator.bit_length() - 1
+        assert word == oracle.encoded(numerator, shift, True)[0]
+    again = dequantise(words, exponent, fmt)
+    assert torch.equal(quantise(again, exponent, fmt), words)
+
+
+@pytest.mark.parametrize("fmt", SAMPLES, ids=str)
+def test_fitting_exponent_uses_the_upper_half_of_the_words(fmt: Coded) -> None:
+    for greatest in (1.0, 0.75, 3.0e-5, 7.7e8):
+        values = torch.tensor([greatest, -greatest / 3])
+        word = int(quantise(values, fitting_exponent(values, fmt), fmt)[0])
+        assert fmt.largest // 2 <= word <= fmt.largest
+        scaled = greatest * 2.0 ** -fitting_exponent(values, fmt)
+        assert scaled <= fmt.most
+
+
+@pytest.mark.parametrize("fmt", SAMPLES, ids=str)
+def test_spelling_is_read_wherever_formats_are_written(fmt: Coded) -> None:
+    spaced = f" {fmt} ".replace("(", " ( ").replace(",", " , ")
+    assert parse_format(str(fmt)) == parse_format(spaced) == fmt
+    assert parse_formats(f"activation={fmt},gradient=fixed(8)")["activation"] == fmt
+    assert parse_formats({"factor": str(fmt)}) == {"factor": fmt}
+    network = load_network("digits").with_formats(f"factor={fmt},l1.G1={fmt}")
+    assert network.format("factor") == network.factor_format(0, 0) == fmt
+    p = AcceleratorParameters(formats=str(fmt), accumulator_width=44)
+    assert p.coded_formats == (fmt,) and p.format_number(fmt) == 1
