@@ -5,12 +5,13 @@ of the hardware's decoders and encoder take their formats from here.
 """
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from trainwright.formats import Coded, Posit, parse_coded
+from trainwright.formats import Coded, Minifloat, Posit, parse_coded
 from trainwright.posit import PositFormat
 from trainwright.posit.word import round_exact
 from trainwright.posit.word import value as value_of
@@ -53,6 +54,34 @@ class PositOracle(Oracle):
         return word - ((word >= self.format.nar) << self.format.n)
 
 
+class MinifloatOracle(Oracle):
+    """Minifloats by the formula of their values; the nearest of all words by distance."""
+
+    def __init__(self, fmt: Any) -> None:
+        e_bits, m_bits = fmt.exponent_bits, fmt.fraction_bits
+        bias = (1 << (e_bits - 1)) - 1
+        top = (1 << e_bits) - (1 if 1 + e_bits + m_bits >= 8 else 0)
+        smallest = Fraction(2) ** (1 - bias - m_bits)
+        self.integers = {}
+        for e in range(top):
+            for m in range(1 << m_bits):
+                fraction = Fraction(m, 1 << m_bits)
+                value = Fraction(2) ** (max(e, 1) - bias) * (fraction + (e > 0))
+                integer = value / smallest
+                assert integer.denominator == 1
+                word = e << m_bits | m
+                self.integers |= {word: int(integer), -word: -int(integer)}
+        self._sizes = sorted(size for size in self.integers.values() if size >= 0)
+
+    def nearest(self, total: int, shift: int, to_zero: bool) -> int:
+        size = Fraction(abs(total), 1 << shift)
+        above = bisect_left(self._sizes, size)
+        around = range(max(0, above - 1), min(len(self._sizes), above + 1))
+        # words are codes: the nearer one, and of two as near the one whose last bit is 0
+        word = min(around, key=lambda code: (abs(self._sizes[code] - size), code & 1))
+        return -word if total < 0 else word
+
+
 @dataclass(frozen=True)
 class Kind:
     """Formats of one class."""
@@ -69,6 +98,11 @@ KINDS: dict[type[Coded], Kind] = {
         "posit(8,0),posit(8,1)c,posit(6,1),posit(4,0),posit(10,0),posit(4,2)",
         PositOracle,
         "factor=posit(4,0),activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c",
+    ),
+    Minifloat: Kind(
+        "float(4,3),float(3,2),float(2,3),float(2,1),float(3,4),float(2,0),float(4,0),float(3,8)",
+        MinifloatOracle,
+        "factor=float(2,1),activation=float(2,3),intermediate=float(4,3),gradient=float(4,3)",
     ),
 }
 

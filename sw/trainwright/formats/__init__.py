@@ -7,6 +7,7 @@ Formats decode words to integers and encode exact sums; ``parse_format``, ``pars
 from trainwright.formats.base import UNDERFLOWS, Format, FormatError, sum_width
 from trainwright.formats.coded import OPERAND_WIDTH, Binade, Coded, slope
 from trainwright.formats.fixed import Fixed
+from trainwright.formats.minifloat import Minifloat
 from trainwright.formats.parse import (
     CLASSES,
     format_pairs,
@@ -26,6 +27,7 @@ __all__ = [
     "Fixed",
     "Format",
     "FormatError",
+    "Minifloat",
     "Posit",
     "format_pairs",
     "parse_coded",

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from trainwright.formats.base import Format, FormatError
 from trainwright.formats.coded import Coded
 from trainwright.formats.fixed import Fixed
+from trainwright.formats.minifloat import Minifloat
 from trainwright.formats.posit import Posit
 from trainwright.support.text import suggestion
 
-KINDS: tuple[type[Format], ...] = (Fixed, Posit)
+KINDS: tuple[type[Format], ...] = (Fixed, Posit, Minifloat)
 """Number formats there are."""
 CLASSES = ("factor", "activation", "intermediate", "gradient")
 """Classes of tensors that share a format."""

@@ -1,0 +1,147 @@
+"""Minifloats: sizes, known types, and what overflow, underflow and exponents do."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from trainwright.fixed.quantise import fitting_exponent, quantise
+from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
+from trainwright.formats import UNDERFLOWS, FormatError, Minifloat, parse_format
+from trainwright.formats.minifloat import FRACTION_BITS
+from trainwright.network import NetworkError, load_network
+from trainwright.parameters import AcceleratorParameters
+
+NAMED = {"float(4,3)": (240, 18), "float(3,2)": (28, 10), "float(2,3)": (7.5, 7),
+         "float(2,1)": (6, 5)}  # fmt: skip
+"""Largest value and bits of the integers."""
+TYPES = {
+    "float(4,3)": "float8_e4m3", "float(3,4)": "float8_e3m4", "float(3,2)": "float6_e3m2fn",
+    "float(2,3)": "float6_e2m3fn", "float(2,1)": "float4_e2m1fn",
+}  # fmt: skip
+"""Types of ml_dtypes with the same numbers, infinities and NaN left out."""
+EVERY = [Minifloat(e, m) for e, most in FRACTION_BITS.items() for m in range(most + 1)]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_minifloats_have_published_ranges_and_widths(name: str) -> None:
+    fmt, (largest, bits) = parse_format(name), NAMED[name]
+    top, smallest = fmt.decode([fmt.largest, 1]).tolist()
+    assert top / 2**fmt.scale == largest
+    assert smallest == 1
+    assert fmt.decoded_width == bits == top.bit_length() + 1
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_minifloat_values_and_rounding_are_those_of_ml_dtypes(name: str) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    fmt, dtype = parse_format(name), getattr(ml_dtypes, TYPES[name])
+    codes = np.arange(1 << (fmt.width - 1), dtype=np.uint8)
+    values = codes.view(dtype).astype(np.float64)
+    finite = np.isfinite(values)
+    assert finite.sum() == fmt.largest + 1
+    assert (fmt.decode(codes[finite]) == values[finite] * 2**fmt.scale).all()
+    # rounding, below the largest number: beyond it ml_dtypes has infinities
+    x = np.random.default_rng(1).standard_normal(4000) * 2.0 ** np.random.default_rng(2).integers(
+        -fmt.scale - 3, 3, 4000
+    )
+    x = np.concatenate([x, (values[finite][1:] + values[finite][:-1]) / 2])
+    x = x[np.abs(x) <= values[finite].max()]
+    rounded = x.astype(np.float32).astype(dtype).astype(np.float64)
+    words = quantise(torch.from_numpy(x.astype(np.float32)), -fmt.scale, fmt).numpy()
+    assert (fmt.decode(words) == rounded * 2**fmt.scale).all()
+
+
+@pytest.mark.parametrize("fmt", EVERY, ids=str)
+def test_minifloats_of_all_sizes_are_monotone_and_fit(fmt: Minifloat) -> None:
+    integers = fmt.decode(fmt.words())
+    assert (np.diff(integers) > 0).all()
+    assert fmt.fits(18) and int(integers.max()).bit_length() + 1 == fmt.decoded_width
+    assert fmt.width == 1 + fmt.exponent_bits + fmt.fraction_bits <= 16
+    words, saturated, underflow = fmt.encode(integers, 0)
+    assert (words == fmt.words()).all() and not saturated.any() and not underflow.any()
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_overflow_saturates_and_is_counted_beyond_the_largest(name: str) -> None:
+    fmt = parse_format(name)
+    top = int(fmt.decode(fmt.largest))
+    words, saturated, _ = fmt.encode([top, top + 1, -top - 1, 1 << 40], 0)
+    assert words.tolist() == [fmt.largest, fmt.largest, -fmt.largest, fmt.largest]
+    assert saturated.tolist() == [False, True, True, True]
+
+
+@pytest.mark.parametrize("underflow", UNDERFLOWS)
+@pytest.mark.parametrize("name", NAMED)
+def test_underflow_goes_to_the_nearest_whatever_the_rule(name: str, underflow: str) -> None:
+    fmt = parse_format(name)
+    words, _, counted = fmt.encode([0, 1, 2, 3, -3, 4, 5], 2, underflow=underflow)
+    assert words.tolist() == [0, 0, 0, 1, -1, 1, 1]  # 2 is the tie of 0 and the smallest number
+    assert counted.tolist() == [False, True, True, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("float(5,2)", "integers of 33"),
+        ("float(4,4)", "integers of 19"),
+        ("float(2,14)", "words of 17 bits"),
+        ("float(999999999,1)", "about 2^999999999"),
+        ("float(1,3)", "E = 1 and M = 3"),
+    ],
+)
+def test_minifloat_too_wide_is_refused_with_the_widths_that_fit(text: str, reason: str) -> None:
+    with pytest.raises(FormatError, match=re.escape(reason)) as error:
+        parse_format(text)
+    assert repr(text) in str(error.value)
+    for e, most in FRACTION_BITS.items():
+        assert f"M from 0 to {most} with E = {e}" in str(error.value)
+    with pytest.raises(NetworkError, match=r"formats: activation: no number format"):
+        load_network("digits").with_formats(f"activation={text}")
+
+
+@pytest.mark.parametrize("option", ["stochastic_rounding", "vector_engine"])
+def test_accelerator_with_minifloats_refuses_parts_of_fixed_point(option: str) -> None:
+    with pytest.raises(ValueError, match=rf"{option} is of fixed point alone.*float\(4,3\)"):
+        AcceleratorParameters(formats="float(4,3)", **{option: 1})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_exponents_of_minifloats_use_the_whole_range(name: str) -> None:
+    fmt = parse_format(name)
+    top = int(fmt.decode(fmt.largest))
+    for greatest in (1.0, 0.75, 6.0, 3e-5):
+        exponent = fitting_exponent(torch.tensor([greatest, -greatest / 2]), fmt)
+        assert top / 2 < greatest * 2.0**-exponent <= top
+    word = quantise(torch.ones(1), fmt.input_exponent, fmt)
+    assert int(fmt.decode(word.numpy())[0]) == 1 << (top.bit_length() - 1)
+    low, high = fmt.mean_range or (0, 0)
+    assert 0 < low < high / 2 < 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "saturations", "once", "jumped"),
+    [
+        (40, 0, 0, 0),
+        (12, 0, -1, -1),
+        (12, 1, -1, 0),  # an eighth of one in 64 is 1.95 of 1,000
+        (12, 2, 0, 0),
+        (40, 15, 0, 0),
+        (40, 16, 1, 1),
+        (90, 0, 1, 1),
+        (119, 900, 1, 4),
+        (0, 0, -1, -8),
+    ],
+)
+def test_minifloat_exponent_moves_by_means_and_saturations(
+    words: int, saturations: int, once: int, jumped: int
+) -> None:
+    """Means from 16 to 80 of 128 stay, and with them up to one saturated value in 64."""
+    s = TensorStatistics(
+        TensorClass.GRADIENT, Minifloat(4, 3), -3, -20, 1000, 1000 * words, saturations
+    )
+    for move, step in (("update", once), ("jump", jumped)):
+        scales = Scales()
+        getattr(scales, move)({"t": s})
+        assert scales.exponents["t"] - s.exponent == step
