@@ -1,6 +1,8 @@
 """Minifloats: sizes, known types, and what overflow, underflow and exponents do."""
 
 import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from trainwright.formats.minifloat import FRACTION_BITS
 from trainwright.network import NetworkError, load_network
 from trainwright.parameters import AcceleratorParameters
 
+ROOT = Path(__file__).parents[2]
 NAMED = {"float(4,3)": (240, 18), "float(3,2)": (28, 10), "float(2,3)": (7.5, 7),
          "float(2,1)": (6, 5)}  # fmt: skip
 """Largest value and bits of the integers."""
@@ -145,3 +148,35 @@ def test_minifloat_exponent_moves_by_means_and_saturations(
         scales = Scales()
         getattr(scales, move)({"t": s})
         assert scales.exponents["t"] - s.exponent == step
+
+
+def test_guide_example_prints_its_comment(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs/guide/number-formats.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {"__name__": "guide"}
+    exec(code, names)
+    comment = code.rpartition("  # ")[2]
+    assert capsys.readouterr().out == comment
+    six, known = names["fmt"], Minifloat(3, 2)
+    assert (six.decode(six.words()) == known.decode(known.words())).all()
+    sums = np.arange(-2000, 2000)
+    for shift in (0, 2):
+        pairs = zip(six.encode(sums, shift), known.encode(sums, shift), strict=True)
+        assert all((ours == theirs).all() for ours, theirs in pairs)
+    members = ("step", "input_exponent", "scale", "width", "largest", "most", "decoded_width")
+    assert all(getattr(six, name) == getattr(known, name) for name in members)
+
+
+def test_guide_lists_every_file_that_names_minifloats() -> None:
+    page = (ROOT / "docs/guide/number-formats.md").read_text()
+    listed = set(re.findall(r"^\| `([\w./]+)` \|", page.split("## Files")[1], flags=re.M))
+    named = {
+        str(path.relative_to(ROOT))
+        for folder in ("sw", "hw", "sim", "boards", "tests", "docs")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".h", ".c", ".md", ".toml"}
+        and not {".venv", "_build", "__pycache__"} & set(path.parts)
+        and "minifloat" in path.read_text(encoding="utf-8").lower()
+    }
+    assert named - {"docs/guide/number-formats.md"} == listed - {"CHANGELOG.md"}
+    assert "minifloat" in (ROOT / "CHANGELOG.md").read_text().lower()
