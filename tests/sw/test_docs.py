@@ -18,6 +18,7 @@ PAGES = (
     *sorted((ROOT / "docs/decisions").glob("*.md")),
     *sorted(ROOT.glob("*/README.md")),
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
 )
 PACKAGES = {
     "trainwright": "sw",
