@@ -21,7 +21,7 @@ from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.text import suggestion
 from trainwright_boards.board import BLOCK, MEMORIES, SDRAM, Board
 from trainwright_boards.catalogue import BOARDS, find_board
-from trainwright_boards.export import EXPORTS
+from trainwright_boards.export import EXPORTS, REGISTERS
 from trainwright_boards.fits import (
     check_fits,
     choose_memory,
@@ -420,8 +420,9 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write Verilog, constraints and a script for a board that only its vendor's tools build: "
         + "; ".join(f"{board.name}, {board.title}" for board in EXPORTS.values())
+        + f". Or write the register map, '{REGISTERS}': SystemRDL, SVD and a C header for drivers."
     )
-    parser.add_argument("board", metavar="BOARD", help=", ".join(EXPORTS))
+    parser.add_argument("board", metavar="BOARD", help=", ".join((*EXPORTS, REGISTERS)))
     add_formats_option(parser)
     parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
     parser.add_argument(
@@ -436,12 +437,21 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from trainwright_boards.export import export
+    from trainwright_boards.export import export, export_registers
 
+    if args.board == REGISTERS:
+        if args.estimate:
+            raise OptionError(f"--estimate only applies to boards, not to {REGISTERS}")
+        parameters = _preset(args.preset) if args.preset else AcceleratorParameters()
+        files = export_registers(parameters, args.out or FOLDER / REGISTERS)
+        figures = {"fingerprint": parameters.fingerprint, "files": [str(file) for file in files]}
+        print(json.dumps(figures) if args.json else "\n".join(figures["files"]))
+        return 0
     if args.board not in EXPORTS:
+        names = (*EXPORTS, REGISTERS)
         raise OptionError(
-            f"no board {args.board!r} to export for; there are {', '.join(EXPORTS)}"
-            f"{suggestion(args.board, EXPORTS)}"
+            f"no board {args.board!r} to export for; there are {', '.join(names)}"
+            f"{suggestion(args.board, names)}"
         )
     board = EXPORTS[args.board]
     parameters = _preset(args.preset or board.preset)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainwright.accelerator.register_files import FILES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.files import write_whole
 from trainwright.support.native.tools import Progress
@@ -41,6 +42,8 @@ ULTRA96_V2 = ZynqBoard(
     registers_base=0xA0000000,
     available={"luts": 70560, "flip_flops": 141120, "multipliers": 360, "block_rams": 216},
 )
+REGISTERS = "registers"
+"""Name of the register map among the exports."""
 EXPORTS: Mapping[str, ZynqBoard] = {ULTRA96_V2.name: ULTRA96_V2}
 
 
@@ -124,6 +127,18 @@ def export(
         CONSTRAINTS: constraints(board),
         SCRIPT: script(board),
     }
+    return _written(folder, files)
+
+
+def export_registers(parameters: AcceleratorParameters, folder: Path) -> list[Path]:
+    """Write the register map as SystemRDL, SVD and C header, and list the files.
+
+    Raises ``BuildError``.
+    """
+    return _written(folder, {name: text(parameters) for name, text in FILES.items()})
+
+
+def _written(folder: Path, files: Mapping[str, str]) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from trainwright.accelerator import AcceleratorError
+from trainwright.program import records
 from trainwright.support.native import tools as native_tools
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import BuildLog, Progress, Tool, ToolError
@@ -103,7 +104,8 @@ def _key(engine: SimulationEngine, harness: Harness, cxx: Tool, rtlil: str) -> s
     used = [(tool.name, tool.version) for tool in (*engine.tools(), cxx)]
     options = (engine.name, engine.options, COMPILE, COMPILE_ONCE, LINK)
     wrapped = engines.wrapper(rtlil, registered=harness.registered)
-    return _hash([rtlil, wrapped, sources, used, options, native_tools.processor()])
+    instructions = records.header()
+    return _hash([rtlil, wrapped, sources, instructions, used, options, native_tools.processor()])
 
 
 def _hash(material: object) -> str:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from trainwright.accelerator import AcceleratorError
+from trainwright.program import records
 from trainwright.support.native.tools import INSTALL, BuildLog, Tool, ToolError
 from trainwright_hw.build.convert import TOP
 from trainwright_sim import tools
@@ -199,6 +200,7 @@ def _leaves(folder: Path, log: BuildLog) -> Sources:
         text = (folder / file).read_text()
         (folder / file).write_text(text.replace("@(posedge clk)", "@(edge clk)"))
     (folder / "leaves.h").write_text(header(models, KINDS))
+    (folder / "isa.h").write_text(records.header())
     return _verilated(folder, log)
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainwright.accelerator.register_files import reference
 from trainwright.program.descriptors import (
     CLASSES,
     Compute,
@@ -142,6 +143,17 @@ def main() -> None:
         text, count = re.subn(pattern, rf"\g<1>{table}\g<2>", text, flags=re.DOTALL)
         assert count == 1, name
     DOCUMENT.write_text(text)
+    write_registers()
+
+
+def write_registers() -> None:
+    """Write the table of registers into its document."""
+    document = DOCUMENT.parent / "accelerator.md"
+    table = "\n".join(reference()).replace("\\", "\\\\")
+    pattern = r"(<!-- registers -->\n).*?(<!-- end -->)"
+    text, count = re.subn(pattern, rf"\g<1>{table}\n\g<2>", document.read_text(), flags=re.DOTALL)
+    assert count == 1
+    document.write_text(text)
 
 
 if __name__ == "__main__":

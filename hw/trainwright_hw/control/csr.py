@@ -20,6 +20,7 @@ from trainwright.accelerator.registers import (
     STATISTICS_BASE,
     STATISTICS_BYTES,
     STATUS,
+    STATUS_FIELDS,
     STEP,
     TIMES,
     WATCHDOG,
@@ -41,6 +42,17 @@ from trainwright_hw.control.watchdog import WATCHDOG_WIDTH
 
 ERROR_WIDTH = 8
 ENGINES = 4
+
+
+def _status(**values: Value) -> Value:
+    """Return STATUS, of a value for each of its fields."""
+    parts: list[Value] = []
+    for field in STATUS_FIELDS.values():
+        if gap := field.low - len(Cat(*parts)):
+            parts.append(C(0, gap))
+        parts.append(values[field.name])
+        assert len(values[field.name]) == field.width
+    return Cat(*parts)
 
 
 class Registers(wiring.Component):
@@ -97,7 +109,10 @@ class Registers(wiring.Component):
         with m.If(self.finished):
             m.d.sync += [done.eq(self.error == 0), failed.eq(self.error != 0), code.eq(self.error)]
         m.d.comb += self.interrupt.eq(enable & (done | failed))
-        status = Cat(self.running, done, failed, C(0, 1), self.hung, code, self.descriptor)
+        status = _status(
+            BUSY=self.running, DONE=done, ERROR=failed, HUNG=self.hung, CODE=code,
+            DESCRIPTOR=self.descriptor,
+        )  # fmt: skip
         self._read(m, status, enable)
         return m
 

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from trainwright.accelerator.registers import PAGE_SHIFT
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Transfer
 from trainwright.program.fields import (
@@ -17,8 +18,6 @@ SUM_WIDTH = 48
 """Bits of a sum of |q|."""
 EXPONENT_WIDTH = 8
 """Bits of an exponent in the file."""
-PAGE_SHIFT = 12
-"""Bits of a byte address within its page, 4 KiB, which no burst crosses."""
 SCALAR_WIDTH = 10
 """Bits of the difference of two exponents, and an offset of 7 bits."""
 SATURATIONS_WIDTH = 32

@@ -6,7 +6,7 @@ from typing import Any
 from amaranth.hdl import Value
 
 from trainwright.program.descriptors import DIGIT_WIDTH
-from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH, NEST_LEVELS, Operation
+from trainwright.program.fields import NEST_LEVELS, Operation
 from trainwright_hw.arith.fixed import FixedArithmetic
 from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.compute.loop_nest import LoopNest
@@ -15,7 +15,6 @@ from trainwright_hw.compute.pe2.drain import Drain
 from trainwright_hw.compute.pe2.operands import Operands
 from trainwright_hw.compute.pe2.outer_array import OuterProductArray
 from trainwright_hw.compute.pe2.vector import VectorUnit
-from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 from trainwright_hw.storage.banks import Banks
 from trainwright_hw.storage.ports import ROW_LATENCY
 from trainwright_hw.storage.scratchpad import Scratchpad
@@ -97,43 +96,10 @@ _NEST_FIELDS = frozenset(
 ) | {f"{name}{level}" for name in _LEVEL_FIELDS for level in range(NEST_LEVELS)}
 
 
-def _check_records() -> None:
-    """Raise ``ValueError`` where ``loop_nest.h`` would misread the levels of a command.
-
-    It takes a level's fields one behind another, in records of equal size, the innermost level
-    last.
-    """
-    names = tuple(COMPUTE_LAYOUT.members)
-    first = names.index("count0")
-    expected = tuple(f"{name}{level}" for level in range(NEST_LEVELS) for name in _LEVEL_FIELDS)
-    if (present := names[first : first + len(expected)]) != expected:
-        wrong = next(a for a, b in zip(present, expected, strict=False) if a != b)
-        raise ValueError(
-            f"{wrong} is among the levels of COMPUTE, whose places native/leaves/loop_nest.h "
-            "knows: add it there, or simulate with --engine verilator"
-        )
-
-
 def _nest(block: Any) -> Mapping[str, int] | None:
     """Any."""
-    _check_records()
     p = block._parameters
-    at = {name: COMPUTE_LAYOUT[name].offset for name in COMPUTE_LAYOUT.members}
-    innermost = NEST_LEVELS - 1
-    return {
-        "levels": p.nest_levels,
-        "digits": p.narrow + p.narrow * p.wide_tensors,
-        "bytes": -(-COMPUTE_LAYOUT.size // 8),
-        "address": LOCAL_WIDTH,
-        "count": COUNT_WIDTH,
-        **{name: at[name] for name in ("x_base", "g_base", "z_base")},
-        **{name: at[name] for name in ("reduce_levels", "tile_level")},
-        "innermost": at[f"count{innermost}"],
-        "record": at["count1"] - at["count0"],
-        "is_digits": at["digits"],
-        "is_wide": at["underflow_zero"],
-        "level": innermost,
-    }
+    return {"levels": p.nest_levels, "digits": p.narrow + p.narrow * p.wide_tensors}
 
 
 def _queue(block: RegisteredQueue) -> Mapping[str, int] | None:

@@ -1,53 +1,206 @@
-"""The register map: what host, hardware and simulation agree on (``docs/accelerator.md``)."""
+"""The register map: one table, for host, hardware, simulation, driver files and reference."""
 
-from dataclasses import fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import TypedDict
 
 from trainwright.accelerator.interface import Counters
+from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
-
-IDENTITY_VALUE = 0x54525733
-"""What IDENTITY reads: "TRW3"."""
-
-IDENTITY = 0x000
-FINGERPRINT = 0x004
-CONTROL = 0x008
-STATUS = 0x00C
-PROGRAM_ADDRESS = 0x010
-PROGRAM_LENGTH = 0x014
-INTERRUPT_ENABLE = 0x018
-WATCHDOG = 0x01C
-"""Cycles without any movement after which a run is stopped; 0: never."""
-LAST = 0x020
-"""Descriptors that the engines were given last: 16 bits each for LOAD, STORE, PE1, PE2."""
-ORDER = 0x030
-"""With ``sample_loads``: next, increment and left of the order in which samples are drawn."""
-COUNTERS_BASE = 0x040
-"""The first of the 64-bit counters."""
-TIMES = 0x0B0
-"""With ``exponents``: how often a start runs the program; 0 is as 1."""
-STEP = 0x0B4
-"""With ``exponents``: the number of the present step; it counts on."""
-WINDOW = 0x0B8
-"""With ``address_checks``: the first page of the external memory that programs may touch, and the
-last one, pages being of 4 KiB; after a reset all of them."""
-EXPONENTS_BASE = 0x400
-"""With ``exponents``: a word for each slot, signed; written between runs."""
-STATISTICS_BASE = 0x1000
-STATISTICS_BYTES = 16
-"""Bytes of a statistics slot."""
-
-CONTROL_START = 1
-CONTROL_CLEAR = 2
-STATUS_BUSY = 1
-STATUS_DONE = 2
-STATUS_ERROR = 4
 
 WATCHDOG_CYCLES = 200_000
 """WATCHDOG as the driver sets it: twenty times the slowest memory that a simulation takes."""
 
 COUNTER_NAMES = tuple(field.name for field in fields(Counters))
 """In the order of the counters from ``COUNTERS_BASE``."""
+
+
+# ---- Table -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RegisterField:
+    """Bits of a register, from ``low`` upwards."""
+
+    name: str
+    low: int
+    width: int
+    meaning: str
+
+    def value(self, word: int) -> int:
+        """Return the field of a register's value."""
+        return word >> self.low & ((1 << self.width) - 1)
+
+    @property
+    def mask(self) -> int:
+        """Bits of the field in a register's value."""
+        return ((1 << self.width) - 1) << self.low
+
+
+@dataclass(frozen=True)
+class HostRegister:
+    """HostRegister of one or two words of 32 bits, or an array of them."""
+
+    name: str
+    offset: int
+    access: str
+    """"R", "W" or "RW"."""
+    meaning: str
+    fields: tuple[RegisterField, ...] = ()
+    reset: int | Callable[[AcceleratorParameters], int] = 0
+    words: int = 1
+    needs: str = ""
+    """Parameter of the accelerator without which the register reads as zero."""
+    count: str = ""
+    """Parameter with the number of elements, of an array."""
+    step: int = 0
+    """Bytes from one element of an array to the next."""
+    block: str = ""
+    """Name of the array of blocks that the register belongs to; without one the register itself
+    is repeated."""
+
+    def reset_value(self, p: AcceleratorParameters) -> int:
+        """Return the value after a reset."""
+        return self.reset if isinstance(self.reset, int) else self.reset(p)
+
+    def elements(self, p: AcceleratorParameters) -> int:
+        """Return the number of elements, 0 where the accelerator lacks the register."""
+        if self.needs and not getattr(p, self.needs):
+            return 0
+        return getattr(p, self.count) if self.count else 1
+
+
+IDENTITY_VALUE = 0x54525733
+"""Value of IDENTITY: "TRW3"."""
+COUNTERS_BASE = 0x040
+PAGE_SHIFT = 12
+"""Bits of a byte address within its page, 4 KiB, which no burst crosses."""
+STATISTICS_BASE = 0x1000
+STATISTICS_BYTES = 16
+"""Bytes of a statistics slot."""
+
+_ENGINES = ("LOAD", "STORE", "PE1", "PE2")
+_COUNTED = {
+    "cycles": "cycles of the last run",
+    "wait_engine": "cycles the sequencer waited for engines",
+    "bytes_read": "bytes read from the external memory",
+    "bytes_written": "bytes written to the external memory",
+    "stall_load": "cycles LOAD waited for the memory",
+    "stall_store": "cycles STORE waited for the memory",
+    **{f"busy_{name.lower()}": f"cycles {name} was busy" for name in _ENGINES},
+    **{
+        f"stall_{engine.lower()}_{what}": f"cycles {engine} waited for {reason}"
+        for engine in ("PE1", "PE2")
+        for what, reason in (("operand", "an operand"), ("result", "credit for a result"))
+    },
+}
+"""Meaning of each counter."""
+
+
+class SlotOptions(TypedDict):
+    """Options of registers that are repeated for each statistics slot."""
+
+    count: str
+    step: int
+    block: str
+
+
+def _last_page(p: AcceleratorParameters) -> int:
+    return (1 << (p.address_width - PAGE_SHIFT)) - 1
+
+
+def _registers() -> Iterator[HostRegister]:
+    """Yield the registers in the order of their offsets."""
+    yield HostRegister("IDENTITY", 0x000, "R", '"TRW3"', reset=IDENTITY_VALUE)
+    yield HostRegister("FINGERPRINT", 0x004, "R", "fingerprint of the parameters",
+                   reset=lambda p: p.fingerprint)  # fmt: skip
+    yield HostRegister("CONTROL", 0x008, "W", "", (
+        RegisterField("START", 0, 1, "start"),
+        RegisterField("CLEAR", 1, 1, "clear done and error"),
+    ))  # fmt: skip
+    yield HostRegister("STATUS", 0x00C, "R", "", (
+        RegisterField("BUSY", 0, 1, "busy"),
+        RegisterField("DONE", 1, 1, "done"),
+        RegisterField("ERROR", 2, 1, "error"),
+        RegisterField("HUNG", 4, 4, "engines that hang (LOAD, STORE, PE1, PE2)"),
+        RegisterField("CODE", 8, 8, "error code"),
+        RegisterField("DESCRIPTOR", 16, 16, "descriptor"),
+    ))  # fmt: skip
+    yield HostRegister("PROGRAM_ADDRESS", 0x010, "RW", "byte address of the first descriptor")
+    yield HostRegister("PROGRAM_LENGTH", 0x014, "RW", "descriptors")
+    yield HostRegister("INTERRUPT_ENABLE", 0x018, "RW", "", (
+        RegisterField("ENABLE", 0, 1, "interrupt when done or error"),
+    ))  # fmt: skip
+    yield HostRegister("WATCHDOG", 0x01C, "RW",
+                   "cycles without movement after which a run is stopped; 0: never")  # fmt: skip
+    for number in range(0, len(_ENGINES), 2):
+        low, high = _ENGINES[number : number + 2]
+        yield HostRegister(f"LAST_{low}_{high}", 0x020 + 2 * number, "R", "", tuple(
+            RegisterField(name, 16 * n, 16, f"descriptor that {name} was given last")
+            for n, name in enumerate((low, high))
+        ))  # fmt: skip
+    for number, name in enumerate(("NEXT", "INCREMENT", "LEFT")):
+        yield HostRegister(f"ORDER_{name}", 0x030 + 4 * number, "RW",
+                       "state of the order in which samples are drawn; written between runs",
+                       needs="sample_loads")  # fmt: skip
+    for number, name in enumerate(COUNTER_NAMES):
+        yield HostRegister(name.upper(), COUNTERS_BASE + 8 * number, "R", _COUNTED[name], words=2)
+    yield HostRegister("TIMES", 0x0B0, "RW", "how often a start runs the program; 0 is as 1",
+                   reset=1, needs="exponents")  # fmt: skip
+    yield HostRegister("STEP", 0x0B4, "RW",
+                   "number of the present step, while a program runs too; written between runs",
+                   needs="exponents")  # fmt: skip
+    for number, name in enumerate(("FIRST", "LAST")):
+        yield HostRegister(f"WINDOW_{name}", 0x0B8 + 4 * number, "RW",
+                       f"{name.lower()} page of 4 KiB of the external memory that programs may "
+                       "touch; all of them after a reset", needs="address_checks",
+                       reset=_last_page if name == "LAST" else 0)  # fmt: skip
+    yield HostRegister("EXPONENT", 0x400, "RW",
+                   "exponent of a slot, signed; written between runs (else ignored), when its "
+                   "tensor is not known to be above its floor; a reset leaves them",
+                   needs="exponents", count="exponents", step=4)  # fmt: skip
+    slots: SlotOptions = {
+        "count": "statistics_depth", "step": STATISTICS_BYTES, "block": "STATISTICS",
+    }  # fmt: skip
+    yield HostRegister("SUM", STATISTICS_BASE, "R", "sum of |q| of a slot", words=2, **slots)
+    yield HostRegister("SATURATIONS", STATISTICS_BASE + 8, "R", "saturations of a slot", **slots)
+    yield HostRegister("UNDERFLOWS", STATISTICS_BASE + 12, "R",
+                   "underflows of a slot (0 without posits)", **slots)  # fmt: skip
+
+
+REGISTERS = tuple(_registers())
+_OFFSETS = {register.name: register.offset for register in REGISTERS}
+STATUS_FIELDS = {
+    field.name: field for row in REGISTERS if row.name == "STATUS" for field in row.fields
+}
+_CONTROL = {
+    field.name: field.mask for row in REGISTERS if row.name == "CONTROL" for field in row.fields
+}
+
+IDENTITY = _OFFSETS["IDENTITY"]
+FINGERPRINT = _OFFSETS["FINGERPRINT"]
+CONTROL = _OFFSETS["CONTROL"]
+STATUS = _OFFSETS["STATUS"]
+PROGRAM_ADDRESS = _OFFSETS["PROGRAM_ADDRESS"]
+PROGRAM_LENGTH = _OFFSETS["PROGRAM_LENGTH"]
+INTERRUPT_ENABLE = _OFFSETS["INTERRUPT_ENABLE"]
+WATCHDOG = _OFFSETS["WATCHDOG"]
+LAST = _OFFSETS["LAST_LOAD_STORE"]
+ORDER = _OFFSETS["ORDER_NEXT"]
+TIMES = _OFFSETS["TIMES"]
+STEP = _OFFSETS["STEP"]
+WINDOW = _OFFSETS["WINDOW_FIRST"]
+EXPONENTS_BASE = _OFFSETS["EXPONENT"]
+
+CONTROL_START = _CONTROL["START"]
+CONTROL_CLEAR = _CONTROL["CLEAR"]
+STATUS_BUSY = STATUS_FIELDS["BUSY"].mask
+STATUS_DONE = STATUS_FIELDS["DONE"].mask
+STATUS_ERROR = STATUS_FIELDS["ERROR"].mask
+
+
+# ---- Errors ------------------------------------------------------------------------------------
 
 
 class Error(IntEnum):
@@ -86,10 +239,10 @@ MEANINGS: dict[int, str] = {
 
 
 def status_error(status: int) -> tuple[int, int]:
-    """Error code and descriptor number of a STATUS value."""
-    return status >> 8 & 0xFF, status >> 16
+    """Return error code and descriptor number of a STATUS value."""
+    return STATUS_FIELDS["CODE"].value(status), STATUS_FIELDS["DESCRIPTOR"].value(status)
 
 
 def hung_engines(status: int) -> Engine:
-    """The engines that were busy when the watchdog stopped the run, of a STATUS value."""
-    return Engine(status >> 4 & 15)
+    """Return the engines that were busy when the watchdog stopped the run, of a STATUS value."""
+    return Engine(STATUS_FIELDS["HUNG"].value(status))

@@ -149,6 +149,8 @@ def _places(kind: type[Described]) -> list[str]:
     """Return the places of fields, and the bits from one element to the next."""
     lines: list[str] = []
     prefix, position = _upper(kind.__name__), 0
+    command_bits = sum(spec.width for spec in kind.layout if not spec.resident)
+    lines.append(f"    {prefix}_COMMAND_BITS = {command_bits},  /* what engines see */")
     for row in kind.table:
         first = position
         for spec in row.fields:
@@ -219,7 +221,9 @@ def header(kinds: Sequence[type[Described]] = KINDS) -> str:
     return (
         "/* The instruction set, written by ``python -m trainwright.program.records``. */\n"
         "#ifndef TRAINWRIGHT_ISA_H\n#define TRAINWRIGHT_ISA_H\n\n#include <stdint.h>\n\n"
-        f"#define ISA_DIGEST {zlib.crc32(text.encode())}u\n\n{text}\n\n#endif\n"
+        f"#define ISA_DIGEST {zlib.crc32(text.encode())}u\n\n"
+        "#ifdef __cplusplus\nnamespace isa {\n#endif\n\n"
+        f"{text}\n\n#ifdef __cplusplus\n}}\n#endif\n\n#endif\n"
     )
 
 

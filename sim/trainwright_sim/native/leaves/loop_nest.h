@@ -1,15 +1,15 @@
 // The loop nest of PE1 and PE2 (trainwright_hw.compute.loop_nest).
 #pragma once
 
+#include "isa.h"
 #include "leaf.h"
 
 namespace leaf {
 
-// Offsets are of a command's fields, Record that of a level's fields from those of the one outside.
-template <int Levels, int Digits, int Bytes, int AddressBits, int CountBits, int XBase, int GBase,
-          int ZBase, int ReduceLevels, int TileLevel, int Innermost, int Record, int IsDigits,
-          int IsWide, int InnermostLevel>
+template <int Levels, int Digits>
 struct loop_nest {
+    static constexpr int AddressBits = isa::COMPUTE_X_BASE_BITS, CountBits = isa::COMPUTE_COUNT_BITS;
+    static constexpr int Bytes = (isa::COMPUTE_COMMAND_BITS + 7) / 8;
     uint32_t rst = 0, load = 0, step_ready = 0, free = 1, step_valid = 0;
     Bits command;
     uint8_t step_payload[(3 * AddressBits + 4 + (Digits > 0) + 7) / 8] = {};
@@ -88,32 +88,38 @@ private:
     uint32_t field(int bit, int width) const {
         return uint32_t(bits_at(command.bytes, size_t(bit), width));
     }
+#define FIELD(name) field(isa::COMPUTE_##name, isa::COMPUTE_##name##_BITS)
+#define LEVEL_FIELD(name, level) \
+    field(isa::COMPUTE_##name + (level) * isa::COMPUTE_LEVEL_STEP, isa::COMPUTE_##name##_BITS)
 
     // What is offered while the nest is free: the same as long as the command is the same.
     void capture() {
         if (captured_ && !std::memcmp(command.bytes, taken_, Bytes)) return;
         captured_ = true;
         std::memcpy(taken_, command.bytes, Bytes);
-        const uint32_t reduce = field(ReduceLevels, 4), tile = field(TileLevel, 4);
-        const bool by_digits = field(IsDigits, 1);
-        const uint32_t left = Digits == 2 ? reduce - (by_digits && field(IsWide, 1)) : reduce;
+        const uint32_t reduce = FIELD(REDUCE_LEVELS), tile = FIELD(TILE_LEVEL);
+        const bool by_digits = FIELD(DIGITS);
+        const uint32_t left = Digits == 2 ? reduce - (by_digits && FIELD(UNDERFLOW_ZERO)) : reduce;
         reductions_ = tiles_ = digits_ = insides_ = 0;
         for (int n = 0; n < Levels; ++n) {
-            const int at = Innermost - n * Record;
-            const uint32_t count = field(at, CountBits);
+            const int level = isa::NEST_LEVELS - 1 - n;  // the innermost one is the last
+            const uint32_t count = LEVEL_FIELD(COUNT, level);
             levels_[n].top = levels_[n].remaining = (count - 1) & ((1u << CountBits) - 1);
-            for (int of = 0; of < 3; ++of) {
-                levels_[n].delta[of] = field(at + CountBits + of * AddressBits, AddressBits);
-            }
+            levels_[n].delta[0] = LEVEL_FIELD(X_DELTA, level);
+            levels_[n].delta[1] = LEVEL_FIELD(G_DELTA, level);
+            levels_[n].delta[2] = LEVEL_FIELD(Z_DELTA, level);
             mark(n, count == 1, true);
             reductions_ |= uint32_t(reduce > uint32_t(n)) << n;
-            tiles_ |= uint32_t(tile == uint32_t(InnermostLevel - n)) << n;
+            tiles_ |= uint32_t(tile == uint32_t(level)) << n;
             if (Digits) digits_ |= uint32_t(by_digits && left == uint32_t(n + 1)) << n;
             if (Digits == 2) insides_ |= uint32_t(int32_t(left) > n + 1) << n;
         }
-        const int bases[3] = {XBase, GBase, ZBase};
-        for (int of = 0; of < 3; ++of) step_.address[of] = field(bases[of], AddressBits);
+        step_.address[0] = FIELD(X_BASE);
+        step_.address[1] = FIELD(G_BASE);
+        step_.address[2] = FIELD(Z_BASE);
     }
+#undef FIELD
+#undef LEVEL_FIELD
 
     void offer() {
         const Step &now = holding_ ? held_ : step_;

@@ -4,7 +4,11 @@
 
 #include <stdint.h>
 
-#define ISA_DIGEST 3686144973u
+#define ISA_DIGEST 2595316737u
+
+#ifdef __cplusplus
+namespace isa {
+#endif
 
 enum { HALT = 0, LOAD = 1, STORE = 2, PE3 = 5, BIAS = 6, MASK = 7, LOOP = 8, END = 9, SET = 10, PE4 = 11, VECTOR = 12, CODE = 13, SAMPLES = 14, SCALES = 15 };
 
@@ -31,12 +35,14 @@ enum { NEST_LEVELS = 10, TRANSFER_LEVELS = 3, REGISTERS = 8, ORDER_BITS = 24, DI
 /* First bit and width of each field in the encoding, of repeated ones of number 0. */
 
 enum {
+    HALT_COMMAND_BITS = 12,  /* what engines see */
     HALT_OPERATION = 0, HALT_OPERATION_BITS = 4,
     HALT_WAIT = 4, HALT_WAIT_BITS = 4,
     HALT_WAIT_OLDER = 8, HALT_WAIT_OLDER_BITS = 4,
 };
 
 enum {
+    TRANSFER_COMMAND_BITS = 294,  /* what engines see */
     TRANSFER_OPERATION = 0, TRANSFER_OPERATION_BITS = 4,
     TRANSFER_WAIT = 4, TRANSFER_WAIT_BITS = 4,
     TRANSFER_WAIT_OLDER = 8, TRANSFER_WAIT_OLDER_BITS = 4,
@@ -57,6 +63,7 @@ enum {
 };
 
 enum {
+    COMPUTE_COMMAND_BITS = 954,  /* what engines see */
     COMPUTE_OPERATION = 0, COMPUTE_OPERATION_BITS = 4,
     COMPUTE_WAIT = 4, COMPUTE_WAIT_BITS = 4,
     COMPUTE_WAIT_OLDER = 8, COMPUTE_WAIT_OLDER_BITS = 4,
@@ -97,6 +104,7 @@ enum {
 };
 
 enum {
+    LOOP_COMMAND_BITS = 28,  /* what engines see */
     LOOP_OPERATION = 0, LOOP_OPERATION_BITS = 4,
     LOOP_WAIT = 4, LOOP_WAIT_BITS = 4,
     LOOP_WAIT_OLDER = 8, LOOP_WAIT_OLDER_BITS = 4,
@@ -104,6 +112,7 @@ enum {
 };
 
 enum {
+    END_COMMAND_BITS = 276,  /* what engines see */
     END_OPERATION = 0, END_OPERATION_BITS = 4,
     END_WAIT = 4, END_WAIT_BITS = 4,
     END_WAIT_OLDER = 8, END_WAIT_OLDER_BITS = 4,
@@ -114,6 +123,7 @@ enum {
 };
 
 enum {
+    SET_COMMAND_BITS = 276,  /* what engines see */
     SET_OPERATION = 0, SET_OPERATION_BITS = 4,
     SET_WAIT = 4, SET_WAIT_BITS = 4,
     SET_WAIT_OLDER = 8, SET_WAIT_OLDER_BITS = 4,
@@ -124,6 +134,7 @@ enum {
 };
 
 enum {
+    VECTOR_COMMAND_BITS = 732,  /* what engines see */
     VECTOR_OPERATION = 0, VECTOR_OPERATION_BITS = 4,
     VECTOR_WAIT = 4, VECTOR_WAIT_BITS = 4,
     VECTOR_WAIT_OLDER = 8, VECTOR_WAIT_OLDER_BITS = 4,
@@ -154,6 +165,7 @@ enum {
 };
 
 enum {
+    CODE_COMMAND_BITS = 1023,  /* what engines see */
     CODE_OPERATION = 0, CODE_OPERATION_BITS = 4,
     CODE_WAIT = 4, CODE_WAIT_BITS = 4,
     CODE_WAIT_OLDER = 8, CODE_WAIT_OLDER_BITS = 4,
@@ -165,6 +177,7 @@ enum {
 };
 
 enum {
+    SAMPLES_COMMAND_BITS = 279,  /* what engines see */
     SAMPLES_OPERATION = 0, SAMPLES_OPERATION_BITS = 4,
     SAMPLES_WAIT = 4, SAMPLES_WAIT_BITS = 4,
     SAMPLES_WAIT_OLDER = 8, SAMPLES_WAIT_OLDER_BITS = 4,
@@ -188,6 +201,7 @@ enum {
 };
 
 enum {
+    MOVE_SCALES_COMMAND_BITS = 923,  /* what engines see */
     MOVE_SCALES_OPERATION = 0, MOVE_SCALES_OPERATION_BITS = 4,
     MOVE_SCALES_WAIT = 4, MOVE_SCALES_WAIT_BITS = 4,
     MOVE_SCALES_WAIT_OLDER = 8, MOVE_SCALES_WAIT_OLDER_BITS = 4,
@@ -201,6 +215,7 @@ enum {
 };
 
 enum {
+    INSTRUCTION_COMMAND_BITS = 50,  /* what engines see */
     INSTRUCTION_KIND = 0, INSTRUCTION_KIND_BITS = 4,
     INSTRUCTION_MEMORY = 4, INSTRUCTION_MEMORY_BITS = 2,
     INSTRUCTION_STREAM = 6, INSTRUCTION_STREAM_BITS = 3,
@@ -441,5 +456,9 @@ typedef union {
     Samples samples;
     MoveScales move_scales;
 } Descriptor;
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
