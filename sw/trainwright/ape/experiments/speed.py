@@ -12,7 +12,7 @@ from torch.nn import functional
 from trainwright.ape import cuda
 from trainwright.ape.adapter import Adapter
 from trainwright.ape.conv import conv2d
-from trainwright.ape.decider import block_kinds
+from trainwright.ape.decider import counted_kinds
 from trainwright.ape.gemm import gemm
 from trainwright.support.stopwatch import least_seconds
 
@@ -126,7 +126,7 @@ def run_adapter(size: int, device: torch.device, repeats: int = 5) -> ProductTim
     """Measure masks and counting; ``error`` holds their share of an fp32-f product's time."""
     a, b = (torch.rand(size, size, device=device) + 0.5 for _ in range(2))
     blocks = Adapter().blocks
-    decision = least_seconds(lambda: block_kinds(a, b, blocks), device, repeats)
+    decision = least_seconds(lambda: counted_kinds(a, b, blocks), device, repeats)
     product = least_seconds(lambda: gemm(a, b, dtype="fp32-f"), device, repeats)
     return ProductTiming(
         str(device), f"masks {size}", "auto", decision, 0.0, 0.0, decision / product
