@@ -141,8 +141,8 @@ def _summary(
         size = tl.abs(value)
         rest = (value - value.to(tl.float16).to(tl.float32)) * 4096.0
         low = rest.to(tl.float16).to(tl.float32)
-        # Only the rest matters element by element; ranges are compared once a block, which halves
-        # the time. Outside of fp32-f's range the rest says nothing, and nothing is asked of it.
+        # Only the rest matters element by element: ranges are compared once a block, which takes a
+        # fifth off the time. Outside of fp32-f's range the rest decides nothing.
         part = tl.where(rest == 0, 0, tl.where(low == rest, 1, 2))
         part = tl.where(tl.abs(rest) >= 65536.0, 3, part)
         worst = tl.maximum(worst, tl.where(size == size, part, 5))
@@ -163,7 +163,7 @@ def _summary(
 def summary(
     x: Tensor, rows: int, columns: int, limits: tuple[float, ...]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what ``masks.block_summary`` does of float32 x (M, N), for blocks of powers of two.
+    """Return levels, least and largest |x| of the blocks of float32 x (M, N), in powers of two.
 
     ``limits``: least and largest |x| of fp32-f, fp32-b and fp32-t, one after the other.
     """
