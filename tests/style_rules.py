@@ -45,43 +45,46 @@ VERBS = frozenset(
     copy correct correlate count cover create cross cut cycle deal debug decide declare decode
     decompose decompress decrease decrement dedicate define delay delegate delete deliver demand
     depend dequantise derive describe deserialise detach detect determine diagnose differentiate
-    disable discard dispatch display distribute divide download drain draw drive drop dump duplicate
-    elaborate elect eliminate embed emit enable encode end enforce enqueue ensure enter enumerate
-    equalise erase estimate evaluate evict examine exchange exclude execute exit expand expect
-    explain export expose express extend extract factor factorise fail feed fetch fill filter find
-    finish fit fix flag flatten flip float flush fold follow force forget form format forward freeze
-    fuse gate gather generate get give go grant group grow guard guess halve handle hash hide hold
-    host identify ignore implement import include increase increment index infer inherit initialise
-    insert inspect install instantiate interleave interpolate interpret invert invoke issue iterate
-    jit join judge jump keep key kill label latch lay leave let lift limit line link list load
-    locate lock log look lower make manage map mark mask match materialise matricise measure merge
-    minimise mirror model modify monitor mount move multiply mutate name narrow negate normalise
-    note notify number observe obtain offer omit open optimise order orthogonalise output override
-    overwrite own pack pad pair parametrise parse partition pass pause peek perform permute pick pin
-    pipeline place plan plot point poll pop populate postpone pow predict prefetch prepare prepend
-    present preserve press print process produce profile program project promote propagate propose
-    protect prove provide prune publish pull push put quantise query queue quote raise randomise
-    rank read rearrange rebind rebuild recall receive recognise recompute reconstruct record recover
-    redirect reduce refer refill reflect refuse register reject relax release reload relocate remap
-    remember remove rename render renew renormalise reorder repack repeat replace replay report
-    represent reproduce requantise request require rerun rescale reserve reset reshape resize
-    resolve respond restart restore restrict resume retry return reuse reverse revert rewind rewrite
-    roll rotate round route run sample satisfy saturate save scale scan scatter schedule score
-    search see seed seek select send separate sequence serialise serve set settle shard share shift
-    show shrink shuffle sign signal simplify simulate skip slice solve sort space spawn specialise
-    specify split spread square stack stage stall stamp standardise start state stay steer step
-    stitch stop store stream strip submit subtract suggest sum summarise supply support suppress
-    swap switch symmetrise synchronise synthesise tabulate tag take tell terminate test throttle tie
-    tile time toggle tokenise total trace track train transfer transform translate transmit
-    transpose traverse treat trim truncate try tune turn undo unfold unify unlink unpack unroll
-    unscale unwrap unzip update upload use validate verify view visit wait walk warm warn watch
-    weigh widen wire work wrap write yield zero
+    disable discard dispatch display distribute divide do download drain draw drive drop dump
+    duplicate elaborate elect eliminate embed emit enable encode end enforce enqueue ensure enter
+    enumerate equalise erase estimate evaluate evict examine exchange exclude execute exit expand
+    expect explain export expose express extend extract factor factorise fail feed fetch fill filter
+    find finish fit fix flag flatten flip float flush fold follow force forget form format forward
+    freeze fuse gate gather generate get give go grant group grow guard guess halve handle hash hide
+    hold host identify ignore implement import include increase increment index infer inherit
+    initialise inject insert inspect install instantiate interleave interpolate interpret invert
+    invoke issue iterate jit join judge jump keep key kill label latch lay leave let lift limit line
+    link list load locate lock log look lower make manage map mark mask match materialise matricise
+    measure merge minimise mirror model modify monitor mount move multiply mutate name narrow negate
+    normalise note notify number observe obtain offer omit open optimise order orthogonalise output
+    override overwrite own pack pad pair parametrise parse partition pass pause peek perform permute
+    pick pin pipeline place plan plot point poll pop populate postpone pow predict prefetch prepare
+    prepend present preserve press print process produce profile program project promote propagate
+    propose protect prove provide provoke prune publish pull push put quantise query queue quote
+    raise randomise rank read rearrange rebind rebuild recall receive recognise recompute
+    reconstruct record recover redirect reduce refer refill reflect refuse register reject relax
+    release reload relocate remap remember remove rename render renew renormalise reorder repack
+    repeat replace replay report represent reproduce requantise request require rerun rescale
+    reserve reset reshape resize resolve respond restart restore restrict resume retry return reuse
+    reverse revert rewind rewrite roll rotate round route run sample satisfy saturate save scale
+    scan scatter schedule score search see seed seek select send separate sequence serialise serve
+    set settle shard share shift show shrink shuffle sign signal simplify simulate skip slice solve
+    sort space spawn specialise specify split spread square stack stage stall stamp standardise
+    start starve state stay steer step stitch stop store stream stress strip submit subtract suggest
+    sum summarise supply support suppress swap switch symmetrise synchronise synthesise tabulate tag
+    take tell terminate test throttle tie tile time toggle tokenise total trace track train transfer
+    transform translate transmit transpose traverse treat trim truncate try tune turn undo unfold
+    unify unlink unpack unroll unscale unwrap unzip update upload use validate verify view visit
+    wait walk warm warn watch weigh widen wire withhold work wrap write yield zero
     """.split()
 )
 """Imperatives that a function's docstring may begin with; add a verb where one is missing."""
 
 NOUN_FOLLOWERS = frozenset("of that which".split())
 """Second words after which the first is a noun: "Count of rows", "State that is saved"."""
+
+CLAUSE_VERBS = frozenset("assert assume check confirm ensure prove require show verify".split())
+"""Verbs whose object may be a clause: "Check that the run ends"."""
 
 ARTICLES = frozenset("a an the of for in to and its".split())
 
@@ -167,7 +170,8 @@ def opener_fault(kind: str, text: str) -> str | None:
     for opener in BANNED_OPENERS:
         if words[: len(opener.split())] == opener.split():
             return f"begins with {opener!r}: {first_line(text)}"
-    imperative = words[0].split("-")[0] in VERBS and words[1] not in NOUN_FOLLOWERS
+    followers = NOUN_FOLLOWERS - ({"that"} if words[0] in CLAUSE_VERBS else set())
+    imperative = words[0].split("-")[0] in VERBS and words[1] not in followers
     if kind == "function" and (not imperative or text[:1].islower()):
         return f"begins with no imperative: {first_line(text)}"
     return None

@@ -58,6 +58,7 @@ def test_comment_density_keeps_its_floor(part: str) -> None:
         ("function", "return the depth.", False),
         ("function", "Count of rows.", False),
         ("function", "Count rows of a tile.", True),
+        ("function", "Check that the run ends.", True),
         ("value", "The depth of the queue.", True),
         ("value", "Of a queue, its depth.", False),
         ("class", "The same for queues.", False),

@@ -1,7 +1,7 @@
-"""How it is computed: the accelerator in Amaranth, a package a part of the machine.
+"""The accelerator in Amaranth, one package per part of the machine.
 
-``accelerator`` puts the parts together, ``soc`` adds memory and host link. The packages, each
-built on those before it only (kept so by a check in CI):
+``accelerator`` puts the parts together, ``soc`` adds memory and host link. The packages, each of
+which builds only on those before it (enforced by a check in CI):
 
 - ``vendor``: primitives of the devices; ``stream``: queues, delay lines, arbiters;
 - ``bus``: AXI4 and AXI4-Lite; ``storage``: the scratchpad;

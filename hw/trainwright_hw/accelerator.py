@@ -25,14 +25,17 @@ from trainwright_hw.writeback.unit import WriteBack
 TRACED_ENGINES = ("load", "pe1", "pe2")
 """Engines that write to the scratchpad."""
 EVENTS = ("accept", "busy", "older", "stall_operand", "stall_result")
-"""Bits of ``trace_events`` for each engine: a command is taken; one is not done; nor is another one
-before the last; the engine waits for operands or memory; for credit or the write port."""
+"""Bits of ``trace_events`` for each engine.
+
+In order: a command is taken; a command is not done; a command before the last one is not done; the
+engine waits for operands or memory; the engine waits for credit or the write port.
+"""
 
 
 def accelerator_signature(
     parameters: AcceleratorParameters, *, trace: bool = False
 ) -> wiring.Signature:
-    """The ports of ``Accelerator``."""
+    """Return the ports of ``Accelerator``."""
     members = {
         "m_axi": Out(Axi4(**bus_widths(parameters))),
         "s_axil": In(Axi4Lite()),
@@ -53,10 +56,10 @@ class Accelerator(wiring.Component):
 
     Members: ``m_axi``, the memory port; ``s_axil``, the host's port; ``interrupt``. With ``trace``
     also, for each engine of ``TRACED_ENGINES``, ``trace_{engine}_valid``, ``_address`` and
-    ``_row``: valid in the cycle after a scratchpad write of that engine was taken; and
-    ``trace_events``, for each of ``EVENTS`` a bit an engine of ``ENGINES``, with ``trace_number``,
-    the descriptor that is being issued,
-    ``MOST_DESCRIPTORS`` where the program is loaded.
+    ``_row``, valid in the cycle after a scratchpad write of that engine was taken; and
+    ``trace_events``, for each of ``EVENTS`` one bit per engine of ``ENGINES``, with
+    ``trace_number``, the descriptor that is being issued, or ``MOST_DESCRIPTORS`` while the program
+    is loaded.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, trace: bool = False):
@@ -110,8 +113,8 @@ class Accelerator(wiring.Component):
             m.d.comb += [
                 self.trace_events.eq(
                     Cat(
-                        *(one.command.valid & one.command.ready for one in engines.values()),
-                        *(getattr(one, name) for name in EVENTS[1:] for one in status),
+                        *(unit.command.valid & unit.command.ready for unit in engines.values()),
+                        *(getattr(flags, name) for name in EVENTS[1:] for flags in status),
                     )
                 ),
                 self.trace_number.eq(
@@ -122,7 +125,7 @@ class Accelerator(wiring.Component):
         return m
 
     def _in_turn(self, m: Module, sequencer, pe2, vector) -> Value:
-        """PE2 and the vector engine take turns; whether either is busy."""
+        """Let PE2 and the vector engine alternate; return whether either is busy."""
         pairs = (
             (sequencer.pe2, pe2.command, vector.status.busy),
             (sequencer.vector, vector.command, pe2.status.busy),
@@ -137,7 +140,7 @@ class Accelerator(wiring.Component):
         return pe2.status.busy | vector.status.busy
 
     def _file(self, m: Module, sequencer, statistics, vector) -> None:
-        """What the exponent file is connected to."""
+        """Connect the exponent file."""
         connect(m, sequencer.sums, statistics.taken)
         if vector is not None:
             scalars = zip(vector.scalars, sequencer.scalars, strict=True)
@@ -148,13 +151,13 @@ class Accelerator(wiring.Component):
             ]
 
     def _memories(self, m: Module, sequencer, load, store, pe1, pe2, vector, write_back) -> None:
-        """The scratchpad; whether anything moves in it or at the memory port."""
+        """Connect the scratchpad; report whether anything moves in it or at the memory port."""
         p = self.parameters
         reader, writer = pe2.x, write_back.z
         if vector is not None:
             m.submodules.shared_read = read = ReadInTurn(p)
             m.submodules.shared_write = write = WriteByEither(p)
-            # a cycle late: neither asks in its first
+            # registered: neither engine makes requests in its first busy cycle
             m.d.sync += read.seconds.eq(vector.status.busy)
             for client, of_client in zip((pe2.x, vector.read), read.clients, strict=True):
                 connect(m, client, of_client)
@@ -178,7 +181,7 @@ class Accelerator(wiring.Component):
             *(port.valid & port.ready for port in ports),
             *(bus_valid & bus_ready for bus_valid, bus_ready in handshakes(bus)),
         )
-        moved = Signal.like(progress)  # from all over the design, late in a cycle
+        moved = Signal.like(progress)  # late signals from all over the design
         m.d.sync += [moved.eq(progress), sequencer.progress.eq(moved.any())]
         if self.trace:
             self._trace(m, "load", load.scratchpad, C(1))
@@ -187,16 +190,16 @@ class Accelerator(wiring.Component):
             if vector is not None:
                 self._trace_turn(m, write_back, vector)
 
-    def _trace(self, m: Module, engine: str, port, its: Value) -> None:
+    def _trace(self, m: Module, engine: str, port, is_own: Value) -> None:
         request = port.request
         m.d.sync += [
-            getattr(self, f"trace_{engine}_valid").eq(request.valid & request.ready & its),
+            getattr(self, f"trace_{engine}_valid").eq(request.valid & request.ready & is_own),
             getattr(self, f"trace_{engine}_address").eq(request.payload),
         ]
         m.d.comb += getattr(self, f"trace_{engine}_row").eq(port.row)
 
     def _trace_turn(self, m: Module, write_back, vector) -> None:
-        """PE2's trace is that of the vector engine too, whose rows come in its turn."""
+        """Trace the vector engine's rows as PE2's, with which it alternates."""
         request = vector.z.request
         taken = Signal()
         m.d.sync += taken.eq(request.valid & request.ready)
@@ -209,7 +212,7 @@ class Accelerator(wiring.Component):
             m.d.comb += self.trace_pe2_row.eq(vector.z.row)
 
     def _host(self, m: Module, sequencer, statistics, engines: dict, busy: dict) -> None:
-        """Registers and counters."""
+        """Connect registers and counters to the host's port."""
         m.submodules.bridge = bridge = LiteBridge()
         m.submodules.registers = registers = Registers(self.parameters)
         m.submodules.counters = counters = Counters()
@@ -260,14 +263,14 @@ class Accelerator(wiring.Component):
 
 
 def handshakes(bus) -> list[tuple]:
-    """Valid and ready of every channel."""
+    """Return valid and ready of every channel."""
     return [
         (getattr(bus, f"{n}valid"), getattr(bus, f"{n}ready")) for n in ("ar", "r", "aw", "w", "b")
     ]
 
 
 def connect_bus(m: Module, part, whole) -> None:
-    """Connects an engine's channels to those of the memory port."""
+    """Connect an engine's channels to those of the memory port."""
     for path, member, value in part.signature.flatten(part):
         outer = getattr(whole, path[0])
         m.d.comb += outer.eq(value) if member.flow == Out else value.eq(outer)

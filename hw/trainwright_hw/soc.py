@@ -1,4 +1,4 @@
-"""What a board holds: accelerator, memory and host link."""
+"""The system on a board: accelerator, memory and host link."""
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
@@ -16,9 +16,9 @@ from trainwright_hw.link.link import HostLink
 class Soc(wiring.Component):
     """The accelerator with its memory and a serial host link.
 
-    Members: ``rx`` (asynchronous) and ``tx``, the serial line of ``divisor`` cycles a bit;
+    Members: ``rx`` (asynchronous) and ``tx``, the serial line of ``divisor`` cycles per bit;
     ``interrupt`` of the accelerator, for a lamp; with an ``SdramMemory``, ``sdram``, the pins of
-    its chip. ``accelerator`` may be another component with its ports.
+    its chip. ``accelerator`` may be another component with the accelerator's ports.
     """
 
     def __init__(
@@ -67,8 +67,10 @@ def soc_to_rtlil(
     clock_hz: int,
     accelerator: wiring.Component | None = None,
 ) -> str:
-    """The whole as RTLIL text, with ports ``clk``, ``rst``, ``rx``, ``tx`` and ``interrupt``; with
-    an ``SdramMemory`` also ``sdram_cke`` and so on, as of ``SdramPins``.
+    """Convert the whole system to RTLIL text.
+
+    Its ports are ``clk``, ``rst``, ``rx``, ``tx`` and ``interrupt``; with an ``SdramMemory`` also
+    ``sdram_cke`` and the other pins of ``SdramPins``.
     """
     soc = Soc(
         parameters,

@@ -1,1 +1,1 @@
-"""From Amaranth to RTLIL, Verilog and synthesised netlists."""
+"""Conversion of Amaranth to RTLIL, Verilog and synthesised netlists."""

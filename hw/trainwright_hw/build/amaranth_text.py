@@ -1,7 +1,7 @@
 """RTLIL text from Amaranth, without megabytes of zeros.
 
-The only place that reaches behind Amaranth's public names: one method of its back end. What that
-must still do is held in ``tests/hw/test_convert.py``.
+This is the only module that uses a private name of Amaranth: one method of its back end.
+``tests/hw/test_convert.py`` checks that the method still works as assumed.
 """
 
 import gc
@@ -22,12 +22,11 @@ def rtlil_text(
     platform: DevicePlatform | None = None,
     sources: bool = False,
 ) -> str:
-    """What ``amaranth.back.rtlil.convert`` gives for a top module ``name``, but for initial
-    contents of memories that are all zero: these are left out.
+    """Convert like ``amaranth.back.rtlil.convert``, without memory contents that are all zero.
 
-    Amaranth would make an object of each of their millions of bits, a third of a conversion.
-    ``ports``: default: those of the design's signature. ``sources``: with the file and line that
-    each cell and wire comes from.
+    Amaranth would create an object for each of their millions of bits, a third of a conversion's
+    time. ``ports`` default to those of the design's signature. ``sources`` adds the file and line
+    of each cell and wire.
     """
     with _uncollected(), _without_zeros():
         return rtlil.convert(design, name=name, ports=ports, platform=platform, emit_src=sources)
@@ -35,7 +34,10 @@ def rtlil_text(
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Conversion makes millions of objects that stay; looking for garbage takes half its time."""
+    """Disable garbage collection: conversion makes millions of lasting objects.
+
+    Collecting would take half of its time.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

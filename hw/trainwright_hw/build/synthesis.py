@@ -1,14 +1,19 @@
-"""How yosys synthesises a design: the same passes for boards and for simulation."""
+"""Synthesis of a design by yosys: the same passes for boards and for simulation."""
 
 from pathlib import Path
 
 NO_LATCHES = "select -assert-none t:$dlatch t:$adlatch t:$dlatchsr t:$sr"
 NO_COLLISIONS = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i"
-"""What is read in the cycle of its write is unspecified (the scratchpad) or never is
-(the other memories), so that block RAM needs no logic to give the old word."""
+"""Pass that leaves a read in the cycle of its write unspecified.
+
+That is so in the scratchpad and never happens in the other memories; block RAM then needs no logic
+to return the old word.
+"""
 WIRE_PS = 1000
-"""The delay of a net as the mapping to LUTs sees it. With yosys's own 300 ps long chains of LUTs
-look harmless beside carry chains."""
+"""Delay of a net, in picoseconds, for the mapping to LUTs.
+
+With yosys's own 300 ps, long chains of LUTs look harmless compared with carry chains.
+"""
 ADDERS = "adders.v"
 ADDERS_TEXT = r"""(* techmap_celltype = "$add" *)
 module _trainwright_adder (A, B, Y);
@@ -27,13 +32,16 @@ module _trainwright_adder (A, B, Y);
   ) _TECHMAP_REPLACE_ (.A(A), .B(B), .CI(1'b0), .BI(1'b0), .X(X), .Y(Y), .CO(CO));
 endmodule
 """
-"""Every sum is a carry chain. Left alone, yosys makes one of several sums and builds it of
-compressors, two LUTs a bit and a chain at the end: PE1's array of 8 x 8 multipliers has 2,538 LUT4
-and 560 CCU2C then, and 10 and 1,104 this way."""
+"""Technology map that makes every sum a carry chain.
+
+By default, yosys merges several sums and builds them of compressors, two LUTs per bit and a chain
+at the end: PE1's array of 8 x 8 multipliers then has 2,538 LUT4 and 560 CCU2C, and with this map 10
+and 1,104.
+"""
 
 
 def write_adders(folder: Path) -> None:
-    """``ADDERS``, which the passes read in the folder that yosys runs in."""
+    """Write ``ADDERS``, which the passes read in the folder that yosys runs in."""
     (folder / ADDERS).write_text(ADDERS_TEXT)
 
 
@@ -49,7 +57,7 @@ def _chains() -> str:
 
 
 def _abc9(options: str, delay_ps: int | None) -> str:
-    """The mapping to LUTs: for speed alone, or for few LUTs where paths take ``delay_ps``."""
+    """Map to LUTs: for speed alone, or for few LUTs where paths may take ``delay_ps``."""
     target = "" if delay_ps is None else f" -D {delay_ps}"
     return f"abc9{options} -W {WIRE_PS}{target}; clean; "
 
@@ -57,10 +65,10 @@ def _abc9(options: str, delay_ps: int | None) -> str:
 def ecp5_passes(
     rtlil: str, top: str, *, plain: bool = False, delay_ps: int | None = None
 ) -> str:  # fmt: skip
-    """Script up to the netlist of an ECP5's cells; fails where a latch was inferred.
+    """Return the script up to the netlist of an ECP5's cells; it fails if a latch is inferred.
 
-    ``plain``: with yosys's own passes alone, for a design at which the others fail. ``delay_ps``:
-    as LUTs and nets of ``WIRE_PS`` have it no path need be faster, and LUTs are saved.
+    ``plain`` uses only yosys's own passes, for a design at which the others fail. ``delay_ps``: no
+    path, with LUTs and nets of ``WIRE_PS``, needs to be faster than this, which saves LUTs.
     """
     begin = _begin(rtlil, top)
     if plain:
@@ -76,9 +84,9 @@ def gowin_passes(
     rtlil: str, top: str, family: str, *, pads: bool = True, plain: bool = False,
     delay_ps: int | None = None,
 ) -> str:  # fmt: skip
-    """The same for a Gowin part of a ``family`` as ``synth_gowin`` calls it.
+    """Return the same script for a Gowin part of a ``family`` in the terms of ``synth_gowin``.
 
-    ``pads``: with the buffers of the pins.
+    ``pads`` includes the buffers of the pins.
     """
     begin = _begin(rtlil, top)
     synthesis = f"synth_gowin -family {family} -top {top}" + ("" if pads else " -noiopads")

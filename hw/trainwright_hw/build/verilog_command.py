@@ -22,7 +22,7 @@ examples:
   trainwright verilog --sv
 """
 NAME = "trainwright"
-"""Name of the file by default, without its ending."""
+"""Default name of the file, without its suffix."""
 
 
 def tell(message: str) -> None:

@@ -1,4 +1,4 @@
-"""The outside conventions: AXI4 towards memory, AXI4-Lite towards the host."""
+"""Conventions outside: AXI4 towards memory, AXI4-Lite towards the host."""
 
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -6,9 +6,9 @@ from amaranth.lib.wiring import In, Out
 from trainwright.parameters import AcceleratorParameters
 
 BURST_INCR = 1
-"""The one burst type used: the address grows with the beats."""
+"""Code of the only burst type used: the address grows with the beats."""
 BURST_BOUNDARY_BYTES = 4096
-"""No AXI burst may cross a multiple of this."""
+"""Alignment in bytes that no AXI burst may cross."""
 LITE_ADDRESS_WIDTH = 16
 LITE_DATA_WIDTH = 32
 
@@ -23,7 +23,7 @@ def _address_members(channel: str, address_width: int) -> dict:
 
 
 class Axi4Write(wiring.Signature):
-    """The write channels of ``Axi4``."""
+    """Write channels of ``Axi4``."""
 
     def __init__(self, *, data_width: int, address_width: int):
         super().__init__(
@@ -43,7 +43,7 @@ class Axi4Write(wiring.Signature):
 
 
 class Axi4Read(wiring.Signature):
-    """The read channels of ``Axi4``."""
+    """Read channels of ``Axi4``."""
 
     def __init__(self, *, data_width: int, address_width: int):
         super().__init__(
@@ -60,7 +60,7 @@ class Axi4Read(wiring.Signature):
 
 
 class Axi4(wiring.Signature):
-    """An AXI4 manager: INCR bursts of whole beats, identifier 0, responses in order.
+    """AXI4 manager: INCR bursts of whole beats, identifier 0, responses in order.
 
     Members: the signals of the five channels under their AXI names, in lower case.
     """
@@ -71,12 +71,12 @@ class Axi4(wiring.Signature):
 
 
 def bus_widths(parameters: AcceleratorParameters) -> dict[str, int]:
-    """Widths of the memory port of one accelerator, as keyword arguments of ``Axi4``."""
+    """Return the widths of an accelerator's memory port as keyword arguments of ``Axi4``."""
     return {"data_width": parameters.data_width, "address_width": parameters.address_width}
 
 
 class Axi4Lite(wiring.Signature):
-    """An AXI4-Lite manager: ``LITE_DATA_WIDTH`` bits of data, ``LITE_ADDRESS_WIDTH`` of address.
+    """AXI4-Lite manager: ``LITE_DATA_WIDTH`` bits of data, ``LITE_ADDRESS_WIDTH`` of address.
 
     Members: the signals of the five channels under their AXI names, in lower case.
     """

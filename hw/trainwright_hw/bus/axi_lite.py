@@ -1,4 +1,4 @@
-"""AXI4-Lite to a plain register bus."""
+"""Bridge from AXI4-Lite to a plain register bus."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
@@ -10,11 +10,11 @@ OKAY = 0
 
 
 class RegisterBus(wiring.Signature):
-    """One access at a time, in words.
+    """Register bus with one access at a time, in words.
 
-    Members: ``write`` is high for one cycle with ``write_address`` and ``write_data``, in which
+    Members: ``write`` is high for one cycle with ``write_address`` and ``write_data``, of which
     only the bits set in ``write_mask`` count. ``read`` is high with ``read_address`` until
-    ``read_done``, in which cycle ``read_data`` holds.
+    ``read_done``, in which cycle ``read_data`` is valid.
     """
 
     def __init__(self):
@@ -34,7 +34,7 @@ class RegisterBus(wiring.Signature):
 
 
 class LiteBridge(wiring.Component):
-    """An AXI4-Lite subordinate; every response is OKAY. Reads and writes are independent.
+    """AXI4-Lite subordinate; every response is OKAY. Reads and writes are independent.
 
     Members: ``lite``, the AXI port; ``bus``, the registers' side.
     """
@@ -44,7 +44,7 @@ class LiteBridge(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        awake = Signal()  # not in reset: what is taken there would be forgotten
+        awake = Signal()  # low in reset, where an accepted request would be lost
         m.d.sync += awake.eq(1)
         self._write(m, awake)
         self._read(m, awake)
@@ -52,7 +52,7 @@ class LiteBridge(wiring.Component):
 
     def _write(self, m: Module, awake: Signal) -> None:
         lite, bus = self.lite, self.bus
-        addressed, filled = Signal(), Signal()  # address, data have come
+        addressed, filled = Signal(), Signal()  # address and data have arrived
         strobes = Signal(LITE_DATA_WIDTH // 8)
         m.d.comb += [
             lite.awready.eq(awake & ~addressed),

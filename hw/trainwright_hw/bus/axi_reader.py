@@ -11,18 +11,18 @@ from trainwright_hw.bus.bursts import burst_layout
 from trainwright_hw.stream.block_queue import BlockQueue
 
 FIFO_BEATS = 128
-"""Least beats asked for ahead of their use: they hide that many cycles of memory latency."""
+"""Minimum beats requested ahead of their use; they hide as many cycles of memory latency."""
 
 
 class AxiReader(wiring.Component):
-    """Reads bursts and gives their beats in order.
+    """Reader of bursts that delivers their beats in order.
 
-    A burst goes out only while the beats still to come fit the data FIFO, so that ``rready`` is
-    always high, and while fewer than ``outstanding_bursts`` are in flight. One burst and one beat
-    a cycle.
+    A burst is requested only if the outstanding beats fit the data FIFO, so that ``rready`` can
+    always be high, and if fewer than ``outstanding_bursts`` are in flight. Throughput is one burst
+    and one beat per cycle.
 
-    Members: ``axi``, the read channels; ``burst``, a stream of what to read; ``beats``, a stream
-    of what was read; ``error``, high for one cycle for each beat with an error response.
+    Members: ``axi``, the read channels; ``burst``, a stream of bursts to read; ``beats``, a stream
+    of beats read; ``error``, high for one cycle per beat with an error response.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -41,10 +41,10 @@ class AxiReader(wiring.Component):
         m = Module()
         axi, burst, p = self.axi, self.burst.payload, self.parameters
         m.submodules.fifo = fifo = BlockQueue(width=p.data_width, depth=self.depth)
-        credit = Signal(range(self.depth + 1), init=self.depth)  # beats not yet asked for
+        credit = Signal(range(self.depth + 1), init=self.depth)  # free places for beats
         flying = Signal(range(p.outstanding_bursts + 1))
         asked, landed = Signal(), Signal()
-        taken = Signal()  # a beat was, a cycle ago: what takes beats ends long paths
+        taken = Signal()  # a beat was taken a cycle ago; registered, because it ends long paths
         m.d.comb += [
             axi.arsize.eq(exact_log2(p.beat_bytes)),
             axi.arburst.eq(BURST_INCR),

@@ -12,20 +12,21 @@ from trainwright_hw.bus.bursts import burst_layout, burst_width
 
 
 def write_layout(parameters: AcceleratorParameters) -> data.StructLayout:
-    """A burst to write (``burst_layout``), and a flag that comes back beside its data."""
+    """Lay out a burst to write (``burst_layout``), and a flag that returns with its data."""
     return burst_layout(parameters, flag=1)
 
 
 class AxiWriter(wiring.Component):
-    """Writes bursts. Addresses run ahead of the data by up to ``outstanding_bursts`` bursts.
+    """Writer of bursts, whose addresses run up to ``outstanding_bursts`` ahead of the data.
 
-    One burst and one beat a cycle; all strobes are set, or none of a burst that is ``outside``. A
-    burst whose address is out needs all its beats sooner or later.
+    Throughput is one burst and one beat per cycle. All strobes are set, or none in a burst that is
+    ``outside``. A burst whose address was sent needs all of its beats eventually.
 
-    Members: ``axi``, the write channels; ``burst``, a stream of what to write; ``beats``, a stream
-    of the data, and ``flag``, that of the burst the next beat belongs to, while ``flag_valid``
-    (no beat is taken before); ``flying``, high while a response is to come; ``blocked``, high
-    while a beat waits for the memory; ``error``, high for one cycle for each error response.
+    Members: ``axi``, the write channels; ``burst``, a stream of bursts to write; ``beats``, a
+    stream of the data, and ``flag``, the flag of the burst that the next beat belongs to, while
+    ``flag_valid`` (no beat is taken before); ``flying``, high while a response is outstanding;
+    ``blocked``, high while a beat waits for the memory; ``error``, high for one cycle per error
+    response.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -57,7 +58,7 @@ class AxiWriter(wiring.Component):
         return m
 
     def _addresses(self, m: Module) -> SyncFIFOBuffered:
-        """Sends the addresses; gives the queue of the bursts that wait for their data."""
+        """Send addresses; return the queue of bursts that wait for their data."""
         axi, burst = self.axi, self.burst.payload
         most = self.parameters.outstanding_bursts
         waiting = Cat(burst.beats, burst.flag)
@@ -82,7 +83,7 @@ class AxiWriter(wiring.Component):
         return queue
 
     def _beats(self, m: Module, queue: SyncFIFOBuffered) -> None:
-        """Sends the data."""
+        """Send the data of queued bursts."""
         axi = self.axi
         width = burst_width(self.parameters)
         sent = Signal(width)

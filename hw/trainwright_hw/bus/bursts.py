@@ -1,4 +1,4 @@
-"""From runs to bursts."""
+"""Bursts of a transfer's runs."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -10,13 +10,15 @@ from trainwright.program.fields import COUNT_WIDTH
 
 
 def burst_width(parameters: AcceleratorParameters) -> int:
-    """Bits of the number of beats of a burst."""
+    """Return the bits of the number of beats per burst."""
     return exact_log2(parameters.burst_beats) + 1
 
 
 def burst_layout(parameters: AcceleratorParameters, **more: int) -> data.StructLayout:
-    """A burst: byte address and number of beats, and the bits of ``more``. With ``address_checks``
-    also ``outside``: it was asked for elsewhere, and must write nothing.
+    """Lay out a burst: byte address, number of beats, and the bits of ``more``.
+
+    With ``address_checks`` also ``outside``: the burst was requested elsewhere, and must write
+    nothing.
     """
     if parameters.address_checks:
         more["outside"] = 1
@@ -26,13 +28,14 @@ def burst_layout(parameters: AcceleratorParameters, **more: int) -> data.StructL
 
 
 class Bursts(wiring.Component):
-    """Splits runs into AXI bursts, one burst a cycle at most.
+    """Splitter of runs into AXI bursts, at most one burst per cycle.
 
-    A burst ends at every multiple of ``burst_beats`` beats, so that none crosses 4 KiB and all
-    but a run's first and last are whole and aligned. Address bits below a beat are taken as zero.
+    A burst ends at every multiple of ``burst_beats`` beats, so that none crosses 4 KiB, and all
+    bursts except a run's first and last are whole and aligned. Address bits below a beat count as
+    zero.
 
-    Members: ``run``, a stream of (byte address, beats of the run); ``burst``, a stream of
-    (byte address, beats of the burst); ``busy``, high while bursts of a run are left.
+    Members: ``run``, a stream of (byte address, beats of the run); ``burst``, a stream of (byte
+    address, beats of the burst); ``busy``, high while a run has bursts left.
     """
 
     def __init__(self, parameters: AcceleratorParameters):

@@ -1,1 +1,1 @@
-"""The engines that compute: PE1 with PE4, PE2 with PE3, and what both are made of."""
+"""Compute engines: PE1 with PE4, PE2 with PE3, the vector engine, and their common parts."""

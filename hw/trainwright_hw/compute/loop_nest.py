@@ -1,4 +1,4 @@
-"""The loop nest of a contraction: one step of it a cycle, with the three operand addresses."""
+"""Loop nest of a contraction: one step per cycle, with the addresses of all three operands."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
@@ -11,10 +11,12 @@ from trainwright_hw.stream.skid_buffer import SkidBuffer
 
 
 def step_layout(parameters: AcceleratorParameters) -> data.StructLayout:
-    """One step: the addresses; ``first`` and ``last`` of its reduction; ``tile_last``, level
-    ``tile_level`` is at its last index; ``final``, the last step of the command. Of narrow words
-    also ``digit``: a digit begins that the sum so far is multiplied for, as the outermost level of
-    the reduction goes over digits, or, of two that do, the second one.
+    """Lay out one step: addresses, and its place in the reduction, the tile and the command.
+
+    ``first`` and ``last`` refer to the reduction; ``tile_last`` says that level ``tile_level`` is
+    at its last index; ``final`` marks the command's last step. With narrow words, ``digit`` marks
+    the begin of a digit, before which the sum so far is multiplied: the outermost reduction level
+    walks over digits or, if two levels do, the second one.
     """
     return data.StructLayout({**STEP_MEMBERS, **({"digit": 1} if parameters.narrow else {})})
 
@@ -43,22 +45,26 @@ class _Level:
         self.is_reduction = Signal(name=f"is_reduction_{index}")
         self.is_tile = Signal(name=f"is_tile_{index}")
         self.is_digit = Signal(name=f"is_digit_{index}")
-        self.is_inside = Signal(name=f"is_inside_{index}")  # of the digit: an inner, summed level
+        self.is_inside = Signal(
+            name=f"is_inside_{index}"
+        )  # a reduction level inside the digits' level
         self.delta = {name: Signal(LOCAL_WIDTH, name=f"{name}_delta_{index}") for name in _OPERANDS}
 
 
 class LoopNest(wiring.Component):
     """Address generator of PE1 and PE2: walks a command's levels, innermost fastest.
 
-    In a cycle of ``load``, allowed only while ``free``, it takes counts, deltas and bases of
-    ``command``; two cycles later ``step`` (a stream) offers the first step, then one a cycle, until
-    the ``final`` one was taken; from the next cycle on it is ``free``.
-    Addresses are modulo 2^20. ``parameters.nest_levels`` innermost levels are built; the counts of
-    the others must be 1, and a ``tile_level`` among them is always at its last index.
+    A cycle of ``load``, allowed only while ``free``, takes counts, deltas and bases of ``command``.
+    Two cycles later ``step`` (a stream) offers the first step, then one step per cycle, until the
+    ``final`` step is taken; from the next cycle on the nest is ``free``.
 
-    Two stages, so that the choice of a delta and the addition of it are a cycle each: the indices
-    run one step ahead of the addresses. A skid buffer behind them, so that they do not hang on
-    whether the step is taken.
+    Addresses are modulo 2^20. Only the ``parameters.nest_levels`` innermost levels are built: the
+    counts of the outer levels must be 1, and a ``tile_level`` among them counts as always at its
+    last index.
+
+    Two stages give the choice of a delta and its addition a cycle each: the indices run one step
+    ahead of the addresses. A skid buffer behind them keeps their enables independent of whether the
+    step is taken.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -77,7 +83,7 @@ class LoopNest(wiring.Component):
         m = Module()
         # innermost first
         levels = [_Level(NEST_LEVELS - 1 - i) for i in range(self._parameters.nest_levels)]
-        prime = Signal()  # the first step moves from the indices to the output
+        prime = Signal()  # high as the first step moves from indices to output
         advance = Signal()
         m.submodules.skid = skid = SkidBuffer(self._layout)
         connect(m, flipped(self.step), skid.o)
@@ -94,6 +100,7 @@ class LoopNest(wiring.Component):
             m.d.sync += self.free.eq(1)
         self._indices(m, levels, advance)
 
+        # Stage 1 walks the indices and chooses the delta of the step after next.
         delta = {name: Signal(LOCAL_WIDTH, name=f"{name}_delta") for name in _OPERANDS}
         final = Cat(level.end for level in levels).all()
         with m.If(advance):
@@ -111,11 +118,12 @@ class LoopNest(wiring.Component):
             elif self._parameters.narrow:
                 inside = Cat(lv.start | ~lv.is_reduction | lv.is_digit for lv in levels).all()
                 m.d.sync += step.digit.eq(inside & Cat(lv.is_digit for lv in levels).any())
-            # the innermost level that is not at its end advances next
+            # The innermost level that is not at its last index advances next.
             with m.Switch(Cat(~level.end for level in levels)):
                 for i, level in enumerate(levels):
                     with m.Case("-" * (len(levels) - 1 - i) + "1" + "0" * i):
                         m.d.sync += [delta[name].eq(level.delta[name]) for name in _OPERANDS]
+            # Stage 2 adds the chosen delta; the first step keeps the bases.
             with m.If(~prime):
                 m.d.sync += [step[name].eq(step[name] + delta[name]) for name in _OPERANDS]
         with m.If(self.free):
@@ -123,16 +131,19 @@ class LoopNest(wiring.Component):
         return m
 
     def _digits(self, level: _Level, i: int) -> list:
-        """Of narrow words: whether a level, the outermost that is summed, goes over digits. With
-        wide tensors it is the second one where the outermost goes over the other operand's; and
-        whether a level is inside of it.
+        """Assign a level's digit flags, with narrow words.
+
+        Digits are the outermost reduction level. With wide tensors they are the second level if the
+        outermost one walks over the other operand's digits, and another flag tells whether a level
+        is inside of it.
         """
         command = self.command
         if not self._parameters.narrow:
             return []
         if not self._parameters.wide_tensors:
             return [level.is_digit.eq(command.digits & (command.reduce_levels == i + 1))]
-        # there are no posits to underflow: the flag says that there are two
+        # Wide tensors exclude posits, so the flag of underflows is free: it says that two levels
+        # walk over digits.
         left = command.reduce_levels - (command.digits & command.underflow_zero)
         return [
             level.is_digit.eq(command.digits & (left == i + 1)),
@@ -140,10 +151,11 @@ class LoopNest(wiring.Component):
         ]
 
     def _indices(self, m: Module, levels: list[_Level], advance: Signal) -> None:
-        """Counters and flags of every level; ``remaining`` counts down, so 0 is the last index.
+        """Step the counters and flags of every level; ``remaining`` is 0 at the last index.
 
-        They take whatever is offered while the nest is free, and so what it is loaded with: whether
-        a command is loaded is known too late in a cycle for so many registers.
+        While the nest is free, the registers follow whatever command is offered, which includes the
+        one that is loaded: whether a command is loaded is known too late in the cycle to enable so
+        many registers.
         """
         for i, level in enumerate(levels):
             inner_end = Cat(advance, *(inner.end for inner in levels[:i])).all()

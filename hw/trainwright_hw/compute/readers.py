@@ -1,4 +1,4 @@
-"""Rows of the scratchpad, in the order of their addresses."""
+"""Reader of scratchpad rows in the order of their addresses."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
@@ -10,23 +10,28 @@ from trainwright_hw.storage.ports import ReadPort, row_layout
 from trainwright_hw.stream.registered_queue import RegisteredQueue, counted_queue
 
 FETCH_DEPTH = 16
-"""Rows between nest and array; covers the scratchpad's latency and its bank conflicts."""
+"""Rows between nest and array: cover the scratchpad's latency and its bank conflicts."""
 
 
 class RowReader(wiring.Component):
-    """Rows of the scratchpad in the order of their addresses, never more than there is credit for.
+    """Reader of scratchpad rows in the order of their addresses, limited by credit.
 
-    In a cycle of ``start``, allowed only while ``credit``, ``address`` is queued; the row appears
-    later at the output, where it is held while ``valid`` and taken in a cycle of ``valid & ready``.
-    ``level`` counts the rows at the output; in a cycle of ``arrives`` another one comes. A row a
-    cycle, six cycles from ``start`` to ``valid`` when the scratchpad grants the request at once.
-    ``depth`` rows are asked for ahead. ``late``: the row comes later in its cycle, with fewer LUTs.
+    A cycle of ``start``, allowed only while ``credit``, queues ``address``. The row appears later
+    at the output, where it is held while ``valid`` and taken in a cycle of ``valid & ready``.
+    ``level`` counts the rows at the output; a cycle of ``arrives`` adds another row. Throughput is
+    a row per cycle; latency is six cycles from ``start`` to ``valid`` if the scratchpad grants the
+    request at once. Up to ``depth`` rows are requested ahead. ``unregistered``: the row comes later
+    in its cycle, for fewer LUTs.
     """
 
     def __init__(
-        self, parameters: AcceleratorParameters, *, depth: int = FETCH_DEPTH, late: bool = False
+        self,
+        parameters: AcceleratorParameters,
+        *,
+        depth: int = FETCH_DEPTH,
+        unregistered: bool = False,
     ):
-        self._depth, self._late = depth, late
+        self._depth, self._unregistered = depth, unregistered
         super().__init__(
             {
                 "start": In(1),
@@ -46,7 +51,7 @@ class RowReader(wiring.Component):
         request = self.port.request
         m.submodules.addresses = addresses = RegisteredQueue(width=LOCAL_WIDTH, depth=self._depth)
         m.submodules.rows = rows = counted_queue(
-            width=len(self.row.as_value()), depth=self._depth, late=self._late
+            width=len(self.row.as_value()), depth=self._depth, unregistered=self._unregistered
         )
         m.d.comb += [
             addresses.w_en.eq(self.start),
@@ -62,8 +67,9 @@ class RowReader(wiring.Component):
             self.level.eq(rows.level),
             rows.r_en.eq(self.ready),
         ]
-        # A response cannot be back-pressured: a place in `rows` is taken when the address is
-        # queued, and given back a cycle after its row went, which is known late.
+        # Responses cannot be back-pressured, so a place in `rows` is reserved when the address is
+        # queued. It is released a cycle after its row is taken, because that is known late in a
+        # cycle.
         in_flight = Signal(range(self._depth + 1))
         taken = Signal()
         m.d.sync += taken.eq(self.valid & self.ready)

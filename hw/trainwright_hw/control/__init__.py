@@ -1,1 +1,1 @@
-"""The sequencer and what it needs: program, loops, registers, counters, statistics, watchdog."""
+"""The sequencer and its parts: program, loops, registers, counters, statistics, watchdog."""

@@ -10,11 +10,11 @@ SELECT_WIDTH = (REGISTERS - 1).bit_length()
 
 
 class AddressRegisters(wiring.Component):
-    """``REGISTERS`` registers; R0 is always zero.
+    """File of ``REGISTERS`` registers; R0 is always zero.
 
-    Members: ``clear``, due before the first use, zeroes them all; ``set`` and ``add`` give those in
-    ``mask`` their element of ``values``, or add it; ``select``, an array of ``readers`` register
-    numbers, and ``value``, what they hold.
+    Members: ``clear``, due before the first use, zeroes all registers; ``set`` and ``add`` load the
+    registers in ``mask`` with their element of ``values``, or add it; ``select`` is an array of
+    ``readers`` register numbers, and ``value`` holds their contents.
     """
 
     def __init__(self, *, readers: int):

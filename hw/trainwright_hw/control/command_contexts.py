@@ -1,4 +1,4 @@
-"""Two commands in one engine: the second starts under the last results of the first."""
+"""Two commands in one engine: the second starts during the last results of the first."""
 
 from collections.abc import Callable
 
@@ -7,15 +7,15 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 COMMANDS = 2
-"""Commands of an engine that are not done, at most."""
+"""Maximum unfinished commands of an engine."""
 
 
 def per_context(m: Module, load: Value, context: Value, value: Value, name: str) -> Callable:
-    """A field of the commands in flight, kept for each of the two contexts.
+    """Keep a field of the commands in flight for each of the two contexts.
 
-    Where ``load``, ``value`` becomes that of ``context``; the result gives the field of a context.
-    ``load`` may be ``free`` of ``CommandContexts``: the context of the next
-    command is then unallocated, and keeps what is there when that command is accepted.
+    Where ``load``, ``value`` becomes the field of ``context``; the returned function selects the
+    field of a context. ``load`` may be ``free`` of ``CommandContexts``: the next command's context
+    is then unallocated, and holds the right value when that command is accepted.
     """
     held = [Signal(Value.cast(value).shape(), name=f"{name}_{n}") for n in range(COMMANDS)]
     for number, register in enumerate(held):
@@ -25,9 +25,9 @@ def per_context(m: Module, load: Value, context: Value, value: Value, name: str)
 
 
 def per_engine(m: Module, ports, field: Callable, name: str) -> Callable:
-    """As ``per_context``, of two engines: the result gives the field of an engine's context.
+    """Keep a field like ``per_context`` for two engines; the result selects by engine and context.
 
-    ``ports`` have ``configure`` and ``configure_context``; ``field`` gives the value of one.
+    ``ports`` have ``configure`` and ``configure_context``; ``field`` returns a port's value.
     """
     first, second = (
         per_context(m, port.configure, port.configure_context, field(port), f"{name}_{number}")
@@ -37,9 +37,9 @@ def per_engine(m: Module, ports, field: Callable, name: str) -> Callable:
 
 
 def derived(m: Module, of_context: Callable[[int], Value], name: str) -> Callable:
-    """What follows from fields of the commands in flight, a cycle after these, for each context.
+    """Register a function of fields of the commands in flight, a cycle after them, per context.
 
-    ``of_context`` gives it for a context, 0 or 1, from what ``per_context`` gave.
+    ``of_context`` computes the value of context 0 or 1 from results of ``per_context``.
     """
     held = []
     for number in range(COMMANDS):
@@ -51,18 +51,18 @@ def derived(m: Module, of_context: Callable[[int], Value], name: str) -> Callabl
 
 
 def _of_context(held: list[Signal]) -> Callable:
-    return lambda of: Mux(of, held[1], held[0])
+    return lambda context: Mux(context, held[1], held[0])
 
 
 class CommandContexts(wiring.Component):
-    """Counts an engine's commands until they are done.
+    """Counter of an engine's commands until they are done.
 
-    An engine is double-buffered: each command has one of two contexts in turn, ``context`` being
-    that of the next one that is accepted. An event, each high for one cycle a command and in the
-    order of the commands: ``accept``; ``final_step``, its last step is taken by the array;
-    ``final_row``, its last row is written; ``item``, its statistics are handed over. ``free``: a
-    context is unallocated, so that one more may be accepted. ``stepping``: there are steps to take.
-    ``busy``: a command is not done. ``older``: nor is the one after it.
+    An engine is double-buffered: commands use the two contexts alternately, and ``context`` is the
+    one that the next accepted command gets. Events, each high for one cycle per command and in the
+    order of the commands: ``accept``; ``final_step``, the array takes the command's last step;
+    ``final_row``, its last row is written; ``item``, its statistics are delivered. ``free``: a
+    context is unallocated, so another command may be accepted. ``stepping``: there are steps to
+    take. ``busy``: a command is not done. ``older``: nor is the command after it.
     """
 
     def __init__(self):
@@ -82,6 +82,8 @@ class CommandContexts(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
+        # One count per event of the commands that have not reached it: events of both commands
+        # interleave, but each kind keeps the commands' order.
         counts = {}
         for name in ("final_step", "final_row", "item"):
             count = counts[name] = Signal(range(COMMANDS + 1), name=f"without_{name}")

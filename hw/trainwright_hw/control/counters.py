@@ -1,4 +1,4 @@
-"""The counters of a run: cycles, busy engines, stalls, bytes."""
+"""Counters of a run: cycles, busy engines, stalls, bytes."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
@@ -21,27 +21,27 @@ COUNTERS = (
     "stall_load",
     "stall_store",
 )
-"""In the order of the register map, which shows beats as bytes."""
+"""Counters in the order of the register map, which shows beats as bytes."""
 
 
 class Events(wiring.Signature):
-    """One bit for each counter: count this cycle."""
+    """Bits, one per counter, that count the cycle."""
 
     def __init__(self):
         super().__init__({name: Out(1) for name in COUNTERS})
 
 
 class Values(wiring.Signature):
-    """The counters."""
+    """Values of all counters."""
 
     def __init__(self):
         super().__init__({name: Out(COUNTER_WIDTH) for name in COUNTERS})
 
 
 class Counters(wiring.Component):
-    """Counts the cycles in which each event is high; a count shows three cycles after its event.
+    """Counters of the cycles in which each event is high, three cycles behind the events.
 
-    Members: ``clear``, which is all that makes them 0; ``events``; ``values``.
+    Members: ``clear``, the only reset of the counts; ``events``; ``values``.
     """
 
     def __init__(self):
@@ -56,7 +56,7 @@ class Counters(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         for name in COUNTERS:
-            # events end long paths, and 64 bits of a count have a way to go: two registers
+            # Two registers: events end long paths, and they drive 64 bits of a counter.
             seen, event = Signal(name=f"{name}_seen"), Signal(name=f"{name}_event")
             m.d.sync += [seen.eq(getattr(self.events, name)), event.eq(seen)]
             count = Signal(COUNTER_WIDTH, name=name, reset_less=True)

@@ -59,13 +59,13 @@ class Registers(wiring.Component):
     """Control, status, counters and statistics as the host sees them.
 
     Members: ``bus``, the host's accesses; ``start``, high for one cycle after the host starts an
-    idle accelerator; ``clear``, then and after a reset; ``address`` and ``length`` of its program;
-    ``running``, ``finished`` (high for one cycle), ``error`` (its code, 0 for none),
-    ``descriptor``, ``hung`` and ``last`` from the sequencer; ``watchdog`` for it; ``values`` of the
-    counters; with ``sample_loads``, ``order`` of their generator; with ``address_checks``,
-    ``window``; with an exponent file, that as
-    ``exponents``, and ``steps`` of the repetition; ``read``, ``slot``, ``read_done``
-    and ``totals`` of the statistics; ``interrupt``.
+    idle accelerator; ``clear``, high in the same cycle and after a reset; ``address`` and
+    ``length`` of the program; ``running``, ``finished`` (high for one cycle), ``error`` (a code, 0
+    for none), ``descriptor``, ``hung`` and ``last`` from the sequencer, and ``watchdog`` for it;
+    ``values`` of the counters; with ``sample_loads``, ``order`` of the samples' generator; with
+    ``address_checks``, ``window``; with an exponent file, the file as ``exponents``, and ``steps``
+    of the repetition; ``read``, ``slot``, ``read_done`` and ``totals`` of the statistics;
+    ``interrupt``.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -125,7 +125,7 @@ class Registers(wiring.Component):
 
         written = bus.write_data & bus.write_mask
         begin = Signal()
-        # a cycle of its own for what goes to a thousand registers
+        # registered: start and clear drive a thousand registers
         m.d.sync += [self.start.eq(begin), self.clear.eq(begin)]
         with m.If(bus.write), m.Switch(bus.write_address):
             with m.Case(CONTROL >> 2):
@@ -161,7 +161,7 @@ class Registers(wiring.Component):
                 self.steps.times.eq(self._times),
                 self._writes.eq(bus.write & self._of_exponents(bus.write_address) & ~self.running),
             ]
-            # a cycle later: the file may lie on the other side of a device
+            # registered: the file may be on the other side of the device
             m.d.sync += [
                 self.exponents.write.eq(self._writes),
                 self.exponents.slot.eq(Mux(self._writes, bus.write_address, bus.read_address)),
@@ -169,24 +169,24 @@ class Registers(wiring.Component):
             ]
 
     def _of_exponents(self, address: Value) -> Value:
-        """Whether an address is that of an exponent."""
+        """Return whether an address belongs to an exponent."""
         width = exact_log2(self.parameters.exponents)
         return address[width:] == EXPONENTS_BASE >> (2 + width)
 
     def _order(self) -> tuple:
-        """The registers of the order of samples, if there are any."""
+        """List the registers of the samples' order, if there are any."""
         if not self.parameters.sample_loads:
             return ()
         return self.order.next, self.order.increment, self.order.left
 
     def _window(self) -> tuple[Value, ...]:
-        """The registers of the window, if there are any."""
+        """List the registers of the window, if there are any."""
         if not self.parameters.address_checks:
             return ()
         return self.window.first, self.window.last
 
     def _read(self, m: Module, status, enable) -> None:
-        """Registers answer two cycles later, a statistics slot when it was looked up."""
+        """Answer a register two cycles later, a statistics slot once it was looked up."""
         bus = self.bus
         slot_shift = exact_log2(STATISTICS_BYTES // 4)
         slot_width = exact_log2(self.parameters.statistics_depth)
@@ -201,15 +201,15 @@ class Registers(wiring.Component):
             self.read.eq(bus.read & in_statistics & ~bus.read_done),
             bus.read_data.eq(Mux(in_statistics, total, word)),
         ]
-        looked = Signal()  # the groups' words are there
+        looked = Signal()  # the groups' words are registered
         m.d.sync += looked.eq(bus.read & ~bus.read_done)
-        found = Mux(in_statistics, self.read_done, looked)
+        answered = Mux(in_statistics, self.read_done, looked)
         if self.parameters.exponents:
             in_exponents = self._of_exponents(bus.read_address)
             waits = ~bus.read_done & ~self.exponents.done
             m.d.sync += self.exponents.read.eq(bus.read & in_exponents & waits & ~self._writes)
-            found = Mux(in_exponents, self.exponents.done, found)
-        m.d.sync += bus.read_done.eq(bus.read & ~bus.read_done & found)
+            answered = Mux(in_exponents, self.exponents.done, answered)
+        m.d.sync += bus.read_done.eq(bus.read & ~bus.read_done & answered)
         plain = {
             IDENTITY: C(IDENTITY_VALUE, LITE_DATA_WIDTH),
             FINGERPRINT: C(self.parameters.fingerprint, LITE_DATA_WIDTH),
@@ -225,7 +225,7 @@ class Registers(wiring.Component):
         }
         if self.parameters.exponents:
             plain |= {TIMES: self._times, STEP: self.steps.step}
-        # the two halves meet a cycle later
+        # statistics and plain registers are joined a cycle later
         m.d.sync += [total.eq(0), word.eq(0)]
         with m.Switch(bus.read_address[:slot_shift]):
             with m.Case(0):
@@ -236,7 +236,8 @@ class Registers(wiring.Component):
                 if name in totals_layout(self.parameters).members:
                     with m.Case(number):
                         m.d.sync += total.eq(self.totals[name])
-        # one of each group of eight in the first cycle, one of those in the second
+        # Two pipelined stages of multiplexers: the first cycle selects a register of each group of
+        # eight, the second a group. A single one would be the longest path of the host's side.
         groups: dict[int, dict[int, Value]] = {}
         for offset, value in (plain | self._counter_words()).items():
             groups.setdefault(offset >> 5, {})[offset >> 2 & 7] = value
@@ -254,7 +255,7 @@ class Registers(wiring.Component):
                 m.d.sync += word.eq(self.exponents.value)
 
     def _counter_words(self) -> dict:
-        """Both words of each counter by offset; beats are shown as bytes."""
+        """Return both words of each counter by offset; beats are shown as bytes."""
         words = {}
         for index, name in enumerate(COUNTERS):
             value = getattr(self.values, name)

@@ -1,4 +1,4 @@
-"""Between the sequencer and the engines: commands, status, and the statistics of results."""
+"""Ports between the sequencer and the engines: commands, status, and statistics of results."""
 
 from amaranth.hdl import Module, Value, signed
 from amaranth.lib import data, stream, wiring
@@ -19,16 +19,16 @@ SUM_WIDTH = 48
 EXPONENT_WIDTH = 8
 """Bits of an exponent in the file."""
 SCALAR_WIDTH = 10
-"""Bits of the difference of two exponents, and an offset of 7 bits."""
+"""Bits of the difference of two exponents plus an offset of 7 bits."""
 SATURATIONS_WIDTH = 32
-"""Bits of a count of saturations, or of underflows."""
+"""Bits of a count of saturations or of underflows."""
 
 
 def command_layout(fields: tuple[Field, ...]) -> data.StructLayout:
-    """A descriptor's fields as a structure: the same bits as in memory.
+    """Lay out a descriptor's fields as a structure: the same bits as in memory.
 
-    Those of the exponent file, which engines do not see, are left out. They are the last ones:
-    raises ``ValueError`` for a field behind them, which the structure would put in another place.
+    Fields of the exponent file, which engines do not see, are left out. They must be the last ones:
+    raises ``ValueError`` for a field behind them, whose bits the structure would move.
     """
     seen = {field.name: field.width for field in fields if not field.resident}
     for field, kept in zip(fields, seen, strict=False):
@@ -41,7 +41,7 @@ def command_layout(fields: tuple[Field, ...]) -> data.StructLayout:
 
 
 def whole_layout(fields: tuple[Field, ...]) -> data.StructLayout:
-    """All fields of a descriptor as a structure."""
+    """Lay out all fields of a descriptor as a structure."""
     return data.StructLayout({field.name: field.width for field in fields})
 
 
@@ -50,19 +50,19 @@ TRANSFER_LAYOUT = command_layout(Transfer.layout)
 
 
 def totals_layout(parameters: AcceleratorParameters) -> data.StructLayout:
-    """What is counted of results: underflows where there are posits."""
+    """Lay out the counts of results; underflows only with posits."""
     counts = ("saturations", *(["underflows"] if parameters.formats else []))
     return data.StructLayout({"sum": SUM_WIDTH, **dict.fromkeys(counts, SATURATIONS_WIDTH)})
 
 
 def window_layout(parameters: AcceleratorParameters) -> data.StructLayout:
-    """The part of the external memory that programs may touch: its first and its last page."""
+    """Lay out the first and last page of the external memory that programs may touch."""
     width = parameters.address_width - PAGE_SHIFT
     return data.StructLayout({"first": width, "last": width})
 
 
 class StatisticsPort(wiring.Signature):
-    """What one command adds to its statistics slot; a stream, one item a command."""
+    """Stream of items, one per command, that are added to statistics slots."""
 
     def __init__(self, parameters: AcceleratorParameters):
         layout = data.StructLayout({"slot": 8, **totals_layout(parameters).members})
@@ -70,11 +70,11 @@ class StatisticsPort(wiring.Signature):
 
 
 class EngineStatus(wiring.Signature):
-    """What an engine tells the sequencer and the counters, each cycle.
+    """Status of an engine for the sequencer and the counters, in each cycle.
 
     ``busy``: from the cycle after a command is taken until its last effect is done (rows written,
-    statistics handed over). ``older``: a command before the last one is not done (where that is not
-    known, the same as ``busy``). ``stall_operand``: busy, and waiting for an operand.
+    statistics delivered). ``older``: a command before the last one is not done (where an engine
+    cannot tell, the same as ``busy``). ``stall_operand``: busy, and waiting for an operand.
     ``stall_result``: busy, and waiting for credit for a result.
     """
 
@@ -85,11 +85,11 @@ class EngineStatus(wiring.Signature):
 
 
 class ComputeEngine(wiring.Signature):
-    """The side of PE1 and PE2 that faces the sequencer.
+    """Side of PE1 and PE2 that faces the sequencer.
 
-    ``command``'s bases are already resolved (registers added). Accelerators with stochastic
-    rounding have ``stream`` too, that of the command; those with posits ``invalid``, high for a
-    cycle where a word of an operand stands for no number.
+    Bases in ``command`` are already resolved (registers added). Accelerators with stochastic
+    rounding also have ``stream``, the command's stream of random bits; accelerators with posits
+    also have ``invalid``, high for a cycle where a word of an operand stands for no number.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -104,10 +104,10 @@ class ComputeEngine(wiring.Signature):
 
 
 class OrderPort(wiring.Signature):
-    """The generator's registers (``trainwright.program.sample_order``), to the host.
+    """Host's access to the generator's registers (``trainwright.program.sample_order``).
 
-    ``write`` has a bit for each of ``next``, ``increment`` and ``left``: it takes the bytes of
-    ``value`` that ``keep`` has not. Not while samples are drawn.
+    ``write`` has a bit for each of ``next``, ``increment`` and ``left``: the register takes the
+    bytes of ``value`` outside ``keep``. Not allowed while samples are drawn.
     """
 
     def __init__(self):
@@ -124,11 +124,11 @@ class OrderPort(wiring.Signature):
 
 
 class HostSlot(wiring.Signature):
-    """The file's side of the host's accesses, between two descriptors.
+    """Host's access to the exponent file, between two descriptors.
 
-    ``read`` is held until ``done``, in whose first cycle ``value`` is that of ``slot`` as it was in
-    the one before, and then withdrawn for a cycle; ``write`` puts ``data`` there, which is not
-    known to be above its floor then, and not while a program runs.
+    ``read`` is held until ``done``, in whose first cycle ``value`` is the exponent of ``slot`` in
+    the previous cycle, and then withdrawn for a cycle. ``write`` stores ``data`` in ``slot`` and
+    marks the exponent as not known to be above its floor; it is not allowed while a program runs.
     """
 
     def __init__(self):
@@ -145,8 +145,10 @@ class HostSlot(wiring.Signature):
 
 
 class TakenSum(wiring.Signature):
-    """SCALES' side of a statistics slot: while ``take`` is high, ``total`` is the sum of ``slot``
-    from the cycle on in which ``there`` is; ``zero`` makes it 0.
+    """Access of SCALES to a statistics slot.
+
+    While ``take`` is high, ``total`` is the sum of ``slot`` from the first cycle of ``there`` on;
+    ``zero`` sets it to 0.
     """
 
     def __init__(self):
@@ -162,10 +164,10 @@ class TakenSum(wiring.Signature):
 
 
 class StepPort(wiring.Signature):
-    """The sequencer's side of the repetition of programs.
+    """Sequencer's side of the repetition of programs.
 
-    ``times`` that a start runs one; ``step``, the number of the present step, which the host may
-    ``write`` between runs: with the bytes of ``value`` that ``keep`` has not.
+    ``times`` is how often a start runs a program; ``step`` is the present step's number, which the
+    host may ``write`` between runs, with the bytes of ``value`` outside ``keep``.
     """
 
     def __init__(self):
@@ -181,8 +183,9 @@ class StepPort(wiring.Signature):
 
 
 def write_bytes(m: Module, write: Value, register: Value, keep: Value, value: Value) -> None:
-    """In a cycle of ``write`` a register takes the bytes of ``value`` that ``keep`` has not, whose
-    bits are equal within each.
+    """Write the bytes of ``value`` outside ``keep`` to a register in a cycle of ``write``.
+
+    All bits of ``keep`` within a byte are equal.
     """
     for first in range(0, len(register), 8):
         with m.If(write & ~keep[first]):

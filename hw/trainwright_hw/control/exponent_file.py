@@ -28,23 +28,23 @@ from trainwright_hw.control.engine_ports import (
 SHIFT_WIDTH = 6
 ALIGNMENT_WIDTH = 4
 PLACE_WIDTH = 5
-"""Bits of the number of a CODE's word, in whose places SCALES has its entries."""
+"""Bits of the number of a CODE's word; SCALES stores its entries in these words."""
 ENTRY_WORDS = 3
 """Words of an entry: slots, low, high."""
 
 
 class ExponentFile(wiring.Component):
-    """``trainwright.program.exponents.ExponentFile``, an exponent a cycle.
+    """Hardware of ``trainwright.program.exponents.ExponentFile``, an exponent per cycle.
 
-    ``resolve`` begins the compute or VECTOR descriptor at ``descriptor``, which stays; ``move``
-    begins a SCALES. ``done`` is high for the last cycle, the 8th after that of a compute
-    descriptor, the 16th of a VECTOR. ``error`` is then ``NONE``, or says what was refused: such a
-    descriptor changes nothing, a SCALES nothing but what its entries before, and its copy, did. The
-    results stay until the next one: ``shift``, ``x_shift`` and ``g_shift``; ``scalars``, v of each,
-    not held in any range.
+    ``resolve`` begins the compute or VECTOR descriptor at ``descriptor``, which must stay; ``move``
+    begins a SCALES. ``done`` is high for the last cycle: the 8th after the begin of a compute
+    descriptor, the 16th of a VECTOR. ``error`` is then ``NONE`` or the reason of a rejection. A
+    rejected descriptor changes nothing; a rejected SCALES keeps the changes of its earlier entries
+    and of its copy. Results stay until the next descriptor: ``shift``, ``x_shift`` and ``g_shift``;
+    ``scalars``, the values before clamping.
 
-    Members: also ``place`` and ``word``: that word of the descriptor as if it was a CODE, a cycle
-    later; ``sums`` and ``host``. A reset leaves the exponents as they are.
+    Members: also ``place`` and ``word``: that word of the descriptor, read as a CODE, a cycle
+    later; ``sums`` and ``host``. A reset leaves the exponents unchanged.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -71,14 +71,14 @@ class ExponentFile(wiring.Component):
             for name in ("first", "second", "third")
         )
         self._sum = Signal(signed(SCALAR_WIDTH), reset_less=True)
-        self._above = Signal(reset_less=True)  # of the exponent that was read last
+        self._above = Signal(reset_less=True)  # flag of the exponent read last
 
     def elaborate(self, platform) -> Module:
         m = Module()
         read, write, put_above, clear_above = self._memory(m)
         layout = whole_layout(Compute.layout)
         of_compute = data.View(layout, self.descriptor[: layout.size])
-        # a register keeps the file's places, and what they follow, out of the host's way
+        # A register separates the host's path from the file's address logic.
         m.d.sync += [self.host.done.eq(0), self.host.value.eq(read(self.host.slot))]
         with m.FSM():
             with m.State("IDLE"):
@@ -98,8 +98,10 @@ class ExponentFile(wiring.Component):
         return m
 
     def _memory(self, m: Module):
-        """Functions that read the file in this cycle and write it at its end, and the flags by
-        which a write gives ``above`` too, or makes it 0.
+        """Build the file; return functions to read and write it, and two flags of a write.
+
+        A read happens in this cycle, a write at its end. The flags make a write set ``above`` from
+        the shift, or clear it.
         """
         slots = self._parameters.exponents
         width = exact_log2(slots)
@@ -131,7 +133,7 @@ class ExponentFile(wiring.Component):
         return read, write, put_above, clear_above
 
     def _fits(self) -> Value:
-        """Whether the sum is an exponent."""
+        """Return whether the sum is an exponent."""
         return Cat(bit == self._sum[-1] for bit in self._sum[EXPONENT_WIDTH - 1 : -1]).all()
 
     def _finish(self, m: Module) -> None:
@@ -143,7 +145,7 @@ class ExponentFile(wiring.Component):
         self._finish(m)
 
     def _shifts(self, m: Module, d, read, write, put_above) -> None:
-        """A compute descriptor: floor, what is above it, and the exponent of the result."""
+        """Compute a descriptor's shifts: floor, distance above it, exponent of the result."""
         most = self._parameters.most_alignment
         first, second, third, total = self._first, self._second, self._third, self._sum
         aligned = d.operation == Operation.BIAS
@@ -198,25 +200,25 @@ class ExponentFile(wiring.Component):
                 self._finish(m)
 
     def _scalars(self, m: Module, read) -> None:
-        """The scalars of a VECTOR, one after the other."""
+        """Compute the scalars of a VECTOR, one after another."""
         layout = whole_layout(Vector.layout)
         d = data.View(layout, self.descriptor[: layout.size])
         number = Signal(range(SCALARS))
         value = Signal(signed(SCALAR_WIDTH))
 
-        def its(name: str) -> Value:
+        def field(name: str) -> Value:
             fields = [d[f"{name}{n}"] for n in range(SCALARS)]
             return Mux(
                 number[1], Mux(number[0], fields[3], fields[2]), Mux(number[0], *fields[1::-1])
             )
 
-        offset = Signal(signed(len(its("offset"))))
-        m.d.comb += [offset.eq(its("offset")), value.eq(self._sum + offset)]
+        offset = Signal(signed(len(field("offset"))))
+        m.d.comb += [offset.eq(field("offset")), value.eq(self._sum + offset)]
         with m.State("PLUS"):
-            m.d.sync += self._first.eq(read(its("plus")))
+            m.d.sync += self._first.eq(read(field("plus")))
             m.next = "MINUS"
         with m.State("MINUS"):
-            m.d.sync += self._second.eq(read(its("minus")))
+            m.d.sync += self._second.eq(read(field("minus")))
             m.next = "DIFFERENCE"
         with m.State("DIFFERENCE"):
             m.d.sync += self._sum.eq(self._first - self._second)
@@ -229,12 +231,12 @@ class ExponentFile(wiring.Component):
             m.next = "PLUS"
             with m.If(number == SCALARS - 1):
                 self._finish(m)
-            with m.If(its("strict") & value[-1]):
+            with m.If(field("strict") & value[-1]):
                 m.d.sync += number.eq(0)
                 self._refuse(m, Error.NEGATIVE)
 
     def _scales(self, m: Module, read, write) -> None:
-        """The entries of a SCALES: slots, limits against the sum, copy, exponent."""
+        """Process the entries of a SCALES: slots, limits against the sum, copy, exponent."""
         layout = whole_layout(MoveScales.layout)
         entries = data.View(layout, self.descriptor[: layout.size]).entries
         slots = {
@@ -248,7 +250,7 @@ class ExponentFile(wiring.Component):
         number, base = Signal(4), Signal(PLACE_WIDTH)
         over, under = (Signal(name=name, reset_less=True) for name in ("over", "under"))
         sums, total = self.sums, self.sums.total
-        # limit < sum, or limit <= sum, by one comparison
+        # One comparator serves limit < sum and limit <= sum: an extra low bit decides equality.
         inclusive, passed = Signal(), Signal()
         m.d.comb += passed.eq(Cat(~inclusive, word) < Cat(1, total))
         with m.State("PICK"):
@@ -294,9 +296,9 @@ class ExponentFile(wiring.Component):
 
 
 SLOT_FIELDS = ("exponent0", "statistics0", "copy0")
-"""The first word of an entry."""
+"""Fields of the first word of an entry."""
 
 
 def held(value: Value, most: int) -> Value:
-    """A signed value, held in 0 to ``most``."""
+    """Clamp a signed value to 0 .. ``most``."""
     return Mux(value[-1], 0, Mux(value > most, most, value[: most.bit_length()]))

@@ -1,4 +1,4 @@
-"""The sequencer's loops."""
+"""The sequencer's stack of loops."""
 
 from itertools import pairwise
 
@@ -11,12 +11,12 @@ from trainwright.program.fields import COUNT_WIDTH
 
 
 class LoopStack(wiring.Component):
-    """``loop_depth`` nested loops.
+    """Stack of ``loop_depth`` nested loops.
 
-    Members: ``clear`` forgets all; ``push`` enters a loop of ``iterations`` whose body begins at
-    ``number``; ``end`` ends an iteration of the innermost: it repeats, at ``body``, if ``again``,
-    and is left otherwise. ``full`` and ``empty``: push and end, respectively, are errors. ``first``
-    is where the body of the outermost begins.
+    Members: ``clear`` forgets all loops; ``push`` enters a loop of ``iterations`` whose body begins
+    at ``number``; ``end`` ends an iteration of the innermost loop, which repeats from ``body`` if
+    ``again``, and is left otherwise. In a ``full`` stack ``push`` is an error, in an ``empty`` one
+    ``end``. ``first`` is where the outermost loop's body begins.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, number_width: int):

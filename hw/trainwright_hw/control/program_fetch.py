@@ -1,4 +1,4 @@
-"""Which descriptors the program memory holds, and which are to be loaded next."""
+"""Contents of the program memory, and the descriptors to load next."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -18,19 +18,20 @@ from trainwright_hw.control.program_memory import descriptor_beats
 
 
 class ProgramFetch(wiring.Component):
-    """Loads a program, as much as fits at first, then ``MOST_REFILL`` descriptors at a time.
+    """Loader of a program: as much as fits at first, then ``MOST_REFILL`` descriptors at a time.
 
-    Descriptor n lies at place ``origin`` + n modulo the depth of the memory. What was executed
-    gives way to what follows, but for the bodies of loops that are not left. What follows the last
-    descriptor is the first one, if the program runs ``more`` times: ``AHEAD`` descriptors are there
-    then at most. ``again`` says that it begins, when none are on their way.
+    Descriptor n is at place ``origin`` + n modulo the depth of the memory. Executed descriptors are
+    overwritten by following ones, except for the bodies of loops in progress. If the program runs
+    ``more`` times, the last descriptor is followed by the first one, of which at most ``AHEAD``
+    descriptors are loaded. ``again`` announces that the program begins again, while no descriptors
+    are in flight.
 
     Members: ``start``, with ``address`` and ``length`` of the program; ``number``, the present
     descriptor; ``needed``, the first that may be executed again; ``written``, the last beat of a
-    descriptor is written. ``missing``: the present descriptor is not there. ``wanted``: there are
+    descriptor is written. ``missing``: the present descriptor is not loaded. ``wanted``: there are
     descriptors to load and room for them, namely ``portion``, from byte ``source`` on, to
-    ``local``, in beats of the memory; ``taken``: LOAD was told so. ``first``: it was not told of
-    this program yet.
+    ``local``, in beats of the memory; ``taken``: LOAD accepted this request. ``first``: no request
+    of this program was accepted yet.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -60,22 +61,22 @@ class ProgramFetch(wiring.Component):
         m = Module()
         depth = self.parameters.program_depth
         refill = min(MOST_REFILL, depth)
-        asked, there = Signal(NUMBER_WIDTH), Signal(NUMBER_WIDTH)
-        left = Signal(NUMBER_WIDTH)  # to be asked for, until the program begins again
+        asked, loaded = Signal(NUMBER_WIDTH), Signal(NUMBER_WIDTH, name="there")
+        left = Signal(NUMBER_WIDTH)  # not yet requested, of this pass over the program
         places = (self.origin + asked)[: exact_log2(depth)]
         shift = exact_log2(descriptor_beats(self.parameters))
         m.d.comb += [
-            self.missing.eq(there == self.number),
+            self.missing.eq(loaded == self.number),
             self.local.eq(Cat(C(0, shift), places)),
         ]
         held = Signal(NUMBER_WIDTH)
-        next_time = Signal()  # what is asked for now
+        next_time = Signal()  # requests are for the next pass
         most = Mux(next_time, min(AHEAD, depth) - refill, depth - refill)
         m.d.comb += held.eq(asked - self.needed)
         with m.If(self.start):
             m.d.sync += [
                 asked.eq(0),
-                there.eq(0),
+                loaded.eq(0),
                 self.first.eq(1),
                 self.wanted.eq(0),
                 next_time.eq(0),
@@ -83,10 +84,11 @@ class ProgramFetch(wiring.Component):
                 self.source.eq(self.address),
                 self.portion.eq(_least(self.length, depth)),
             ]
+        # The numbers restart, and the origin moves, so that places stay the same.
         with m.Elif(self.again):
             m.d.sync += [
                 asked.eq(asked - self.length),
-                there.eq(there - self.length),
+                loaded.eq(loaded - self.length),
                 self.origin.eq(self.origin + self.length),
                 next_time.eq(0),
             ]
@@ -106,7 +108,7 @@ class ProgramFetch(wiring.Component):
                 self.portion.eq(_least(left, refill)),
             ]
         with m.If(~self.start & ~self.again & self.written):
-            m.d.sync += there.eq(there + 1)
+            m.d.sync += loaded.eq(loaded + 1)
         return m
 
 

@@ -11,7 +11,7 @@ from trainwright.program.fields import DESCRIPTOR_BITS, LOCAL_WIDTH
 
 
 class ProgramWritePort(wiring.Signature):
-    """The load engine's port of the program memory: a stream of (beat number, beat)."""
+    """Load engine's port of the program memory: a stream of (beat number, beat)."""
 
     def __init__(self, parameters: AcceleratorParameters):
         layout = data.StructLayout({"address": LOCAL_WIDTH, "beat": parameters.data_width})
@@ -19,15 +19,15 @@ class ProgramWritePort(wiring.Signature):
 
 
 def descriptor_beats(parameters: AcceleratorParameters) -> int:
-    """Beats of a descriptor."""
+    """Return the beats per descriptor."""
     return DESCRIPTOR_BITS // parameters.data_width
 
 
 class ProgramMemory(wiring.Component):
-    """``program_depth`` descriptors, side by side in memories of one beat's width.
+    """Memory of ``program_depth`` descriptors, side by side in memories of one beat's width.
 
-    Members: ``write``, the load engine's port; ``enable`` and ``number`` of the descriptor to
-    read; ``descriptor``, a cycle later and until the next read; ``written``, the last beat of a
+    Members: ``write``, the load engine's port; ``enable`` and ``number`` of the descriptor to read;
+    ``descriptor``, a cycle later and until the next read; ``written``, the last beat of a
     descriptor is written.
     """
 

@@ -1,4 +1,4 @@
-"""How often a resident program runs, and the number of its step."""
+"""Repetition of a resident program, and the number of its step."""
 
 from amaranth.hdl import C, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -9,16 +9,16 @@ from trainwright_hw.control.engine_ports import write_bytes
 
 STEP_WIDTH = 32
 SEED_STEP = 2 * STREAM_STEP % (1 << STEP_WIDTH)
-"""What a step adds to seeds of SET that ask for it."""
+"""Increment per step of seeds of SET that ask for it."""
 
 
 class Repetition(wiring.Component):
-    """Counts the times that a program runs, and the steps.
+    """Counter of a program's runs, and of the steps.
 
-    ``start`` begins ``times`` runs of a program (0 is as 1), ``advance`` ends one; the present one
-    is the ``first``, the ``last``. ``step`` is its number, also set by the host through ``write``
-    between runs, with the bytes of ``value`` that ``keep`` has not; ``seed`` is
-    2 x STREAM_STEP x step, but while it is ``busy``, 32 cycles from ``start`` on.
+    ``start`` begins ``times`` runs of a program (0 counts as 1), ``advance`` ends a run; ``first``
+    and ``last`` tell whether the present run is the first or the last. ``step`` is its number,
+    which the host may also ``write`` between runs, with the bytes of ``value`` outside ``keep``.
+    ``seed`` is 2 x STREAM_STEP x step, except while ``busy``, for 32 cycles from ``start`` on.
     """
 
     def __init__(self):
@@ -42,7 +42,7 @@ class Repetition(wiring.Component):
         m = Module()
         left = Signal(STEP_WIDTH)
         bit = Signal(range(STEP_WIDTH))
-        rest = Signal(STEP_WIDTH, reset_less=True)  # of the step's bits, those still to come
+        rest = Signal(STEP_WIDTH, reset_less=True)  # bits of the step still to be multiplied
         write_bytes(m, self.write, self.step, self.keep, self.value)
         with m.If(self.advance):
             m.d.sync += [
@@ -51,7 +51,8 @@ class Repetition(wiring.Component):
                 self.first.eq(0),
                 self.last.eq(left <= 2),
             ]
-        # seed = step x SEED_STEP, the highest bit of the step first; then one SEED_STEP a step
+        # A start computes seed = step x SEED_STEP by shift and add, highest bit first, which needs
+        # no multiplier; each advance then adds one SEED_STEP.
         add = rest[-1] | ~self.busy
         before = Mux(self.busy, self.seed << 1, self.seed)
         with m.If(self.busy | self.advance):

@@ -54,23 +54,23 @@ COMMANDS = {
 }
 """Name and layout of each engine's commands."""
 LOAD = list(COMMANDS).index(Engine.LOAD)
-"""Its bit of ``busy``."""
+"""Bit of LOAD in ``busy``."""
 VECTOR = (Operation.VECTOR, Operation.CODE)
-"""Operations of the vector engine, which takes whole descriptors in PE2's turn."""
+"""Operations of the vector engine, which takes whole descriptors in place of PE2."""
 TRANSFER_ADDRESSES, COMPUTE_ADDRESSES = (
     {field.name: field.register for field in kind.layout if field.register}
     for kind in (Transfer, Compute)
 )
 """Fields of commands to which a register is added, and the fields that name it."""
 OWN = (Operation.HALT, Operation.LOOP, Operation.END, Operation.SET)
-"""The sequencer's own operations; with an exponent file also SCALES."""
-COMPUTES = [one for one, its in ENGINE_OF.items() if its in (Engine.PE1, Engine.PE2)]
+"""Operations of the sequencer itself; with an exponent file also SCALES."""
+COMPUTES = [kind for kind, engine in ENGINE_OF.items() if engine in (Engine.PE1, Engine.PE2)]
 BY_FILE = ("shift", "x_shift", "g_shift")
-"""Fields of COMPUTE that the exponent file gives where the descriptor names a slot for z."""
+"""Fields of COMPUTE that the exponent file supplies if the descriptor names a slot for z."""
 
 
 def _with_fields(layout: data.StructLayout, bits: Value, fields: Mapping[str, Value]) -> Value:
-    """``bits`` of ``layout`` with those of its fields replaced that are in ``fields``."""
+    """Replace those fields of ``bits``, laid out as ``layout``, that are in ``fields``."""
     return Cat(
         fields[name] if name in fields else bits[field.offset : field.offset + field.width]
         for name, field in layout
@@ -78,31 +78,30 @@ def _with_fields(layout: data.StructLayout, bits: Value, fields: Mapping[str, Va
 
 
 class Sequencer(wiring.Component):
-    """Executes programs (``trainwright.program.descriptors``).
+    """Executor of programs (``trainwright.program.descriptors``).
 
-    After ``start`` the program is loaded, as much of it as the memory holds, then run: fetch, read,
-    add registers, issue: four cycles from one descriptor to the next where nothing is waited for.
-    The rest of a longer program is loaded while LOAD is idle, or when it is waited for
-    (``trainwright_hw.control.program_fetch``). Beyond the descriptor's
-    waits a command waits until its engine takes it; LOAD and STORE take one while the last one's
-    data is still moving. HALT waits for all engines. After an error no further descriptor is
-    issued; the run ends when all engines are idle. Running past the last descriptor, or an empty
-    program, is the error ``OPERATION``. Where nothing moves for ``watchdog`` cycles the run ends at
-    once, with the error ``WATCHDOG`` if there was none: the engines that are then ``hung`` need a
-    reset.
+    After ``start`` the program is loaded, as much of it as the memory holds, and then run: fetch,
+    read, add registers, issue. That is four cycles per descriptor if nothing waits. The remainder
+    of a longer program is loaded while LOAD is idle, or when a descriptor is missing
+    (``trainwright_hw.control.program_fetch``). In addition to the descriptor's waits, a command
+    waits until its engine takes it; LOAD and STORE take a command while the previous one's data
+    still moves. HALT waits for all engines. After an error no further descriptor is issued; the run
+    ends when all engines are idle. Running past the last descriptor, or an empty program, is the
+    error ``OPERATION``. If nothing moves for ``watchdog`` cycles the run ends at once, with the
+    error ``WATCHDOG`` unless there was another: the engines that are then ``hung`` need a reset.
 
     Members: ``start``, ``address``, ``length``, ``running``, ``finished``, ``error`` and
     ``descriptor`` as in ``Registers``; ``begin``, high in the cycle in which a run begins;
-    ``load``, ``store``, ``pe1`` and ``pe2``, streams of commands with resolved addresses;
-    ``busy`` and ``older`` of their status, a bit an engine; ``settling``, high while results of
-    idle engines are still on their way to the host; ``read_error`` and ``write_error``, with posits
-    ``format_error`` too, with ``address_checks`` ``outside``;
-    ``vector``, with a vector engine: a stream of the descriptors for it as they are;
-    ``program``, where the load engine puts the program; ``waiting``, high while a descriptor waits
-    for engines; ``watchdog`` and ``progress`` as in ``Watchdog``; ``hung``, the engines that were
-    busy when it expired; ``last``, for each engine the number of the descriptor it was given last;
-    where there are random bits, ``stream``: that of the command offered to PE1 or PE2; ``loading``,
-    LOAD's command is that for the program itself.
+    ``load``, ``store``, ``pe1`` and ``pe2``, streams of commands with resolved addresses; ``busy``
+    and ``older`` of the engines' status, one bit per engine; ``settling``, high while results of
+    idle engines are still in flight to the host; ``read_error`` and ``write_error``, with posits
+    also ``format_error``, with ``address_checks`` also ``outside``; ``vector``, with a vector
+    engine: a stream of unchanged descriptors for it; ``program``, through which the load engine
+    writes the program; ``waiting``, high while a descriptor waits for engines; ``watchdog`` and
+    ``progress`` as in ``Watchdog``; ``hung``, the engines that were busy when it expired; ``last``,
+    for each engine the number of the descriptor it received last; with random bits also ``stream``,
+    for the command offered to PE1 or PE2; ``loading``, high while LOAD's command is for the program
+    itself.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -158,18 +157,18 @@ class Sequencer(wiring.Component):
         m.submodules.fetch = fetch = ProgramFetch(self.parameters)
         by_file = bool(self.parameters.exponents)
         number = Signal(NUMBER_WIDTH)
-        # three bits without what is optional
+        # error codes of optional parts need a fourth bit
         more = by_file or self.parameters.address_checks
         error = Signal(range(max(Error) + 1 if more else Error.EXPONENT))
-        # What follows the memory, which keeps its answer, is this register alone: it can be that of
-        # the block RAM.
+        # The memory holds its answer and only this register follows it, so that tools can use the
+        # block RAM's output register.
         descriptor = Signal(DESCRIPTOR_BITS, reset_less=True)
         m.d.sync += descriptor.eq(memory.descriptor)
         file, steps = self._resident(m, descriptor) if by_file else (None, None)
         begin = self.start if steps is None else self.start | self._again
         load = self.start if steps is None else self.start | self._again & self._afresh
         header = data.View(command_layout(Header.layout), descriptor[: _width(Header.layout)])
-        # Whether to wait is decided in the cycle before: that costs one only where there is a wait.
+        # Whether to wait is decided a cycle ahead: that costs a cycle only if there is a wait.
         idle, clear, clearing = Signal(), Signal(), Signal()
         m.d.comb += clearing.eq(((header.wait & self.busy) | (header.wait_older & self.older)) == 0)
         m.d.sync += [idle.eq((self.busy == 0) & ~self.settling), clear.eq(clearing)]
@@ -198,7 +197,7 @@ class Sequencer(wiring.Component):
         if self.parameters.random_stream:
             self._stream(m, descriptor, registers, steps)
         next_kind, kinds = self._kinds(m, header)
-        # as the engines see a command: from a register, as they look at much in that cycle
+        # Engines see commands from registers, because they inspect much of a command at once.
         offered = {name: Signal(name=f"{name}_offered") for name in self._names}
         offer = [offered[name].eq(clearing & next_kind[name]) for name in offered]
         m.d.comb += [getattr(self, name).valid.eq(signal) for name, signal in offered.items()]
@@ -304,7 +303,7 @@ class Sequencer(wiring.Component):
         return m
 
     def _resident(self, m: Module, descriptor) -> tuple[ExponentFile, Repetition]:
-        """The exponent file, and the repetition of programs."""
+        """Add the exponent file, and the repetition of programs."""
         m.submodules.file = file = ExponentFile(self.parameters)
         m.submodules.steps = steps = Repetition()
         connect(m, file.sums, flipped(self.sums))
@@ -330,25 +329,25 @@ class Sequencer(wiring.Component):
             steps.value.eq(self.steps.value),
             self.steps.step.eq(steps.step),
         ]
-        self._again = Signal()  # the program begins once more
-        self._long = Signal()  # a program longer than its memory is loaded for every step,
-        self._afresh = Signal()  # from its begin on, where it does not end with its last descriptor
+        self._again = Signal()  # the program begins again
+        self._long = Signal()  # the program exceeds its memory: load it for every step
+        self._afresh = Signal()  # HALT is not its last descriptor: load it from the start
         m.d.sync += self._long.eq(self.length > self.parameters.program_depth)
         return file, steps
 
     def _resolve(self, m: Module, descriptor, file: ExponentFile, offered) -> None:
-        """In the place of an offer: what takes shifts or scalars from the file gets them first."""
+        """Fetch shifts or scalars from the file before the offer of a descriptor that uses them."""
         layout = whole_layout(Compute.layout)
         d = data.View(layout, descriptor[: layout.size])
-        computes = [one for one in COMPUTES if one not in VECTOR]
-        is_compute = Cat(d.operation == one for one in computes).any()
+        computes = [kind for kind in COMPUTES if kind not in VECTOR]
+        is_compute = Cat(d.operation == kind for kind in computes).any()
         with m.If((d.operation == Operation.VECTOR) | is_compute & (d.z_exponent != 0)):
             m.d.comb += file.resolve.eq(1)
             m.d.sync += _withdraw(offered)
             m.next = "RESOLVE"
 
     def _is_skipped(self, m: Module, descriptor, steps: Repetition) -> Value:
-        """Whether the descriptor is executed in other steps alone."""
+        """Return whether the descriptor is executed only in other steps."""
         fields = {"eighth": Signal(range(2 * EIGHTH)), "later": Signal(), "last": Signal()}
         layouts = [(Transfer.layout, (Operation.LOAD, Operation.STORE))]
         if self.parameters.vector_engine:
@@ -359,18 +358,18 @@ class Sequencer(wiring.Component):
         for layout, operations in layouts:
             whole = whole_layout(layout)
             d = data.View(whole, descriptor[: whole.size])
-            with m.If(Cat(d.operation == one for one in operations).any()):
+            with m.If(Cat(d.operation == kind for kind in operations).any()):
                 named = [field.name for field in layout if field.name in fields]
                 m.d.comb += [fields[name].eq(d[name]) for name in named]
         eighth, skipped = fields["eighth"], C(0, 1)
         step = Signal(exact_log2(EIGHTH), name="step_below", reset_less=True)
-        m.d.sync += step.eq(steps.step)  # which is there long before
-        for bits in range(1, len(step) + 1):  # below its highest bit
+        m.d.sync += step.eq(steps.step)  # valid long before
+        for bits in range(1, len(step) + 1):  # compare the bits below the highest one
             skipped = Mux(eighth[bits], eighth[:bits] != step[:bits], skipped)
         return skipped | fields["later"] & steps.first | fields["last"] & ~steps.last
 
     def _by_file(self, m: Module, file, offer: list, number, error) -> None:
-        """States in which the exponent file works, and the one in which a program begins again."""
+        """Add the states of the exponent file, and the state in which a program begins again."""
 
         def refused() -> None:
             with m.If(file.error != Error.NONE):
@@ -398,7 +397,7 @@ class Sequencer(wiring.Component):
                 m.next = "LOAD-PROGRAM"
 
     def _issue_by_file(self, m: Module, kinds, idle, error, file, steps) -> None:
-        """SCALES, when all engines are idle; HALT, where the program is to run again."""
+        """Issue SCALES when all engines are idle, and HALT if the program is to run again."""
         with m.If(kinds["scales"] & idle):
             m.d.comb += [file.move.eq(1), self.waiting.eq(0)]
             m.next = "SCALES"
@@ -408,7 +407,7 @@ class Sequencer(wiring.Component):
                 m.next = "AGAIN"
 
     def _watch(self, m: Module, watchdog: Watchdog, number: Signal) -> None:
-        """What is told of a run that hangs."""
+        """Record the facts that explain a run that hangs."""
         m.d.comb += [
             watchdog.limit.eq(self.watchdog),
             watchdog.progress.eq(self.progress),
@@ -417,7 +416,7 @@ class Sequencer(wiring.Component):
         m.d.sync += before.eq(number)
         for index, (name, _) in enumerate(COMMANDS.values()):
             command = getattr(self, name)
-            taken = Signal(name=f"{name}_taken")  # a cycle ago, with its number still in `before`
+            taken = Signal(name=f"{name}_taken")  # a cycle ago; `before` still has its number
             now = command.valid & command.ready
             if name == "load":
                 now &= ~self.loading
@@ -430,14 +429,17 @@ class Sequencer(wiring.Component):
             m.d.sync += [self.hung.eq(0), *(last.eq(0) for last in self.last)]
 
     def _commands(self, m: Module, descriptor, fetch: ProgramFetch, registers, file) -> None:
-        """Resolves addresses: the registers are chosen in the cycle after the descriptor is there,
-        and added in the next, at whose end engines hold the sum.
+        """Resolve addresses in two cycles: select registers, then add them.
+
+        Registers are selected in the cycle after the descriptor arrives and added in the next, at
+        whose end engines hold the sum.
         """
         compute = data.View(COMPUTE_LAYOUT, descriptor[: COMPUTE_LAYOUT.size])
         transfer = data.View(TRANSFER_LAYOUT, descriptor[: TRANSFER_LAYOUT.size])
-        # every address of both layouts has a register: to choose first would be a longer way
+        # Every address of both layouts has its own addend register and adder: selecting the layout
+        # first would lengthen the path.
         views = ((transfer, TRANSFER_ADDRESSES), (compute, COMPUTE_ADDRESSES))
-        sums = [(view[name], view[its], name) for view, of in views for name, its in of.items()]
+        sums = [(view[name], view[by], name) for view, names in views for name, by in names.items()]
         resolved = {}
         for reader, (base, register, name) in enumerate(sums):
             addend = Signal(len(base), name=f"addend_{name}", reset_less=True)
@@ -463,7 +465,7 @@ class Sequencer(wiring.Component):
             m.d.comb += self.vector.payload.eq(descriptor)
 
     def _program_transfer(self, fetch: ProgramFetch) -> Value:
-        """The command that loads a part of the program: a run for each descriptor."""
+        """Return the command that loads a part of the program: one run per descriptor."""
         beats = descriptor_beats(self.parameters)
         fields = {
             "operation": Operation.LOAD,
@@ -481,7 +483,7 @@ class Sequencer(wiring.Component):
         return _with_fields(TRANSFER_LAYOUT, C(0, TRANSFER_LAYOUT.size), constants | variables)
 
     def _controls(self, m: Module, descriptor, registers, loops, number) -> None:
-        """Operands of the sequencer's own operations."""
+        """Connect operands of the sequencer's own operations."""
         update = data.View(command_layout(Set.layout), descriptor[: _width(Set.layout)])
         loop = data.View(command_layout(Loop.layout), descriptor[: _width(Loop.layout)])
         m.d.comb += [
@@ -492,7 +494,7 @@ class Sequencer(wiring.Component):
         ]
 
     def _stream(self, m: Module, descriptor, registers, steps) -> None:
-        """SET's seed, in the place of R0; each command of PE1 and PE2 takes the next value."""
+        """Step the random stream: SET of R0 seeds it, each command of PE1 and PE2 advances it."""
         seed, begin = registers.values[0], self.start
         if steps is not None:
             layout = whole_layout(Set.layout)
@@ -500,7 +502,9 @@ class Sequencer(wiring.Component):
             seed = (seed + Mux(update.by_step, steps.seed, 0))[:REGISTER_WIDTH]
             begin = begin | self._again
         taken = [engine.valid & engine.ready for engine in (self.pe1, self.pe2)]
-        value = Signal(REGISTER_WIDTH, name="of_stream", reset_less=True)  # each run begins with 0
+        value = Signal(
+            REGISTER_WIDTH, name="of_stream", reset_less=True
+        )  # 0 at the begin of each run
         m.d.comb += self.stream.eq(value)
         with m.If(begin):
             m.d.sync += value.eq(0)
@@ -510,25 +514,25 @@ class Sequencer(wiring.Component):
             m.d.sync += value.eq(value + STREAM_STEP)
 
     def _kinds(self, m: Module, header) -> tuple[dict[str, Signal], dict[str, Signal]]:
-        """What the descriptor is: for an engine, or of an operation; and that a cycle later."""
+        """Decode the descriptor to a bit per engine or own operation, now and a cycle later."""
         apart = [*VECTOR, *(() if self.parameters.sample_loads else (Operation.SAMPLES,))]
         operations = {
-            name: [one for one, its in ENGINE_OF.items() if its == engine and one not in apart]
+            name: [kind for kind, by in ENGINE_OF.items() if by == engine and kind not in apart]
             for engine, (name, _) in COMMANDS.items()
         }
         if self.parameters.vector_engine:
             operations["vector"] = list(VECTOR)
         own = (*OWN, *((Operation.SCALES,) if self.parameters.exponents else ()))
-        operations |= {one.name.lower(): [one] for one in own}
+        operations |= {kind.name.lower(): [kind] for kind in own}
         next_kind = {kind: Signal(name=f"next_{kind}") for kind in operations}
         kinds = {kind: Signal(name=f"is_{kind}") for kind in operations}
         for kind, signal in next_kind.items():
-            m.d.comb += signal.eq(Cat(header.operation == one for one in operations[kind]).any())
+            m.d.comb += signal.eq(Cat(header.operation == code for code in operations[kind]).any())
             m.d.sync += kinds[kind].eq(signal)
         return next_kind, kinds
 
     def _issue(self, m: Module, kinds, offered, registers, loops, number, error, idle, clear):
-        """The state in which a descriptor takes effect."""
+        """Build the state in which a descriptor takes effect."""
         done = Signal()
         m.d.comb += [
             done.eq(
@@ -538,7 +542,8 @@ class Sequencer(wiring.Component):
             ),
             self.waiting.eq(~done),
         ]
-        # in the next state, whose ``number`` is the one after a loop's: many registers are changed
+        # These act in the next state, when `number` is already that of the loop's body: they drive
+        # many registers.
         m.d.sync += [
             loops.push.eq(clear & kinds["loop"] & ~loops.full),
             loops.end.eq(clear & kinds["end"] & ~loops.empty),
@@ -547,7 +552,10 @@ class Sequencer(wiring.Component):
         ]
 
         def fail(code: Error) -> None:
-            m.d.sync += [error.eq(code), number.eq(number)]  # number: the one to blame
+            m.d.sync += [
+                error.eq(code),
+                number.eq(number),
+            ]  # keep the number of the faulty descriptor
             m.next = "DRAIN"
 
         with m.If(~clear & (error != Error.NONE)):

@@ -12,15 +12,14 @@ from trainwright_hw.stream.round_robin import RoundRobin
 
 
 class StatisticsSlots(wiring.Component):
-    """Adds the items of several engines to their slots, modulo the widths of
-    ``totals_layout``.
+    """Accumulator of several engines' items in slots, modulo the widths of ``totals_layout``.
 
     An item takes three cycles. ``clear`` marks every slot as untouched in one cycle; a slot's first
     item starts from zero. Slot bits above the depth are ignored.
 
     Members: ``ports``, an array of ``engines`` item streams; ``clear``; ``busy``, while an item is
-    being added; ``read`` with ``slot``, held until ``read_done``, in which cycle ``totals`` holds.
-    With an exponent file, ``taken`` for SCALES, to which they belong between two items.
+    being added; ``read`` with ``slot``, held until ``read_done``, in which cycle ``totals`` is
+    valid. With an exponent file also ``taken``, by which SCALES accesses slots between two items.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, engines: int = 2):
@@ -42,7 +41,7 @@ class StatisticsSlots(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         depth = self.parameters.statistics_depth
-        # of LUTs: a block RAM answers too late in the cycle for the sum behind it
+        # LUT memory: a block RAM answers too late in the cycle for the adder behind it
         attrs = {"ram_style": "distributed"}
         m.submodules.memory = memory = Memory(shape=self._layout, depth=depth, init=[], attrs=attrs)
         m.submodules.arbiter = arbiter = RoundRobin(len(self.ports))
@@ -50,12 +49,12 @@ class StatisticsSlots(wiring.Component):
         touched = Signal(depth)
         item = Signal.like(self.ports[0].item.payload)
         slot = Signal(exact_log2(depth))  # of the item, or of the host's read
-        known = Signal()  # slot was touched
-        # the sum goes to the memory a cycle after it was made
+        known = Signal()  # the slot was written since the last clear
+        # the sum is written a cycle after it was computed
         added, write = Signal(self._layout, reset_less=True), Signal()
         m.d.comb += [
             reader.addr.eq(slot),
-            writer.addr.eq(slot),  # it stays until that cycle is over
+            writer.addr.eq(slot),  # stable until the write is done
             writer.data.eq(added),
             writer.en.eq(write),
         ]
@@ -102,7 +101,7 @@ class StatisticsSlots(wiring.Component):
         return m
 
     def _give(self, m: Module, reader, slot, known, touched, added, write) -> None:
-        """States in which a slot is SCALES'."""
+        """Add the states in which SCALES owns a slot."""
         taken = self.taken
         m.d.comb += taken.total.eq(self.totals.sum)
         with m.State("TAKE"):

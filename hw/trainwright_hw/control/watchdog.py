@@ -1,4 +1,4 @@
-"""The watchdog: tells a run that hangs from one that takes its time."""
+"""The watchdog: distinguishes a run that hangs from a slow one."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
@@ -8,12 +8,12 @@ WATCHDOG_WIDTH = 32
 
 
 class Watchdog(wiring.Component):
-    """Counts the cycles in which the sequencer waits and nothing moves.
+    """Counter of cycles in which the sequencer waits and nothing moves.
 
-    Members: ``limit``, how many of them in a row are too many, 0 for any number; ``waiting``, the
-    sequencer cannot go on; ``progress``, something moved: a row of the scratchpad, or an address, a
-    beat or a response at the memory port. ``expired`` is high from the cycle after the last one too
-    many, until either changes.
+    Members: ``limit``, the number of such cycles in a row that is too many, 0 for no limit;
+    ``waiting``, the sequencer cannot proceed; ``progress``, something moved: a row of the
+    scratchpad, or an address, a beat or a response at the memory port. ``expired`` is high from the
+    cycle after the limit until either input changes.
     """
 
     def __init__(self):
@@ -29,7 +29,7 @@ class Watchdog(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         count = Signal(WATCHDOG_WIDTH)
-        again = Signal()  # from the cycle before: late signals, for many bits
+        again = Signal()  # registered: late signals that drive a wide counter
         m.d.sync += again.eq(~self.waiting | self.progress)
         m.d.comb += self.expired.eq((self.limit != 0) & (count == self.limit))
         with m.If(again):

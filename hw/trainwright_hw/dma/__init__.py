@@ -1,1 +1,1 @@
-"""LOAD and STORE: between external memory and the memories of the accelerator."""
+"""LOAD and STORE: transfers between external memory and the accelerator's memories."""

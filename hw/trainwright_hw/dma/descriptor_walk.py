@@ -1,4 +1,4 @@
-"""The runs of a transfer: a three-level loop nest that adds deltas to one address."""
+"""Runs of a transfer: a three-level loop nest that adds deltas to one address."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
@@ -8,14 +8,14 @@ from trainwright.program.fields import COUNT_WIDTH, TRANSFER_LEVELS
 
 
 class Runs(wiring.Component):
-    """Walks a transfer's levels, one run a cycle at most.
+    """Walker over a transfer's levels, at most one run per cycle.
 
-    When a run ends, the outermost level that advances adds its delta and all levels inside it
-    start again (``trainwright.program.encoding``).
+    When a run ends, the outermost level that advances adds its delta, and all inner levels start
+    again (``trainwright.program.encoding``).
 
     Members: ``start`` begins at ``base``, with ``count{n}`` iterations and ``delta{n}`` for each
-    level, which must stay as they are while ``valid``. ``value`` is the present run's address
-    while ``valid``; ``next`` goes to the following one.
+    level, which must not change while ``valid``. ``value`` is the present run's address while
+    ``valid``; ``next`` goes to the following run.
     """
 
     def __init__(self, width: int):

@@ -1,4 +1,4 @@
-"""From beats of external memory to rows."""
+"""Conversion of external memory's beats to rows."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import enum, stream, wiring
@@ -10,13 +10,13 @@ BYTE_BITS = 8
 
 
 class Shape(enum.Enum, shape=2):
-    """What leaves the gearbox: one item for one beat, or for two.
+    """Output of the gearbox: one item per beat, or one per two beats.
 
-    A bit each: what looks at it begins long paths.
+    One-hot, because its decoding starts long paths.
     """
 
     BEAT = 0
-    """The beat as it is."""
+    """The beat unchanged."""
     BYTES = 1
     """A beat of bytes, each sign-extended to a word."""
     PAIR = 2
@@ -24,20 +24,20 @@ class Shape(enum.Enum, shape=2):
 
 
 def item_width(parameters: AcceleratorParameters) -> int:
-    """Bits of an item: a row, or two beats where something takes them."""
+    """Return the bits of an item: a row, or two beats where a target takes two."""
     return parameters.data_width * parameters.word_width // BYTE_BITS
 
 
 def row_shape(parameters: AcceleratorParameters) -> tuple[Shape, Shape]:
-    """The shapes of rows whose elements have a byte outside, and two."""
+    """Return the shapes of rows whose elements have one byte, and two bytes, outside."""
     narrow = parameters.word_width == BYTE_BITS
     return (Shape.BEAT, Shape.BEAT) if narrow else (Shape.BYTES, Shape.PAIR)
 
 
 class Gearbox(wiring.Component):
-    """Turns beats into items of at most a row, in no time: ``o`` follows ``i`` in the same cycle.
+    """Converter of beats to items of at most a row; ``o`` follows ``i`` in the same cycle.
 
-    A beat a cycle. ``shape`` may change between items only.
+    Accepts a beat per cycle. ``shape`` may change between items only.
     """
 
     def __init__(self, parameters: AcceleratorParameters):

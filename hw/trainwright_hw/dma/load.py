@@ -13,16 +13,16 @@ from trainwright_hw.dma.unpack import Unpack, target_ports
 
 
 class LoadEngine(wiring.Component):
-    """Executes LOAD (``trainwright.program.descriptors.Transfer``).
+    """Engine of LOAD (``trainwright.program.descriptors.Transfer``).
 
-    Bursts are asked for ahead of the data, across runs, and from one command to the next: a
-    command is taken as soon as all bursts of the one before are on their way. A beat a cycle, two
-    for a row of 16-bit words.
+    Bursts are requested ahead of the data, across runs, and from one command to the next: a command
+    is taken as soon as all bursts of the previous one were requested. Throughput is a beat per
+    cycle, with two beats per row of 16-bit words.
 
     Members: those of ``TransferEngine``; ``axi``; ``scratchpad`` and ``program``, the write ports
-    of the targets. In ``status``, ``stall_operand`` is waiting for the memory, ``stall_result`` for
-    the scratchpad. With ``sample_loads`` it executes SAMPLES (``trainwright.program.samples``) too,
-    and has ``order``, the registers of their generator.
+    of the targets. In ``status``, ``stall_operand`` means waiting for the memory, ``stall_result``
+    for the scratchpad. With ``sample_loads`` the engine also executes SAMPLES
+    (``trainwright.program.samples``), and has ``order``, the registers of the samples' generator.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -53,8 +53,8 @@ class LoadEngine(wiring.Component):
             connect(m, source.order, flipped(self.order))
 
         held = Signal(TRANSFER_LAYOUT)
-        fresh = Signal()  # held has just come
-        handing = Signal()  # the data side has yet to take it
+        fresh = Signal()  # a command was loaded into `held` a cycle ago
+        handing = Signal()  # the data side has not taken it yet
         m.d.comb += [
             self.command.ready.eq(~fresh & ~handing & ~source.busy),
             source.command.eq(held),
@@ -70,7 +70,7 @@ class LoadEngine(wiring.Component):
         m.d.sync += fresh.eq(0)
         with m.If(unpack.command.ready):
             m.d.sync += handing.eq(0)
-        # what is there without being valid may be held too: nobody looks at it
+        # No check of `valid`: an invalid payload does no harm, and the enable is earlier.
         with m.If(self.command.ready):
             m.d.sync += held.eq(self.command.payload)
         with m.If(self.command.valid & self.command.ready):

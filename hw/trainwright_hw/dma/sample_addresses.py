@@ -1,4 +1,4 @@
-"""Where the records of SAMPLES lie: the generator of the order, and index times stride."""
+"""Addresses of the records of SAMPLES: the generator of the order, and index times stride."""
 
 from amaranth.hdl import C, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -18,19 +18,19 @@ SAMPLES_LAYOUT = command_layout(Samples.layout)
 
 
 def samples_view(command) -> data.View:
-    """A transfer command's bits as those of SAMPLES."""
+    """View a transfer command's bits as the fields of SAMPLES."""
     return data.View(SAMPLES_LAYOUT, Value.cast(command)[: SAMPLES_LAYOUT.size])
 
 
 class SampleAddresses(wiring.Component):
-    """The address of each record of a SAMPLES, in order.
+    """Generator of the address of each record of a SAMPLES, in order.
 
-    The next value of the generator and index * stride are made together, a bit of the index a
-    cycle, up to its highest one.
+    The generator's next value and index * stride are computed together by shift and add, one bit of
+    the index per cycle, up to its highest one. That needs no multiplier.
 
-    Members: ``start`` begins with ``command``, which must stay as it is while ``busy``;
-    ``address``, a stream of byte addresses; ``busy`` rises in the cycle after ``start`` and falls
-    after the last address was taken; ``order``, the generator's registers.
+    Members: ``start`` begins with ``command``, which must not change while ``busy``; ``address``, a
+    stream of byte addresses; ``busy`` rises in the cycle after ``start`` and falls after the last
+    address was taken; ``order``, the generator's registers.
     """
 
     def __init__(self):
@@ -47,7 +47,7 @@ class SampleAddresses(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         d, order = samples_view(self.command), self.order
-        left = Signal(COUNT_WIDTH)  # samples, the present one included
+        left = Signal(COUNT_WIDTH)  # samples left, the present one included
         rest, factor, after = (
             Signal(ORDER_WIDTH, name=name) for name in ("rest", "factor", "after")
         )
@@ -81,6 +81,8 @@ class SampleAddresses(wiring.Component):
                     m.d.sync += [after.eq(after + factor), address.eq(address + step)]
                 with m.If(rest == 0):
                     m.next = "OFFER"
+                    # The generator's period is a power of two: numbers past the data set are
+                    # skipped.
                     with m.If(index >= d.total):
                         m.d.sync += order.next.eq(after & d.order_mask)
                         m.next = "BEGIN"
@@ -98,7 +100,7 @@ class SampleAddresses(wiring.Component):
         return m
 
     def _draw(self, m: Module, d, after) -> None:
-        """A sample is taken: the generator goes on, or begins the next epoch."""
+        """Advance the generator after a sample, or begin the next epoch."""
         order = self.order
         m.d.sync += [order.next.eq(after & d.order_mask), order.left.eq(order.left - 1)]
         with m.If(order.left == 1):

@@ -1,4 +1,4 @@
-"""The inner side of SAMPLES: rows of the scratchpad, and pixels as words."""
+"""Scratchpad side of SAMPLES: addresses of rows, and expansion of pixels to words."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -16,10 +16,10 @@ PLACE = data.StructLayout({"row": LOCAL_WIDTH, "targets": 1})
 
 
 class SampleRows(wiring.Component):
-    """Rows of each sample, its pixels' and then that of its targets, one a cycle at most.
+    """Generator of each sample's rows: first its pixels', then its targets'; at most one per cycle.
 
-    Members: ``start`` begins with ``command``, which must stay as it is while ``address`` is
-    valid, from the cycle after ``start`` to the last row; ``targets``: the row is one of targets.
+    Members: ``start`` begins with ``command``, which must not change while ``address`` is valid,
+    from the cycle after ``start`` to the last row; ``targets``: the row holds targets.
     """
 
     def __init__(self):
@@ -79,10 +79,10 @@ class SampleRows(wiring.Component):
 
 
 class Pixels(wiring.Component):
-    """Beats of pixels to rows of words, in no time (``trainwright.onchip.samples.expanded``).
+    """Combinational expander of pixels to words (``trainwright.onchip.samples.expanded``).
 
-    Members: ``command``; ``i``, a stream of beats; ``o``, a stream of rows, two a beat where pixels
-    have 4 bits. Of the pixel's bits, repeated, ``input_bits`` are left.
+    Members: ``command``; ``i``, a stream of beats; ``o``, a stream of rows, two per beat if pixels
+    have 4 bits. A pixel's bits are repeated, and ``input_bits`` of them are kept.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -99,9 +99,9 @@ class Pixels(wiring.Component):
         m = Module()
         p, d = self.parameters, samples_view(self.command)
         beat, width = self.i.payload, p.word_width
-        upper, final = Signal(), Signal()  # the beat's second row; its last one
-        kept = Signal(width)  # the bits of an input
-        by = Signal(3)  # where a pixel's bits begin
+        upper, final = Signal(), Signal()  # at the beat's second row; at its last row
+        kept = Signal(width)  # mask of an input's bits
+        by = Signal(3)  # rotation that brings the kept bits down
         m.d.comb += [
             final.eq(d.pixel_bytes[0] | upper),
             self.o.valid.eq(self.i.valid),

@@ -25,14 +25,15 @@ FIFO_ROWS = 16
 
 
 class StoreEngine(wiring.Component):
-    """Executes STORE (``trainwright.program.descriptors.Transfer``).
+    """Engine of STORE (``trainwright.program.descriptors.Transfer``).
 
-    Rows are read while bursts of earlier ones go out, across runs, and from one command to the
-    next: a command is taken as soon as all rows and all bursts of the one before are asked for. A
-    beat a cycle, two for a row of 16-bit words. ``busy`` lasts until every response has come.
+    Rows are read while bursts of earlier rows are written, across runs, and from one command to the
+    next: a command is taken as soon as all rows and bursts of the previous one were requested.
+    Throughput is a beat per cycle, with two beats per row of 16-bit words. ``busy`` lasts until
+    every response has arrived.
 
     Members: those of ``TransferEngine``; ``axi``; ``scratchpad``, the read port. In ``status``,
-    ``stall_operand`` is waiting for the scratchpad, ``stall_result`` for the memory.
+    ``stall_operand`` means waiting for the scratchpad, ``stall_result`` for the memory.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -55,7 +56,7 @@ class StoreEngine(wiring.Component):
         held = Signal(TRANSFER_LAYOUT)
         fresh = Signal()
         narrow = Signal()  # elements of one byte
-        front = Signal()  # rows or bursts of the present command are still to be asked for
+        front = Signal()  # not all rows and bursts of the command are requested
         rows_valid = self._rows(m, locals_, writer)
         m.d.comb += [
             front.eq(fresh | source.busy | locals_.busy),
@@ -77,13 +78,13 @@ class StoreEngine(wiring.Component):
             self.status.stall_operand.eq(writer.flag_valid & ~rows_valid),
             self.status.stall_result.eq(writer.blocked | (writer.flying & ~writer.flag_valid)),
         ]
-        # a cycle after the command is held: as soon as they are looked at
+        # A cycle after `held`, which is when they are first used.
         m.d.sync += [
             narrow.eq(held.element_bytes == 1),
             locals_.items.eq(Mux(held.element_bytes == 1, held.beats, held.beats >> 1)),
         ]
         m.d.sync += fresh.eq(0)
-        # what is there without being valid may be held too: nobody looks at it
+        # No check of `valid`: an invalid payload does no harm, and the enable is earlier.
         with m.If(~front):
             m.d.sync += held.eq(self.command.payload)
         with m.If(self.command.valid & self.command.ready):
@@ -91,13 +92,15 @@ class StoreEngine(wiring.Component):
         return m
 
     def _rows(self, m: Module, locals_: LocalRuns, writer: AxiWriter):
-        """Rows from the scratchpad to beats; gives whether one is there."""
+        """Convert rows from the scratchpad to beats; return whether a row is available."""
         data_width, word_width = self.parameters.data_width, self.parameters.word_width
         width = self.parameters.lanes * word_width
         m.submodules.rows = fifo = SyncFIFOBuffered(width=width, depth=FIFO_ROWS + 1)
-        credit = Signal(range(FIFO_ROWS + 1), init=FIFO_ROWS)  # rows not yet asked for
-        upper = Signal()  # the row's second beat is due
-        # The arbiters' answer ends in this queue, not in the loops of the addresses.
+        credit = Signal(
+            range(FIFO_ROWS + 1), init=FIFO_ROWS
+        )  # free places in the queue for requested rows
+        upper = Signal()  # the row's second beat is next
+        # This queue keeps the arbiters' late answer out of the address generator.
         m.submodules.addresses = addresses = RegisteredQueue(width=LOCAL_WIDTH, depth=2)
         request = self.scratchpad.request
         asked, taken = Signal(), Signal()
@@ -123,6 +126,6 @@ class StoreEngine(wiring.Component):
             m.d.comb += writer.beats.payload.eq(row.word_select(upper, data_width))
         with m.If(taken & ~writer.flag):
             m.d.sync += upper.eq(~upper)
-        with m.If(asked ^ fifo.r_en):  # both known late: no sum behind them
+        with m.If(asked ^ fifo.r_en):  # both are late: no adder behind them
             m.d.sync += credit.eq(Mux(asked, credit - 1, credit + 1))
         return fifo.r_rdy

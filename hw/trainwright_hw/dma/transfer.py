@@ -1,4 +1,4 @@
-"""What LOAD and STORE have in common: their command port, and bursts from a descriptor."""
+"""Common parts of LOAD and STORE: their command port, and bursts from a descriptor."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
@@ -15,10 +15,10 @@ from trainwright_hw.stream.skid_buffer import SkidBuffer
 
 
 class TransferEngine(wiring.Signature):
-    """The side of a transfer engine that faces the sequencer.
+    """Side of a transfer engine that faces the sequencer.
 
-    ``command``'s addresses are already resolved (registers added). ``error`` is high for one cycle
-    for each error response of the memory. With ``address_checks`` there are the members of
+    Addresses in ``command`` are already resolved (registers added). ``error`` is high for one cycle
+    per error response of the memory. With ``address_checks`` there are the members of
     ``window.checks``.
     """
 
@@ -34,7 +34,7 @@ class TransferEngine(wiring.Signature):
 
 
 def start_runs(runs: Runs, command, name: str) -> list:
-    """Assignments of a command's levels and base to ``runs``; ``name`` is "address" or "local"."""
+    """Assign a command's levels and base to ``runs``; ``name`` is "address" or "local"."""
     levels = range(TRANSFER_LEVELS)
     return [
         runs.base.eq(command[name]),
@@ -44,13 +44,13 @@ def start_runs(runs: Runs, command, name: str) -> list:
 
 
 class BurstSource(wiring.Component):
-    """The bursts of one transfer, in order.
+    """Source of one transfer's bursts, in order.
 
-    Members: ``start`` begins with ``command``, which must stay as it is while ``busy``; ``burst``,
-    a stream of (byte address, beats). ``busy`` rises in the cycle after ``start`` and falls after
-    the last burst was taken. With ``samples`` it takes SAMPLES too, and has ``order``, the
-    registers of their generator. With ``address_checks`` it has the members of ``checks``: a
-    burst outside of the window becomes one in its first page, and is marked.
+    Members: ``start`` begins with ``command``, which must not change while ``busy``; ``burst``, a
+    stream of (byte address, beats). ``busy`` rises in the cycle after ``start`` and falls after the
+    last burst was taken. With ``samples`` it also executes SAMPLES, and has ``order``, the
+    registers of the samples' generator. With ``address_checks`` it has the members of ``checks``: a
+    burst outside of the window is moved into the window's first page, and marked.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, samples: bool = False):
@@ -92,27 +92,27 @@ class BurstSource(wiring.Component):
         if self.samples:
             m.submodules.records = records = SampleAddresses()
             connect(m, records.order, flipped(self.order))
-            its = self.command.operation == Operation.SAMPLES
+            is_samples = self.command.operation == Operation.SAMPLES
             m.d.comb += [
                 records.command.eq(self.command),
-                records.start.eq(self.start & its),
-                runs.start.eq(self.start & ~its),
+                records.start.eq(self.start & is_samples),
+                runs.start.eq(self.start & ~is_samples),
                 records.address.ready.eq(bursts.run.ready),
                 bursts.run.valid.eq(runs.valid | records.address.valid),
                 self.busy.eq(runs.valid | records.busy | bursts.busy | skid.holding),
             ]
-            with m.If(its):
+            with m.If(is_samples):
                 m.d.comb += bursts.run.payload.address.eq(records.address.payload)
         return m
 
 
 class LocalRuns(wiring.Component):
-    """The local addresses of one transfer, one a cycle at most, run after run.
+    """Generator of one transfer's local addresses, at most one per cycle, run after run.
 
     Members: ``start`` begins with ``command``, of which every run has ``items`` rows, or beats of a
-    program; both must stay as they are while ``busy`` (``items`` from its first cycle on).
-    ``address`` is a stream of their addresses. ``busy`` rises in the cycle after ``start`` and
-    falls after the last address was taken.
+    program; both must not change while ``busy`` (``items`` from its first cycle on). ``address`` is
+    a stream of addresses. ``busy`` rises in the cycle after ``start`` and falls after the last
+    address was taken.
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""The inner side of the LOAD engine: from beats to writes of its targets."""
+"""Scratchpad side of the LOAD engine: writes of beats to their targets."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -16,7 +16,7 @@ from trainwright_hw.stream.registered_queue import RegisteredQueue
 
 
 def target_ports(parameters: AcceleratorParameters) -> dict:
-    """Write ports of the targets, as members."""
+    """Return the targets' write ports as members."""
     return {
         "scratchpad": Out(WritePort(parameters)),
         "program": Out(ProgramWritePort(parameters)),
@@ -24,22 +24,25 @@ def target_ports(parameters: AcceleratorParameters) -> dict:
 
 
 WRITES = 4
-"""Writes at the output and behind it: as many cycles go by from one that is begun until its place
-counts as free again."""
+"""Writes at the output and behind it.
+
+A write's place counts as free again that many cycles after the write began.
+"""
 
 
 class Unpack(wiring.Component):
-    """Writes the beats of each command to its target, command after command.
+    """Writer of each command's beats to its target, command after command.
 
     Members: ``command``, a stream of transfers; ``beats``, a stream of their data; the write ports
     of the targets; ``busy``, from the cycle after a command was taken to its last write;
-    ``starved``, high while a write waits for beats; ``blocked``, while one waits for its target.
+    ``starved``, high while a write waits for beats; ``blocked``, while a write waits for its
+    target.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
         self.parameters = parameters
         self._item_bits = item_width(parameters)
-        # where an item goes
+        # destination of an item
         self._place = data.StructLayout(
             {"banks": parameters.scratchpad_banks, "of_program": 1, "address": LOCAL_WIDTH}
         )
@@ -60,10 +63,10 @@ class Unpack(wiring.Component):
         m.submodules.gearbox = gearbox = Gearbox(self.parameters)
         held = Signal(TRANSFER_LAYOUT)
         fresh = Signal()
-        # The write at the output, and some behind it: so that what comes before does not hang on
-        # the scratchpad's arbiters in the same cycle. The item follows its address by a cycle.
-        # The contents go a cycle later. Credit for both is counted here, where writes begin: the
-        # contents, a row wide, may lie far away.
+        # Queues decouple the beats from the scratchpad's arbiters, whose answer is late. An item
+        # follows its address by a cycle, and its contents leave a cycle after the grant. Credit
+        # for both queues is counted here, where writes begin, because the contents, a row wide,
+        # may be placed far away on the device.
         m.submodules.writes = writes = RegisteredQueue(
             width=self._place.size,
             depth=WRITES,
@@ -101,7 +104,7 @@ class Unpack(wiring.Component):
             address, item, busy = self._samples(m, held, fresh, locals_, gearbox, room, load)
         asked = Cat(banks_asked(self.parameters, ~of_program, address), of_program, address)
         placed = load
-        if self.parameters.sample_loads:  # a cycle late: more lies before it
+        if self.parameters.sample_loads:  # a register, because SAMPLES lengthens the path
             placed, place = Signal(), Signal(self._place.size, name="place", reset_less=True)
             m.d.sync += [placed.eq(load), place.eq(asked)]
             asked, busy = place, busy | placed
@@ -126,7 +129,7 @@ class Unpack(wiring.Component):
         return m
 
     def _credit(self, m: Module, begun, ended) -> Signal:
-        """Whether one more write may begin."""
+        """Return whether another write may begin."""
         left, room = Signal(range(WRITES + 1), init=WRITES), Signal(init=1)
         with m.If(begun & ~ended):
             m.d.sync += [left.eq(left - 1), room.eq(left != 1)]
@@ -135,51 +138,51 @@ class Unpack(wiring.Component):
         return room
 
     def _samples(self, m: Module, held, fresh, locals_, gearbox, room, load):
-        """SAMPLES beside the rest: address and contents of an item, and whether more are to come.
+        """Add SAMPLES: return an item's address and contents, and whether more items follow.
 
-        Targets go through the gearbox; beats of pixels do not.
+        Targets pass through the gearbox; beats of pixels bypass it.
         """
         m.submodules.rows = rows = SampleRows()
         m.submodules.pixels = pixels = Pixels(self.parameters)
-        its, of_pixels, there = Signal(), Signal(), Signal()
+        is_samples, of_pixels, waiting = Signal(), Signal(), Signal(name="there")
         m.d.comb += [
-            its.eq(held.operation == Operation.SAMPLES),
+            is_samples.eq(held.operation == Operation.SAMPLES),
             of_pixels.eq(rows.address.valid & ~rows.targets),
-            there.eq(locals_.address.valid | rows.address.valid),
+            waiting.eq(locals_.address.valid | rows.address.valid),
             rows.command.eq(held),
-            rows.start.eq(fresh & its),
-            locals_.start.eq(fresh & ~its),
+            rows.start.eq(fresh & is_samples),
+            locals_.start.eq(fresh & ~is_samples),
             rows.address.ready.eq(load),
             pixels.command.eq(held),
             pixels.i.payload.eq(self.beats.payload),
             pixels.i.valid.eq(self.beats.valid & of_pixels),
             pixels.o.ready.eq(room),
-            gearbox.i.valid.eq(self.beats.valid & there & ~of_pixels),
-            self.beats.ready.eq(Mux(of_pixels, pixels.i.ready, gearbox.i.ready & there)),
+            gearbox.i.valid.eq(self.beats.valid & waiting & ~of_pixels),
+            self.beats.ready.eq(Mux(of_pixels, pixels.i.ready, gearbox.i.ready & waiting)),
             load.eq(Mux(of_pixels, pixels.o.valid, gearbox.o.valid) & room),
             self.command.ready.eq(~fresh & ~locals_.busy & ~rows.address.valid),
-            self.starved.eq(there & ~self.beats.valid),
+            self.starved.eq(waiting & ~self.beats.valid),
         ]
-        address = Mux(its, rows.address.payload, locals_.address.payload)
+        address = Mux(is_samples, rows.address.payload, locals_.address.payload)
         item = Mux(of_pixels, pixels.o.payload, gearbox.o.payload)
         return address, item, locals_.busy | rows.address.valid
 
     def _shape(self, m: Module, held, shape, items) -> None:
-        """How the present command's beats become items, and how many a run has.
+        """Choose how the command's beats become items, and how many items a run has.
 
-        Both a cycle after the command is held: as soon as they are looked at.
+        Both follow the held command by a cycle, which is when they are first used.
         """
 
         def choose(value: Shape):
             return [shape.eq(value), items.eq(held.beats >> (value == Shape.PAIR))]
 
         bytes_, pairs = row_shape(self.parameters)
-        its = held.element_bytes == 1
+        of_bytes = held.element_bytes == 1
         if self.parameters.sample_loads:  # targets of a sample
-            its |= held.operation == Operation.SAMPLES
+            of_bytes |= held.operation == Operation.SAMPLES
         with m.If(held.target == Target.PROGRAM):
             m.d.sync += choose(Shape.BEAT)
-        with m.Elif(its):
+        with m.Elif(of_bytes):
             m.d.sync += choose(bytes_)
         with m.Else():
             m.d.sync += choose(pairs)

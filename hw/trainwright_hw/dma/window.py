@@ -1,4 +1,4 @@
-"""The part of the external memory that programs may touch."""
+"""The window: the part of external memory that programs may touch."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
@@ -10,8 +10,10 @@ from trainwright_hw.control.engine_ports import PAGE_SHIFT, window_layout
 
 
 def checks(parameters: AcceleratorParameters) -> dict[str, wiring.Member]:
-    """With ``address_checks``, the members of a block that keeps to a window: ``window``, its first
-    and last page of 4 KiB; ``outside``, high for a cycle after each burst outside of it.
+    """Return the members of a block that keeps to a window, if there are ``address_checks``.
+
+    ``window`` is its first and last page of 4 KiB; ``outside`` is high for a cycle after each burst
+    outside of the window.
     """
     if not parameters.address_checks:
         return {}
@@ -19,22 +21,21 @@ def checks(parameters: AcceleratorParameters) -> dict[str, wiring.Member]:
 
 
 def connect_checks(m: Module, whole, part) -> None:
-    """Give ``part`` the window of ``whole``, which tells what ``part`` tells; nothing where there
-    are no checks.
-    """
+    """Connect ``part``'s checks to ``whole``'s, if there are any."""
     if whole.parameters.address_checks:
         m.d.comb += [part.window.eq(whole.window), whole.outside.eq(part.outside)]
 
 
 class Window(wiring.Component):
-    """Bursts as they may go out.
+    """Filter that keeps bursts inside the window.
 
-    A burst lies in one page. One whose page is outside of the window gets the window's first page
-    instead, its place and length within it kept, and ``outside``: a read gives some words there,
-    a write writes none. So the engines, which wait for every beat, end as ever.
+    A burst is within one page. A burst whose page is outside of the window is moved to the window's
+    first page, with its place and length within the page kept, and marked ``outside``: a read then
+    returns some words from there, a write writes none. Engines, which wait for every beat,
+    therefore end as usual.
 
-    Members: ``asked``, a stream of bursts; ``burst``, the same; ``window`` and ``outside`` as in
-    ``checks``.
+    Members: ``asked``, a stream of bursts; ``burst``, the same stream, filtered; ``window`` and
+    ``outside`` as in ``checks``.
     """
 
     def __init__(self, parameters: AcceleratorParameters):

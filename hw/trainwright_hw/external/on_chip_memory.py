@@ -14,15 +14,15 @@ from trainwright_hw.stream.registered_queue import RegisteredQueue
 
 OKAY, DECERR = 0, 3
 READ_AHEAD = 8
-"""Beats on their way from the memory: more than it takes cycles, so that one a cycle comes out."""
+"""Beats in flight from the memory: more than its latency, for a throughput of one per cycle."""
 
 
 class OnChipMemory(wiring.Component):
-    """``memory_bytes`` of block RAM behind an AXI4 port: a beat a cycle in each direction.
+    """Block RAM of ``memory_bytes`` behind an AXI4 port: a beat per cycle in each direction.
 
-    One burst of each direction at a time, INCR, whole beats. The first beat of a read comes four
-    cycles after its address. A write is in the memory when its response is given. What lies outside
-    of the memory is answered with DECERR. The host's accesses fall between bursts.
+    Accepts one burst of each direction at a time, INCR, whole beats. The first beat of a read comes
+    four cycles after its address. A write is in the memory when its response is given. Accesses
+    outside of the memory are answered with DECERR. The host's accesses are made between bursts.
 
     Members: ``axi``; ``host``, a ``HostPort``.
     """
@@ -53,7 +53,7 @@ class OnChipMemory(wiring.Component):
         return m
 
     def _place(self, address: Value) -> tuple[Value, Value]:
-        """Beat of a byte address, and whether it lies outside."""
+        """Return the beat of a byte address, and whether it is outside of the memory."""
         outside = address[self._address_width :].any()
         return address[self._beat_bits : self._address_width], outside
 
@@ -61,15 +61,14 @@ class OnChipMemory(wiring.Component):
         axi, host = self.axi, self.host
         beat, outside = self._place(axi.araddr)
         address, left, wrong = Signal.like(port.addr), Signal(9), Signal()
-        busy = Signal()  # left != 0, from a register: what follows from arready goes far
-        # The memory is read in every cycle. Beats that are wanted are on their way: at its output,
-        # in a register behind it (both come from all over the device), and in a queue for which
-        # their places are counted.
+        busy = Signal()  # left != 0, registered: arready drives a long path
+        # The memory is read in every cycle. Requested beats pass its output, a register behind it
+        # (both span the whole device), and a queue whose places are counted as credit.
         m.submodules.beats = beats = RegisteredQueue(width=2 + self._data_width, depth=READ_AHEAD)
         free, credit = Signal(range(READ_AHEAD + 1), init=READ_AHEAD), Signal(init=1)
         issue, taken = Signal(), Signal()
         reading, arrived = Signal(), Signal()
-        flags, later_flags = Signal(2), Signal(2)  # of these: the last of its burst, and wrong
+        flags, later_flags = Signal(2), Signal(2)  # of these beats: last of its burst, outside
         word, host_reading = Signal(self._data_width, reset_less=True), Signal()
         m.d.comb += [
             axi.arready.eq(~busy),
@@ -99,14 +98,14 @@ class OnChipMemory(wiring.Component):
             later_flags.eq(flags),
             word.eq(port.data),
         ]
-        # the host: address, memory, its output, the register behind it
-        there, nearly = Signal(), Signal()
+        # the host's access passes address, memory, its output, and the register behind it
+        at_output, nearly = Signal(), Signal()
         between = ~busy & ~axi.arvalid
-        wanted = host.request & ~host.write & ~host_reading & ~there & ~nearly & ~host.done
+        wanted = host.request & ~host.write & ~host_reading & ~at_output & ~nearly & ~host.done
         m.d.sync += [
             host_reading.eq(wanted & between),
-            there.eq(host_reading),
-            nearly.eq(there),
+            at_output.eq(host_reading),
+            nearly.eq(at_output),
         ]
         with m.If(wanted & between):
             m.d.sync += address.eq(host_beat)
@@ -122,7 +121,7 @@ class OnChipMemory(wiring.Component):
         axi, host = self.axi, self.host
         beat, outside = self._place(axi.awaddr)
         address, writing, wrong = Signal.like(port.addr), Signal(), Signal()
-        # registers before the memory: its address and enable go a long way
+        # registers in front of the memory: its address and enable drive long wires
         enable, data = Signal(len(port.en)), Signal(self._data_width)
         where = Signal.like(port.addr)
         m.d.comb += [

@@ -1,1 +1,1 @@
-"""The board's side of the host link (``trainwright.link.protocol``)."""
+"""Board's side of the host link (``trainwright.link.protocol``)."""

@@ -1,4 +1,4 @@
-"""Executes the host's requests, one at a time."""
+"""Execution of the host's requests, one at a time."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -24,15 +24,15 @@ _STORE = data.StructLayout({"enable": 1, "address": range(2 * MOST_WORDS), "word
 
 
 class Endpoint(wiring.Component):
-    """Takes the words of requests, reads and writes, and gives the words of the replies.
+    """Executor of requests: takes their words, reads and writes, and returns the replies' words.
 
-    A write whose sequence number is that of the last request in the session is answered again and
-    not done again, so that a host may repeat what was not answered. HELLO opens a session;
-    everything else before one is answered with NO_SESSION, and so a host notices a reset.
+    A write with the same sequence number as the session's last request is answered again but not
+    executed again, so that a host may repeat unanswered requests. HELLO opens a session; before it,
+    every other request is answered with NO_SESSION, by which a host notices a reset.
 
-    Members: ``receiving``, high while a request may come; ``word_valid``, ``word``, ``index``,
-    ``good`` and ``bad`` as of ``Deframer``; ``reply``, a stream as ``Framer`` takes it;
-    ``registers``, an AXI4-Lite port; ``memory``, a host port of ``memory_bytes`` (a power of two).
+    Members: ``receiving``, high while a request may arrive; ``word_valid``, ``word``, ``index``,
+    ``good`` and ``bad`` as in ``Deframer``; ``reply``, a stream for ``Framer``; ``registers``, an
+    AXI4-Lite port; ``memory``, a host port of ``memory_bytes`` (a power of two).
     """
 
     def __init__(self, *, memory_bytes: int, clock_hz: int):
@@ -59,15 +59,15 @@ class Endpoint(wiring.Component):
         self._words = Signal(_COUNT)
         self._address = Signal(WORD_WIDTH)
         self._status = Signal(Status)
-        self._position = Signal(_COUNT)  # in the payload
+        self._position = Signal(_COUNT)  # word of the payload
         self._access_done, self._read_data = Signal(), Signal(WORD_WIDTH)
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        # Payload of the request, then of the reply. A request's CRC comes to lie behind it.
+        # Payload of the request, later of the reply. A request's CRC is stored behind it.
         m.submodules.payload = payload = Memory(shape=WORD_WIDTH, depth=2 * MOST_WORDS, init=[])
         writer, reader = payload.write_port(), payload.read_port()
-        # a register on either side of it, as it may lie anywhere in a device
+        # registers on both sides, because the memory may be placed anywhere on the device
         self._store = Signal(_STORE)
         self._loaded = Signal(WORD_WIDTH, reset_less=True)
         store = Signal(_STORE)
@@ -96,7 +96,7 @@ class Endpoint(wiring.Component):
             self._request == Request.WRITE_REGISTERS
         )
         m.d.comb += self._to_registers.eq(access & to_registers)
-        # from a register: whether it is granted is decided at the memory
+        # registered: the memory decides the grant
         m.d.sync += self.memory.request.eq(access & ~to_registers & ~self.memory.done)
         with m.FSM():
             with m.State("RECEIVE"):
@@ -109,7 +109,7 @@ class Endpoint(wiring.Component):
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 self._decide(m, write, acceptable)
-            with m.State("FETCH"):  # the word to write is read from the payload
+            with m.State("FETCH"):  # read the word to write from the payload
                 m.next = "FETCHED"
             with m.State("FETCHED"):
                 m.next = "ACCESS"
@@ -176,7 +176,7 @@ class Endpoint(wiring.Component):
         return m
 
     def _take_words(self, m: Module) -> None:
-        """Header and payload of a request; its length."""
+        """Store header and payload of a request, and its length."""
         self._length = Signal.like(self.index)
         with m.If(self.word_valid & self.receiving):
             with m.If(self.index == 0):
@@ -196,7 +196,7 @@ class Endpoint(wiring.Component):
             m.d.sync += self._length.eq(self.index)
 
     def _check(self, m: Module, write, reading, to_registers) -> Value:
-        """Whether a request that came whole is one that can be done, in the next cycle."""
+        """Return whether a complete request can be executed, a cycle later."""
         known, long_enough, inside = Signal(), Signal(), Signal()
         end = self._address + (self._words << 2)
         m.d.sync += [
@@ -210,7 +210,7 @@ class Endpoint(wiring.Component):
         return known & long_enough & inside
 
     def _decide(self, m: Module, write, acceptable) -> None:
-        """What to do with it."""
+        """Choose the action or the error reply for a request."""
         session, last = Signal(), Signal(8)
         hello = self._request == Request.HELLO
         m.d.sync += self._status.eq(Status.OK)
@@ -230,7 +230,7 @@ class Endpoint(wiring.Component):
             m.next = "FETCH"
 
     def _reach_registers(self, m: Module, write) -> None:
-        """One AXI4-Lite access for ``_to_registers``, until ``_access_done``."""
+        """Make one AXI4-Lite access for ``_to_registers``, until ``_access_done``."""
         lite = self.registers
         self._to_registers = Signal()
         addressed, filled = Signal(), Signal()

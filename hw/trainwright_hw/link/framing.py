@@ -1,4 +1,4 @@
-"""Frames from bytes and to bytes (``trainwright.link.protocol``)."""
+"""Conversion between frames and bytes (``trainwright.link.protocol``)."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -8,22 +8,22 @@ from amaranth.lib.wiring import In, Out
 from trainwright.link.protocol import ESCAPE, ESCAPE_XOR, FLAG, MOST_WORDS, WORD_BYTES
 
 MOST_FRAME_WORDS = MOST_WORDS + 3
-"""Header, payload and CRC."""
+"""Words of the longest frame: header, payload and CRC."""
 
 
 def frame_crc() -> Processor:
-    """The unit of a frame's CRC, a byte a cycle; ``zlib.crc32`` has the same."""
+    """Create the unit of a frame's CRC, a byte per cycle; it matches ``zlib.crc32``."""
     return catalog.CRC32_ISO_HDLC().create()
 
 
 class Deframer(wiring.Component):
-    """Words of the frames in a stream of bytes.
+    """Extractor of frames' words from a stream of bytes.
 
-    While ``enable`` is low everything is dropped, and after it up to the next flag. Members:
-    ``valid`` with ``byte``; ``word_valid`` is high for one cycle with each ``word`` of a frame, its
-    CRC the last, in ``index`` of the frame; at the end of a frame ``good`` or ``bad`` is high for
-    one cycle, with ``index`` its length in words. A frame is good if it is of whole words, of no
-    more than ``MOST_FRAME_WORDS``, and its CRC is right. Flags beside each other are no frame.
+    While ``enable`` is low everything is dropped, and afterwards up to the next flag. Members:
+    ``valid`` with ``byte``; ``word_valid`` is high for one cycle with each ``word`` of a frame, the
+    CRC last, at ``index`` of the frame; at the end of a frame ``good`` or ``bad`` is high for one
+    cycle, with ``index`` its length in words. A frame is good if it has whole words, at most
+    ``MOST_FRAME_WORDS``, and a correct CRC. Adjacent flags are no frame.
     """
 
     def __init__(self):
@@ -45,7 +45,7 @@ class Deframer(wiring.Component):
         m.submodules.crc = crc = frame_crc()
         hunting, escaped, anything = Signal(init=1), Signal(), Signal()
         place = Signal(range(WORD_BYTES))
-        # the byte a cycle later, with what it is
+        # the byte, delayed by a cycle, with its classification
         valid, byte = Signal(), Signal(8)
         flag, escape, data_byte = Signal(), Signal(), Signal(8)
         m.d.sync += [
@@ -55,7 +55,7 @@ class Deframer(wiring.Component):
             byte.eq(self.byte),
         ]
         take, end = Signal(), Signal()
-        complete = Signal()  # a word is, in this cycle
+        complete = Signal()  # this byte completes a word
         m.d.comb += [
             end.eq(flag & ~hunting & anything & self.enable),
             take.eq(valid & ~hunting & (~escape | escaped)),
@@ -80,7 +80,7 @@ class Deframer(wiring.Component):
                 anything.eq(1),
                 escaped.eq(0),
             ]
-        with m.Elif(valid):  # an escape
+        with m.Elif(valid):  # an escape byte
             m.d.sync += [escaped.eq(1), anything.eq(1)]
         with m.If(flag):
             m.d.sync += [hunting.eq(0), place.eq(0), anything.eq(0), escaped.eq(0)]
@@ -92,7 +92,7 @@ class Deframer(wiring.Component):
 
 
 class Framer(wiring.Component):
-    """Frames of words, sent as bytes: escaped, CRC and flags added.
+    """Sender of frames of words as bytes: escaped, with CRC and flags.
 
     Members: ``words``, a stream of words, each with ``last`` of its frame; ``bytes``, a stream.
     """
@@ -105,7 +105,7 @@ class Framer(wiring.Component):
         m = Module()
         m.submodules.crc = crc = frame_crc()
         word, last = Signal(8 * WORD_BYTES), Signal()
-        left = Signal(range(WORD_BYTES + 1))  # bytes of the word
+        left = Signal(range(WORD_BYTES + 1))  # bytes of the word still to send
         escaped = Signal()
         out, sent = self.bytes, Signal()
         byte = word[:8]

@@ -1,4 +1,4 @@
-"""The host's way into the accelerator's memory."""
+"""Host's access to the accelerator's memory."""
 
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -7,10 +7,10 @@ from trainwright.link.protocol import WORD_BYTES
 
 
 class HostPort(wiring.Signature):
-    """Words of 32 bits, one access at a time, by word number.
+    """Port of 32-bit words, one access at a time, addressed by word number.
 
     Members: ``request`` is high, with ``write``, ``address`` and ``write_data`` held, until a cycle
-    of ``done``, in which ``read_data`` holds; it is then low for a cycle at least.
+    of ``done``, in which ``read_data`` is valid; it is then low for at least a cycle.
     """
 
     def __init__(self, address_width: int):

@@ -11,8 +11,10 @@ from trainwright_hw.link.uart import UartReceiver, UartTransmitter
 
 
 class HostLink(wiring.Component):
-    """Members: ``rx`` (asynchronous) and ``tx``, the line, high when idle; ``registers`` and
-    ``memory`` as of ``Endpoint``. ``divisor`` cycles a bit.
+    """Link with ``divisor`` cycles per bit.
+
+    Members: ``rx`` (asynchronous) and ``tx``, the line, high when idle; ``registers`` and
+    ``memory`` as in ``Endpoint``.
     """
 
     def __init__(self, *, divisor: int, memory_bytes: int, clock_hz: int):

@@ -6,11 +6,14 @@ from amaranth.lib.wiring import In, Out
 
 LEAST_DIVISOR = 4
 MOST_ERROR = 0.02
-"""Of a bit's length: half a bit at the end of ten is 5 %, which both sides share."""
+"""Maximum error of a bit's length, as a ratio.
+
+Half a bit at the end of ten bits is 5 %, which both sides share.
+"""
 
 
 def divisor(clock_hz: float, baud: int) -> int:
-    """Cycles of a bit. Raises ``ValueError`` where the clock cannot give the rate."""
+    """Return the cycles per bit. Raises ``ValueError`` if the clock cannot produce the rate."""
     cycles = round(clock_hz / baud)
     if cycles < LEAST_DIVISOR or abs(clock_hz / cycles / baud - 1) > MOST_ERROR:
         raise ValueError(
@@ -25,10 +28,10 @@ def _check(cycles: int) -> None:
 
 
 class UartReceiver(wiring.Component):
-    """Bytes of a line.
+    """Receiver of bytes.
 
     Members: ``line``, already synchronised, high when idle; ``valid`` is high for one cycle with
-    each byte, in ``byte``. A byte whose stop bit is missing is dropped.
+    each ``byte``. A byte without a stop bit is dropped.
     """
 
     def __init__(self, *, divisor: int):
@@ -39,10 +42,10 @@ class UartReceiver(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         timer = Signal(range(self._divisor + self._divisor // 2))
-        bits = Signal(range(10))  # still to come, the stop bit included
+        bits = Signal(range(10))  # bits to come, the stop bit included
         with m.If(bits == 0):
             with m.If(~self.line):
-                # to the middle of the first data bit; the edge was seen in this cycle
+                # wait for the middle of the first data bit; the edge is in this cycle
                 m.d.sync += [bits.eq(9), timer.eq(self._divisor + self._divisor // 2 - 1)]
         with m.Elif(timer != 0):
             m.d.sync += timer.eq(timer - 1)
@@ -55,7 +58,10 @@ class UartReceiver(wiring.Component):
 
 
 class UartTransmitter(wiring.Component):
-    """Bytes to a line. Members: ``bytes``, a stream; ``line``, high when idle, from a register."""
+    """Sender of bytes.
+
+    Members: ``bytes``, a stream; ``line``, high when idle, from a register.
+    """
 
     def __init__(self, *, divisor: int):
         _check(divisor)

@@ -1,4 +1,4 @@
-"""The banks of the scratchpad: block RAMs, and the rows on their way in and out."""
+"""Banks of the scratchpad: block RAMs, and the registers of rows around them."""
 
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import wiring
@@ -11,13 +11,14 @@ from trainwright_hw.storage.ports import row_layout
 
 
 class Banks(wiring.Component):
-    """``scratchpad_banks`` memories of one read and one write port.
+    """Array of ``scratchpad_banks`` memories with one read and one write port each.
 
-    A write: in the cycle of ``granted``, one bit a writer and at most one set, bank n takes
-    ``write_place{writer}`` and ``write_row{writer}``; the row is there two cycles later.
-    A read: bank n reads ``read_place`` where ``read``; its row is in a register of the bank two
-    cycles later, and in a cycle in which it is, ``source{reader}`` names the bank whose row a
-    reader gets a cycle later: ``row{reader}``.
+    Write: in the cycle of ``granted``, with one bit per writer of which at most one is set, bank n
+    takes ``write_place{writer}`` and ``write_row{writer}``; the row is stored two cycles later.
+
+    Read: bank n reads ``read_place`` where ``read``; its row is in a register of the bank two
+    cycles later. In that cycle ``source{reader}`` names the bank whose row a reader gets a cycle
+    later as ``row{reader}``.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, readers: int, writers: int):
@@ -75,7 +76,8 @@ class Banks(wiring.Component):
 
 
 def granted(grant: Value, values: list[Value]) -> Value:
-    """That of ``values`` whose bit of ``grant`` is set, 0 if none is; at most one may be."""
+    """Return the value whose bit of ``grant`` is set, or 0; at most one bit may be set."""
+    # AND and OR instead of a multiplexer: the grants are one-hot, so nothing has to be decoded.
     chosen = [value & bit.replicate(len(value)) for value, bit in zip(values, grant, strict=True)]
     while len(chosen) > 1:
         chosen = [

@@ -1,4 +1,4 @@
-"""Ports of the scratchpad, and how an address names bank and row."""
+"""Ports of the scratchpad, and the mapping of addresses to bank and row."""
 
 from amaranth.hdl import Cat, Const, Value
 from amaranth.lib import data, stream, wiring
@@ -10,16 +10,17 @@ from trainwright.program.fields import LOCAL_WIDTH
 
 
 def row_layout(parameters: AcceleratorParameters) -> data.ArrayLayout:
-    """A scratchpad row: ``lanes`` words, word 0 in the lowest bits. Words are signed when used."""
+    """Lay out a scratchpad row: ``lanes`` words, word 0 in the lowest bits, signed when used."""
     return data.ArrayLayout(parameters.word_width, parameters.lanes)
 
 
 class ReadPort(wiring.Signature):
-    """A client's read port of the scratchpad.
+    """Client's read port of the scratchpad.
 
-    Members: ``request``, a stream of row addresses out of the client; ``valid`` and ``row`` into
-    it: the rows in the order of the requests, one a cycle at most, ``ROW_LATENCY`` cycles after
-    the request was taken, and never back-pressured: the client asks only for what it can take.
+    Members: ``request``, a stream of row addresses from the client; ``valid`` and ``row`` to the
+    client: rows in the order of the requests, at most one per cycle, ``ROW_LATENCY`` cycles after
+    the request was taken. Rows are never back-pressured: the client requests only rows that it can
+    take.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -37,12 +38,12 @@ ROW_LATENCY = 4
 
 
 class WritePort(wiring.Signature):
-    """A client's write port of the scratchpad.
+    """Client's write port of the scratchpad.
 
-    Members, out of the client: ``request``, a stream of row addresses; ``banks``, one bit a bank,
-    that of the address set while a request is valid, and otherwise none: it comes from registers,
-    and a request is nothing else to the arbiters; ``row``, in the cycle after a request was taken,
-    what is written there. So the client, too, has a cycle to bring it.
+    Members, all from the client: ``request``, a stream of row addresses; ``banks``, one bit per
+    bank, the address's bank while a request is valid and otherwise none (from registers, because
+    the arbiters see only these bits); ``row``, the data, in the cycle after a request was taken,
+    which gives the client a cycle to bring it.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -56,7 +57,7 @@ class WritePort(wiring.Signature):
 
 
 def bank_and_row(parameters: AcceleratorParameters, address: Value) -> tuple[Value, Value]:
-    """Bank of an address of the scratchpad, its top bits, and row within the bank.
+    """Return the bank of a scratchpad address, its top bits, and the row within the bank.
 
     Bits above the address range are ignored.
     """
@@ -67,11 +68,11 @@ def bank_and_row(parameters: AcceleratorParameters, address: Value) -> tuple[Val
 
 
 def banks_asked(parameters: AcceleratorParameters, valid: Value, address: Value) -> Value:
-    """One bit a bank: what a request for ``address`` asks for, if it is ``valid``."""
+    """Return one bit per bank: the bank of ``address``, if the request is ``valid``."""
     bank, _ = bank_and_row(parameters, address)
     return Cat(valid & (bank == number) for number in range(parameters.scratchpad_banks))
 
 
 def outside_member(parameters: AcceleratorParameters) -> dict[str, wiring.Member]:
-    """With ``address_checks``, the member with which a memory tells of accesses outside of it."""
+    """Return the member that reports accesses outside of a memory, with ``address_checks``."""
     return {"outside": Out(1)} if parameters.address_checks else {}

@@ -18,24 +18,23 @@ from trainwright_hw.storage.ports import (
 from trainwright_hw.stream.round_robin import RoundRobin
 
 SETTLING = 1
-"""Cycles after that in which a write is taken, in which a read may still get the old row."""
+"""Cycles after a write is taken in which a read may still return the old row."""
 
 
 class Scratchpad(wiring.Component):
     """Banks of one read and one write port, shared by several clients.
 
-    The bank of a row is the top bits of its address; bits above the address range are ignored.
-    Each bank serves one reader and one writer a cycle, chosen round robin among those that ask for
-    it, so that clients in different banks never wait for each other. A client's rows come in the
-    order of its requests, exactly ``ROW_LATENCY`` cycles after each was taken. Of a row whose
-    write was taken in the cycle of its read, or ``SETTLING`` cycles before, it is unspecified
-    whether the old or the new one is read.
+    The bank of a row is the top bits of its address; bits above the address range are ignored. Each
+    bank serves one reader and one writer per cycle, chosen round robin among its requesters, so
+    clients in different banks never wait for each other. A client's rows come in the order of its
+    requests, exactly ``ROW_LATENCY`` cycles after each was taken. If a row's write was taken in the
+    cycle of its read, or up to ``SETTLING`` cycles before, it is unspecified whether the old or the
+    new row is read.
 
-    What a bank is asked for is in registers of its own, for reads and writes alike, and so is what
-    it gives, and what a client gets: the way from the arbiters to the block RAM, which covers much
-    of a device, is a cycle by itself, so is that of the block RAM, and the way from there to the
-    clients. What is written follows its address by a cycle, with the grants in registers: each of
-    these chooses a whole row.
+    Requests to a bank, its output, and each client's row are registered: the path from the arbiters
+    to the block RAM, which covers much of a device, takes a cycle, as does the block RAM itself,
+    and as does the path back to the clients. Written data follows its address by a cycle, with the
+    grants in registers, because each grant selects a whole row.
 
     Members: ``read``, an array of ``readers`` ports; ``write``, an array of ``writers`` ports; with
     ``address_checks``, ``outside``, high for a cycle after each request beyond the address range.
@@ -52,9 +51,9 @@ class Scratchpad(wiring.Component):
         )
 
     def _arbitrate(self, m: Module, name: str, requests: list, asked: list) -> list[Value]:
-        """Grants of every bank, one bit a client, and the clients' ``ready``.
+        """Build an arbiter per bank; return the grants, one bit per client, and set ``ready``.
 
-        ``asked`` has one bit a bank for each client.
+        ``asked`` has one bit per bank for each client.
         """
         grants = []
         for bank in range(self.parameters.scratchpad_banks):
@@ -110,8 +109,8 @@ class Scratchpad(wiring.Component):
             m.d.comb += [banks.read[bank].eq(enable), to.eq(address)]
         for client, reader in enumerate(self.read):
             bank, _ = places[client]
-            # of the request that a bank's registers hold, its block RAM, its row's register, and
-            # that of the client
+            # One stage per register on the way: the bank's request, its block RAM, its row, and the
+            # client's row.
             valid: Value = reader.request.ready
             source: Value = bank
             for stage in range(ROW_LATENCY - 1):

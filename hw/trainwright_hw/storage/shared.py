@@ -1,4 +1,4 @@
-"""Ports of the scratchpad that two clients have in common: each port costs a selector of banks."""
+"""Ports of the scratchpad shared by two clients, because each port costs a selector of banks."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -9,9 +9,9 @@ from trainwright_hw.storage.ports import ReadPort, WritePort
 
 
 class ReadInTurn(wiring.Component):
-    """A read port of two clients that never ask at the same time.
+    """Read port of two clients that never make requests at the same time.
 
-    ``seconds``: the turn is the second client's. It may change only while no rows are on their way.
+    ``seconds``: the second client uses the port. It may change only while no rows are in flight.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -35,17 +35,17 @@ class ReadInTurn(wiring.Component):
                 Mux(self.seconds, second.request.payload, first.request.payload)
             ),
         ]
-        for client, turn in zip(self.clients, turns, strict=True):
+        for client, active in zip(self.clients, turns, strict=True):
             m.d.comb += [
-                client.request.ready.eq(self.port.request.ready & turn),
-                client.valid.eq(self.port.valid & turn),
+                client.request.ready.eq(self.port.request.ready & active),
+                client.valid.eq(self.port.valid & active),
                 client.row.eq(self.port.row),
             ]
         return m
 
 
 class WriteByEither(wiring.Component):
-    """A write port of two clients: the second one's requests wait for those of the first."""
+    """Write port of two clients, of which the first has priority."""
 
     def __init__(self, parameters: AcceleratorParameters):
         super().__init__(

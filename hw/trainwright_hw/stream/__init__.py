@@ -1,1 +1,1 @@
-"""Queues, skid buffers, delay lines and arbiters: what data moves through."""
+"""Building blocks of data paths: queues, skid buffers, delay lines and arbiters."""

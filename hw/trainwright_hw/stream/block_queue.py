@@ -1,4 +1,4 @@
-"""A queue in block RAM whose outputs are registers."""
+"""Queue in block RAM whose outputs are registers."""
 
 from amaranth.hdl import Elaboratable, Module, Mux, Signal
 from amaranth.lib.memory import Memory
@@ -6,19 +6,19 @@ from amaranth.lib.memory import Memory
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 
 AHEAD = 8
-"""Words in front of the block RAM: more than its latency, so that a word a cycle comes out."""
+"""Words in front of the block RAM: more than its latency, for a throughput of a word per cycle."""
 
 
 class BlockQueue(Elaboratable):
-    """First in, first out; ``depth`` words of ``width`` bits, and up to ``AHEAD`` more.
+    """First-in first-out queue of ``depth`` words of ``width`` bits, and up to ``AHEAD`` more.
 
-    A block RAM takes long to answer. So the oldest words are read ahead into a short queue with
-    registers at its output, where a word goes at once that finds a place there and nothing behind
-    it: it can be read two cycles after it was written, as of
-    ``amaranth.lib.fifo.SyncFIFOBuffered``. A word a cycle in and out.
+    A block RAM answers slowly, so the oldest words are read ahead into a short queue with
+    registered outputs. A word that finds a place there, and nothing waiting behind it, goes there
+    at once: it can be read two cycles after it was written, as in
+    ``amaranth.lib.fifo.SyncFIFOBuffered``. Throughput is a word per cycle in and out.
 
-    Members: ``w_en``, ``w_data`` (who writes keeps count of the credit: there is no ``w_rdy``);
-    ``r_en``, ``r_rdy``, ``r_data``. What ``r_data`` holds while ``r_rdy`` is low is unspecified.
+    Members: ``w_en``, ``w_data`` (the writer counts credit: there is no ``w_rdy``); ``r_en``,
+    ``r_rdy``, ``r_data``. ``r_data`` is unspecified while ``r_rdy`` is low.
     """
 
     def __init__(self, *, width: int, depth: int):
@@ -39,10 +39,10 @@ class BlockQueue(Elaboratable):
         writer, reader = storage.write_port(), storage.read_port()
         produce, consume = Signal(range(self.depth)), Signal(range(self.depth))
         stored = Signal(range(self.depth + 1))
-        more = Signal()  # something is in the block RAM
-        reading = Signal()  # a word is at its output
+        more = Signal()  # the block RAM holds a word
+        reading = Signal()  # a word is at the block RAM's output
         arrived, word = Signal(), Signal(self.width, reset_less=True)
-        free = Signal(range(AHEAD + 1), init=AHEAD)  # places ahead that no word is on its way to
+        free = Signal(range(AHEAD + 1), init=AHEAD)  # places ahead that no word in flight will take
         credit = Signal(init=1)
         pass_by, keep, fetch, taken = Signal(), Signal(), Signal(), Signal()
         last = self.depth - 1

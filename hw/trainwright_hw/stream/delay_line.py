@@ -1,9 +1,9 @@
-"""Delay lines, skew and deskew: arrays whose units work one after another, a cycle apart.
+"""Delay lines, skew and deskew: arrays whose units work a cycle apart.
 
-Operands and control that are broadcast to an array go from one unit to the next through registers,
-as in a systolic array (H. T. Kung, "Why systolic architectures?", 1982): a wire to all of them
-would cross the device. So unit n works n cycles after the first, and words for or of the units are
-that much apart.
+Operands and control that are broadcast to an array pass from unit to unit through registers, as in
+a systolic array (H. T. Kung, "Why systolic architectures?", 1982): a wire to all units would cross
+the device. So unit n works n cycles after the first, and words for the units or from them are
+offset in the same way.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from amaranth.hdl import Module, Signal, Value
 def delay_line(
     m: Module, value: Value, units: int, name: str, *, reset_less: bool = True
 ) -> list[Value]:
-    """``value`` as each of ``units`` units gets it: as it is, a cycle later, and so on.
+    """Return ``value`` for each of ``units`` units: unchanged, a cycle later, and so on.
 
-    ``reset_less`` for data; a value that says what is valid starts with zeros.
+    ``reset_less`` suits data; validity flags must start with zeros.
     """
     passed = [Value.cast(value)]
     for unit in range(1, units):
@@ -27,12 +27,12 @@ def delay_line(
 
 
 def skew(m: Module, words: Sequence[Value], name: str, *, together: int = 1) -> list[Value]:
-    """Words of one cycle, word n delayed by n cycles, or ``together`` of them as the first is."""
+    """Delay word n of a cycle by n cycles, or ``together`` words by the first one's delay."""
     return [
         delay_line(m, word, n - n % together + 1, f"{name}_{n}")[-1] for n, word in enumerate(words)
     ]
 
 
 def deskew(m: Module, words: Sequence[Value], name: str) -> list[Value]:
-    """Words of which word n comes n cycles after the first, all in the cycle of the last."""
+    """Align words of which word n comes n cycles after the first, in the cycle of the last."""
     return skew(m, words[::-1], name)[::-1]

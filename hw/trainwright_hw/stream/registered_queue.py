@@ -1,4 +1,4 @@
-"""A shallow queue whose every output is a register."""
+"""Shallow queue whose every output is a register."""
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
 from amaranth.lib.fifo import SyncFIFO
@@ -6,16 +6,15 @@ from amaranth.lib.memory import Memory
 
 
 class RegisteredQueue(Elaboratable):
-    """First in, first out, cycle by cycle as ``amaranth.lib.fifo.SyncFIFO``, but for its timing.
+    """First-in first-out queue, equal to ``amaranth.lib.fifo.SyncFIFO`` except for timing.
 
-    That one reads a LUT memory and compares its level at the beginning of whatever follows; here
-    the oldest word, ``r_rdy`` and ``w_rdy`` come from registers, so that the cycle is left to the
+    ``SyncFIFO`` reads a LUT memory and compares its level at the start of the following path. Here
+    the oldest word, ``r_rdy`` and ``w_rdy`` come from registers, which leaves the cycle to the
     arbiters behind. A word that finds the queue empty goes to the output register at once.
 
-    ``depth`` (at least 2) words of ``width`` bits; members as of ``SyncFIFO``. What ``r_data``
-    holds while ``r_rdy`` is low is unspecified, but for its lowest ``flags`` bits, which are 0.
-    ``counted``: who writes knows of the credit, and never writes when there is none; ``w_rdy`` is
-    not looked at.
+    ``depth`` (at least 2) words of ``width`` bits; members as in ``SyncFIFO``. ``r_data`` is
+    unspecified while ``r_rdy`` is low, except for its lowest ``flags`` bits, which are 0.
+    ``counted``: the writer counts credit and never writes without, so ``w_rdy`` is not checked.
     """
 
     def __init__(self, *, width: int, depth: int, counted: bool = False, flags: int = 0):
@@ -36,23 +35,26 @@ class RegisteredQueue(Elaboratable):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        # all words but the oldest, which is at the output
-        style = {"ram_style": "registers"} if self.depth == 2 else {}  # may then lie anywhere
+        # The storage holds all words except the oldest, which is in the output register.
+        style = (
+            {"ram_style": "registers"} if self.depth == 2 else {}
+        )  # registers can be placed anywhere
         m.submodules.storage = storage = Memory(
             shape=self.width, depth=self.depth, init=[], attrs=style
         )
         writer, reader = storage.write_port(), storage.read_port(domain="comb")
         produce, consume = Signal(range(self.depth)), Signal(range(self.depth))
-        more = Signal()  # something is in the storage
+        more = Signal()  # the storage holds a word
         write, read, pass_by, refill = Signal(), Signal(), Signal(), Signal()
-        oldest = Mux(more, reader.data, self.w_data)  # of those that are not at the output
+        oldest = Mux(more, reader.data, self.w_data)  # oldest word that is not at the output
         last = self.depth - 1
         m.d.comb += [
             write.eq(self.w_en if self.counted else self.w_en & self.w_rdy),
             read.eq(self.r_en & self.r_rdy),
             pass_by.eq(write & ~more & (read | ~self.r_rdy)),
             refill.eq(read & more),
-            # a word that passes by is overwritten by the next one: its place is not counted
+            # Write unconditionally: the next word overwrites one that passes by, whose place is
+            # not counted.
             writer.en.eq(write),
             writer.addr.eq(produce),
             writer.data.eq(self.w_data),
@@ -63,11 +65,11 @@ class RegisteredQueue(Elaboratable):
         with m.If(refill):
             m.d.sync += consume.eq(Mux(consume == last, 0, consume + 1))
         with m.If(read | ~self.r_rdy):
-            there = more | write
+            has_next = more | write
             m.d.sync += [
-                self._flags.eq(Mux(there, oldest[: len(self._flags)], 0)),
+                self._flags.eq(Mux(has_next, oldest[: len(self._flags)], 0)),
                 self._rest.eq(oldest[len(self._flags) :]),
-                self.r_rdy.eq(there),
+                self.r_rdy.eq(has_next),
             ]
         with m.If(write & ~read):
             m.d.sync += [
@@ -84,10 +86,11 @@ class RegisteredQueue(Elaboratable):
         return m
 
 
-def counted_queue(*, width: int, depth: int, late: bool) -> RegisteredQueue | SyncFIFO:
-    """A queue of which who writes knows the credit: one with registers at its output, or, where
-    ``late``, one without: a LUT fewer for each bit.
+def counted_queue(*, width: int, depth: int, unregistered: bool) -> RegisteredQueue | SyncFIFO:
+    """Make a queue whose writer counts credit.
+
+    Its outputs are registers or, if ``unregistered``, not, which saves a LUT per bit.
     """
-    if late:
+    if unregistered:
         return SyncFIFO(width=width, depth=depth)
     return RegisteredQueue(width=width, depth=depth, counted=True)

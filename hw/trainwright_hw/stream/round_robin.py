@@ -8,10 +8,10 @@ from amaranth.lib.wiring import In, Out
 
 
 class RoundRobin(wiring.Component):
-    """Grants one of ``clients`` requests in the same cycle, the next after the last one first.
+    """Arbiter that grants one of ``clients`` requests in the same cycle, in round-robin order.
 
-    A grant counts as used. Members: ``requests`` and ``grant``, one bit a client; ``grant`` has at
-    most one bit set, and one whenever there is a request.
+    A grant counts as used. Members: ``requests`` and ``grant``, one bit per client; ``grant`` has
+    at most one bit set, and exactly one if there is a request.
     """
 
     def __init__(self, clients: int):
@@ -22,17 +22,17 @@ class RoundRobin(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        # Who goes before whom is known before the requests: they begin long paths. A client goes
-        # before a later one unless it, or one between them, was granted last.
+        # Pairwise priorities are registered, because requests begin long paths. Client a precedes a
+        # later client b unless a, or a client between them, was granted last.
         first = {
             (a, b): Signal(name=f"first_{a}_{b}", init=1)
             for a, b in combinations(range(self.clients), 2)
         }
         for client in range(self.clients):
-            others = [self.requests[a] & first[a, client] for a in range(client)] + [
+            rivals = [self.requests[a] & first[a, client] for a in range(client)] + [
                 self.requests[b] & ~first[client, b] for b in range(client + 1, self.clients)
             ]
-            m.d.comb += self.grant[client].eq(self.requests[client] & ~Cat(others).any())
+            m.d.comb += self.grant[client].eq(self.requests[client] & ~Cat(rivals).any())
         with m.If(self.requests.any()):
             m.d.sync += [before.eq(~self.grant[a:b].any()) for (a, b), before in first.items()]
         return m

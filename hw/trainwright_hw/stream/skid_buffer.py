@@ -1,4 +1,4 @@
-"""A stream whose ``ready`` comes from a register, with nothing lost on the way."""
+"""Stream whose ``ready`` comes from a register, without loss."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -6,12 +6,11 @@ from amaranth.lib.wiring import In, Out
 
 
 class SkidBuffer(wiring.Component):
-    """A skid buffer: what is offered at ``i`` shows at ``o`` in the same cycle.
+    """Skid buffer: an item offered at ``i`` appears at ``o`` in the same cycle.
 
-    ``i.ready`` is a register: what is not taken at ``o`` in its first cycle is held here, and only
-    then is ``i`` asked to wait. So what makes the items does not hang on who takes them, and no
-    item comes later than it would without. ``i.valid`` and ``i.payload`` must not depend on
-    ``i.ready``.
+    ``i.ready`` is a register: an item that is not taken at ``o`` in its first cycle is held here,
+    and only then is ``i`` told to wait. The source thus does not depend combinationally on the
+    sink, and no item is delayed. ``i.valid`` and ``i.payload`` must not depend on ``i.ready``.
 
     Members: ``i``, ``o``, streams of ``shape``; ``holding``, high while an item is held.
     """

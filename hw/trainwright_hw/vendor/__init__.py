@@ -1,1 +1,1 @@
-"""Primitives of device families, instantiated."""
+"""Instantiated primitives of device families."""

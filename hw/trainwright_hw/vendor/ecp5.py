@@ -1,4 +1,4 @@
-"""The multiplier of an ECP5 with its registers."""
+"""Multiplier of an ECP5 with its registers."""
 
 from amaranth.hdl import C, Cat, ClockSignal, Instance, Module, Signal, Value, signed
 
@@ -9,14 +9,15 @@ WIDTH = 18
 def mult18x18d(
     m: Module, name: str, left: Value, right: Value, *, left_enable: Value | None = None
 ) -> Signal:
-    """``arith.multiplier.registered_product`` from a MULT18X18D: at most 18 bits each."""
+    """Build ``arith.multiplier.registered_product`` from a MULT18X18D: at most 18 bits each."""
     if max(len(left), len(right)) > WIDTH:
         raise ValueError(f"operands of {len(left)} and {len(right)} bits exceed {WIDTH}")
-    # left-aligned, so that the primitive's low bits are constant and the sign is wired once
+    # Left-aligned: the primitive's low bits are constant, and the sign is wired only once.
     a = Cat(C(0, WIDTH - len(left)), left)
     b = Cat(C(0, WIDTH - len(right)), right)
     whole = Signal(2 * WIDTH, name=f"{name}_whole")
-    # Multipliers of a block share their enables: CE0 is that of `left`, CE3 is always high.
+    # Multipliers of a block share their enables, so all use the same two: CE0 enables `left`, CE3
+    # is always high.
     ports = {f"i_A{n}": a[n] for n in range(WIDTH)}
     ports |= {f"i_B{n}": b[n] for n in range(WIDTH)}
     ports |= {f"o_P{n}": whole[n] for n in range(2 * WIDTH)}

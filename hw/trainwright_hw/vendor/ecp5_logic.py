@@ -1,18 +1,18 @@
-"""A multiplier of an ECP5 that takes none of its DSP blocks: carry chains."""
+"""Multiplier of an ECP5 made of carry chains, without a DSP block."""
 
 from amaranth.hdl import C, Cat, Instance, Module, Signal, Value, signed
 
 WIDTH = 9
-"""Bits of an operand at most; the right one has an even number."""
+"""Maximum bits of an operand; the right one must have an even number."""
 
 
 def chain_product(
     m: Module, name: str, left: Value, right: Value, *, left_enable: Value | None = None
 ) -> Signal:
-    """``arith.multiplier.registered_product`` from carry chains: at most ``WIDTH`` bits each.
+    """Build ``arith.multiplier.registered_product`` of carry chains, up to ``WIDTH`` bits each.
 
-    Pairs of partial products are added in the cells that make them, and then by twos: three chains
-    one behind the other for 8 bits, 80 LUTs in all.
+    Pairs of partial products are added in the cells that form them, then pairwise: three chains in
+    series for 8 bits, 80 LUTs in all.
     """
     if max(len(left), len(right)) > WIDTH or len(right) % 2:
         raise ValueError(
@@ -33,17 +33,17 @@ def chain_product(
     ]
     while len(sums) > 1:
         pairs = zip(sums[::2], sums[1::2], strict=False)
-        sums = [one + other for one, other in pairs] + sums[len(sums) // 2 * 2 :]
+        sums = [low + high for low, high in pairs] + sums[len(sums) // 2 * 2 :]
     product = Signal(signed(len(left) + len(right)), name=name, reset_less=True)
     m.d.sync += product.eq(sums[0])
     return product
 
 
 def _pair(m: Module, name: str, a: Value, low: Value, high: Value, *, negate: bool) -> Signal:
-    """a * low + 2 * a * high, or minus where ``negate``: two bits a CCU2C.
+    """Compute a * low + 2 * a * high, negated where ``negate``: two bits per CCU2C.
 
     A cell adds the products of pins A, B and of C, D. Its carry is that of A, B alone where both
-    are the same, and so it is what is negated that comes there.
+    products are equal, so the negated product must be connected there.
     """
     size = len(a) + 2
     plain = [a[min(n, len(a) - 1)] for n in range(size)]
@@ -81,6 +81,6 @@ def _pair(m: Module, name: str, a: Value, low: Value, high: Value, *, negate: bo
 
 
 def _table(negate: bool) -> int:
-    """(A and B) xor (C and D), the first of them inverted where ``negate``, by D C B A."""
+    """Return the LUT of (A and B) xor (C and D), with A and B inverted where ``negate``."""
     bits = [(n & 3 == 3) ^ (n >> 2 == 3) ^ negate for n in range(16)]
     return sum(bit << n for n, bit in enumerate(bits))

@@ -1,4 +1,4 @@
-"""The multiplier of a Gowin GW5A with its registers."""
+"""Multiplier of a Gowin GW5A with its registers."""
 
 from amaranth.hdl import C, Cat, ClockSignal, Instance, Module, Signal, Value, signed
 
@@ -6,8 +6,11 @@ LEFT_WIDTH, RIGHT_WIDTH, RESULT_WIDTH = 27, 18, 48
 """Bits of the operands and of the result of a MULTALU27X18."""
 
 REGISTERS = ("AREG", "BREG", "PREG")
-"""Those in use: of both operands, and of the product. (OREG, behind the adder, would do as well
-as PREG, but apycula 0.32 leaves it out of the bitstream of a GW5AST-138C.)"""
+"""Registers in use: those of both operands, and of the product.
+
+OREG, behind the adder, could replace PREG, but apycula 0.32 omits it from the bitstream of a
+GW5AST-138C.
+"""
 BYPASSED = (
     *("DREG", "OREG", "C_IREG", "C_PREG"),
     *(
@@ -17,9 +20,9 @@ BYPASSED = (
     ),
     *("PSEL_IREG", "PADDSUB_IREG"),
 )
-"""The others."""
+"""Registers that are bypassed."""
 SELECTED = ("P_SEL", "P_ADDSUB", "A_SEL", "ADD_SUB_0", "ADD_SUB_1", "C_SEL", "CASI_SEL", "ACC_SEL")
-"""What the primitive can add: nothing, all of them 0 and not under the control of an input."""
+"""Selectors of addends: all are fixed at 0, which adds nothing, and not controlled by an input."""
 UNUSED = {
     **{"SIA": 27, "C": 48, "D": 26, "CASI": 48, "ADDSUB": 2, "RESET": 2},
     **dict.fromkeys(("ACCSEL", "PSEL", "ASEL", "PADDSUB", "CSEL", "CASISEL"), 1),
@@ -30,17 +33,17 @@ UNUSED = {
 def multalu27x18(
     m: Module, name: str, left: Value, right: Value, *, left_enable: Value | None = None
 ) -> Signal:
-    """``arith.multiplier.registered_product`` from a MULTALU27X18: at most 27 and 18 bits."""
+    """Build ``arith.multiplier.registered_product`` from a MULTALU27X18: at most 27 and 18 bits."""
     if len(left) > LEFT_WIDTH or len(right) > RIGHT_WIDTH:
         raise ValueError(
             f"operands of {len(left)} and {len(right)} bits exceed {LEFT_WIDTH} and {RIGHT_WIDTH}"
         )
     a, b = Signal(signed(LEFT_WIDTH)), Signal(signed(RIGHT_WIDTH))
     whole = Signal(RESULT_WIDTH, name=f"{name}_whole")
-    # words of memory are raw: their top bits are signs whatever their shape says
+    # Memory words have unsigned shapes but signed contents: extend by the top bit.
     for to, bits in ((a, left), (b, right)):
         m.d.comb += to.eq(Cat(bits, bits[-1].replicate(len(to) - len(bits))))
-    # CE0 is that of `left`, CE1 is always high.
+    # CE0 enables `left`, CE1 is always high.
     enables = dict.fromkeys(REGISTERS, "CE1") | ({} if left_enable is None else {"AREG": "CE0"})
     parameters: dict[str, object] = {
         "p_FB_PREG_EN": "FALSE",

@@ -1,4 +1,4 @@
-"""Two products that share an operand from one DSP48E2 of an UltraScale+ device."""
+"""Two products with a shared operand from one DSP48E2 of an UltraScale+ device."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from amaranth.hdl import C, Cat, ClockSignal, Instance, Module, Signal, Value, s
 WIDE, NARROW, RESULT = 27, 18, 48
 """Bits of the pre-adder and of the multiplier's other operand; of the result."""
 PARAMETERS: dict[str, object] = {
-    # both operands of the pre-adder, the shared one and the result have a register each
+    # one register each for both operands of the pre-adder, the shared operand and the result
     **{"AREG": 1, "ACASCREG": 1, "DREG": 1, "BREG": 1, "BCASCREG": 1, "PREG": 1},
     **{"ADREG": 0, "CREG": 0, "MREG": 0, "ALUMODEREG": 0, "OPMODEREG": 0, "INMODEREG": 0},
     **{"CARRYINREG": 0, "CARRYINSELREG": 0},
@@ -27,23 +27,26 @@ UNUSED = {
 
 
 def pair_fits(own: int, shared: int) -> bool:
-    """Whether ``dsp48e2_pair`` takes operands of so many bits."""
+    """Return whether ``dsp48e2_pair`` accepts operands of these widths."""
     return 2 * own + shared + 1 <= WIDE and shared <= NARROW
 
 
 def dsp48e2_pair(
     m: Module, name: str, own: Sequence[Value], shared: Value, *, enable: Value | None = None
 ) -> list[Signal]:
-    """Two values, signed and of one width, times ``shared``, in ``PRODUCT_CYCLES``; ``own`` are
-    taken where ``enable`` (None: in every cycle). Raises ``ValueError`` where ``pair_fits`` fails.
+    """Multiply two signed values of equal width by ``shared``, in ``PRODUCT_CYCLES``.
+
+    ``own`` loads where ``enable`` (None: in every cycle). Raises ``ValueError`` where ``pair_fits``
+    is false.
 
     With low = own[0] and high = own[1], and w the bits of a product,
 
         (high 2^w + low) shared + 2^(w-1) = (high shared) 2^w + (low shared + 2^(w-1))
 
-    whose last term lies in [0, 2^w): it borrows nothing from the other product, and is the low one
-    but for its first bit, inverted. The pre-adder joins the operands and the adder behind the
-    multiplier adds the constant; no LUT is in it but that inverter, part of what adds the product.
+    whose last term is in [0, 2^w): it borrows nothing from the other product, and equals the low
+    product with its first bit inverted. The pre-adder joins the operands, and the adder behind the
+    multiplier adds the constant; the only LUT is that inverter, which merges with the logic that
+    adds the product.
     """
     low, high = own
     if len(low) != len(high) or not pair_fits(len(low), len(shared)):
@@ -80,5 +83,5 @@ def dsp48e2_pair(
 
 
 def _extended(bits: Value, width: int) -> Value:
-    """Words of memory are raw: their top bits are signs whatever their shape says."""
+    """Extend a memory word by its top bit: it has an unsigned shape but signed contents."""
     return Cat(bits, bits[-1].replicate(width - len(bits)))

@@ -1,1 +1,1 @@
-"""From requantised words to rows of the scratchpad, and the statistics of them."""
+"""Requantised words to rows of the scratchpad, and their statistics."""

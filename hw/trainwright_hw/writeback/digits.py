@@ -1,4 +1,4 @@
-"""Results of more bits than a word: where their digits go, and the digits of a row."""
+"""Results wider than a word: places of their digits, and the digits of a row."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
@@ -12,18 +12,23 @@ from trainwright_hw.storage.ports import banks_asked
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 
 LEVEL_WIDTH = 2
-"""Bits of a digit's level: how many digits of its value are lower."""
+"""Bits of a digit's level, the number of lower digits of its value."""
 
 PLACE_LAYOUT = data.StructLayout(
     {"address": LOCAL_WIDTH, "final": 1, "engine": 1, "highest": LEVEL_WIDTH}
 )
-"""A row's address, whether it is the last one of its command, its engine, and the level of its
-highest digit."""
+"""Place of a row of values.
+
+Its address, whether it is the last row of its command, its engine, and the level of its highest
+digit.
+"""
 
 
 def digit_layout(parameters: AcceleratorParameters) -> data.StructLayout:
-    """A digit's place: one bit a bank, that of its address set, and 0 where there is none; whether
-    it is the last one of a command; and which digit of the row it is.
+    """Lay out a digit's place.
+
+    One bit per bank, the address's bank or none; whether it is the last digit of a command; and
+    which digit of the row it is.
     """
     return data.StructLayout(
         {
@@ -38,12 +43,12 @@ def digit_layout(parameters: AcceleratorParameters) -> data.StructLayout:
 
 
 def whole_row_layout(parameters: AcceleratorParameters) -> data.ArrayLayout:
-    """A row of results before they are cut into words: ``lanes`` values of ``result_width``."""
+    """Lay out a row of results before they are cut: ``lanes`` values of ``result_width``."""
     return data.ArrayLayout(parameters.result_width, parameters.lanes)
 
 
 def highest_level(out_width: Value, parameters: AcceleratorParameters) -> Value:
-    """Level of the highest digit of values of ``out_width`` bits: 0 where they are words."""
+    """Return the level of the highest digit of values of ``out_width`` bits: 0 for words."""
     level: Value = Const(0, LEVEL_WIDTH)
     for number in range(1, digit_count(parameters.result_width)):
         level = Mux(out_width > 1 + DIGIT_WIDTH * number, number, level)
@@ -53,8 +58,9 @@ def highest_level(out_width: Value, parameters: AcceleratorParameters) -> Value:
 def digits_of(
     m: Module, parameters: AcceleratorParameters, row: data.View, level: Value, is_highest: Value
 ) -> Value:
-    """A digit of each value of a whole row, as a row of words: the highest is signed, no other is
-    negative.
+    """Select a digit of each value of a whole row, as a row of words.
+
+    The highest digit is signed; lower digits are never negative.
     """
     assert parameters.word_width == DIGIT_WIDTH + 1
     levels = digit_count(parameters.result_width)
@@ -71,12 +77,12 @@ def digits_of(
 
 
 class DigitPlaces(wiring.Component):
-    """Places of rows in, those of their digits out: the row's own address for the highest digit,
-    the next ones for the others.
+    """Expander of rows' places to their digits' places.
 
-    ``push`` brings a ``place``; there is always room, as who pushes has credit for ``depth`` of
-    them. The oldest ``digit`` is there while ``valid``, until ``ready``; its ``banks`` are 0 while
-    it is not. A digit a cycle, the first one in the cycle after its push at the earliest.
+    The highest digit has the row's address, lower digits the following addresses. ``push`` brings a
+    ``place``; there is always room, because the pusher has credit for ``depth`` places. The oldest
+    ``digit`` is valid while ``valid``, until ``ready``; its ``banks`` are 0 otherwise. Throughput
+    is a digit per cycle, the first digit in the cycle after its push at the earliest.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, depth: int):
@@ -98,18 +104,18 @@ class DigitPlaces(wiring.Component):
         m.submodules.places = places = RegisteredQueue(
             width=PLACE_LAYOUT.size, depth=self._depth, counted=True
         )
-        # what the arbiters grant is known late: it ends here
+        # this short queue takes the arbiters' late grants
         m.submodules.ahead = ahead = RegisteredQueue(
             width=self._layout.size, depth=2, flags=self._parameters.scratchpad_banks
         )
         oldest, digit = Signal(PLACE_LAYOUT), Signal(self._layout)
-        given = Signal(LEVEL_WIDTH)  # digits of the oldest place that went ahead
-        there, is_last = Signal(), Signal()
+        given = Signal(LEVEL_WIDTH)  # digits of the oldest place already sent ahead
+        has_place, is_last = Signal(), Signal()
         m.d.comb += [
-            there.eq(self.push | places.r_rdy),
+            has_place.eq(self.push | places.r_rdy),
             oldest.eq(Mux(places.r_rdy, places.r_data, self.place.as_value())),
             is_last.eq(given == oldest.highest),
-            # a place that finds none before it goes ahead at once, but for its further digits
+            # a place that finds the queue empty goes ahead at once, except for its further digits
             places.w_en.eq(self.push & (places.r_rdy | ~ahead.w_rdy | ~is_last)),
             places.w_data.eq(self.place),
             places.r_en.eq(ahead.w_rdy & is_last),
@@ -119,12 +125,12 @@ class DigitPlaces(wiring.Component):
             digit.engine.eq(oldest.engine),
             digit.level.eq(oldest.highest - given),
             digit.is_highest.eq(given == 0),
-            ahead.w_en.eq(there),
+            ahead.w_en.eq(has_place),
             ahead.w_data.eq(digit),
             self.valid.eq(ahead.r_rdy),
             self.digit.as_value().eq(ahead.r_data),
             ahead.r_en.eq(self.ready),
         ]
-        with m.If(there & ahead.w_rdy):
+        with m.If(has_place & ahead.w_rdy):
             m.d.sync += given.eq(Mux(is_last, 0, given + 1))
         return m

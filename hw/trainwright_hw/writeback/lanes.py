@@ -1,4 +1,4 @@
-"""The lanes of the write-back unit: sums of both arrays to words."""
+"""Lanes of the write-back unit: sums of both arrays to words."""
 
 from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
@@ -14,14 +14,13 @@ from trainwright_hw.writeback.ports import ROWS_WIDTH
 
 
 class EncodedLanes(wiring.Component):
-    """A row of words a cycle, from values of which lane n's comes n cycles after lane 0's.
+    """Encoder of a row of words per cycle; lane n receives its value n cycles after lane 0.
 
-    Where ``of_column``, lane n takes ``column[number]`` of n cycles later, else 0; that or
-    ``row[n]`` (one of them is 0) passes a register and the encoder of the accelerator's number
-    format. The encoder's settings are due in the cycle of ``of_column``. The words, and a flag a
-    lane for each of ``flags``, are brought together: ``encode_cycles`` after lane 0's register.
-
-    With stochastic rounding also ``random``, due as the encoder has it.
+    Where ``of_column``, lane n takes ``column[number]`` of n cycles later, else 0; this value or
+    ``row[n]`` (one of the two is 0) passes a register and the encoder of the accelerator's number
+    format. The encoder's settings are due in the cycle of ``of_column``. The words, and one flag
+    per lane for each of ``flags``, are aligned: ``encode_cycles`` after lane 0's register. With
+    stochastic rounding also ``random``, due when the encoder needs it.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -71,7 +70,7 @@ class EncodedLanes(wiring.Component):
 def chosen(
     m: Module, parameters: AcceleratorParameters, of_column: Value, number: Value, name: str
 ) -> tuple[list[Value], list[Value]]:
-    """As each lane gets it: whether a slot is PE1's, and its row."""
+    """Return for each lane whether a slot is PE1's, and its row."""
     lanes, width = parameters.lanes, (parameters.pe1_rows - 1).bit_length()
     return (
         delay_line(m, of_column, lanes, f"{name}_of_pe1"),

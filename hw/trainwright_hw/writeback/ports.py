@@ -1,4 +1,4 @@
-"""What PE1 and PE2 give to the write-back unit."""
+"""Ports of PE1 and PE2 to the write-back unit."""
 
 from amaranth.hdl import signed
 from amaranth.lib import data, wiring
@@ -13,25 +13,27 @@ ROWS_WIDTH = 5
 """Bits of a number of rows, 1 to 16."""
 
 TILE_LAYOUT = data.StructLayout({"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "final": 1, "context": 1})
-"""Where the rows of a tile go, how many are written, whether they are the command's last ones, the
-context of the command."""
+"""Destination of a tile's rows, how many are written, and their command.
+
+``final`` marks the command's last rows, ``context`` is the command's context.
+"""
 
 AHEAD = 3
-"""Cycles by which a tile of columns starts earlier before its first value than one of rows."""
+"""Cycles by which a tile of columns starts earlier before its first value than a tile of rows."""
 
 
 def row_lead(arithmetic: LaneFormat) -> int:
-    """Cycles from the start of a tile to the values of its first row, at the earliest."""
+    """Return the minimum cycles from the start of a tile to the values of its first row."""
     return 3 + arithmetic.decode_cycles + arithmetic.product_cycles
 
 
 def column_lead(arithmetic: LaneFormat) -> int:
-    """Cycles from the start of a tile to the first value of its first column."""
+    """Return the cycles from the start of a tile to the first value of its first column."""
     return AHEAD + row_lead(arithmetic)
 
 
 def _common(parameters: AcceleratorParameters, units: int) -> dict:
-    """The members of both ports."""
+    """Return the members of both ports."""
     random = {"stream": Out(32)} if parameters.stochastic_rounding else {}
     return {
         "configure": Out(1),
@@ -48,18 +50,15 @@ def _common(parameters: AcceleratorParameters, units: int) -> dict:
 
 
 class ColumnPort(wiring.Signature):
-    """Of an engine whose tiles come column by column and cannot wait (PE1).
+    """Port of an engine whose tiles come column by column and cannot wait (PE1).
 
-    In a cycle of ``configure`` the settings of ``command`` (shift, width, slot, stride and
-    rounding; with stochastic rounding also ``stream``) are taken for ``configure_context``.
-
-    A tile is announced by ``start`` with ``tile``, ``lanes`` cycles apart at least; in the cycle
-    before, ``credit`` must have been high. Column n is due n cycles after the first one, which is
-    ``column_lead`` cycles after ``start``, and ``value[r]`` r cycles after ``value[0]``.
-
-    ``final_row``: the last row of a command is written; ``item``: its statistics are handed over;
-    ``back_pressured``: in the cycle before, the oldest row was one of this engine and waited for
-    the scratchpad.
+    A cycle of ``configure`` takes the settings of ``command`` (shift, width, slot, stride and
+    rounding; with stochastic rounding also ``stream``) for ``configure_context``. A tile is
+    announced by ``start`` with ``tile``, at least ``lanes`` cycles apart; ``credit`` must have been
+    high in the cycle before. Column n is due n cycles after the first, which is ``column_lead``
+    cycles after ``start``, and ``value[r]`` r cycles after ``value[0]``. ``final_row``: the last
+    row of a command is written; ``item``: its statistics are delivered; ``back_pressured``: in the
+    cycle before, the oldest row was this engine's and waited for the scratchpad.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -68,13 +67,13 @@ class ColumnPort(wiring.Signature):
 
 
 class RowPort(wiring.Signature):
-    """Of an engine whose tiles come row by row, and wait (PE2).
+    """Port of an engine whose tiles come row by row, and can wait (PE2).
 
-    As ``ColumnPort``, but: a tile may ``start`` while ``ready``. Its row ``next_row`` is due in the
-    cycle after one of ``next_due`` (with ``next_context``), the first ``row_lead`` cycles after
-    ``start`` or later, and ``value[n]`` n cycles after ``value[0]``; where none is due it is 0.
-    ``prompt``: the first row of a tile that starts now is due as early as can be; values that
-    cannot be kept start only then. ``offered``: there is a tile to start.
+    Like ``ColumnPort``, except: a tile may ``start`` while ``ready``. Its row ``next_row`` is due
+    in the cycle after a cycle of ``next_due`` (with ``next_context``), the first row ``row_lead``
+    cycles after ``start`` or later, and ``value[n]`` n cycles after ``value[0]``; values that are
+    not due are 0. ``prompt``: the first row of a tile that starts now is due as early as possible;
+    values that cannot be buffered start only then. ``offered``: there is a tile to start.
     """
 
     def __init__(self, parameters: AcceleratorParameters):

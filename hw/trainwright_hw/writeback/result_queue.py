@@ -1,4 +1,4 @@
-"""Results on their way to the scratchpad, and the credits taken for them beforehand."""
+"""Results on their way to the scratchpad, and the credit reserved for them beforehand."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
@@ -19,30 +19,33 @@ from trainwright_hw.writeback.ports import ROWS_WIDTH
 
 
 class ResultQueue(wiring.Component):
-    """``depth`` rows of two engines between the write-back unit and the scratchpad.
+    """Queue of ``depth`` rows of two engines between the write-back unit and the scratchpad.
 
-    Credit is taken for a row before it is started, which then cannot be back-pressured: for
-    ``reserve_rows`` of them in a cycle of ``reserve``, and for one in a cycle of ``reserve_row``.
-    ``left`` places are left then. Rows are pushed as they
-    were reserved, in any order; they leave as they were pushed.
+    Credit is taken for a row before it is started, because it cannot be back-pressured afterwards:
+    for ``reserve_rows`` rows in a cycle of ``reserve``, and for one in a cycle of ``reserve_row``.
+    ``left`` places are left then. Rows may be pushed in any order; they leave in the order of their
+    pushes.
 
-    ``engine`` is the row's. ``final`` marks the last row of a command; ``final_written``, a bit an
-    engine, is high in the cycle in which the port takes it. ``back_pressured``: in the cycle
+    ``engine`` is the row's. ``final`` marks the last row of a command; ``final_written``, one bit
+    per engine, is high in the cycle in which the port takes it. ``back_pressured``: in the cycle
     before, a row of that engine waited for the port.
 
-    With wide tensors rows are of whole values, and ``highest`` is the level of their highest digit:
-    the port is offered each digit as a row of its own, at the next address; what is said above of a
-    row that leaves is so of its last digit.
+    With wide tensors rows hold whole values, and ``highest`` is the level of their highest digit:
+    the port is offered each digit as a row of its own, at the next address; statements above about
+    a leaving row then apply to its last digit.
 
-    ``late``: rows and what says where they go come later in their cycles, with fewer LUTs.
+    ``unregistered``: rows and their destinations come later in their cycles, with fewer LUTs.
 
     Members: also ``push`` with ``address`` and ``row``; ``z``, the write port; ``writer``, the
-    engine whose row is offered there. One row a cycle; a row is offered the cycle after its push.
+    engine whose row is offered there. Throughput is one row per cycle; a row is offered the cycle
+    after its push.
     """
 
-    def __init__(self, parameters: AcceleratorParameters, *, depth: int, late: bool = False):
+    def __init__(
+        self, parameters: AcceleratorParameters, *, depth: int, unregistered: bool = False
+    ):
         self._parameters = parameters
-        self._depth, self._late = depth, late
+        self._depth, self._unregistered = depth, unregistered
         super().__init__(
             {
                 "reserve": In(1),
@@ -65,47 +68,49 @@ class ResultQueue(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         request = self.z.request
-        rows = counted_queue(width=len(self.row.as_value()), depth=self._depth, late=self._late)
+        rows = counted_queue(
+            width=len(self.row.as_value()), depth=self._depth, unregistered=self._unregistered
+        )
         free = Signal(range(self._depth + 1), init=self._depth)
         accepted, final = Signal(), Signal()
-        # a place was, a cycle ago: the arbiters end long paths, and a row has many bits
+        # registered: the arbiters end long paths, and a row has many bits
         returned = Signal()
         through = self._digits if self._parameters.wide_tensors else self._rows
         is_whole = through(m, rows, final)
-        of = Cat(~self.writer, self.writer)
+        writers = Cat(~self.writer, self.writer)
         m.d.comb += [
             rows.r_en.eq(returned),
             accepted.eq(request.valid & request.ready),
-            self.final_written.eq(Mux(accepted & final, of, 0)),
+            self.final_written.eq(Mux(accepted & final, writers, 0)),
             self.left.eq(
                 free - Mux(self.reserve, self.reserve_rows, 0) + returned - self.reserve_row
             ),
         ]
         m.d.sync += [
             returned.eq(accepted if is_whole is None else accepted & is_whole),
-            self.back_pressured.eq(Mux(request.valid & ~request.ready, of, 0)),
+            self.back_pressured.eq(Mux(request.valid & ~request.ready, writers, 0)),
             free.eq(self.left),
         ]
         return m
 
     def _rows(self, m: Module, rows: RegisteredQueue | SyncFIFO, final: Signal) -> None:
-        """Offers each row, whole as it is."""
+        """Offer each row, whole as it is."""
         request = self.z.request
         banks = len(self.z.banks)
         width = banks + LOCAL_WIDTH + 2
         m.submodules.places = places = RegisteredQueue(
-            width=width, depth=self._depth, counted=True, flags=banks if self._late else 0
+            width=width, depth=self._depth, counted=True, flags=banks if self._unregistered else 0
         )
         m.submodules.rows = rows
         asked = banks_asked(self._parameters, Const(1), self.address)
         new = Cat(asked, self.address, self.final, self.engine)
         m.d.comb += places.w_data.eq(new)
-        if self._late:
+        if self._unregistered:
             ahead = places
             m.d.comb += places.w_en.eq(self.push)
         else:
-            # The oldest places, and one that finds none before it. What the arbiters grant is known
-            # late: it ends here, and not in the deep queue.
+            # A short queue holds the oldest places, and takes the arbiters' late grants in place of
+            # the deep queue.
             m.submodules.next_places = ahead = RegisteredQueue(width=width, depth=2, flags=banks)
             m.d.comb += [
                 places.w_en.eq(self.push & (places.r_rdy | ~ahead.w_rdy)),
@@ -123,12 +128,12 @@ class ResultQueue(wiring.Component):
         ]
 
     def _digits(self, m: Module, rows: RegisteredQueue | SyncFIFO, final: Signal) -> Value:
-        """Offers each digit of each row. Gives whether the one at the port is its row's last."""
+        """Offer each digit of each row; return whether the digit at the port is its row's last."""
         request = self.z.request
         m.submodules.places = places = DigitPlaces(self._parameters, depth=self._depth)
         m.submodules.rows = rows
         digit, place = places.digit, places.place
-        level, is_highest = Signal.like(digit.level), Signal()  # of the one that was accepted
+        level, is_highest = Signal.like(digit.level), Signal()  # of the accepted digit
         whole = data.View(whole_row_layout(self._parameters), rows.r_data)
         m.d.sync += [level.eq(digit.level), is_highest.eq(digit.is_highest)]
         m.d.comb += [

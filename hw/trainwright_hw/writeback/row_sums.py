@@ -1,4 +1,4 @@
-"""What is counted of a row of results: its sum of magnitudes, and how many flags are set."""
+"""Counts of a row of results: its sum of magnitudes, and the number of flags set."""
 
 from collections.abc import Mapping
 
@@ -11,14 +11,16 @@ from trainwright_hw.arith.format import LaneFormat
 
 
 def row_flags(arithmetic: LaneFormat) -> Mapping[str, str]:
-    """Flags of a lane by what counts them."""
+    """Map each count to the lane flag that it counts."""
     underflows = {"underflows": "underflow"} if arithmetic.underflows else {}
     return {"saturations": "saturated", **underflows}
 
 
 class RowSums(wiring.Component):
-    """``sum`` of the magnitudes of a row's ``word``, and of each flag a lane how many are set
-    (``flags``): three cycles after the row, a row a cycle.
+    """Sums of a row's magnitudes and flags, three cycles after the row, a row per cycle.
+
+    ``sum`` adds the magnitudes of ``word``; each of ``flags`` counts the lanes where its flag is
+    set.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, arithmetic: LaneFormat):
@@ -39,7 +41,7 @@ class RowSums(wiring.Component):
         m = Module()
         magnitudes = []
         for lane, word in enumerate(self.word):
-            # that of the least word needs all its bits
+            # the magnitude of the most negative word needs all its bits
             magnitude = Signal(self._word_width, name=f"magnitude_{lane}", reset_less=True)
             m.d.sync += magnitude.eq(self._arithmetic.magnitude(word))
             magnitudes.append(magnitude)
@@ -53,7 +55,7 @@ class RowSums(wiring.Component):
         return m
 
     def _in_two_steps(self, m: Module, values: list[Signal], name: str, total: Signal) -> None:
-        """The sum of a row: four lanes in the first cycle, all in the second."""
+        """Sum a row: four lanes in the first cycle, all in the second."""
         quarters = []
         for start in range(0, self._lanes, 4):
             quarter = Signal(len(values[0]) + 2, name=f"{name}_from_{start}", reset_less=True)

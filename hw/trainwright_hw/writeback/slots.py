@@ -1,4 +1,4 @@
-"""Which engine has the write-back unit's slot of each cycle, and what leaves in it."""
+"""Assignment of the write-back unit's slot of each cycle to an engine."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -12,25 +12,28 @@ from trainwright_hw.writeback.tile_rows import TileRows
 
 _ROW = {"number": ROWS_WIDTH, "address": LOCAL_WIDTH, "final": 1, "context": 1}
 SLOT_LAYOUT = data.StructLayout({"pe1": 1, "pe2": 1, **_ROW})
-"""A slot: whether it is one of PE1 or of PE2; the number of its row in the tile, the row's address,
-whether it is the last one of its command, and the command's context."""
+"""Slot: its engine, its row, and its command.
+
+Whether it belongs to PE1 or PE2; the row's number in its tile and its address, whether the row is
+the command's last one, and the command's context.
+"""
 
 BLIND = 4
-"""Rows of PE2 whose slots are granted before a tile of PE1 counts."""
+"""Rows of PE2 whose slots are granted before a started tile of PE1 is counted."""
 
 
 class Slots(wiring.Component):
-    """A slot a cycle: PE1's rows come when they come, PE2's take what they leave.
+    """Scheduler of one slot per cycle: PE1's rows cannot wait, PE2's rows fill the gaps.
 
-    A tile of PE1 (``start``, ``tile``) has a slot for each of its rows from ``AHEAD`` + 1 cycles
-    later on. A tile of PE2 (``row_start``, ``row_tile``), allowed while ``ready``, has one for each
-    of its rows, from the next cycle on, where PE1 has none and there is ``row_credit``;
-    ``prompt``: in the next cycle it has.
+    A tile of PE1 (``start``, ``tile``) gets a slot for each of its rows, from ``AHEAD`` + 1 cycles
+    later on. A tile of PE2 (``row_start``, ``row_tile``), allowed while ``ready``, gets one for
+    each of its rows, from the next cycle on, where PE1 has none and there is ``row_credit``;
+    ``prompt``: the next cycle is such a one.
 
-    ``recent``: a tile of PE1 that started at once now would leave PE2 less than ``pe2_rows`` slots
-    since the one before. ``active``: PE2 has rows that have no slot yet.
+    ``recent``: a tile of PE1 that started now would leave PE2 fewer than ``pe2_rows`` slots since
+    the previous tile. ``active``: PE2 has rows without a slot.
 
-    Members: also ``column_stride`` and ``row_stride``, those of ``column_context`` and
+    Members: also ``column_stride`` and ``row_stride``, the strides of ``column_context`` and
     ``row_context``; ``row_taken``: PE2 has this cycle's slot; ``slot``.
     """
 
@@ -66,7 +69,7 @@ class Slots(wiring.Component):
             m.d.comb += [view[name].eq(getattr(source, name)) for name in _ROW]
         taken = delay_line(m, columns.valid, AHEAD + 1, "taken", reset_less=False)
         of_column = delay_line(m, known.as_value(), AHEAD + 1, "of_column")[-1]
-        granted = Signal()  # this cycle's slot is PE2's if it wants it
+        granted = Signal()  # this cycle's slot is free for PE2
         m.d.sync += [self.prompt.eq(~taken[-3] & self.row_credit), granted.eq(self.prompt)]
         m.d.comb += [
             columns.start.eq(self.start),
@@ -88,7 +91,7 @@ class Slots(wiring.Component):
                 Mux(taken[-1], of_column, of_row.as_value())
             ),
         ]
-        # PE1 learns of it in the next cycle but one, and what it then decides is known a cycle late
+        # PE1 sees `recent` two cycles later, and its decision takes another cycle: hence - 3.
         cycles = max(1, self._parameters.pe1_rows + self._parameters.pe2_rows - 3)
         left = Signal(range(cycles + 1))
         with m.If(self.start):
@@ -99,5 +102,5 @@ class Slots(wiring.Component):
 
 
 def least_credit(parameters: AcceleratorParameters) -> int:
-    """Free places with which a tile of PE1 may start, whatever PE2 was granted meanwhile."""
+    """Return the free places with which a tile of PE1 may start, despite PE2's pending grants."""
     return parameters.pe1_rows + BLIND

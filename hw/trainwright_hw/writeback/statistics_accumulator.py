@@ -1,4 +1,4 @@
-"""Sum of magnitudes, saturations and underflows of the results of each command."""
+"""Sum of magnitudes, saturations and underflows of each command's results."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
@@ -19,14 +19,14 @@ STAGES = 4
 
 
 class StatisticsAccumulator(wiring.Component):
-    """Sum of |q|, saturations and underflows over each command of two engines.
+    """Accumulator of |q|, saturations and underflows over each command of two engines.
 
-    In a cycle of ``valid`` the words and flags of a row of ``engine`` are counted. In the last one
-    of a command (``final``) ``slot`` is read too; the command's item is at ``port`` five cycles
-    later or more, and the engine's next command's sums start from zero. Items queue up: there must
-    be no more than ``COMMANDS`` commands of an engine whose item was not taken. ``taken``: an item
-    of that engine is, in this cycle. ``arithmetic`` says what the magnitude of a word is, and
-    whether there are underflows: members ``underflow`` and a field of the item.
+    A cycle of ``valid`` counts the words and flags of a row of ``engine``. In the last row of a
+    command (``final``) ``slot`` is read too; the command's item is at ``port`` five or more cycles
+    later, and the engine's next command starts from zero. Items queue up: there must be no more
+    than ``COMMANDS`` commands of an engine whose item was not taken. ``taken``: an item of that
+    engine is taken in this cycle. ``arithmetic`` defines the magnitude of a word, and whether there
+    are underflows: members ``underflow`` and a field of the item.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, arithmetic: LaneFormat):
@@ -72,12 +72,12 @@ class StatisticsAccumulator(wiring.Component):
         return m
 
     def _offer(self, m: Module, complete, engine, slot, sums) -> None:
-        """Items on their way to the host."""
+        """Queue items for the host."""
         item = self.port.item
         m.submodules.items = items = SyncFIFO(
             width=1 + len(item.payload.as_value()), depth=ENGINES * COMMANDS
         )
-        payload, of = items.r_data[:-1], items.r_data[-1]
+        payload, owner = items.r_data[:-1], items.r_data[-1]
         done = data.View(item.payload.shape(), items.w_data[:-1])
         m.d.comb += [
             items.w_en.eq(complete),
@@ -88,7 +88,7 @@ class StatisticsAccumulator(wiring.Component):
             item.payload.as_value().eq(payload),
             items.r_en.eq(item.ready),
             *(
-                taken.eq(item.valid & item.ready & (of == number))
+                taken.eq(item.valid & item.ready & (owner == number))
                 for number, taken in enumerate(self.taken)
             ),
         ]

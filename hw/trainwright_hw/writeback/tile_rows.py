@@ -1,4 +1,4 @@
-"""The rows of one tile, in order."""
+"""Rows of one tile, in order."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
@@ -9,11 +9,11 @@ from trainwright_hw.writeback.ports import ROWS_WIDTH, TILE_LAYOUT
 
 
 class TileRows(wiring.Component):
-    """Numbers and addresses of a tile's rows: each is held while ``valid``, until ``take``.
+    """Generator of the numbers and addresses of a tile's rows; each is held until ``take``.
 
-    ``start`` with ``tile``, allowed while ``valid`` is low and in the cycle that takes the last
-    row: the first one follows in the next cycle. ``last``: of the tile; ``final``: of the command.
-    ``stride`` is that of the command of ``context``.
+    ``start`` with ``tile`` is allowed while ``valid`` is low and in the cycle that takes the last
+    row: the first row follows in the next cycle. ``last``: the tile's last row; ``final``: the
+    command's. ``stride`` is the stride of the command of ``context``.
     """
 
     def __init__(self):
@@ -34,7 +34,7 @@ class TileRows(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        left = Signal(ROWS_WIDTH)  # after this one
+        left = Signal(ROWS_WIDTH)  # rows after this one
         final = Signal()
         m.d.comb += self.final.eq(final & self.last)
         with m.If(self.start):

@@ -31,17 +31,17 @@ BANK = 16
 
 
 class WriteBack(wiring.Component):
-    """Sums of both arrays to rows of the scratchpad: encoded, counted, queued.
+    """Unit from sums of both arrays to rows of the scratchpad: encoded, counted, queued.
 
-    A slot a cycle, of a row of either engine (``Slots``), passes the encoder of the accelerator's
-    number format, in fixed point the requantiser: value n on lane n, n cycles after value 0; the
-    words are brought together. PE1 gives its tiles by columns, and what its unit r has of column n
-    comes n + r cycles after the first value of all: when lane n is due for row r, if that begins r
-    cycles after row 0. So a tile is transposed by lanes that choose among PE1's units, and takes as
-    many slots as it has rows.
+    In each cycle one slot, of a row of either engine (``Slots``), passes the encoder of the
+    accelerator's number format (in fixed point the requantiser): value n on lane n, n cycles after
+    value 0; the words are then aligned. PE1 delivers tiles by columns: its unit r's value of column
+    n comes n + r cycles after the very first value, which is when lane n is due for row r, if row r
+    begins r cycles after row 0. So lanes that choose among PE1's units transpose a tile, which
+    takes as many slots as it has rows.
 
-    With wide tensors values are of up to 16 bits, in one slot and with one statistic each as ever;
-    the result queue writes them in words, digit by digit.
+    With wide tensors values have up to 16 bits, still with one slot and one statistic each; the
+    result queue writes them in words, digit by digit.
 
     Members: ``pe1``, ``pe2``: the engines' ports; ``statistics``; ``z``, a write port of the
     scratchpad; ``writer``, the engine whose row is offered there: 0 PE1, 1 PE2.
@@ -65,12 +65,14 @@ class WriteBack(wiring.Component):
     def latency(self) -> int:
         """Cycles from a slot to its row at the result queue."""
         encode_cycles = self._arithmetic.encode_cycles(self._parameters.lanes)
-        return self._due + 1 + encode_cycles  # the value has a register
+        return self._due + 1 + encode_cycles  # + 1: the value's register
 
     @property
     def depth(self) -> int:
-        """Of the result queue: a row a cycle from the credit taken for it until that is there
-        again, beside the credit that there must be; whole distributed RAMs.
+        """Rows of the result queue, in whole distributed RAMs.
+
+        Enough for a row per cycle from the reservation of a row's credit until its return, in
+        addition to the minimum credit.
         """
         rows = self.latency + 2 + least_credit(self._parameters)
         return -(-rows // BANK) * BANK
@@ -144,7 +146,7 @@ class WriteBack(wiring.Component):
         return m
 
     def _schedule(self, m: Module, slots, results, stride) -> None:
-        """Slots, and the credit that they take."""
+        """Connect the slots, and the credit that they take."""
         columns, rows = self.pe1, self.pe2
         enough, wanted, least = Signal(), Signal(), least_credit(self._parameters)
         m.d.comb += [
@@ -162,8 +164,8 @@ class WriteBack(wiring.Component):
             enough.eq(results.left >= least),
             wanted.eq(slots.active | rows.offered),
         ]
-        # one level for both, so that neither takes every place before the other finds enough; where
-        # there is less, PE2 has been granted two slots at most
+        # One threshold for both engines, so that neither takes every place before the other finds
+        # enough. Below the threshold PE2 has been granted at most two slots.
         alone = results.left >= least - BLIND + 2
         m.d.sync += [
             slots.row_credit.eq(enough),
@@ -171,13 +173,13 @@ class WriteBack(wiring.Component):
         ]
 
     def _randomise(self, m: Module, due, drawn, encoded) -> None:
-        """Random bits: PE1's by column, which its units have one after the other; PE2's by row."""
+        """Connect random bits: by column for PE1, whose units use them in turn; by row for PE2."""
         p = self._parameters
         stream = per_engine(m, (self.pe1, self.pe2), lambda port: port.stream, "stream")
         m.submodules.by_column = by_column = RandomBits(units=p.pe1_rows)
         m.submodules.by_row = by_row = RandomBits(units=p.lanes)
         lead = column_lead(self._arithmetic)
-        # the tile whose columns are due
+        # the tile whose columns are due now
         tile = data.View(
             TILE_LAYOUT,
             delay_line(m, self.pe1.tile.as_value(), lead, "tile")[-1],

@@ -120,4 +120,4 @@ class Bridged:
         return resume(self._bench.measure)(program, address)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: a bridged accelerator holds no resources."""

@@ -31,7 +31,7 @@ ERRORS = (AxiResp.SLVERR, AxiResp.DECERR)
 
 
 class MemoryFault(Exception):
-    """What the memory raises where it is told to fail; cocotbext-axi answers SLVERR."""
+    """Exception that the memory raises to fail an access; cocotbext-axi answers SLVERR."""
 
 
 class ByteMemory:
@@ -144,7 +144,7 @@ def idle_inputs(tb: TestBench, prefix: str, *, read: bool = True, write: bool = 
 
 
 def _attach(tb: TestBench, model: type, bus_type: type, prefix: str, **options):
-    """A model of cocotbext-axi on a port; it has much to say, and deprecations to warn of."""
+    """Attach a model of cocotbext-axi to a port, silencing its log and its deprecation warnings."""
     logging.getLogger(f"cocotb.{tb.dut._name}").setLevel("ERROR")
     logging.getLogger("py.warnings").setLevel("ERROR")
     return model(bus_type.from_prefix(tb.dut, prefix), tb.dut.clk, tb.dut.rst, **options)
@@ -226,6 +226,6 @@ class Host:
         return [await self.read(address + 4 * n) for n in range(count)]
 
     async def read_counters(self) -> list[int]:
-        """Every counter, in the order of ``COUNTERS``."""
+        """Read every counter, in the order of ``COUNTERS``."""
         words = await self.read_words(COUNTERS_BASE, 2 * len(COUNTERS))
         return [low | high << 32 for low, high in zip(words[::2], words[1::2], strict=True)]

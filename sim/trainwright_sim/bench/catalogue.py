@@ -22,7 +22,7 @@ Convert = Callable[[AcceleratorParameters, bool], str]
 
 @dataclass(frozen=True)
 class Bench:
-    """One design under test."""
+    """Design under test, with its parameters and its tests' module."""
 
     name: str
     module: str
@@ -36,7 +36,7 @@ class Bench:
     most blocks are also tested in Amaranth's own simulator."""
 
     def rtlil(self, *, sources: bool = False) -> str:
-        """The design; ``sources``: with the file and line that each cell comes from."""
+        """Convert the design; ``sources`` adds the file and line of each cell."""
         return self.convert(self.parameters, sources)
 
 
@@ -113,8 +113,8 @@ _ALL = (
     Bench("store-narrow", "store", NARROW, _of(StoreEngine), slow=_VERILATOR),
     Bench("statistics", "statistics", SMALL, _of(StatisticsSlots)),
     Bench("statistics-posits", "statistics", POSITS, _of(StatisticsSlots), slow=_VERILATOR),
-    Bench("host", "host", SMALL, _of(designs.Host)),
-    Bench("host-posits", "host", POSITS, _of(designs.Host), slow=_VERILATOR),
+    Bench("host", "host", SMALL, _of(designs.HostInterface)),
+    Bench("host-posits", "host", POSITS, _of(designs.HostInterface), slow=_VERILATOR),
     Bench("sequencer", "sequencer", SMALL, _of(Sequencer)),
     Bench("sequencer-posits", "sequencer", POSITS, _of(Sequencer), slow=_VERILATOR),
     Bench("top", "top", TOP, _traced_top, simulators=_VERILATOR),

@@ -22,7 +22,7 @@ SMALL_WORDS = 256
 
 
 def command_bits(d: Compute) -> int:
-    """A descriptor as the payload of an engine's command stream."""
+    """Encode a descriptor as the payload of an engine's command stream."""
     word = int.from_bytes(encode_descriptor(d), "little")
     return word & ((1 << COMPUTE_LAYOUT.size) - 1)
 
@@ -32,14 +32,14 @@ Rows = npt.NDArray[np.int64]
 
 
 def random_rows(p: AcceleratorParameters, random: Random) -> Rows:
-    """Uniform values with many extremes and zeros."""
+    """Draw uniform values with many extremes and zeros."""
     numbers = np.random.default_rng(random.getrandbits(64))
 
     def values(count: int, bits: int) -> Rows:
         least, greatest, shape = -(1 << (bits - 1)), (1 << (bits - 1)) - 1, (count, p.lanes)
-        some = numbers.integers(least, greatest + 1, shape)
+        uniform = numbers.integers(least, greatest + 1, shape)
         special = numbers.choice([least, greatest, 0], shape)
-        return np.where(numbers.random(shape) < 0.3, special, some)
+        return np.where(numbers.random(shape) < 0.3, special, uniform)
 
     rows = values(SPACE, p.word_width)
     rows[SMALL_WORDS:RESULTS] = values(RESULTS - SMALL_WORDS, min(11, p.word_width))
@@ -47,10 +47,10 @@ def random_rows(p: AcceleratorParameters, random: Random) -> Rows:
 
 
 def _results(random: Random, counts: list[int], tile: int, rows: int, last: int):
-    """Strides of z that put every row of a command at a place of its own.
+    """Draw strides of z that give every row of a command its own place.
 
-    Gives the stride of each level, that of a row of a tile, and the rows spanned; levels and rows
-    in a random order, the row innermost or not, now and then with gaps.
+    Returns the stride of each level, the stride of a tile's rows, and the rows spanned. Levels and
+    rows are in a random order, with the row innermost or not, and sometimes with gaps.
     """
     strides, row_stride, span = [0] * len(counts), 0, random.choice((1, 1, 1, 2))
     for index in random.sample(range(len(counts)), len(counts)):
@@ -65,7 +65,7 @@ def _results(random: Random, counts: list[int], tile: int, rows: int, last: int)
 
 @dataclass(frozen=True)
 class _Places:
-    """Where an operand lies: ``rows`` addresses from ``start``, with strides up to ``stride``."""
+    """Range of an operand: ``size`` addresses from ``start``, with strides up to ``stride``."""
 
     start: int
     size: int
@@ -76,7 +76,7 @@ class _Places:
 
 
 def _operand_places(operation: Operation, p: AcceleratorParameters) -> tuple[_Places, _Places]:
-    """Where x and g of an operation may lie."""
+    """Return the ranges in which x and g of an operation may be."""
     groups = p.lanes // p.pe2_rows
     x = _Places(0, RESULTS)
     if operation is Operation.PE3:
@@ -87,7 +87,7 @@ def _operand_places(operation: Operation, p: AcceleratorParameters) -> tuple[_Pl
 
 
 def random_compute(operation: Operation, p: AcceleratorParameters, random: Random) -> Compute:
-    """A descriptor of a random nest of up to ``p.nest_levels`` levels; few steps."""
+    """Draw a descriptor with a random nest of up to ``p.nest_levels`` levels and few steps."""
     elementwise = operation in (Operation.BIAS, Operation.MASK)
     by_entries = operation is Operation.PE4
     rows = 1 if elementwise else p.pe1_rows if by_entries else p.pe2_rows
@@ -138,7 +138,10 @@ def random_compute(operation: Operation, p: AcceleratorParameters, random: Rando
 
 
 def _reduction_of_digits(counts: list[int], random: Random, *, elementwise: bool) -> list[int]:
-    """Counts of summed levels that may go over digits: one of three, or of two as the inner one."""
+    """Draw counts of reduction levels that may walk over digits.
+
+    Three at most, or two with the digits' level inside.
+    """
     if elementwise:
         return random.choice(([], [1], [2], [3]))
     return [random.randint(1, 3), 2, *counts[:1]] if random.random() < 0.5 else counts
@@ -151,8 +154,9 @@ def random_formats(
     *,
     elementwise: bool = False,
 ) -> dict[str, Any]:
-    """Formats of operands and of the result, or of narrow words ``digits`` of what is summed; else
-    none.
+    """Draw formats of operands and result, or with narrow words the ``digits`` of the sum.
+
+    Nothing is drawn if the accelerator has neither.
     """
     if p.wide_tensors and elementwise:
         return {"digits": len(reduction)}

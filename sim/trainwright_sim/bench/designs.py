@@ -24,9 +24,9 @@ from trainwright_hw.stream.skid_buffer import SkidBuffer
 from trainwright_hw.writeback.unit import WriteBack
 
 CLIENTS = 5
-"""Of the arbiter."""
+"""Clients of the arbiter."""
 QUEUE_WIDTH, QUEUE_DEPTH = 8, 5
-"""Of the registered queue; the skid buffer has that width."""
+"""Bits and words of the registered queue; the skid buffer has the same width."""
 
 
 class Flat(wiring.Component):
@@ -99,17 +99,17 @@ class WithWriteBack(wiring.Component):
 
 
 def pe1(parameters: AcceleratorParameters) -> wiring.Component:
-    """PE1's engine, to the scratchpad."""
+    """Connect PE1's engine to the write-back unit and the scratchpad."""
     return WithWriteBack(Pe1(parameters), parameters)
 
 
 def pe2(parameters: AcceleratorParameters) -> wiring.Component:
-    """PE2's engine, to the scratchpad."""
+    """Connect PE2's engine to the write-back unit and the scratchpad."""
     return WithWriteBack(Pe2(parameters), parameters)
 
 
 def requantiser(parameters: AcceleratorParameters) -> wiring.Component:
-    """The requantiser of PE2's engine."""
+    """Make the requantiser of PE2's engine."""
     return Requantiser(
         lanes=parameters.lanes,
         value_width=parameters.vector_width,
@@ -118,7 +118,7 @@ def requantiser(parameters: AcceleratorParameters) -> wiring.Component:
 
 
 def fetch(parameters: AcceleratorParameters) -> wiring.Component:
-    """``OperandFetch``. Without the prefix ``final`` would clash with a word of C++."""
+    """Make ``OperandFetch``, with a prefix because ``final`` would clash with a word of C++."""
     return Flat(OperandFetch(parameters), prefix="o_")
 
 
@@ -140,22 +140,22 @@ class Queue(wiring.Component):
 
 
 def queue(_: AcceleratorParameters) -> wiring.Component:
-    """The registered queue."""
+    """Make the registered queue."""
     return Queue()
 
 
 def skid(_: AcceleratorParameters) -> wiring.Component:
-    """The skid buffer."""
+    """Make the skid buffer."""
     return SkidBuffer(QUEUE_WIDTH)
 
 
 def round_robin(_: AcceleratorParameters) -> wiring.Component:
-    """The arbiter."""
+    """Make the arbiter."""
     return RoundRobin(CLIENTS)
 
 
-class Host(wiring.Component):
-    """What the host talks to: AXI4-Lite bridge, registers, counters and statistics.
+class HostInterface(wiring.Component):
+    """Host's side of the accelerator: AXI4-Lite bridge, registers, counters and statistics.
 
     Members: ``lite``; ``ports``, the engines' statistics; ``events`` of the counters; the rest as
     in ``Registers``.

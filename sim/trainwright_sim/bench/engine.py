@@ -1,4 +1,4 @@
-"""What the benches of PE1 and PE2 share: an engine with its memories, against the golden model."""
+"""Common parts of the benches of PE1 and PE2: an engine with memories, against the golden model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from trainwright_sim.bench.valid_words import fit, reads_of, state_of
 
 @dataclass(frozen=True)
 class Expected:
-    """What the golden model says of one command: rows in the order of writing, statistics."""
+    """Golden results of one command: rows in the order of writing, and statistics."""
 
     written: list[tuple[int, list[int]]]
     total: int
@@ -40,7 +40,7 @@ def golden(d: Compute, rows: Rows, p: AcceleratorParameters) -> Expected:
 
 
 PARTS = 8
-"""Of a row at least as many as PE3 has addresses for."""
+"""Parts of a row: at least as many as PE3 has addresses for."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class Far:
 
     @classmethod
     def random(cls, random: Random, operation: Operation) -> "Far":
-        """Any: 1 more than a multiple of what wraps at the peers, and multiples of it."""
+        """Draw a factor that is 1 modulo the peers' address range, and bases that are 0."""
         wraps = SPACE * (PARTS if operation is Operation.PE3 else 1)
         factor, *bases = (random.randrange(1 << LOCAL_WIDTH) // wraps * wraps for _ in range(4))
         return cls(factor + 1, *bases)
 
     def moved(self, d: Compute) -> Compute:
-        """A command, far off."""
+        """Move a command to far addresses."""
         strides = ("x_row_stride", "z_row_stride", "g_row_stride")
         bases = {"x": d.x + self.x, "g": d.g + self.g, "z": d.z + self.z}
         longer = {name: getattr(d, name) * self.factor for name in strides}
@@ -81,24 +81,25 @@ class Far:
         )  # fmt: skip
 
     def place(self, address: int, base: int, moved: int) -> int:
-        """Where an address is then that was near the ``base``."""
+        """Return the far address of an address near the ``base``."""
         return (moved + (address - base) * self.factor) % (1 << LOCAL_WIDTH)
 
 
 def addresses(d: Compute, name: str, rows: int, row_stride: int) -> list[int]:
-    """Where the rows of ``x``, ``g`` or ``z`` lie, in order: ``rows`` of each step, z's of each
-    tile, but those past ``last_rows``.
+    """List the addresses of the rows of ``x``, ``g`` or ``z``, in order.
+
+    ``rows`` for each step, for z of each tile, except those past ``last_rows``.
     """
     summed = len(d.levels) - d.reduce_levels
     levels = d.levels[:summed] if name == "z" else d.levels
-    found = []
+    places = []
     for index in product(*(range(level.count) for level in levels)):
         steps = zip(index, levels, strict=True)
         start = getattr(d, name) + sum(n * getattr(level, name) for n, level in steps)
         is_last = index[d.tile_level] == d.levels[d.tile_level].count - 1
         count = min(rows, d.last_rows) if name == "z" and is_last else rows
-        found += [(start + row * row_stride) % (1 << LOCAL_WIDTH) for row in range(count)]
-    return found
+        places += [(start + row * row_stride) % (1 << LOCAL_WIDTH) for row in range(count)]
+    return places
 
 
 SETTLED = 8
@@ -106,10 +107,11 @@ SETTLED = 8
 
 
 class Status:
-    """Holds an engine to what it says: busy, and with commands older than the last, while it is so,
-    and ``SETTLED`` cycles later no more. A command is done when its rows are written and its
-    statistics handed over; ``expect`` tells how many rows each of the next ones has, or that nobody
-    knows (none).
+    """Check of an engine's status: busy, and busy with commands older than the last.
+
+    The flags must be high while that is so, and low ``SETTLED`` cycles later. A command is done
+    when its rows are written and its statistics delivered; ``expect`` says how many rows each of
+    the next commands has, or that nobody knows (none).
     """
 
     def __init__(self, tb: "EngineBench"):
@@ -123,7 +125,7 @@ class Status:
         self._rows, self._items, self._before = list(rows), 0, self._tb.commands.sent
 
     def _undone(self) -> int:
-        """Commands that were taken and are not done."""
+        """Count the commands that were taken and are not done."""
         tb = self._tb
         rows, done = len(tb.results.written), 0
         for count in self._rows:
@@ -182,9 +184,7 @@ class EngineBench(TestBench):
         return random_compute(operation, self.parameters, self.random)
 
     def edges(self, width: int, shift: int) -> list[int]:
-        """Words that are next to the greatest and to the least result of ``width`` bits, and
-        half-way between results, after ``shift``.
-        """
+        """List words next to the limits of ``width``-bit results, and at ties, after ``shift``."""
         half, end = 1 << (shift - 1), 1 << (width - 1 + shift)
         most = (1 << (self.parameters.word_width - 1)) - 1
         places, steps = (end - 2 * half, -end, 0, 2 * half), (-half, 0, half, half + 1)
@@ -192,16 +192,16 @@ class EngineBench(TestBench):
         return [word for word in near if -most <= word <= most]
 
     async def check_no_numbers(self, operation: Operation) -> None:
-        """Words that are no numbers are told where they are operands, and only there."""
+        """Check that words that are no numbers are reported exactly where they are operands."""
         if not self.parameters.formats:
             return
         await self.start()
-        found = []
+        reported = []
         for _ in range(24):
             d = self.random_command(operation)
             if d.x_format or d.g_format:
-                found.append(await self.check_invalid(d))
-        assert len(set(found)) == 2
+                reported.append(await self.check_invalid(d))
+        assert len(set(reported)) == 2
 
     async def check(self, commands: Sequence[Compute]) -> int:
         """Execute ``commands``; gives the cycles from the first to the end of the last."""
@@ -271,7 +271,7 @@ class EngineBench(TestBench):
         summed = len(d.levels) - d.reduce_levels
         steps = [[draw(LOCAL_WIDTH) for _ in range(3)] for _ in d.levels]
         steps[summed:] = [[*step[:2], 0] for step in steps[summed:]]
-        levels = (Level(one.count, *step) for one, step in zip(d.levels, steps, strict=True))
+        levels = (Level(level.count, *step) for level, step in zip(d.levels, steps, strict=True))
         d = replace(d, **{name: draw(LOCAL_WIDTH) for name in names}, levels=tuple(levels))
         by_entries = d.operation is Operation.PE4
         rows = p.pe1_rows if by_entries else p.pe2_rows
@@ -293,14 +293,15 @@ class EngineBench(TestBench):
         self._forget()
 
     def _forget(self) -> None:
-        """What came of the last commands."""
+        """Forget the results of the last commands."""
         self.results.written.clear()
         self.items.items.clear()
         self.status.expect([])
 
-    async def check_waits(self, d: Compute, late: str, expected: list[int]) -> None:
-        """Execute ``d`` while a port is late: how often in 100 cycles it stalls for an operand and
-        for a result.
+    async def check_waits(self, d: Compute, idle_port: str, expected: list[int]) -> None:
+        """Execute ``d`` while a port is idle, and count its stalls in 100 cycles.
+
+        ``expected`` holds the stalls for an operand and for a result.
         """
         flags = ("status_stall_operand", "status_stall_result", "status_busy")
         assert await self.share(flags, 10) == [0, 0, 0]
@@ -311,13 +312,14 @@ class EngineBench(TestBench):
         for _ in range(100):
             await RisingEdge(self.dut.clk)
             counts = [count + self.get(name) for count, name in zip(counts, flags, strict=True)]
-        assert counts == expected, (late, counts)
+        assert counts == expected, (idle_port, counts)
         await task
         assert await self.share(flags, 10) == [0, 0, 0]
 
     async def check_invalid(self, d: Compute) -> bool:
-        """Execute ``d`` with NaR in a word that it may read: said to be none where the golden model
-        says so. Gives whether it is.
+        """Execute ``d`` with NaR in a word that it may read; compare reports with the model.
+
+        Returns whether the word was reported.
         """
         p, random = self.parameters, self.random
         fit(self.rows, [d], p)

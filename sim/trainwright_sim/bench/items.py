@@ -6,7 +6,7 @@ SLOT_WIDTH = 8
 
 
 def statistics_fields(bits: int) -> tuple[int, int, int, int]:
-    """Slot, sum, saturations and underflows of a statistics item; the last are 0 without posits."""
+    """Split an item into slot, sum, saturations and underflows (0 without posits)."""
     fields = []
     for width in (SLOT_WIDTH, SUM_WIDTH, SATURATIONS_WIDTH, SATURATIONS_WIDTH):
         fields.append(bits & ((1 << width) - 1))
@@ -16,6 +16,6 @@ def statistics_fields(bits: int) -> tuple[int, int, int, int]:
 
 
 def statistics_bits(slot: int, total: int, saturations: int, underflows: int) -> int:
-    """An item of these fields."""
+    """Pack an item of these fields."""
     counts = saturations | underflows << SATURATIONS_WIDTH
     return slot | (total | counts << SUM_WIDTH) << SLOT_WIDTH

@@ -1,6 +1,4 @@
-"""Programs for the sequencer alone: what they issue, by an interpretation in Python, and engines
-that take their time.
-"""
+"""Programs for the sequencer alone, an interpreter of them, and engines that take their time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,7 +46,7 @@ ENGINE = {
 
 @dataclass(frozen=True)
 class Issue:
-    """One command as an engine must get it."""
+    """Command that an engine must receive."""
 
     engine: str
     fields: dict[str, int]
@@ -56,7 +54,7 @@ class Issue:
 
 
 def interpret(program: Sequence[Descriptor], loop_depth: int) -> tuple[list[Issue], Error, int]:
-    """What a program issues, the error it ends with and the number of its last descriptor."""
+    """Return a program's commands, its final error, and the number of its last descriptor."""
     registers, issued, loops = [0] * REGISTERS, [], []
     number = 0
     while number < len(program):
@@ -111,7 +109,7 @@ class EngineModel:
         return self._left > 0
 
     def stay_busy(self, cycles: int) -> None:
-        """From now on for so many cycles."""
+        """Stay busy for ``cycles`` cycles from now on."""
         self._left = cycles
 
     def die(self) -> None:
@@ -119,7 +117,7 @@ class EngineModel:
         self.stay_busy(1 << 30)
 
     def cycle(self) -> int | None:
-        """One cycle; the command that was taken in it."""
+        """Simulate one cycle; return the command taken in it."""
         tb, taken = self._tb, None
         offered = None
         if tb.get(f"{self._name}_valid"):
@@ -139,13 +137,13 @@ class EngineModel:
 
 
 def random_waits(random: Random) -> dict[str, Any]:
-    """Engines that a descriptor waits for."""
+    """Draw the engines that a descriptor waits for."""
     draw = random.randrange
     return {name: Engine(random.choice((0, 0, 15, draw(16)))) for name in ("wait", "wait_older")}
 
 
 def random_command(random: Random) -> Descriptor:
-    """A descriptor of an engine, every field that it sees anything."""
+    """Draw a descriptor of an engine, with any value in every field that the engine sees."""
     draw, register = random.getrandbits, lambda: random.randrange(REGISTERS)
 
     def count() -> int:

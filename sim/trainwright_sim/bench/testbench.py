@@ -1,4 +1,4 @@
-"""What every test is built from: clock and reset, agents that act once a cycle, random stalls."""
+"""Parts of every test: clock and reset, agents that act once a cycle, random stalls."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -39,7 +39,7 @@ class Stalls:
         self._left, self._on = 0, False
 
     def go(self, *, wanted: bool = True) -> bool:
-        """Whether to be ready; ``wanted`` is whether the other side was seen to wait."""
+        """Return whether to be ready; ``wanted``: the other side was seen to wait."""
         match self.kind:
             case "none":
                 return True
@@ -60,10 +60,10 @@ class Stalls:
 
 
 class TestBench:
-    """One test: the design, its agents and the source of all random choices.
+    """Test environment: the design, its agents and the source of all random choices.
 
-    Agents are added by making them; ``start`` resets the design, then ``run`` and ``until`` let
-    cycles pass. ``seed`` is any text that tells one test from another.
+    Creating an agent adds it; ``start`` resets the design, then ``run`` and ``until`` let cycles
+    pass. ``seed`` is any text that distinguishes tests.
     """
 
     __test__ = False  # not a class of tests for pytest
@@ -78,7 +78,7 @@ class TestBench:
         dut.rst.value = 1
 
     def handle(self, name: str):
-        """A port by name."""
+        """Return a port by name."""
         return getattr(self.dut, name)
 
     def set(self, **values: int) -> None:
@@ -87,11 +87,11 @@ class TestBench:
             self.handle(name).value = value
 
     def get(self, name: str) -> int:
-        """An output as an unsigned integer; ``ValueError`` where it is not 0 or 1."""
+        """Return an output as an unsigned integer; ``ValueError`` where it is not 0 or 1."""
         return int(self.handle(name).value)
 
     def stalls(self, kind: str) -> Stalls:
-        """Stalls with a seed of their own."""
+        """Make stalls with their own seed."""
         return Stalls(kind, Random(self.random.random()))
 
     async def start(self) -> None:
@@ -119,7 +119,7 @@ class TestBench:
                 agent.cycle()
 
     async def share(self, names: Sequence[str], cycles: int) -> list[int]:
-        """In how many of the next ``cycles`` cycles each output is high."""
+        """Count the cycles, of the next ``cycles``, in which each output is high."""
         counts = [0] * len(names)
         for _ in range(cycles):
             await self.run()
@@ -135,12 +135,12 @@ class TestBench:
 
 
 def pack(values, width: int) -> int:
-    """Integers (signed or not) as fields of ``width`` bits, the first lowest."""
+    """Pack integers (signed or not) into fields of ``width`` bits, the first lowest."""
     mask = (1 << width) - 1
     return sum((int(value) & mask) << (width * i) for i, value in enumerate(values))
 
 
 def unpack(bits: int, width: int, count: int) -> list[int]:
-    """The signed integers in ``count`` fields of ``width`` bits."""
+    """Return the signed integers in ``count`` fields of ``width`` bits."""
     sign, mask = 1 << (width - 1), (1 << width) - 1
     return [((bits >> (width * i) & mask) ^ sign) - sign for i in range(count)]

@@ -19,23 +19,23 @@ MEMORY_BYTES = 1 << 15
 
 
 def command_bits(d: Transfer) -> int:
-    """A descriptor as the payload of an engine's command stream."""
+    """Encode a descriptor as the payload of an engine's command stream."""
     word = int.from_bytes(encode_descriptor(d), "little")
     return word & ((1 << TRANSFER_LAYOUT.size) - 1)
 
 
 def random_memory(random: Random) -> Bytes:
-    """External memory full of noise."""
+    """Fill external memory with random bytes."""
     return np.frombuffer(random.randbytes(MEMORY_BYTES), np.uint8).copy()
 
 
 def random_transfer(
     operation: Operation, target: Target, p: AcceleratorParameters, random: Random, size: int
 ) -> Transfer:
-    """A transfer of up to three levels; ``size`` is that of the local memory.
+    """Draw a transfer of up to three levels; ``size`` is the local memory's.
 
-    Runs fill local memory without gaps, in any order; outside they lie anywhere, forwards and
-    backwards, in a load on top of each other too.
+    Runs fill local memory without gaps, in any order; outside they may be anywhere, forwards and
+    backwards, and in a load also on top of each other.
     """
     element_bytes = random.choice((1, 2)[: p.word_width // 8])
     beats = element_bytes if target is Target.SCRATCHPAD else 1  # of a row, or of a program
@@ -81,7 +81,7 @@ def far_transfer(
     counts: Sequence[int],
     beats: int,
 ) -> Transfer:
-    """Bytes to or from the scratchpad, at any addresses and steps that a descriptor can have."""
+    """Draw a transfer of bytes to or from the scratchpad with any addresses and steps."""
     steps = [
         TransferLevel(count, random.getrandbits(26) * p.beat_bytes, random.getrandbits(LOCAL_WIDTH))
         for count in counts
@@ -93,7 +93,7 @@ def far_transfer(
 
 
 def walk(d: Transfer) -> list[tuple[int, int]]:
-    """Byte address and local address of every run, in order; they wrap."""
+    """List the byte address and local address of every run, in order; both wrap."""
     places = [(d.address, d.local)]
     for level in d.levels:
         places = [
@@ -105,12 +105,12 @@ def walk(d: Transfer) -> list[tuple[int, int]]:
 
 
 def walked_items(d: Transfer) -> list[int]:
-    """The local address of every item of bytes, in order."""
+    """List the local address of every item of bytes, in order."""
     return [(start + n) % (1 << LOCAL_WIDTH) for _, start in walk(d) for n in range(d.beats)]
 
 
 def walked_bursts(d: Transfer, p: AcceleratorParameters) -> list[tuple[int, int]]:
-    """Address and beats of every burst, in order: none over a multiple of the longest burst."""
+    """List address and beats of every burst, in order, split at multiples of the longest burst."""
     bursts = []
     for start, _ in walk(d):
         beat, left = start // p.beat_bytes, d.beats
@@ -122,7 +122,7 @@ def walked_bursts(d: Transfer, p: AcceleratorParameters) -> list[tuple[int, int]
 
 
 def transfer_beats(d: Transfer, memory: Bytes, p: AcceleratorParameters) -> list[int]:
-    """The beats of a load in the order in which they are read."""
+    """List a load's beats in the order in which they are read."""
     addresses = np.array([d.address])
     for level in d.levels:
         addresses = (addresses[:, None] + np.arange(level.count) * level.address).ravel()
@@ -138,7 +138,7 @@ Writes = list[tuple[int, list[int]]]
 
 
 def loaded_rows(d: Transfer, memory: Bytes, p: AcceleratorParameters) -> Writes:
-    """Address and words of each row a load writes to the scratchpad, in order."""
+    """List address and words of each row that a load writes to the scratchpad, in order."""
     written = transfer(d, State.fresh(memory, p), p)
     assert written is not None
     return list(zip(*(array.tolist() for array in written), strict=True))

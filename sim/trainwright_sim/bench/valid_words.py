@@ -13,7 +13,7 @@ from trainwright_sim.bench.commands import SPACE, Rows
 
 
 def state_of(rows: Rows) -> State:
-    """What the golden model works on; ``rows`` stay as they are."""
+    """Make the golden model's state; ``rows`` stay unchanged."""
     return State(**_contents(rows))
 
 
@@ -36,7 +36,7 @@ class _Reads(State):
 
 
 def reads_of(rows: Rows, d: Compute, p: AcceleratorParameters) -> Addresses:
-    """Rows of the scratchpad that a command reads."""
+    """Return the scratchpad rows that a command reads."""
     reads = _Reads(**_contents(rows))
     reads.rows = np.zeros(0, np.int64)
     compute(replace(d, x_format=0, g_format=0, z_format=0), reads, p)
@@ -58,7 +58,7 @@ def fit(rows: Rows, commands: Sequence[Compute], p: AcceleratorParameters) -> No
 
 
 def _within(words: np.ndarray, most: int) -> np.ndarray:
-    """The words that are at most ``most``; others their remainders, or ``most`` itself."""
+    """Limit words to ``most``: larger ones become their remainder, or ``most`` itself."""
     remainder = np.sign(words) * (np.abs(words) % (most + 1))
     extreme = np.where(np.abs(words) % 4 == 0, np.sign(words) * most, remainder)
     return np.where(np.abs(words) > most, extreme, words)

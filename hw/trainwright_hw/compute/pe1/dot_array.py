@@ -1,4 +1,4 @@
-"""The array of PE1: dot products of stationary rows with entries."""
+"""Array of PE1: dot products of stationary rows with entries."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, wiring
@@ -15,28 +15,31 @@ SUM_CYCLES = 3
 
 
 def dot_cycles(arithmetic: LaneFormat) -> int:
-    """From an entry at the input to its complete sum of row 0 at the output."""
+    """Return the cycles from an entry at the input to row 0's complete sum at the output."""
     return arithmetic.product_cycles + SUM_CYCLES
 
 
 class DotProductArray(wiring.Component):
-    """``pe1_rows`` x ``lanes`` multipliers, an adder tree a row, an accumulator a (row, entry).
+    """Array of ``pe1_rows`` x ``lanes`` multipliers, with an adder tree per row.
 
-    Stationary rows are loaded into a shadow set (``load``: row number ``load_row``, ``row``) and
-    all become active in a cycle of ``swap``, which counts for the entry of the same cycle and
-    later ones; a row may be loaded in the cycle of a swap, for the swap after.
+    Every (row, entry) has an accumulator.
+
+    Stationary rows are loaded into a shadow set (``load``: row number ``load_row``, ``row``). All
+    of them become active in a cycle of ``swap``, for the entry of the same cycle and later ones. A
+    row loaded in the cycle of a swap belongs to the next swap.
 
     In a cycle of ``valid``, ``entry`` (``lanes`` signed words) is entry ``number`` of its step:
-    each row gives one dot product, added to the accumulator of (row, number). ``first`` starts new
-    sums, and of narrow words ``digit`` first multiplies those so far by 2^``DIGIT_WIDTH``; they
-    appear ``dot_cycles`` later as ``value``, one of each row, complete where the step is the last
-    of its reduction. An entry a cycle, never stalled; the same number at most every third cycle.
+    each row computes one dot product, added to the accumulator of (row, number). ``first`` starts
+    new sums; with narrow words ``digit`` first multiplies the sums so far by 2^``DIGIT_WIDTH``. The
+    sums appear ``dot_cycles`` later as ``value``, one per row, complete if the step is the last of
+    its reduction. Accepts an entry per cycle, never stalled; the same number may return at most
+    every third cycle, because of the accumulators' latency.
 
-    Row r does all this r cycles after row 0 (``skew``): ``value[r]`` is due r cycles after
+    Row r does all of this r cycles after row 0 (``skew``): ``value[r]`` is due r cycles after
     ``value[0]``.
 
-    ``arithmetic`` (the accelerator's by default) says what words, products and sums are; operands
-    are decoded before they come here.
+    ``arithmetic`` (by default the accelerator's) defines words, products and sums; operands arrive
+    decoded.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, arithmetic: LaneFormat | None = None):
@@ -60,7 +63,7 @@ class DotProductArray(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        # stage n of row r is stage n + r of row 0
+        # All rows share one delay line per signal: stage n of row r is stage n + r of row 0.
         stages = dot_cycles(self._arithmetic) + self._rows - 1
         self._valid, self._number, self._first = (
             delay_line(m, getattr(self, name), stages, name, reset_less=False)
@@ -84,7 +87,7 @@ class DotProductArray(wiring.Component):
         return m
 
     def _shadow(self, m: Module, together: int) -> list[list[Signal]]:
-        """The rows of the next swap; ``together`` of them are taken as the first of these is."""
+        """Keep the rows of the next swap; ``together`` rows load when the first of them does."""
         shape = self._arithmetic.left
         load = delay_line(m, self.load, self._rows, "load", reset_less=False)
         number = delay_line(m, self.load_row, self._rows, "load_row")
@@ -107,8 +110,10 @@ class DotProductArray(wiring.Component):
         rows: list[list[Signal]],
         entry: list[Value],
     ) -> list[list[Value]]:
-        """Cycles 0 and 1: the products of a row, of registers for the active row and the entry; or
-        where a multiplier makes two, with those of the next row, which it needs a cycle later.
+        """Multiply a row in cycles 0 and 1, from registers of the active row and the entry.
+
+        If a multiplier makes two products, return the next row's products too, delayed by the cycle
+        that the row lags behind.
         """
         products: list[list[Value]] = [[] for _ in rows]
         for lane in range(self._lanes):
@@ -135,7 +140,7 @@ class DotProductArray(wiring.Component):
 
     def _row(self, m: Module, row: int, products: list[Value]) -> None:
         arithmetic, lanes = self._arithmetic, self._lanes
-        dotted = arithmetic.product_cycles + 1 + row  # the cycle that the dot product is made in
+        dotted = arithmetic.product_cycles + 1 + row  # cycle of the dot product
         # Cycle 2: sums of four.
         partial = []
         for start in range(0, lanes, 4):

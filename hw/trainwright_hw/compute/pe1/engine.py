@@ -18,39 +18,41 @@ from trainwright_hw.stream.delay_line import delay_line
 from trainwright_hw.writeback.ports import ColumnPort, column_lead
 
 ENTRY_CYCLES = 2
-"""Cycles by which a step's entries follow its start: rows that it still lacks come in them."""
+"""Cycles from a step's start to its first entry; missing rows may arrive in them."""
 SWAP_CYCLES = ENTRY_CYCLES + 2
-"""Cycles from the decision to start a step to its first entry at the array, decoding left out."""
+"""Cycles from the decision to start a step to its first entry at the array, without decoding."""
 
 
 class Pe1(wiring.Component):
     """Engine of PE4 (``trainwright.program.descriptors.Compute``).
 
-    A step of the nest takes ``lanes`` cycles: one entry, a row of the scratchpad, a cycle against
-    ``pe1_rows`` stationary rows. The next step's rows are loaded and its entries fetched, and the
-    tiles before are written back, under it. A step starts only when its rows and entries are there,
-    the last one of a reduction only when the write-back unit has credit for its tile; from there on
+    A step of the nest takes ``lanes`` cycles: one entry (a scratchpad row) per cycle meets
+    ``pe1_rows`` stationary rows. Meanwhile the next step's rows are loaded, its entries fetched,
+    and earlier tiles written back. A step starts only when its rows and entries are available, and
+    a reduction's last step only when the write-back unit has credit for its tile; after the start
     nothing waits.
 
-    The next command is taken while the last results of the one before are on their way: it may
-    read rows that are not yet written, unless it waits for its own engine.
+    The engine accepts the next command while the last results of the previous one are still in
+    flight: the next command may read rows that are not yet written, unless it waits for its own
+    engine.
 
-    All ``pe1_rows`` rows of a tile are fetched, also those past ``last_rows``: what they hold has
-    no effect. With posits it is the last row that counts again, so that every row holds numbers.
+    All ``pe1_rows`` rows of a tile are fetched, including rows past ``last_rows``, which have no
+    effect. With posits the last valid row is fetched again in their place, so that every row holds
+    numbers.
 
-    Rows and entries are decoded on their way to the array, which works as many cycles later as that
-    takes.
+    Rows and entries are decoded on their way to the array, which works later by the cycles that
+    decoding takes.
 
     Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``results``: ``ColumnPort``.
-    ``stall_operand``: the array is free and the next step's rows or entries are not there.
-    ``stall_result``: they are, but there is no credit for the tile; or at the end rows wait for the
-    write port.
+    ``stall_operand``: the array is free, but the next step's rows or entries are missing.
+    ``stall_result``: they are available, but there is no credit for the tile, or at the end rows
+    wait for the write port.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
         self._parameters = parameters
         self._arithmetic = arithmetic = lane_format(parameters)
-        # a start follows its decision by a cycle
+        # a step starts a cycle after its decision
         cycles = SWAP_CYCLES + arithmetic.decode_cycles + dot_cycles(arithmetic)
         assert cycles == column_lead(arithmetic) + 1
         super().__init__(
@@ -62,11 +64,11 @@ class Pe1(wiring.Component):
             }
         )
         self._load = Signal()
-        self._start = Signal()  # of a step
+        self._start = Signal()  # start a step
         self._shadow_ready = Signal()
-        self._idle = Signal(init=1)  # the array takes a step in the next cycle
-        self._swap = Signal()  # it swaps in the next cycle
-        self._context = Signal()  # of the step that started last
+        self._idle = Signal(init=1)  # the array can take a step in the next cycle
+        self._swap = Signal()  # the array swaps in the next cycle
+        self._context = Signal()  # context of the latest started step
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -101,23 +103,24 @@ class Pe1(wiring.Component):
             fetch.command.eq(command),
             fetch.command_context.eq(contexts.context),
         ]
-        # from a register: the sequencer and what it tells of commands are behind it
+        # A register: `ready` drives the sequencer and its hazard checks, a long path.
         m.d.sync += self.command.ready.eq(fetch.free & contexts.free & ~self._load)
 
     def _load_shadow(self, m: Module, fetch, array, format_of) -> Value:
-        """Rows of the next step to the shadow set, from the cycle of a swap on. Gives whether the
-        row at the array has a word that is no number.
+        """Load rows of the next step into the shadow set, from the cycle of a swap on.
+
+        Returns whether the row at the array has a word that is no number.
         """
         rows, decode_cycles = self._parameters.pe1_rows, self._arithmetic.decode_cycles
         load = Signal()
         missing = Signal(range(rows + 1), init=rows)
-        following = Signal.like(missing)  # in the next cycle
+        following = Signal.like(missing)  # `missing` in the next cycle
         m.d.comb += [
             fetch.row_ready.eq(missing != 0),
             load.eq(fetch.row_valid & fetch.row_ready),
             following.eq(Mux(self._swap, rows, missing - load)),
         ]
-        # the rows are of the next step, or of one that has started and does not swap yet
+        # Rows belong to the next step, or to a step that has started but not swapped yet.
         starting = Signal()
         with m.If(self._start | self._swap):
             m.d.sync += starting.eq(self._start)
@@ -130,22 +133,22 @@ class Pe1(wiring.Component):
             array.load_row.eq(delay_line(m, number, decode_cycles + 1, "load_row")[-1]),
             *(to.eq(word) for to, word in zip(array.row, row, strict=True)),
         ]
-        # The rows that are missing in the next cycle will be there when the array swaps: at most
-        # `most` of them are missing, and as many are here. One that is loaded now counts for both,
-        # so that no sum comes before the comparisons.
+        # A step may start before all its rows are loaded, if at most `most` are missing and as many
+        # have arrived: they will be loaded when the array swaps. A row that is loaded now counts
+        # both as missing and as arrived, which avoids an adder in front of the comparisons.
         most = SWAP_CYCLES
         here = Cat(C(1, 1), thermometer(fetch.level))  # bit n: n rows or more
-        some = Cat((missing == n) & here[n] for n in range(1, most + 1)).any()
+        few_missing = Cat((missing == n) & here[n] for n in range(1, most + 1)).any()
         few = Mux(load, (missing == most + 1) & here[most + 1], missing == 0)
         of_all = Mux(load, here[rows + 1], here[rows]) if rows <= most else C(0, 1)
         m.d.sync += [
             missing.eq(following),
-            self._shadow_ready.eq(Mux(self._swap, of_all, some | few)),
+            self._shadow_ready.eq(Mux(self._swap, of_all, few_missing | few)),
         ]
         return Cat(invalid).any()
 
     def _start_step(self, m: Module, fetch) -> None:
-        """Start a step when its rows are there, and credit for its tile if it completes one."""
+        """Start a step when its rows are there, with credit for its tile if it completes one."""
         step, results = fetch.step, self.results
         blocked = Signal()
         m.d.comb += [
@@ -153,15 +156,16 @@ class Pe1(wiring.Component):
             self._start.eq(self._idle & self._shadow_ready & fetch.step_valid & ~blocked),
             fetch.step_ready.eq(self._start),
         ]
-        # a cycle later, long before the next step can start
+        # registered: the next step cannot start for many cycles
         m.d.sync += [
             results.start.eq(self._start & step.last),
             *(results.tile[name].eq(step[name]) for name in ("z", "rows", "final", "context")),
         ]
 
     def _stream(self, m: Module, fetch, array, format_of) -> Value:
-        """The entries of a step, one a cycle, to the array. Gives whether the one there has a word
-        that is no number.
+        """Send a step's entries to the array, one per cycle.
+
+        Returns whether the entry at the array has a word that is no number.
         """
         parameters, arithmetic, step = self._parameters, self._arithmetic, fetch.step
         lanes = parameters.lanes
@@ -178,13 +182,20 @@ class Pe1(wiring.Component):
             fetch.entry_ready.eq(valid_now),
             self._swap.eq(valid_now & (number[-1] == 0)),
         ]
-        # from registers to the array's own: an entry goes to all its rows
-        there = {"valid": valid_now, "first": first_now, "number": number[-1], "swap": self._swap}
+        # Registers in front of the array's own, because an entry fans out to all rows.
+        controls = {
+            "valid": valid_now,
+            "first": first_now,
+            "number": number[-1],
+            "swap": self._swap,
+        }
         if narrow:
-            there["digit"] = digit_now[0]
-        for name, value in there.items():
-            late = delay_line(m, value, arithmetic.decode_cycles + 2, name, reset_less=False)[-1]
-            m.d.comb += getattr(array, name).eq(late)
+            controls["digit"] = digit_now[0]
+        for name, value in controls.items():
+            delayed_value = delay_line(
+                m, value, arithmetic.decode_cycles + 2, name, reset_less=False
+            )[-1]
+            m.d.comb += getattr(array, name).eq(delayed_value)
         row = Signal.like(fetch.entry, reset_less=True)
         m.d.sync += row.eq(fetch.entry)
         entry, invalid = arithmetic.decode(m, "entry", list(row), format_of(context))
@@ -206,7 +217,7 @@ class Pe1(wiring.Component):
         return Cat(invalid).any()
 
     def _write(self, m: Module, contexts, array) -> None:
-        """Complete sums and the command's settings to the write-back unit."""
+        """Connect complete sums and the command's settings to the write-back unit."""
         port = self.results
         m.d.comb += [
             port.configure.eq(contexts.free),
@@ -218,7 +229,7 @@ class Pe1(wiring.Component):
             m.d.comb += port.stream.eq(self.stream)
 
     def _control(self, m: Module, contexts, fetch) -> None:
-        """Busy from a command until its rows and its statistics are out."""
+        """Report busy from a command until its rows and its statistics are written."""
         operands, results = Signal(), self.results
         m.d.comb += [
             operands.eq(self._shadow_ready & fetch.step_valid),

@@ -1,4 +1,4 @@
-"""Operand fetch of PE4: the rows of the scratchpad that are the entries of each step."""
+"""Operand fetch of PE4: the scratchpad rows that are the entries of each step."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -12,21 +12,21 @@ from trainwright_hw.storage.ports import ReadPort, row_layout
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 
 STEPS_DEPTH = 4
-"""Steps whose entries are not all asked for."""
+"""Steps whose entries are not all requested yet."""
 
 
 LEAST_DEPTH = 24
-"""Least rows asked for ahead: they cover the scratchpad's latency where a step is short."""
+"""Minimum rows requested ahead: cover the scratchpad's latency where steps are short."""
 
 
 class EntryFetch(wiring.Component):
-    """Fetches ``lanes`` rows for each step, two steps ahead.
+    """Fetcher of ``lanes`` rows per step, two steps ahead.
 
-    A step is announced in a cycle of ``step``, allowed only while ``credit``: its first entry is
-    row ``address``, the others follow with the stride of its ``context``, which was ``stride`` in a
-    cycle of ``configure``. ``whole``: all entries of the next step that was not claimed are here.
-    In a cycle of ``claim``, allowed only while ``whole``, the step is claimed; its entries appear
-    at ``row`` in order, and one goes in a cycle of ``take``. A row a cycle.
+    A cycle of ``step``, allowed only while ``credit``, announces a step: its first entry is row
+    ``address``; the following entries use the stride of its ``context``, which is ``stride`` in a
+    cycle of ``configure``. ``whole``: all entries of the next unclaimed step have arrived. A cycle
+    of ``claim``, allowed only while ``whole``, claims the step; its entries then appear at ``row``
+    in order, and each cycle of ``take`` removes one. Throughput is a row per cycle.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -57,7 +57,7 @@ class EntryFetch(wiring.Component):
         connect(m, reader.port, flipped(self.g))
         stride = per_context(m, self.configure, self.configure_context, self.stride, "stride")
 
-        # The first entry of a step is asked for as the step comes up, the others count on.
+        # The first address of a step comes from the queue; later ones add the stride.
         number, address, start = Signal(range(lanes)), Signal(LOCAL_WIDTH), Signal()
         context, first_context, first = Signal(), Signal(), Signal(LOCAL_WIDTH)
         is_first = number == 0
@@ -82,10 +82,10 @@ class EntryFetch(wiring.Component):
             with m.If(is_first):
                 m.d.sync += context.eq(first_context)
 
-        unclaimed, there = Signal(range(depth + 1)), Signal(range(depth + 2))
-        m.d.comb += there.eq(unclaimed + reader.port.valid)
+        unclaimed, arrived = Signal(range(depth + 1)), Signal(range(depth + 2), name="there")
+        m.d.comb += arrived.eq(unclaimed + reader.port.valid)
         with m.If(self.claim):
-            m.d.sync += [unclaimed.eq(there - lanes), self.whole.eq(there >= 2 * lanes)]
+            m.d.sync += [unclaimed.eq(arrived - lanes), self.whole.eq(arrived >= 2 * lanes)]
         with m.Else():
-            m.d.sync += [unclaimed.eq(there), self.whole.eq(there >= lanes)]
+            m.d.sync += [unclaimed.eq(arrived), self.whole.eq(arrived >= lanes)]
         return m

@@ -15,12 +15,13 @@ from trainwright_hw.stream.registered_queue import RegisteredQueue
 from trainwright_hw.writeback.ports import ROWS_WIDTH
 
 STEPS_DEPTH = 16
-"""Steps whose rows may be on their way: more than there are rows in flight."""
+"""Steps whose rows may be in flight: more than there are rows in flight."""
 
 
 def step_layout(parameters: AcceleratorParameters) -> data.StructLayout:
-    """One step: the tile it belongs to, its place in reduction and command, the context of its
-    command. Of narrow words also whether a digit begins with it.
+    """Lay out one step: its tile, its place in reduction and command, its command's context.
+
+    With narrow words also whether a digit begins with the step.
     """
     return data.StructLayout({**STEP_MEMBERS, **({"digit": 1} if parameters.narrow else {})})
 
@@ -36,16 +37,17 @@ STEP_MEMBERS = {
 
 
 class StepFetch(wiring.Component):
-    """Walks the nest and fetches the ``pe1_rows`` rows of each step, and its entries.
+    """Fetcher of the ``pe1_rows`` rows of each step of the nest, and of its entries.
 
-    ``load`` takes a command of ``command_context``, while ``free``: every row of the one before was
-    asked for. Rows come at ``row`` in order, ``pe1_rows`` a step, as of ``RowReader``; steps at
-    ``step``, held while ``step_valid``: its entries are all here. It is taken in a cycle of
-    ``step_ready`` (only while ``step_valid``); its entries then show at ``entry``, and one goes in
-    a cycle of ``entry_ready``. A row and an entry a cycle; no gap between steps.
+    ``load`` takes a command of ``command_context`` while ``free``, which means that every row of
+    the previous command was requested. Rows appear at ``row`` in order, ``pe1_rows`` per step, as
+    from ``RowReader``. Steps appear at ``step``, held while ``step_valid``, which means that all
+    entries have arrived. A cycle of ``step_ready`` (only while ``step_valid``) takes the step; its
+    entries then appear at ``entry``, and each cycle of ``entry_ready`` removes one. Throughput is a
+    row and an entry per cycle, without gaps between steps.
 
-    Where there are posits, or addresses are checked, rows of a tile past ``last_rows`` are the one
-    before again: what lies there may be no number, and nowhere.
+    With posits or address checks, rows of a tile past ``last_rows`` repeat the last valid row,
+    because memory there may hold no numbers or not exist.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -84,13 +86,14 @@ class StepFetch(wiring.Component):
 
         last_rows, stride = Signal(ROWS_WIDTH), Signal(LOCAL_WIDTH)
         context = Signal()
-        with m.If(self.free):  # and so when a command is loaded, which is known late in a cycle
+        # Follow the offered command while free: that a command is loaded is known late in a cycle.
+        with m.If(self.free):
             m.d.sync += [
                 last_rows.eq(self.command.last_rows),
                 stride.eq(self.command.x_row_stride),
                 context.eq(self.command_context),
             ]
-        # The first row of a step is requested as the nest gives it, the others count up.
+        # The first address of a step comes from the nest; later ones add the row stride.
         step = nest.step.payload
         row, address, start = Signal(range(rows)), Signal(LOCAL_WIDTH), Signal()
         is_first, credit = Signal(init=1), Signal()
@@ -140,10 +143,10 @@ class StepFetch(wiring.Component):
         return m
 
     def _more(self, m: Module, tile_rows: Value, start: Value, is_first: Value) -> Value:
-        """Whether a row of the tile follows the one that is asked for."""
+        """Return whether another row of the tile follows the requested one."""
         if not (self._parameters.formats or self._parameters.address_checks):
             return C(1, 1)
-        left = Signal(ROWS_WIDTH)  # rows of the tile after this one, but for the first one
+        left = Signal(ROWS_WIDTH)  # rows of the tile that follow
         left_now = Mux(is_first, tile_rows - 1, left)
         with m.If(start & (left_now != 0)):
             m.d.sync += left.eq(left_now - 1)

@@ -1,4 +1,4 @@
-"""What PE2 gives to the write-back unit: rows of complete tiles, and element-wise values."""
+"""Values from PE2 to the write-back unit: rows of complete tiles, and element-wise values."""
 
 from amaranth.hdl import Module, Mux, signed
 from amaranth.lib import wiring
@@ -10,10 +10,10 @@ from trainwright_hw.stream.delay_line import delay_line
 
 
 class Drain(wiring.Component):
-    """``value[n]`` of the array's ``sum[n]`` where a row of it is ``due``, and of the vector unit's
-    ``elementwise[n]``, which is 0 where it has none.
+    """Selection of values: the array's ``sum[n]`` where a row is ``due``, else ``elementwise[n]``.
 
-    ``due`` is that of lane 0; lane n does the same n cycles later. Combinational but for that.
+    ``elementwise[n]`` is 0 where the vector unit has no value. ``due`` is lane 0's; lane n follows
+    n cycles later. Combinational otherwise.
     """
 
     def __init__(self, parameters: AcceleratorParameters):

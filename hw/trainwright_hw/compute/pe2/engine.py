@@ -23,19 +23,20 @@ from trainwright_hw.writeback.ports import RowPort, row_lead
 class Pe2(wiring.Component):
     """Engine of PE3, BIAS and MASK (``trainwright.program.descriptors.Compute``).
 
-    One step of the nest a cycle. The tile of a complete reduction waits in the drain buffer for the
-    write-back unit, which takes a row in each cycle that PE1 leaves it, under the next tile's
-    steps. So a reduction of at least ``pe2_rows`` steps costs nothing more where PE1 has no
-    results, and a shorter one ``rows`` cycles. A tile's last step waits until the tile before it
-    leaves the drain buffer in time, a step of BIAS and MASK that completes a row until that can
-    leave at once; from there on nothing waits.
+    It takes one step of the nest per cycle. The tile of a complete reduction waits in the drain
+    buffer for the write-back unit, which takes a row in each cycle that PE1 leaves free, during the
+    next tile's steps. So a reduction of at least ``pe2_rows`` steps has no overhead if PE1 has no
+    results, and a shorter one takes ``rows`` cycles. A tile's last step waits until the previous
+    tile leaves the drain buffer in time; a step of BIAS and MASK that completes a row waits until
+    the row can leave at once; after that nothing waits.
 
-    The next command is taken while the last results of the one before are on their way: it may
-    read rows that are not yet written, unless it waits for its own engine.
+    The engine accepts the next command while the last results of the previous one are still in
+    flight: the next command may read rows that are not yet written, unless it waits for its own
+    engine.
 
     Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``results``: ``RowPort``.
-    ``stall_operand``: no step to take. ``stall_result``: a step waits for the write-back unit, or
-    at the end rows wait for the write port.
+    ``stall_operand``: there is no step to take. ``stall_result``: a step waits for the write-back
+    unit, or at the end rows wait for the write port.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -65,7 +66,7 @@ class Pe2(wiring.Component):
             connect(m, getattr(fetch, name), flipped(getattr(self, name)))
 
         elementwise, formats = self._take_command(m, contexts, fetch, vector)
-        is_elementwise = Signal()  # the step that is offered
+        is_elementwise = Signal()  # whether the offered step is element-wise
         m.d.comb += is_elementwise.eq(elementwise(fetch.context))
         issue = self._issue(m, fetch, is_elementwise)
         flags = delay_line(
@@ -78,18 +79,22 @@ class Pe2(wiring.Component):
             "flags",
             reset_less=False,
         )
-        there = (array.valid, vector.valid, array.last, vector.context)
-        m.d.comb += Cat(*there, *([array.digit] if parameters.narrow else [])).eq(flags[-1])
+        controls = (array.valid, vector.valid, array.last, vector.context)
+        m.d.comb += Cat(*controls, *([array.digit] if parameters.narrow else [])).eq(flags[-1])
         if parameters.wide_tensors:
             m.d.comb += vector.last.eq(array.last)
-        context = flags[OPERAND_CYCLES][len(there) - 1]
-        self._decode(m, fetch, [of(context) for of in formats], array, vector)
+        context = flags[OPERAND_CYCLES][len(controls) - 1]
+        self._decode(m, fetch, [select(context) for select in formats], array, vector)
         self._drain(m, elementwise, array, vector)
         self._control(m, contexts, issue, fetch)
         return m
 
     def _take_command(self, m, contexts, fetch, vector) -> tuple[Callable, list[Callable]]:
-        """Gives whether the command of a context is element-wise, and its operands' formats."""
+        """Take a command.
+
+        Returns selectors by context: whether the command is element-wise, and its operands'
+        formats.
+        """
         command, context = self.command.payload, contexts.context
         operation, results = command.operation, self.results
         m.d.comb += [
@@ -107,7 +112,7 @@ class Pe2(wiring.Component):
         ]
         if self._parameters.stochastic_rounding:
             m.d.comb += results.stream.eq(self.stream)
-        # from a register: the sequencer and what it tells of commands are behind it
+        # A register: `ready` drives the sequencer and its hazard checks, a long path.
         m.d.sync += self.command.ready.eq(fetch.free & contexts.free & ~self._load)
         is_elementwise = (operation == Operation.BIAS) | (operation == Operation.MASK)
         elementwise, *formats = (
@@ -121,7 +126,7 @@ class Pe2(wiring.Component):
         return elementwise, formats
 
     def _decode(self, m: Module, fetch, formats, array, vector) -> None:
-        """Words to operands, of which the array takes the first ``pe2_rows`` second ones alone."""
+        """Decode words to operands; the array uses only the first ``pe2_rows`` second operands."""
         invalid = {}
         operands = (fetch.x_operand, fetch.g_operand)
         for name, words, select in zip(("x", "g"), operands, formats, strict=True):
@@ -129,7 +134,7 @@ class Pe2(wiring.Component):
             values, invalid[name] = decoded
             for unit in (array, vector):
                 to = getattr(unit, f"{name}_row")
-                m.d.comb += [one.eq(value) for one, value in zip(to, values, strict=True)]
+                m.d.comb += [port.eq(value) for port, value in zip(to, values, strict=True)]
         if self._parameters.formats:
             used = Cat(invalid["x"], invalid["g"][: self._parameters.pe2_rows])
             m.d.sync += self.invalid.eq(
@@ -137,11 +142,11 @@ class Pe2(wiring.Component):
             )
 
     def _issue(self, m: Module, fetch, elementwise) -> Signal:
-        """Take a step, unless it completes a tile that has nowhere to go. Returns the strobe."""
+        """Take a step, unless it completes a tile that has nowhere to go; return the strobe."""
         issue, blocked = Signal(), Signal()
         results = self.results
         m.d.comb += [
-            # the values of element-wise operations are not kept
+            # element-wise values are not buffered: their row must be able to leave at once
             blocked.eq(fetch.last & ~(results.ready & (results.prompt | ~elementwise))),
             fetch.ready.eq(~blocked),
             issue.eq(fetch.valid & ~blocked),
@@ -155,7 +160,7 @@ class Pe2(wiring.Component):
         return issue
 
     def _drain(self, m: Module, elementwise, array, vector) -> None:
-        """Rows of a complete tile, and those of element-wise operations, when they are due."""
+        """Send rows of complete tiles, and of element-wise operations, when they are due."""
         m.submodules.drain = drain = Drain(self._parameters)
         results, due = self.results, Signal()
         m.d.sync += [
@@ -171,7 +176,7 @@ class Pe2(wiring.Component):
             ]
 
     def _control(self, m: Module, contexts, issue, fetch) -> None:
-        """Busy from a command until its rows and its statistics are out."""
+        """Report busy from a command until its rows and its statistics are written."""
         results = self.results
         m.d.comb += [
             contexts.final_step.eq(issue & fetch.final),

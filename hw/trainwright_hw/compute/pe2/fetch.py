@@ -15,27 +15,27 @@ from trainwright_hw.stream.registered_queue import RegisteredQueue
 from trainwright_hw.writeback.ports import ROWS_WIDTH
 
 OPERAND_CYCLES = 2
-"""Cycles from a step that is taken to its operands."""
+"""Cycles from taking a step to its operands."""
 
 
 class OperandFetch(wiring.Component):
-    """Both operands of PE3, BIAS and MASK, one step a cycle when the memories keep up.
+    """Fetcher of both operands of PE3, BIAS and MASK: a step per cycle if the memories keep up.
 
-    ``load`` takes a command of ``command_context``, while ``free``: every step of the one before is
-    on its way. The step at the output is held while ``valid``, and taken in a cycle of ``valid &
-    ready``:
+    ``load`` takes a command of ``command_context`` while ``free``, which means that every step of
+    the previous command is in flight. The step at the output is held while ``valid``, and taken in
+    a cycle of ``valid & ready``:
 
-    - ``first``, ``last``: of the reduction; ``final``: last step of the command; of narrow words
-      ``digit``: a digit begins;
-    - ``z``, ``rows``: where the tile goes and how many rows of it are written;
-    - ``context``: of its command.
+    - ``first``, ``last``: first and last step of the reduction; ``final``: the command's last step;
+      with narrow words ``digit``: a digit begins;
+    - ``z``, ``rows``: destination of the tile, and how many of its rows are written;
+    - ``context``: context of the step's command.
 
-    Its operands are there ``OPERAND_CYCLES`` later, for a cycle: whoever takes a step decides for a
-    few bits, and what these decide for, hundreds of registers, has a cycle of its own.
+    Operands follow ``OPERAND_CYCLES`` later, for one cycle. Taking a step decides only a few bits,
+    so the hundreds of registers that depend on them get a cycle of their own.
 
     - ``x_operand``: the row of the first operand, its words not decoded;
-    - ``g_operand``: the second one. PE3: the group's words in words 0 to ``pe2_rows`` - 1. BIAS,
-      MASK: the whole row.
+    - ``g_operand``: the second operand. PE3: the group's words in words 0 to ``pe2_rows`` - 1.
+      BIAS, MASK: the whole row.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -63,9 +63,9 @@ class OperandFetch(wiring.Component):
                 **({"digit": Out(1)} if parameters.narrow else {}),
             }
         )
-        # of the command whose steps start
+        # settings of the command whose steps start
         self._context = Signal()
-        self._by_group = Signal()  # PE3
+        self._by_group = Signal()  # PE3: second operands are groups of a row
         self._last_rows = Signal(ROWS_WIDTH)
         self._tile_rows = Signal(ROWS_WIDTH)
 
@@ -89,7 +89,7 @@ class OperandFetch(wiring.Component):
             depth=FETCH_DEPTH,
             counted=True,
         )
-        # of the step at the output, and of the one that was taken
+        # kind of second operand: of the step at the output, and of the step taken a cycle ago
         by_group, group_there = Signal(), Signal(max(1, self._group_bits))
         kinds = Cat(by_group, group_there[: self._group_bits])
         was_taken, was_by_group, was_group = Signal(), Signal(), Signal.like(group_there)
@@ -99,7 +99,7 @@ class OperandFetch(wiring.Component):
             nest.load.eq(self.load),
             nest.command.eq(self.command),
             self.free.eq(nest.free),
-            # all queues fill and empty together but for latency: the credit of one is that of all
+            # all queues fill and empty together except for latency: one credit serves all
             nest.step.ready.eq(x_reader.credit),
             start.eq(nest.step.valid & nest.step.ready),
             x_reader.start.eq(start),
@@ -136,14 +136,15 @@ class OperandFetch(wiring.Component):
             was_taken.eq(taken),
             was_by_group.eq(by_group),
         ]
-        if self._group_bits:  # else no register: one that is always 0 confuses yosys' opt_merge
+        if self._group_bits:  # a register that is always 0 confuses yosys' opt_merge
             m.d.sync += was_group.eq(group_there)
         return m
 
     def _take_command(self, m: Module) -> None:
         operation = self.command.operation
         is_contraction = operation == Operation.PE3
-        with m.If(self.free):  # and so when a command is loaded, which is known late in a cycle
+        # Follow the offered command while free: that a command is loaded is known late in a cycle.
+        with m.If(self.free):
             m.d.sync += [
                 self._context.eq(self.command_context),
                 self._by_group.eq(is_contraction),
@@ -153,12 +154,16 @@ class OperandFetch(wiring.Component):
 
 
 def _supply(m: Module, name: str, reader: RowReader, taken: Value) -> Signal:
-    """Whether there is one that no step was taken for, from a register: the reader's own output
-    lags behind by a cycle.
+    """Return whether the reader holds a row that no step was taken for.
+
+    It comes from a register, because the reader's own output lags behind by a cycle.
     """
-    count, there = Signal(range(FETCH_DEPTH + 1), name=f"{name}_left"), Signal(name=f"{name}_there")
+    count, present = (
+        Signal(range(FETCH_DEPTH + 1), name=f"{name}_left"),
+        Signal(name=f"{name}_there"),
+    )
     with m.If(reader.arrives & ~taken):
-        m.d.sync += [count.eq(count + 1), there.eq(1)]
+        m.d.sync += [count.eq(count + 1), present.eq(1)]
     with m.If(~reader.arrives & taken):
-        m.d.sync += [count.eq(count - 1), there.eq(count != 1)]
-    return there
+        m.d.sync += [count.eq(count - 1), present.eq(count != 1)]
+    return present

@@ -1,4 +1,4 @@
-"""The operands of PE2's step, chosen by a cycle's control."""
+"""Operands of PE2's step, chosen by registered control."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
@@ -11,8 +11,8 @@ from trainwright_hw.storage.ports import row_layout
 class Operands(wiring.Component):
     """Registers of both operands, a cycle after their rows.
 
-    ``x_operand``: ``x``. ``g_operand``: ``g``, where ``by_group`` with the words of ``group`` in
-    words 0 to ``pe2_rows`` - 1.
+    ``x_operand`` is ``x``. ``g_operand`` is ``g`` or, where ``by_group``, ``g`` with the words of
+    ``group`` in words 0 to ``pe2_rows`` - 1.
     """
 
     def __init__(self, parameters: AcceleratorParameters):

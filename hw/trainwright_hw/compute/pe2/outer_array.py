@@ -1,4 +1,4 @@
-"""The array of PE2: outer product of a row with a few scalars, summed over steps."""
+"""Array of PE2: outer product of a row with a few scalars, summed over steps."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, wiring
@@ -12,26 +12,25 @@ from trainwright_hw.stream.delay_line import delay_line, skew
 
 
 def outer_cycles(arithmetic: LaneFormat) -> int:
-    """From a step at the input to its tile in the drain buffer of lane 0."""
+    """Return the cycles from a step at the input to its tile in lane 0's drain buffer."""
     return arithmetic.product_cycles + 1
 
 
 class OuterProductArray(wiring.Component):
-    """``pe2_rows`` x ``lanes`` multiply-accumulators, with a drain buffer.
+    """Array of ``pe2_rows`` x ``lanes`` multiply-accumulators, with a drain buffer.
 
-    Of narrow words a step of ``digit`` multiplies the sums so far by 2^``DIGIT_WIDTH`` first.
+    In a cycle of ``valid`` a step is taken: ``x_row`` (``lanes`` words) times each of the first
+    ``pe2_rows`` words of ``g_row``, all signed. With narrow words a step of ``digit`` first
+    multiplies the sums so far by 2^``DIGIT_WIDTH``. On ``last`` the sums go to the drain buffer,
+    readable from ``outer_cycles`` cycles later until the next ``last`` step's sums arrive: ``row``
+    selects, and ``value`` follows in the same cycle. The next step starts new sums. Accepts a step
+    per cycle, never stalled.
 
-    In a cycle of ``valid`` a step is taken: ``x_row`` (``lanes`` words) times each of the
-    ``pe2_rows`` first words of ``g_row``, all signed. On ``last`` the sums go to the drain buffer,
-    where they can be read from ``outer_cycles`` cycles later on, until the next ``last`` step's
-    arrive: ``row`` selects, ``value`` follows in the same cycle. The next step starts new sums. A
-    step a cycle, never stalled.
-
-    Lane n does all this n cycles after lane 0 (``skew``): ``value[n]`` is due n cycles after
+    Lane n does all of this n cycles after lane 0 (``skew``): ``value[n]`` is due n cycles after
     ``value[0]``.
 
-    ``arithmetic`` (the accelerator's by default) says what words, products and sums are; operands
-    are decoded before they come here.
+    ``arithmetic`` (by default the accelerator's) defines words, products and sums; operands arrive
+    decoded.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, arithmetic: LaneFormat | None = None):
@@ -54,7 +53,8 @@ class OuterProductArray(wiring.Component):
         m = Module()
         arithmetic = self._arithmetic
         summed = arithmetic.product_cycles
-        # stage n of lane l is stage n + l of lane 0
+        # All lanes share one delay line per control signal: stage n of lane l is stage n + l of
+        # lane 0.
         valid, last = (
             delay_line(m, flag, summed + self._lanes, name, reset_less=False)
             for name, flag in (("valid", self.valid), ("last", self.last))
@@ -67,7 +67,7 @@ class OuterProductArray(wiring.Component):
         scalars = delay_line(m, Cat(*list(self.g_row)[: self._rows]), self._lanes, "g_row")
         shape = arithmetic.right
         for lane in range(self._lanes):
-            # from reset on, so that all sums start with zero: the accumulators have no other reset
+            # High from reset on, so that all sums start at zero: accumulators have no other reset.
             complete = Signal(init=1, name=f"complete_{lane}")
             m.d.sync += complete.eq(valid[summed - 1 + lane] & last[summed - 1 + lane])
             left = arithmetic.operand(x_row[lane])
@@ -84,7 +84,7 @@ class OuterProductArray(wiring.Component):
                 # Cycles 0 and 1: operands to their registers, product.
                 products = products or self._products(m, platform, row, lane, left, rights)
                 product = products.pop(0)
-                # Cycle 2: sum; a complete one goes to the drain buffer and leaves zero behind.
+                # Cycle 2: sum; a complete sum moves to the drain buffer and leaves zero behind.
                 so_far = arithmetic.start(
                     accumulator, digit=None if digit is None else digit[summed + lane]
                 )
@@ -100,8 +100,9 @@ class OuterProductArray(wiring.Component):
     def _products(
         self, m: Module, platform, row: int, lane: int, left: Value, rights: list[Value]
     ) -> list[Signal]:
-        """That of a row, or where a multiplier makes two, with the next row's: all of a lane share
-        ``left``.
+        """Multiply a row; if a multiplier makes two products, also the next row.
+
+        All products of a lane share ``left``.
         """
         arithmetic, name = self._arithmetic, f"product_{row}_{lane}"
         if arithmetic.sharing(platform, len(left)) > 1:

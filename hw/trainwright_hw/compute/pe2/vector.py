@@ -14,32 +14,31 @@ from trainwright_hw.stream.delay_line import delay_line, skew
 
 
 def vector_cycles(arithmetic: LaneFormat) -> int:
-    """From two rows at the input to the value of lane 0 at the output."""
+    """Return the cycles from two rows at the input to lane 0's value at the output."""
     return arithmetic.product_cycles + 1
 
 
 class VectorUnit(wiring.Component):
-    """BIAS and MASK of ``trainwright.program.descriptors.Compute``, up to the requantiser.
+    """BIAS and MASK of ``trainwright.program.descriptors.Compute``, before the requantiser.
 
-    ``act((x << x_shift) + (g << g_shift))`` with ``act`` max(0, .) when
-    ``relu``, or with ``mask`` ``x if g > 0 else 0``, on decoded operands. ``value``: ``lanes``
-    signed values of twice their bits, ``vector_cycles`` after their rows where these are ``valid``,
-    and 0 otherwise; a pair of rows a cycle, never stalled. A cycle of ``configure`` takes the
-    settings from ``command`` for the rows of one of two contexts, two cycles before the first of
-    them or earlier; ``context`` is that of the rows. ``value[n]`` comes n cycles after
-    ``value[0]`` (``skew``).
+    Computes ``act((x << x_shift) + (g << g_shift))`` on decoded operands, where ``act`` is max(0,
+    .) with ``relu``, or with ``mask`` ``x if g > 0 else 0``. ``value`` holds ``lanes`` signed
+    values of twice the operands' bits, ``vector_cycles`` after their rows where these are
+    ``valid``, and 0 otherwise. Accepts a pair of rows per cycle, never stalled. A cycle of
+    ``configure`` takes settings from ``command`` for the rows of one of two contexts, two cycles or
+    more before the first of them; ``context`` is the rows' context. ``value[n]`` comes n cycles
+    after ``value[0]`` (``skew``).
 
-    With wide tensors rows are digits, the highest first, up to a pair that is ``last``, and x and g
-    above the values that they are of: sums so far are kept, and multiplied by 2^``DIGIT_WIDTH`` for
-    the next digit. g is positive where its first digit other than 0 is. There is a value where a
-    pair is ``last``.
+    With wide tensors rows are digits, the highest first, up to a pair that is ``last``: sums so far
+    are kept, and multiplied by 2^``DIGIT_WIDTH`` for the next digit. g is positive where its first
+    nonzero digit is positive. There is a value only where a pair is ``last``.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
         self._lanes = parameters.lanes
         self._arithmetic = lane_format(parameters)
         width = self._arithmetic.left.width
-        # of a power of two, signed
+        # bits of a power of two, signed
         self._factor_width = parameters.most_alignment + 2
         row = data.ArrayLayout(width, parameters.lanes)
         self._by_digits = parameters.wide_tensors
@@ -61,7 +60,8 @@ class VectorUnit(wiring.Component):
         m, arithmetic = Module(), self._arithmetic
         cycles = arithmetic.product_cycles
         is_mask = self.command.operation == Operation.MASK
-        # a shift is a product with a power of two; the mask's operand counts for its sign alone
+        # A shift is a product with a power of two, which reuses the multipliers. Only the sign of
+        # the mask's operand matters, so its factor is 0.
         fields = {
             "mask": is_mask,
             "rectify": self.command.relu & ~is_mask,
@@ -105,27 +105,28 @@ class VectorUnit(wiring.Component):
                     lanes = [arithmetic.operand(row) for row in rows[name][lane : lane + together]]
                     of_lane += self._products(m, platform, name, lane, factors[name][lane], lanes)
             wide = {name: of_lane.pop(0) for name, of_lane in products.items()}
-            late = cycles + lane % together
+            sign_cycles = cycles + lane % together
             is_positive: Value = words["g"] > 0
             total = Signal(self.value[lane].shape(), name=f"total_{lane}")
             term, complete = wide["x"] + wide["g"], valid[cycles + lane]
             if self._by_digits:
-                there = lane - lane % together
-                is_positive = _first_sign(m, lane, words["g"], valid[there], last[there])
+                leader = lane - lane % together
+                is_positive = _first_sign(m, lane, words["g"], valid[leader], last[leader])
                 before = valid[cycles + lane - 1] & last[cycles + lane - 1]
                 term += self._sum_so_far(m, total, complete, before)
                 complete &= last[cycles + lane]
-            positive = delay_line(m, is_positive, late + 1, f"positive_{lane}")[-1]
+            positive = delay_line(m, is_positive, sign_cycles + 1, f"positive_{lane}")[-1]
             m.d.comb += total.eq(term)
             zero = (rectify[lane] & total[-1]) | (mask[lane] & ~positive)
             m.d.sync += self.value[lane].eq(Mux(zero | ~complete, 0, total))
         return m
 
     def _sum_so_far(self, m: Module, total: Signal, valid: Value, last_follows: Value) -> Value:
-        """What the digits before have added up to, for the next one; 0 behind the last one, of
-        which ``last_follows`` tells a cycle before.
+        """Return the sum of the previous digits, shifted for the next digit; 0 after the last one.
+
+        ``last_follows`` announces the last digit a cycle before.
         """
-        # from reset on, as the sum has no other reset: one for every bit would be logic
+        # High from reset on, because the sum has no other reset: one per bit would be logic.
         done = Signal(init=1, name=f"{total.name}_done")
         held = Signal.like(total, name=f"{total.name}_so_far", reset_less=True)
         m.d.sync += done.eq(last_follows)
@@ -138,19 +139,20 @@ class VectorUnit(wiring.Component):
     def _products(
         self, m: Module, platform, operand: str, lane: int, factor: Value, words: list[Value]
     ) -> list[Value]:
-        """A lane's word times its factor; with the next lane's, a cycle later, where a multiplier
-        makes two.
+        """Multiply a lane's word by its factor.
+
+        If a multiplier makes two products, also the next lane's, delayed by a cycle.
         """
         name = f"{operand}_{lane}_wide"
         if len(words) == 1:
             spare = operand == "g"
             return [self._arithmetic.multiply(m, platform, name, factor, words[0], spare=spare)]
         pair = self._arithmetic.multiply_pair(m, platform, name, words, factor)
-        return [delay_line(m, one, n + 1, f"{name}_late")[-1] for n, one in enumerate(pair)]
+        return [delay_line(m, term, n + 1, f"{name}_late")[-1] for n, term in enumerate(pair)]
 
 
 def _first_sign(m: Module, lane: int, digit: Value, valid: Value, last: Value) -> Value:
-    """Whether of the digits of a value up to this one the first that is not 0 is positive."""
+    """Return whether the first nonzero digit of a value, up to this digit, is positive."""
     known, was, positive = (
         Signal(name=f"{name}_{lane}") for name in ("sign_known", "was_positive", "is_positive")
     )

@@ -1,4 +1,4 @@
-"""What the lanes of the vector engine give together: the sum or the greatest of a row."""
+"""Reductions across the lanes of the vector engine: the sum or the maximum of a row."""
 
 from collections.abc import Sequence
 
@@ -8,18 +8,24 @@ from trainwright.program.vector import WIDTH
 
 
 def combined(
-    m: Module, values: Sequence[Value], greatest: Value, wanted: Value, turn: Value, parts: int
+    m: Module,
+    values: Sequence[Value],
+    greatest: Value,
+    wanted: Value,
+    part_number: Value,
+    parts: int,
 ) -> Value:
-    """The sum of a row's values modulo 2^WIDTH, or the greatest; 0 where it is not ``wanted``.
+    """Return the sum of a row's values modulo 2^WIDTH, or the maximum; 0 where not ``wanted``.
 
-    ``values``, of ``parts`` cycles one after the other, are the row's: ``turn``, a cycle later than
-    they, counts the parts in its lowest bits. ``greatest`` is that of the values' cycle, ``wanted``
-    that of a cycle later. Two cycles after the values of a row of one part; else three cycles after
-    those of the last part, for ``parts`` cycles.
+    ``values`` of ``parts`` successive cycles belong to a row: ``part_number``, a cycle later than
+    the values, counts the parts in its lowest bits. ``greatest`` belongs to the values' cycle,
+    ``wanted`` to the next cycle. The result comes two cycles after the values of a one-part row;
+    otherwise three cycles after those of the last part, for ``parts`` cycles.
     """
     level: list[Value] = list(values)
     joins = (len(level) - 1).bit_length()
     for number in range(joins + 1):
+        # One register in the middle of the tree halves the longest path.
         if number == joins // 2:
             level = [_register(m, value, f"joined_{place}") for place, value in enumerate(level)]
             later = Signal(name="greatest", reset_less=True)
@@ -39,10 +45,10 @@ def combined(
     complete, was_wanted = (
         Signal(name=name, reset_less=True) for name in ("complete", "was_wanted")
     )
-    one, first = level[0], turn[:bits] == 0
-    m.d.sync += [complete.eq(turn[:bits] == parts - 1), was_wanted.eq(wanted)]
-    with m.If(first | ~greatest | (one > so_far)):  # one choice less for each bit
-        m.d.sync += so_far.eq(Mux(first | greatest, one, so_far + one))
+    row_value, first = level[0], part_number[:bits] == 0
+    m.d.sync += [complete.eq(part_number[:bits] == parts - 1), was_wanted.eq(wanted)]
+    with m.If(first | ~greatest | (row_value > so_far)):  # an enable saves a choice per bit
+        m.d.sync += so_far.eq(Mux(first | greatest, row_value, so_far + row_value))
     with m.If(complete):
         m.d.sync += total.eq(Mux(was_wanted, so_far, 0))
     return total

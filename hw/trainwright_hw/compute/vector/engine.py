@@ -64,36 +64,39 @@ from trainwright_hw.writeback.result_queue import ResultQueue
 HELD = ("entry", "rows", "inner", "key", "slot")
 """Fields of a VECTOR that are kept while its pass runs."""
 DRAINED = 2
-"""Cycles from the last stage of the last instruction to its row in the queue of results."""
+"""Cycles from the last stage of the last instruction to its row in the result queue."""
 RESULTS = 16
-"""Rows on their way to the scratchpad: those of two instructions."""
+"""Rows in flight to the scratchpad: the rows of two instructions."""
 
 
 class VectorEngine(wiring.Component):
-    """Executes passes, one at a time, an instruction in ``THREADS`` x ``engine_parts`` cycles.
+    """Engine of passes, one at a time; instructions take ``THREADS`` x ``engine_parts`` cycles.
 
-    A command is held at the port while its instructions or its streams are copied, an instruction
-    or a stream a cycle, and taken then. ``THREADS`` rows are at work at a time: an instruction
-    takes a part of a row a cycle, and its result is there when the next one begins. Instructions
-    that read wait for all rows of their block, which are asked for ahead; those that write for
-    their places.
+    A command is held at the port while its instructions or its streams are copied, one per cycle,
+    and is taken then. ``THREADS`` rows are processed at a time: an instruction takes one part of a
+    row per cycle, and its result is ready when the next instruction begins. Instructions that read
+    wait for all rows of their block, which are requested ahead; instructions that write wait for
+    room in the result queue.
 
-    Members: ``command``, descriptors as they lie in memory; ``status``; ``read`` and ``z``, ports
-    of the scratchpad; ``statistics``, an item a pass; ``stream`` of random bits, that of the
-    command at the port. With an exponent file also ``scalars``, v of each of the command at the
-    port, which are put in their constants and shifts after the streams were copied; ``place`` and
-    ``word``, while no command is offered: that word of CODE, a cycle later.
+    Members: ``command``, descriptors as stored in memory; ``status``; ``read`` and ``z``, ports of
+    the scratchpad; ``statistics``, one item per pass; ``stream`` of random bits for the command at
+    the port. With an exponent file also ``scalars``, the value of each scalar of the command at the
+    port, which replace constants and shifts after the streams were copied; and ``place`` and
+    ``word``, which read that word of CODE, a cycle later, while no command is offered.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
         self._parameters = parameters
         self._stages = Stages(parameters.engine_parts)
+        # Rows of several parts leave time for one walker to serve reads and writes in turn.
         self._sides = 1 if parameters.engine_parts == 1 else 2
-        """Of the walker: with rows of several parts it has time for both of them."""
-        self._puts, self._put_stream = Signal(), Signal(STREAM_WIDTH)  # a row, of that stream
-        self._puts_next = Signal()  # in the next cycle
-        self._address = Signal(LOCAL_WIDTH)  # where it goes
-        self._value = Signal(signed(WIDTH), reset_less=True)  # of lane 0
+        self._puts, self._put_stream = (
+            Signal(),
+            Signal(STREAM_WIDTH),
+        )  # a row leaves, of that stream
+        self._puts_next = Signal()  # a row leaves in the next cycle
+        self._address = Signal(LOCAL_WIDTH)  # destination of the row
+        self._value = Signal(signed(WIDTH), reset_less=True)  # lane 0's result
         self._total = Signal(Total)
         self._shifts = [
             Signal(SHIFT_WIDTH, name=f"shift_{n}", reset_less=True) for n in range(SHIFTS)
@@ -120,10 +123,12 @@ class VectorEngine(wiring.Component):
         m = Module()
         m.submodules.prefetch = prefetch = Prefetch(FETCH_DEPTH)
         m.submodules.issue = issue = Issue(FETCH_DEPTH, parts=self._parameters.engine_parts)
-        m.submodules.reader = reader = RowReader(self._parameters, late=True)
-        m.submodules.results = results = ResultQueue(self._parameters, depth=RESULTS, late=True)
+        m.submodules.reader = reader = RowReader(self._parameters, unregistered=True)
+        m.submodules.results = results = ResultQueue(
+            self._parameters, depth=RESULTS, unregistered=True
+        )
         m.submodules.asked = asked = StreamWalker(sides=self._sides)
-        # whether the slots take an item is known late
+        # A skid buffer: whether the statistics slots accept an item is known late in a cycle.
         m.submodules.item = skid = SkidBuffer(self.statistics.item.payload.shape())
         self._item = skid.i
         connect(m, skid.o, flipped(self.statistics.item))
@@ -159,8 +164,9 @@ class VectorEngine(wiring.Component):
         return m
 
     def _walk(self, m: Module, prefetch, walkers) -> None:
-        """Streams go on: rows asked for, and places of rows that are written. With one walker for
-        both nothing is asked for in a cycle of the latter.
+        """Step the streams of requested rows and of written rows.
+
+        A single walker for both sides makes no request in the cycle of a write.
         """
         asked, put = walkers[0], walkers[-1]
         with m.If(~asked.load):
@@ -175,14 +181,16 @@ class VectorEngine(wiring.Component):
             m.d.comb += [put.take.eq(1), put.number.eq(Cat(self._put_stream, side))]
 
     def _take(self, m: Module, prefetch, issue, results, walkers, constant) -> None:
-        """Copies what a command brings, starts its pass, and awaits its end."""
+        """Copy a command's instructions or streams, start its pass, and await its end."""
         bits, item = self.command.payload, self._item
         code, given = (
             data.View(layout, bits[: layout.size])
             for layout in (command_layout(Code.layout), command_layout(Vector.layout))
         )
         is_code = Signal()
-        m.d.sync += is_code.eq(given.operation == Operation.CODE)  # there since a cycle in COPY
+        m.d.sync += is_code.eq(
+            given.operation == Operation.CODE
+        )  # valid for a cycle when COPY begins
         count = Signal(PLACE_WIDTH)
         copying, start = Signal(), Signal()
         held = {name: Signal(len(given[name]), name=name) for name in HELD}
@@ -193,7 +201,7 @@ class VectorEngine(wiring.Component):
                 final.eq(given.entry + given.length - 1),
                 *(to.eq(given[name]) for name, to in held.items()),
             ]
-        # which word and which stream are next, decoded a cycle before: few LUTs lie behind it then
+        # Select the next word and stream by one-hot bits decoded a cycle ahead: fewer LUTs.
         idle = Mux(self.command.valid, 0, self.place) if self._by_file else C(0, PLACE_WIDTH)
         place, word = Signal(PLACE_WIDTH), Signal(INSTRUCTION_WIDTH)
         is_word, is_stream = Signal(CODE_WORDS), Signal(STREAMS)
@@ -226,7 +234,7 @@ class VectorEngine(wiring.Component):
             Cat(given[f"{name}{n}"] for name in STREAM_LAYOUT.members) for n in range(STREAMS)
         ]
         of_constant = [given[f"constant{n}"] for n in range(CONSTANTS)]
-        by_file = Signal(signed(FACTOR_WIDTH))  # 0 while constants of the command are put
+        by_file = Signal(signed(FACTOR_WIDTH))  # 0 while the command's own constants are written
         load = copying & ~is_code
         copied = STREAMS * self._sides
         is_first = count < STREAMS
@@ -234,7 +242,7 @@ class VectorEngine(wiring.Component):
             copied = max(copied, STREAMS + SCALARS)
         if copied > STREAMS * self._sides:
             load &= is_first
-        # streams go to the walkers a cycle later, the last one in START
+        # streams reach the walkers a cycle later, the last one in START
         loads, number = Signal(), Signal(range(STREAMS * self._sides), reset_less=True)
         of_number = Signal(STREAM_LAYOUT, reset_less=True)
         m.d.sync += [
@@ -272,7 +280,7 @@ class VectorEngine(wiring.Component):
                     m.next = "TAKEN"
                     with m.If(~is_code):
                         m.next = "START"
-            with m.State("TAKEN"):  # the command is withdrawn
+            with m.State("TAKEN"):  # wait for the command to be withdrawn
                 m.d.comb += self.status.busy.eq(1)
                 m.next = "IDLE"
             with m.State("START"):
@@ -296,8 +304,10 @@ class VectorEngine(wiring.Component):
         self._count(m, start)
 
     def _put_scalars(self, m: Module, copying, count, constant, by_file) -> None:
-        """Scalars of the command at the port, after its streams: a constant or a shift a cycle.
-        Where streams take longer each is put twice.
+        """Write the scalars of the command at the port, after its streams, one per cycle.
+
+        A scalar replaces a constant or a shift. If streams take longer, each scalar is written
+        twice.
         """
         layout = whole_layout(Vector.layout)
         given = data.View(layout, self.command.payload[: layout.size])
@@ -323,19 +333,21 @@ class VectorEngine(wiring.Component):
                 with m.If((kind == ScalarKind.SHIFT) & (to == n)):
                     m.d.sync += shift.eq(held(value, MOST_SHIFT))
 
-    def _shifted_by_file(self, m: Module, one) -> Value:
-        """An instruction with the shift of the pass that it names."""
+    def _shifted_by_file(self, m: Module, instruction) -> Value:
+        """Replace an instruction's shift by the shift of the pass that it names."""
         changed = Signal(INSTRUCTION_LAYOUT)
-        m.d.comb += changed.eq(one)
-        with m.If(one.shift_by == ShiftBy.SCALAR):
+        m.d.comb += changed.eq(instruction)
+        with m.If(instruction.shift_by == ShiftBy.SCALAR):
             m.d.comb += [
                 changed.shift_by.eq(ShiftBy.FIELD),
-                changed.shift.eq(select(self._shifts, one.shift[: (SHIFTS - 1).bit_length()])),
+                changed.shift.eq(
+                    select(self._shifts, instruction.shift[: (SHIFTS - 1).bit_length()])
+                ),
             ]
         return changed
 
     def _lanes(self, m: Module, platform, issue, reader, constant, results) -> None:
-        """The pipeline of all lanes, and the rows that leave it."""
+        """Build the pipeline of all lanes, and collect the rows that leave it."""
         p, instruction = self._parameters, issue.instruction
         if self._by_file:
             instruction = self._shifted_by_file(m, instruction)
@@ -344,9 +356,9 @@ class VectorEngine(wiring.Component):
             m, Cat(instruction, issue.turn), at.count, "instruction", reset_less=True
         )
         size = INSTRUCTION_LAYOUT.size
-        stages = [data.View(INSTRUCTION_LAYOUT, one[:size]) for one in passed]
-        turns = [one[size:] for one in passed]
-        parts = [turn[:width] for turn in turns]
+        stages = [data.View(INSTRUCTION_LAYOUT, entry[:size]) for entry in passed]
+        turns = [entry[size:] for entry in passed]
+        parts = [count[:width] for count in turns]
         valid = delay_line(m, issue.valid, at.count, "valid", reset_less=False)
         constants = delay_line(m, constant, TERMS + 1, "constant")
         taken = self.command.valid & self.command.ready
@@ -365,9 +377,9 @@ class VectorEngine(wiring.Component):
             word = Signal.like(reader.row[number], name=f"word_{number}", reset_less=True)
             m.d.sync += word.eq(select(list(reader.row)[number :: p.engine_width], parts[0]))
             m.d.comb += [
-                *(to.eq(one) for to, one in zip(lane.stages, stages, strict=True)),
-                *(to.eq(one) for to, one in zip(lane.turns, turns, strict=True)),
-                *(to.eq(one) for to, one in zip(lane.constants, constants, strict=True)),
+                *(to.eq(value) for to, value in zip(lane.stages, stages, strict=True)),
+                *(to.eq(value) for to, value in zip(lane.turns, turns, strict=True)),
+                *(to.eq(value) for to, value in zip(lane.constants, constants, strict=True)),
                 lane.word.eq(arithmetic.word(word)),
                 lane.random.eq(random[number]),
                 lane.limits.eq(limits),
@@ -381,7 +393,7 @@ class VectorEngine(wiring.Component):
         chained = combined(m, operands, greatest, wanted, turns[TERMS + 1], p.engine_parts)
         m.d.comb += [lane.chained.eq(chained) for lane in lanes]
         last, part = stages[at.result], parts[at.result]
-        whole = Signal()  # a row with it, known a cycle before
+        whole = Signal()  # the result completes a row, known a cycle before
         before = at.result - 1
         m.d.comb += self._puts_next.eq(
             valid[before]
@@ -402,7 +414,7 @@ class VectorEngine(wiring.Component):
         ]
 
     def _count(self, m: Module, start) -> None:
-        """The totals of a pass."""
+        """Count the totals of a pass."""
         item = self._item.payload
         total, count = Signal(SUM_WIDTH), Signal(SATURATIONS_WIDTH)
         m.d.comb += [item.sum.eq(total), item.saturations.eq(count)]

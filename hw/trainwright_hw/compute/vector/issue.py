@@ -1,4 +1,4 @@
-"""The instructions of a pass, one for a part of a row a cycle, as rows and places allow."""
+"""Issue of a pass's instructions: one part of a row per cycle, as rows and room allow."""
 
 from amaranth.hdl import C, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -13,17 +13,18 @@ from trainwright_hw.compute.vector.prefetch import PLACE_WIDTH, ROWS_WIDTH, Bloc
 
 
 class Issue(wiring.Component):
-    """The store of instructions, and which of them is at work.
+    """Store of instructions, with the choice of the one that runs.
 
-    Each instruction has ``THREADS`` x ``parts`` cycles, of which ``valid`` marks those with a row:
-    the parts of the first thread's row, then those of the next. One that reads rows begins when all
-    of its block are there (``level``), one that writes when there are places for them (``room``;
-    ``reserve`` then takes ``size`` of them). ``key`` is the row's number for its random bits, from
-    ``first_key`` on. ``active`` from ``start`` to the last instruction.
+    Each instruction takes ``THREADS`` x ``parts`` cycles, of which ``valid`` marks those with a
+    row: first the parts of the first thread's row, then those of the next thread's. An instruction
+    that reads rows begins when all rows of its block have arrived (``level``); one that writes
+    begins when there is room for them (``room``), and ``reserve`` then takes ``size`` places.
+    ``key`` is the row's number for its random bits, counted from ``first_key``. ``active`` lasts
+    from ``start`` to the last instruction.
 
     Members: also those of ``Prefetch`` that write instructions and start a pass; ``instruction``
-    and ``turn`` of this cycle, which counts the parts of all threads; ``last_part``, whether it is
-    its row's last; ``waits_rows`` and ``waits_room``, for the counters.
+    and ``turn`` of this cycle, where ``turn`` counts the parts of all threads; ``last_part``,
+    whether the part is its row's last; ``waits_rows`` and ``waits_room``, for the counters.
     """
 
     def __init__(self, depth: int, *, parts: int):
@@ -61,31 +62,31 @@ class Issue(wiring.Component):
         )
         writer, reader = code.write_port(), code.read_port()
         at, following = Signal(PLACE_WIDTH), Signal(PLACE_WIDTH)
-        fresh = Signal()  # the instruction at `at` is being read
+        fresh = Signal()  # the memory is still reading the instruction at `at`
         begin, end, last = Signal(), Signal(), Signal()
-        one = self.instruction
+        instruction = self.instruction
         m.d.comb += [
             writer.en.eq(self.write),
             writer.addr.eq(self.place),
             writer.data.eq(self.written),
             reader.addr.eq(Mux(end, following, at)),
-            one.eq(reader.data),
+            instruction.eq(reader.data),
             following.eq(Mux(last, self.entry, at + C(1))),
             last.eq(at == self.final),
             blocks.start.eq(self.start),
             blocks.rows.eq(self.rows),
             blocks.next.eq(end & last),
             self.size.eq(blocks.size),
-            self.waits_rows.eq((one.memory == Rows.READ) & (self.level < blocks.size)),
-            self.waits_room.eq((one.memory == Rows.WRITE) & ~self.room),
+            self.waits_rows.eq((instruction.memory == Rows.READ) & (self.level < blocks.size)),
+            self.waits_room.eq((instruction.memory == Rows.WRITE) & ~self.room),
         ]
-        running, block_key = Signal(), Signal(LOCAL_WIDTH)  # within an instruction; of thread 0
+        running, block_key = Signal(), Signal(LOCAL_WIDTH)  # within an instruction; thread 0's key
         thread = self.turn[self._part_width :]
         m.d.comb += [
             begin.eq(self.active & ~fresh & ~running & ~self.waits_rows & ~self.waits_room),
             end.eq(running & self.turn.all()),
             self.valid.eq((begin | running) & (thread < blocks.size)),
-            self.reserve.eq(begin & (one.memory == Rows.WRITE)),
+            self.reserve.eq(begin & (instruction.memory == Rows.WRITE)),
             self.key.eq(block_key + thread),
             self.last_part.eq(self.turn[: self._part_width].all() if self._part_width else 1),
         ]

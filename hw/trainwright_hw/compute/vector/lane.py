@@ -31,22 +31,24 @@ from trainwright_hw.stream.delay_line import delay_line
 
 INSTRUCTION_LAYOUT = data.StructLayout({field.name: field.width for field in Instruction.layout})
 WORD = 16
-"""Bits of a word of a row."""
+"""Bits per word of a row."""
 OPERANDS, TERMS = 1, 2
 """Cycles after the issue: operands are there; are in registers."""
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Cycles after the issue of an instruction for a part of a row: terms, sum, shifted and rounded
-    value are in registers. Terms of ``parts`` parts wait for what the lanes give together.
+    """Pipeline stages as cycles after the issue of an instruction for a part of a row.
+
+    Members are the cycles at which terms, sum, shifted and rounded value are in registers. Terms of
+    rows of several ``parts`` wait for the lanes' common result.
     """
 
     parts: int
 
     @property
     def wait(self) -> int:
-        """Cycles that terms wait for those of the row's other parts."""
+        """Cycles that terms wait for the terms of the row's other parts."""
         return self.parts if self.parts > 1 else 0
 
     @property
@@ -67,22 +69,22 @@ class Stages:
 
     @property
     def count(self) -> int:
-        """Up to that for which the result can be read: at most those of an instruction."""
+        """Stages until the result can be read: at most the cycles of an instruction."""
         return self.sum + 4
 
 
 BELOW = RANDOM_WIDTH + 1
-"""Bits that are kept below the point for rounding."""
+"""Bits kept below the binary point for rounding."""
 SHIFT_WIDTH = 6
 
 
 def bit_length(value: Value) -> Value:
-    """Bits of an unsigned value: the position of its highest one, from 1."""
+    """Return the bits of an unsigned value: the position of its highest one, from 1."""
     return Mux(value.any(), _highest(value) + 1, 0)
 
 
 def _highest(value: Value) -> Value:
-    """The position of the highest one, from 0; 0 where there is none."""
+    """Return the position of the highest one, from 0; 0 if there is none."""
     if len(value) == 1:
         return C(0, 0)
     half = 1 << (len(value) - 1).bit_length() - 1
@@ -92,15 +94,15 @@ def _highest(value: Value) -> Value:
 
 
 class Lane(wiring.Component):
-    """One of ``lanes`` lanes, for ``parts`` words of a row in turn; ``index`` is its number.
+    """Lane ``index`` of ``lanes``, for ``parts`` words of a row in turn.
 
-    Instructions come as ``stages``: ``stages[n]`` is that of the thread whose cycle n it is, and
-    ``turns[n]`` its part of the row, with the thread above; ``constants[n]`` the constant that it
-    names (n up to TERMS); ``chained``, at ``Stages.sum``, what the lanes gave together, 0 where
-    they did not. ``word`` is the row's, ``random`` the byte of the word at ``Stages.rounded``.
-    ``operand`` is a, at TERMS, and ``result`` q, at ``Stages.result``; ``write`` keeps it. What is
-    the same for all lanes is decided outside: ``limits``, whether a bit is at or above the highest
-    of the width, and ``top``, whether it is that one, at ``Stages.result``.
+    Instructions arrive as ``stages``: ``stages[n]`` is the instruction whose cycle n it is,
+    ``turns[n]`` its part of the row, with the thread above; ``constants[n]`` is the constant that
+    it names (n up to TERMS); ``chained``, at ``Stages.sum``, is the lanes' common result, 0 where
+    there is none. ``word`` is the row's word, ``random`` its random byte at ``Stages.rounded``.
+    ``operand`` is a, at TERMS, and ``result`` q, at ``Stages.result``; ``write`` keeps it.
+    Decisions that are the same for all lanes are made outside: ``limits`` marks bits at or above
+    the highest bit of the width, and ``top`` this highest bit, at ``Stages.result``.
     """
 
     def __init__(self, index: int, *, lanes: int, parts: int):
@@ -163,8 +165,9 @@ class Lane(wiring.Component):
         return m
 
     def _registers(self, m: Module) -> tuple[list[Value], list]:
-        """Registers a, b and c, at OPERANDS: a memory each, all written alike, by these ports."""
+        """Return registers a, b and c at OPERANDS: a memory each, written alike by these ports."""
         values, ports = [], []
+        # Three copies of the register file give three read ports.
         for name in "abc":
             memory = Memory(
                 shape=signed(WIDTH), depth=REGISTERS * THREADS * self._parts, init=[],
@@ -178,7 +181,7 @@ class Lane(wiring.Component):
         return values, ports
 
     def _table(self, m: Module, slot: Value, argument: Value) -> tuple[Value, Value]:
-        """Slope and base, at TERMS."""
+        """Look up slope and base, at TERMS."""
         words = data.StructLayout({"base": signed(WORD_WIDTH), "slope": signed(WORD_WIDTH)})
         m.submodules.table = table = Memory(
             shape=words, depth=SLOTS * ENTRIES, attrs={"ram_style": "block"},
@@ -189,9 +192,9 @@ class Lane(wiring.Component):
         return reader.data.slope, reader.data.base
 
     def _x(self, m: Module, platform, left, right, slope) -> Value:
-        """The first term, at ``Stages.sum``; ``left`` and ``right`` are there at TERMS."""
-        one = self.stages[TERMS]
-        is_table, is_product = one.kind == Kind.TABLE, one.kind == Kind.PRODUCT
+        """Return the first term, at ``Stages.sum``; ``left`` and ``right`` are valid at TERMS."""
+        instruction = self.stages[TERMS]
+        is_table, is_product = instruction.kind == Kind.TABLE, instruction.kind == Kind.PRODUCT
         factors = [Signal(signed(FACTOR_WIDTH), name=f"{name}_factor") for name in "ab"]
         m.d.comb += factors[1].eq(
             Mux(is_table, integer(Cat(left[:REST_WIDTH], C(0, 1))), right[:FACTOR_WIDTH])
@@ -205,7 +208,9 @@ class Lane(wiring.Component):
             Signal(signed(WIDTH), name=name, reset_less=True) for name in ("other", "before")
         )
         m.d.sync += [other.eq(self._other(m, left, right)), before.eq(other)]
-        terms = [  # not one line of both: registers are there, and a LUT for each bit is saved
+        # Two delay lines, although one of their joined terms would do: the registers exist
+        # anyway, and a LUT per bit is saved.
+        terms = [
             delay_line(m, term, self._when.wait + 1, name)[-1]
             for name, term in (("own_product", product), ("own", before))
         ]
@@ -214,7 +219,7 @@ class Lane(wiring.Component):
         return x
 
     def _other(self, m: Module, left: Value, right: Value) -> Value:
-        """The first term of all kinds but products and those of all lanes; 0 there."""
+        """Return the first term of all kinds except products and common results; 0 for those."""
         kind = self.stages[TERMS].kind
         less, takes_right, both, nothing = (
             Signal(name=name) for name in ("less", "takes_right", "both", "nothing")
@@ -245,7 +250,7 @@ class Lane(wiring.Component):
         return value | Mux(kind == Kind.LENGTH, length, Mux(kind == Kind.LANE, number, 0))
 
     def _chosen(self, m: Module, third: Value) -> Value:
-        """Whether the condition on register c holds, at ``Stages.result``."""
+        """Return whether the condition on register c holds, at ``Stages.result``."""
         zero, negative = third == 0, third[-1]
         holds = Signal()
         with m.Switch(self.stages[TERMS].when):
@@ -260,11 +265,11 @@ class Lane(wiring.Component):
         return delay_line(m, holds, self._when.result - TERMS + 1, "chosen")[-1]
 
     def _y(self, m: Module, third: Value, base: Value) -> Value:
-        """The second term, at ``Stages.sum``; of what is subtracted the complement."""
-        one = self.stages[TERMS]
+        """Return the second term, at ``Stages.sum``; a subtracted term is complemented."""
+        instruction = self.stages[TERMS]
         plain = Signal(signed(WIDTH), name="plain", reset_less=True)
-        is_table = one.kind == Kind.TABLE
-        with m.Switch(Mux(is_table, Addend.NOTHING, one.addend)):
+        is_table = instruction.kind == Kind.TABLE
+        with m.Switch(Mux(is_table, Addend.NOTHING, instruction.addend)):
             with m.Case(Addend.NOTHING):
                 m.d.sync += plain.eq(0)
             with m.Case(Addend.PLUS):
@@ -280,15 +285,18 @@ class Lane(wiring.Component):
         return delay_line(m, y, self._when.wait + 1, "second")[-1]
 
     def _sum(self, m: Module, x: Value, y: Value) -> Value:
-        """x + y, at ``Stages.shifted``."""
-        one, total = self.stages[self._when.sum], Signal(signed(WIDTH), reset_less=True)
-        minus = (one.addend == Addend.MINUS) & (one.kind != Kind.TABLE)
-        m.d.sync += total.eq((Cat(C(1, 1), x) + Cat(minus, y)) >> 1)  # minus is the chain's carry
+        """Add x and y, at ``Stages.shifted``."""
+        instruction, total = self.stages[self._when.sum], Signal(signed(WIDTH), reset_less=True)
+        minus = (instruction.addend == Addend.MINUS) & (instruction.kind != Kind.TABLE)
+        m.d.sync += total.eq(
+            (Cat(C(1, 1), x) + Cat(minus, y)) >> 1
+        )  # minus is the carry into the adder
         return total
 
     def _shifted(self, m: Module, total: Value, shift: Value) -> tuple[Value, Value]:
-        """total / 2^shift with BELOW bits below the point, and whether any further one is set; at
-        ``Stages.rounded``.
+        """Return total / 2^shift with BELOW bits below the point, and whether a lower bit is set.
+
+        Both are valid at ``Stages.rounded``.
         """
         value: Value = integer(Cat(C(0, BELOW), total))
         dropped: list[Value] = []
@@ -304,7 +312,7 @@ class Lane(wiring.Component):
         return shifted, sticky
 
     def _finish(self, m: Module, shifted: Value, sticky: Value) -> None:
-        """Rounding, at ``Stages.rounded``, and saturation, at ``Stages.result``."""
+        """Round, at ``Stages.rounded``, and saturate, at ``Stages.result``."""
         half, odd = shifted[BELOW - 1], shifted[BELOW]
         addend = Signal(BELOW)
         with m.Switch(self.stages[self._when.rounded].rounding):
@@ -326,7 +334,7 @@ class Lane(wiring.Component):
             outside.eq(~wrap & (beyond & Cat(limits, C(1, 1))).any()),
             high.eq(Mux(wrap, (rounded & self.top).any(), sign)),
         ]
-        # Of a value that is not beyond them the bits in `limits` are `high`.
+        # The bits in `limits` of a value within the width all equal `high`.
         with m.Switch(Cat(high, outside)):
             with m.Case(0b00):
                 m.d.comb += self.result.eq(rounded & ~limits)

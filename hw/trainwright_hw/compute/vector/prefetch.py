@@ -1,4 +1,4 @@
-"""The rows that the instructions of a pass read, asked for in the order in which they are."""
+"""Prefetch of the rows that a pass's instructions read, in the order in which they read."""
 
 from amaranth.hdl import C, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -15,10 +15,10 @@ ROWS_WIDTH = 24
 
 
 class Blocks(wiring.Component):
-    """Rows of a pass that are left, in blocks of ``THREADS``.
+    """Remaining rows of a pass, in blocks of ``THREADS``.
 
-    ``start`` with ``rows``; ``next`` goes on to the next block. ``size``: rows of this one;
-    ``last``: there is none after it.
+    ``start`` takes ``rows``; ``next`` goes on to the next block. ``size`` is the rows of this
+    block; ``last`` says that no block follows.
     """
 
     def __init__(self):
@@ -47,12 +47,12 @@ class Blocks(wiring.Component):
 
 
 class Prefetch(wiring.Component):
-    """Walks through the instructions of a pass, block by block, and asks for a row a cycle.
+    """Walker over a pass's instructions, block by block, that requests a row per cycle.
 
-    Where ``write``, instruction ``place`` becomes ``instruction``. ``start`` begins a pass of
-    instructions ``entry`` to ``final`` over ``rows`` rows. In a cycle of ``take`` the next row of
-    stream ``number`` is asked for: a cycle after one of ``may``, and while fewer than ``depth``
-    rows are on their way or there. ``used``: one of them was taken.
+    ``write`` stores ``instruction`` at ``place``. ``start`` begins a pass of instructions ``entry``
+    to ``final`` over ``rows`` rows. A cycle of ``take`` requests the next row of stream ``number``;
+    it follows a cycle of ``may``, and requires that fewer than ``depth`` rows are in flight or
+    waiting. ``used``: a row was taken.
     """
 
     def __init__(self, depth: int):
@@ -97,7 +97,7 @@ class Prefetch(wiring.Component):
             blocks.rows.eq(self.rows),
             blocks.next.eq(done & (at == self.final)),
         ]
-        # a register between the walk through the instructions and that through the stream
+        # A register between the walk over the instructions and the walk over the stream.
         m.d.sync += [self.take.eq(ask), self.number.eq(reader.data[1:])]
         with m.If(ask):
             m.d.sync += thread.eq(thread + 1)

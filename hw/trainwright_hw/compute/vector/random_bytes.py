@@ -1,4 +1,4 @@
-"""The random bytes of the lanes, for the instructions that round by them."""
+"""Random bytes of the lanes, for instructions that round by them."""
 
 from collections.abc import Sequence
 
@@ -27,11 +27,12 @@ def random_bytes(
     stream: Value,
     taken: Value,
 ) -> list[Value]:
-    """The random byte of each lane, at ``Stages.rounded``.
+    """Return the random byte of each lane, at ``Stages.rounded``.
 
-    ``key`` is that of the row that is issued; ``stages`` and ``parts``, instructions and parts of a
-    row by the cycles after their issue; ``stream`` that of the command in a cycle of ``taken``: it
-    may go on under the pass. Where a row has parts its bits are mixed in as many cycles.
+    ``key`` is the issued row's; ``stages`` and ``parts`` are instructions and parts of a row by
+    cycles after their issue; ``stream`` is the command's in a cycle of ``taken``, after which it
+    may change while the pass runs. If a row has parts, its bits are mixed over as many cycles, with
+    less logic.
     """
     at = Stages(p.engine_parts).rounded
     keys = delay_line(m, key, at + 1, "key")

@@ -1,4 +1,4 @@
-"""Addresses of the streams of a pass, each in the order of its rows."""
+"""Addresses of a pass's streams, each in the order of its rows."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -12,16 +12,16 @@ STREAM_WIDTH = (STREAMS - 1).bit_length()
 STREAM_LAYOUT = data.StructLayout(
     {"base": LOCAL_WIDTH, "outer_delta": LOCAL_WIDTH, "inner_delta": LOCAL_WIDTH}
 )
-"""A stream as its descriptor has it."""
+"""Layout of a stream in its descriptor."""
 
 
 class StreamWalker(wiring.Component):
-    """The next address of each of ``STREAMS`` streams, in memories of LUTs.
+    """Next address of each of ``STREAMS`` streams, in memories of LUTs.
 
-    In a cycle of ``load`` stream ``number`` begins at the base of ``stream``, with ``inner`` rows
-    for each index of the outer level. ``address`` is that of stream ``number``, in the same
-    cycle; where ``take``, the stream goes on. Of two ``sides`` each has the streams at places of
-    its own: those of the second are numbers ``STREAMS`` and above.
+    A cycle of ``load`` starts stream ``number`` at the base of ``stream``, with ``inner`` rows per
+    index of the outer level. ``address`` is stream ``number``'s, in the same cycle; ``take`` steps
+    the stream. With two ``sides`` each has its own state: the second side's streams are numbers
+    ``STREAMS`` and above.
     """
 
     def __init__(self, *, sides: int = 1):

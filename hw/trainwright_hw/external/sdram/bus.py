@@ -1,4 +1,4 @@
-"""From an AXI4 port and the host's port to accesses of an SDRAM."""
+"""Conversion of AXI4 bursts and of the host's accesses to accesses of an SDRAM."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -16,13 +16,13 @@ from trainwright_hw.storage.banks import granted
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 
 ASKED_BEATS = 16
-"""Most beats that are read and not yet taken: more than come while one is asked for."""
+"""Maximum beats requested and not yet taken: more than arrive during one request's latency."""
 WAITING = 4
 """Accesses that wait for the chip."""
 
 
 class Side:
-    """One who wants accesses: ``request`` while ``wanted``, taken in a cycle of ``given``."""
+    """Requester of accesses: ``request`` while ``wanted``, taken in a cycle of ``given``."""
 
     def __init__(self, layout: data.StructLayout, name: str):
         self.wanted = Signal(name=f"{name}_wanted")
@@ -31,15 +31,15 @@ class Side:
 
 
 class SdramBus(wiring.Component):
-    """A beat in two cycles at most: the chip takes no less for one.
+    """Arbiter of accesses, at most one beat in two cycles: the chip needs that long for a beat.
 
-    One burst of each direction at a time, INCR, whole beats. When both directions want the memory
-    they take turns, a burst each; a write that waits for its data keeps nobody waiting. The host's
-    accesses come before any beat. A write is answered when nothing can overtake it. What lies
-    outside of the memory is answered with DECERR, and changes nothing.
+    Accepts one burst of each direction at a time, INCR, whole beats. If both directions want the
+    memory they alternate, a burst each; a write that waits for its data blocks nobody. The host's
+    accesses precede any beat. A write is answered when nothing can overtake it. Accesses outside of
+    the memory are answered with DECERR, and change nothing.
 
     Members: ``axi``; ``host``; ``request``, and ``read_valid``, ``read_data`` and ``read_tag`` as
-    of ``SdramEngine``.
+    in ``SdramEngine``.
     """
 
     def __init__(self, parameters: AcceleratorParameters, timing: SdramTiming):
@@ -64,7 +64,7 @@ class SdramBus(wiring.Component):
         self._read_side(m, read)
         self._write_side(m, write)
         self._host_side(m, host)
-        turn = Signal()  # high: of a write
+        write_turn = Signal(name="turn")  # the next burst is a write
         write_first = Signal()
         sides = (host, write, read)
         given = Cat(side.given for side in sides)
@@ -73,10 +73,10 @@ class SdramBus(wiring.Component):
             ~host.wanted & write_first,
             ~host.wanted & read.wanted & ~write_first,
         )
-        # From a register: it goes to whole beats. Who waits does so until it is given to.
+        # Registered, because it selects whole beats. A requester waits until it is granted.
         m.d.sync += given.eq(Mux(queue.w_rdy & ~given.any(), Cat(wanted), 0))
         m.d.comb += [
-            write_first.eq(write.wanted & (turn | ~read.wanted)),
+            write_first.eq(write.wanted & (write_turn | ~read.wanted)),
             queue.w_en.eq(given.any()),
             queue.w_data.eq(granted(given, [Value.cast(side.request) for side in sides])),
             self.request.valid.eq(queue.r_rdy),
@@ -84,29 +84,30 @@ class SdramBus(wiring.Component):
             queue.r_en.eq(self.request.ready),
         ]
         with m.If(write.given):
-            m.d.sync += turn.eq(~self.axi.wlast)
+            m.d.sync += write_turn.eq(~self.axi.wlast)
         with m.If(read.given):
-            m.d.sync += turn.eq(read.request.tag.last)
+            m.d.sync += write_turn.eq(read.request.tag.last)
         return m
 
     def _place(self, address: Value) -> tuple[Value, Value]:
-        """Beat of a byte address, and whether it lies outside."""
+        """Return the beat of a byte address, and whether it is outside of the memory."""
         outside = address[self._address_width :].any()
         return address[self._beat_bits : self._address_width], outside
 
     def _at(self, request, beat: Value) -> Value:
-        """Assigns the number of a beat to a request."""
+        """Assign a beat's number to a request."""
         return Cat(request.column, request.bank, request.row).eq(beat)
 
     def _read_side(self, m: Module, side: Side) -> None:
         axi, request = self.axi, side.request
         place, outside = self._place(axi.araddr)
         beat, left, wrong = Signal.like(place), Signal(9), Signal()
-        busy, credit, some = Signal(), Signal(range(ASKED_BEATS + 1), init=ASKED_BEATS), Signal()
+        count = range(ASKED_BEATS + 1)
+        busy, credit, has_credit = Signal(), Signal(count, init=ASKED_BEATS), Signal(name="some")
         last = left == 1
         m.d.comb += [
             axi.arready.eq(~busy),
-            side.wanted.eq(busy & some),
+            side.wanted.eq(busy & has_credit),
             self._at(request, beat),
             request.tag.wrong.eq(wrong),
             request.tag.last.eq(last),
@@ -120,11 +121,11 @@ class SdramBus(wiring.Component):
         )
         taken = axi.rvalid & axi.rready
         with m.If(side.given & ~taken):
-            m.d.sync += [credit.eq(credit - 1), some.eq(credit != 1)]
+            m.d.sync += [credit.eq(credit - 1), has_credit.eq(credit != 1)]
         with m.Elif(taken & ~side.given):
-            m.d.sync += [credit.eq(credit + 1), some.eq(1)]
+            m.d.sync += [credit.eq(credit + 1), has_credit.eq(1)]
         with m.Else():
-            m.d.sync += some.eq(credit != 0)
+            m.d.sync += has_credit.eq(credit != 0)
         is_wrong = Signal()
         m.d.comb += [
             beats.w_en.eq(self.read_valid & ~self.read_tag.host),

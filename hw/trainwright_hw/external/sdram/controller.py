@@ -1,4 +1,4 @@
-"""An SDRAM chip as the accelerator's external memory, with a port for the host."""
+"""SDRAM chip as the accelerator's external memory, with a port for the host."""
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
@@ -12,10 +12,10 @@ from trainwright_hw.external.sdram.timing import SdramCycles, SdramTiming
 
 
 class SdramMemory(wiring.Component):
-    """A controller for one chip, in the clock of the accelerator, which ``cycles`` are counted in.
+    """Controller for one chip, in the accelerator's clock, in which ``cycles`` are counted.
 
-    Bursts as of ``SdramBus``, rows and times as of ``SdramEngine``. Every access waits until the
-    chip is powered up.
+    Bursts are those of ``SdramBus``, rows and times those of ``SdramEngine``. Every access waits
+    until the chip is powered up.
 
     Members: ``axi``; ``host``, a ``HostPort``; ``pins``, the chip's (``SdramPads``).
     """

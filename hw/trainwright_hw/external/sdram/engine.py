@@ -1,4 +1,4 @@
-"""The commands of an SDRAM: power-up, rows, beats, refreshes."""
+"""Commands of an SDRAM: power-up, rows, beats, refreshes."""
 
 from amaranth.hdl import C, Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -10,22 +10,22 @@ from trainwright_hw.external.sdram.pads import SdramPins
 from trainwright_hw.external.sdram.request import BURSTS, TAG, request_layout
 from trainwright_hw.external.sdram.timing import SdramCycles, SdramTiming
 
-# RAS, CAS and WE, low when active
+# Command codes: RAS, CAS and WE, which are low when active.
 NOP, ACTIVATE, READ, WRITE = 0b111, 0b011, 0b101, 0b100
 PRECHARGE, REFRESH, LOAD_MODE = 0b010, 0b001, 0b000
 ALL_BANKS = 1 << 10
-"""Address bit with PRECHARGE."""
+"""Address bit that makes PRECHARGE close all banks."""
 
 
 class SdramEngine(wiring.Component):
-    """Executes accesses in order, a beat as one burst of the chip, a word a cycle without gaps
-    while they stay in open rows and in one direction. A row stays open in every bank.
+    """Executor of accesses in order, each beat as one burst of the chip.
 
-    A beat that is read comes ``read_latency`` cycles after its command at least, and must be taken
-    then.
+    Words follow each other without gaps, one per cycle, while accesses stay in open rows and in one
+    direction. A row stays open in every bank. A read beat comes at least ``read_latency`` cycles
+    after its command, and must be taken then.
 
     Members: ``request``, a stream of accesses; ``read_valid``, ``read_data`` and ``read_tag``, the
-    beats that were read; ``pins``, to be registered once more (``SdramPads``).
+    beats read; ``pins``, to be registered once more (``SdramPads``).
     """
 
     def __init__(self, timing: SdramTiming, cycles: SdramCycles, *, beat_width: int):
@@ -40,7 +40,7 @@ class SdramEngine(wiring.Component):
                 "pins": Out(SdramPins(timing)),
             }
         )
-        # command, pad, chip, pad, the words of a beat
+        # registers of command, pad and pad; the chip; the words of a beat
         self.read_latency = 3 + cycles.cas_latency + self._words + cycles.late_capture
 
     def elaborate(self, platform) -> Module:
@@ -53,7 +53,7 @@ class SdramEngine(wiring.Component):
         self._read_data(m)
         with m.FSM():
             self._power_up(m)
-            with m.State("REFRESH"):  # rows are closed
+            with m.State("REFRESH"):  # all rows are closed
                 with m.If(~self._wait[0]):
                     self._give(m, REFRESH, self._cycles.trfc)
                     m.d.comb += self._refreshed.eq(1)
@@ -70,25 +70,26 @@ class SdramEngine(wiring.Component):
         m.d.sync += self._code.eq(NOP)
 
     def _timers(self, m: Module) -> None:
-        """Cycles until a command may be given: any; PRECHARGE; ACTIVATE; WRITE. As many ones, which
-        are shifted out, so that a bit tells.
+        """Keep timers until a command may be given: any; PRECHARGE; ACTIVATE; WRITE.
+
+        A timer is a row of ones that is shifted out, so that a single bit tells whether it runs.
         """
         c, words = self._cycles, self._words
         self._wait = Signal(max(c.trcd, c.trp, c.trfc, c.tmrd, words))
-        # the end of tRAS, or of what a READ or WRITE after tRCD asks for
+        # cycles from READ or WRITE to PRECHARGE: to the end of tRAS, or longer for the access
         left = c.tras - c.trcd
         self._after_read = max(words, left)
         self._after_write = max(words - 1 + c.twr, left)
         self._no_precharge = Signal(max(c.tras, self._after_read, self._after_write))
         self._no_activate = Signal(c.trc)
-        # nobody drives the data for a cycle after the chip; dq_oe is a cycle early
+        # a cycle without driver follows the chip's data; dq_oe is a cycle early
         self._turn = words + c.cas_latency + 2
         self._no_write = Signal(self._turn)
         for timer in (self._wait, self._no_precharge, self._no_activate, self._no_write):
             m.d.sync += timer.eq(timer >> 1)
 
     def _give(self, m: Module, code: int, cycles: int) -> None:
-        """A command, and the cycles until the next one."""
+        """Issue a command, and start the timer until the next one."""
         m.d.sync += [self._code.eq(code), self._wait.eq(_ones(cycles - 1))]
 
     def _power_up(self, m: Module) -> None:
@@ -115,7 +116,7 @@ class SdramEngine(wiring.Component):
                 m.next = "RUN"
 
     def _refreshes(self, m: Module) -> None:
-        """``due`` from ``trefi`` cycles after the last time on; a late one is made up for."""
+        """Raise ``due`` ``trefi`` cycles after the last refresh; a late refresh is made up for."""
         self._refreshed, self._due = Signal(), Signal()
         left = Signal(range(self._cycles.trefi), init=self._cycles.trefi - 1)
         m.d.sync += left.eq(left - 1)
@@ -125,11 +126,11 @@ class SdramEngine(wiring.Component):
             m.d.sync += [left.eq(self._cycles.trefi - 1), self._due.eq(1)]
 
     def _rows(self, m: Module) -> None:
-        """The access at hand, and whether its row, or another one of its bank, is open."""
+        """Track the current access, and whether its row, or another row of its bank, is open."""
         request, t = self.request, self._timing
         self._now = now = request.payload
-        # Hit and other are those of the access at hand. After a beat no command is given until its
-        # words are over, and until then they are those of the next one.
+        # `hit` and `other` belong to the current access. No command follows a beat until its words
+        # are over, and by then the flags are those of the next access.
         self._looked = Signal()
         self._hit, self._other = Signal(), Signal()
         self._done, self._activated = Signal(), Signal()
@@ -137,15 +138,15 @@ class SdramEngine(wiring.Component):
         m.submodules.rows = rows = Memory(shape=t.row_bits, depth=1 << t.bank_bits, init=[])
         write, read = rows.write_port(), rows.read_port(domain="comb")
         was_done = Signal()
-        # Where the words of a beat leave time for it, the next one is asked for a cycle later: its
-        # bits lie at the pins of the data, far from those of the commands.
-        late = self._words > min(BURSTS)
+        # If the words of a beat leave time, the next access is requested a cycle later, because its
+        # bits are at the data pins, far from the command pins.
+        delayed = self._words > min(BURSTS)
         m.d.comb += [
             write.en.eq(self._activated),
             write.addr.eq(now.bank),
             write.data.eq(now.row),
             read.addr.eq(now.bank),
-            request.ready.eq(was_done if late else self._done),
+            request.ready.eq(was_done if delayed else self._done),
         ]
         is_open = self._open.bit_select(now.bank, 1)
         same = read.data == now.row
@@ -155,7 +156,7 @@ class SdramEngine(wiring.Component):
             m.d.sync += self._hit.eq(1)
 
     def _run(self, m: Module) -> None:
-        """A command for the access at hand, or towards a refresh."""
+        """Issue a command for the current access, or towards a refresh."""
         c, now, pins = self._cycles, self._now, self.pins
         with m.If(self._due):
             with m.If(~self._no_precharge[0]):
@@ -201,8 +202,9 @@ class SdramEngine(wiring.Component):
             m.d.comb += [self._done.eq(1), self._writes.eq(1)]
 
     def _write_data(self, m: Module) -> None:
-        """The words of a beat, from its command on; ``dq_oe`` as long as they are at the pads and
-        a cycle before.
+        """Drive the words of a beat from its command on.
+
+        ``dq_oe`` is high while they are at the pads, and a cycle before.
         """
         pins, width = self.pins, self._timing.data_width
         self._writes = Signal()
@@ -230,5 +232,5 @@ class SdramEngine(wiring.Component):
 
 
 def _ones(cycles: int) -> int:
-    """A timer of so many cycles."""
+    """Return a timer of ``cycles`` cycles."""
     return (1 << cycles) - 1

@@ -1,4 +1,4 @@
-"""Between an SDRAM controller and the chip: pins, and the registers next to them."""
+"""Pins between an SDRAM controller and the chip, and the registers next to them."""
 
 from amaranth.hdl import C, Cat, ClockSignal, Instance, Module, Signal
 from amaranth.lib import wiring
@@ -8,14 +8,14 @@ from trainwright_hw.arith.multiplier import DevicePlatform
 from trainwright_hw.external.sdram.timing import SdramTiming
 
 COMMAND_PINS = ("cke", "cs_n", "ras_n", "cas_n", "we_n", "ba", "a", "dqm", "dq_o")
-"""What the FPGA drives, besides the clock and ``dq_oe``."""
+"""Pins that the FPGA drives, besides the clock and ``dq_oe``."""
 
 
 class SdramPins(wiring.Signature):
-    """The pins of a chip as its controller sees them.
+    """Pins of a chip from its controller's side.
 
     Members: ``clk``, the chip's clock; ``cke``, ``cs_n``, ``ras_n``, ``cas_n``, ``we_n``, ``ba``,
-    ``a`` and ``dqm``; ``dq_o``, what is driven while ``dq_oe``; ``dq_i``, what the chip drives.
+    ``a`` and ``dqm``; ``dq_o``, driven while ``dq_oe``; ``dq_i``, driven by the chip.
     """
 
     def __init__(self, timing: SdramTiming):
@@ -39,14 +39,13 @@ class SdramPins(wiring.Signature):
 
 
 class SdramPads(wiring.Component):
-    """A register at every pin but ``dq_oe``, which so is a cycle ahead of the data.
+    """Registers at every pin except ``dq_oe``, which is therefore a cycle ahead of the data.
 
-    The chip's clock is the design's inverted: what a pin gets at a rising edge has half a period
-    of setup and half of hold. ``dq_i`` is taken at the falling edge, and is there in the next
-    cycle; with ``late_capture`` at the rising edge after it, and is there a cycle later.
-
-    Without a ``DevicePlatform`` the chip is taken to answer within its cycle, and ``clk`` is not
-    driven.
+    The chip's clock is the design's clock inverted: an output that changes at a rising edge has
+    half a period of setup and half of hold. ``dq_i`` is sampled at the falling edge, and valid in
+    the next cycle; with ``late_capture`` it is sampled at the rising edge after that, and valid a
+    cycle later. Without a ``DevicePlatform`` the chip is assumed to answer within its cycle, and
+    ``clk`` is not driven.
 
     Members: ``controller``, the pins a cycle before; ``chip``, the pins.
     """

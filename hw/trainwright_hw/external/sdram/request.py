@@ -1,4 +1,4 @@
-"""What is asked of an SDRAM: a beat at a time."""
+"""Requests to an SDRAM, a beat at a time."""
 
 from amaranth.lib import data
 from amaranth.utils import exact_log2
@@ -6,17 +6,19 @@ from amaranth.utils import exact_log2
 from trainwright_hw.external.sdram.timing import SdramTiming
 
 BURSTS = (2, 4, 8)
-"""Words of a burst that a chip can be set to, but one."""
+"""Words per burst that a chip can be set to, except one."""
 TAG = data.StructLayout({"host": 1, "wrong": 1, "last": 1})
-"""What comes back with a beat that is read: whether the host asked for it, whether it lies outside
-of the memory, whether it ends a burst."""
+"""Tag returned with a beat that is read.
+
+Whether the host requested it, whether it is outside of the memory, whether it ends a burst.
+"""
 
 
 def request_layout(timing: SdramTiming, beat_width: int) -> data.StructLayout:
-    """An access: a beat of ``beat_width`` bits, by its number.
+    """Lay out an access: a beat of ``beat_width`` bits, by its number.
 
-    Beats that follow each other lie in a row of a bank, then in the next bank. ``enable`` has a bit
-    for each byte that is written. Raises ``ValueError`` for a beat that is no burst of the chip.
+    Consecutive beats are in a row of a bank, then in the next bank. ``enable`` has a bit per byte
+    that is written. Raises ``ValueError`` for a beat that is no burst of the chip.
     """
     words = beat_width // timing.data_width
     if words not in BURSTS:

@@ -1,15 +1,15 @@
-"""What an SDR SDRAM asks for: its size and times, by the names that data sheets give them."""
+"""Requirements of an SDR SDRAM: its size and times, by their names in data sheets."""
 
 import math
 from dataclasses import dataclass
 
 CLOCK_NS = {2: 10.0, 3: 7.5}
-"""Least clock period (tCK) of each CAS latency."""
+"""Minimum clock period (tCK) in nanoseconds, by CAS latency."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SdramCycles:
-    """The times of an ``SdramTiming`` in cycles of one clock, rounded up."""
+    """Times of an ``SdramTiming`` in cycles of one clock, rounded up."""
 
     cas_latency: int
     trcd: int
@@ -22,16 +22,18 @@ class SdramCycles:
     trefi: int
     power_up: int
     late_capture: bool
-    """Whether read data is taken at the rising edge that ends its cycle and not at the falling
-    edge in its middle."""
+    """Whether read data is sampled at the rising edge that ends its cycle.
+
+    Otherwise it is sampled at the falling edge in the middle of the cycle.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class SdramTiming:
-    """Size and least times of a chip; times in nanoseconds.
+    """Size and minimum times of a chip; times in nanoseconds.
 
-    By default the slowest of the chips of 32 MiB that ULX3S boards carry: MT48LC16M16A2-75,
-    IS42S16160G-7, W9825G6KH-6 and AS4C16M16SA-7. A chip of 64 MiB is used by half.
+    The defaults are the slowest of the 32 MiB chips on ULX3S boards: MT48LC16M16A2-75,
+    IS42S16160G-7, W9825G6KH-6 and AS4C16M16SA-7. Half of a 64 MiB chip is used.
     """
 
     row_bits: int = 13
@@ -45,33 +47,38 @@ class SdramTiming:
     tras_ns: float = 45.0
     """ACTIVATE to PRECHARGE."""
     trc_ns: float = 66.0
-    """ACTIVATE to ACTIVATE of a bank; kept between any two."""
+    """ACTIVATE to ACTIVATE of the same bank; kept between any two."""
     trfc_ns: float = 70.0
-    """REFRESH to anything."""
+    """REFRESH to any command."""
     twr_ns: float = 15.0
-    """Last word of a write to PRECHARGE, and two cycles at least."""
+    """Last word of a write to PRECHARGE, and at least two cycles."""
     tmrd_ns: float = 15.0
-    """LOAD MODE to anything, and two cycles at least."""
+    """LOAD MODE to any command, and at least two cycles."""
     trefi_ns: float = 64e6 / 8192
-    """Between two REFRESHes, on average."""
+    """Average time between two REFRESHes."""
     power_up_ns: float = 200e3
     """Clock and power to the first command."""
     power_up_refreshes: int = 8
     access_ns: float = 6.0
     """tAC: clock to data, at most."""
     hold_ns: float = 2.5
-    """tOH: clock to the end of the data before, at least."""
+    """tOH: clock to the end of the previous data, at least."""
     round_trip_ns: float = 5.0
-    """From the FPGA's clock through its pad to the chip, and from there through a pad to the
-    register: an estimate from data sheets (buffers of 3.3 V, wires of some centimetres)."""
+    """Delay from the FPGA's clock through pads to the chip and back to the register.
+
+    Estimated from data sheets (buffers of 3.3 V, wires of some centimetres).
+    """
 
     @property
     def memory_bytes(self) -> int:
-        """Size of the chip as it is used."""
+        """Bytes of the chip that are used."""
         return (1 << (self.row_bits + self.bank_bits + self.column_bits)) * self.data_width // 8
 
     def cas_latency(self, clock_hz: float) -> int:
-        """CL: the least that the clock allows. Raises ``ValueError`` for one that is too fast."""
+        """Return CL, the minimum that the clock allows.
+
+        Raises ``ValueError`` for a faster clock.
+        """
         for latency, period in sorted(CLOCK_NS.items()):
             if clock_hz * period <= 1e9:
                 return latency
@@ -81,10 +88,10 @@ class SdramTiming:
         )
 
     def capture_margins(self, clock_hz: float) -> tuple[float, float]:
-        """Nanoseconds to spare on the tighter side, with data taken at the falling edge in the
-        cycle ``CL`` after the command's, and at the rising edge that ends that cycle.
+        """Return the smaller margin in nanoseconds of sampling data at a falling or rising edge.
 
-        The chip's clock is the design's, inverted: its edges lie half a period later.
+        The falling edge is in the cycle ``CL`` after the command's; the rising edge ends that
+        cycle. The chip's clock is the design's, inverted, so its edges are half a period later.
         """
         period = 1e9 / clock_hz
         begins = -period / 2 + self.access_ns + self.round_trip_ns
@@ -93,7 +100,10 @@ class SdramTiming:
         return falling, rising
 
     def cycles(self, clock_hz: float) -> SdramCycles:
-        """The times at a clock. Raises ``ValueError`` for a clock that the chip does not take."""
+        """Convert the times to cycles.
+
+        Raises ``ValueError`` for a clock that is too fast for the chip.
+        """
 
         def up(ns: float, least: int = 1) -> int:
             return max(least, math.ceil(ns * clock_hz / 1e9 - 1e-6))

@@ -83,7 +83,7 @@ class FetchBench(TestBench):
         return steps
 
     async def check(self, commands: list[Compute]) -> None:
-        """Commands, each as soon as a context is free, alternating between the two."""
+        """Send commands, each as soon as a context is free, alternating between the contexts."""
         for number, d in enumerate(commands):
             await self.until(lambda: self.get("o_free"))
             context = number % 2
@@ -98,7 +98,7 @@ class FetchBench(TestBench):
 @cocotb.test()
 @cocotb.parametrize(seed=range(2), stall=STALLS)
 async def random_commands(dut, seed: int, stall: str):
-    """Commands of every operation, back to back."""
+    """Run commands of every operation, back to back."""
     tb = FetchBench(dut, f"{seed} {stall}", stall)
     await tb.start()
     await tb.check(
@@ -108,7 +108,7 @@ async def random_commands(dut, seed: int, stall: str):
 
 @cocotb.test()
 async def wild(dut):
-    """Bases and strides of all bits: what is asked for is what the command says."""
+    """Use bases and strides of all bits: requests must match the command."""
     tb = FetchBench(dut, "wild", "some")
     draw = tb.random.getrandbits
     await tb.start()
@@ -117,8 +117,10 @@ async def wild(dut):
         d = random_compute(operation, tb.parameters, tb.random)
         summed = len(d.levels) - d.reduce_levels
         levels = (
-            Level(one.count, draw(LOCAL_WIDTH), draw(LOCAL_WIDTH), draw(LOCAL_WIDTH) * (n < summed))
-            for n, one in enumerate(d.levels)
+            Level(
+                level.count, draw(LOCAL_WIDTH), draw(LOCAL_WIDTH), draw(LOCAL_WIDTH) * (n < summed)
+            )
+            for n, level in enumerate(d.levels)
         )
         bases = {name: draw(LOCAL_WIDTH) for name in "xgz"}
         commands.append(replace(d, **bases, levels=tuple(levels)))

@@ -90,8 +90,10 @@ class Answers:
 @cocotb.test()
 @cocotb.parametrize(seed=range(3))
 async def eager_host(dut, seed: int):
-    """Offers from before the reset's end on, addresses before data and data before addresses, the
-    next one while the last has no answer: each write once, in order, and each read its own.
+    """Make every offer as early as possible: each write must take effect once, in order.
+
+    Offers start before the end of reset, addresses before data and data before addresses, and the
+    next offer comes while the last has no answer. Each read must return its own register.
     """
     tb = HostBench(dut, f"eager {seed}", "none")
     tb.agents.clear()
@@ -120,7 +122,7 @@ STALLED = ("none", "some", "bursts")
 @cocotb.test()
 @cocotb.parametrize(stall=STALLED)
 async def plain_registers(dut, stall: str):
-    """Identity, values that read back, byte strobes, and addresses where nothing is."""
+    """Check identity, values that read back, byte strobes, and unused addresses."""
     tb = HostBench(dut, f"plain {stall}", stall)
     await tb.start()
     assert await tb.host.read(registers.IDENTITY) == registers.IDENTITY_VALUE
@@ -151,7 +153,7 @@ async def plain_registers(dut, stall: str):
 
 @cocotb.test()
 async def every_bit_of_an_address(dut):
-    """A register is where it is said to be, and nowhere else."""
+    """Check that a register is at its address and at no other."""
     tb = HostBench(dut, "addresses", "none")
     await tb.start()
     value = tb.random.getrandbits(32)
@@ -178,7 +180,7 @@ async def every_bit_of_an_address(dut):
 
 @cocotb.test()
 async def bytes_of_flags(dut):
-    """Bytes beside the one of a flag leave it as it is, and start nothing."""
+    """Write bytes next to a flag's: the flag must not change, and nothing may start."""
     tb = HostBench(dut, "bytes", "none")
     await tb.start()
     await tb.finish(128, 1)  # a code of the highest bit alone is an error, too
@@ -197,7 +199,7 @@ async def bytes_of_flags(dut):
 @cocotb.test()
 @cocotb.parametrize(error=(0, 1), bits=(0, 2))
 async def ends_while_the_host_writes(dut, error: int, bits: int):
-    """A run that ends in the cycle of a write to CONTROL is seen."""
+    """End a run in the cycle of a write to CONTROL: the host must still see the end."""
     tb = HostBench(dut, f"ends {error} {bits}", "none")
     await tb.start()
     for wait in range(8):
@@ -256,7 +258,7 @@ async def runs(dut, stall: str):
 
 @cocotb.test()
 async def flags_stay_until_a_reset(dut):
-    """Whatever is written to other registers; a reset clears them, and the interrupt's enable."""
+    """Write other registers: flags must stay until a reset clears them and the interrupt enable."""
     tb = HostBench(dut, "flags", "none")
     await tb.start()
     for error in (0, 1, 0):
@@ -276,7 +278,7 @@ async def flags_stay_until_a_reset(dut):
 
 @cocotb.test()
 async def counters(dut):
-    """Every counter counts its own event; a start clears them all; beats read as bytes."""
+    """Check that each counter counts its event, that starts clear it, that beats read as bytes."""
     tb = HostBench(dut, "counters", "none")
     await tb.start()
     await tb.host.write(registers.CONTROL, 1)
@@ -298,7 +300,7 @@ async def counters(dut):
 
 @cocotb.test()
 async def counters_in_reset(dut):
-    """What happens in a reset is not counted."""
+    """Raise events in a reset: none may be counted."""
     tb = HostBench(dut, "counters in reset", "none")
     await tb.start()
     tb.dut.rst.value = 1
@@ -313,7 +315,7 @@ async def counters_in_reset(dut):
 @cocotb.test()
 @cocotb.parametrize(stall=STALLED)
 async def slots(dut, stall: str):
-    """Each slot shows its sum, saturations and underflows; a start clears them."""
+    """Check that each slot shows its sum, saturations and underflows; a start must clear them."""
     tb = HostBench(dut, f"slots {stall}", stall)
     await tb.start()
     await tb.host.write(registers.CONTROL, 1)
@@ -338,7 +340,7 @@ async def slots(dut, stall: str):
 
 @cocotb.test()
 async def some_slots(dut):
-    """Slots without an item are 0, whichever have one, and whatever was in them before."""
+    """Fill some slots: every slot without an item must read 0, whatever it held before."""
     tb = HostBench(dut, "some slots", "none")
     await tb.start()
     depth = tb.parameters.statistics_depth
@@ -358,7 +360,7 @@ async def some_slots(dut):
 @cocotb.test()
 @cocotb.parametrize(seed=range(2))
 async def both_directions(dut, seed: int):
-    """Reads and writes at the same time do not disturb each other."""
+    """Read and write at the same time: neither may disturb the other."""
     tb = HostBench(dut, f"both {seed}", "some")
     await tb.start()
     await tb.host.write(registers.PROGRAM_LENGTH, 12345)

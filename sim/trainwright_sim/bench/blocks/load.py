@@ -60,7 +60,7 @@ class LoadBench(TestBench):
 @cocotb.test()
 @cocotb.parametrize(memory_stall=STALLS[:4], target_stall=STALLS)
 async def random_commands(dut, memory_stall: str, target_stall: str):
-    """Loads into every target, back to back."""
+    """Load into every target, back to back."""
     tb = LoadBench(
         dut, f"{memory_stall} {target_stall}", memory_stall=memory_stall, target_stall=target_stall
     )
@@ -77,7 +77,7 @@ async def random_commands(dut, memory_stall: str, target_stall: str):
 
 @cocotb.test()
 async def boundaries(dut):
-    """Runs that begin and end around 4 KiB, of every length up to two bursts and a bit."""
+    """Run transfers that begin and end around 4 KiB, of every length up to about two bursts."""
     tb = LoadBench(dut, "boundaries", memory_stall="none", target_stall="none")
     await tb.start()
     p = tb.parameters
@@ -96,7 +96,7 @@ async def boundaries(dut):
 @cocotb.test()
 @cocotb.parametrize((("counts", "beats"), FAR))
 async def far(dut, counts: tuple[int, ...], beats: int):
-    """Addresses of all bits, and counts of many: what is asked for is what the descriptor says."""
+    """Use addresses of all bits and large counts: requests must match the descriptor."""
     tb = LoadBench(dut, f"far {counts}", memory_stall="none", target_stall="some")
     tb.memory.wraps = True
     await tb.start()
@@ -110,7 +110,7 @@ async def far(dut, counts: tuple[int, ...], beats: int):
 @cocotb.test()
 @cocotb.parametrize(more=(5, 20))
 async def long_runs(dut, more: int):
-    """Some beats more than a power of two: it goes on after these, until a reset."""
+    """Use lengths slightly above a power of two: the transfer must go on past it, until a reset."""
     tb = LoadBench(dut, f"long {more}", memory_stall="none", target_stall="none")
     tb.memory.wraps = True
     await tb.start()
@@ -131,16 +131,17 @@ async def long_runs(dut, more: int):
 @cocotb.test()
 @cocotb.parametrize(
     (
-        ("late", "operand", "result", "asked"),
+        ("idle_port", "operand", "result", "asked"),
         [("memory", 100, 0, 0), ("target", 0, 100, FIFO_BEATS)],
     )
 )
-async def what_it_waits_for(dut, late: str, operand: int, result: int, asked: int):
-    """A beat that does not come, or a scratchpad that takes nothing; else neither. So many beats
-    are asked for meanwhile.
+async def what_it_waits_for(dut, idle_port: str, operand: int, result: int, asked: int):
+    """Starve the load of beats, or block the scratchpad: only the matching stall may be high.
+
+    ``asked`` beats are requested meanwhile.
     """
-    stalls = {"memory_stall": "none", "target_stall": "none", f"{late}_stall": "late"}
-    tb = LoadBench(dut, f"waits for the {late}", **stalls)
+    stalls = {"memory_stall": "none", "target_stall": "none", f"{idle_port}_stall": "late"}
+    tb = LoadBench(dut, f"waits for the {idle_port}", **stalls)
     flags = ("status_stall_operand", "status_stall_result", "status_busy")
     await tb.start()
     assert await tb.share(flags, 20) == [0, 0, 0]
@@ -157,8 +158,9 @@ async def what_it_waits_for(dut, late: str, operand: int, result: int, asked: in
 
 @cocotb.test()
 async def throughput(dut):
-    """A beat a cycle from a memory without stalls, across runs and commands; the first row is
-    offered four cycles after its first beat came.
+    """Check a beat per cycle from a memory without stalls, across runs and commands.
+
+    The first row is offered four cycles after its first beat came.
     """
     tb = LoadBench(dut, "throughput", memory_stall="none", target_stall="none")
     await tb.start()
@@ -179,7 +181,7 @@ async def throughput(dut):
 
 @cocotb.test()
 async def slow_target(dut):
-    """A load much longer than what the engine can hold, into a scratchpad much slower."""
+    """Load much more than the engine can hold into a scratchpad that is much slower."""
     tb = LoadBench(dut, "slow target", memory_stall="none", target_stall="most")
     await tb.start()
     d = Transfer(operation=Operation.LOAD, address=0, local=0, beats=600, element_bytes=1)
@@ -192,7 +194,7 @@ async def slow_target(dut):
 @cocotb.test()
 @cocotb.parametrize((("seed", "answer"), list(enumerate(ERRORS))))
 async def errors(dut, seed: int, answer: AxiResp):
-    """An error response is one cycle of ``error`` a beat, and the load goes on to its end."""
+    """Answer beats with errors: ``error`` must be high a cycle for each; the load must finish."""
     tb = LoadBench(dut, f"errors {seed}", memory_stall="some", target_stall="some")
     await tb.start()
     tb.memory.answer = answer
@@ -209,7 +211,7 @@ async def errors(dut, seed: int, answer: AxiResp):
 @cocotb.test()
 @cocotb.parametrize(answer=ERRORS)
 async def an_error_at_each_beat(dut, answer: AxiResp):
-    """Of two bursts one beat fails, each in its turn: one cycle of ``error``, and all are taken."""
+    """Fail each beat of two bursts in turn: one cycle of ``error``, and all beats are taken."""
     tb = LoadBench(dut, f"beats {answer}", memory_stall="none", target_stall="none")
     await tb.start()
     p = tb.parameters

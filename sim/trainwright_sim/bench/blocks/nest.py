@@ -15,11 +15,14 @@ from trainwright_sim.bench.testbench import STALLS, TestBench
 
 Step = tuple[int, ...]
 COUNT_BITS = 10
-"""Of the 16 of a count: more take too many cycles; a proof has them all (``loop-nest.steps``)."""
+"""Bits of counts tested, of 16.
+
+More would take too many cycles; the proof ``loop-nest.steps`` covers all.
+"""
 
 
 def walk(d: Compute, p: AcceleratorParameters) -> list[Step]:
-    """Steps of a descriptor as tuples in the order of ``step_layout``."""
+    """List a descriptor's steps as tuples in the order of ``step_layout``."""
     outer, steps = len(d.outer), []
     for index in product(*(range(level.count) for level in d.levels)):
         addresses = [
@@ -42,7 +45,7 @@ def walk(d: Compute, p: AcceleratorParameters) -> list[Step]:
 
 
 def random_nest(p: AcceleratorParameters, random: Random) -> Compute:
-    """Any counts and strides, negative and wrapping ones too; at most some 300 steps."""
+    """Draw counts and strides, also negative and wrapping; at most about 300 steps."""
     depth = random.choice((1, 2, 3, p.nest_levels))
     steps, levels = 1, []
     for _ in range(depth):
@@ -104,7 +107,7 @@ class NestBench(TestBench):
 @cocotb.test()
 @cocotb.parametrize(seed=range(2), stall=STALLS)
 async def random_nests(dut, seed: int, stall: str):
-    """Ten nests, one after the other."""
+    """Run ten nests, one after another."""
     tb = NestBench(dut, f"{seed} {stall}", stall)
     await tb.start()
     for _ in range(10):
@@ -113,13 +116,15 @@ async def random_nests(dut, seed: int, stall: str):
 
 @cocotb.test()
 async def corners(dut):
-    """One step alone; a long innermost level; each level alone; all levels at once."""
+    """Run a single step, a long innermost level, each level alone, and all levels at once."""
     tb = NestBench(dut, "corners", "none")
     await tb.start()
     depth = tb.parameters.nest_levels
-    one = Level(1)
-    nests = [(one,), (Level(700, 1, -1, 3),), (Level(2, 3, 5, 7),) * min(depth, 8)]
-    nests += [(one,) * n + (Level(3, 1, 2, 3),) + (one,) * (depth - 1 - n) for n in range(depth)]
+    single = Level(1)
+    nests = [(single,), (Level(700, 1, -1, 3),), (Level(2, 3, 5, 7),) * min(depth, 8)]
+    nests += [
+        (single,) * n + (Level(3, 1, 2, 3),) + (single,) * (depth - 1 - n) for n in range(depth)
+    ]
     for levels in nests:
         for reduce_levels in {0, len(levels) - 1}:
             last = (1 << LOCAL_WIDTH) - 1
@@ -129,7 +134,7 @@ async def corners(dut):
 
 @cocotb.test()
 async def every_bit_of_a_count(dut):
-    """Each level with counts of two bits set, and once more around where one is outside it."""
+    """Give each level counts of two bits, and again with one level around it not at 1."""
     tb = NestBench(dut, "counts", "none")
     await tb.start()
     depth = tb.parameters.nest_levels
@@ -137,8 +142,8 @@ async def every_bit_of_a_count(dut):
         for bit in range(COUNT_BITS):
             levels = [Level(1)] * depth
             levels[level] = Level((1 << bit) + 1, 1, 1 << bit, -1)
-            others = {level - 1, (level + 1 + bit) % depth} - {-1, level}
-            for other in others if bit < 6 else ():
+            neighbours = {level - 1, (level + 1 + bit) % depth} - {-1, level}
+            for other in neighbours if bit < 6 else ():
                 levels[other] = Level(2, 5, 7, 11)
             summed = bit % depth
             nest = Compute(
@@ -150,7 +155,7 @@ async def every_bit_of_a_count(dut):
 
 @cocotb.test()
 async def one_step_a_cycle(dut):
-    """Two cycles from ``load`` to the first step, then one a cycle."""
+    """Check two cycles from ``load`` to the first step, then a step per cycle."""
     tb = NestBench(dut, "throughput", "none")
     await tb.start()
     levels = (Level(4, 1, 1, 1), Level(5, 2, 3, 4), Level(6, 1))

@@ -16,7 +16,7 @@ from trainwright_sim.bench.testbench import STALLS
 @cocotb.test()
 @cocotb.parametrize(seed=range(2), stall=STALLS)
 async def random_commands(dut, seed: int, stall: str):
-    """Commands back to back, every port stalled alike."""
+    """Run commands back to back, with every port stalled alike."""
     tb = EngineBench(dut, f"random {seed} {stall}", stall)
     await tb.start()
     await tb.check([tb.random_command(Operation.PE4) for _ in range(16)])
@@ -25,7 +25,7 @@ async def random_commands(dut, seed: int, stall: str):
 @cocotb.test()
 @cocotb.parametrize(port=("x", "g", "z"), stall=("most", "bursts"))
 async def one_port_stalled(dut, port: str, stall: str):
-    """Each port stalled alone: the other runs ahead as far as it can."""
+    """Stall each port alone: the other runs ahead as far as it can."""
     tb = EngineBench(dut, f"{port} {stall}", stall, stalled=(port,))
     await tb.start()
     await tb.check([tb.random_command(Operation.PE4) for _ in range(8)])
@@ -33,7 +33,7 @@ async def one_port_stalled(dut, port: str, stall: str):
 
 @cocotb.test()
 async def far(dut):
-    """Addresses of all bits, of operands and results."""
+    """Use addresses of all bits for operands and results."""
     tb = EngineBench(dut, "far", "none")
     await tb.start()
     for _ in range(12):
@@ -44,7 +44,7 @@ async def far(dut):
 
 
 def _many_tiles(parameters: AcceleratorParameters, tiles: int = 80) -> Compute:
-    """Tiles of one step each, more than there is credit for: 80, or as many as have a place."""
+    """Build tiles of one step each, more than there is credit for: 80, or as many as fit."""
     rows = parameters.pe1_rows
     tiles = min(tiles, (SPACE - RESULTS) // rows)
     return Compute(
@@ -57,22 +57,20 @@ def _many_tiles(parameters: AcceleratorParameters, tiles: int = 80) -> Compute:
 @cocotb.test()
 @cocotb.parametrize(
     (
-        ("late", "tiles", "expected"),
+        ("idle_port", "tiles", "expected"),
         [("x", 80, [100, 0, 100]), ("z", 80, [0, 100, 100]), ("z", 1, [0, 100, 100])],
     )
 )
-async def what_it_waits_for(dut, late: str, tiles: int, expected: list[int]):
-    """An operand that does not come, or results that nobody takes, the last ones too; else
-    neither.
-    """
-    tb = EngineBench(dut, f"waits for {late} {tiles}", "late", stalled=(late,))
+async def what_it_waits_for(dut, idle_port: str, tiles: int, expected: list[int]):
+    """Withhold an operand, or take no results (the last ones too): the matching stall must show."""
+    tb = EngineBench(dut, f"waits for {idle_port} {tiles}", "late", stalled=(idle_port,))
     await tb.start()
-    await tb.check_waits(_many_tiles(tb.parameters, tiles), late, expected)
+    await tb.check_waits(_many_tiles(tb.parameters, tiles), idle_port, expected)
 
 
 @cocotb.test()
 async def throughput(dut):
-    """Without stalls a step takes ``lanes`` cycles, whatever the length of the reduction."""
+    """Check that a step takes ``lanes`` cycles without stalls, for any length of reduction."""
     tb = EngineBench(dut, "throughput", "none")
     await tb.start()
     p, tiles, latency = tb.parameters, 20, 60
@@ -88,7 +86,7 @@ async def throughput(dut):
 
 @cocotb.test()
 async def full_queue(dut):
-    """More tiles than there is credit for, before the first row is taken."""
+    """Start more tiles than there is credit for before the first row is taken."""
     tb = EngineBench(dut, "full queue", "late", stalled=("z",))
     await tb.start()
     await tb.check([_many_tiles(tb.parameters)])
@@ -96,7 +94,7 @@ async def full_queue(dut):
 
 @cocotb.test()
 async def offered_in_a_reset(dut):
-    """Then nothing is taken."""
+    """Offer a command in a reset: it must not be taken."""
     tb = EngineBench(dut, "offered in a reset", "none")
     await tb.start()
     await tb.check_reset(tb.random_command(Operation.PE4))
@@ -104,7 +102,7 @@ async def offered_in_a_reset(dut):
 
 @cocotb.test()
 async def extremes(dut):
-    """The most negative operands everywhere, and every shift that moves a sum of them."""
+    """Use the most negative operands everywhere, and every shift that matters for their sums."""
     tb = EngineBench(dut, "extremes", "some")
     p = tb.parameters
     tb.rows[:256] = -(1 << (p.word_width - 1))
@@ -123,7 +121,7 @@ async def extremes(dut):
 @cocotb.test()
 @cocotb.parametrize(width=(4, 7))
 async def rounding_at_its_edges(dut, width: int):
-    """Sums next to the greatest and the least word, and half-way between words, in every lane."""
+    """Round sums next to the largest and smallest word, and ties between words, in every lane."""
     tb = EngineBench(dut, f"edges {width}", "none")
     p, shift = tb.parameters, 8 - width
     values, factors = tb.edges(width, shift), (0, p.word_width - 2)
@@ -146,10 +144,10 @@ async def rounding_at_its_edges(dut, width: int):
 
 
 @cocotb.test()
-@cocotb.parametrize(late=("x", "g"))
-async def rows_asked_for_ahead(dut, late: str):
-    """While the other operand does not come: as many as there is room for."""
-    tb = EngineBench(dut, f"ahead of {late}", "late", stalled=(late,))
+@cocotb.parametrize(idle_port=("x", "g"))
+async def rows_asked_for_ahead(dut, idle_port: str):
+    """Withhold the other operand: rows must be requested ahead, up to the available room."""
+    tb = EngineBench(dut, f"ahead of {idle_port}", "late", stalled=(idle_port,))
     await tb.start()
     p = tb.parameters
     task = cocotb.start_soon(tb.check([_many_tiles(p)]))
@@ -158,11 +156,11 @@ async def rows_asked_for_ahead(dut, late: str):
     steps = -(-FETCH_DEPTH // p.pe1_rows)  # those whose rows are asked for
     entries = min(steps * p.lanes, max(2 * p.lanes, LEAST_DEPTH))
     asked = [len(tb.read[name].asked) for name in "xg"]
-    assert asked == ([0, entries] if late == "x" else [FETCH_DEPTH + p.pe1_rows, 0])
+    assert asked == ([0, entries] if idle_port == "x" else [FETCH_DEPTH + p.pe1_rows, 0])
     await task
 
 
 @cocotb.test()
 async def words_that_are_no_numbers(dut):
-    """NaR is told where it is an operand, and only there."""
+    """Check that NaR is reported where it is an operand, and nowhere else."""
     await EngineBench(dut, "invalid", "some").check_no_numbers(Operation.PE4)

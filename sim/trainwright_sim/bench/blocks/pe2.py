@@ -16,7 +16,7 @@ OPERATIONS = (Operation.PE3, Operation.BIAS, Operation.MASK)
 @cocotb.test()
 @cocotb.parametrize(seed=range(2), stall=STALLS)
 async def random_commands(dut, seed: int, stall: str):
-    """Commands of every operation, back to back, every port stalled alike."""
+    """Run commands of every operation back to back, with every port stalled alike."""
     tb = EngineBench(dut, f"random {seed} {stall}", stall)
     await tb.start()
     await tb.check([tb.random_command(tb.random.choice(OPERATIONS)) for _ in range(12)])
@@ -25,7 +25,7 @@ async def random_commands(dut, seed: int, stall: str):
 @cocotb.test()
 @cocotb.parametrize(port=("x", "g", "z"), stall=("most", "bursts"))
 async def one_port_stalled(dut, port: str, stall: str):
-    """Each port stalled alone: the others run ahead as far as they can."""
+    """Stall each port alone: the others run ahead as far as they can."""
     tb = EngineBench(dut, f"{port} {stall}", stall, stalled=(port,))
     await tb.start()
     await tb.check([tb.random_command(operation) for operation in OPERATIONS * 3])
@@ -34,7 +34,7 @@ async def one_port_stalled(dut, port: str, stall: str):
 @cocotb.test()
 @cocotb.parametrize(operation=OPERATIONS)
 async def far(dut, operation: Operation):
-    """Addresses of all bits, of operands and results."""
+    """Use addresses of all bits for operands and results."""
     tb = EngineBench(dut, f"far {operation}", "none")
     await tb.start()
     for _ in range(10):
@@ -45,7 +45,7 @@ async def far(dut, operation: Operation):
 
 
 def _many_tiles(parameters: AcceleratorParameters, tiles: int = 80) -> Compute:
-    """Tiles of one step each, more than there is credit for: 80, or as many as have a place."""
+    """Build tiles of one step each, more than there is credit for: 80, or as many as fit."""
     rows = parameters.pe2_rows
     tiles = min(tiles, (SPACE - RESULTS) // rows)
     return Compute(
@@ -58,22 +58,20 @@ def _many_tiles(parameters: AcceleratorParameters, tiles: int = 80) -> Compute:
 @cocotb.test()
 @cocotb.parametrize(
     (
-        ("late", "tiles", "expected"),
+        ("idle_port", "tiles", "expected"),
         [("x", 80, [100, 0, 100]), ("z", 80, [0, 100, 100]), ("z", 1, [0, 100, 100])],
     )
 )
-async def what_it_waits_for(dut, late: str, tiles: int, expected: list[int]):
-    """An operand that does not come, or results that nobody takes, the last ones too; else
-    neither.
-    """
-    tb = EngineBench(dut, f"waits for {late} {tiles}", "late", stalled=(late,))
+async def what_it_waits_for(dut, idle_port: str, tiles: int, expected: list[int]):
+    """Withhold an operand, or take no results (the last ones too): the matching stall must show."""
+    tb = EngineBench(dut, f"waits for {idle_port} {tiles}", "late", stalled=(idle_port,))
     await tb.start()
-    await tb.check_waits(_many_tiles(tb.parameters, tiles), late, expected)
+    await tb.check_waits(_many_tiles(tb.parameters, tiles), idle_port, expected)
 
 
 @cocotb.test()
 async def throughput(dut):
-    """Without stalls a step a cycle; a reduction of fewer steps than rows, a row a cycle."""
+    """Check a step per cycle without stalls, or a row per cycle if steps are fewer than rows."""
     tb = EngineBench(dut, "throughput", "none")
     await tb.start()
     rows, latency, tiles = tb.parameters.pe2_rows, 36 + tb.parameters.lanes, 30
@@ -89,8 +87,9 @@ async def throughput(dut):
 
 @cocotb.test()
 async def short_reductions(dut):
-    """A tile of fewer steps than rows waits for the rows of the one before: a result, of which it
-    tells though the scratchpad takes a row a cycle.
+    """Run tiles of fewer steps than rows: each must wait for the previous tile's rows.
+
+    The wait is reported as a result stall, although the scratchpad takes a row per cycle.
     """
     tb = EngineBench(dut, "short reductions", "none")
     await tb.start()
@@ -107,7 +106,7 @@ async def short_reductions(dut):
 
 @cocotb.test()
 async def alignments(dut):
-    """Sums of words that are moved by every number of bits, either of them."""
+    """Add words shifted by every number of bits, on either side."""
     tb = EngineBench(dut, "alignments", "none")
     await tb.start()
     await tb.check(
@@ -125,7 +124,7 @@ async def alignments(dut):
 
 @cocotb.test()
 async def full_queue(dut):
-    """More tiles than there is credit for, before the first row is taken."""
+    """Start more tiles than there is credit for before the first row is taken."""
     tb = EngineBench(dut, "full queue", "late", stalled=("z",))
     await tb.start()
     await tb.check([_many_tiles(tb.parameters)])
@@ -133,7 +132,7 @@ async def full_queue(dut):
 
 @cocotb.test()
 async def offered_in_a_reset(dut):
-    """Then nothing is taken."""
+    """Offer a command in a reset: it must not be taken."""
     tb = EngineBench(dut, "offered in a reset", "none")
     await tb.start()
     await tb.check_reset(tb.random_command(OPERATIONS[0]))
@@ -141,7 +140,7 @@ async def offered_in_a_reset(dut):
 
 @cocotb.test()
 async def extremes(dut):
-    """The most negative operands everywhere, and every shift that moves a sum of them."""
+    """Use the most negative operands everywhere, and every shift that matters for their sums."""
     tb = EngineBench(dut, "extremes", "some")
     p = tb.parameters
     tb.rows[:256] = -(1 << (p.word_width - 1))
@@ -155,7 +154,7 @@ async def extremes(dut):
                 reduce_levels=0 if elementwise else 1, z_row_stride=1, shift=shift,
                 out_width=width, x_shift=p.most_alignment, g_shift=p.most_alignment,
             )
-            for levels in ([()] if elementwise else [(one,) for one in sums])
+            for levels in ([()] if elementwise else [(level,) for level in sums])
             for shift in (0, 1, 14, 15, 16, 17, 18, 20, 31, 32, 33, 63)
             for width in (4, p.word_width)
         ]  # fmt: skip
@@ -165,7 +164,7 @@ async def extremes(dut):
 @cocotb.test()
 @cocotb.parametrize(width=(4, 7))
 async def rounding_at_its_edges(dut, width: int):
-    """Sums next to the greatest and the least word, and half-way between words, in every lane."""
+    """Round sums next to the largest and smallest word, and ties between words, in every lane."""
     tb = EngineBench(dut, f"edges {width}", "none")
     p, shift = tb.parameters, 8 - width
     values = tb.edges(width, shift)
@@ -185,7 +184,7 @@ async def rounding_at_its_edges(dut, width: int):
 
 @cocotb.test()
 async def masks_of_one_bit(dut):
-    """A word passes where the mask's is positive, by whichever bit."""
+    """Mask with single bits: a word passes where its mask is positive, by any bit."""
     tb = EngineBench(dut, "masks", "none")
     p = tb.parameters
     masks = [sign << n for n in range(p.word_width - 1) for sign in (1, -1)]
@@ -199,5 +198,5 @@ async def masks_of_one_bit(dut):
 @cocotb.test()
 @cocotb.parametrize(operation=OPERATIONS)
 async def words_that_are_no_numbers(dut, operation: Operation):
-    """NaR is told where it is an operand, and only there."""
+    """Check that NaR is reported where it is an operand, and nowhere else."""
     await EngineBench(dut, f"invalid {operation}", "some").check_no_numbers(operation)

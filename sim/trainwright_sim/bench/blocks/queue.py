@@ -31,7 +31,7 @@ class QueueBench(TestBench):
 @cocotb.test()
 @cocotb.parametrize((("write", "read"), [(0.5, 0.5), (0.9, 0.3), (0.3, 0.9), (1.0, 1.0)]))
 async def random_words(dut, write: float, read: float):
-    """Mostly empty, mostly full, and straight through."""
+    """Write and read at random: mostly empty, mostly full, and straight through."""
     tb = QueueBench(dut, f"{write} {read}")
     await tb.start()
     for _ in range(600):

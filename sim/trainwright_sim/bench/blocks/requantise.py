@@ -14,8 +14,9 @@ SHIFTS = range(64)
 
 
 class RequantiserBench(TestBench):
-    """Feeds rows, each lane a cycle after the one before, and compares words and flags
-    ``LANE_CYCLES`` after their values.
+    """Bench that feeds rows, each lane a cycle after the previous lane.
+
+    Words and flags are compared ``LANE_CYCLES`` after their values.
     """
 
     def __init__(self, dut, seed: object):
@@ -48,7 +49,7 @@ class RequantiserBench(TestBench):
                     assert got == self._expected[lane + LANE_CYCLES + 1][lane]
 
     def corner(self, shift: int, out_width: int) -> int:
-        """A value near a tie, a limit of ``out_width`` or one of the input."""
+        """Draw a value near a tie, a limit of ``out_width`` or a limit of the input."""
         least, greatest = -(1 << (self.width - 1)), (1 << (self.width - 1)) - 1
         step, half = 1 << shift, (1 << shift) >> 1
         limit = 1 << (out_width - 1)
@@ -61,7 +62,7 @@ class RequantiserBench(TestBench):
 @cocotb.test()
 @cocotb.parametrize(seed=range(2))
 async def corners(dut, seed: int):
-    """Every shift, with widths in turn: ties, limits, extremes."""
+    """Run every shift, with widths in turn: ties, limits, extremes."""
     tb = RequantiserBench(dut, f"corners {seed}")
     await tb.start()
     for shift in SHIFTS:
@@ -72,19 +73,28 @@ async def corners(dut, seed: int):
 
 @cocotb.test()
 async def every_bit_of_a_value(dut):
-    """Each bit alone, of either sign, and all but it, at every shift: each is what decides a tie,
-    the rounded word or that it is saturated.
+    """Set and clear each bit alone, with either sign, at every shift.
+
+    Each such bit decides a tie, the rounded word or its saturation.
     """
     tb = RequantiserBench(dut, "bits")
     await tb.start()
     for shift in SHIFTS:
         rows = []
         for bit in range(tb.width - 1):
-            one, half = 1 << bit, (1 << shift) >> 1
-            near = (one, -one, ~one, one - 1, one | half, half - one, 3 * half ^ one)
+            single, half = 1 << bit, (1 << shift) >> 1
+            near = (
+                single,
+                -single,
+                ~single,
+                single - 1,
+                single | half,
+                half - single,
+                3 * half ^ single,
+            )
             values = [n for n in near if -(1 << (tb.width - 1)) <= n < 1 << (tb.width - 1)]
             rows.append([tb.random.choice(values) for _ in range(tb.lanes)])
-            rows.append([one | half if one | half in values else -one] * tb.lanes)
+            rows.append([single | half if single | half in values else -single] * tb.lanes)
         await tb.command(rows, shift, tb.widths[shift % len(tb.widths)])
         await tb.command(rows, shift, tb.widths[-1])
 
@@ -92,7 +102,7 @@ async def every_bit_of_a_value(dut):
 @cocotb.test()
 @cocotb.parametrize(seed=range(2))
 async def random_values(dut, seed: int):
-    """Random magnitudes, shifts and widths."""
+    """Run random magnitudes, shifts and widths."""
     tb = RequantiserBench(dut, f"random {seed}")
     await tb.start()
     for _ in range(30):

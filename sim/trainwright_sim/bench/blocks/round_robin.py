@@ -26,7 +26,7 @@ class ArbiterBench(TestBench):
 @cocotb.test()
 @cocotb.parametrize(seed=range(2), chance=(0.1, 0.5, 0.9))
 async def random_requests(dut, seed: int, chance: float):
-    """Few clients that ask, some, and nearly all."""
+    """Make requests from few clients, from some, and from nearly all."""
     tb = ArbiterBench(dut, f"{seed} {chance}")
     await tb.start()
     for _ in range(400):

@@ -29,7 +29,7 @@ class WriteSource(StreamSource):
 
 
 def bank_of(p: AcceleratorParameters, address: int) -> int:
-    """The bank of an address, whose bits above the range of rows are ignored."""
+    """Return the bank of an address, ignoring bits above the range of rows."""
     return address % p.scratchpad_rows // p.bank_rows
 
 
@@ -79,7 +79,7 @@ class ScratchpadBench(TestBench):
             self.model[row] = bits
 
     def _accepted(self, kind: str, clients: int) -> list[tuple[int, int]]:
-        """(client, payload) of this cycle's grants; checks that the arbitration is fair."""
+        """List (client, payload) of this cycle's grants, checking that the arbitration is fair."""
         asking: dict[int, list[tuple[int, int, bool]]] = {}
         for n in range(clients):
             if self.get(f"{kind}_{n}_request_valid"):
@@ -99,7 +99,7 @@ class ScratchpadBench(TestBench):
         return accepted
 
     def address(self, row: int) -> int:
-        """An address of ``row``, with bits above the range now and then."""
+        """Return an address of ``row``, sometimes with bits above the range."""
         above = self.random.getrandbits(LOCAL_WIDTH) // self.parameters.scratchpad_rows
         return row + self.random.choice((0, above * self.parameters.scratchpad_rows))
 
@@ -111,7 +111,7 @@ class ScratchpadBench(TestBench):
 @cocotb.test()
 @cocotb.parametrize(seed=range(2), stall=STALLS)
 async def random_requests(dut, seed: int, stall: str):
-    """All ports at once on few rows, so that they meet in banks and in rows."""
+    """Use all ports at once on few rows, so that requests meet in banks and in rows."""
     tb = ScratchpadBench(dut, f"{seed} {stall}", stall)
     p = tb.parameters
     rows = [bank * p.bank_rows + n for bank in range(p.scratchpad_banks) for n in range(3)]
@@ -131,7 +131,7 @@ async def random_requests(dut, seed: int, stall: str):
 
 @cocotb.test()
 async def all_rows(dut):
-    """Every row keeps what was written to it."""
+    """Write every row, then check that each kept its contents."""
     tb = ScratchpadBench(dut, "all rows", "none")
     await tb.start()
     rows = list(range(tb.parameters.scratchpad_rows))
@@ -150,7 +150,7 @@ async def all_rows(dut):
 @cocotb.test()
 @cocotb.parametrize(one_bank=(False, True))
 async def throughput(dut, one_bank: bool):
-    """In different banks nobody waits; in one bank it is shared evenly."""
+    """Check that clients in different banks never wait, and that one bank is shared evenly."""
     tb = ScratchpadBench(dut, "throughput", "none")
     await tb.start()
     before, count = tb.cycles, 100

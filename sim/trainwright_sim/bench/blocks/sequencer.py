@@ -182,11 +182,11 @@ class SequencerBench(TestBench):
         return random_command(self.random)
 
     def updates(self) -> tuple[tuple[int, int], ...]:
-        some = self.random.sample(range(1, REGISTERS), self.random.randrange(REGISTERS))
-        return tuple((n, self.random.getrandbits(32) - (1 << 31)) for n in sorted(some))
+        numbers = self.random.sample(range(1, REGISTERS), self.random.randrange(REGISTERS))
+        return tuple((n, self.random.getrandbits(32) - (1 << 31)) for n in sorted(numbers))
 
     def random_program(self, most: int) -> list[Descriptor]:
-        """Commands, register updates and loops as deep as can be, as long as the memory takes."""
+        """Draw commands, register updates and loops, as deep and as long as the memory permits."""
         p = self.parameters
         program: list[Descriptor] = []
         depth, begun = 0, 0
@@ -215,7 +215,7 @@ class SequencerBench(TestBench):
 @cocotb.test()
 @cocotb.parametrize((("seed", "stall"), list(enumerate(STALLS))))
 async def random_programs(dut, seed: int, stall: str):
-    """Programs of several lengths up to the longest, one after the other."""
+    """Run programs of several lengths up to the longest, one after another."""
     tb = SequencerBench(dut, f"{seed} {stall}", stall)
     await tb.start()
     depth = tb.parameters.program_depth
@@ -226,7 +226,7 @@ async def random_programs(dut, seed: int, stall: str):
 @cocotb.test()
 @cocotb.parametrize(before=range(9))
 async def longest_loops(dut, before: int):
-    """A loop as long as the memory takes, wherever it begins, between what is not repeated."""
+    """Run a loop as long as the memory permits, at any place, with other descriptors around it."""
     tb = SequencerBench(dut, f"longest {before}", "some")
     await tb.start()
     commands = [tb.random_command() for _ in range(3 * tb.parameters.program_depth)]
@@ -237,20 +237,22 @@ async def longest_loops(dut, before: int):
 
 @cocotb.test()
 async def long_runs(dut):
-    """Many iterations, and many descriptors: bits of counts that short programs leave idle."""
+    """Run many iterations and many descriptors: bits of counters that short programs leave idle."""
     tb = SequencerBench(dut, "long runs", "none")
     await tb.start()
     steps = tuple((n, 5) for n in range(1, REGISTERS))
     for iterations in (0b101010101, 0b1010101010):
         inner = [Loop(iterations=iterations), End(steps=steps), tb.random_command()]
         await tb.check([*inner, Halt()])
-    some = [tb.random_command() if n % 16 == 0 else Set(values=tb.updates()) for n in range(600)]
-    await tb.check([*some, Halt()])
+    descriptors = [
+        tb.random_command() if n % 16 == 0 else Set(values=tb.updates()) for n in range(600)
+    ]
+    await tb.check([*descriptors, Halt()])
 
 
 @cocotb.test()
 async def what_is_waited_for(dut):
-    """``waiting`` is high while a descriptor cannot go on, and else low."""
+    """Check that ``waiting`` is high exactly while a descriptor cannot proceed."""
     tb = SequencerBench(dut, "waiting", "none")
     await tb.start()
     await tb.begin([*[Set(values=tb.updates())] * 20, Halt()])
@@ -268,7 +270,10 @@ async def what_is_waited_for(dut):
 
 @cocotb.test()
 async def errors(dut):
-    """Unknown operations, loops too deep, END without LOOP, no HALT, no program, too long."""
+    """Provoke every program error.
+
+    Unknown operations, loops too deep, END without LOOP, no HALT, no program, a program too long.
+    """
     tb = SequencerBench(dut, "errors", "some")
     await tb.start()
     loop, depth = Loop(iterations=2), tb.parameters.loop_depth
@@ -285,7 +290,7 @@ async def errors(dut):
 
 @cocotb.test()
 async def lengths_of_all_bits(dut):
-    """What is as long as can be, lacks one bit of that, or has that bit alone, is begun."""
+    """Start programs of the maximum length, without one bit of it, and of that bit alone."""
     tb = SequencerBench(dut, "lengths", "none")
     await tb.start()
     bits = [1 << n for n in range(MOST_DESCRIPTORS.bit_length() - 1)]
@@ -297,7 +302,7 @@ async def lengths_of_all_bits(dut):
 @cocotb.test()
 @cocotb.parametrize(limit=(200, 201, 202, 204, 300, 1023, 1024, 2050, 4101))
 async def watchdog_to_the_cycle(dut, limit: int):
-    """A hang ends as many cycles after its command was issued as the limit says, and a few."""
+    """Check that a hang ends the limit's cycles after its command was issued, within a few."""
     tb = SequencerBench(dut, "limits", "none")
     await tb.start()
     tb.engines["pe1"].dead = True
@@ -313,8 +318,9 @@ async def watchdog_to_the_cycle(dut, limit: int):
 
 @cocotb.test()
 async def taken_in_the_last_cycle(dut):
-    """Around the watchdog's limit an engine takes its command, and the run goes on, or it does not,
-    and the run ends.
+    """Let an engine take its command around the watchdog's limit.
+
+    Either the command is taken and the run goes on, or it is not and the run ends.
     """
     tb, limit = SequencerBench(dut, "last cycle", "none"), 250
     await tb.start()
@@ -337,7 +343,7 @@ async def taken_in_the_last_cycle(dut):
 
 
 async def ends(tb: SequencerBench, limit: int, error: Error, engine: Engine) -> None:
-    """The run ends after ``limit`` cycles from here, with this error and the engine that hangs."""
+    """Check that the run ends after ``limit`` cycles, with this error and the hanging engine."""
     before = tb.cycles
     await tb.until(lambda: tb.finished)
     assert limit <= tb.cycles - before <= limit + 2 * HANG_CYCLES
@@ -348,7 +354,7 @@ async def ends(tb: SequencerBench, limit: int, error: Error, engine: Engine) -> 
 @cocotb.test()
 @cocotb.parametrize(taken=(False, True))
 async def program_hangs(dut, taken: bool):
-    """A program that does not come ends the run: LOAD takes no command, or brings nothing."""
+    """Withhold the program: the run must end, whether LOAD takes no command or delivers nothing."""
     tb, limit = SequencerBench(dut, f"program {taken}", "none"), 40
     await tb.start()
     load = tb.engines["load"]
@@ -380,8 +386,9 @@ async def program_comes_late(dut):
 
 @cocotb.test()
 async def next_part_comes_early(dut):
-    """A part of a program is loaded when there is room for it and LOAD is idle, before the next
-    descriptor, whichever that is.
+    """Check that a part of a program is loaded as soon as there is room and LOAD is idle.
+
+    That must happen before the next descriptor, whichever that is.
     """
     tb = SequencerBench(dut, "parts", "some")
     await tb.start()
@@ -406,7 +413,7 @@ async def next_part_comes_early(dut):
 
 @cocotb.test()
 async def error_under_a_wait(dut):
-    """What waits for an engine when another one fails is not issued as it could be."""
+    """Fail an engine while a descriptor waits for another: it must not be issued afterwards."""
     tb = SequencerBench(dut, "error under a wait", "none")
     await tb.start()
     pe1 = tb.engines["pe1"]
@@ -429,8 +436,9 @@ async def error_under_a_wait(dut):
 
 @cocotb.test()
 async def back_to_back(dut):
-    """Each program begins in the cycle after the one before has finished, whatever its error was:
-    registers are 0 again, loops are forgotten, and the error is.
+    """Start each program in the cycle after the previous one has finished, with any error.
+
+    Registers must be 0 again, loops and the error forgotten.
     """
     tb = SequencerBench(dut, "back to back", "some")
     await tb.start()
@@ -459,7 +467,7 @@ async def back_to_back(dut):
 @cocotb.test()
 @cocotb.parametrize(operation=(3, 4, int(Operation.SCALES)))
 async def unknown_operation(dut, operation: int):
-    """One that there is not, or that the hardware lacks: the run stops there, and says where."""
+    """Issue an unknown operation, or one that the hardware lacks: the run must stop there."""
     tb = SequencerBench(dut, f"unknown {operation}", "some")
     await tb.start()
     command = tb.random_command()
@@ -472,8 +480,9 @@ async def unknown_operation(dut, operation: int):
 @cocotb.test()
 @cocotb.parametrize(error=("read", "write", "format"), when=(5, 60, 150))
 async def errors_of_others(dut, error: str, when: int):
-    """An error response, or an operand that is no number, stops the run: no descriptor is issued
-    after it but one at most.
+    """Answer with an error, or read a word that is no number: the run must stop.
+
+    At most one more descriptor is issued.
     """
     tb = SequencerBench(dut, f"{error} {when}", "some")
     if error == "format" and not tb.parameters.formats:
@@ -496,7 +505,7 @@ async def errors_of_others(dut, error: str, when: int):
 @cocotb.test()
 @cocotb.parametrize(name=tuple(NAMES), follows=("wait", "command", "halt"))
 async def engine_hangs(dut, name: str, follows: str):
-    """The watchdog ends the run, and says which engine hangs, in what, and who waits for it."""
+    """Let an engine hang: the watchdog must end the run and name the engine and the waiting one."""
     tb = SequencerBench(dut, f"hang {name} {follows}", "some")
     await tb.start()
     limit, moving = 60, 500
@@ -527,7 +536,7 @@ async def engine_hangs(dut, name: str, follows: str):
 
 @cocotb.test()
 async def engine_hangs_after_an_error(dut):
-    """A run that waits for its engines after an error ends too, with the error that it had."""
+    """Let an engine hang after an error: the run must end with the earlier error."""
     tb, limit = SequencerBench(dut, "hang after an error", "none"), 200
     await tb.start()
     tb.set(watchdog=limit)
@@ -556,7 +565,7 @@ async def rest_of_a_program_hangs(dut, more: int):
 
 @cocotb.test()
 async def last_beat_hangs(dut):
-    """A descriptor that lacks its last beat is waited for."""
+    """Withhold the last beat of a descriptor: the sequencer must wait for it."""
     tb = SequencerBench(dut, "last beat", "none")
     await tb.start()
     depth, beats = tb.parameters.program_depth, DESCRIPTOR_BYTES // tb.parameters.beat_bytes
@@ -572,7 +581,7 @@ async def last_beat_hangs(dut):
 
 @cocotb.test()
 async def watchdog_is_off(dut):
-    """Without a limit an engine may take as long as it likes."""
+    """Run without a limit: an engine may take any time."""
     tb = SequencerBench(dut, "off", "none")
     await tb.start()
     tb.engines["pe1"].dead = True

@@ -29,7 +29,7 @@ class SkidBench(TestBench):
 @cocotb.test()
 @cocotb.parametrize(offered=STALLS[:4], taken=STALLS)
 async def items_in_order(dut, offered: str, taken: str):
-    """Every way to offer, and every way to take."""
+    """Combine every pattern of offering with every pattern of taking."""
     tb = SkidBench(dut, f"{offered} {taken}")
     items = [tb.random.getrandbits(QUEUE_WIDTH) for _ in range(200)]
     StreamSource(tb, "i", stall=offered, items=items)
@@ -42,7 +42,7 @@ async def items_in_order(dut, offered: str, taken: str):
 
 @cocotb.test()
 async def reset_while_holding(dut):
-    """What was held is forgotten, though nobody takes it."""
+    """Reset while an item is held: the item must be forgotten."""
     tb = SkidBench(dut, "reset")
     tb.set(i_valid=0, i_payload=0, o_ready=0)
     await tb.start()

@@ -22,7 +22,7 @@ class StatisticsBench(TestBench):
         self.ports = [StreamSource(self, f"ports_{n}_item", stall=stall) for n in range(ENGINES)]
 
     def item(self) -> int:
-        """An item, now and then as large as can be; its slot may have bits above the depth."""
+        """Draw an item, sometimes of maximum size; its slot may have bits above the depth."""
         slot = self.random.randrange(1 << SLOT_WIDTH)
         bits = self.random.choice((4, 20, SUM_WIDTH))
         total = self.random.getrandbits(bits)
@@ -71,7 +71,7 @@ class StatisticsBench(TestBench):
 @cocotb.test()
 @cocotb.parametrize(seed=range(2), stall=("none", "some", "most"))
 async def random_items(dut, seed: int, stall: str):
-    """Runs of items between two clears, read while others still come, and at the end."""
+    """Send runs of items between two clears; read slots meanwhile, and at the end."""
     tb = StatisticsBench(dut, f"{seed} {stall}", stall)
     await tb.start()
     for _ in range(3):
@@ -90,7 +90,7 @@ async def random_items(dut, seed: int, stall: str):
 
 @cocotb.test()
 async def same_slot(dut):
-    """Items of both engines in one slot, back to back."""
+    """Send items of both engines to one slot, back to back."""
     tb = StatisticsBench(dut, "same slot", "none")
     await tb.start()
     await tb.clear()
@@ -105,7 +105,7 @@ async def same_slot(dut):
 
 @cocotb.test()
 async def reset_clears(dut):
-    """After a reset every slot is 0, whatever was in it."""
+    """Check that every slot is 0 after a reset, whatever it held."""
     tb = StatisticsBench(dut, "reset", "none")
     await tb.start()
     tb.ports[0].items.extend(statistics_bits(slot, slot + 1, 1, 0) for slot in range(tb.depth))
@@ -119,8 +119,9 @@ async def reset_clears(dut):
 
 @cocotb.test()
 async def the_other_one_goes_first(dut):
-    """Of two items that come at once that of the engine whose item was not the last one, though
-    there were none for a while.
+    """Send two items at once: the engine whose item was not the last one must go first.
+
+    That holds even if there were no items for a while.
     """
     tb = StatisticsBench(dut, "turns", "none")
     await tb.start()

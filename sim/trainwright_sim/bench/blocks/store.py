@@ -74,7 +74,7 @@ class StoreBench(TestBench):
 
 
 def whole_words(p: AcceleratorParameters, rows: int) -> Transfer:
-    """A store of so many rows from the first one on, to address 0."""
+    """Build a store of ``rows`` rows, from the first row on, to address 0."""
     size = p.word_width // 8
     return Transfer(
         operation=Operation.STORE, address=0, local=0, beats=rows * size, element_bytes=size
@@ -84,7 +84,7 @@ def whole_words(p: AcceleratorParameters, rows: int) -> Transfer:
 @cocotb.test()
 @cocotb.parametrize(memory_stall=STALLS[:4], row_stall=STALLS)
 async def random_commands(dut, memory_stall: str, row_stall: str):
-    """Stores back to back, of bytes and of words."""
+    """Store bytes and words, back to back."""
     seed = f"{memory_stall} {row_stall}"
     tb = StoreBench(dut, seed, memory_stall=memory_stall, row_stall=row_stall)
     p = tb.parameters
@@ -97,7 +97,7 @@ async def random_commands(dut, memory_stall: str, row_stall: str):
 
 @cocotb.test()
 async def boundaries(dut):
-    """Runs that begin and end around 4 KiB, of every length up to two bursts and a bit."""
+    """Run transfers that begin and end around 4 KiB, of every length up to about two bursts."""
     tb = StoreBench(dut, "boundaries", memory_stall="none", row_stall="none")
     await tb.start()
     p = tb.parameters
@@ -116,7 +116,7 @@ async def boundaries(dut):
 @cocotb.test()
 @cocotb.parametrize((("counts", "beats"), (*FAR, ((129, 1, 1), 1))))
 async def far(dut, counts: tuple[int, ...], beats: int):
-    """Addresses of all bits, and counts of many: what is asked for is what the descriptor says."""
+    """Use addresses of all bits and large counts: requests must match the descriptor."""
     tb = StoreBench(dut, f"far {counts}", memory_stall="none", row_stall="some")
     tb.memory.wraps = True
     await tb.start()
@@ -130,15 +130,15 @@ async def far(dut, counts: tuple[int, ...], beats: int):
 
 
 @cocotb.test()
-@cocotb.parametrize((("late", "operand", "result"), [("rows", 100, 0), ("memory", 0, 100)]))
-async def what_it_waits_for(dut, late: str, operand: int, result: int):
-    """A row that does not come, or a memory that takes nothing; else neither."""
+@cocotb.parametrize((("idle_port", "operand", "result"), [("rows", 100, 0), ("memory", 0, 100)]))
+async def what_it_waits_for(dut, idle_port: str, operand: int, result: int):
+    """Withhold rows, or block the memory: only the matching stall may be high."""
     stalls = {
         "memory_stall": "none",
         "row_stall": "none",
-        f"{late.removesuffix('s')}_stall": "late",
+        f"{idle_port.removesuffix('s')}_stall": "late",
     }
-    tb = StoreBench(dut, f"waits for {late}", **stalls)
+    tb = StoreBench(dut, f"waits for {idle_port}", **stalls)
     flags = ("status_stall_operand", "status_stall_result", "status_busy")
     await tb.start()
     assert await tb.share(flags, 20) == [0, 0, 0]
@@ -152,7 +152,7 @@ async def what_it_waits_for(dut, late: str, operand: int, result: int):
 @cocotb.test()
 @cocotb.parametrize(memory_stall=("none", "most"))
 async def slow_rows(dut, memory_stall: str):
-    """Many bursts of one beat, whose addresses run ahead of their rows."""
+    """Store many bursts of one beat, whose addresses run ahead of their rows."""
     tb = StoreBench(dut, f"slow rows {memory_stall}", memory_stall=memory_stall, row_stall="most")
     await tb.start()
     levels = (TransferLevel(60, 3 * tb.parameters.beat_bytes, 1),)
@@ -168,7 +168,7 @@ async def slow_rows(dut, memory_stall: str):
 
 @cocotb.test()
 async def words(dut):
-    """Words of any value; the low byte of words stored as bytes."""
+    """Store words of any value, and the low byte of words stored as bytes."""
     tb = StoreBench(dut, "words", memory_stall="some", row_stall="some")
     p = tb.parameters
     most = 1 << p.word_width - 1
@@ -185,7 +185,7 @@ async def words(dut):
 @cocotb.test()
 @cocotb.parametrize((("seed", "answer"), list(enumerate(ERRORS))))
 async def errors(dut, seed: int, answer: AxiResp):
-    """An error response is one cycle of ``error`` a burst, and the store goes on to its end."""
+    """Answer bursts with errors: ``error`` must be high a cycle for each; the store must finish."""
     tb = StoreBench(dut, f"errors {seed}", memory_stall="some", row_stall="some")
     await tb.start()
     tb.memory.answer = answer
@@ -205,7 +205,7 @@ async def errors(dut, seed: int, answer: AxiResp):
 @cocotb.test()
 @cocotb.parametrize(answer=ERRORS)
 async def an_error_at_each_beat(dut, answer: AxiResp):
-    """Of two bursts one beat fails, each in its turn: one cycle of ``error`` for its burst."""
+    """Fail each beat of two bursts in turn: one cycle of ``error`` for its burst."""
     tb = StoreBench(dut, f"beats {answer}", memory_stall="none", row_stall="none")
     await tb.start()
     p = tb.parameters

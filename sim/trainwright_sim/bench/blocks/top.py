@@ -36,7 +36,7 @@ NETWORK = Network(
 
 
 def random_model(numbers: np.random.Generator) -> QuantisedModel:
-    """Factors over their whole range; small biases."""
+    """Draw factors over their whole range, and small biases."""
     top = 1 << (NETWORK.widths.factor - 1)
     factors = [
         [torch.from_numpy(numbers.integers(-top, top, shape)) for shape in layer.factor_shapes]
@@ -48,7 +48,7 @@ def random_model(numbers: np.random.Generator) -> QuantisedModel:
 
 
 def train(accelerators, seed: int) -> list[list]:
-    """Two steps on each of ``accelerators``; gives their runs."""
+    """Run two steps on each of ``accelerators``; return their runs."""
     numbers = np.random.default_rng(seed)
     model = random_model(numbers)
     drivers = [Driver(a, NETWORK, BATCH, trace=True) for a in accelerators]
@@ -72,15 +72,15 @@ def train(accelerators, seed: int) -> list[list]:
 @cocotb.test()
 @cocotb.parametrize((("seed", "stall"), list(enumerate(("none", "some", "bursts")))))
 async def training_steps(dut, seed: int, stall: str):
-    """Every row written, every statistic, every byte of memory as the golden model has it."""
+    """Compare every row written, every statistic and every byte of memory with the golden model."""
     step = compile_step(NETWORK, BATCH, TOP)
     size = step.memory_bytes
     tb = AcceleratorBench(dut, f"{seed} {stall}", memory_bytes=size, stall=stall)
     await tb.start()
     golden = GoldenAccelerator(tb.parameters, memory_bytes=size)
-    expected, found = await bridge(train)([golden, Bridged(tb)], seed)
+    expected, actual = await bridge(train)([golden, Bridged(tb)], seed)
     lengths = [len(step.forward.descriptors), len(step.backward.descriptors)] * 2
-    for ours, theirs, length in zip(expected, found, lengths, strict=True):
+    for ours, theirs, length in zip(expected, actual, lengths, strict=True):
         for engine, trace in ours.traces.items():
             assert trace.addresses.tolist() == theirs.traces[engine].addresses.tolist(), engine
             assert np.array_equal(trace.rows, theirs.traces[engine].rows), engine
@@ -104,7 +104,7 @@ async def training_steps(dut, seed: int, stall: str):
 @cocotb.test()
 @cocotb.parametrize(operation=(Operation.LOAD, Operation.STORE), answer=ERRORS)
 async def memory_errors(dut, operation: Operation, answer: AxiResp):
-    """An error response ends the run with its code; the next run is as if nothing had been."""
+    """Answer with an error: the run ends with its code, and the next run is not affected."""
     tb = AcceleratorBench(dut, f"errors {operation}", memory_bytes=1 << 14, stall="some")
     await tb.start()
     load = Transfer(operation=Operation.LOAD, address=0x1000, local=0, beats=16)
@@ -120,7 +120,7 @@ async def memory_errors(dut, operation: Operation, answer: AxiResp):
 
 
 def reductions(p: AcceleratorParameters) -> Program:
-    """Both arrays with sums over several steps, results of one the operands of the other."""
+    """Build sums over several steps on both arrays, each using results of the other."""
     levels = (Level(3, x=2, z=2), Level(5, x=7, g=4))
     columns = (Level(3, g=1, z=2), Level(5, x=1, g=3))
     groups = p.lanes // p.pe2_rows
@@ -147,7 +147,7 @@ def reductions(p: AcceleratorParameters) -> Program:
 
 @cocotb.test()
 async def reset_in_the_middle(dut):
-    """A reset at a cycle of its run, whichever, leaves nothing behind: the next run is right."""
+    """Reset at any cycle of a run: the next run must be right."""
     size, address = 1 << 14, 0x100
     tb = AcceleratorBench(dut, "reset", memory_bytes=size, stall="none")
     await tb.start()

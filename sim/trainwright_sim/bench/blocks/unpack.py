@@ -20,7 +20,7 @@ from trainwright_sim.bench.transfers import (
 
 
 class Targets:
-    """What a load writes: rows in order, beats of the program."""
+    """Records of a load's writes: rows in order, beats of the program."""
 
     def __init__(self, tb: TestBench, *, stall: str):
         self._tb = tb
@@ -37,7 +37,7 @@ class Targets:
             self.program.append((bits & ((1 << LOCAL_WIDTH) - 1), bits >> LOCAL_WIDTH))
 
     def _check_banks(self) -> None:
-        """A row that is offered asks for its bank alone, and nothing else asks for one."""
+        """Check that an offered row requests its bank alone, and that nothing else does."""
         p, asked = self._tb.parameters, 0
         if self._tb.get("scratchpad_request_valid"):
             row = self._tb.get("scratchpad_request_payload") % p.scratchpad_rows
@@ -45,7 +45,7 @@ class Targets:
         assert self._tb.get("scratchpad_banks") == asked or self._tb.get("rst")
 
     def size(self, target: Target) -> int:
-        """Rows or beats of a target."""
+        """Return the rows or beats of a target."""
         return 128 if target is Target.PROGRAM else self._tb.parameters.scratchpad_rows
 
     def expect(self, d: Transfer, memory) -> None:
@@ -70,7 +70,7 @@ class Targets:
 @cocotb.test()
 @cocotb.parametrize(seed=range(2), stall=STALLS)
 async def random_commands(dut, seed: int, stall: str):
-    """Loads into every target, back to back; beats come with gaps, the scratchpad stalls."""
+    """Load into every target back to back, with gaps between beats and a stalling scratchpad."""
     tb = TestBench(dut, f"{seed} {stall}")
     memory = random_memory(tb.random)
     commands, beats = StreamSource(tb, "command"), StreamSource(tb, "beats", stall=stall)
@@ -92,7 +92,7 @@ async def random_commands(dut, seed: int, stall: str):
 @cocotb.test()
 @cocotb.parametrize((("counts", "beats"), (*FAR, ((1, 1, 2054), 1), ((1, 1, 1), 2054))))
 async def far(dut, counts: tuple[int, ...], beats: int):
-    """Addresses of all bits, and counts of many: rows go where the descriptor says."""
+    """Use addresses of all bits and large counts: rows must go where the descriptor says."""
     tb = TestBench(dut, f"far {counts}")
     commands, source = StreamSource(tb, "command"), StreamSource(tb, "beats")
     targets = Targets(tb, stall="some")
@@ -110,7 +110,7 @@ async def far(dut, counts: tuple[int, ...], beats: int):
 @cocotb.test()
 @cocotb.parametrize(level=(0, 1, 2, "beats"), few=(1, 3))
 async def long_counts(dut, level: int | str, few: int):
-    """A few more than a power of two, in each field: it goes on after these, until a reset."""
+    """Use counts just above a power of two in each field: the walk must go on, until a reset."""
     tb = TestBench(dut, f"long {level} {few}")
     commands, source = StreamSource(tb, "command"), StreamSource(tb, "beats")
     targets = Targets(tb, stall="none")
@@ -138,8 +138,9 @@ async def long_counts(dut, level: int | str, few: int):
 
 @cocotb.test()
 async def what_it_waits_for(dut):
-    """Beats that do not come, then a scratchpad that takes nothing; else neither. It is busy from
-    the cycle after a command.
+    """Withhold beats, then block the scratchpad: only the matching flag may be high.
+
+    ``busy`` is high from the cycle after a command.
     """
     tb = TestBench(dut, "waits")
     flags = ("starved", "blocked", "busy")
@@ -165,7 +166,7 @@ async def what_it_waits_for(dut):
 
 @cocotb.test()
 async def nothing_to_wait_for(dut):
-    """Beats in every cycle and a scratchpad that takes every row: neither is waited for."""
+    """Deliver a beat in every cycle and take every row: neither flag may be high."""
     tb = TestBench(dut, "no waits")
     beats = [pack([n, 1, -n, 2], 8) for n in range(30)]
     commands = StreamSource(tb, "command")
