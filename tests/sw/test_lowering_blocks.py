@@ -109,7 +109,7 @@ def made(network, batch, parameters):
 def test_sums_that_are_exact_do_not_depend_on_the_tiling(monkeypatch):
     monkeypatch.setattr(blocks, "MOST", 1)
     monkeypatch.setattr(blocks, "TIMED", 1)
-    batch, found, parts = 84, [], []
+    batch, found, parts = 96, [], []
     for size in (0, 16):
         monkeypatch.setattr(blocks, "SIZES", (size,) if size else ())
         monkeypatch.setattr(huge, "HUGE", 0 if size else 2)
