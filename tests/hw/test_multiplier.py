@@ -81,7 +81,11 @@ def test_operands_that_are_too_wide_are_named(family):
             MAKERS[family](None, "it", *operands)  # before anything is added to a module
 
 
-@pytest.mark.parametrize("family", MAKERS)
+@pytest.mark.parametrize(
+    "family",
+    # each family's maker has tests of its own above; converting an accelerator takes 3 s
+    [pytest.param(f, marks=[pytest.mark.slow] if n else []) for n, f in enumerate(MAKERS)],
+)
 def test_every_product_of_an_accelerator_is_a_primitive(family):
     text = to_rtlil(SMALL, target=DevicePlatform(family))
     primitive, *_ = PRIMITIVES[family]

@@ -48,7 +48,7 @@ def test_pe2_matches_definition_on_random_commands(engines, name, stall, seed):
     elif parameters.accumulator_width == 32:
         pad.rows = [[word >> 2 for word in row] for row in pad.rows]
     commands = [
-        engines.random_command(random.choice(OPERATIONS), parameters, random) for _ in range(10)
+        engines.random_command(random.choice(OPERATIONS), parameters, random) for _ in range(7)
     ]
     engines.check(pe2, parameters, commands, pad, random=random, stall=stall)
 

@@ -188,7 +188,7 @@ def check(
 
 
 @pytest.mark.parametrize(
-    "seed", [0, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, *range(3, 24)))]
+    "seed", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, *range(3, 24)))]
 )
 def test_vector_engine_matches_model_on_random_passes(seed):
     random = Random(f"vector {seed}")

@@ -119,7 +119,7 @@ LOW = ((12, 5, 13), (16,))
     [
         (1, None, "auto"),
         (64, None, "auto"),
-        (64, LOW, "auto"),
+        pytest.param(64, LOW, "auto", marks=pytest.mark.slow),
         (3, LOW, "auto"),
         (2, ((1, 1, 1), (1,)), "paper"),
         (33, ((1, 1, 1), (1,)), "auto"),

@@ -89,8 +89,11 @@ def test_a_step_moves_rows_of_the_state():
     assert step.memory_bytes >= max(buffer.stop for buffer in step.buffers.values())
 
 
-@pytest.mark.parametrize("network", [DIGITS.with_ranks(((5,), (7,))), odd()])
-@pytest.mark.parametrize("plan", IN_ROWS)
+@pytest.mark.parametrize(
+    ("network", "plan"),
+    [*zip((DIGITS.with_ranks(((5,), (7,))), odd()), IN_ROWS, strict=True)],
+    ids=("digits-auto", "odd-small"),
+)
 def test_steps_by_one_start_are_those_of_the_interpreter(network, plan):
     """With a prior, cuts, samples of a data set, and a test set behind them."""
     found = check_resident_steps(network, 16, GoldenAccelerator(ALONE, memory_bytes=1 << 20),
@@ -128,8 +131,7 @@ def test_parts_may_have_the_rows_of_those_before(data, monkeypatch):
     assert fewer
 
 
-@pytest.mark.parametrize("chosen", CHOSEN)
-@pytest.mark.parametrize("plan", IN_ROWS)
+@pytest.mark.parametrize(("chosen", "plan"), [*zip(CHOSEN, reversed(IN_ROWS), strict=True)])
 def test_a_run_has_the_bits_of_the_definitions(data, chosen, plan):
     """Of steps by the same plan of which the host computes loss and update; cuts are in them."""
     _assert_defined(data, chosen, plan)
