@@ -25,12 +25,12 @@ def lost(values: np.ndarray, width: int) -> float:
 
 @pytest.mark.parametrize("width", (2, 3, 4, 7, 12))
 @pytest.mark.parametrize("tail", (1, 3))
-def test_the_error_of_a_width_is_the_least_of_all_exponents(width, tail):
+def test_adapter_error_of_a_width_is_the_least_of_all_exponents(width, tail):
     values = np.random.default_rng(width).standard_normal(500) ** tail
     assert error_at(torch.from_numpy(values), width) == pytest.approx(lost(values, width))
 
 
-def test_the_narrowest_width_and_its_limits():
+def test_adapter_narrowest_width_and_its_limits():
     values = torch.randn(MOST_VALUES * 2 + 1, generator=torch.Generator().manual_seed(1)).double()
     width, error = narrowest(values, 0.02, "factor", 16)
     assert error <= 0.02 < narrowest(values, 0.02, "factor", width - 1)[1]
@@ -44,7 +44,7 @@ def choices(capsys, *options: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_step_in_the_formats_chosen(capsys):
+def test_adapter_step_in_the_formats_chosen(capsys):
     found = choices(capsys, "--error", "0.02")
     tensors = {one["tensor"]: one for one in found["tensors"]}
     network = load_network("digits").with_formats(found["formats"])
@@ -76,13 +76,13 @@ def test_words_of_8_bits_cost_passes_or_do_not_hold(capsys):
     assert "4 factors take several passes" in text and "not held" in text
 
 
-def test_an_error_that_is_none(capsys):
+def test_adapter_impossible_error_is_rejected(capsys):
     assert main(["formats", "digits", "--error", "1.5"]) == 2
     assert "--error: choose a part of a tensor's RMS over 0 and under 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("accelerator", [(), ("--accelerator", "word_width=8")])
-def test_training_with_what_was_chosen(accelerator, capsys, tmp_path):
+def test_adapter_chosen_formats_train(accelerator, capsys, tmp_path):
     """Words of 8 bits: with factors by digits, of 9 bits."""
     error = ("--error", "0.005" if accelerator else "0.02")
     assert main(["formats", "digits", "--text", *error, *accelerator]) == 0

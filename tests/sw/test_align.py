@@ -15,13 +15,13 @@ def graph(*ops):
     return Graph({"s": 2}, tensors, ops, tuple(names - made), (ops[-1].out,))
 
 
-def test_what_the_host_gives_is_moved_near():
+def test_align_moves_host_tensor_near_its_sum():
     found = bind(graph(Add("z", "x", "b")), {}, {"x": -4, "b": -30}, most_alignment=15)
     assert found.exponents == {"x": -4, "b": -19, "z": -19}
     assert (found.shifts["z"].x, found.shifts["z"].y) == (15, 0)
 
 
-def test_a_bias_added_twice_is_moved_before_it_is_first_added():
+def test_align_bias_added_twice_is_moved_before_it_is_first_added():
     given = {"x": -4, "y": 6, "b": -30}
     found = bind(graph(Add("z", "x", "b"), Add("w", "y", "b")), {}, given, most_alignment=15)
     assert found.exponents["b"] == -9
@@ -29,7 +29,7 @@ def test_a_bias_added_twice_is_moved_before_it_is_first_added():
     assert (found.shifts["w"].x, found.shifts["w"].y) == (15, 0)
 
 
-def test_the_finer_of_two_is_made_coarser():
+def test_align_finer_of_two_is_made_coarser():
     ops = Einsum("p", ("x", "x")), Mask("m", "p", "x"), Einsum("q", ("y", "y")), Add("z", "q", "m")
     found = bind(graph(*ops), {}, {"x": -20, "y": -2}, most_alignment=15)
     assert found.exponents["p"] == found.exponents["m"] == -19
@@ -38,7 +38,7 @@ def test_the_finer_of_two_is_made_coarser():
     assert (found.shifts["z"].x, found.shifts["z"].y) == (15, 0)
 
 
-def test_what_cannot_be_near_both_is_told():
+def test_align_names_tensor_that_cannot_be_near_both():
     with pytest.raises(ValueError, match="b is added to others that are more than 15 bits away"):
         bind(
             graph(Add("z", "x", "b"), Add("w", "y", "b")),

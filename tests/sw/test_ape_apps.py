@@ -26,7 +26,7 @@ def test_circuits_fused_and_real_are_those_of_complex_gates(name):
     torch.testing.assert_close(found, exact, rtol=0, atol=1e-12)
 
 
-def test_the_fourier_transform_is_one():
+def test_ape_apps_fourier_transform_is_unitary():
     n = 5
     gates = quantum.qft(n)
     start = quantum.simulate_complex(gates[:n], n)
@@ -55,7 +55,7 @@ def test_pca_neighbours_and_a_transformer_block(dtype):
     assert near["samples grouped otherwise"] <= 2
 
 
-def test_the_applications_compute_what_they_say():
+def test_ape_apps_compute_their_definitions():
     x = torch.randn(50, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     variances, axes = pca.pca(x, 2)
     wanted = torch.linalg.svd(x - x.mean(0)).S.square()[:2] / 49
@@ -70,7 +70,7 @@ def test_the_applications_compute_what_they_say():
     assert len(member[:20].unique()) == len(member[20:].unique()) == 1 and member[0] != member[-1]
 
 
-def test_figure_14():
+def test_ape_apps_figure_14_stays_within_bounds():
     rows = magnitude.run(200)
     for line in magnitude.summary(rows):
         assert line.value <= line.stated and line.product <= line.product_bound
@@ -88,7 +88,7 @@ def test_figure_15_errors_grow_by_truncation():
         assert rows[name, "zero", 1024] > 3 * rows[name, "nearest", 1024]
 
 
-def test_figure_8():
+def test_ape_apps_figure_8_has_its_rows():
     terms = {"fp32-f": (0.0, 0.0, 3e-9), "fp32-b": (0.0, 0.0, 6e-9), "fp32": (0.0, 0.0, 1e-9)}
     model = PerformanceModel("cpu", {**terms, "fp32-f4": (0.0, 0.0, 4e-9)})
     rows, _, seconds = crossover.run(32, 8, 1, model=model)
@@ -98,7 +98,7 @@ def test_figure_8():
     assert rows[0].b_predicted == pytest.approx(6e-9 * 32**3)
 
 
-def test_bench_rows():
+def test_ape_apps_bench_rows_have_small_errors():
     rows = speed.run_gemm(32, torch.device("cpu"), 1)
     errors = {row.dtype: row.error for row in rows}
     assert {"fp32", "fp64", "fp32-f", "fp32-t", "fp32-b", "fp32-m", "int16", "auto"} <= set(errors)

@@ -77,7 +77,7 @@ def test_masks_of_blocks_that_do_not_fill_the_matrix():
     assert block_levels(torch.ones(0, 4), 2, 2).shape == (0, 2)
 
 
-def test_levels():
+def test_ape_auto_levels_follow_range():
     fine = 1 + 2.0**-23
     x = torch.tensor(
         [0.0, 1.5, 1 + 2.0**-20, 1 + 2.0**-12 + 2.0**-23, 32768 + 16.0, 65504.0, 2.0**-15 * fine,
@@ -90,7 +90,7 @@ def test_levels():
     assert element_levels(-x).tolist() == wanted
 
 
-def test_a_tie_in_the_top_binade_is_exact_or_not_fp32_f():
+def test_ape_auto_tie_in_the_top_binade_is_exact_or_not_fp32_f():
     bits = torch.arange(2**23, dtype=torch.int32)[:: 2**11] | (127 + 15 << 23)
     x = bits.view(torch.float32)
     x = x[x <= 65504]
@@ -116,7 +116,7 @@ def test_kinds_of_pairs():
     assert (loose[:3, :3] == f).all()
 
 
-def test_the_small_product_counts_block_products():
+def test_ape_auto_small_product_counts_block_products():
     random = torch.Generator().manual_seed(0)
     a, b = torch.rand(3, 5, generator=random) < 0.5, torch.rand(5, 4, generator=random) < 0.5
     wanted = sum(bool(a[i, k] and b[k, j]) for i in range(3) for k in range(5) for j in range(4))
@@ -147,7 +147,7 @@ def of_levels(rows, columns, seed, *, level):
     return x * {RangeLevel.F: 1.0, RangeLevel.B: 2.0**-40, RangeLevel.T: 2.0**-113}[level]
 
 
-def test_the_decider_takes_the_least():
+def test_ape_auto_decider_takes_the_least():
     f, b = of_levels(8, 8, 0, level=RangeLevel.F), of_levels(8, 8, 1, level=RangeLevel.B)
     mixed = torch.cat([f, b], 0)
     assert ADAPTER.decide(f, f).choice == "fp32-f4"
@@ -190,7 +190,7 @@ def promised(a, b, found, promise):
     return bool(((found.double() - exact).abs() <= (promise + roundings) * size).all())
 
 
-def test_one_product_of_fp32_f_exceeds_what_the_paper_states_and_auto_does_not():
+def test_ape_auto_meets_bound_that_fp32_f_exceeds():
     worst = torch.tensor([[1 + 4093 * 2.0**-23]])
     exact = Fraction(float(worst)) ** 2
 
@@ -287,7 +287,7 @@ def test_no_overflow_that_native_does_not_have():
     assert torch.equal(ape.gemm(a, b, dtype="auto", adapter=ADAPTER), a @ b)
 
 
-def test_the_model_is_measured_on_this_machine():
+def test_ape_auto_model_is_measured_on_this_machine():
     model = PerformanceModel.of(torch.device("cpu"))
     assert model is PerformanceModel.of(torch.device("cpu")) and set(model.terms) == set(KINDS)
     for kind in KINDS:
@@ -297,13 +297,13 @@ def test_the_model_is_measured_on_this_machine():
     assert decision.choice == min(decision.seconds, key=lambda name: decision.seconds[name])
 
 
-def test_the_fit_finds_the_terms():
+def test_ape_auto_fit_finds_the_terms():
     sizes = [(32, 64, 32), (64, 64, 64), (128, 64, 128), (64, 256, 64), (300, 64, 100)]
     rows = [(m, k, n, 2e-4 + 3e-6 * k * (-(-m // 128)) + 4e-9 * m * n * k) for m, k, n in sizes]
     found = PerformanceModel.fit("none", {"fp32-f": rows})
     assert found.terms["fp32-f"] == pytest.approx((2e-4, 3e-6, 4e-9), rel=1e-6)
 
 
-def test_what_is_wrong_is_named():
+def test_ape_auto_rejects_bad_arguments():
     with pytest.raises(ValueError, match=r"not \(4, 0, 4\)"):
         ape.Adapter(blocks=(4, 0, 4))

@@ -24,7 +24,7 @@ def test_reproduce_writes_tables_and_pictures(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_reproduce_applications(tmp_path, capsys):
+def test_ape_cli_reproduce_writes_applications(tmp_path, capsys):
     words = ["reproduce", "ape", "--quick", "--experiment", "applications", "--json"]
     assert main([*words, "--out", str(tmp_path)]) == 0
     rows = json.loads(capsys.readouterr().out)["applications"]

@@ -25,7 +25,7 @@ def inputs(groups=1, kernel=(3, 3)):
 
 @pytest.mark.parametrize("dtype", ["fp32-f", "fp32-b", "fp32-t", "fp32-m", "auto", "fp32"])
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_as_torch_in_every_setting(setting, dtype):
+def test_ape_conv_as_torch_in_every_setting(setting, dtype):
     x, weight, bias = inputs(setting.get("groups", 1))
     found = ape.conv2d(x, weight, bias, dtype=dtype, **setting)
     wanted = functional.conv2d(x.double(), weight.double(), bias.double(), **setting)
@@ -40,7 +40,7 @@ def test_is_the_products_of_its_patches():
     assert torch.equal(ape.conv2d(x, weight, dtype="fp32-f").flatten(2), wanted)
 
 
-def test_one_image_an_empty_batch_and_even_kernels():
+def test_ape_conv_one_image_an_empty_batch_and_even_kernels():
     x, weight, bias = inputs(kernel=(2, 4))
     assert torch.equal(
         ape.conv2d(x[0], weight, bias, dtype="fp32-f"),
@@ -53,7 +53,7 @@ def test_one_image_an_empty_batch_and_even_kernels():
 
 @pytest.mark.parametrize("dtype", ["fp32-f", "auto"])
 @pytest.mark.parametrize("setting", SETTINGS[:5])
-def test_gradients(setting, dtype):
+def test_ape_conv_gradients_match_float64(setting, dtype):
     x, weight, bias = (v.requires_grad_() for v in inputs(setting.get("groups", 1)))
     ape.conv2d(x, weight, bias, dtype=dtype, **setting).sin().sum().backward()
     wide = [v.detach().double().requires_grad_() for v in (x, weight, bias)]
@@ -62,7 +62,7 @@ def test_gradients(setting, dtype):
         torch.testing.assert_close(found.grad.double(), wanted.grad, rtol=1e-4, atol=1e-4)
 
 
-def test_what_is_wrong_is_named():
+def test_ape_conv_rejects_bad_arguments():
     x, weight, _ = inputs()
     with pytest.raises(ValueError, match="in 3 groups"):
         ape.conv2d(x, weight, groups=3)
@@ -70,7 +70,7 @@ def test_what_is_wrong_is_named():
         ape.conv2d(x.double(), weight.double())
 
 
-def test_the_default_arguments_are_torch_s():
+def test_ape_conv_default_arguments_are_torch_s():
     x, weight = torch.ones(1, 2, 5, 6), torch.ones(4, 2, 3, 3)
     for how in ({}, {"stride": [2]}, {"padding": (1,)}, {"dilation": (2, 1)}, {"padding": "valid"}):
         assert torch.equal(ape.conv2d(x, weight, **how), functional.conv2d(x, weight, **how))

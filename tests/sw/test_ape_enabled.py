@@ -64,7 +64,7 @@ def test_it_is_not_the_library_that_computes():
 
 @pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("dimensions", [1, 2])
-def test_convolutions(dimensions, inference):
+def test_ape_enabled_convolutions_are_counted(dimensions, inference):
     layer = (nn.Conv1d, nn.Conv2d)[dimensions - 1](4, 6, 3, 2, 1, 2, groups=2)
     x = torch.randn(2, 4, *([9] * dimensions))
     with ape.enabled("fp32-b") as calls, torch.inference_mode(inference):
@@ -115,7 +115,7 @@ def test_attention_is_not_left_to_fused_kernels(training):
     assert torch.backends.mha.get_fastpath_enabled()
 
 
-def test_what_is_not_float32_is_left_alone():
+def test_ape_enabled_leaves_other_types_alone():
     whole = torch.arange(6).reshape(2, 3)
     with ape.enabled("fp32-f") as calls:
         assert torch.equal(A.double() @ B.double(), (A.double() @ B.double()))
@@ -125,7 +125,7 @@ def test_what_is_not_float32_is_left_alone():
     assert not calls
 
 
-def test_it_ends():
+def test_ape_enabled_ends_with_its_context():
     with pytest.raises(RuntimeError, match="out of here"), ape.enabled():
         raise RuntimeError("out of here")
     with ape.enabled("fp32-f") as calls:

@@ -21,7 +21,7 @@ def spread(shape, random, low, high):
 @pytest.mark.parametrize("block", [1, 4, 16, 100])
 @pytest.mark.parametrize("rounding", ["nearest", "zero"])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_the_scheme_to_the_last_bit(dtype, rounding, block):
+def test_ape_gemm_scheme_to_the_last_bit(dtype, rounding, block):
     random = torch.Generator().manual_seed(block)
     low, high = (-14, 15) if SCHEMES[dtype].part == torch.float16 else (-60, 60)
     a, b = spread((3, 21), random, low, high), spread((21, 4), random, low, high)
@@ -160,7 +160,7 @@ def test_int16_batches_and_factors():
         ape.gemm(a, b, dtype="int16", transpose_b=True, alpha=0.5)
 
 
-def test_what_is_wrong_is_named():
+def test_ape_gemm_rejects_bad_arguments():
     a = torch.zeros(2, 3)
     with pytest.raises(ValueError, match="not 'fp8'"):
         ape.gemm(a, a.T, dtype="fp8")

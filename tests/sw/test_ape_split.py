@@ -47,7 +47,7 @@ def test_every_exponent_in_range(dtype, sign):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_the_ends_of_the_range(dtype):
+def test_ape_split_ends_of_the_range(dtype):
     low, high = (torch.tensor([v], dtype=torch.float32) for v in ape.value_range(dtype))
     assert float(low) == ape.value_range(dtype)[0] and float(high) == ape.value_range(dtype)[1]
     assert error(torch.cat([low, high, -low, -high]), dtype) <= ape.precision(dtype)
@@ -57,7 +57,7 @@ def test_the_ends_of_the_range(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["fp32-f", "fp32-b"])
-def test_all_significands_of_a_binade(dtype):
+def test_ape_split_all_significands_of_a_binade(dtype):
     fractions = torch.arange(2**23, dtype=torch.int32)
     x = (fractions | (127 << 23)).view(torch.float32)
     assert len(x) == 2**23 and x[0] == 1 and x[-1] == 2 - 2.0**-23
@@ -71,7 +71,7 @@ def test_all_significands_of_a_binade(dtype):
     assert all(torch.equal(m, -p) for m, p in zip(ape.split(-x, dtype), parts, strict=True))
 
 
-def test_the_top_binade_of_float16_saturates():
+def test_ape_split_top_binade_of_float16_saturates():
     x = torch.tensor([32768 + 16.0, 32768 + 48.0, 65488.0 - 32, 65504.0 - 2.0**-8, 65504.0])
     high, low = ape.split(torch.cat([x, -x]), "fp32-f")
     assert torch.isfinite(low).all() and torch.isfinite(high).all()
@@ -135,7 +135,7 @@ def test_int16_splits_every_value():
     assert ape.value_range("int16") == (0, 32768) and ape.precision("int16") == 0
 
 
-def test_what_is_wrong_is_named():
+def test_ape_split_rejects_bad_arguments():
     with pytest.raises(ValueError, match="not 'fp8'"):
         ape.split(torch.zeros(1), "fp8")
     with pytest.raises(TypeError, match="float64"):

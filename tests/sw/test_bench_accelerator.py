@@ -22,14 +22,14 @@ def test_bench_cycles_predicts_without_simulating(capsys):
     assert "random 1" in capsys.readouterr().out
 
 
-def test_bench_cycles_refuses_what_it_cannot_do(capsys):
+def test_bench_cycles_rejects_impossible_options(capsys):
     assert main(["bench", "cycles", "--ranks", "12"]) == 2
     assert "--ranks needs --network" in capsys.readouterr().err
     assert main(["bench", "cycles", "--plan", "fast"]) == 2
     assert "there is no plan 'fast'; give one of auto, paper, small" in capsys.readouterr().err
 
 
-def test_bench_golden(capsys):
+def test_bench_golden_reports_conditions(capsys):
     assert main(["bench", "golden", "digits", "--batch", "8", "--repeat", "2", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["conditions"]["threads"] == 1
@@ -42,7 +42,7 @@ def test_bench_golden(capsys):
 
 
 @pytest.mark.slow
-def test_bench_compile(capsys):
+def test_bench_loop_reports_each_step(capsys):
     words = ["bench", "loop", "--batch", "8", "--repeat", "2"]
     assert main([*words, "digits", "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]
@@ -56,7 +56,7 @@ def test_bench_compile(capsys):
     assert "'fashion-conv' is a graph" in capsys.readouterr().err
 
 
-def test_plan_tells_what_was_chosen(capsys):
+def test_plan_command_names_choice(capsys):
     assert main(["plan", "digits", "--batch", "3"]) == 0
     text = capsys.readouterr().out
     assert "\nl2\n" in text and "| chosen " in text and "% utilisation, " in text

@@ -34,7 +34,7 @@ def uneven(model, powers):
             factor.second = torch.rand(factor.value.shape, generator=rng)
 
 
-def test_the_matrix_does_not_change_and_moments_follow():
+def test_blocks_matrix_does_not_change_and_moments_follow():
     model = initial_model(NETWORK, seed=1)
     uneven(model, 4)
     matrices = [
@@ -80,7 +80,7 @@ def test_blocks_come_to_rest_even():
 
 
 @pytest.mark.parametrize("side", (0, 1))
-def test_a_block_of_zeros_stays(side):
+def test_block_of_zeros_stays(side):
     left, right = torch.ones(2, 3, 3, 4), torch.ones(4, 3, 3, 2)
     (left[..., 1] if side == 0 else right[1]).zero_()
     left[..., 2] *= 8

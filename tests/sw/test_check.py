@@ -68,7 +68,7 @@ def tensor_at(at: int, engine: str, row: int) -> str:
     return labels(at, engine)[row]
 
 
-def test_the_golden_model_agrees_with_itself():
+def test_check_golden_model_agrees_with_itself():
     done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes))
     assert done.comparison.differing == 0 and done.comparison.first is None
     assert done.comparison.mismatches == {}
@@ -81,7 +81,7 @@ def test_the_golden_model_agrees_with_itself():
 @pytest.mark.parametrize("at", [1, 2])
 @pytest.mark.parametrize("engine", ["load", "pe1", "pe2"])
 @pytest.mark.parametrize("row", [0, 7, -1])
-def test_one_wrong_bit_in_a_row(at, engine, row):
+def test_check_finds_wrong_bit_in_a_row(at, engine, row):
     def flip(addresses, rows):
         rows[row, 3] ^= 0x10
         return addresses, rows
@@ -141,7 +141,7 @@ def test_first_mismatch_of_a_moved_row_names_both_addresses():
     assert first.found == first.wanted + 1
 
 
-def test_a_row_at_another_address():
+def test_check_finds_row_at_other_address():
     def move(addresses, rows):
         addresses[5] += 1
         return addresses, rows
@@ -170,7 +170,7 @@ def test_no_rows_at_all():
 
 
 @pytest.mark.parametrize("name", ["l1.dG1", "l2.db", "l1.a", "x", "l2.G1.x"])
-def test_one_wrong_bit_in_memory(name):
+def test_check_finds_wrong_bit_in_memory(name):
     def flip(accelerator, run):
         buffer = STEP.buffers[name]
         byte = accelerator.read(buffer.address + 5, 1)
@@ -182,7 +182,7 @@ def test_one_wrong_bit_in_memory(name):
 
 
 @pytest.mark.parametrize("counted", ["sums", "saturations"])
-def test_a_wrong_statistic(counted):
+def test_check_finds_wrong_statistic(counted):
     def spoil(_, run):
         values = getattr(run, counted).copy()
         values[1] += 1
@@ -191,7 +191,7 @@ def test_a_wrong_statistic(counted):
     assert check(1, spoil).mismatches == {"l1.y statistics": 1}
 
 
-def test_an_error_spreads_and_its_origin_is_named_first():
+def test_check_error_spreads_and_its_origin_is_named_first():
     """A wrong activation in memory: the backward program reads it, and all that follows differs."""
 
     def flip(accelerator, run):
@@ -220,7 +220,7 @@ def test_figures_and_summary():
     )
 
 
-def test_the_golden_model_is_held_to_its_interpreter(monkeypatch):
+def test_check_golden_model_is_held_to_its_interpreter(monkeypatch):
     """A wrong shift of the interpreter alone is found, and what is compared is said."""
     accelerator = GoldenAccelerator(P, memory_bytes=STEP.memory_bytes)
     if accelerator.interpreted:
@@ -237,7 +237,7 @@ def test_the_golden_model_is_held_to_its_interpreter(monkeypatch):
     assert check_step(DIGITS, 4, accelerator).comparison.first == "l2.y"
 
 
-def test_an_interpreter_is_not_compared_with_itself():
+def test_check_interpreter_is_not_compared_with_itself():
     accelerator = GoldenAccelerator(P, memory_bytes=STEP.memory_bytes, interpreted=True)
     with pytest.raises(AcceleratorError, match=r"no C compiler: .*--backend rtl"):
         check_step(DIGITS, 4, accelerator)

@@ -74,14 +74,14 @@ def test_everything_comes_back(trained, tmp_path):
     assert found.state.verification == trained.verification
 
 
-def test_an_untrained_state_too(tmp_path):
+def test_checkpoint_of_untrained_state_round_trips(tmp_path):
     state = initial_state(load_network("digits"), TrainSettings(prior=None))
     save_checkpoint(tmp_path / "c", state)
     assert same(load_checkpoint(tmp_path / "c").state, state)
 
 
 @pytest.mark.parametrize("position", [0, 1, 4, 5, 10, 23, 59, 60])
-def test_a_resumed_run_ends_in_the_same_bits(trained, digits, tmp_path, position):
+def test_checkpoint_resumed_run_ends_in_the_same_bits(trained, digits, tmp_path, position):
     state = initial_state(load_network("digits"), CUTTING)
     train(state, digits, until=position)
     save_checkpoint(tmp_path / "c", state)
@@ -92,7 +92,7 @@ def test_a_resumed_run_ends_in_the_same_bits(trained, digits, tmp_path, position
     assert [e.step for e in state.history.evaluations] == [22, 44]
 
 
-def test_a_run_resumed_after_a_cut_on_the_golden_model(digits, tmp_path):
+def test_checkpoint_run_resumed_after_a_cut_on_the_golden_model(digits, tmp_path):
     settings = TrainSettings(
         steps=24, prior=PriorSettings(weight=8.0, warmup=0.0, threshold=0.3, interval=4)
     )
@@ -125,7 +125,7 @@ def test_nothing_in_a_checkpoint_is_code(trained, tmp_path):
 
 
 @pytest.mark.parametrize("part", [0.0, 0.001, 0.3, 0.9, 0.9999])
-def test_a_truncated_file_is_refused(trained, tmp_path, part):
+def test_checkpoint_truncated_file_is_refused(trained, tmp_path, part):
     path = tmp_path / "c"
     save_checkpoint(path, trained)
     content = path.read_bytes()
@@ -134,7 +134,7 @@ def test_a_truncated_file_is_refused(trained, tmp_path, part):
         load_checkpoint(path)
 
 
-def test_a_flipped_bit_is_refused(trained, tmp_path):
+def test_checkpoint_flipped_bit_is_refused(trained, tmp_path):
     path = tmp_path / "c"
     save_checkpoint(path, trained)
     content = bytearray(path.read_bytes())
@@ -161,7 +161,7 @@ def test_other_files_are_refused(trained, tmp_path):
         load_checkpoint(path)
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+def test_checkpoint_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     path = tmp_path / "f"
     write_whole(path, "old")
 
@@ -183,7 +183,7 @@ def test_files_are_readable_as_the_user_has_it(tmp_path):
     assert (tmp_path / "f").stat().st_mode & 0o777 == 0o640
 
 
-def test_the_exported_model_classifies_as_the_trained_one(trained, digits, tmp_path):
+def test_checkpoint_exported_model_classifies_as_the_trained_one(trained, digits, tmp_path):
     path = tmp_path / "model.safetensors"
     save_model(path, trained.model, trained.scales)
     loaded = load_model(path)

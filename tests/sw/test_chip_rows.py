@@ -66,7 +66,7 @@ def test_two_steps_are_those_of_the_definitions(network, batch):
     assert {"l2.G2.state_last, defined", "l2.b, defined"} <= compared
 
 
-def test_a_step_moves_rows_of_the_state():
+def test_step_moves_rows_of_the_state():
     """Each gradient, and each factor, in the order of the layout; both orders of the inputs."""
     state = random_state(FASHION.with_ranks(((3, 13, 2), (5,))), 0)
     step = compile_step(state.layout.network, 16, P, plan=IN_ROWS[AUTO])
@@ -132,7 +132,7 @@ def test_parts_may_have_the_rows_of_those_before(data, monkeypatch):
 
 
 @pytest.mark.parametrize(("chosen", "plan"), [*zip(CHOSEN, reversed(IN_ROWS), strict=True)])
-def test_a_run_has_the_bits_of_the_definitions(data, chosen, plan):
+def test_chip_rows_run_has_the_bits_of_the_definitions(data, chosen, plan):
     """Of steps by the same plan of which the host computes loss and update; cuts are in them."""
     _assert_defined(data, chosen, plan)
 
@@ -166,7 +166,7 @@ def _assert_defined(data, chosen, plan):
         (DIGITS.with_formats({"gradient": "posit(16,1)"}), P, 16, "take fixed point of one word"),
     ],
 )  # fmt: skip
-def test_what_the_plan_does_not_take(network, p, batch, message):
+def test_rows_plan_rejects_unsupported_networks(network, p, batch, message):
     with pytest.raises(CompileError) as error:
         compile_step(network, batch, p, plan=IN_ROWS[AUTO])
     assert message in str(error.value)

@@ -66,7 +66,7 @@ def test_columns_that_are_left_of_four_factors(seed):
     assert outcome.comparison.mismatches == {}
 
 
-def test_a_wrong_word_of_the_state_is_found():
+def test_chip_step_wrong_word_of_the_state_is_found():
     """The second step's forward pass reads images that the first one's update wrote."""
 
     class Flipping(Other):
@@ -99,7 +99,7 @@ def test_a_wrong_word_of_the_state_is_found():
         ),
     ],
 )  # fmt: skip
-def test_what_the_programs_do_not_take(network, parameters, batch, message):
+def test_chip_step_rejects_unsupported_networks(network, parameters, batch, message):
     with pytest.raises(CompileError) as error:
         ChipDriver(Other(parameters), random_state(network, 0).layout, batch)
     assert message in str(error.value)
@@ -119,7 +119,7 @@ def test_steps_by_one_start_are_checked(capsys, loss):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["cross-entropy", "squared-error"])
-def test_the_kernel_is_checked(capsys, loss):
+def test_chip_step_kernel_is_checked(capsys, loss):
     command = ["check", "--network", "digits", "--batch", "16", "--update", "chip"]
     command += ["--accelerator", "exponents=0"]
     assert main([*command, "--backend", "golden", "--loss", loss]) == 0
@@ -127,7 +127,7 @@ def test_the_kernel_is_checked(capsys, loss):
     assert "C kernel against its interpreter" in found and "0 mismatches" in found
 
 
-def test_what_the_command_refuses(capsys):
+def test_chip_step_rejects_small_memory(capsys):
     with pytest.raises(AcceleratorError, match="bytes of external memory, the accelerator has"):
         ChipDriver(Other(memory_bytes=160 << 10), random_state(DIGITS, 0).layout, 16)
     command = ["check", "--network", "digits", "--batch", "16", "--update", "chip"]

@@ -80,7 +80,7 @@ def complaint(capsys, *argv):
     return err.removeprefix("trainwright: error: ").strip()
 
 
-def test_help_teaches(capsys):
+def test_cli_help_explains_commands_and_statuses(capsys):
     status, out, _ = run(capsys)
     assert status == 0
     for word in ("train", "check", "listing", "examples:", "golden", "rtl", "Exit status"):
@@ -89,7 +89,7 @@ def test_help_teaches(capsys):
     assert status == 0 and "--resume" in out and "report.html" in out
 
 
-def test_unknown_words(capsys):
+def test_cli_rejects_unknown_words(capsys):
     assert "invalid choice: 'fly'" in complaint(capsys, "fly")
     assert "--wings 2 (see trainwright train --help)" in complaint(capsys, "train", "--wings", "2")
 
@@ -188,7 +188,7 @@ def test_options_that_cannot_be(capsys, fake, tmp_path, monkeypatch, argv, messa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_back_end_and_accelerator(capsys, tmp_path):
+def test_cli_rejects_unknown_backend_and_accelerator(capsys, tmp_path):
     out = ["--out", tmp_path / "r"]
     assert "--backend must be one of" in complaint(capsys, "train", "--backend", "abacus", *out)
     if "golden" not in backend_names():
@@ -206,7 +206,7 @@ def test_an_unknown_back_end_and_accelerator(capsys, tmp_path):
     assert not (tmp_path / "r").exists()
 
 
-def test_a_missing_data_folder_names_the_option(capsys, tmp_path, monkeypatch):
+def test_cli_missing_data_folder_names_the_option(capsys, tmp_path, monkeypatch):
     monkeypatch.delenv("TRAINWRIGHT_DATA", raising=False)
     out = ["--out", tmp_path / "r"]
     assert "give --data DIR" in complaint(capsys, "train", "--network", "fashion", *out)
@@ -246,7 +246,7 @@ def test_commands_of_other_rooms(capsys, monkeypatch):
         ("trainwright.cli.command:GROUP", "AttributeError"),
     ],
 )
-def test_a_broken_extra_breaks_alone(capsys, monkeypatch, value, reason):
+def test_cli_broken_extra_breaks_alone(capsys, monkeypatch, value, reason):
     register(monkeypatch, broken=value)
     status, out, _ = run(capsys, "--help")
     assert status == 0 and reason in out
@@ -271,7 +271,7 @@ def test_expected_errors_can_be_traced(capsys):
         main(["--traceback", "listing", "nope"])
 
 
-def test_a_whole_run(capsys, fake, tmp_path, drawing):
+def test_cli_train_leaves_every_file_of_a_run(capsys, fake, tmp_path, drawing):
     out = tmp_path / "deep" / "run"
     with drawing():
         status, text, err = run(capsys, *SHORT, "--out", out)
@@ -316,14 +316,14 @@ def test_json_is_one_object_and_nothing_else(capsys, fake, tmp_path):
     assert again["digest"] == result["digest"]
 
 
-def test_a_mismatch_is_a_status_of_its_own(capsys, fake, tmp_path):
+def test_cli_mismatch_is_a_status_of_its_own(capsys, fake, tmp_path):
     fake.verification = Verification(1, 3, 100, 2)
     arguments = ["--backend", "rtl", "--verify", "25", "--out", tmp_path / "r"]
     status, text, _ = run(capsys, *SHORT, *arguments)
     assert status == 1 and "2 steps, 6 tensors, 200 values: 4 mismatches" in text
 
 
-def test_a_finished_run_is_not_overwritten(capsys, fake, tmp_path):
+def test_cli_finished_run_is_not_overwritten(capsys, fake, tmp_path):
     out = tmp_path / "r"
     short = ["train", "--steps", "3", "--out", out]
     assert run(capsys, *short)[0] == 0
@@ -335,7 +335,7 @@ def test_a_finished_run_is_not_overwritten(capsys, fake, tmp_path):
     assert (out / "result.json").read_text() != before
 
 
-def test_a_folder_of_other_things_is_left_alone(capsys, fake, tmp_path):
+def test_cli_folder_of_other_things_is_left_alone(capsys, fake, tmp_path):
     (tmp_path / "thesis.tex").write_text("all my work")
     short = ["train", "--steps", "3", "--out", tmp_path]
     assert "is not empty and holds no run of trainwright" in complaint(capsys, *short)
@@ -345,7 +345,7 @@ def test_a_folder_of_other_things_is_left_alone(capsys, fake, tmp_path):
     assert "--out" in complaint(capsys, "train", "--steps", "3", "--out", blocked)
 
 
-def test_one_run_at_a_time_writes_to_a_folder(capsys, fake, tmp_path):
+def test_cli_one_run_at_a_time_writes_to_a_folder(capsys, fake, tmp_path):
     out, short = tmp_path / "r", ["train", "--steps", "3", "--out", tmp_path / "r"]
     other = RunFolder(out)
     other.claim()
@@ -361,7 +361,7 @@ def test_one_run_at_a_time_writes_to_a_folder(capsys, fake, tmp_path):
     assert "holds a finished run" in complaint(capsys, *short)
 
 
-def test_a_killed_run_holds_its_folder_no_longer(capsys, tmp_path):
+def test_cli_killed_run_holds_its_folder_no_longer(capsys, tmp_path):
     short = ["train", "--steps", "30", "--no-prior"]
     whole = json.loads(run(capsys, *short, "--json", "--out", tmp_path / "whole")[1])
     out = tmp_path / "r"
@@ -422,7 +422,7 @@ def test_ctrl_c_twice_abandons_the_step(capsys, fake, tmp_path):
     assert load_checkpoint(tmp_path / "r" / "checkpoint.safetensors").state.step == 29
 
 
-def test_an_accelerator_that_fails(capsys, fake, tmp_path):
+def test_cli_failing_accelerator_is_one_error(capsys, fake, tmp_path):
     before = signal.getsignal(signal.SIGINT)
 
     def fail():
@@ -479,7 +479,7 @@ def test_check_and_train_on_the_golden_model(capsys, tmp_path):
     assert status == 0 and json.loads(text)["cycles"] == 0
 
 
-def test_program_files(capsys, tmp_path):
+def test_cli_listing_saves_and_reads_programs(capsys, tmp_path):
     status, text, _ = run(
         capsys, "listing", "--wide", "digits", "--save", tmp_path, "--part", "forward"
     )

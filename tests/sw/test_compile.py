@@ -46,7 +46,7 @@ def _gradients(model):
     return [parameter.grad.clone() for parameter in model.parameters()]
 
 
-def test_the_examples():
+def test_compile_docstring_examples_run():
     failed, tried = doctest.testmod(compiled)
     assert tried and not failed
 
@@ -113,7 +113,7 @@ def test_outputs_and_gradients_are_near_those_of_torch():
         assert (one - other).norm() < 0.02 * other.norm()
 
 
-def test_a_batch_that_is_not_full_or_more_than_full():
+def test_compile_batch_that_is_not_full_or_more_than_full():
     model = compile(_model(), batch=16)
     x, y = torch.rand(40, 64), torch.arange(40) % 10
     model(x[:16]).sum().backward()  # calibrates
@@ -182,7 +182,7 @@ def test_several_forward_passes_before_backward():
         assert torch.allclose(found, 2 * one + other, rtol=1e-6)
 
 
-def test_a_forward_pass_is_run_again_with_the_exponents_it_had():
+def test_compile_forward_pass_is_run_again_with_the_exponents_it_had():
     model = compile(_model(), batch=16)
     (chain,) = model.chains.values()
     x = torch.rand(16, 64)
@@ -259,7 +259,7 @@ def test_gradients_of_inputs_are_the_accelerators():
         assert (one - other).norm() < 0.02 * other.norm()
 
 
-def test_what_runs_where_is_a_table():
+def test_compile_report_places_each_layer():
     model = compile(_Hybrid(), batch=16)
     report = model.report()
     places = {one.name: one.where for one in report.layers}
@@ -285,7 +285,7 @@ def test_what_runs_where_is_a_table():
     assert [one.where for one in report.layers] == ["program 1", "program 2"]
 
 
-def test_the_report_counts_steps_bytes_and_saturations():
+def test_compile_report_counts_steps_bytes_and_saturations():
     model = compile(_model(), batch=16)
     before = model.report()
     assert before.steps == before.bytes_read == 0
@@ -385,7 +385,7 @@ def test_inputs_that_are_too_small_for_a_posit_follow_the_rule(rule, least):
     assert _words(x, -7, numbers).tolist() == [96, -least, 0]
 
 
-def test_the_report_counts_what_underflows():
+def test_compile_report_counts_underflows():
     model = compile(_model(), batch=16, formats="gradient=posit(5,0)")
     loss = model(torch.rand(16, 64)).square().sum()
     assert model.report().underflows == 0
@@ -430,7 +430,7 @@ class _ByMode(torch.nn.Module):
         return y if self.training else 2 * y
 
 
-def test_what_depends_on_the_mode_is_traced_for_both():
+def test_compile_traces_module_in_both_modes():
     model = compile(_ByMode(), batch=8)
     x = torch.rand(8, 64)
     y = model.train()(x)
@@ -450,7 +450,7 @@ class _Twice(torch.nn.Module):
         return y - h if self.both else y
 
 
-def test_an_output_that_others_use_leaves_the_accelerator():
+def test_compile_output_that_others_use_leaves_the_accelerator():
     x = torch.rand(16, 64)
     model = compile(_Twice(both=False), batch=16)
     assert [one.where for one in model.report().layers] == ["program 1", "program 1"]
@@ -474,7 +474,7 @@ def test_an_output_that_others_use_leaves_the_accelerator():
         (torch.nn.Linear(2, 2), {}, "no TTLinear or TTConv2d in fixed point"),
     ],
 )
-def test_what_cannot_be_is_one_error(module, options, message):
+def test_compile_of_impossible_arguments_is_one_error(module, options, message):
     with pytest.raises(CompileError, match=message):
         compile(module, **options)
 
@@ -500,7 +500,7 @@ def test_gradients_of_gradients_are_one_error():
         torch.autograd.grad(model(x).sum(), x, create_graph=True)
 
 
-def test_a_hybrid_trains_as_in_torch_alone():
+def test_compile_hybrid_trains_as_in_torch_alone():
     """Ten classes of noisy images; 3 epochs, at most 3 points below plain torch."""
     prototypes = torch.rand(10, 1, 8, 8)
     labels = torch.arange(640) % 10

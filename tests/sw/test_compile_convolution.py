@@ -197,7 +197,7 @@ def _computes(module):
     return not isinstance(module, torch.nn.ReLU | torch.nn.Flatten)
 
 
-def test_a_skip_from_the_input_and_a_layer_that_is_applied_twice():
+def test_compile_convolution_skip_from_the_input_and_a_layer_that_is_applied_twice():
     class Twice(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -232,7 +232,7 @@ def _conv(i=1, o=4, k=3, **options):
     return tnn.TTConv2d(i, o, k, padding=options.pop("padding", 1), rank=2, **options)
 
 
-def test_what_becomes_one_program():
+def test_compile_convolution_stretch_becomes_one_program():
     head = tnn.TTLinear((4, 2, 2), 10, outputs=(1, 16), inputs=(4, 4), rank=2)
     assert _stretches(_row(_conv(), torch.nn.ReLU(), torch.nn.AvgPool2d(2), _conv(4, 4))) == [
         (("0", "3"), [Apply, Pool, Apply])
@@ -376,7 +376,7 @@ def test_batches_sizes_copies_and_errors():
     valid(torch.rand(4, 1, 4, 4)).sum().backward()
 
 
-def test_a_program_with_a_single_output_is_one_error():
+def test_compile_convolution_program_with_a_single_output_is_one_error():
     model = compile(_row(_conv(1, 1, 2, padding=0)), batch=4)
     with pytest.raises(NetworkError, match=r"0 on the accelerator have 1 output, .* 2 at least"):
         model(torch.rand(4, 1, 2, 2))
@@ -406,7 +406,7 @@ def test_ranks_of_convolutions_are_cut():
     assert chain.segments[0].driver.network.ranks[1] == (1,)
 
 
-def test_the_pages_convolutions_are_one_program():
+def test_pages_convolutions_are_one_program():
     page = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text()
     (code,) = re.findall(r"```python\n(model = torch.nn.Sequential\(\n.*?)```", page, re.DOTALL)
     names = {"torch": torch, "tnn": tnn, "trainwright": trainwright}

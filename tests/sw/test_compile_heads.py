@@ -135,7 +135,7 @@ def test_outputs_and_gradients_are_near_those_of_torch(inputs):
         assert (one - other).norm() < 0.02 * other.norm()
 
 
-def test_a_head_without_a_gradient_leaves_its_layers_without_one():
+def test_head_without_a_gradient_leaves_its_layers_without_one():
     model = compile(_Heads(), batch=16)
     x, y = torch.rand(16, 64), torch.arange(16) % 10
     cross_entropy(model(x)[1], y).backward()
@@ -196,7 +196,7 @@ def _square():
     return tnn.TTLinear(32, 32, rank=2)
 
 
-def test_what_leaves_a_program_is_no_relu_and_is_read_by_nothing_in_it():
+def test_compile_heads_outputs_are_neither_relu_nor_read_inside():
     relu = torch.relu
     layers = {name: _square() for name in "abc"}
 

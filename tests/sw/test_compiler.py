@@ -38,7 +38,7 @@ def test_batch_out_of_range(batch):
         compile_step(load_network("digits"), batch, P)
 
 
-def test_unknown_plan():
+def test_compiler_rejects_unknown_plan():
     with pytest.raises(CompileError, match="'fast'; give one of auto, paper, small"):
         compile_step(load_network("digits"), 4, P, plan="fast")
 
@@ -64,7 +64,7 @@ def test_accumulators_hold_the_worst_sum(width):
         require_accumulator(fitting + 1, operands, p, "t")
 
 
-def test_what_is_compiled_can_be_encoded():
+def test_compiler_programs_can_be_encoded():
     """A gradient of 2^16 rows: transfers in runs that a field can hold."""
     p = replace(P, scratchpad_rows=1 << 17, accumulator_width=48)
     layer = Layer((16, 64), (16, 64), (4,))
@@ -204,7 +204,7 @@ def test_bias_is_aligned_within_the_shifts_there_are(bias, used):
     assert (d.x_shift, d.g_shift) == (-13 - floor, used - floor)
 
 
-def test_what_was_bound_before_changes_nothing():
+def test_compiler_binding_ignores_earlier_bindings():
     program = compile_step(load_network("digits"), 64, P).forward
     wanted, moved = {"l1.y": 0}, GIVEN | {"x": -8}
     asked = [({}, GIVEN, None), ({}, GIVEN, 5), ({}, GIVEN, 6), ({}, GIVEN, None)]

@@ -81,7 +81,7 @@ def test_idx_files_are_read(tmp_path, arrays, zipped, nested):
     assert data.full_scale == 255
 
 
-def test_the_environment_names_the_folder_where_no_option_does(tmp_path, arrays, monkeypatch):
+def test_data_environment_names_the_folder_where_no_option_does(tmp_path, arrays, monkeypatch):
     write_mnist(tmp_path / "fashion-mnist", arrays)
     monkeypatch.setenv("TRAINWRIGHT_DATA", str(tmp_path))
     data = load_data_set("fashion-mnist")
@@ -108,7 +108,7 @@ def test_missing_files_are_named(tmp_path, arrays):
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_name():
+def test_data_rejects_unknown_name():
     with pytest.raises(DataError, match=r"unknown data set 'cifar'; there are digits, fashion-m"):
         load_data_set("cifar")
 
@@ -121,14 +121,14 @@ def test_labels_in_place_of_images(tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 3, 4, 15, 16, 100, 16 + 2 * 784 - 1])
-def test_truncation_anywhere(tmp_path, size):
+def test_data_file_truncated_anywhere_is_rejected(tmp_path, size):
     path = tmp_path / "f"
     path.write_bytes(idx(IMAGES, np.zeros((2, 28, 28), np.uint8))[:size])
     with pytest.raises(DataError, match="truncated"):
         read_idx(path, IMAGES)
 
 
-def test_surplus_bytes(tmp_path):
+def test_data_file_with_surplus_bytes_is_rejected(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(idx(LABELS, np.zeros(4, np.uint8)) + b"x")
     with pytest.raises(
@@ -137,7 +137,7 @@ def test_surplus_bytes(tmp_path):
         read_idx(path, LABELS)
 
 
-def test_a_header_of_enormous_sizes_does_not_overflow(tmp_path):
+def test_data_header_of_enormous_sizes_does_not_overflow(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(struct.pack(">4I", IMAGES, *[0xFFFFFFFF] * 3))
     with pytest.raises(DataError, match="at most 2,147,483,648 are read"):
@@ -145,7 +145,7 @@ def test_a_header_of_enormous_sizes_does_not_overflow(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "other bytes", "checksum"])
-def test_damaged_gzip(tmp_path, damage):
+def test_data_damaged_gzip_is_rejected(tmp_path, damage):
     content = bytearray(gzip.compress(idx(LABELS, np.arange(200, dtype=np.uint8))))
     if damage == "cut":
         content = content[: len(content) // 2]
@@ -178,7 +178,7 @@ def test_labels_out_of_range():
 @pytest.mark.parametrize(
     ("name", "means"), [("fashion-mnist", (0.28604, 0.28685)), ("mnist", (0.13066, 0.13251))]
 )
-def test_the_real_data_sets(data_root, name, means):
+def test_data_sets_of_disk_have_known_sizes(data_root, name, means):
     if not (data_root / name).is_dir():
         pytest.skip(f"{data_root} has no {name}")
     data = load_data_set(name, data_root)
@@ -197,7 +197,7 @@ def bomb(path, unpacked: int, *, stated: int, magic: int = LABELS) -> None:
             file.write(bytes(1 << 20))
 
 
-def test_what_unpacks_to_more_than_it_states_is_not_unpacked(tmp_path):
+def test_data_bomb_is_not_unpacked(tmp_path):
     """64 MiB behind a header that states 100: of them a chunk is held."""
     path = tmp_path / "f.gz"
     bomb(path, 64 << 20, stated=100)
@@ -218,7 +218,7 @@ def test_no_more_is_read_than_an_array_may_have(tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
-def test_one_byte_more_than_stated_is_read(size):
+def test_data_one_byte_more_than_stated_is_read(size):
     for there in (size - 1, size, size + 1, size + 2, size + (1 << 21)):
         content = (bytes(range(251)) * (there // 251 + 1))[: max(there, 0)]
         assert read_stated(io.BytesIO(content), size) == content[: size + 1]

@@ -96,7 +96,7 @@ def paths(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links(page):
+def test_docs_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if re.match(r"\w+:", target):  # of the world outside: whether it is an address at all
             assert re.fullmatch(
@@ -142,7 +142,7 @@ def test_install_page_lists_every_extra_of_the_package():
     assert listed == {*project["optional-dependencies"]}
 
 
-def test_the_tour_names_every_part():
+def test_docs_tour_names_every_part():
     """The checks above have something to check."""
     parts = {reference.split(".")[1] for reference in references(TOUR)}
     assert {"network", "compiler", "program", "driver", "control", "compute", "arith"} <= parts
@@ -154,7 +154,7 @@ def test_the_tour_names_every_part():
 
 
 @pytest.mark.parametrize(("command", "output"), examples(TOUR.read_text()), ids=lambda v: v[:40])
-def test_tour(command, output):
+def test_docs_tour_prints_its_output(command, output):
     if "rtl" in command and "rtl" not in backend_names():
         pytest.skip("trainwright is not installed: no back ends are registered")
     assert run(command) == output, "python tests/sw/tour_output.py writes it anew"

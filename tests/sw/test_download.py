@@ -92,7 +92,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_real_sources_name_the_four_files():
+def test_download_real_sources_name_the_four_files():
     for given in SOURCES.values():
         assert [file.name for file in given.files] == [f"{stem}.gz" for stem in ALL]
         assert all(len(bytes.fromhex(file.sha256)) == 32 for file in given.files)
@@ -100,7 +100,7 @@ def test_the_real_sources_name_the_four_files():
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_the_real_files_have_the_stated_sums(data_root, name):
+def test_download_real_files_have_the_stated_sums(data_root, name):
     if not (data_root / name).is_dir():
         pytest.skip(f"{data_root} has no {name}")
     for file in SOURCES[name].files:
@@ -132,7 +132,7 @@ def test_into_a_folder_that_is_named(mnist, mirror, tmp_path):
     assert len(mirror.asked) == 4
 
 
-def test_only_what_is_missing(mnist, mirror, tmp_path):
+def test_download_fetches_only_missing_files(mnist, mirror, tmp_path):
     load_data_set("mnist", tmp_path, fetch=True)
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(DataError, match=r"lacks t10k-labels-idx1-ubyte .*--download fetches what"):
@@ -142,7 +142,7 @@ def test_only_what_is_missing(mnist, mirror, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "longer than it should be", "another file"])
-def test_what_came_is_not_what_was_published(mirror, tmp_path, damage):
+def test_download_of_altered_file_is_rejected(mirror, tmp_path, damage):
     published = source(mirror)
     path = mirror.folder / published.files[2].name
     content = path.read_bytes()
@@ -161,7 +161,7 @@ def test_what_came_is_not_what_was_published(mirror, tmp_path, damage):
     assert names(tmp_path / "d") == sorted(file.name for file in published.files)
 
 
-def test_the_next_mirror_is_tried(mirror, tmp_path):
+def test_download_next_mirror_is_tried(mirror, tmp_path):
     nowhere = (tmp_path / "none").as_uri() + "/"
     download("mnist", tmp_path / "d", ALL, source=source(mirror, nowhere, mirror.url))
     assert len(names(tmp_path / "d")) == 4 and len(mirror.asked) == 4
@@ -176,7 +176,7 @@ def test_no_mirror_has_it(mirror, tmp_path):
     assert not (tmp_path / "d").exists()
 
 
-def test_a_connection_that_breaks_off(mirror, tmp_path):
+def test_download_broken_connection_is_one_error(mirror, tmp_path):
     """The server states a length and sends less."""
 
     def short(self):
@@ -191,13 +191,13 @@ def test_a_connection_that_breaks_off(mirror, tmp_path):
     assert not (tmp_path / "d").exists()
 
 
-def test_a_folder_that_cannot_be_written(mirror, tmp_path):
+def test_download_to_unwritable_folder_is_one_error(mirror, tmp_path):
     (tmp_path / "f").write_text("a file")
     with pytest.raises(DataError, match="cannot write to"):
         download("mnist", tmp_path / "f" / "d", ALL, source=source(mirror))
 
 
-def test_the_option(mnist, tmp_path, capsys):
+def test_download_option_fetches_data_set(mnist, tmp_path, capsys):
     arguments = ["train", "--dataset", "mnist", "--batch", "20", "--steps", "2"]
     out = ["--out", str(tmp_path / "r")]
     assert main([*arguments, *out]) == 2 and "--download" in capsys.readouterr().err

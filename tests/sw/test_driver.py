@@ -86,7 +86,7 @@ def test_layers_without_bias_have_no_gradient_of_it():
     assert done.biases[0] is None and done.biases[1] is not None
 
 
-def test_a_bias_of_zeros_is_no_bias():
+def test_driver_bias_of_zeros_is_no_bias():
     model, inputs, gradient = operands_of()
     driver = driver_of()
     scales = calibrated(driver, model, inputs, gradient)

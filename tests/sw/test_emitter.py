@@ -111,7 +111,7 @@ def test_rows_go_where_both_layouts_say(seed):
     assert walked(found, bytes_) == wanted(sizes, here, there, ranges, digits)
 
 
-def test_a_whole_tensor_in_one_layout_is_one_run():
+def test_emitter_whole_tensor_in_one_layout_is_one_run():
     sizes = {"a": 6, "b": 5, "l": 8}
     lies = Layout(("a", "b"), ("l",)), {}
     (d,) = emitted(sizes, lies, lies, {}, load=True)

@@ -60,7 +60,7 @@ SQUARED = replace(SETTINGS, chip=ChipSettings(loss="squared-error"), steps=22)
 @pytest.mark.parametrize(
     "settings", [SETTINGS, FITTED, SQUARED, MOMENTUM, replace(SETTINGS, prior=None, steps=12)]
 )
-def test_a_run_has_the_bits_of_the_definitions(data, settings):
+def test_engine_training_run_has_the_bits_of_the_definitions(data, settings):
     """With cuts, of which some leave gaps between columns; and without a prior."""
     network = load_network("digits")
     ours, found = initial_state(network, settings), initial_state(network, settings)
@@ -79,7 +79,7 @@ def test_a_run_has_the_bits_of_the_definitions(data, settings):
         assert any(own != list(range(len(own))) for own in columns(found))
 
 
-def test_a_run_goes_on_from_the_state_of_another(data):
+def test_engine_training_run_goes_on_from_the_state_of_another(data):
     """From the definitions to the engine, and from the engine to another one."""
     network = load_network("digits")
     whole = initial_state(network, SETTINGS)
@@ -91,7 +91,7 @@ def test_a_run_goes_on_from_the_state_of_another(data):
     assert same(whole, state)
 
 
-def test_what_the_host_writes_in_an_epoch_is_counted(data):
+def test_engine_training_counts_host_writes(data):
     """Images in two orders, targets, coefficients, programs; weights are written before."""
     state = initial_state(load_network("digits"), replace(SETTINGS, prior=None, steps=44))
     run = trainer(state, data)
@@ -110,12 +110,12 @@ def test_what_the_host_writes_in_an_epoch_is_counted(data):
         (replace(SETTINGS, rounding="stochastic"), "have rounding mode nearest"),
     ],
 )
-def test_what_the_programs_do_not_compute(data, settings, message):
+def test_engine_training_rejects_unsupported_options(data, settings, message):
     with pytest.raises(ValueError, match=message):
         trainer(initial_state(load_network("digits"), settings), data)
 
 
-def test_the_command_trains_with_the_engine(capsys, tmp_path):
+def test_command_trains_with_the_engine(capsys, tmp_path):
     command = ["train", "--network", "digits", "--epochs", "1", "--update", "chip", "--json"]
     command += ["--accelerator", "exponents=0", "--accelerator", "sample_loads=0"]
     command += ["--out", str(tmp_path / "run")]

@@ -44,7 +44,7 @@ def trained(tmp_path_factory, drawing):
     return out
 
 
-def test_the_model_gives_the_accuracy_of_its_run(capsys, trained, tmp_path):
+def test_eval_model_gives_the_accuracy_of_its_run(capsys, trained, tmp_path):
     model, out = trained / "model.safetensors", tmp_path / "deep" / "e"
     status, text, _ = run(capsys, "eval", model, "--json", "--out", out)
     found, result = json.loads(text), json.loads((trained / "result.json").read_text())
@@ -59,7 +59,7 @@ def test_the_model_gives_the_accuracy_of_its_run(capsys, trained, tmp_path):
         assert (out / f"{picture}.png").read_bytes() == drawn
 
 
-def test_a_float32_model(capsys, tmp_path):
+def test_eval_of_float32_model_matches_its_run(capsys, tmp_path):
     arguments = ["train", "--steps", "10", "--numbers", "float32", "--json"]
     own = json.loads(run(capsys, *arguments, "--out", tmp_path)[1])
     found = json.loads(run(capsys, "eval", tmp_path / "model.safetensors", "--json")[1])
@@ -67,13 +67,13 @@ def test_a_float32_model(capsys, tmp_path):
     assert found["test_accuracy"] == own["test_accuracy"]
 
 
-def test_the_table(capsys, trained):
+def test_eval_table_has_row_per_class(capsys, trained):
     status, text, _ = run(capsys, "eval", trained / "model.safetensors", "--test-samples", "100")
     assert status == 0 and text.count("\n| ") + text.startswith("| ") == 11
     assert "of 100 test images of digits" in text
 
 
-def test_a_checkpoint_of_an_open_run(capsys, tmp_path, monkeypatch):
+def test_eval_checkpoint_of_an_open_run(capsys, tmp_path, monkeypatch):
     out, stepped = tmp_path / "r", Trainer.step
 
     def step(self):
@@ -93,7 +93,7 @@ def test_a_checkpoint_of_an_open_run(capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow  # compiles a simulator where none is in the cache
-def test_the_simulated_hardware_agrees(capsys, trained):
+def test_eval_simulated_hardware_agrees(capsys, trained):
     if "rtl" not in backend_names():
         pytest.skip("trainwright_sim is not installed")
     model = [trained / "model.safetensors", "--test-samples", "48", "--json"]
@@ -118,7 +118,7 @@ def test_other_data_and_its_class_names(capsys, trained, tmp_path):
     assert found["test_accuracy"] == own["test_accuracy"]
 
 
-def test_a_folder_beside_bundled_data(capsys, trained, tmp_path):
+def test_eval_rejects_folder_beside_bundled_data(capsys, trained, tmp_path):
     assert main(["eval", str(trained / "model.safetensors"), "--data", str(tmp_path)]) == 2
     assert "data set 'digits' comes with scikit-learn" in capsys.readouterr().err
 
@@ -135,7 +135,7 @@ def test_files_that_are_no_model(capsys, trained, tmp_path):
     assert "do not have the digest" in complaint(capsys, "eval", path)
 
 
-def test_a_model_that_does_not_tell_its_origin(capsys, trained, tmp_path):
+def test_eval_model_that_does_not_tell_its_origin(capsys, trained, tmp_path):
     from trainwright.network import load_network
     from trainwright.train.model import initial_model
 
@@ -158,7 +158,7 @@ def test_a_model_that_does_not_tell_its_origin(capsys, trained, tmp_path):
         ),
     ],
 )
-def test_a_model_with_something_amiss(capsys, trained, tmp_path, change, message):
+def test_eval_rejects_damaged_model(capsys, trained, tmp_path, change, message):
     metadata, tensors = decode(trained / "model.safetensors", FORMAT)
     change(metadata, tensors)
     path = tmp_path / "m.safetensors"

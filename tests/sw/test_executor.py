@@ -104,7 +104,7 @@ def there_is_a_compiler():
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
 @pytest.mark.parametrize("seed", range(60))
-def test_random_nests(operation, seed):
+def test_executor_random_nests_match_reference(operation, seed):
     random = Random(f"{operation.name} {seed}")
     p = random_parameters(random)
     memory, load, store = filling(random, p, random.choice(MAGNITUDES))
@@ -195,7 +195,7 @@ def kernel_of(request, monkeypatch) -> None:
 @pytest.mark.usefixtures("kernel_of")
 def test_kernels_of_other_processors_have_the_same_bits(operation, seed):
     """Sums, rounding and posits have code of their own for AVX-512, for AVX2 and for neither."""
-    test_random_nests(operation, seed)
+    test_executor_random_nests_match_reference(operation, seed)
     test_random_nests_of_coded_words(operation, seed)
 
 
@@ -203,7 +203,7 @@ def test_kernels_of_other_processors_have_the_same_bits(operation, seed):
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
 @pytest.mark.parametrize("seed", range(1000, 2000))
 def test_many_random_nests(operation, seed):
-    test_random_nests(operation, seed)
+    test_executor_random_nests_match_reference(operation, seed)
     test_random_nests_of_coded_words(operation, seed)
 
 
@@ -238,7 +238,7 @@ def test_registers_move_nests(operation, seed):
             accelerator.run(program, 0)
 
 
-def test_random_nests_cover_what_they_should():
+def test_executor_random_nests_cover_every_feature():
     """Rows written twice and rows read and written are found, and are not the rule."""
     flags = []
     for operation in OPERATIONS:
@@ -290,7 +290,7 @@ def test_words_that_are_no_numbers_are_refused_by_all(operand, number, beyond, l
             accelerator.run(program, 0)
 
 
-def test_a_word_that_is_not_used_may_be_anything():
+def test_executor_word_that_is_not_used_may_be_anything():
     memory, program, p = one_word(-128, at=12, g_format=1)
     assert_executed(p, memory, program, literal=True)
 
@@ -407,7 +407,7 @@ def test_sums_never_wrap(operation, value, steps, shift):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_transfers(seed):
+def test_executor_random_transfers_match_reference(seed):
     random = Random(f"transfers {seed}")
     p = random_parameters(random)
     memory, load, store = filling(random, p, 16)
@@ -526,7 +526,7 @@ def test_sums_of_many_steps_that_do_not_move():
 # Kept programs.
 
 
-def test_a_program_is_flattened_once_and_takes_new_shifts():
+def test_executor_program_is_flattened_once_and_takes_new_shifts():
     executor = Executor.open(P, np.zeros(4096, np.uint8))
     assert executor is not None
     load, d = load_of(0, 2), bias(x=0, g=0, z=1)
@@ -540,7 +540,7 @@ def test_a_program_is_flattened_once_and_takes_new_shifts():
 
 
 @pytest.mark.parametrize("change", [{"shift": 70}, {"shift": -1}, {"x_shift": 16}, {"g_shift": -2}])
-def test_a_shift_that_there_is_not_is_refused_beside_a_kept_program(change):
+def test_executor_shift_that_there_is_not_is_refused_beside_a_kept_program(change):
     golden = GoldenAccelerator(P, memory_bytes=4096)
     load, d = load_of(0, 2), bias(x=0, g=0, z=1)
     golden.run(program_of(P, load, d), 0)
@@ -549,7 +549,7 @@ def test_a_shift_that_there_is_not_is_refused_beside_a_kept_program(change):
     golden.run(program_of(P, load, d), 0)
 
 
-def test_a_seed_that_there_is_not_is_refused_beside_a_kept_program():
+def test_executor_seed_that_there_is_not_is_refused_beside_a_kept_program():
     golden = GoldenAccelerator(P, memory_bytes=4096)
     golden.run(program_of(P, Set(values=(), seed=1)), 0)
     for seed in (-1, 1 << 32):
@@ -608,14 +608,14 @@ def passes_of(seed: int, p: AcceleratorParameters) -> Program:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_random_passes(seed):
+def test_executor_random_passes_match_reference(seed):
     p = replace(P, vector_engine=1, lanes=(16, 8, 4)[seed % 3], pe1_rows=2, pe2_rows=2)
     words = np.random.default_rng(seed).integers(-32768, 32768, (2, 256, p.lanes))
     memory = words.astype(np.int16).view(np.uint8).ravel()
     assert_executed(p, memory, passes_of(seed, p))
 
 
-def test_a_pass_takes_other_constants():
+def test_executor_pass_takes_other_constants():
     p = replace(P, vector_engine=1)
     code = Code(
         first=0,
@@ -643,7 +643,7 @@ def test_a_pass_takes_other_constants():
     ("inner", "loaded", "message"),
     [(2, 8, "reads register 3 of thread 1"), (2, 1, "row 1 was never written"), (1, 8, "")],
 )
-def test_passes_read_only_what_was_written(inner, loaded, message):
+def test_executor_passes_read_only_written_words(inner, loaded, message):
     """A first pass writes register 3 of one thread; the second one reads it, and rows."""
     p = replace(P, vector_engine=1)
     keep = Instruction(kind=Kind.LANE, keep=True, d=3)

@@ -65,7 +65,7 @@ def both(p, memory, program, exponents, *, times=1, step=0, trace=True):
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
 @pytest.mark.parametrize("seed", range(8))
-def test_random_nests(operation, seed):
+def test_exponent_file_random_nests_match_definition(operation, seed):
     """Nests by the file and SCALES, in a loop, several times; some end with an error."""
     random = Random(f"file {operation.name} {seed}")
     p = replace(random_parameters(random), exponents=random.choice((16, 64)), stochastic_rounding=1)
@@ -84,7 +84,7 @@ def test_random_nests(operation, seed):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_passes(seed):
+def test_exponent_file_random_passes_match_definition(seed):
     random = Random(f"scalars {seed}")
     p = replace(P, lanes=(16, 8, 4)[seed % 3], pe1_rows=2, pe2_rows=2)
     words = np.random.default_rng(seed).integers(-32768, 32768, (2, 256, p.lanes))
@@ -101,7 +101,7 @@ def test_random_passes(seed):
 
 
 @pytest.mark.parametrize("by_step", [False, True])
-def test_what_the_file_is_for_is_encoded(by_step):
+def test_exponent_file_fields_are_encoded(by_step):
     """Scalars, limits and seeds are, decoded, what they were; NONE is not encoded as a scalar."""
     random = Random(f"encoded {by_step}")
     begin = Set(values=(), seed=random.getrandbits(32), by_step=by_step)
@@ -151,7 +151,7 @@ def test_exponents_have_eight_bits(x, z, right):
         )
 
 
-def test_strict_scalars():
+def test_exponent_file_rejects_scalars_out_of_range():
     code = Code(first=0, instructions=(Instruction(kind=Kind.LANE, keep=True),))
     d = Vector(
         entry=0, length=1, outer=1, inner=1, streams=(), reads=0, writes=0, tensor="pass",
@@ -184,7 +184,7 @@ def test_sums_that_scales_took_are_0_and_saturations_go_on():
     assert found["saturations"][2] == 6 * once["saturations"][2] > 0
 
 
-def test_the_floor_and_limits_themselves_move_nothing():
+def test_exponent_file_floor_and_limits_themselves_move_nothing():
     """Sums at either limit stay; at the floor nothing goes down; over it, it does."""
     d = bias(1, 1, 2, slot=1)
     total = refused(d, exponents=[0, 0])["sums"][1]

@@ -73,7 +73,7 @@ def left(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_disk_that_is_full_loses_no_checkpoint(tmp_path, whole):
+def test_faults_disk_that_is_full_loses_no_checkpoint(tmp_path, whole):
     out, log = tmp_path / "run", tmp_path / "log"
     unfinished(out)
     before = (out / "checkpoint.safetensors").read_bytes()
@@ -94,7 +94,7 @@ def test_a_disk_that_is_full_loses_no_checkpoint(tmp_path, whole):
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EACCES])
-def test_a_folder_that_cannot_be_written_is_one_error(tmp_path, monkeypatch, capsys, number):
+def test_faults_folder_that_cannot_be_written_is_one_error(tmp_path, monkeypatch, capsys, number):
     """At the end of a run: the checkpoint stays, with what was trained."""
     out = tmp_path / "run"
 
@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_written_is_one_error(tmp_path, monkeypatch, cap
     assert "Traceback" not in said.err
 
 
-def test_a_second_run_in_a_folder_disturbs_nothing(tmp_path, whole, capsys):
+def test_faults_second_run_in_a_folder_disturbs_nothing(tmp_path, whole, capsys):
     out = tmp_path / "run"
     unfinished(out)
     first = RunFolder(out)
@@ -145,7 +145,7 @@ def damage(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["empty", "cut off", "a bit", "no file", "a folder"])
 @pytest.mark.parametrize("name", ["manifest.json", "kernels.so"])
-def test_a_damaged_cache_is_made_anew(tmp_path, kind, name):
+def test_faults_damaged_cache_is_made_anew(tmp_path, kind, name):
     """The kernel's library and its manifest, each in every way."""
     try:
         tool = compiler("C")
@@ -168,7 +168,7 @@ SHORT = ("--steps", "150", "--micro-batches", "2", "--checkpoint-seconds", "0")
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_under_torchrun(tmp_path, capsys):
+def test_faults_dead_worker_ends_torchrun(tmp_path, capsys):
     """The others end with an error; alone, the run goes on to the bits of an undisturbed one."""
     out = tmp_path / "run"
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -95,13 +95,13 @@ def test_shift_out_of_range(shift):
 
 
 @pytest.mark.parametrize(("width", "pair"), [(2, (-2, 1)), (4, (-8, 7)), (16, (-32768, 32767))])
-def test_limits(width, pair):
+def test_fixed_limits_follow_width(width, pair):
     assert limits(width) == pair
 
 
 @pytest.mark.parametrize("greatest", [1.0, 1.99, 3.0, 1e-4])
 @pytest.mark.parametrize("es", [0, 1, 2])
-def test_the_largest_value_has_the_digits_of_a_posit_near_1(es, greatest):
+def test_fixed_largest_value_has_the_digits_of_a_posit_near_1(es, greatest):
     """Below 2^(2^es), and not by more than one power of two."""
     fmt = Posit(6, es)
     exponent = fitting_exponent(torch.tensor([greatest, -greatest / 2]), fmt)

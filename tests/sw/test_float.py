@@ -56,7 +56,7 @@ def test_passes_against_autograd_in_float64():
         assert float((ours.double() - exact).abs().max()) < 2.0**-10 * float(exact.abs().max())
 
 
-def test_a_model_in_float32_is_not_quantised():
+def test_model_in_float32_is_not_quantised():
     model = initial_model(NETWORK, seed=0)
     for factors, exponents in zip(model.quantised().factors, model.exponents, strict=True):
         assert set(exponents) == {0}
@@ -78,12 +78,12 @@ def test_bits_of_a_network_in_float32():
         Widths(factor=32)
 
 
-def test_the_accelerator_refuses_it():
+def test_float_model_is_rejected_by_accelerator():
     with pytest.raises(CompileError, match="'digits' is in float32"):
         compile_step(NETWORK, 8, AcceleratorParameters())
 
 
-def test_training_digits(tmp_path, capsys):
+def test_float_training_learns_digits(tmp_path, capsys):
     out = tmp_path / "run"
     options = ["train", "--numbers", "float32", "--out", str(out), "--json"]
     assert main([*options, "--epochs", "6", "--no-prior"]) == 0

@@ -39,7 +39,7 @@ def random_compute(operation: Operation, rng: random.Random) -> Compute:
 
 @pytest.mark.parametrize("operation", COMPUTE)
 @pytest.mark.parametrize("seed", range(20))
-def test_footprint_is_the_span_of_what_is_touched(operation, seed):
+def test_footprint_is_span_of_touched_rows(operation, seed):
     """The least and the greatest row of each operand."""
     d = random_compute(operation, random.Random(f"{operation} {seed}"))
     exact = touched_by_compute(d, [0] * 8, P)

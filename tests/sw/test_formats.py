@@ -73,7 +73,7 @@ def near(fmt: Posit, shift: int) -> list[int]:
 
 
 @pytest.mark.parametrize("fmt", POSITS, ids=str)
-def test_decoded(fmt):
+def test_format_decodes_every_word(fmt):
     words = range(-fmt.largest, fmt.largest + 1)
     scaled = [value(word & reference(fmt).mask, reference(fmt)) * 2**fmt.scale for word in words]
     decoded = fmt.decode(list(words)).tolist()
@@ -108,7 +108,7 @@ def test_words_ties_and_neighbours(fmt, underflow):
 
 
 @pytest.mark.parametrize("underflow", UNDERFLOWS)
-def test_every_shift(underflow):
+def test_formats_encode_at_every_shift(underflow):
     for fmt in (Posit(8, 0), Posit(8, 1, clamped=True), Posit(6, 1)):
         for shift in range(MAX_SHIFT + 1):
             sums = near(fmt, shift)[::7]
@@ -212,7 +212,7 @@ NAMES = ("fixed(8)", "posit(8,0)", "posit(8,1)c", "posit(6,1)", "posit(4,0)", "p
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names(name):
+def test_format_names_parse_back(name):
     assert str(parse_format(name)) == name
     spaced = name.replace("(", " ( ").replace(",", " , ").replace(")", " )")
     assert parse_format(f" {spaced} ") == parse_format(name)
@@ -282,7 +282,7 @@ def test_tables_that_cannot_be(given, message):
 
 
 @pytest.mark.parametrize("fmt", [Posit(8, 0), Posit(6, 1)], ids=str)
-def test_what_is_next_to_a_tie_is_no_tie(fmt):
+def test_format_rounds_neighbour_of_tie_away_from_tie(fmt):
     """Real numbers closer to a bound than all bits that are kept: the side counts."""
     words = np.arange(1, fmt.largest)
     bounds = [int(fmt.encode(2 * int(fmt.decode(w)), 1)[0]) for w in words]

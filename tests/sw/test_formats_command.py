@@ -28,7 +28,7 @@ def failed(capsys, *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-def test_the_accelerator_follows_from_the_network():
+def test_formats_command_accelerator_follows_from_the_network():
     network = load_network("digits").with_formats(NARROW)
     p = accelerator_parameters([], network)
     assert p.formats == ("posit(4,0)", "posit(8,0)", "posit(8,1)c")
@@ -40,7 +40,7 @@ def test_the_accelerator_follows_from_the_network():
     assert accelerator_parameters(["formats=posit(6,1)"], network).formats == ("posit(6,1)",)
 
 
-def test_a_check_tells_formats_and_underflows(capsys):
+def test_check_tells_formats_and_underflows(capsys):
     arguments = ["check", "--network", "digits", "--backend", "golden", "--formats", NARROW]
     assert main([*arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -91,7 +91,7 @@ def test_training_with_posits(tmp_path, capsys, scales):
     assert json.loads(capsys.readouterr().out)["test_accuracy"] > 0.3
 
 
-def test_a_run_is_resumed_with_its_formats(tmp_path, capsys, monkeypatch):
+def test_run_is_resumed_with_its_formats(tmp_path, capsys, monkeypatch):
     assert train(tmp_path / "whole", "--formats", NARROW) == 0
     whole = json.loads(capsys.readouterr().out)
     with monkeypatch.context() as patched:
@@ -106,7 +106,7 @@ def test_a_run_is_resumed_with_its_formats(tmp_path, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["digest"] == whole["digest"]
 
 
-def test_a_run_is_resumed_with_its_ranks(tmp_path, capsys, monkeypatch):
+def test_formats_command_run_is_resumed_with_its_ranks(tmp_path, capsys, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "run", lambda self: self.step() and False)
         assert train(tmp_path / "r", "--ranks", "30", "--steps", "3") == 130
@@ -119,7 +119,7 @@ def test_a_run_is_resumed_with_its_ranks(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("formats", (NARROW, "gradient=fixed(8)"))
-def test_all_scales_frozen(tmp_path, capsys, monkeypatch, formats):
+def test_formats_command_freezes_all_scales(tmp_path, capsys, monkeypatch, formats):
     """No exponent of a step moves, of an interrupted run too; the model has its biases' with it."""
     seen: list[tuple[int, ...]] = []
     options = ("--formats", formats, "--scales", "all-frozen")
@@ -198,7 +198,7 @@ def test_reproduced_and_given_again(folder, tmp_path, capsys):
     assert "2 of 2 runs are finished" in captured.err and FORMATS["posit-8"] in captured.out
 
 
-def test_the_table_of_what_is_finished(folder, tmp_path, capsys):
+def test_formats_command_tabulates_finished_runs(folder, tmp_path, capsys):
     """Of one run of a row and none of another; nothing is trained, no data set is read."""
     out = tmp_path / "f"
     arguments = ["--seeds", "2", "--epochs", "2", "--out", str(out), "--finished"]
@@ -213,7 +213,7 @@ def test_the_table_of_what_is_finished(folder, tmp_path, capsys):
     assert found["seeds"] == [1] and found["test"] == 100 * result["test_accuracy"]
 
 
-def test_an_unknown_row(capsys):
+def test_formats_command_rejects_unknown_row(capsys):
     assert "no row 'posit'; there are fixed-16-automatic" in failed(
         capsys, "reproduce", "formats", "--rows", "posit"
     )

@@ -91,7 +91,7 @@ def test_step_equals_literal_interpreter(seed):
     assert_same_step(with_room(random_case(seed)), seed)
 
 
-def test_random_cases_cover_what_they_should():
+def test_golden_random_cases_cover_every_size():
     cases = [random_case(seed) for seed in range(36)]
     layers = [layer for case in cases for layer in case.network.layers]
     assert {layer.order for layer in layers} == {2, 3, 4, 5}

@@ -33,13 +33,13 @@ def orders(step, **cost):
         ("digits", None, HELD, 1_884_160),
     ],
 )
-def test_the_search_finds_the_orders_of_the_prototype(name, ranks, held, macs):
+def test_graph_search_finds_the_orders_of_the_prototype(name, ranks, held, macs):
     network = load_network(name)
     step = step_graph(network.with_ranks(ranks) if ranks else network, 64)
     assert sum(order.macs for order in orders(step, held=held)) == macs
 
 
-def test_what_cannot_be_held_is_used_up_in_slices():
+def test_graph_tensor_beyond_memory_is_used_in_slices():
     step = step_graph(load_network("fashion"), 64)
     for held, common in ((0, set()), (HELD, {"l1.i3", "l1.j3"})):
         order = orders(step, held=held)[0]
@@ -60,7 +60,7 @@ def test_arrays_are_filled_by_axes_side_by_side():
     assert arrays.fill((2,), (2,), (2,)) == 2 / 16 * 2 / 4 * 2 / 4
 
 
-def test_an_order_that_fills_the_arrays_is_better_than_one_of_fewer_products():
+def test_graph_order_that_fills_the_arrays_is_better_than_one_of_fewer_products():
     """Layer 2 at rank 12: W is rebuilt, whose products fill 16 lanes; without it, few do."""
     step = step_graph(load_network("fashion").with_ranks(((14, 10, 15), (12,))), 64)
     few, full = (orders(step, held=HELD, arrays=a) for a in (None, Arrays(16, 16, 16)))
@@ -68,7 +68,7 @@ def test_an_order_that_fills_the_arrays_is_better_than_one_of_fewer_products():
     assert [order.macs for order in full] == [50_456_320, 1_867_776]
 
 
-def test_what_lies_in_outer_memory_between_the_passes_is_not_made_again():
+def test_graph_stored_tensor_is_not_recomputed():
     step = step_graph(load_network("fashion").with_ranks(((14, 10, 15), (12,))), 64)
     order = orders(step, held=HELD)[0]
     assert order.again == 0 and order.cost == order.macs
@@ -165,7 +165,7 @@ def test_words_are_as_near_to_autograd_as_their_formats_say(kind, seed):
 
 
 @pytest.mark.parametrize("size", range(1, 65))
-def test_the_share_of_an_average_is_as_near_as_its_bits(size):
+def test_graph_share_of_an_average_is_as_near_as_its_bits(size):
     word, exponent = average(size)
     most = 0 if size.bit_count() == 1 else 2.0 ** (exponent - 1)
     assert abs(word * 2.0**exponent - 1 / size) <= most

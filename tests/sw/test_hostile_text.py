@@ -97,7 +97,7 @@ def test_many_factors_are_refused():
         network_from_dict({"classes": 2, "image": [8, 8], "layers": [layer]})
 
 
-def test_a_size_may_be_the_largest():
+def test_hostile_text_size_may_be_the_largest():
     layer = {"outputs": [1, MOST_SIZE], "inputs": [4, 16], "ranks": [4]}
     network_from_dict({"classes": 2, "image": [8, 8], "layers": [layer]})
     layer["outputs"] = [1, MOST_SIZE + 1]
@@ -105,7 +105,7 @@ def test_a_size_may_be_the_largest():
         network_from_dict({"classes": 2, "image": [8, 8], "layers": [layer]})
 
 
-def test_mangled_networks(tmp_path):
+def test_hostile_text_in_networks_is_one_error(tmp_path):
     """Seeded: a network or a ``NetworkError``, whatever the text has become."""
     path, networks = tmp_path / "n.toml", 0
     words = ["[", "]", "=", "-1", "0x7f", "1e9", "inf", "true", '"', "\n", "[[layers]]", "ranks",
@@ -177,7 +177,7 @@ def test_numbers_beyond_float64(capsys, number):
             "e2000" in number))  # fmt: skip
 
 
-def test_a_word_of_thousands_of_digits(capsys):
+def test_hostile_text_word_of_thousands_of_digits(capsys):
     assert main(["posit", "--code", f"0x{'f' * 5000}"]) == 2
     assert "are 0 to 65535, not <int of 20,000 bits>" in capsys.readouterr().err
 
@@ -201,7 +201,7 @@ def test_options_of_thousands_of_characters(capsys):
         assert status == 2 and said.count("\n") == 1 and len(said) < MOST_LINE + 100, argv[1][:20]
 
 
-def test_what_is_short_is_shown_whole():
+def test_hostile_text_short_word_is_shown_whole():
     for value in (7, "text", [1, 2], None):
         assert shown(value) == repr(value)
     assert shown(10**5000) == "<int of 16,610 bits>" and shown([10**5000]) == "<list>"

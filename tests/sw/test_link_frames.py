@@ -58,7 +58,7 @@ def test_no_frame_comes_that_was_not_sent():
     assert whole > 400 and damaged > 400
 
 
-def test_what_is_no_frame_is_not_kept():
+def test_link_frames_drop_bytes_outside_frames():
     decoder = FrameDecoder()
     assert not list(decoder.feed(bytes([FLAG])))
     for _ in range(100):
@@ -122,7 +122,7 @@ def test_sound_frames_of_nonsense():
     assert opened > 40
 
 
-def test_a_board_that_talks_without_end_is_given_up():
+def test_link_frames_board_that_talks_without_end_is_given_up():
     """Sound frames for another request, as many as are read."""
 
     class Endless(Talker):

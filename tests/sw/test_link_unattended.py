@@ -44,7 +44,7 @@ def attend(board, times=5, step=7, **options):
         return found.attend(PROGRAM, times, address=AT, step=step)
 
 
-def test_a_run_of_another_host_is_awaited(board):
+def test_link_unattended_run_of_another_host_is_awaited(board):
     started(board)
     board.registers[registers.STATISTICS_BASE + 16] = 77
     run = attend(board)
@@ -52,7 +52,7 @@ def test_a_run_of_another_host_is_awaited(board):
     assert board.starts == 0 and not board.registers[registers.STATUS] & registers.STATUS_BUSY
 
 
-def test_a_run_that_is_over_is_taken_until_the_next_start(board):
+def test_link_unattended_run_that_is_over_is_taken_until_the_next_start(board):
     with host(board) as first:
         board.memory[AT : AT + 256] = np.frombuffer(encode_descriptors(PROGRAM), np.uint8)
         first.repeat(PROGRAM, 5, address=AT, step=7)
@@ -82,7 +82,7 @@ def test_another_run_is_not_taken(board, change):
 
 
 @pytest.mark.parametrize("step", [7, 11])
-def test_a_run_that_is_done_is_at_its_end(board, step):
+def test_link_unattended_run_that_is_done_is_at_its_end(board, step):
     started(board, step=step)
     board.registers[registers.STATUS] = registers.STATUS_DONE
     assert attend(board) is None
@@ -90,7 +90,7 @@ def test_a_run_that_is_done_is_at_its_end(board, step):
     assert attend(board) is not None
 
 
-def test_an_error_is_told(board):
+def test_link_unattended_error_is_told(board):
     started(board, step=9)
     board.registers[registers.STATUS] = registers.STATUS_ERROR | 4 << 8 | 1 << 16
     with pytest.raises(AcceleratorError, match=r"descriptor 1 .* the memory answered a read"):
@@ -122,7 +122,7 @@ def test_nothing_is_written_under_a_run(board):
             other.order = other.order
 
 
-def test_a_line_that_is_gone_for_a_while_loses_nothing(board):
+def test_link_unattended_line_that_is_gone_for_a_while_loses_nothing(board):
     started(board)
     board.at_look = lambda: setattr(board, "gone", 3 if board.looks_left == 2 else 0)
     with host(board, lost_seconds=30) as found:
@@ -155,7 +155,7 @@ def test_each_time_that_a_line_is_gone_counts_by_itself(board, monkeypatch):
                             seconds=50, lost_seconds=60)  # fmt: skip
 
 
-def test_a_line_that_stays_away_is_an_error_and_the_run_goes_on(board):
+def test_link_unattended_line_that_stays_away_is_an_error_and_the_run_goes_on(board):
     started(board, looks=10**6)
     with host(board, lost_seconds=0.05) as found:
         with pytest.raises(LinkError, match=r"out of reach for .*without its host.*--resume"):
@@ -168,7 +168,7 @@ def test_a_line_that_stays_away_is_an_error_and_the_run_goes_on(board):
     assert attend(board) is not None and board.starts == 0
 
 
-def test_a_reset_under_a_run_is_no_lost_line(board):
+def test_link_unattended_reset_under_a_run_is_no_lost_line(board):
     started(board)
     with host(board) as found:
         assert found.kept
@@ -193,7 +193,7 @@ def looked(board, card: Card | None = CARD):
         return look(found)
 
 
-def test_a_look_says_where_a_board_is(board):
+def test_link_unattended_look_says_where_a_board_is(board):
     started(board, times=8, step=14, looks=99)  # from 12 to the epoch's end
     slot = registers.STATISTICS_BASE + 16 * 3
     board.registers |= {slot: 5 << 16, slot + 4: 0, slot + 8: 17, registers.EXPONENTS_BASE + 8: 3}
@@ -212,20 +212,20 @@ def test_a_look_says_where_a_board_is(board):
 
 
 @pytest.mark.parametrize("change", [{registers.STATUS: 0}, {registers.PROGRAM_ADDRESS: 0}])
-def test_an_idle_board_is_at_no_step(board, change):
+def test_link_unattended_idle_board_is_at_no_step(board, change):
     started(board)
     board.registers |= change
     found = looked(board)
     assert (found.state, found.step, found.loss) == ("idle", None, None)
 
 
-def test_a_board_without_a_run(board):
+def test_link_unattended_board_without_run_is_told(board):
     for card in (None, replace(CARD, run="")):
         with pytest.raises(AcceleratorError, match="no run is on this board: begin one"):
             looked(board, card)
 
 
-def test_the_command(board, monkeypatch, capsys):
+def test_link_unattended_command_prints_state(board, monkeypatch, capsys):
     monkeypatch.setattr("trainwright.link.backend.SerialLine", lambda port, *, baud: board)
     started(board, times=8, step=14, looks=99)
     looked(board)

@@ -30,7 +30,7 @@ def line_of(descriptor) -> str:
 @pytest.mark.parametrize(
     "seed", (0, 1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, *range(4, 10))))
 )
-def test_one_numbered_line_a_descriptor(seed):
+def test_listing_one_numbered_line_a_descriptor(seed):
     case = random_case(seed)
     step = compile_step(case.network, case.batch, case.parameters)
     for program in (step.forward, step.backward):
@@ -54,7 +54,7 @@ def test_loops_are_indented():
         depth += isinstance(d, Loop)
 
 
-def test_compute_line():
+def test_listing_compute_line_has_every_field():
     d = Compute(
         operation=Operation.PE3,
         levels=(Level(3, x=8, z=4), Level(2, g=5, z=1), Level(7, x=1, g=1)),
@@ -103,7 +103,7 @@ def test_element_wise_line():
     assert "x<<5 b<<6 relu" in line and "wait" not in line
 
 
-def test_transfer_lines():
+def test_listing_transfer_lines_have_every_field():
     load = Transfer(
         operation=Operation.LOAD,
         address=0x1F000,
@@ -120,7 +120,7 @@ def test_transfer_lines():
     assert "y: pad[7] -> mem[0x000010]  2 beats, 2 bytes an element" in line_of(store)
 
 
-def test_control_lines():
+def test_listing_control_lines_have_every_field():
     assert "LOOP  12 times" in listing(Program((Loop(iterations=12), End(), Halt()), 0))
     assert "SET   R1=5 R3=-2" in line_of(Set(values=((1, 5), (3, -2))))
     text = listing(Program((Loop(iterations=2), End(steps=((1, 64), (2, -8))), Halt()), 0))

@@ -75,7 +75,7 @@ def test_half_a_line_of_a_killed_run_is_gone(tmp_path):
     assert (tmp_path / "h").read_text() == history.to_lines()
 
 
-def test_a_file_that_cannot_be_written_is_told_in_one_line(tmp_path):
+def test_logs_file_that_cannot_be_written_is_told_in_one_line(tmp_path):
     log = JsonLines(tmp_path / "none" / "h", History())
     with pytest.raises(OptionError, match=r"cannot write .*none/h: No such file"):
         log.started(0, 9, NETWORK)
@@ -112,7 +112,7 @@ def test_without_the_package_the_option_says_so(monkeypatch):
 
 
 @golden
-def test_an_interrupted_run_leaves_every_point_once(tmp_path, monkeypatch, capsys):
+def test_logs_interrupted_run_leaves_every_point_once(tmp_path, monkeypatch, capsys):
     pytest.importorskip("tensorboard")
     arguments = ["train", "--steps", "48", "--tensorboard", "--json"]
     assert main([*arguments, "--out", str(tmp_path / "whole")]) == 0
@@ -198,7 +198,7 @@ def test_points_of_curves_csv_each_once_also_resumed(tmp_path):
         ),
     ],
 )  # fmt: skip
-def test_the_documented_examples(tmp_path, monkeypatch, package, example, name, calls):
+def test_logs_documented_examples_run(tmp_path, monkeypatch, package, example, name, calls):
     told = Recorder(asked=[])
     monkeypatch.setitem(sys.modules, package, told)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -211,7 +211,7 @@ def test_the_documented_examples(tmp_path, monkeypatch, package, example, name, 
     assert not any("," in name for name in points[0]) or package == "wandb"
 
 
-def test_a_log_that_is_not_there_or_fails_is_told_in_one_line(tmp_path, monkeypatch, capsys):
+def test_log_that_is_not_there_or_fails_is_told_in_one_line(tmp_path, monkeypatch, capsys):
     for name, message in (
         ("cvs", "no 'cvs'; there are tensorboard, csv, and MODULE:CLASS"),
         ("no_module_of_this_name:X", "No module named"),

@@ -143,7 +143,7 @@ def test_tensors_that_are_but_large_are_sliced_where_nothing_else_fits(monkeypat
 
 
 @pytest.mark.slow
-def test_what_several_loads_read_is_stored_before_the_first():
+def test_lowering_stores_tensor_before_first_of_its_loads():
     """Parts of the first layer's results are stored, and slices of them loaded, of all parts."""
     few = AcceleratorParameters(lanes=8, pe1_rows=4, pe2_rows=8, scratchpad_rows=1024)
     checked(load_network("digits"), 64, few)
@@ -176,7 +176,7 @@ def test_networks_are_exact_and_fast(network, most):
         assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)
 
 
-def test_the_papers_order_is_exact_and_has_its_products():
+def test_lowering_papers_order_is_exact_and_has_its_products():
     step = checked(load_network("digits"), 64, DEFAULT, plan=PAPER)
     paper = driver_step(load_network("digits"), 64, DEFAULT, plan="paper")
     assert paper.plan == "paper"
@@ -193,7 +193,7 @@ def test_the_papers_order_is_exact_and_has_its_products():
     ],
     ids=("digits", "low", "odd", "fashion"),
 )
-def test_a_small_step_is_exact_and_keeps_no_products(network, batch):
+def test_lowering_small_step_is_exact_and_keeps_no_products(network, batch):
     """It has the contractions of the fast one, some of which both passes make."""
     fast, small = checked(network, batch, DEFAULT), checked(network, batch, DEFAULT, plan=SMALL)
     assert [order.text for order in small.orders] == [order.text for order in fast.orders]
@@ -250,7 +250,7 @@ def test_posits_are_exact(underflow):
         (512, r"l\d\.\w+ needs \d+ rows of the scratchpad, there are 512, \d+ of them .*=\d+ or"),
     ],
 )
-def test_what_does_not_fit_is_named(rows, message):
+def test_lowering_names_tensor_that_does_not_fit(rows, message):
     with pytest.raises(DoesNotFitError, match=message):
         compile_step(load_network("digits"), 64, AcceleratorParameters(scratchpad_rows=rows))
 
@@ -263,7 +263,7 @@ def test_programs_longer_than_their_memory_are_exact():
     assert step.cycles < 1.05 * whole.cycles
 
 
-def test_a_program_that_is_too_long_is_named(monkeypatch):
+def test_lowering_program_that_is_too_long_is_named(monkeypatch):
     short = replace(STREAMED, fixed=16)
     monkeypatch.setattr("trainwright.lowering.lower.STREAMED", short)
     message = r"program needs \d+ descriptors, there are 16; use fewer layers or a smaller batch"
@@ -351,7 +351,7 @@ def test_fashion_conv_is_exact(batch):
 
 
 @pytest.mark.parametrize("kind", (odd_network, partial(graph_network, windows=False)))
-def test_the_driver_takes_a_graph(kind):
+def test_lowering_driver_takes_a_graph(kind):
     parameters = AcceleratorParameters()
     with GoldenAccelerator(parameters, memory_bytes=1 << 22) as golden:
         if golden.interpreted:

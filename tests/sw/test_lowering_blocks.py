@@ -54,7 +54,7 @@ def three_layers():
     return network_from_dict({"classes": 4, "image": [6, 8], "layers": layers})
 
 
-def test_the_last_block_has_what_is_left():
+def test_lowering_blocks_last_block_has_the_rest():
     assert blocks_of(40, 16) == ((0, 16), (16, 32), (32, 40))
 
 
@@ -165,7 +165,7 @@ def test_arrays_have_as_much_to_do():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("network", "batch"), [(WIDE, 1024), (TALL, 1024)], ids=("wide", "tall"))
-def test_a_large_layer_fills_the_arrays(network, batch):
+def test_lowering_blocks_large_layer_fills_the_arrays(network, batch):
     step = compile_step(network, batch, DEFAULT)
     assert step.macs / step.cycles / DEFAULT.multipliers > 0.70
     for one in (step.forward, step.backward):
@@ -173,5 +173,5 @@ def test_a_large_layer_fills_the_arrays(network, batch):
 
 
 @pytest.mark.slow
-def test_a_large_layer_is_exact():
+def test_lowering_blocks_large_layer_is_exact():
     checked(WIDE, 128, DEFAULT)

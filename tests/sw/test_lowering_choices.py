@@ -43,7 +43,7 @@ def test_bounds_leave_the_choice_as_it_is(network, monkeypatch):
     assert chosen() == pruned
 
 
-def test_a_program_does_not_depend_on_what_was_compiled_before():
+def test_lowering_choices_ignore_earlier_compilations():
     first = compile_step(DIGITS, 32, DEFAULT)
     compile_step(DIGITS, 16, DEFAULT)
     again = compile_step(DIGITS, 32, DEFAULT)
@@ -70,7 +70,7 @@ def test_operations_are_divided_along_slices():
     assert list(variants(graph, [uneven], DEFAULT.lanes)) == [[uneven]]
 
 
-def test_a_worse_placement_is_taken_back(monkeypatch):
+def test_lowering_choices_worse_placement_is_taken_back(monkeypatch):
     again = []
 
     def place(calls, p, *, tries=0, stores=False):

@@ -78,7 +78,7 @@ def test_each_array_stores_its_part_and_reads_the_other_backward(step):
         assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)
 
 
-def test_one_layout_is_taken_where_the_backward_pass_cannot_read_two(monkeypatch):
+def test_lowering_parts_one_layout_is_taken_where_the_backward_pass_cannot_read_two(monkeypatch):
     asked = []
 
     def refusing(graph, given, *rest):
@@ -94,7 +94,7 @@ def test_one_layout_is_taken_where_the_backward_pass_cannot_read_two(monkeypatch
     assert [one.ranges for one in crossing(step)] == [{}]
 
 
-def test_a_refusal_is_not_tried_again_where_all_lies_in_one_layout(monkeypatch):
+def test_lowering_parts_refusal_is_not_tried_again_where_all_lies_in_one_layout(monkeypatch):
     asked = []
 
     def refusing(graph, given, stored, p, which, *rest):
@@ -138,7 +138,7 @@ def test_parts_of_a_divided_sum_are_in_the_order_of_the_arrays(step):
     assert two == tuple(((axis, (n, n + 2)), one) for n in (0, 2) for one in cuts)
 
 
-def test_an_operation_that_is_not_divided_along_its_sum_is_whole(step):
+def test_lowering_parts_operation_that_is_not_divided_along_its_sum_is_whole(step):
     graph, _, choice = divided_choice(step)
     alone = Choice(replace(choice.op, parts=None), (Work(choice.works[0].impl, None),), ())
     assert divided_sum(graph, alone, Stage((alone,))) == []

@@ -91,7 +91,7 @@ def test_places_do_not_overlap_and_get_no_worse(seed):
         assert 0 <= place.base <= P.scratchpad_rows - place.rows
 
 
-def test_one_that_has_no_room_is_placed_before_others():
+def test_lowering_slots_one_that_has_no_room_is_placed_before_others():
     """At the most 128 of 128 rows are in use at once, and places hold them longer."""
     small = replace(P, scratchpad_rows=128, scratchpad_banks=2)
     calls = sliced(6)
@@ -103,7 +103,7 @@ def test_one_that_has_no_room_is_placed_before_others():
     assert overlaps(pieces) == []
 
 
-def test_all_ways_to_share_places_are_placements():
+def test_lowering_slots_all_ways_to_share_places_are_placements():
     calls = sliced(9)
     rows = list(slotted(calls, P))
     assert len(rows) == 2 and all(0 < one <= P.scratchpad_rows for one in rows)
@@ -112,7 +112,7 @@ def test_all_ways_to_share_places_are_placements():
 
 
 @pytest.mark.parametrize("ahead", (0, 1, 3))
-def test_an_array_runs_ahead_by_some_slices_alone(ahead):
+def test_lowering_slots_array_runs_ahead_by_some_slices_alone(ahead):
     """However many rows there are, and in whatever order the operations come."""
     calls = sliced(12, ahead=ahead)
     most = max_alive(calls, "a")
@@ -127,7 +127,7 @@ def max_alive(calls, name: str) -> int:
     return max(sum(o.first <= n <= o.last for o in lives) for n in range(len(calls)))
 
 
-def test_the_memory_that_programs_are_compiled_for():
+def test_lowering_slots_follow_memory_of_programs():
     assert MemoryTiming.of(AcceleratorParameters()) == MemoryTiming()
     sdram = preset("ecp5-85f-sdram")
     assert MemoryTiming.of(sdram).bandwidth == sdram.memory_rate / sdram.beat_bytes == 0.25
@@ -145,12 +145,12 @@ def shared(*lives: Life, apart: int = 2) -> list[list[Life]]:
     return slots_of({one.storage: one for one in lives}, apart)
 
 
-def test_the_place_that_is_free_longest_is_taken():
+def test_lowering_slots_place_that_is_free_longest_is_taken():
     one, two, three = life("a", 8, 0, 10), life("a", 8, 5, 12), life("a", 8, 20, 25)
     assert shared(two, three, one) == [[one, three], [two]]
 
 
-def test_a_place_is_given_up_after_a_while():
+def test_lowering_slots_place_is_given_up_after_a_while():
     first = life("a", 8, 0, 10)
     for gap, count in ((2, 2), (3, 1), (REACH + 2, 1), (REACH + 3, 2)):
         assert len(shared(first, life("a", 8, 10 + gap, 100))) == count
@@ -189,7 +189,7 @@ def test_costs_of_places_are_those_of_their_pieces():
     assert slots.shared == pieces.shared
 
 
-def test_the_cost_of_all_places_is_the_sum_over_them():
+def test_lowering_slots_cost_of_all_places_is_the_sum_over_them():
     slots = slots_for(12)
     assert slots.packed()
     for place in slots.lives:  # all in two banks, so that it costs something
@@ -211,7 +211,7 @@ def by_hand(bases: dict[str, int], rows: dict[str, int]) -> tuple[Slots, dict[st
     return slots, places
 
 
-def test_what_lies_where_a_place_would():
+def test_lowering_slots_find_occupants_of_a_place():
     slots, at = by_hand({"a": -1, "b": 0, "c": 40, "d": 100}, {"a": 20, "b": 30, "c": 20, "d": 9})
     for base, under in (
         (10, "b"),
@@ -234,7 +234,7 @@ def test_addresses_that_are_tried():
     assert P.bank_rows == 64 and slots._bases(at["a"]) == sorted(banks | {10, 40, 20})
 
 
-def test_what_goes_is_what_has_fewest_rows_and_went_least_often(monkeypatch):
+def test_lowering_slots_evict_fewest_rows_and_rarest_moves(monkeypatch):
     small = replace(P, scratchpad_rows=64, scratchpad_banks=1)
     slots, at = by_hand({"a": -1, "b": 0, "c": 40}, {"a": 30, "b": 40, "c": 24})
     slots.p, slots.size, slots.banks = small, 64, range(1)
@@ -267,7 +267,7 @@ def test_places_come_in_order_of_rows_and_are_given_up(monkeypatch):
     assert not slots.packed()
 
 
-def test_a_move_that_is_worse_or_has_no_room_is_taken_back(monkeypatch):
+def test_lowering_slots_move_that_is_worse_or_has_no_room_is_taken_back(monkeypatch):
     slots = slots_for(12)
     assert slots.packed()
     before = {place: place.base for place in slots.lives}

@@ -56,7 +56,7 @@ def test_worst_of_many_is_within_the_last_component(drawn, name, dtype, nc, coun
         assert cases.worst_bits(cases.errors(name, found, exact_a, exact_b)) >= bits
 
 
-def test_float16_keeps_what_it_can_hold():
+def test_mcf_float16_keeps_representable_digits():
     """Its unit is 2^-24 whatever the magnitude: sums are exact to that and to 22 digits."""
     x, y = cases.pairs(3000, 2, F16)
     a, b = cases.exact(x), cases.exact(y)
@@ -124,7 +124,7 @@ def test_products_with_a_vector_have_the_same_bits(rows, columns, nc):
 
 
 @pytest.mark.parametrize("at", [0, 3, 4, 15, 16, 19])
-def test_a_column_counts_once_in_products_with_a_vector(at):
+def test_mcf_accuracy_column_counts_once_in_products_with_a_vector(at):
     """Rows end with a vector of columns, some of which were summed before."""
     x, v = cases.pairs(5 * 20, 2, F32, seed=7)
     x, v = x.reshape(5, 20, 2), v[:20]
@@ -137,7 +137,7 @@ def test_a_column_counts_once_in_products_with_a_vector(at):
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_special_terms_of_products_with_a_vector_give_what_plain_floats_give(n):
+def test_mcf_special_terms_of_vector_products_match_floats(n):
     ends = cases.special(F32, 2)
     x = ends.repeat_interleave(len(ends), 0).unsqueeze(1)
     v = ends.repeat(len(ends), 1)[:, :n]
@@ -158,7 +158,7 @@ def test_scaled_numbers_are_normalised():
 
 
 @pytest.mark.parametrize("dtype, nc", [(F16, 2), (BF16, 3), (F32, 2), (F32, 3), (F64, 2)])
-def test_special_operands_give_what_plain_floats_give(dtype, nc):
+def test_mcf_special_operands_match_floats(dtype, nc):
     ends = cases.special(dtype, nc)
     x, y = ends.repeat_interleave(len(ends), 0), ends.repeat(len(ends), 1)
     for name, plain in OPERATIONS.items():

@@ -207,7 +207,9 @@ def test_negatives_are_no_ancestors(tree):
 
 
 @pytest.mark.parametrize("way", ["float32", "mcf float64 nc=2"])
-def test_an_embedding_that_was_interrupted_goes_on_as_if_it_had_not_been(tree, tmp_path, way):
+def test_mcf_experiments_embedding_that_was_interrupted_goes_on_as_if_it_had_not_been(
+    tree, tmp_path, way
+):
     settings = embedding.EmbeddingSettings(way, negatives=3, batch=2, slow_epochs=1)
     whole = embedding.train(tree, settings, 6)
     path = tmp_path / "run.safetensors"
@@ -220,7 +222,7 @@ def test_an_embedding_that_was_interrupted_goes_on_as_if_it_had_not_been(tree, t
         embedding.train(tree, replace(settings, seed=7), 6, path)
 
 
-def test_one_component_embeds_exactly_as_plain_floats_do(tree):
+def test_mcf_experiments_one_component_embeds_exactly_as_plain_floats_do(tree):
     plain, ours = (
         embedding.train(tree, embedding.EmbeddingSettings(way, negatives=3, batch=2), 4)
         for way in ("float64", "mcf float64 nc=1")
@@ -251,7 +253,7 @@ def test_command_writes_tables_and_pictures(capsys, tmp_path):
     assert (tmp_path / "tables.md").read_text() in said.out
 
 
-def test_command_embeds(capsys, tmp_path, tree):
+def test_mcf_experiments_command_runs_embedding(capsys, tmp_path, tree):
     chosen = ["--experiment", "table-3", "--epochs", 2, "--seeds", 2, "--way", "float64"]
     status, said = run(capsys, *chosen, "--json", "--data", tmp_path, "--out", tmp_path / "out")
     assert status == 0
@@ -268,6 +270,6 @@ def test_command_embeds(capsys, tmp_path, tree):
         (["--experiment", "table-8", "--way", "mcf float64 nc=2"], "table-8 has float16"),
     ],
 )
-def test_command_rejects(capsys, tmp_path, arguments, message):
+def test_mcf_experiments_command_rejects_bad_options(capsys, tmp_path, arguments, message):
     status, said = run(capsys, *arguments, "--quick", "--out", tmp_path)
     assert status == 2 and message in said.err and len(said.err.strip().splitlines()) == 1

@@ -74,12 +74,12 @@ def test_float16_holds_updates_that_one_component_loses():
 
 
 @pytest.mark.parametrize("options", [{"lr": -1}, {"momentum": -0.1}, {"nesterov": True}])
-def test_sgd_rejects(options):
+def test_mcf_nn_sgd_rejects_bad_arguments(options):
     with pytest.raises(ValueError, match="not"):
         MCSGD(MCLinear(1, 1).parameters(), **options)
 
 
-def test_adam_rejects():
+def test_mcf_nn_adam_rejects_bad_arguments():
     with pytest.raises(ValueError, match=r"betas\[1\]"):
         MCAdam(MCLinear(1, 1).parameters(), betas=(0.9, 1.0))
 
@@ -145,7 +145,7 @@ def test_optimiser_state_resumes_to_the_same_bits():
         assert torch.equal(p.components, q.components)
 
 
-def test_modules_convert():
+def test_mcf_nn_modules_convert():
     model = MCLinear(3, 2).to(torch.float64)
     assert model.weight.components.dtype is torch.float64 and isinstance(model.weight, nn.Parameter)
     assert model(torch.ones(1, 3, dtype=torch.float64)).dtype is torch.float64

@@ -34,7 +34,7 @@ def test_softmax_is_as_good_as_its_exponents():
     assert accuracy.measured("softmax", 2, 500).bits >= 48.5 - math.log2(16)
 
 
-def test_one_component_is_the_plain_operation():
+def test_mcf_single_component_is_plain_operation():
     x, y = torch.randn(50), torch.randn(50)
     ours, other = mcf.tensor(x, nc=1), mcf.tensor(y, nc=1)
     for function in (torch.add, torch.sub, torch.mul, torch.div, torch.dot):
@@ -87,7 +87,7 @@ def test_batched_products_take_little_memory():
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3,), (1, 3), ()])
-def test_addmm_takes_what_torchs_takes(shape):
+def test_mcf_addmm_accepts_arguments_of_torch(shape):
     draw = torch.Generator().manual_seed(2)
     y, a, b = (_random(s, 2, F32, draw) for s in (shape, (5, 7), (7, 3)))
     made = torch.addmm(y, a, b.fc, beta=0.5, alpha=-2)

@@ -109,7 +109,7 @@ def test_writing_in_place():
         torch.zeros(2).copy_(x[0])
 
 
-def test_types_convert():
+def test_mcf_tensor_types_convert():
     x = mcf.tensor("0.1", nc=3)
     assert x.to(F64).nc == 3 and x.double().exact_item() == x.exact_item()
     assert x.to_nc(2).components.tolist() == mcf.tensor("0.1", nc=2).components.tolist()

@@ -95,7 +95,7 @@ def test_three_digits_times_three_are_refused():
 
 
 @pytest.mark.parametrize("operation", (Operation.BIAS, Operation.MASK))
-def test_an_element_has_as_many_digits_as_the_widest_result(operation):
+def test_narrow_words_element_has_as_many_digits_as_the_widest_result(operation):
     """The vector unit's sums hold those of 16 bits, aligned by up to 7."""
     p = replace(P, wide_tensors=True)
     for count in (3, 4):
@@ -187,7 +187,7 @@ def test_wider_tensors_are_refused(name):
         ({"out_width": 9}, "out_width = 9 is not from 1 to 8"),
     ],
 )
-def test_what_does_not_fit_a_word_is_no_program(change, message):
+def test_narrow_words_wider_field_is_rejected(change, message):
     d = Compute(operation=Operation.BIAS, levels=(Level(1),), x=0, g=0, z=1, out_width=8)
     check_program(Program((d, Halt()), P.fingerprint), P)
     digits = replace(d, operation=Operation.PE3, levels=(Level(1), Level(2)), reduce_levels=1)
@@ -211,7 +211,7 @@ def test_alignment_takes_no_wider_multipliers():
 
 
 @pytest.mark.parametrize("wanted", (-9, -2, 0, 3, 7, 8, 40))
-def test_a_running_sum_is_within_reach_of_its_parts(wanted):
+def test_narrow_words_running_sum_is_within_reach_of_its_parts(wanted):
     """Whatever its wanted exponent; a bias follows its sum, as the host can shift it."""
     part, total = (Written(name, TensorClass.GRADIENT, Fixed(8), 1) for name in ("t.part", "t.sum"))
     add = Compute(operation=Operation.BIAS, levels=(Level(1),), x=0, g=1, z=2)

@@ -27,7 +27,7 @@ def source(tmp_path, monkeypatch):
     return path
 
 
-def test_a_kernel_is_compiled_once_and_kept(source, tmp_path):
+def test_native_kernel_is_compiled_once_and_kept(source, tmp_path):
     kernels = native.load(source)
     assert kernels is not None
     kernels.twice.restype, kernels.twice.argtypes = ctypes.c_double, [ctypes.c_double]
@@ -51,7 +51,7 @@ def test_products_are_rounded_before_they_are_added(source):
 
 
 @pytest.mark.parametrize("stream", [1, 2])
-def test_a_version_is_read_from_either_stream(stream, tmp_path):
+def test_native_version_is_read_from_either_stream(stream, tmp_path):
     program = tmp_path / "tool"
     program.write_text(f"#!/bin/sh\necho 'tool 1.2' >&{stream}\n")
     program.chmod(0o755)
@@ -71,13 +71,13 @@ def test_within_without_there_is_none(source):
     assert native.load(source) is not None
 
 
-def test_a_failing_compiler_warns_with_its_log(source):
+def test_native_failing_compiler_warns_with_its_log(source):
     source.write_text("this is not C")
     with pytest.warns(RuntimeWarning, match=r"running without native kernels: .*twice.*\.log"):
         assert native.load(source) is None
 
 
-def test_a_failing_compiler_leaves_nothing(source, tmp_path):
+def test_native_failing_compiler_leaves_nothing(source, tmp_path):
     cache = Cache(tmp_path / "kept")
     tool = Tool("false", ("false",), "1")
     with pytest.raises(ToolError, match=r"false failed with status 1 while building twice[.]c"):
@@ -95,7 +95,7 @@ def test_a_failing_compiler_leaves_nothing(source, tmp_path):
         ("mcf/kernels/mcf.c", ("-DNC=2", "-DDOUBLE")),
     ],
 )
-def test_the_kernels_are_c_to_the_system_s_compilers_too(compiler, kernels, options, tmp_path):
+def test_native_kernels_are_c_to_the_system_s_compilers_too(compiler, kernels, options, tmp_path):
     command = which(compiler)
     if command is None:
         pytest.skip(f"no {compiler} here")

@@ -58,7 +58,7 @@ def test_fashion_is_the_papers_network():
     assert 32 * network.parameters == 473_600
 
 
-def test_digits():
+def test_network_digits_has_known_size():
     network = load_network("digits")
     assert network.dataset == "digits"
     assert network.layers[0].input_size == 64
@@ -71,7 +71,7 @@ def test_dictionaries_round_trip(name):
     assert network_from_dict(network.to_dict()) == network
 
 
-def test_own_network(tmp_path):
+def test_network_file_of_user_is_read(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text(OWN)
     network = load_network(str(path))
@@ -82,7 +82,7 @@ def test_own_network(tmp_path):
     assert network.layers[0].factor_shapes == ((1, 2, 1, 2), (2, 2, 2, 5), (5, 8, 16, 1))
 
 
-def test_documented_example(tmp_path):
+def test_network_documented_example_loads(tmp_path):
     example = re.search(r"```toml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     assert example is not None
     path = tmp_path / "example.toml"
@@ -103,7 +103,7 @@ def test_ranks_can_be_cut():
         network.with_ranks([(1, 1, 1)])
 
 
-def test_rank_bounds():
+def test_network_rank_bounds_follow_shapes():
     assert rank_bounds((4, 4, 2, 16), (7, 4, 2, 16)) == (28, 448, 256)
     assert rank_bounds((1, 16), (32, 16)) == (32,)
 
@@ -171,7 +171,7 @@ def load(tmp_path, text: str) -> Network:
         ),
     ],
 )
-def test_wrong_descriptions(tmp_path, old, new, message):
+def test_network_wrong_description_is_one_error(tmp_path, old, new, message):
     assert old in OWN
     with pytest.raises(NetworkError, match=message):
         load(tmp_path, OWN.replace(old, new))
@@ -204,12 +204,12 @@ def test_names_of_networks(name):
         ("classes = 3\nimage = [2, 16]", "'layers' is missing"),
     ],
 )
-def test_other_files(tmp_path, text, message):
+def test_network_file_of_other_kind_is_one_error(tmp_path, text, message):
     with pytest.raises(NetworkError, match=message):
         load(tmp_path, text)
 
 
-def test_missing_file(tmp_path):
+def test_network_missing_file_is_one_error(tmp_path):
     path = str(tmp_path / "none.toml")
     with pytest.raises(NetworkError, match=f"cannot read network file '{path}': No such file"):
         load_network(path)
@@ -224,7 +224,7 @@ def test_folder_and_binary_file(tmp_path):
         load_network(str(path))
 
 
-def test_unknown_name():
+def test_network_unknown_name_is_one_error():
     message = (
         "unknown network 'resnet'; built in are digits, fashion, fashion-conv, or give the path"
     )
@@ -236,7 +236,7 @@ def test_unknown_name():
     ("name", "least"),
     [("factor", 2), ("bias", 4), ("activation", 4), ("gradient", 4), ("intermediate", 4)],
 )
-def test_width_bounds(name, least):
+def test_network_widths_stay_within_bounds(name, least):
     for width in (least, 16):
         assert getattr(Widths(**{name: width}), name) == width
     for width in (least - 1, 17):

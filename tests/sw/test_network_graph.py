@@ -130,7 +130,7 @@ SIDES = [{"name": "left", "columns": [0, 2]}, {"name": "right", "columns": [2, 5
          "layer 1: stride and padding are of a convolution: give it a kernel"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(layers, more, message):
+def test_network_graph_names_fault_of_description(layers, more, message):
     with pytest.raises(NetworkError, match=message):
         network(*layers, **more)
 
@@ -141,7 +141,7 @@ def test_modules_in_a_row_are_no_graph():
         from_network(found)
 
 
-def test_a_graph_from_a_file(tmp_path):
+def test_network_graph_is_read_from_file(tmp_path):
     path = tmp_path / "skip.toml"
     path.write_text(
         """

@@ -32,7 +32,7 @@ def seeded():
 
 
 @pytest.mark.parametrize("name", ["trainwright.nn", *(f"trainwright.nn.{m}" for m in MODULES)])
-def test_the_examples_of_public_names(name):
+def test_nn_docstring_examples_run(name):
     failed, tried = doctest.testmod(importlib.import_module(name))
     assert tried and not failed
 
@@ -130,13 +130,13 @@ def test_ranks_as_a_number_a_list_and_auto():
         ({"numbers": "posit"}, "numbers must be"),
     ],
 )
-def test_what_cannot_be_is_one_error(options, message):
+def test_nn_impossible_arguments_are_one_error(options, message):
     with pytest.raises(NetworkError, match=message):
         tnn.TTLinear(64, 32, **options)
 
 
 @pytest.mark.parametrize("sizes", [(64.5, 32), ("64", 32), (64, 0), (64, None)])
-def test_a_size_that_cannot_be_is_one_error(sizes):
+def test_nn_size_that_cannot_be_is_one_error(sizes):
     with pytest.raises(NetworkError, match="must be an integer of at least 1, not"):
         tnn.TTLinear(*sizes)
     with pytest.raises(NetworkError, match="must be an integer of at least 1, not"):
@@ -148,7 +148,7 @@ def test_a_size_that_cannot_be_is_one_error(sizes):
     [tnn.from_torch, tnn.to_torch, tnn.cut_ranks, tnn.rank_prior],
     ids=lambda one: one.__name__,
 )
-def test_what_is_no_module_is_one_error(function):
+def test_nn_other_module_is_one_error(function):
     with pytest.raises(TypeError, match=r"a torch\.nn\.Module is wanted, not 5"):
         function(5)
 
@@ -253,7 +253,7 @@ def test_output_scales_hold_the_mean_in_its_range():
 
 
 @pytest.mark.parametrize("form", ["storage", "paper"])
-def test_the_prior_is_the_trainers(form):
+def test_nn_prior_is_the_trainers(form):
     model = torch.nn.Sequential(tnn.TTLinear(64, 64, rank=4, order=3), tnn.TTLinear(64, 10, rank=3))
     (2 * tnn.rank_prior(model, form=form)).backward()
     for layer in model:
@@ -268,7 +268,7 @@ def test_the_prior_is_the_trainers(form):
         tnn.rank_prior(torch.nn.Linear(2, 2))
 
 
-def test_the_prior_is_what_its_gradient_says():
+def test_nn_prior_matches_its_gradient():
     layer = tnn.TTLinear(64, 64, rank=4, order=3).double()
     gradients = torch.autograd.grad(layer.rank_prior(), list(layer.factors))
     for factor, gradient in zip(layer.factors, gradients, strict=True):
@@ -308,7 +308,7 @@ def test_cut_ranks_leaves_the_matrix_and_the_optimiser_goes_on(keep_graph):
         layer.cut_ranks(0)
 
 
-def test_an_optimiser_that_was_left_out_of_a_cut_is_one_error():
+def test_nn_optimiser_that_was_left_out_of_a_cut_is_one_error():
     layer = tnn.TTLinear(64, 64, rank=6)
     optimizer = torch.optim.Adam(layer.parameters())
     layer(torch.rand(8, 64)).sum().backward()
@@ -456,7 +456,7 @@ def test_from_torch_is_tt_svd_of_the_rank_asked_for():
     assert torch.equal(tt[2].bias, mlp[2].bias)
 
 
-def test_from_torch_by_tolerance_and_what_it_leaves():
+def test_nn_from_torch_meets_tolerance_and_leaves_small_layers():
     torch.manual_seed(0)
     mlp = _mlp()
     with torch.no_grad():
@@ -500,7 +500,7 @@ def test_convolutions_and_embeddings_are_converted_both_ways():
         assert type(tnn.from_torch(grouped, rank=2)) is torch.nn.Conv2d
 
 
-def test_a_quantised_network_trains_to_the_float_networks_accuracy():
+def test_nn_quantised_network_trains_to_the_float_networks_accuracy():
     """Ten classes of noisy prototypes, 3 epochs: 4-bit factors cost at most 3 points."""
     prototypes = torch.rand(10, 64)
     labels = torch.arange(640) % 10
@@ -535,7 +535,7 @@ def _posit_values(name, exponent):
     return set(dequantise(words, exponent, fmt).tolist())
 
 
-def test_a_layer_in_posits_computes_with_posits_alone():
+def test_nn_layer_in_posits_computes_with_posits_alone():
     layer = tnn.TTLinear(64, 32, rank=4, numbers=POSITS)
     assert layer.bits == 4 * layer.layer.factor_parameters + 8 * 32
     x = torch.rand(16, 64)
@@ -586,7 +586,7 @@ def test_own_widths_are_taken():
     assert layer.used_factors()[0].unique().numel() > 16
 
 
-def test_a_single_factor_is_a_dense_layer():
+def test_nn_single_factor_is_a_dense_layer():
     factor = torch.randn(1, 3, 5, 1, dtype=torch.float64, requires_grad=True)
     x = torch.randn(4, 5, dtype=torch.float64)
     matrix = contraction.contract([factor])

@@ -54,7 +54,7 @@ def test_there_are_notebooks_and_the_site_has_them():
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_has_no_outputs_and_links_lead_somewhere(path):
+def test_notebook_has_no_outputs_and_links_lead_somewhere(path):
     notebook = json.loads(path.read_text())
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
@@ -65,7 +65,7 @@ def test_a_notebook_has_no_outputs_and_links_lead_somewhere(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_opens_with_a_picture(path):
+def test_notebook_opens_with_a_picture(path):
     first, second, *_ = json.loads(path.read_text())["cells"]
     assert first["cell_type"] == "markdown" and len(first["source"]) <= 3
     assert second["cell_type"] == "code"
@@ -80,7 +80,7 @@ def test_a_notebook_opens_with_a_picture(path):
         for path in NOTEBOOKS
     ],
 )
-def test_a_notebook_runs(path, monkeypatch, tmp_path):
+def test_notebook_runs_without_error(path, monkeypatch, tmp_path):
     if path.stem in NEEDS_RTL and "rtl" not in backend_names():
         pytest.skip("trainwright is not installed: no back ends are registered")
     if path.stem in NEEDS_IPYTHON and find_spec("IPython") is None:

@@ -49,7 +49,7 @@ def test_both_splits_by_name(tmp_path, names):
 
 
 @pytest.mark.parametrize("names", [("images", "labels"), ("x", "y")], ids=" ".join)
-def test_one_set_is_split_always_the_same_way(tmp_path, names):
+def test_npz_one_set_is_split_always_the_same_way(tmp_path, names):
     path = save(tmp_path / "a.npz", **dict(zip(names, (IMAGES, LABELS), strict=True)))
     data = load_npz(path)
     assert (len(data.train), len(data.test)) == (16, 4)
@@ -66,7 +66,7 @@ def test_floating_point_is_rounded_to_the_same_bytes(tmp_path, kind):
 
 
 @pytest.mark.parametrize("axis", [1, 3])
-def test_one_channel_and_a_column_of_labels(tmp_path, axis):
+def test_npz_accepts_single_channel_and_label_column(tmp_path, axis):
     arrays = {**GOOD, "x_test": np.expand_dims(GOOD["x_test"], axis)}
     arrays["y_test"] = GOOD["y_test"][:, None].astype(np.int8)
     data = load_npz(save(tmp_path / "a.npz", **arrays))
@@ -80,7 +80,7 @@ def test_class_names_may_be_in_the_file(tmp_path):
     assert data.class_names == tuple(names)
 
 
-def test_a_data_set_known_by_name_keeps_its_classes(tmp_path):
+def test_npz_data_set_known_by_name_keeps_its_classes(tmp_path):
     path = save(tmp_path / "f.npz", **GOOD).rename(tmp_path / "f.NPZ")
     data = load_data_set("fashion-mnist", path)
     assert data.name == "fashion-mnist" and data.class_names[9] == "ankle boot"
@@ -141,14 +141,14 @@ def test_files_that_are_no_npz(tmp_path):
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])
-def test_truncated(tmp_path, part):
+def test_npz_truncated_file_is_rejected(tmp_path, part):
     path = save(tmp_path / "a.npz", **GOOD)
     content = path.read_bytes()
     path.write_bytes(content[: int(part * len(content))])
     assert "truncated or damaged" in complaint(path)
 
 
-def test_damaged_inside(tmp_path):
+def test_npz_damaged_content_is_rejected(tmp_path):
     path = save(tmp_path / "a.npz", **GOOD)
     content = bytearray(path.read_bytes())
     content[content.index(b"x_train.npy") + 200] ^= 0x55
@@ -168,7 +168,7 @@ def test_members_that_are_no_arrays(tmp_path):
     assert "x is not an array" in complaint(path)
 
 
-def test_a_size_beyond_the_file(tmp_path):
+def test_npz_size_beyond_file_is_rejected(tmp_path):
     header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1125899906842624, 64, 64), }"
     header += b" " * (118 - len(header))
     path = tmp_path / "a.npz"
@@ -196,7 +196,7 @@ def packed(path, method: int, **arrays):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_mangled_archives(tmp_path, method):
+def test_npz_mangled_archive_is_one_error(tmp_path, method):
     """Seeded: one line or the arrays, whatever byte is wrong and whatever it was packed with."""
     path = packed(tmp_path / "a.npz", METHODS[method], **GOOD)
     good, refused = path.read_bytes(), 0
@@ -217,7 +217,7 @@ def test_mangled_archives(tmp_path, method):
     assert refused > 150
 
 
-def test_a_method_that_there_is_not(tmp_path):
+def test_npz_unknown_compression_is_rejected(tmp_path):
     path = packed(tmp_path / "a.npz", zipfile.ZIP_STORED, **GOOD)
     content = bytearray(path.read_bytes())
     for start in (8, content.index(b"PK\x01\x02") + 10):
@@ -226,7 +226,7 @@ def test_a_method_that_there_is_not(tmp_path):
     assert "x_train is damaged (That compression method is not supported)" in complaint(path)
 
 
-def test_what_an_array_does_not_ask_for(tmp_path):
+def test_npz_array_with_surplus_bytes_is_damaged(tmp_path):
     path = tmp_path / "a.npz"
     content = io.BytesIO()
     np.save(content, LABELS)
@@ -280,7 +280,7 @@ ranks = [4]
 """
 
 
-def test_a_small_table_is_learnt_with_the_prior_s_default(tmp_path, capsys):
+def test_npz_small_table_is_learnt_with_the_prior_s_default(tmp_path, capsys):
     """62 % of the samples are of one class, which is where too strong a prior ends."""
     from sklearn.datasets import load_breast_cancer
 
@@ -307,7 +307,7 @@ def test_a_small_table_is_learnt_with_the_prior_s_default(tmp_path, capsys):
         ("npz", 10**6, 0.5),
     ],
 )
-def test_the_prior_s_default_weight(dataset, samples, weight):
+def test_npz_prior_s_default_weight(dataset, samples, weight):
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     prior = make_settings(parser.parse_args([]), dataset, samples).prior

@@ -15,7 +15,7 @@ TIGHT = 0.95
 """A bound that is this much above the worst case would hide a worse table."""
 
 
-def test_the_roundings_are_those_of_fractions_and_of_the_requantiser():
+def test_onchip_functions_roundings_are_those_of_fractions_and_of_the_requantiser():
     values = np.arange(-600, 600)
     for shift in range(12):
         exact = [Fraction(int(v), 1 << shift) for v in values]
@@ -38,7 +38,7 @@ def test_clamp_saturates_at_both_ends():
 
 
 @pytest.mark.parametrize("name", ["exp2", "reciprocal", "root", "log2"])
-def test_a_table_fits_one_slot_or_two_of_18_bit_words(name):
+def test_onchip_functions_table_fits_one_slot_or_two_of_18_bit_words(name):
     table = getattr(f, f"{name}_table")()
     assert table.bases.size == table.slopes.size == ENTRIES * (2 if name == "root" else 1)
     for words in (table.bases, table.slopes):

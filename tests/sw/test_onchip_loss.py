@@ -43,7 +43,7 @@ def test_shares_are_softmax_within_the_proven_bound(seed, classes):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_loss_is_that_of_float64_within_the_proven_bound(seed):
+def test_loss_is_that_of_float64_within_the_proven_bound(seed):
     z, exponent, labels = logits(seed)
     found = cross_entropy(z, exponent, labels, 10)
     values = torch.from_numpy(z[:, :10] * 2.0**exponent)
@@ -54,7 +54,7 @@ def test_the_loss_is_that_of_float64_within_the_proven_bound(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_labels_gradient_is_minus_the_sum_of_the_others(seed):
+def test_onchip_loss_labels_gradient_is_minus_the_sum_of_the_others(seed):
     z, exponent, labels = logits(seed)
     g = cross_entropy(z, exponent, labels, 10).gradient
     assert not (g & 0xFF).any() and not g[:, 10:].any()
@@ -64,7 +64,7 @@ def test_the_labels_gradient_is_minus_the_sum_of_the_others(seed):
     assert (np.delete(g, np.s_[10:], 1).min(1) <= 0).all()
 
 
-def test_a_sure_sample_has_no_gradient_and_a_wrong_one_the_greatest():
+def test_onchip_loss_sure_sample_has_no_gradient_and_a_wrong_one_the_greatest():
     z = np.array([[4000, 0, 0, 9000], [0, 4000, 0, 9000]])
     found = cross_entropy(z, -8, np.array([0, 0]), 3)
     assert found.gradient.tolist() == [[0] * 4, [-127 << 8, 127 << 8, 0, 0]]
@@ -79,7 +79,7 @@ def test_many_rounded_up_saturate_the_label():
     assert cross_entropy(z, -8, np.array([0]), 81).gradient[0, 0] == -32768
 
 
-def test_the_first_of_equal_logits_wins():
+def test_onchip_loss_first_of_equal_logits_wins():
     z = np.array([[5, 5, 1], [5, 5, 1]])
     assert cross_entropy(z, -3, np.array([0, 1]), 3).correct == 1
 
@@ -113,11 +113,11 @@ def test_loss_kernel_at_any_exponent_equals_its_formulas(loss, exponent):
         assert (got.total, got.correct) == (wanted.total, wanted.correct)
 
 
-def test_the_constant_is_log2_of_e():
+def test_onchip_loss_constant_is_log2_of_e():
     assert abs(94548 / 65536 * log(2) - 1) < 4.95e-6
 
 
-def test_a_batch_divides_by_the_next_power_of_two():
+def test_onchip_loss_batch_divides_by_the_next_power_of_two():
     assert [batch_exponent(n) for n in (1, 2, 3, 60, 64, 65)] == [0, 1, 2, 6, 6, 7]
     z = np.zeros((60, 4), np.int64)
     assert cross_entropy(z, -8, np.zeros(60, np.int64), 4).exponent == -21
@@ -125,7 +125,7 @@ def test_a_batch_divides_by_the_next_power_of_two():
 
 
 @pytest.mark.parametrize("exponent", [-15, -12, -8, -1])
-def test_the_squared_errors_gradient_is_the_error(exponent):
+def test_onchip_loss_squared_errors_gradient_is_the_error(exponent):
     z = np.array([[3000, -200, 77, 5], [-32768, 32767, 1, 9]])
     labels = np.array([0, 1])
     found = squared_error(z, exponent, labels, 3)

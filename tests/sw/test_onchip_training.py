@@ -57,7 +57,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 1437, 4096, 60000])
-def test_an_epoch_visits_every_sample_once_in_an_order_of_its_own(count):
+def test_onchip_training_epoch_visits_every_sample_once_in_an_order_of_its_own(count):
     orders = [samples.epoch_order(count, 7, epoch).tolist() for epoch in (0, 1, 2)]
     for order in orders:
         assert sorted(order) == list(range(count))
@@ -66,7 +66,7 @@ def test_an_epoch_visits_every_sample_once_in_an_order_of_its_own(count):
         assert len({tuple(order) for order in (*orders, other)}) == 4
 
 
-def test_the_order_is_the_generators_with_values_skipped():
+def test_onchip_training_order_is_the_generators_with_values_skipped():
     mask, wanted = (1 << 11) - 1, []
     x = samples.derived_seed(3, 2) & mask
     c = (samples.derived_seed(3, 1) + 5 * 0x9E3779B8 | 1) & mask
@@ -114,7 +114,7 @@ def test_digits_are_the_nearest_mantissa():
     assert digits(0, 4) == (0, 0)
 
 
-def test_a_schedule_is_a_table_of_64_entries():
+def test_onchip_training_schedule_is_a_table_of_64_entries():
     table = make_rates(1000, lambda t: 0.45 * (1 + cos(pi * t / 1000)) / 2, lambda t: t * 1e-6)
     assert table.steps == 16 and len(table.entries) == 63
     assert table.at(0) == table.at(15) != table.at(16)
@@ -127,7 +127,7 @@ def test_a_schedule_is_a_table_of_64_entries():
     assert make_rates(10, lambda t: 1e-12, lambda t: 0).at(0) == Entry(0, 0, 0, 0)
 
 
-def test_a_schedule_that_does_not_fit_names_the_remedy():
+def test_onchip_training_schedule_that_does_not_fit_names_the_remedy():
     with pytest.raises(ValueError, match="65 entries; the table has 64: let each entry"):
         RateTable((Entry(1, 1),) * 65, 10)
     with pytest.raises(ValueError, match="1 step or more, not 0"):
@@ -136,7 +136,7 @@ def test_a_schedule_that_does_not_fit_names_the_remedy():
         make_rates(10, lambda t: 16.0, lambda t: 0)
 
 
-def test_settings_come_back_and_refuse_what_the_chip_has_not():
+def test_onchip_training_settings_round_trip_and_reject_unsupported():
     assert settings_from_dict(SETTINGS.to_dict()) == SETTINGS
     before = SETTINGS.to_dict()
     del before["chip"]["cut_programs"]
@@ -152,7 +152,7 @@ def test_settings_come_back_and_refuse_what_the_chip_has_not():
         ChipSettings(cut_programs="new")
 
 
-def test_the_initial_weights_are_the_masters_to_nearest():
+def test_onchip_training_initial_weights_are_the_masters_to_nearest():
     network = load_network("digits")
     model = initial_model(network, 3)
     chip = chip_model(model)
@@ -167,7 +167,7 @@ def test_the_initial_weights_are_the_masters_to_nearest():
     assert [f.dtype for f in q.factors[0]] == [torch.int64] * 2
 
 
-def test_the_loss_of_the_update_is_that_of_the_integers(data):
+def test_onchip_training_loss_of_the_update_is_that_of_the_integers(data):
     network = load_network("digits")
     state = initial_state(network, SETTINGS)
     assert isinstance(state.model, ChipModel)
@@ -181,7 +181,7 @@ def test_the_loss_of_the_update_is_that_of_the_integers(data):
     assert torch.equal(found.gradient[:, :3], wanted[:, :3])
 
 
-def test_an_interrupted_run_ends_with_the_same_bits(data, tmp_path):
+def test_onchip_training_interrupted_run_ends_with_the_same_bits(data, tmp_path):
     whole = initial_state(load_network("digits"), SETTINGS)
     Trainer(whole, data, driver).run()
     assert whole.model.network.ranks != whole.network.ranks  # something was cut
@@ -215,7 +215,7 @@ def test_other_seeds_optimisers_losses_and_pixels_give_other_bits(data):
     assert len(digests) == 6
 
 
-def test_only_what_no_class_uses_is_left_out():
+def test_onchip_training_omits_rows_of_no_class():
     fashion = load_network("fashion")
     assert fashion.model_bits - fashion.used_model_bits == 6 * 16 * 16 * 4 + 6 * 8
     assert round(fashion.reduction, 1) == 244.0 and round(fashion.used_reduction, 1) == 271.4
@@ -227,7 +227,7 @@ def test_only_what_no_class_uses_is_left_out():
     assert network.model_bits - network.used_model_bits == 3 * 2 * 4
 
 
-def test_the_trainer_draws_the_chips_order(data):
+def test_trainer_draws_the_chips_order(data):
     trainer = Trainer(initial_state(load_network("digits"), SETTINGS), data, driver)
     for step in (0, 23):
         wanted = data.train.labels[chip_batch_indices(len(data.train), 64, 0, step)]
@@ -266,7 +266,7 @@ def test_micro_batches_begin_at_the_gradients_own_exponent(data):
     assert state.history.steps[-1].loss < first
 
 
-def test_the_state_counts_whole_rows_and_every_column():
+def test_onchip_training_state_counts_whole_rows_and_every_column():
     layers = (Layer((3, 4), (3, 5), (2,), relu=False),)
     network = Network("n", layers, classes=5, image=(3, 5), padded=(3, 5))
     sizes = [item.bits for item in update_memory(network)]
@@ -278,7 +278,7 @@ def run(capsys, *options):
     return status, capsys.readouterr()
 
 
-def test_the_command_trains_reports_sizes_and_evaluates(capsys, tmp_path):
+def test_command_trains_reports_sizes_and_evaluates(capsys, tmp_path):
     out = str(tmp_path / "run")
     status, printed = run(
         capsys, "--steps", "30", "--pixels", "4", "--out", out, "--json", "--test-samples", "128",

@@ -86,7 +86,7 @@ def no_pulls(state):
 
 @pytest.mark.parametrize("optimiser", ["esgd", "momentum"])
 @pytest.mark.parametrize("size", [900.0, 30000.0])
-def test_a_step_is_the_equations_element_by_element(optimiser, size):
+def test_onchip_update_step_is_the_equations_element_by_element(optimiser, size):
     state = make_state()
     step = replace(STEP, optimiser=optimiser, entry=replace(ENTRY, weight=0))
     for number in range(3):
@@ -159,7 +159,7 @@ def factor_values(state):
     return layers
 
 
-def test_the_pull_is_the_storage_priors_gradient():
+def test_onchip_update_pull_is_the_storage_priors_gradient():
     state = make_state()
     state.weights &= ~15  # the sums see all of it
     layout = state.layout
@@ -202,7 +202,7 @@ def test_coefficients_are_exact_to_their_bits():
     assert not zeros.coefficients.any()
 
 
-def test_a_pull_is_two_rounded_products_of_18_bits():
+def test_onchip_update_pull_is_two_rounded_products_of_18_bits():
     layout = make_layout(NETWORK, EXPONENTS, BIAS_EXPONENTS)
     random = np.random.default_rng(3)
     pulls = prior.Pulls(
@@ -226,7 +226,7 @@ def test_a_pull_is_two_rounded_products_of_18_bits():
             assert found[at] == total
 
 
-def test_a_coefficient_serves_eight_steps():
+def test_onchip_update_coefficient_serves_eight_steps():
     state = make_state()
     state.step(gradients(state), EXPONENT_LIST, replace(STEP, number=16))
     first = state.pulls
@@ -266,7 +266,7 @@ def test_columns_twelve_powers_of_two_below_the_strongest_are_cut():
         assert (distance == 5) == (2 not in wanted)
 
 
-def test_a_column_at_the_distance_is_cut_and_one_above_stays():
+def test_onchip_update_column_at_the_distance_is_cut_and_one_above_stays():
     layout = make_state().layout
     bond, kept = layout.bonds[0], [np.arange(b.left.columns) for b in layout.bonds]
     sums = np.ones(layout.columns, np.int64)
@@ -277,7 +277,7 @@ def test_a_column_at_the_distance_is_cut_and_one_above_stays():
     assert prior.kept_columns(layout, sums, kept, 12)[0].tolist() == [0, 1, 2]
 
 
-def test_a_column_of_zeros_goes_and_the_last_column_stays():
+def test_onchip_update_column_of_zeros_goes_and_the_last_column_stays():
     state = make_state()
     weaken(state, state.layout.bonds[2], 1, 12)
     state.weights = np.where(state.weights == -1, 0, state.weights)
@@ -286,7 +286,7 @@ def test_a_column_of_zeros_goes_and_the_last_column_stays():
     assert state.cut(12) and [len(k) for k in state.kept] == [1, 1, 1]
 
 
-def test_a_cut_zeroes_weights_and_moments_and_frees_the_ranks():
+def test_onchip_update_cut_zeroes_weights_and_moments_and_frees_the_ranks():
     state = make_state()
     state.step(gradients(state), EXPONENT_LIST, STEP)
     weaken(state, state.layout.bonds[0], 3, 9)
@@ -314,7 +314,7 @@ def test_costs_follow_the_ranks_that_are_left():
         assert prior.column_costs(state.layout, state.kept) == wanted
 
 
-def test_what_is_cut_does_not_change_what_is_left():
+def test_onchip_update_cut_leaves_other_columns_unchanged():
     """The same columns, as zeros of a whole network and as ranks of a cut one."""
     whole, cut = make_state(), make_state()
     weaken(whole, whole.layout.bonds[1], 0, 11)
@@ -337,7 +337,7 @@ def test_what_is_cut_does_not_change_what_is_left():
     assert (cut.weights == whole.weights).all() and (cut.moments == whole.moments).all()
 
 
-def test_the_state_is_twenty_bits_and_comes_back():
+def test_onchip_update_state_is_twenty_bits_and_comes_back():
     state = make_state()
     for number in range(5):
         state.step(gradients(state, number), EXPONENT_LIST, replace(STEP, number=number))
@@ -370,7 +370,7 @@ def optimised(optimiser, steps=6):
 
 
 @pytest.mark.parametrize("optimiser", ["esgd", "momentum"])
-def test_the_optimiser_of_torch_is_the_twin_of_the_state(optimiser):
+def test_onchip_update_optimiser_of_torch_is_the_twin_of_the_state(optimiser):
     parameters, ours, steps = optimised(optimiser)
     random = np.random.default_rng(5)
     given = [[random.normal(size=tuple(p.shape)) * 1e-3 for p in parameters] for _ in range(steps)]
@@ -413,7 +413,7 @@ def test_the_optimiser_of_torch_is_the_twin_of_the_state(optimiser):
                 assert float(p.ravel()[k].detach()) == ((w + 128) >> 8) * 2.0 ** now["exponent"]
 
 
-def test_the_optimiser_goes_on_from_its_state_dict():
+def test_onchip_update_optimiser_goes_on_from_its_state_dict():
     ends = []
     for interrupted in (False, True):
         parameters, one, steps = optimised("esgd")
@@ -430,7 +430,7 @@ def test_the_optimiser_goes_on_from_its_state_dict():
     assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
 
 
-def test_the_optimiser_learns_and_refuses_nonsense():
+def test_onchip_update_optimiser_learns_and_refuses_nonsense():
     torch.manual_seed(1)
     model = torch.nn.Linear(16, 4)
     x = torch.randn(256, 16)

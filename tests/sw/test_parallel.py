@@ -124,7 +124,7 @@ def same_bits(a, b):
     assert a.history.scales == b.history.scales
 
 
-def test_one_micro_batch_is_the_driver_itself(digits):
+def test_parallel_one_micro_batch_is_the_driver_itself(digits):
     plain = train_alone(digits, CUTTING, lambda network: golden_driver(network, 64))
     assert plain.model.network.ranks != NETWORK.ranks, "no cut"
     same_bits(train_alone(digits, CUTTING), plain)
@@ -139,7 +139,7 @@ def test_any_number_of_workers_ends_in_the_same_bits(digits, count):
         same_bits(state, alone)
 
 
-def test_the_sum_is_that_of_the_micro_batches(digits):
+def test_parallel_sum_is_that_of_the_micro_batches(digits):
     """Gradients and statistics beside plain drivers, each run by hand with the shared exponent."""
     settings = TrainSettings(micro_batches=4, prior=None)
     model = initial_state(NETWORK, settings).model.quantised()
@@ -190,7 +190,7 @@ def test_workers_that_differ_are_found_in_the_same_step(digits):
     assert errors == ["workers [1] have another model than worker 0"] * 2
 
 
-def test_a_batch_of_another_size():
+def test_parallel_batch_of_other_size_is_rejected():
     driver = ParallelDriver([golden_driver(NETWORK, 16)] * 2, Workers())
     model = initial_state(NETWORK, TrainSettings()).model.quantised()
     with pytest.raises(ValueError, match="inputs of 16 samples, not 32"):
@@ -235,7 +235,7 @@ def alone(capsys, out, *argv):
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_torchrun(count, capsys, tmp_path, drawing):
+def test_torchrun_workers_end_in_same_bits(count, capsys, tmp_path, drawing):
     with drawing():  # as the workers do
         one = alone(capsys, tmp_path / "one", *SHORT)
     status, out, err = finished(start(count, *SHORT, "--out", tmp_path / "many"))

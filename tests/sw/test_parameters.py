@@ -149,13 +149,13 @@ def test_formats_by_number():
     assert p.fingerprint != other.fingerprint  # numbers go by the order
 
 
-def test_a_flag_of_a_text_is_the_same_flag():
+def test_parameters_flag_of_a_text_is_the_same_flag():
     given = AcceleratorParameters(**parse_overrides(["stochastic_rounding=1"]))
     assert given.stochastic_rounding is True
     assert given.fingerprint == replace(P, stochastic_rounding=True).fingerprint
 
 
-def test_what_follows():
+def test_parameters_derive_dependent_sizes():
     assert P.multipliers == 256
     assert (P.beat_bytes, P.data_width, P.row_bytes) == (16, 128, 32)
     assert (P.bank_rows, P.scratchpad_bits) == (4096, 16384 * 256)
@@ -172,12 +172,12 @@ def test_presets_fit_their_devices(name):
     assert p.device_multipliers <= device.multipliers
 
 
-def test_the_default_is_a_preset():
+def test_parameters_default_is_a_preset():
     assert preset("zu3eg") == AcceleratorParameters()
     assert P.on_chip_bits > P.scratchpad_bits
 
 
-def test_a_preset_among_the_overrides():
+def test_parameters_preset_is_accepted_among_overrides():
     assert parse_overrides(["pe2_rows=4", "preset=lfe5u-85f", "lanes=4"]) == {
         "lanes": 4, "pe1_rows": 8, "pe2_rows": 4,
     }  # fmt: skip
@@ -203,7 +203,7 @@ def test_keyword_only_and_frozen():
         P.lanes = 8  # type: ignore[misc]
 
 
-def test_the_document_has_the_default_accumulator():
+def test_parameters_document_has_the_default_accumulator():
     text = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
     width = P.accumulator_width
     assert f"`accumulator_width` is 24 to 48 bits, {width} by default" in text

@@ -53,7 +53,7 @@ def test_windows_have_rows_of_zeros_only_where_they_are_to(n, pad, lines):
     ("cut", "transposed"),
     [((4, 7), {"b": (4, 7)}), ((0, 3), {"b": (0, 3)}), ((3, 7), {})],
 )
-def test_a_cut_of_what_lies_along_the_lanes_is_transposed_with_all_of_it(cut, transposed):
+def test_pieces_cut_along_lanes_is_transposed_whole(cut, transposed):
     """Unless it starts at a first lane."""
     found = pieces({"a": 8, "b": 7}, ("a", "b"), Layout(("a",), ("b",)))
     whole = found.ensure("t", ("b",), {})

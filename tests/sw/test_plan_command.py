@@ -47,7 +47,7 @@ def test_sizes_that_are_no_multiples_of_the_lanes(plan):
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_nothing_fits(plan, options):
+def test_plan_command_says_that_nothing_fits(plan, options):
     status, out, err = plan(
         ODD, "--formats", "factor=fixed(12)", "--accelerator", "factor_width=4", *options
     )
@@ -56,7 +56,7 @@ def test_nothing_fits(plan, options):
     assert "use narrower factors, or an accelerator with factor_width=12" in err
 
 
-def test_the_order_of_the_paper(capsys):
+def test_plan_command_prints_order_of_paper(capsys):
     figures = {}
     for plan in ("auto", "paper"):
         assert main(["plan", "digits", "--plan", plan, "--json"]) == 0
@@ -73,7 +73,7 @@ def test_the_order_of_the_paper(capsys):
     assert "there is no plan 'fast'; give one of auto, paper, small" in capsys.readouterr().err
 
 
-def test_the_orders_of_a_graph_and_why_each_was_dropped(capsys):
+def test_plan_command_orders_of_a_graph_and_why_each_was_dropped(capsys):
     assert main(["plan", "digits", "--batch", "8", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["cycles"] == sum(one["cycles"] for one in figures["programs"].values())

@@ -56,7 +56,7 @@ def test_rows_of_every_way_and_of_a_peer(peer, capsys):
     assert rows["lenet-5 step, an image of 1", "float32"]["seconds"] > 0
 
 
-def test_a_peer_whose_results_are_others_is_told_apart(peer, capsys):
+def test_posit_bench_peer_whose_results_are_others_is_told_apart(peer, capsys):
     if not native.usable(torch.zeros(1)):
         pytest.skip("no C compiler")
     assert cli.main([*SMALL, "--peer", f"softposit={peer}"]) == 0

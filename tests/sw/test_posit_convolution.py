@@ -102,12 +102,12 @@ def test_convolutions_that_cannot_be(geometry, shape, message):
         conv2d(torch.ones(1, 2, 8, 8), torch.ones(4, 2, 3, 3), torch.ones(3), Geometry(), fmt)
 
 
-def test_what_is_left_out_changes_nothing():
+def test_posit_convolution_omitted_terms_change_nothing():
     assert Geometry() == Geometry(stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1)
     assert Geometry().size((5, 7), (3, 2)) == (3, 6)
 
 
-def test_a_kernel_as_large_as_its_image():
+def test_posit_convolution_kernel_as_large_as_its_image():
     assert Geometry().whole((3, 4), (3, 4))
     assert not Geometry().whole((3, 4), (3, 3))
     assert not Geometry(padding=(0, 1)).whole((3, 4), (3, 4))

@@ -26,13 +26,13 @@ def wrong(operation, codes, fmt):
 
 @pytest.mark.parametrize("operation", ["add", "sub", "mul", "div"])
 @pytest.mark.parametrize("es", [0, 1, 2])
-def test_all_pairs_of_8_bits(es, operation, posit_path):
+def test_posit_exact_operations_round_all_8_bit_pairs(es, operation, posit_path):
     every = torch.arange(256)
     a, b = every.repeat_interleave(256), every.repeat(256)
     assert wrong(operation, (a, b), PositFormat(8, es)) == 0
 
 
-def test_the_check_of_these_tests_tells_a_neighbour_from_the_nearest():
+def test_posit_exact_check_of_these_tests_tells_a_neighbour_from_the_nearest():
     every = torch.arange(256)
     a, b = every.repeat_interleave(256), every.repeat(256)
     got = posit.add(a, b, PositFormat(8, 2))
@@ -44,7 +44,7 @@ def test_the_check_of_these_tests_tells_a_neighbour_from_the_nearest():
 
 
 @pytest.mark.parametrize("fmt", [PositFormat(16, 1), PositFormat(16, 2)], ids=str)
-def test_all_65536_codes(fmt, posit_path):
+def test_posit_exact_functions_round_all_65536_codes(fmt, posit_path):
     every = torch.arange(1 << 16)
     decoded = posit.decode(every, fmt)
     expected = table(16, fmt.es).floats()
@@ -55,7 +55,7 @@ def test_all_65536_codes(fmt, posit_path):
 
 
 @pytest.mark.parametrize("fmt", [PositFormat(16, 1), PositFormat(16, 2)], ids=str)
-def test_every_tie_of_16_bits_goes_to_the_even_word_and_what_is_off_it_does_not(fmt, posit_path):
+def test_posit_ties_of_16_bits_round_to_even(fmt, posit_path):
     codes = torch.arange(1 << 16)
     within = ~torch.isin(codes, torch.tensor([0, fmt.nar - 1, fmt.nar, fmt.mask]))
     low = codes[within]  # below a tie, whose upper neighbour in value is the next code

@@ -20,7 +20,7 @@ neighbours  3.140625 and 3.142578125
 """
 
 
-def test_pi(capsys):
+def test_posit_explain_shows_pi(capsys):
     assert cli.main(["posit", "3.14159", "--format", "16,2"]) == 0
     assert capsys.readouterr().out == PI
 
@@ -70,7 +70,7 @@ def test_ends_and_special_values(capsys):
         ("0x1.01p56", "; beyond maxpos, which nothing exceeds"),
     ],
 )
-def test_a_note_says_what_is_not_rounded_to_nearest(number, note, capsys):
+def test_posit_explain_notes_other_rounding(number, note, capsys):
     """From minpos to maxpos nothing is: 2^-56 and 2^56."""
     for given in (number, f"-{number}"):
         assert cli.main(["posit", "--", given]) == 0
@@ -93,7 +93,7 @@ def test_fields_make_up_the_word(n, es):
 
 
 @pytest.mark.parametrize("text", ["x", "1/0", "", "0x", "1e"])
-def test_what_is_no_number(text, capsys):
+def test_posit_explain_rejects_other_text(text, capsys):
     with pytest.raises(PositError, match="a number is written"):
         parse_number(text)
 
@@ -106,6 +106,6 @@ def test_what_is_no_number(text, capsys):
         (["--code", "70000"], "codes of posit(16,2) are 0 to 65535, not 70000"),
     ],
 )
-def test_errors(options, message, capsys):
+def test_posit_explain_rejects_bad_options(options, message, capsys):
     assert cli.main(["posit", *options]) == 2
     assert message in capsys.readouterr().err

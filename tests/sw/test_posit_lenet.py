@@ -39,12 +39,12 @@ def test_images_stand_in_the_middle():
     assert x.shape == (1, 1, 32, 32) and x.sum() == 28 * 28 and x[0, 0, 2:30, 2:30].min() == 1
 
 
-def test_the_paper_s_network():
+def test_posit_lenet_has_layers_of_paper():
     assert sum(p.numel() for p in LeNet5().parameters()) == 61_706
     assert LeNet5()(torch.zeros(2, 1, 32, 32)).shape == (2, 10)
 
 
-def test_arithmetics():
+def test_posit_lenet_trains_in_each_arithmetic():
     formats = {p.fmt for p in arithmetic("posit(16,2)-sequential").network(0).parameters()}
     assert formats == {PositFormat(16, 2)} and arithmetic("posit(16,2)").mode == "quire"
     mixed = arithmetic("mixed-quire").network(0)
@@ -72,7 +72,7 @@ def test_every_arithmetic_learns(name, small, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["posit(16,2)-sequential", "mixed-quire", "float32"])
-def test_an_interrupted_run_goes_on_as_if_it_had_not_been(name, small, tmp_path):
+def test_posit_lenet_interrupted_run_goes_on_as_if_it_had_not_been(name, small, tmp_path):
     kind = arithmetic(name)
     settings = RunSettings("small", kind.name, 96, batch=16)
     whole = train(small, settings, kind, 2, tmp_path / "whole.safetensors")
@@ -107,7 +107,7 @@ def test_checkpoints_of_other_runs_are_not_continued(small, tmp_path):
         train(small, RunSettings("small", kind.name, 96, batch=32), kind, 1, path)
 
 
-def test_decimal_accuracy():
+def test_posit_lenet_decimal_accuracy_matches_paper():
     curves = {line.name: line for line in accuracy.run()}
     assert len(curves) == 5
     for line in curves.values():

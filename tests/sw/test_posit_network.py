@@ -181,7 +181,7 @@ def test_gradients_add_up():
     assert torch.equal(p.grad.codes(), posit.add(once, once, P16))
 
 
-def test_clipping_gradients():
+def test_posit_network_clips_gradients_by_norm():
     p = PositTensor([3.0, 4.0], P16, requires_grad=True)
     (p * p).sum().backward()
     norm = nn.utils.clip_grad_norm_([p], 1.0, foreach=False)

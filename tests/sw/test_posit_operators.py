@@ -41,7 +41,7 @@ def test_operators_are_those_on_codes(name, fmt, posit_path):
                 check(got, want, fmt)
 
 
-def test_the_cases_reach_every_operator(monkeypatch):
+def test_cases_reach_every_operator(monkeypatch):
     reached = set()
     inner = PositTensor.__torch_dispatch__
 

@@ -71,7 +71,9 @@ def test_many_quire_dots_with_cancellation(fmt, posit_path):
 
 
 @FORMATS
-def test_a_sum_that_cancels_entirely_is_zero_and_a_minpos_squared_is_left_over(fmt, posit_path):
+def test_posit_products_sum_that_cancels_entirely_is_zero_and_a_minpos_squared_is_left_over(
+    fmt, posit_path
+):
     x = any_codes((500,), fmt, 3)
     minus = ((1 << fmt.n) - x) % (1 << fmt.n)
     y = any_codes((500,), fmt, 4)
@@ -84,7 +86,7 @@ def test_a_sum_that_cancels_entirely_is_zero_and_a_minpos_squared_is_left_over(f
 
 
 @FORMATS
-def test_a_quire_of_integers_is_the_same(fmt):
+def test_posit_products_quire_of_integers_is_the_same(fmt):
     x, y = cancelling(60, fmt, 5, min(fmt.max_scale, 30))
     quire = Quire(fmt)
     for a, b in zip(x.tolist(), y.tolist(), strict=True):
@@ -102,7 +104,7 @@ def test_a_quire_of_integers_is_the_same(fmt):
     assert quire.code() == quire.word == 0
 
 
-def test_a_quire_holds_as_many_products_as_the_standard_says():
+def test_quire_holds_as_many_products_as_the_standard_says():
     quire, most = Quire(P8), P8.nar - 1
     quire.add_product(most, most)
     quire.sum *= 2**31 - 1
@@ -249,7 +251,7 @@ def test_sequential_products_of_any_width(columns):
 
 
 @pytest.mark.parametrize("fmt", QUICK, ids=str)
-def test_a_tiny_sum_stays_where_nothing_is_added(fmt, posit_path):
+def test_posit_products_tiny_sum_stays_where_nothing_is_added(fmt, posit_path):
     x, y = round_to(torch.ones(3, 5), fmt), round_to(torch.ones(5, 16), fmt)
     y[:, ::2] = 0
     for scale in range(-fmt.max_scale, 0):
@@ -259,7 +261,7 @@ def test_a_tiny_sum_stays_where_nothing_is_added(fmt, posit_path):
 
 
 @pytest.mark.parametrize("mode", ["sequential", "quire"])
-def test_batches_and_what_the_sum_starts_from(mode, posit_path):
+def test_posit_products_take_batches_and_initial_sums(mode, posit_path):
     a, b = normal_codes((2, 3, 4, 9), P16, 1), normal_codes((3, 9, 20), P16, 2)
     bias = normal_codes((20,), P16, 3)
     x, y, z = (values_of(c, P16) for c in (a, b, bias))

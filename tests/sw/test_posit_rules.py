@@ -35,7 +35,7 @@ def test_zero_has_one_word_and_minus_zero_has_it_too(fmt, posit_path):
 
 
 @FORMATS
-def test_nar_is_what_is_not_real_and_spreads(fmt, posit_path):
+def test_posit_nar_stands_for_non_reals_and_spreads(fmt, posit_path):
     nar, one = codes(fmt.nar), posit.encode(torch.tensor([1.0]), fmt)
     for x in (NAN, INF, -INF):
         assert code(x, fmt) == fmt.nar

@@ -84,7 +84,7 @@ def test_steps_of_random_networks_are_those_of_the_literal_interpreter(seed, nam
         assert all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
 
 
-def test_a_tensor_by_name():
+def test_posit_steps_take_formats_by_tensor_name():
     """Its words, its bytes in memory, and what is made from it."""
     network = load_network("digits").with_formats("l1.a=fixed(12),l1.G1=fixed(7),l2.G2=posit(4,0)")
     p = replace(AcceleratorParameters(), formats=("posit(4,0)",), factor_width=7)
@@ -176,7 +176,7 @@ def test_copies_have_the_format_of_their_source():
     ("rule", "expected"),
     [("gradients", {"gradient"}), ("never", set()), ("zero", {"gradient", "forward"})],
 )
-def test_what_underflows(rule, expected):
+def test_posit_steps_count_underflows(rule, expected):
     given = f"{NARROW},underflow={rule}"
     network = load_network("digits").with_formats(given)
     p = accelerator_for(network, AcceleratorParameters())
@@ -227,7 +227,7 @@ def test_44_bits_sum_512_products_of_the_widest_posits(network, batch):
         compile_step(network, batch, replace(p, accumulator_width=CODED_ACCUMULATOR - 1))
 
 
-def test_a_format_that_the_accelerator_lacks():
+def test_posit_steps_reject_format_that_accelerator_lacks():
     network = load_network("digits").with_formats("gradient=posit(6,1)")
     with pytest.raises(CompileError, match=r"gradients of posit\(6,1\).*formats=posit\(6,1\)"):
         compile_step(network, 64, AcceleratorParameters())
@@ -249,7 +249,7 @@ def test_a_format_that_the_accelerator_lacks():
         ("underflow=often", "underflow must be one of gradients, never, zero, not 'often'"),
     ],
 )
-def test_wrong_formats(given, message):
+def test_posit_steps_reject_wrong_formats(given, message):
     with pytest.raises(NetworkError, match=message):
         load_network("digits").with_formats(given)
 
@@ -364,7 +364,7 @@ def test_calibration_settles_and_underflows_are_counted(name):
         assert done.statistics["l1.a"].underflows + done.statistics["l1.y"].underflows > 0
 
 
-def test_a_check_of_formats():
+def test_posit_steps_check_compares_formats():
     network = load_network("digits").with_formats(NARROW)
     p = accelerator_for(network, AcceleratorParameters())
     with GoldenAccelerator(p, memory_bytes=1 << 20) as golden:

@@ -40,7 +40,7 @@ def test_values_are_rounded_once_and_held_in_the_carrier(fmt):
     assert torch.equal(PositTensor(x.tolist(), fmt).codes(), p.codes())
 
 
-def test_special_values():
+def test_posit_tensor_keeps_special_values():
     p = PositTensor([0.0, -0.0, float("nan"), float("inf"), 1e40, -1e-40], P16)
     assert p.codes().tolist() == [0, 0, 0x8000, 0x8000, 0x7FFF, 0xFFFF]
     assert (p / 0).codes().tolist() == [0x8000] * 6
@@ -61,7 +61,7 @@ def test_making_one_copies():
     assert p.tolist() == [1.0, 1.0, 1.0] and q.tolist() == [2.0, 1.0, 1.0]
 
 
-def test_printing():
+def test_posit_tensor_prints_values_and_format():
     p = PositTensor([1.0, -0.5, float("nan")], P16)
     assert repr(p) == "PositTensor([ 1.0000, -0.5000,     nar], posit(16,2))"
     p = PositTensor([[1.0, 2.0], [3.0, 4.0]], P8, requires_grad=True)
@@ -72,7 +72,7 @@ def test_printing():
     assert repr(torch.nn.Parameter(p.detach())).startswith("PositTensor(")
 
 
-def test_ways_out():
+def test_posit_tensor_converts_to_other_types():
     p = some(2, 3)
     assert p.numpy().tolist() == p.tolist() == p.decode().tolist()
     assert p.numpy().dtype == "float64"
@@ -135,7 +135,7 @@ def test_copies_and_pickles():
         copy.deepcopy(p * p)
 
 
-def test_state_dicts():
+def test_posit_tensor_survives_state_dicts():
     a, b = posit.convert(network(), P16), posit.convert(network(), P16)
     with torch.no_grad():
         a[0].weight.uniform_()
@@ -247,7 +247,7 @@ def test_plans_that_do_not_fit(formats, message):
 
 
 @pytest.mark.parametrize("wrong", ["16,2", (16, 2), None, torch.float16])
-def test_what_is_no_format(wrong):
+def test_posit_tensor_rejects_bad_format(wrong):
     x, message = torch.ones(2), r"a format is PositFormat\(n, es\) or PositFormat\.parse"
     for call in (
         lambda: posit.encode(x, wrong),
@@ -262,7 +262,7 @@ def test_what_is_no_format(wrong):
             call()
 
 
-def test_convert_tells_what_it_is_given():
+def test_posit_convert_names_type_of_argument():
     codes = any_codes((20,), P16, 1)
     assert torch.equal(posit.convert(codes, P16, P8), posit.encode(posit.decode(codes, P16), P8))
     p = some(4)
@@ -282,7 +282,7 @@ def test_floats_given_to_a_module_of_posits():
         network()(some(1, 3))
 
 
-def test_the_mode_of_accumulation():
+def test_posit_tensor_follows_accumulation_mode():
     assert posit.get_accumulation() == "quire"
     with posit.accumulation("sequential"):
         assert posit.get_accumulation() == "sequential"

@@ -117,7 +117,7 @@ def test_roots_beside_ties(fmt, posit_path):
 
 
 @pytest.mark.parametrize("fmt", [*WIDE, PositFormat(16, 2), PositFormat(8, 0)], ids=str)
-def test_a_tiny_addend_decides_a_product_on_a_tie(fmt, posit_path):
+def test_posit_wide_tiny_addend_decides_a_product_on_a_tie(fmt, posit_path):
     p = fmt.digits
     ties = []
     for a in odd_numbers(p - 1, 40, p):
@@ -159,7 +159,7 @@ def left_over_beside_ties(fmt):
 
 
 @pytest.mark.parametrize("es", [1, 2, 3])
-def test_what_cancellation_leaves_is_rounded_by_its_last_bit(es, posit_path):
+def test_posit_wide_rounds_rest_of_cancellation_by_last_bit(es, posit_path):
     fmt = PositFormat(32, es)
     p = fmt.digits
     a, b, c = zip(*left_over_beside_ties(fmt), strict=True)

@@ -131,7 +131,7 @@ def test_posits_round_as_their_encodings_do(width, es):
     assert got.tolist() == [_posit_by_encoding(Fraction(v), width, es) for v in x]
 
 
-def test_posit_specials():
+def test_precision_rounds_posit_specials():
     f = get_format("posit16")
     assert f.name == "posit(16,2)" and f.digits == 12
     x = torch.tensor([0.0, -0.0, 1e300, -1e300, 1e-300, float("inf"), float("nan")]).double()
@@ -158,7 +158,7 @@ def test_operations_are_correctly_rounded(name, operation):
     assert torch.equal(simulate(operation, x, y, name).double(), f.round(exact))
 
 
-def test_all_formats_simulate_or_say_why_not():
+def test_precision_all_formats_simulate_or_say_why_not():
     x = torch.tensor([1.5, -2.25, 0.375])
     for name in (
         "fp16",

@@ -108,7 +108,7 @@ def dense(tmp_path_factory):
     return path
 
 
-def test_a_dense_network_becomes_a_run(capsys, tmp_path, monkeypatch, dense):
+def test_pretrained_dense_network_becomes_a_run(capsys, tmp_path, monkeypatch, dense):
     monkeypatch.setattr(after, "TOLERANCES", (0.0, 0.6))
     factors, out = tmp_path / "factors.safetensors", tmp_path / "run"
     argv = ["compress", str(dense), "--network", "digits", "--tolerance", "0.3", "--json"]
@@ -151,7 +151,7 @@ def test_options_of_training_that_cannot_be(capsys, tmp_path, monkeypatch, argv,
     assert message in capsys.readouterr().err
 
 
-def test_a_matrix_that_is_mostly_gone_is_told(capsys, tmp_path, dense):
+def test_pretrained_matrix_that_is_mostly_gone_is_told(capsys, tmp_path, dense):
     """And only that: a train of all ranks loses nothing."""
     argv = ["compress", str(dense), "--network", "digits", "--json"]
     argv += ["--out", str(tmp_path / "factors.safetensors")]

@@ -48,7 +48,7 @@ def test_lambda_is_equation_4():
         assert rank_parameters(g)[r].item() == pytest.approx(by_hand.item(), rel=1e-15)
 
 
-def test_the_gradient_is_that_of_equation_2_with_lambda_held(model):
+def test_prior_gradient_is_that_of_equation_2_with_lambda_held(model):
     for factors in model.factors:
         for factor in factors[:-1]:
             g = factor.value.double().requires_grad_()
@@ -60,7 +60,7 @@ def test_the_gradient_is_that_of_equation_2_with_lambda_held(model):
             assert torch.allclose(prior_gradient(factor.value, 0.125), wanted, rtol=1e-12)
 
 
-def test_the_loss_is_equation_2(model):
+def test_prior_loss_is_equation_2(model):
     factors = [f.value for f in model.factors[0]]
     wanted = 0.0
     for g in factors[:-1]:
@@ -72,7 +72,7 @@ def test_the_loss_is_equation_2(model):
     assert prior_loss(factors) == pytest.approx(wanted, rel=1e-9)
 
 
-def test_a_column_of_zeros_has_no_gradient_and_no_infinity():
+def test_prior_column_of_zeros_has_no_gradient_and_no_infinity():
     g = torch.ones(2, 2, 2, 3)
     g[..., 1] = 0
     gradient = prior_gradient(g, 1.0)
@@ -80,13 +80,13 @@ def test_a_column_of_zeros_has_no_gradient_and_no_infinity():
     assert prior_loss([g, g]) > float("-inf")
 
 
-def test_the_prior_alone_shrinks_the_smallest_column_first():
+def test_prior_alone_shrinks_the_smallest_column_first():
     g = torch.tensor([1.0, 0.1]).repeat(1, 2, 2, 1)
     pull = prior_gradient(g, 1.0)[0, 0, 0] / g[0, 0, 0]
     assert pull[1] > 50 * pull[0]
 
 
-def test_the_storage_prior_counts_what_a_column_takes(model):
+def test_storage_prior_counts_bits_of_a_column(model):
     for layer, factors in zip(model.network.layers, model.factors, strict=True):
         for n in range(layer.order - 1):
             if layer.ranks[n] == 1:
@@ -98,7 +98,7 @@ def test_the_storage_prior_counts_what_a_column_takes(model):
             assert layer.factor_parameters - smaller.factor_parameters == cost
 
 
-def test_the_storage_gradient_is_that_of_its_loss(model):
+def test_prior_storage_gradient_is_that_of_its_loss(model):
     for factors in model.factors:
         leaves = [f.value.double().requires_grad_() for f in factors]
         loss = torch.zeros((), dtype=torch.float64)
@@ -111,7 +111,7 @@ def test_the_storage_gradient_is_that_of_its_loss(model):
         assert storage_loss([f.value for f in factors]) == pytest.approx(loss.item(), rel=1e-9)
 
 
-def test_the_storage_prior_does_not_see_the_gauge(model):
+def test_storage_prior_does_not_see_the_gauge(model):
     left, right = (f.value.double() for f in model.factors[1])
     scale = torch.tensor([4.0, 0.5, 8.0], dtype=torch.float64)
     moved = [left * scale, right / scale[:, None, None, None]]
@@ -119,7 +119,7 @@ def test_the_storage_prior_does_not_see_the_gauge(model):
     assert torch.allclose(strengths(*moved, "storage"), strengths(left, right, "storage"))
 
 
-def test_the_papers_prior_pulls_all_but_the_last_factor(model):
+def test_papers_prior_pulls_all_but_the_last_factor(model):
     factors = [f.value for f in model.factors[0]]
     pulls = prior_gradients(factors, 0.5, "paper")
     assert pulls[-1] is None
@@ -128,7 +128,7 @@ def test_the_papers_prior_pulls_all_but_the_last_factor(model):
 
 
 @pytest.mark.parametrize("form", PRIOR_FORMS)
-def test_cutting_what_is_zero_changes_nothing_but_the_ranks(model, form):
+def test_prior_cut_of_zeros_changes_only_ranks(model, form):
     with torch.no_grad():
         model.factors[0][0].value[..., 2] = 0
         model.factors[0][1].value[..., [0, 4]] = 0
@@ -152,7 +152,7 @@ def test_nothing_to_cut(model, form):
     assert model.network is NETWORK
 
 
-def test_the_threshold_is_relative_to_the_largest_of_the_bond():
+def test_prior_threshold_is_relative_to_the_largest_of_the_bond():
     g = torch.zeros(1, 2, 2, 4)
     g[:] = torch.tensor([10.0, 2.0, 1.0, 0.5])
     right = torch.ones(4, 2, 2, 1)
@@ -176,7 +176,7 @@ def test_never_below_rank_1(model, fill, form):
         assert model.network.ranks == ((1, 1), (1,))
 
 
-def test_a_cut_network_runs(model):
+def test_prior_cut_network_runs(model):
     model.factors[0][0].value[..., 1] = 0
     cut_ranks(model, 0.01, "storage")
     from trainwright.fixed.scale import Scales

@@ -337,7 +337,7 @@ def test_field_names_are_those_that_are_encoded():
         assert set(encoded_fields(d)) == {field.name for field in LAYOUTS[d.operation]}
 
 
-def test_descriptors_fit():
+def test_program_descriptors_fit_their_words():
     assert layout_width(Compute.layout) <= 8 * DESCRIPTOR_BYTES
 
 
@@ -443,7 +443,7 @@ def test_passes_that_there_are_not(d, values, message):
         (End(steps=((8, 1),)), "address register 8 is not one of R1 to R7"),
     ],
 )
-def test_what_cannot_be_encoded(descriptor, message):
+def test_program_rejects_unencodable_descriptor(descriptor, message):
     with pytest.raises(ProgramError, match=message):
         encode_descriptor(descriptor)
 
@@ -465,7 +465,7 @@ def digits_file() -> bytes:
     return encode(binds(compile_step(load_network("digits"), 4, P))[0])
 
 
-def test_header(digits_file):
+def test_program_header_is_checked(digits_file):
     magic, version, reserved, count, fingerprint, crc = struct.unpack_from("<4sHHIII", digits_file)
     assert (magic, version, reserved) == (b"TRWP", 5, 0)
     assert 128 * count + 20 == len(digits_file)
@@ -501,7 +501,7 @@ def test_header(digits_file):
         (lambda data: resealed(b""), "is empty and does not end with HALT"),
     ],
 )
-def test_what_cannot_be_decoded(digits_file, change, message):
+def test_program_rejects_undecodable_words(digits_file, change, message):
     decode(digits_file, P)
     with pytest.raises(ProgramError, match=message):
         decode(change(digits_file), P)

@@ -16,20 +16,20 @@ import trainwright.nn
 
 
 @pytest.mark.parametrize("name", trainwright.__all__)
-def test_a_public_name_says_what_it_is(name):
+def test_public_name_has_docstring_with_example(name):
     value = getattr(trainwright, name)
     text = inspect.getdoc(value) or ""
     assert len(text) > 40 and ">>>" in text
 
 
 @pytest.mark.parametrize("name", trainwright.nn.__all__)
-def test_a_public_name_of_nn_says_what_it_is(name):
+def test_public_name_of_nn_has_docstring(name):
     text = inspect.getdoc(getattr(trainwright.nn, name)) or ""
     assert len(text) > 40 and ">>>" in text
 
 
 @pytest.mark.parametrize("module", [trainwright, trainwright.nn])
-def test_their_methods_say_what_they_do(module):
+def test_public_methods_have_docstrings(module):
     for name in module.__all__:
         value = getattr(module, name)
         for own, method in vars(value).items() if inspect.isclass(value) else ():
@@ -43,7 +43,7 @@ NAMES = [*(f"trainwright.{name}" for name in trainwright.__all__ if name != "nn"
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_the_examples(name):
+def test_public_docstring_examples_run(name):
     """Of each public name, whatever module it comes from."""
     torch.manual_seed(0)
     module, _, own = name.rpartition(".")
@@ -55,7 +55,7 @@ def test_the_examples(name):
     assert runner.summarize(verbose=False) == (0, runner.tries) and runner.tries
 
 
-def test_the_examples_of_the_package():
+def test_public_package_examples_run():
     failed, tried = doctest.testmod(trainwright)
     assert tried and not failed
 
@@ -73,7 +73,7 @@ def test_import_is_cheap_and_there_is_nothing_else():
         _ = trainwright.kompile
 
 
-def test_the_readmes_lines_run_as_printed(capsys):
+def test_public_readmes_lines_run_as_printed(capsys):
     page = Path(__file__).parents[2] / "README.md"
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     exec(code, {"x": torch.rand(64, 784), "y": torch.arange(64) % 10})

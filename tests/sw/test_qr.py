@@ -167,7 +167,7 @@ def test_batches_are_their_matrices(method, options):
     ],
     ids=str,
 )
-def test_degenerate_matrices(method, options):
+def test_qr_factors_degenerate_matrices(method, options):
     factor = METHODS[method]
     mixed = bool(options.get("low")) or options.get("high") == "fp16"
     tolerance = 2e-2 if mixed else 1e-5
@@ -191,7 +191,7 @@ def test_norms_neither_overflow_nor_underflow(scale):
         assert errors.residual < 1e-14 and errors.orthogonality < 1e-14
 
 
-def test_fp16_takes_what_its_range_can_hold_and_refuses_the_rest():
+def test_qr_fp16_rejects_values_beyond_range():
     a = conditioned(200, 4, 0.1) * 20_000  # squares of norms are far over 65,504
     for rounding in ("end", "block", "inner"):
         errors = householder_qr(a, rounding=rounding, **HALF).errors
@@ -206,7 +206,7 @@ def test_fp16_takes_what_its_range_can_hold_and_refuses_the_rest():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_no_matrix_to_factor(method):
+def test_qr_rejects_unsuitable_matrix(method):
     factor = METHODS[method]
     for bad, message in (
         (torch.tensor([[1.0], [float("nan")], [1.0], [1.0]]), "NaN or infinite"),
@@ -279,7 +279,7 @@ def test_bounds_say_nothing_where_the_analysis_does_not():
 @pytest.mark.parametrize(
     "options", [{}, {**HALF, "rounding": "inner"}, {**HALF, "rounding": "block"}], ids=str
 )
-def test_square_matrices(n, options):
+def test_qr_factors_square_matrices(n, options):
     limit = 2e-2 if options else 1e-14
     for factor in (householder_qr, block_qr, lambda a, **o: tsqr(a, levels=0, **o)):
         result = factor(normal(n, n), **options)

@@ -41,7 +41,7 @@ def test_gamma_is_refused_where_it_means_nothing(k, u):
         b.gamma(k, u)
 
 
-def test_gamma_tilde():
+def test_qr_bounds_gamma_tilde_matches_definition():
     assert b.gamma_tilde(10, U16, c=3) == b.gamma(30, U16)
     with pytest.raises(BoundError, match="c must"):
         b.gamma_tilde(10, U16, c=0)

@@ -11,7 +11,7 @@ from trainwright.qr.experiments.variants import Variant
 from trainwright.report.tables import markdown, spell
 
 
-def test_table_2():
+def test_qr_experiments_table_2_matches_paper():
     assert [(row.most, row.most_with_epsilon) for row in dots.table_2()] == [
         (2**10, 2**9),
         (2**23, 2**22),

@@ -14,7 +14,7 @@ DIGITS = CASES[0]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_as_recorded(case):
+def test_regression_bits_are_as_recorded(case):
     found = check(case)
     assert not found, f"{case.name}: {len(found)} differ, first: {found[0]}"
 
@@ -42,7 +42,7 @@ def test_records_are_whole():
         }
 
 
-def test_the_first_tensor_that_differs_is_named():
+def test_regression_first_tensor_that_differs_is_named():
     recorded = load(DIGITS)
     changed = copy.deepcopy(recorded)
     changed["memory"]["l1.dG1"] = changed["programs"]["forward"] = "0"
@@ -60,7 +60,7 @@ def test_the_first_tensor_that_differs_is_named():
     assert found[-1] == "forward: tensor pe1 gone"
 
 
-def test_a_change_of_arithmetic_is_traced_to_its_tensor():
+def test_regression_change_of_arithmetic_is_traced_to_its_tensor():
     recorded = load(DIGITS)
     exponents = recorded["exponents"] | {"l2.y": recorded["exponents"]["l2.y"] + 1}
     found = differences(recorded, compute(DIGITS, exponents))

@@ -127,14 +127,14 @@ def test_frozen_scales_and_steps_in_two_runs(case, deferred):
     assert found.exponents() == before
 
 
-def test_the_number_of_the_step_counts(case):
+def test_resident_number_of_the_step_counts(case):
     one, other = case.resident(), case.resident()
     one.run_steps(1, step=0)
     other.run_steps(1, step=1)
     assert (one.rows(STATE) != other.rows(STATE)).any()
 
 
-def test_four_factors():
+def test_resident_steps_of_four_factors_are_exact():
     """With sums that grow, and tensors that both passes write."""
     case = Case(load_network("fashion").with_ranks([[3, 5, 2], [5]]), 16, 5)
     ours, scales, losses, moved = case.by_host(2)
@@ -145,7 +145,7 @@ def test_four_factors():
     assert found.exponents() == scales.exponents
 
 
-def test_a_program_from_its_file_has_the_same_bits(case):
+def test_resident_program_from_its_file_has_the_same_bits(case):
     one, other = case.resident(), case.resident()
     read = decode(encode(other.resident.program), P)
     assert read.descriptors[-2] == one.resident.program.descriptors[-2]
@@ -155,7 +155,7 @@ def test_a_program_from_its_file_has_the_same_bits(case):
     assert one.exponents() == other.exponents()
 
 
-def test_what_is_refused(case):
+def test_resident_step_rejects_unsupported_accelerator(case):
     driver = case.resident()
     with pytest.raises(ProgramError, match="runs 1 to 2\\^32 - 1 times, not 0"):
         driver.run_steps(0, step=0)
@@ -180,7 +180,7 @@ def test_what_is_refused(case):
         ("x", 127, r"l1.G2.x: an exponent of 1.. is not from -128 to 127"),
     ],
 )
-def test_exponents_beyond_what_the_units_have(case, name, value, message):
+def test_resident_exponents_beyond_units_are_rejected(case, name, value, message):
     driver = case.resident()
     values = list(driver.accelerator.exponents)
     values[driver.resident.slots[name]] = value
@@ -190,7 +190,7 @@ def test_exponents_beyond_what_the_units_have(case, name, value, message):
         driver.run_steps(1, step=0)
 
 
-def test_the_file_itself(case):
+def test_resident_program_file_round_trips(case):
     driver = case.resident()
     assert driver.accelerator.exponents[driver.resident.slots["x"]] == driver.input_exponent
     for wrong, message in (([0] * 63, "63 exponents"), ([1] + [0] * 63, "slot 0 is always 0"),

@@ -122,7 +122,7 @@ def test_more_bonds_than_threads():
 @pytest.mark.parametrize(
     "distance", [1, 6, 25, 400_000, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 13))]
 )
-def test_every_distance(distance):
+def test_resident_cuts_are_exact_at_every_distance(distance):
     """One that cuts all but the strongest, some that cut some, one that cuts what has no weights on
     a side alone, one that cuts nothing."""
     case = Case(SMALL, 16, 6, state=weakened(SMALL, 6))
@@ -131,7 +131,7 @@ def test_every_distance(distance):
     assert (cut == 0) == (distance == 400_000)
 
 
-def test_of_a_bond_without_weights_the_first_column_stays():
+def test_resident_cuts_of_a_bond_without_weights_the_first_column_stays():
     """Also where the first of all is cut already; a column of zeros is weak, but not beyond all."""
     case = Case(DIGITS, 16, 3)
     state = case.state
@@ -149,7 +149,7 @@ def test_of_a_bond_without_weights_the_first_column_stays():
     assert [own.tolist() for own in state.kept] == [[1], [0, 1, 2, 3, 4, 5, 6]]
 
 
-def test_what_is_refused():
+def test_resident_cuts_reject_unsupported_settings():
     with pytest.raises(ValueError, match=r"every 32768 steps; the chip counts to 32767: give a sm"):
         schedule_words(TABLE, 0, MOST_STEPS + 1)
     assert schedule_words(TABLE, 9, MOST_STEPS)[3].tolist() == [9] * 16

@@ -16,7 +16,7 @@ TABLE = RateTable(tuple(Entry(9, shift, 200, -14) for shift in SHIFTS), steps=1)
 
 
 @pytest.mark.parametrize("pulled", [False, True])
-def test_shifts_are_held_within_what_units_shift(pulled):
+def test_resident_momentum_shifts_stay_within_units(pulled):
     """Exponents of some gradients are far above the others, and go down in each step: nothing is
     shifted to the left."""
     case = Case(DIGITS, 16, 3)

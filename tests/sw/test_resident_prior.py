@@ -83,7 +83,7 @@ def test_steps_are_those_of_the_definition(network, kept, batch):
     assert any(seen[2]) and (network != DIGITS or any(seen[10]))
 
 
-def test_a_weight_of_nothing_pulls_nothing():
+def test_resident_prior_weight_of_nothing_pulls_nothing():
     case = Case(DIGITS, 16, 3)
     table = RateTable(entries(1)[:1], steps=4)
     case.state.renew_pulls(Step(0, case.seed, Entry(9, 4, 200, -13)))

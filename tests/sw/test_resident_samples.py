@@ -67,7 +67,7 @@ class Set:
         pytest.param(FASHION.with_ranks([[12, 5, 13], [16]]), 64, 8, 0, 1, marks=pytest.mark.slow),
     ],
 )
-def test_a_batch_is_in_memory_as_if_written(network, batch, pixels, room, part):
+def test_resident_samples_batch_is_in_memory_as_if_written(network, batch, pixels, room, part):
     others = [Region("others", room, S.scratchpad_rows - room)] if room else []
     program = check_batches(network, batch, pixels, others, part=part)
     assert not room or rows_of(program.descriptors, S)[-1].stop <= room
@@ -81,7 +81,7 @@ def test_a_batch_is_in_memory_as_if_written(network, batch, pixels, room, part):
         (64, ((150, 160), (310, 320), (1000, 16384)), [0, 64, 160, 224]),  # two and two
     ],
 )
-def test_a_whole_batch_at_once(batch, gaps, draws):
+def test_resident_samples_load_whole_batch_at_once(batch, gaps, draws):
     """Where rows of others leave no gap for all samples they lie in equal parts."""
     others = [Region("others", start, stop - start) for start, stop in gaps]
     program = check_batches(DIGITS, batch, 4, others, whole=True)
@@ -140,7 +140,7 @@ def test_steps_with_samples_of_their_own(network, pixels):
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_the_schedule_goes_through_its_table(steps):
+def test_resident_samples_schedule_goes_through_its_table(steps):
     """From any step on, over the end of its 64 entries: rates in all threads, and the counters."""
     random = np.random.default_rng(steps)
     entries = tuple(
@@ -193,7 +193,7 @@ def packed(buffer, words):
     return buffer.pack(torch.from_numpy(words))
 
 
-def test_what_is_refused():
+def test_resident_samples_reject_unsupported_settings():
     layout, few = random_state(DIGITS, 3).layout, Set(40, 64, 8)
     with GoldenAccelerator(S, memory_bytes=1 << 20) as golden:
         much = np.zeros((1 << 14, 80), np.uint8)

@@ -70,7 +70,7 @@ def trainer(state, data, *, memory_bytes=1 << 20, **options):
         replace(MOMENTUM, prior=None, learning_rate=0.999),
     ],
 )
-def test_a_run_has_the_bits_of_the_definitions(data, chosen):
+def test_resident_training_run_has_the_bits_of_the_definitions(data, chosen):
     """Over ends of epochs, with evaluations there; losses are the means of their steps'."""
     network = load_network("digits")
     ours, found = initial_state(network, chosen), initial_state(network, chosen)
@@ -100,7 +100,7 @@ def test_a_run_has_the_bits_of_the_definitions(data, chosen):
     "chosen",
     [settings(steps=2 * EPOCH + 5), replace(SETTINGS, steps=49), replace(FITTED, steps=49)],
 )
-def test_a_run_goes_on_elsewhere(data, tmp_path, chosen):
+def test_resident_training_run_goes_on_elsewhere(data, tmp_path, chosen):
     """From a step of the definitions within an epoch, then from a checkpoint of the accelerator's
     to one that computes loss and update on the host."""
     network = load_network("digits")
@@ -144,13 +144,13 @@ def test_records_are_the_inputs_of_the_batches(data, pixels):
         (settings(steps=1 << 22, epochs=1 << 22), "hold for 65536 steps each; the chip counts to"),
     ],
 )
-def test_what_is_refused_before_anything_is_run(data, chosen, message):
+def test_resident_training_rejects_settings_before_running(data, chosen, message):
     with pytest.raises(ValueError, match=message):
         trainer(initial_state(load_network("digits"), chosen), data)
 
 
 @pytest.mark.parametrize("chosen", [CROSS, SQUARED, replace(CROSS, batch=96)])
-def test_the_test_set_is_classified_by_the_accelerator(data, chosen):
+def test_resident_training_test_set_is_classified_by_the_accelerator(data, chosen):
     """Loss and correct samples are the host's, batch by batch; samples that fill up do not count,
     and training goes on to the same bits."""
     state, alone = (initial_state(load_network("digits"), chosen) for _ in range(2))
@@ -180,7 +180,7 @@ def test_the_test_set_is_classified_by_the_accelerator(data, chosen):
     assert same(state, alone)
 
 
-def test_where_there_is_no_room_the_host_gives_the_test_set(data):
+def test_resident_training_where_there_is_no_room_the_host_gives_the_test_set(data):
     """In a memory that the test samples do not fit in, and one in which the program would not."""
     found, records = [], 1437 * 80
     step = trainer(initial_state(load_network("digits"), CROSS), data).resident.driver.bytes_needed
@@ -193,7 +193,7 @@ def test_where_there_is_no_room_the_host_gives_the_test_set(data):
     assert [one[2] for one in found] == [False, False, True] and len(found[0][1]) == 1
 
 
-def test_a_memory_too_small(data):
+def test_resident_training_rejects_small_memory(data):
     state = initial_state(load_network("digits"), settings())
     with pytest.raises(AcceleratorError, match=r"1437 samples of 80 bytes .* use --pixels 4"):
         trainer(state, data, memory_bytes=1 << 16)
@@ -204,7 +204,7 @@ def test_a_memory_too_small(data):
         trainer(state, data, memory_bytes=step + 1437 * 80 + 4096).run()
 
 
-def test_the_command_writes_nothing_in_an_epoch(capsys, tmp_path):
+def test_resident_training_command_writes_nothing_in_an_epoch(capsys, tmp_path):
     command = ["train", "--network", "digits", "--epochs", "1", "--update", "chip", "--json"]
     command += ["--no-prior", "--out", str(tmp_path / "run"), *OPTIONS]
     assert main(command) == 0

@@ -117,7 +117,7 @@ def test_kernel_and_interpreter_agree(seed: int):
                for address, row in zip(*found[0][1:], strict=True) for word in row)  # fmt: skip
 
 
-def test_an_epoch_draws_each_sample_once():
+def test_epoch_draws_each_sample_once():
     order = SampleOrder(11, 0x12345679, 1000)
     drawn = set()
     for _ in range(1000):
@@ -157,7 +157,7 @@ def test_encoding_returns_it():
         ({"targets": 1 << 19}, "writes SCRATCHPAD"),
     ),
 )
-def test_what_is_refused(change, message):
+def test_samples_reject_bad_order_or_size(change, message):
     records, _, _ = data_set(20, 32, 8)
     d = replace(load(records, 20, 8), **change)
     with pytest.raises(ProgramError, match=message):
@@ -166,7 +166,7 @@ def test_what_is_refused(change, message):
         golden.run(program(d), 0)
 
 
-def test_an_accelerator_without():
+def test_samples_on_accelerator_without_loads_are_rejected():
     p = AcceleratorParameters()
     records, _, _ = data_set(20, 32, 8)
     with pytest.raises(ProgramError, match="use one with sample_loads=1"):

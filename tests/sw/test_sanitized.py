@@ -23,7 +23,7 @@ def _runtime() -> str:
 
 
 @pytest.mark.slow
-def test_the_kernel_is_clean(tmp_path):
+def test_sanitized_kernel_is_clean(tmp_path):
     """Random programs and wrong ones, every access and every operation on integers checked."""
     runtime = _runtime()
     compiler = tmp_path / "sanitizing-gcc"

@@ -116,7 +116,7 @@ def test_jump_is_bold_where_much_saturates():
     assert moved(Scales(paper), "jump", statistics(0.9, saturations=250)) == (1, 2)
 
 
-def test_presets():
+def test_scale_presets_match_documented_ranges():
     assert set(PRESETS) == {"default", "paper"}
     paper = PRESETS["paper"]
     assert all(paper.of(kind, Fixed(8)) == ScaleRange(0.1, 0.3) for kind in KINDS)
@@ -125,7 +125,7 @@ def test_presets():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_documented_ranges(kind):
+def test_scale_documented_ranges_are_true(kind):
     ranges = [PRESETS[preset].of(kind, Fixed(8)) for preset in ("default", "paper")]
     cells = " | ".join(f"{allowed.low} to {allowed.high}" for allowed in ranges)
     document = Path(__file__).parents[2] / "docs" / "formats.md"
@@ -162,7 +162,7 @@ def test_both_ends_belong_to_the_range(low, high):
         assert moved(Scales(ranges), "update", s)[1] == step
 
 
-def test_a_jump_stays_at_the_upper_end_whatever_saturates():
+def test_scale_jump_stays_at_upper_end():
     ranges = ScaleRanges(*[ScaleRange(0.125, 0.5)] * 3)
     for total, step in ((64_000, 0), (64_001, 4)):
         s = TensorStatistics(TensorClass.ACTIVATION, Fixed(8), -3, -20, 1000, total, 999)
@@ -222,7 +222,7 @@ def test_posits_that_saturate(words, saturations, step):
 
 
 @pytest.mark.parametrize(("saturations", "step"), [(10, 0), (11, 1)])
-def test_one_value_in_64_may_saturate(saturations, step):
+def test_scale_one_value_in_64_may_saturate(saturations, step):
     s = TensorStatistics(TensorClass.GRADIENT, Posit(8, 0), -3, -20, 640, 640 * 32, saturations)
     ranges = ranges_of("default", coded_factors=True)
     assert moved(Scales(ranges), "update", s)[1] == step

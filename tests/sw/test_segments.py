@@ -34,7 +34,7 @@ def program(*slots, before=()):
     return Program(descriptors, FEW.fingerprint, names)
 
 
-def test_a_program_is_divided_where_slots_run_out():
+def test_segments_program_is_divided_where_slots_run_out():
     parts = segments(program(0, 1, 0, 2, 1, 3), 2)
     assert [part.slots for part in parts] == [(0, 1), (2, 1), (3,)]
     assert [part.program.slots for part in parts] == [("t0", "t1"), ("t2", "t1"), ("t3",)]
@@ -44,7 +44,7 @@ def test_a_program_is_divided_where_slots_run_out():
     assert all(isinstance(part.program.descriptors[-1], Halt) for part in parts)
 
 
-def test_what_fits_is_not_divided():
+def test_segments_leave_fitting_program_whole():
     whole = program(0, 1, 0)
     (part,) = segments(whole, 2)
     assert part.program is whole
@@ -60,7 +60,7 @@ def test_random_bits_go_on():
 
 
 @pytest.mark.parametrize("first", (Loop(iterations=2), Set(values=((1, 3),))))
-def test_what_a_run_does_not_keep_is_refused(first):
+def test_segments_reject_state_that_no_run_keeps(first):
     with pytest.raises(ProgramError, match="counts 3 tensors, this accelerator has 2 statistics"):
         segments(program(0, 1, 2, before=(first,)), 2)
 
@@ -113,7 +113,7 @@ def test_thirty_layers_compile():
                if isinstance(d, Compute))  # fmt: skip
 
 
-def test_what_is_divided_is_not_repeated():
+def test_segments_of_divided_program_are_not_repeated():
     with GoldenAccelerator(FEW, memory_bytes=1 << 12) as golden:
         many = program(*range(FEW.statistics_depth + 1))
         with pytest.raises(ProgramError, match=r"is repeated counts \d+ tensors, this accelerator"):

@@ -101,7 +101,7 @@ def test_bias_is_bounded_where_bits_are_rounded(shift):
     assert total / (1 << shift) == Fraction(1, 1 << (shift + 1))
 
 
-def test_what_needs_no_rounding_stays():
+def test_stochastic_rounding_keeps_exact_values():
     everything = np.arange(256)
     for shift in range(40):
         for n in (-5, -1, 0, 1, 100):
@@ -241,7 +241,7 @@ def test_descriptors_round_trip():
         encode_descriptor(Set(values=(), seed=1 << 32))
 
 
-def test_the_bit_changes_nothing_else():
+def test_stochastic_bit_changes_only_rounding():
     d = Compute(operation=Operation.MASK, levels=(Level(3, 1, 2, 3),), x=1, g=2, z=3)
     ours, found = (
         int.from_bytes(encode_descriptor(replace(d, stochastic=on)), "little") for on in (0, 1)
@@ -255,7 +255,7 @@ def bias_of(**options) -> Compute:
     )
 
 
-def test_an_accelerator_without_it_says_so():
+def test_stochastic_accelerator_without_it_says_so():
     program = program_of(PLAIN, bias_of(stochastic=True))
     with pytest.raises(
         ProgramError,
@@ -308,7 +308,7 @@ OPERATIONS = (*CONTRACTIONS, Operation.BIAS, Operation.MASK)
 @needs_compiler
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
 @pytest.mark.parametrize("seed", range(12))
-def test_random_nests(operation, seed):
+def test_stochastic_random_nests_match_definition(operation, seed):
     random = Random(f"stochastic {operation.name} {seed}")
     p = replace(random_parameters(random), stochastic_rounding=True)
     memory, load, store = filling(random, p, random.choice(MAGNITUDES))
@@ -341,7 +341,7 @@ def test_every_execution_has_other_bits():
 
 
 @needs_compiler
-def test_a_kept_program_takes_a_new_seed():
+def test_stochastic_kept_program_takes_a_new_seed():
     golden = GoldenAccelerator(P, memory_bytes=64)
     load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2, tensor="x")
     programs = [
@@ -380,7 +380,7 @@ def test_each_rounding_has_bits_of_its_own_and_they_repeat(digits):
         assert trained(digits, rounding).model.digest() == digest
 
 
-def test_nearest_is_what_it_was(digits):
+def test_stochastic_hardware_rounds_to_nearest_as_before(digits):
     """On an accelerator with the option as on one without."""
     settings = TrainSettings(steps=6, prior=None)
     found = []
@@ -421,7 +421,7 @@ def test_training_on_an_accelerator_without_it_says_so(digits):
         trainer_of(state, digits, PLAIN).run()
 
 
-def test_a_program_that_has_no_room_for_its_seed_is_refused():
+def test_stochastic_program_that_has_no_room_for_its_seed_is_refused():
     network = load_network("digits")
     size = compile_step(network, 8, P)
     full = len(size.backward.descriptors)

@@ -55,7 +55,7 @@ def test_small_second_moments_never_become_zero():
     assert float(round_8bit(roots, np.random.RandomState(3))[2]) == 0
 
 
-def test_zeros_stay():
+def test_storage_zeros_stay():
     zeros = torch.zeros(4)
     assert torch.equal(round_8bit(zeros, np.random.RandomState(0)), zeros)
     assert torch.equal(factored(torch.zeros(SHAPE)), torch.zeros(SHAPE))
@@ -85,7 +85,7 @@ def test_equal_generators_give_equal_moments(kind):
 
 
 @pytest.mark.parametrize("kind", MASTER_WEIGHTS)
-def test_master_weights(kind):
+def test_storage_master_weights(kind):
     p = parameter()
     before = p.value.clone()
     store_master(p, kind)
@@ -100,7 +100,7 @@ def test_master_weights(kind):
     assert torch.equal(p.value, again)
 
 
-def test_bits():
+def test_storage_bits_follow_formats():
     assert [master_bits(kind) for kind in MASTER_WEIGHTS] == [32, 32, 16]
     n = prod(SHAPE)
     assert moment_bits("float32", SHAPE) == 64 * n

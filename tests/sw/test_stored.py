@@ -171,7 +171,7 @@ def test_real_digits_step_is_the_same_in_another_process(tmp_path, digits):
     assert len(list((tmp_path / "programs").iterdir())) == 1
 
 
-def test_a_long_compilation_reports_its_phase_on_standard_error(monkeypatch, capsys):
+def test_stored_long_compilation_reports_its_phase_on_standard_error(monkeypatch, capsys):
     monkeypatch.setenv(SWITCH, "0")
     monkeypatch.setattr(stored, "waiting", partial(waiting, first_seconds=0.01))
     cached_step(load_network("fashion"), 64, P)

@@ -179,7 +179,7 @@ def test_tensors_of_types_that_are_never_written(tmp_path, changed):
         load_checkpoint(tmp_path / "b")
 
 
-def test_the_largest_values_are_read(changed):
+def test_stored_nonsense_largest_values_are_read(changed):
     """At the limits, and the digest of what is there."""
     changed("checkpoint", told("exponents", {"l1.y": 256, "l2.y": -256}))
     changed("checkpoint", put("factor.0.0.second", 0.0))
@@ -228,7 +228,7 @@ def scrambled(random: Random, value):
 
 
 @pytest.mark.parametrize("kind", ["model", "checkpoint", "factors"])
-def test_scrambled_headers(tmp_path, kind):
+def test_stored_nonsense_scrambled_headers(tmp_path, kind):
     """Seeded: read, or refused in a line; nothing else."""
     reader, form = files(tmp_path)[kind]
     metadata, tensors = decode(tmp_path / kind, form)
@@ -254,7 +254,7 @@ def test_scrambled_headers(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["model", "checkpoint", "factors"])
-def test_mangled_bytes(tmp_path, kind):
+def test_stored_nonsense_mangled_bytes(tmp_path, kind):
     reader, _ = files(tmp_path)[kind]
     good, path = (tmp_path / kind).read_bytes(), tmp_path / "changed"
     for seed in range(150):
@@ -298,7 +298,7 @@ def test_posit_files_of_nonsense(tmp_path, formats, message):
         assert set(file.keys()) == {"x", "f"}
 
 
-def test_plain_data_becomes_what_is_declared():
+def test_stored_data_becomes_declared_type():
     assert of_plain(Verification, {"steps": 3}) == Verification(steps=3)
     assert of_plain(TrainSettings, {"steps": None, "learning_rate": 0.5}).learning_rate == 0.5
     for value in (1 << 63, True, 1.0, "1", None, [1]):

@@ -73,7 +73,7 @@ def test_trials_are_all_combinations_as_command_lines(tmp_path):
     assert len({trial.folder for trial in found}) == 4
 
 
-def test_a_switch_and_formats_of_all_and_of_one():
+def test_sweep_switch_and_formats_of_all_and_of_one():
     assert command_options({"prior": False, "seed": 1}) == ("--no-prior", "--seed", "1")
     assert command_options({"prior": True, "lr": -1}) == ("--prior", "--lr=-1")
     given = command_options({"gradient": 8, "formats": "underflow=never"})
@@ -94,12 +94,12 @@ def test_other_packages_have_axes_of_their_own(tmp_path, monkeypatch):
         asked(tmp_path, "[axes]\nplanet = ['mars']")
 
 
-def test_a_single_rank_is_of_every_bond_that_can_have_it(tmp_path):
+def test_sweep_single_rank_is_of_every_bond_that_can_have_it(tmp_path):
     found = asked(tmp_path, "[axes]\nranks = [30, '9|8']")
     assert [t.checked.asked.network.ranks for t in found] == [((30,), (8,)), ((9,), (8,))]
 
 
-def test_a_folder_is_of_its_options_and_of_the_network_described(tmp_path):
+def test_sweep_folder_is_of_its_options_and_of_the_network_described(tmp_path):
     from trainwright.network.description import files
 
     digits = (files("trainwright.network") / "builtin" / "digits.toml").read_text()
@@ -138,14 +138,14 @@ def test_a_folder_is_of_its_options_and_of_the_network_described(tmp_path):
         (f"[axes]\nseed = {[*range(10_001)]}", "10,001 trials, at most"),
     ],
 )  # fmt: skip
-def test_a_bad_spec_is_one_error_that_names_it(tmp_path, capsys, text, message):
+def test_sweep_bad_spec_is_one_error_that_names_it(tmp_path, capsys, text, message):
     path = write(tmp_path / "s.toml", text)
     assert main(["sweep", str(path), "--dry-run"]) == 2
     error = capsys.readouterr().err
     assert f"{path}" in error and message in error and error.count("\n") == 1
 
 
-def test_a_missing_spec_and_a_cluster_without_ray(tmp_path, capsys, monkeypatch):
+def test_sweep_missing_spec_and_a_cluster_without_ray(tmp_path, capsys, monkeypatch):
     assert main(["sweep", str(tmp_path / "none.toml")]) == 2
     assert "none.toml: No such file" in capsys.readouterr().err
     path = write(tmp_path / "s.toml", "[axes]\nseed = [0]")
@@ -160,7 +160,7 @@ def test_a_missing_spec_and_a_cluster_without_ray(tmp_path, capsys, monkeypatch)
 # Results.
 
 
-def test_the_front():
+def test_sweep_front_has_undominated_runs():
     assert pareto([(1, 5), (2, 4), (2, 5), (1, 5), (9, 9), (3, 4)]) == [
         True, True, False, True, False, False,
     ]  # fmt: skip
@@ -177,7 +177,7 @@ def finished(point, **numbers):
     (point.folder / "result.json").write_text(json.dumps(result | numbers))
 
 
-def test_seeds_are_put_together_and_the_front_is_of_what_all_have(tmp_path):
+def test_sweep_combines_seeds_before_the_front(tmp_path):
     found = asked(tmp_path, "[axes]\nranks = [4, 8, 2]\nseed = [0, 1]")
     for point, accuracy, bits in zip(
         found, (0.5, 0.75, 0.5, 0.5, 0.25), (100, 300, 400, 400, 50), strict=False
@@ -245,7 +245,7 @@ def calls(trial):
     return (trial.folder / "calls").read_text().splitlines()
 
 
-def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+def test_sweep_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     trial = trial_of(tmp_path, monkeypatch, "calls < 3 and os.kill(os.getpid(), signal.SIGKILL)")
     told = []
     assert train(trial, "D", lambda *args: told.append(args[1:])) == 0
@@ -255,7 +255,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     assert train(trial, None, lambda *_: None) == 0 and len(calls(trial)) == 3
 
 
-def test_what_is_always_killed_and_what_fails(tmp_path, monkeypatch):
+def test_sweep_records_killed_and_failed_runs(tmp_path, monkeypatch):
     trial = trial_of(tmp_path, monkeypatch, "sys.exit(143)")
     with pytest.raises(OptionError, match=r"`trainwright train --seed 3` was killed 4 times"):
         train(trial, None, lambda *_: None)
@@ -269,13 +269,13 @@ def test_what_is_always_killed_and_what_fails(tmp_path, monkeypatch):
     assert len(calls(bad)) == 1
 
 
-def test_an_interrupted_training_is_not_begun_again(tmp_path, monkeypatch):
+def test_sweep_interrupted_training_is_not_begun_again(tmp_path, monkeypatch):
     trial = trial_of(tmp_path, monkeypatch, "sys.exit(130)")
     assert train_all([trial], 2, None, lambda *_: None) is None
     assert len(calls(trial)) == 1
 
 
-def test_a_folder_in_which_another_is_at_work_is_waited_for(tmp_path):
+def test_sweep_folder_in_which_another_is_at_work_is_waited_for(tmp_path):
     trial = Trial("t", (), tmp_path)
     asked_times = []
 
@@ -288,7 +288,7 @@ def test_a_folder_in_which_another_is_at_work_is_waited_for(tmp_path):
     assert len(asked_times) >= 3 and not (tmp_path / "command.txt").exists()
 
 
-def test_what_a_sweep_leaves_behind(tmp_path, monkeypatch, capsys):
+def test_sweep_writes_results_and_picture(tmp_path, monkeypatch, capsys):
     text = "[axes]\nranks = [4, 8, 2]"
     for point, accuracy in zip(asked(tmp_path, text), (0.5, 0.75), strict=False):
         finished(point, test_accuracy=accuracy)
@@ -416,7 +416,7 @@ def test_parquet_is_the_same_table(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_sweep_ends_with_the_bits_of_a_run_of_its_own(tmp_path, capsys):
+def test_killed_sweep_ends_with_the_bits_of_a_run_of_its_own(tmp_path, capsys):
     path = write(
         tmp_path / "s.toml",
         "[train]\nnetwork = 'digits'\nepochs = 6\n[axes]\nranks = [4]\ngradient = [8, 16]",

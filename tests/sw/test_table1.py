@@ -35,7 +35,7 @@ def done(folder, tmp_path_factory):
     return out
 
 
-def test_what_it_leaves_behind(done):
+def test_table1_writes_results_and_pictures(done):
     results = json.loads((done / "results.json").read_text())
     assert list(results) == ["float", "fixed-prior"]
     text = (done / "table.md").read_text()
@@ -66,7 +66,7 @@ def test_another_choice_is_not_mixed_in(done, folder, capsys):
     assert "--epochs 8" in error and "--epochs 9" in error and "name another --out" in error
 
 
-def test_the_means_of_seeds(done, tmp_path):
+def test_table1_means_of_seeds(done, tmp_path):
     row = TABLE[0]
     runs = []
     for seed, accuracy in enumerate((0.5, 0.75)):
@@ -103,7 +103,7 @@ def test_interrupted_and_given_again(done, folder, tmp_path, rows):
         assert digests[0] == digests[1]
 
 
-def test_an_unknown_row_and_missing_data(folder, tmp_path, capsys):
+def test_table1_unknown_row_and_missing_data(folder, tmp_path, capsys):
     assert main(["reproduce", "table1", "--data", str(folder), "--rows", "tabel"]) == 2
     assert "no row 'tabel'; there are table, frontier, ablations" in capsys.readouterr().err
     assert main(options(tmp_path, tmp_path / "t")) == 2

@@ -72,7 +72,7 @@ def test_formats_of_eight_bits_are_encoded_in_registers():
 
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=str)
-def test_integers(fmt):
+def test_tables_of_functions_are_integers(fmt):
     t = table(fmt)
     integers = t.integers
     words = np.arange(-fmt.largest, fmt.largest + 1)

@@ -26,7 +26,7 @@ def _accuracy(model, x, y):
     return float((model(x).argmax(1) == y).float().mean())
 
 
-def test_an_mlp_on_a_table_of_signed_features():
+def test_torch_accuracy_mlp_on_a_table_of_signed_features():
     """Breast cancer: 30 standardised features, 2 classes, three seeds. The means differ by at most
     2.5 points of 142 test samples, of which one is 0.7."""
     features, labels = load_breast_cancer(return_X_y=True)
@@ -54,7 +54,7 @@ def test_an_mlp_on_a_table_of_signed_features():
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
-def test_a_convolutional_network(seed):
+def test_torch_accuracy_convolutional_network(seed):
     """`digits`: two TT convolutions, averages and a TT head, one program of the golden model,
     against a dense float32 network of the same shape; at most 3 points of 360 samples below it."""
     data = load_data_set("digits")
@@ -96,7 +96,7 @@ class _TwoHeads(torch.nn.Module):
         return self.value(h)[:, 0], self.above(h)[:, 0]
 
 
-def test_a_regression_with_a_second_head():
+def test_torch_accuracy_regression_with_a_second_head():
     """Diabetes: progression, and whether it is above average; three seeds. Of the variance, 342
     samples explain 0.45 or so of 100 others; the means differ by at most 0.05."""
     features, targets = load_diabetes(return_X_y=True)
@@ -136,7 +136,7 @@ def test_a_regression_with_a_second_head():
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
-def test_a_hybrid_on_pictures_in_colour(seed):
+def test_torch_accuracy_hybrid_on_pictures_in_colour(seed):
     """Patches of 8 x 8 pixels, signed RGB, of scikit-learn's two photographs: which one is it?
 
     A torch convolution and a TT head on the accelerator; at most 3 points of 1,000 patches (each

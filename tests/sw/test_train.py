@@ -41,7 +41,7 @@ def float_trainer(state, data, **options):
     return Trainer(state, data, lambda n: FloatDriver(None, n, state.settings.batch), **options)
 
 
-def test_the_float_driver_computes_definition_1():
+def test_train_float_driver_computes_definition_1():
     layer = Layer((2, 3, 2), (3, 2, 2), (2, 3))
     generator = torch.Generator().manual_seed(1)
     g = [torch.randn(s, generator=generator, dtype=torch.float64) for s in layer.factor_shapes]
@@ -66,14 +66,14 @@ def test_initial_factors_give_a_well_scaled_matrix_and_use_their_bits(name):
         assert w.var().item() == pytest.approx(wanted, rel=0.5)
 
 
-def test_the_exponent_puts_the_deviation_within_a_factor_of_the_spread():
+def test_train_exponent_puts_the_deviation_within_a_factor_of_the_spread():
     for rank, width, spread in itertools.product(range(1, 17), (2, 3, 4, 8), (SPREAD, 1.0, 5.0)):
         layer = Layer((8, 16), (4, 16), (rank,), relu=True)
         steps = deviation(layer) / 2.0 ** fresh_exponent(deviation(layer), Fixed(width), spread)
         assert 0.7 < steps / (spread * 2.0 ** (width - 4)) < 1.42
 
 
-def test_the_spread_is_a_setting(network):
+def test_train_spread_is_a_setting(network):
     fine, coarse = (initial_state(network, TrainSettings(spread=s)).model for s in (5.0, 1.25))
     for few, many in zip(coarse.exponents, fine.exponents, strict=True):
         assert [a - b for a, b in zip(few, many, strict=True)] == [2] * len(few)
@@ -162,7 +162,7 @@ def test_inputs_are_quantised_and_padded_at_the_bottom_and_the_right():
     assert x.sum() == 127 + 64 + 1
 
 
-def test_a_partial_batch_is_filled_up_with_blank_images(network, digits):
+def test_train_partial_batch_is_filled_up_with_blank_images(network, digits):
     quantiser = InputQuantiser(network, 16, -7)
     x, real = quantiser.padded_batch(digits.test, 320, 64)
     assert x.shape == (64, 64) and real == 40
@@ -199,7 +199,7 @@ def test_settings_survive_the_way_through_plain_data():
         assert settings_from_dict(settings.to_dict()) == settings
 
 
-def test_schedules():
+def test_train_schedules_follow_definition():
     settings = TrainSettings(learning_rate=0.01, prior=PriorSettings(weight=2.0, warmup=0.5))
     assert settings.rate_at(0, 100) == 0.01
     assert settings.rate_at(50, 100) == pytest.approx(0.005)
@@ -254,7 +254,7 @@ def test_watching_and_classifying_change_nothing(network, digits):
     assert digests[0] == digests[1]
 
 
-def test_the_verifier_sees_every_nth_step_with_what_went_into_it(network, digits):
+def test_train_verifier_gets_every_nth_step(network, digits):
     cases = []
 
     def verifier(case):
@@ -273,7 +273,7 @@ def test_the_verifier_sees_every_nth_step_with_what_went_into_it(network, digits
         assert torch.equal(backward.factors[0][1], case.backward.factors[0][1])
 
 
-def test_a_stop_comes_between_steps_and_between_batches_of_an_evaluation(network, digits):
+def test_train_stop_comes_between_steps_and_between_batches_of_an_evaluation(network, digits):
     state = initial_state(network, TrainSettings())
     trainer = float_trainer(state, digits, stop=lambda: state.step == 7)
     assert not trainer.run()
@@ -283,7 +283,7 @@ def test_a_stop_comes_between_steps_and_between_batches_of_an_evaluation(network
     assert not state.history.evaluations
 
 
-def test_an_exception_out_of_the_accelerator_leaves_the_last_step(network, digits):
+def test_train_exception_out_of_the_accelerator_leaves_the_last_step(network, digits):
     class Failing(FloatDriver):
         def backward(self, gradient, scales, *, seed=None, exponent=None):
             self.steps += 1

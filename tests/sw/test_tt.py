@@ -116,7 +116,7 @@ def test_tolerances_are_kept_and_used(tolerance):
     ],
     ids=str,
 )
-def test_every_precision(numbers, least):
+def test_tt_every_precision(numbers, least):
     dense = _dense()
     full = tt_svd(dense, OUTPUTS, INPUTS, numbers=numbers)
     assert (to_matrix(full) - dense).norm() < least * dense.norm()
@@ -143,13 +143,13 @@ def test_balanced_gauge_is_the_same_matrix_with_even_factors():
     assert all(torch.isfinite(f).all() for f in balance([torch.zeros_like(f) for f in factors]))
 
 
-def test_a_zero_matrix_has_rank_one():
+def test_tt_zero_matrix_has_rank_one():
     factors = tt_svd(torch.zeros(24, 30), OUTPUTS, INPUTS, tolerance=0.1)
     assert ranks_of(factors) == (1, 1) and not to_matrix(factors).any()
     assert ranks_of(tt_round(_train((4, 4)), ranks=(2, 9))) == (2, 4)
 
 
-def test_what_is_no_train():
+def test_tt_rejects_cores_that_form_no_train():
     with pytest.raises(TensorTrainError, match="24 x 30"):
         tt_svd(torch.ones(24, 31), OUTPUTS, INPUTS)
     with pytest.raises(TensorTrainError, match="differ in length"):

@@ -114,7 +114,7 @@ WITH_CUTS = replace(KEPT, chip=ChipSettings(cut_programs="fitted"))
         ),
     ],
 )
-def test_a_host_that_dies_loses_nothing(data, tmp_path, chosen, dies):
+def test_unattended_host_that_dies_loses_nothing(data, tmp_path, chosen, dies):
     """The next one finds the steps done, and neither starts them again nor writes the data set."""
     whole = initial_state(load_network("digits"), chosen)
     undisturbed = Board()
@@ -131,7 +131,7 @@ def test_a_host_that_dies_loses_nothing(data, tmp_path, chosen, dies):
     assert board.sizes.count(len(data.train) * RECORD_BYTES) == 1
 
 
-def test_the_state_is_saved_before_each_start(data, tmp_path):
+def test_unattended_state_is_saved_before_each_start(data, tmp_path):
     board, path = Board(), tmp_path / "c.safetensors"
     state, saved = initial_state(load_network("digits"), PLAIN), []
     run = host(board, state, data, path)
@@ -151,7 +151,7 @@ def test_the_state_is_saved_before_each_start(data, tmp_path):
         ),
     ],
 )
-def test_whatever_the_board_was_at(data, tmp_path, what, start):
+def test_unattended_host_resumes_at_any_step(data, tmp_path, what, start):
     """Also where it fetches the first samples, or classifies the test set."""
     whole = initial_state(load_network("digits"), KEPT)
     host(Board(), whole, data, tmp_path / "whole").run()
@@ -169,7 +169,7 @@ def test_whatever_the_board_was_at(data, tmp_path, what, start):
 
 
 @pytest.mark.parametrize("chosen", [PLAIN, pytest.param(WITH_CUTS, marks=pytest.mark.slow)])
-def test_a_reset_under_a_run_changes_nothing(data, tmp_path, chosen):
+def test_unattended_reset_under_a_run_changes_nothing(data, tmp_path, chosen):
     whole, found = (initial_state(load_network("digits"), chosen) for _ in range(2))
     host(Board(), whole, data, tmp_path / "whole").run()
     board = Board(resets=2)
@@ -178,7 +178,7 @@ def test_a_reset_under_a_run_changes_nothing(data, tmp_path, chosen):
     assert board.resets == 1
 
 
-def test_a_reset_between_two_runs_is_seen(data, tmp_path):
+def test_unattended_reset_between_two_runs_is_seen(data, tmp_path):
     """While the test set is classified: what the next start needs is written again."""
     whole, found = (initial_state(load_network("digits"), PLAIN) for _ in range(2))
     host(Board(), whole, data, tmp_path / "whole").run()
@@ -251,7 +251,7 @@ def test_without_a_board_nothing_changes(data, tmp_path):
     assert not saved and not to.read(MEMORY - PAGE, PAGE).any()
 
 
-def test_a_prior_of_no_cuts(data, tmp_path):
+def test_unattended_prior_of_no_cuts(data, tmp_path):
     """Attended runs bring the prior's coefficients, too."""
     chosen = replace(SETTINGS, prior=PriorSettings(threshold=1e-6), steps=31)
     whole = initial_state(load_network("digits"), chosen)

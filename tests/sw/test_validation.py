@@ -195,7 +195,7 @@ def kinds():
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_what_is_executed(name):
+def test_validation_accepts_executable_program(name):
     program = program_of(P, *ACCEPTED[name])
     check_program(program, P, memory_bytes=MEMORY)
     found = decode(encode(program), P)
@@ -204,7 +204,7 @@ def test_what_is_executed(name):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(name):
+def test_validation_rejects_bad_program(name):
     """By both golden models, and by the decoder where the size of the memory is not asked."""
     descriptors, message = REFUSED[name]
     program = program_of(P, *descriptors)
@@ -224,7 +224,7 @@ def test_loop_levels_that_are_not_built():
     check_program(program_of(small, replace(d, levels=(Level(1), *d.levels[1:]))), small)
 
 
-def test_what_follows_the_first_halt_is_not_executed():
+def test_validation_ignores_descriptors_after_halt():
     check_program(Program((Halt(), replace(LOAD, local=999), Halt()), 0), P)
     with pytest.raises(ProgramError, match="beats = 0"):
         check_program(Program((Halt(), replace(LOAD, beats=0), Halt()), 0), P)
@@ -300,7 +300,7 @@ def random_program(random: Random) -> list[Descriptor]:
     return body(3)
 
 
-def test_the_range_of_every_register_is_exact():
+def test_validation_range_of_every_register_is_exact():
     """Refused exactly if one execution of one descriptor lies outside."""
     verdicts = []
     for seed in range(400):

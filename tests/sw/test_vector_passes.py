@@ -51,7 +51,7 @@ def logits(exponent, samples):
 
 @pytest.mark.parametrize(("loss", "exponent"), LOGITS)
 @pytest.mark.parametrize("samples", [1, 7, 64])
-def test_the_loss_is_that_of_its_definition(loss, exponent, samples):
+def test_vector_passes_loss_is_that_of_its_definition(loss, exponent, samples):
     z, labels, classes = logits(exponent, samples)
     rows = Rows([])
     descriptors, to = loss_pass_of(z, labels, classes, exponent, rows, loss)
@@ -78,7 +78,7 @@ def test_counting_leaves_rows_without_a_label_out(loss, exponent):
 
 
 @pytest.mark.parametrize(("seed", "weight"), [(0, 200), (1, 200), (2, 200), (3, 0)])
-def test_the_update_is_that_of_its_definition(seed, weight):
+def test_vector_passes_update_is_that_of_its_definition(seed, weight):
     case = UpdateCase(seed, weight=weight)
     rows = Rows([])
     descriptors, words, factors = case.passes(rows)
@@ -95,7 +95,7 @@ def program_of(*descriptors) -> Program:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_round_trip(seed):
+def test_vector_passes_round_trip(seed):
     program = program_of(*random_passes(Random(f"round trip {seed}")))
     data = encode(program)
     assert decode(data, P) == without_names(program)
@@ -140,28 +140,28 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_is_refused(message):
+def test_vector_passes_reject_bad_fields(message):
     with GoldenAccelerator(P, memory_bytes=64) as golden:
         with pytest.raises(ProgramError) as error:
             golden.run(program_of(*REFUSED[message]), 0)
     assert message in str(error.value)
 
 
-def test_an_accelerator_without_the_engine_refuses_its_descriptors():
+def test_vector_passes_accelerator_without_the_engine_refuses_its_descriptors():
     plain = AcceleratorParameters()
     with GoldenAccelerator(plain, memory_bytes=64) as golden:
         with pytest.raises(ProgramError, match="vector_engine=1"):
             golden.run(Program((CODE, Halt()), plain.fingerprint), 0)
 
 
-def test_a_register_that_nothing_wrote_is_named():
+def test_vector_passes_register_that_nothing_wrote_is_named():
     code = Code(first=0, instructions=(Instruction(a=3),))
     with GoldenAccelerator(P, memory_bytes=64) as golden:
         with pytest.raises(ProgramError, match="reads register 3 of thread 0"):
             golden.run(program_of(code, PASS), 0)
 
 
-def test_a_row_may_be_read_and_written_in_place():
+def test_vector_passes_row_may_be_read_and_written_in_place():
     """Rows 0 to 3 times 3, by one stream with a reader and a writer."""
     code = Code(
         first=0,

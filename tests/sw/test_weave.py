@@ -62,7 +62,7 @@ def woven(request):
         return driver_of(network, batch, golden, looks=looks, deferred=deferred)[0]
 
 
-def test_what_is_not_in_every_step_is_as_rare_as_it_can_be():
+def test_weave_puts_rare_descriptors_in_fewest_steps():
     for interval, turn in ((16, 8), (12, 4), (10, 2)):
         with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
             driver, _ = driver_of(DIGITS, 16, golden, looks=Looks(interval, 5))
@@ -124,7 +124,7 @@ def eighth(d):
     return {"eighth": 0} if isinstance(d, Transfer | Vector) else {}
 
 
-def test_the_same_commands_in_fewer_cycles(woven, request, monkeypatch):
+def test_weave_same_commands_in_fewer_cycles(woven, request, monkeypatch):
     network, batch, looks, deferred = CASES[request.node.callspec.params["woven"]]
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
         driver = in_order(monkeypatch, network, batch, golden, looks=looks, deferred=deferred)
@@ -210,7 +210,7 @@ def test_samples_are_fetched_again_after_other_inputs():
     assert found[0] == found[1]
 
 
-def test_what_uses_registers_is_not_woven():
+def test_weave_leaves_register_users_out():
     phase = resident.Phase("forward", [SetRegisters(values=((1, 4),))])
     assert not resident.can_weave([phase])
     load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=16)
