@@ -117,3 +117,28 @@ def test_hazard_programs_of_scheduler_that_forgets_older_commands_differ(rtl, mo
 
     monkeypatch.setattr(scheduler.Hazards, "waits", forgetful)
     assert check_hazards(rtl).differing > 0
+
+
+ALONE = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1, pe1_rows=2, pe2_rows=2)
+"""Shared with tests/sim/test_resident.py, so that its simulator is built once."""
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Impatient]:
+    with Impatient(ALONE, memory_bytes=1 << 24) as accelerator:
+        yield accelerator
+
+
+def _seen(accelerator: Impatient, wait: Engine, wait_older: Engine) -> set[str]:
+    """Return the kinds of commands among those of hazards that differ."""
+    accelerator.wait, accelerator.wait_older = wait, wait_older
+    comparison = check_hazards(accelerator)
+    return {word.strip(",:") for name in comparison.mismatches for word in name.split()}
+
+
+def test_hazard_programs_of_vector_engine_and_samples_see_ignored_waits(alone):
+    assert _seen(alone, Engine.NONE, Engine.NONE) == set()
+    assert {"VECTOR", "SAMPLES"} <= _seen(alone, Engine.ALL, Engine.NONE)
+    assert {"VECTOR", "SAMPLES"} <= _seen(alone, Engine.NONE, Engine.ALL)
+    for name in ("LOAD", "STORE", "PE1", "PE2"):
+        assert _seen(alone, Engine[name], Engine.NONE)

@@ -22,32 +22,44 @@ MACHINES = {
     "default": AcceleratorParameters(),
     "least": LEAST,
     "wide": AcceleratorParameters(word_width=8, wide_tensors=1),
+    "alone": AcceleratorParameters(vector_engine=1, sample_loads=1, engine_lanes=4),
     "posits": AcceleratorParameters(formats="posit(8,0)"),
     **{name: preset(name) for name in ("zu3eg-w8", "ecp5-85f", "gw5ast-138c")},
 }
 
 
 def test_hazards_of_engines_include_every_pair_that_meets():
-    met = {(h.before.name, h.writes, h.after.name, h.writes_after) for h in hazards()}
-    readers, writers = {"STORE", "PE1", "PE2"}, {"LOAD", "PE1", "PE2"}
-    assert {(a, b) for a, wa, b, wb in met if wa and not wb} >= {
-        (a, b) for a in writers for b in readers
-    }
-    assert {(a, b) for a, wa, b, wb in met if not wa and wb} >= {
-        (a, b) for a in readers for b in writers if a != b
-    }
-    assert {(a, b) for a, wa, b, wb in met if wa and wb} == {
-        (a, b) for a in writers for b in writers if a != b
-    }
+    queue = {"VECTOR": "PE2", "SAMPLES": "LOAD"}
+    for name, more in (("default", set()), ("alone", {"VECTOR"}), ("alone", {"SAMPLES"})):
+        met = {(h.before, h.writes, h.after, h.writes_after) for h in hazards(MACHINES[name])}
+        readers = {"STORE", "PE1", "PE2"} | more - {"SAMPLES"}
+        writers = {"LOAD", "PE1", "PE2"} | more
+
+        def pairs(first, second):
+            return {(a, b) for a in first for b in second if queue.get(a, a) != queue.get(b, b)}
+
+        assert {(a, b) for a, wa, b, wb in met if wa and not wb} >= pairs(writers, readers)
+        assert {(a, b) for a, wa, b, wb in met if not wa and wb} >= pairs(readers, writers)
+        assert {(a, b) for a, wa, b, wb in met if wa and wb} >= pairs(writers, writers)
+    within = {(h.before, h.after) for h in hazards(MACHINES["alone"])}
+    assert {("VECTOR", "VECTOR"), ("VECTOR", "PE2"), ("PE2", "VECTOR")} <= within
+    memory = {(h.before, h.after) for h in hazards(MACHINES["alone"]) if h.external}
+    assert memory == {
+        ("STORE", "LOAD"), ("LOAD", "STORE"), ("STORE", "SAMPLES"), ("SAMPLES", "STORE")
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("hazard", list(hazards()), ids=lambda hazard: hazard.name)
+@pytest.mark.parametrize(
+    "hazard",
+    list(hazards(AcceleratorParameters(vector_engine=1, sample_loads=1))),
+    ids=lambda hazard: hazard.name,
+)
 def test_hazard_program_last_command_waits_for_the_first(hazard):
-    descriptors = hazard_program(hazard, MACHINES["default"]).descriptors
+    descriptors = hazard_program(hazard, MACHINES["alone"]).descriptors
     last = next(d for d in descriptors if getattr(d, "tensor", "").endswith("last"))
-    older = hazard.before if hazard.older else Engine.NONE
+    older = hazard.before.engine if hazard.older else Engine.NONE
     assert last.wait_older is older
-    assert last.wait is (Engine.NONE if hazard.older else hazard.before)
+    assert last.wait is (Engine.NONE if hazard.older else hazard.before.engine)
 
 
 @pytest.mark.parametrize("name", MACHINES)

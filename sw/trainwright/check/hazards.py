@@ -2,11 +2,13 @@
 
 A step of a network hides most races: its commands are rarely close enough. Here one long command
 writes or reads a region, and the next command touches the rows that the first one reaches last. So
-a wait that the hardware or the scheduler leaves out changes a row, for each pair of engines.
+a wait that the hardware or the scheduler leaves out changes a row, for each pair of engines. The
+vector engine and loads of samples have commands of their own, behind the queues of PE2 and LOAD.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,8 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Transfer
 from trainwright.program.fields import Engine, Operation
 from trainwright.program.footprint import Touch, external, footprint
+from trainwright.program.samples import Samples
+from trainwright.program.vector import Code, Instruction, Memory, Stream, Vector
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -28,7 +32,37 @@ REGIONS = ("shared", "first", "second", "result", "older", "late")
 """Rows that both commands touch; operands; results of the long command, of the one behind it, and
 of the last one."""
 ARRAYS = (Engine.PE1, Engine.PE2)
-READERS, WRITERS = (Engine.STORE, *ARRAYS), (Engine.LOAD, *ARRAYS)
+
+
+class Worker(StrEnum):
+    """Kind of command that touches the scratchpad."""
+
+    LOAD = "LOAD"
+    STORE = "STORE"
+    PE1 = "PE1"
+    PE2 = "PE2"
+    VECTOR = "VECTOR"
+    SAMPLES = "SAMPLES"
+
+    @property
+    def engine(self) -> Engine:
+        """Engine whose queue the commands pass."""
+        shared = {Worker.VECTOR: Engine.PE2, Worker.SAMPLES: Engine.LOAD}
+        return shared.get(self) or Engine[self.name]
+
+    def is_in(self, p: AcceleratorParameters) -> bool:
+        """Return whether an accelerator has such commands."""
+        needed = {Worker.VECTOR: p.vector_engine, Worker.SAMPLES: p.sample_loads}
+        return bool(needed.get(self, True))
+
+
+READERS = (Worker.STORE, Worker.PE1, Worker.PE2, Worker.VECTOR)
+WRITERS = (Worker.LOAD, Worker.PE1, Worker.PE2, Worker.VECTOR, Worker.SAMPLES)
+COPY = (
+    Instruction(memory=Memory.READ, stream=0, keep=True, d=1),
+    Instruction(memory=Memory.WRITE, stream=1, a=1, width=16),
+)
+"""Instructions of a pass that copies rows."""
 PROGRAM = 1 << 14
 """Bytes of external memory that a program has, before the regions."""
 
@@ -37,11 +71,11 @@ PROGRAM = 1 << 14
 class Hazard:
     """Two commands that meet in a region."""
 
-    before: Engine
-    """Engine of the long command."""
+    before: Worker
+    """Kind of the long command."""
     writes: bool
     """Whether the long command writes the region, or reads it."""
-    after: Engine
+    after: Worker
     writes_after: bool
     older: bool = False
     """Whether another command of the first engine is between both."""
@@ -59,22 +93,31 @@ class Hazard:
         return f"hazard{where} {first} {self.before.name}{between}, {second} {self.after.name}"
 
 
-def hazards() -> Iterator[Hazard]:
-    """Yield every pair that the engines do not keep in order by themselves.
+def hazards(p: AcceleratorParameters) -> Iterator[Hazard]:
+    """Yield every pair that the engines of an accelerator do not keep in order by themselves.
 
     An engine does its commands in order, but an array reads operands of a command while it writes
     the last results of the one before.
     """
+    readers, writers = (
+        [worker for worker in workers if worker.is_in(p)] for workers in (READERS, WRITERS)
+    )
     for writes, writes_after in ((True, False), (False, True), (True, True)):
-        for before in WRITERS if writes else READERS:
-            for after in WRITERS if writes_after else READERS:
-                if before is after and (writes_after or before not in ARRAYS):
+        for before in writers if writes else readers:
+            for after in writers if writes_after else readers:
+                array, same = before.engine in ARRAYS, before.engine is after.engine
+                if same and (writes_after or not array):
                     continue
                 yield Hazard(before, writes, after, writes_after)
-                if before in ARRAYS and after is not before:
+                if array and not same:
                     yield Hazard(before, writes, after, writes_after, older=True)
-    yield Hazard(Engine.STORE, True, Engine.LOAD, False, external=True)
-    yield Hazard(Engine.LOAD, False, Engine.STORE, True, external=True)
+    for loads in (Worker.LOAD, Worker.SAMPLES):
+        if loads.is_in(p):
+            yield Hazard(Worker.STORE, True, loads, False, external=True)
+            yield Hazard(loads, False, Worker.STORE, True, external=True)
+
+
+Command = Compute | Transfer | Samples | Vector
 
 
 class _Machine:
@@ -89,7 +132,9 @@ class _Machine:
         # products of such operands, summed over the lanes, fit an accumulator
         spare = p.accumulator_width - 1 - (p.lanes - 1).bit_length()
         self.bits = min(p.word_width, spare // 2 + 1)
-        self.region_bytes = self.rows * self.row_bytes
+        # a record of SAMPLES: a beat of pixels, which is a row, and one of targets
+        self.record_bytes = 2 * p.beat_bytes
+        self.region_bytes = self.rows * max(self.row_bytes, self.record_bytes * p.sample_loads)
 
     def at(self, region: str) -> int:
         """Return the first row of a region."""
@@ -126,32 +171,55 @@ class _Machine:
             tensor=name,
         )  # fmt: skip
 
-    def external(self, engine: Engine, first: int, name: str) -> Transfer:
+    def vector(self, x: int, z: int, rows: int, name: str) -> Vector:
+        """Copy ``rows`` rows from row ``x`` on to those from ``z`` on."""
+        return Vector(
+            entry=0, length=len(COPY), outer=1, inner=rows, reads=1, writes=2,
+            streams=(Stream(x, 0, 1), Stream(z, 0, 1)), tensor=name,
+        )  # fmt: skip
+
+    def samples(self, first: int, result: str, name: str) -> Samples:
+        """Load a sample a row into the shared region, targets into another one."""
+        count = self.rows - first
+        return Samples(
+            address=self.address("shared", 1) + first * self.record_bytes,
+            local=self.at("shared") + first, local_step=1, samples=count, total=count,
+            beats=1, stride=self.record_bytes, targets=self.at(result) + first,
+            input_bits=min(7, self.bits - 1), tensor=name,
+        )  # fmt: skip
+
+    def external(self, worker: Worker, first: int, name: str) -> Transfer | Samples:
         """Load or store the shared region of external memory from row ``first`` on."""
-        operation = Operation.LOAD if engine is Engine.LOAD else Operation.STORE
-        local = "late" if engine is Engine.LOAD else "first"
+        if worker is Worker.SAMPLES:
+            return replace(self.samples(first, "late", name), local=self.at("result") + first)
+        operation = Operation.LOAD if worker is Worker.LOAD else Operation.STORE
+        local = "late" if worker is Worker.LOAD else "first"
         return self.move(operation, "shared", 1, first, name, local)
 
-    def touched(self, command: Compute | Transfer) -> tuple[Touch, ...]:
+    def touched(self, command: Command) -> tuple[Touch, ...]:
         """Return what a command touches in both memories."""
         touched = footprint(command, self.p)
-        if not isinstance(command, Transfer):
+        if not isinstance(command, Transfer | Samples):
             return touched
         start, stop = external(command, self.p)
         writes = command.operation is Operation.STORE
         return (*touched, Touch("memory", start, stop, writes))
 
-    def command(
-        self, engine: Engine, writes: bool, first: int, result: str, name: str
-    ) -> Compute | Transfer:
+    def command(self, worker: Worker, writes: bool, first: int, result: str, name: str) -> Command:
         """Write or read the shared region from row ``first`` on."""
-        if engine is Engine.LOAD:
-            return self.move(Operation.LOAD, "shared", 1, first, name)
-        if engine is Engine.STORE:
-            return self.move(Operation.STORE, "shared", 1, first, name)
+        if worker is Worker.SAMPLES:
+            return self.samples(first, result, name)
+        if worker in (Worker.LOAD, Worker.STORE):
+            return self.move(Operation[worker.name], "shared", 1, first, name)
         rows, shared = self.rows - first, self.at("shared") + first
         operand = self.at("first") + first if writes else shared
-        return self.compute(engine, operand, shared if writes else self.at(result), rows, name)
+        return self.work(worker, operand, shared if writes else self.at(result), rows, name)
+
+    def work(self, worker: Worker, x: int, z: int, rows: int, name: str) -> Compute | Vector:
+        """Compute ``rows`` rows by an array, or copy them by the vector engine."""
+        if worker is Worker.VECTOR:
+            return self.vector(x, z, rows, name)
+        return self.compute(worker.engine, x, z, rows, name)
 
 
 def hazard_program(hazard: Hazard, p: AcceleratorParameters) -> Program:
@@ -169,15 +237,17 @@ def hazard_program(hazard: Hazard, p: AcceleratorParameters) -> Program:
         long = machine.command(hazard.before, hazard.writes, 0, "result", f"{name}: first")
         last = machine.command(hazard.after, hazard.writes_after, tail, "late", f"{name}: last")
     middle = [
-        machine.compute(hazard.before, machine.at("first"), machine.at("older"), machine.rows,
-                        f"{name}: between")
+        machine.work(hazard.before, machine.at("first"), machine.at("older"), machine.rows,
+                     f"{name}: between")
     ] if hazard.older else []  # fmt: skip
     waits = exact_hazards()
     for command in (long, *middle):
-        waits.issue(hazard.before, machine.touched(command))
-    wait, wait_older = waits.waits(hazard.after, machine.touched(last))
+        waits.issue(hazard.before.engine, machine.touched(command))
+    wait, wait_older = waits.waits(hazard.after.engine, machine.touched(last))
     stores = [machine.move(Operation.STORE, region, 2, 0, f"{region} rows") for region in REGIONS]
+    code = [Code(first=0, instructions=COPY)] if p.vector_engine else []
     descriptors = (
+        *code,
         *given,
         replace(long, wait=Engine.ALL),
         *middle,
@@ -199,7 +269,7 @@ def has_room(p: AcceleratorParameters, memory_bytes: int) -> bool:
 def given_rows(p: AcceleratorParameters, seed: int) -> Bytes:
     """Return random rows for the regions, those that are loaded later, and zeros for the rest."""
     machine = _Machine(p)
-    count = len(REGIONS) * machine.rows * p.lanes
+    count = len(REGIONS) * machine.region_bytes * 8 // p.word_width
     low, high = -(1 << machine.bits - 1), 1 << machine.bits - 1
     values = np.random.default_rng([seed, 2]).integers(low, high, 2 * count)
     kind = "<i2" if p.word_width > 8 else np.int8
@@ -215,7 +285,7 @@ def check_hazards(accelerator: Accelerator, seed: int = 0) -> Comparison:
     if not has_room(p, accelerator.memory_bytes):
         return comparison
     given = given_rows(p, seed)
-    programs = [hazard_program(hazard, p) for hazard in hazards()]
+    programs = [hazard_program(hazard, p) for hazard in hazards(p)]
     with GoldenAccelerator(p, memory_bytes=PROGRAM + given.size) as golden:
         wanted = [_run(golden, program, given) for program in programs]
     timings = getattr(accelerator, "timings", None)
@@ -226,7 +296,7 @@ def check_hazards(accelerator: Accelerator, seed: int = 0) -> Comparison:
             ran = RunProgram(name, program.descriptors, p)
             comparison.merge(compare_runs(ours, run, ("hazards",), ran))
             last = program.descriptors[-len(REGIONS) - 2]
-            assert isinstance(last, Compute | Transfer)
+            assert isinstance(last, Compute | Transfer | Samples | Vector)
             label = f"{last.tensor}, in memory"
             comparison.add_arrays(label, memory, stored, p.lanes)
             if (at := comparison.places.get(label)) and at.address is None:
