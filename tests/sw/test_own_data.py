@@ -6,6 +6,8 @@ import json
 import re
 import shlex
 import zlib
+from datetime import date
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from trainwright.accelerator import Counters
 from trainwright.cli import main
 from trainwright.data import DataError, DataSet, OwnOptions, Split, load_data_set, load_samples
 from trainwright.data.own import MOST_LEVELS, own_kind
+from trainwright.data.picture_files import read_pictures
 from trainwright.report import pictures as pictures_of_run
 from trainwright.report.pictures import draw_all, draw_samples
 from trainwright.train.evaluate import Evaluation, Regression
@@ -127,7 +130,7 @@ def changed(row, cells):
         ([(a, "a") for a, _ in GOOD], "x,y", {}, "column 'y' has one class, 'a'"),
         ([(b, f"n{n}") for n, (_, b) in enumerate(GOOD * 50)], "x,y", {}, "600 different targets"),
         ([("1", f"{n}.5") for n in range(30)] + [("2", "4;5")], "x,y", {},
-         "'4;5' is no number, and the other targets are: correct it, or take --task"),
+         "'4;5' is no number, and other targets are: correct it, or take --task"),
         (GOOD, "x,y", {"task": "regression"}, "'a' is no finite number, and a regression predicts"),
         ([("1", "2.5")] * 9 + [("1", "inf")], "x,y", {}, "'inf' is no finite number"),
         ([("1", "2.5")] * 12, "x,y", {}, "column 'y' has one value, 2.5, in the training split"),
@@ -485,3 +488,88 @@ def test_train_regression_beside_options_of_classes_is_refused(tmp_path, capsys,
     with contextlib.suppress(SystemExit):
         assert main(["train", *words, *options]) == 2
     assert message in line(capsys)
+
+
+# Files as strangers have them.
+
+
+def test_table_with_semicolons_and_decimal_commas_has_columns_of_numbers(tmp_path):
+    rows = [(f"{n},5", f"{n}", "ab"[n % 2]) for n in range(20)]
+    data = load(table(tmp_path / "t.csv", rows, "x,y,t", ";"))
+    points = [(f"{n}.5", f"{n}", "ab"[n % 2]) for n in range(20)]
+    same = load(table(tmp_path / "u.csv", points, "x,y,t"))
+    assert [column["type"] for column in data.preparation["columns"]] == ["number", "number"]
+    assert (data.train.images == same.train.images).all()
+    words = [("a,b", "c")[n % 2] for n in range(20)]
+    texts = load(table(tmp_path / "v.csv", list(zip(words, words, strict=True)), "x,y", ";"))
+    assert texts.class_names == ("a,b", "c")
+
+
+@pytest.mark.parametrize(
+    ("cells", "targets", "note"),
+    [
+        ([f"{n}%" for n in range(20)], "ab", "column 'x' is taken for 16 categories such as"),
+        ([f"2024-01-{n + 1:02}" for n in range(20)], "ab", "such as '2024-01-0"),
+        (["7"] * 20, "ab", "column 'x' has one value in the training split"),
+        (list(map(str, range(20))), ["Yes", "yes", "no"],
+         "classes 'Yes', 'yes' differ in capital letters alone"),
+        (list(map(str, range(20))), ["a"] * 19 + ["b"], "has no row of class 'b'"),
+    ],
+)  # fmt: skip
+def test_table_that_may_be_meant_otherwise_has_a_note(tmp_path, cells, targets, note):
+    rows = [(cell, targets[n % len(targets)]) for n, cell in enumerate(cells)]
+    if note.endswith("'b'"):  # moves the only row of its class into the test split
+        held = order_of(20)[-1]
+        rows[19], rows[held] = rows[held], rows[19]
+    data = load(table(tmp_path / "t.csv", rows, "x,t"))
+    assert any(note in text for text in data.notes)
+    plain = [(f"{n}", "ab"[n % 2]) for n in range(20)]
+    assert len(load(table(tmp_path / "u.csv", plain, "x,t")).notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ignore": ("y",)}, "that column is the target"),
+        ({"category": ("y",)}, "that column is the target"),
+        ({"ignore": ("x",), "category": ("x",)}, "column 'x' is in --ignore and --category"),
+    ],
+)  # fmt: skip
+def test_table_options_that_contradict_each_other_are_refused(tmp_path, options, message):
+    path = table(tmp_path / "t.csv", [*GOOD, *GOOD], "x,y")
+    with pytest.raises(DataError, match=message):
+        load(path, **options)
+
+
+def test_table_with_fractions_and_texts_as_targets_is_refused(tmp_path):
+    rows = [("1", "abc" if n % 2 else f"{n}.5") for n in range(20)]
+    assert "'abc' is no number, and other targets are" in refused(
+        table(tmp_path / "t.csv", rows, "x,t")
+    )
+
+
+def test_parquet_with_decimals_and_dates_is_read_and_lists_are_ignored(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    days = [date(2024, 1, 1 + n % 3) for n in range(20)]
+    columns = {
+        "x": [Decimal(n) / 4 for n in range(20)], "day": days, "list": [[1]] * 20,
+        "t": ["ab"[n % 2] for n in range(20)],
+    }  # fmt: skip
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pyarrow.table(columns), path)
+    assert "column 'list': [1] is list" in refused(path)
+    read = load(path, ignore=("list",)).preparation["columns"]
+    assert [column["type"] for column in read] == ["number", "category"]
+    assert read[1]["levels"] == ["2024-01-01", "2024-01-02", "2024-01-03"]
+    twice = pyarrow.Table.from_arrays([pyarrow.array([1])] * 2, names=["x", "x"])
+    parquet.write_table(twice, path)
+    assert "the file has two columns called 'x'" in refused(path)
+
+
+def test_read_pictures_of_16_bits_keep_their_greys(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    values = np.array([[0, 128, 129, 257], [65535, 32768, 1000, 64000]], np.uint16)
+    image.fromarray(values).save(tmp_path / "a.png")
+    expected = [[round(Fraction(int(v) * 255, 65535)) for v in row] for row in values]
+    assert read_pictures(tmp_path).images[0].tolist() == expected

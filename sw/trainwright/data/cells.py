@@ -2,11 +2,14 @@
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
 from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from trainwright.data.content import MOST_BYTES
@@ -29,6 +32,8 @@ class Cells:
     path: Path
     columns: dict[str, list[str | None]]
     places: Sequence[str]
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Complaint about each column that cannot be read: an error only where it is used."""
 
     def is_numeric(self, column: str) -> bool:
         """Return whether a column is of numbers: some are, and every other cell is empty.
@@ -109,18 +114,30 @@ def _csv(path: Path, content: bytes) -> Cells:
     if head is None:
         raise DataError(f"{path} is empty")
     texts = [[row[n].strip() for row in rows] for n in range(len(head))]
+    if delimiter != ",":
+        texts = [_with_points(cells) for cells in texts]
     return _cells(path, dict(zip(head, texts, strict=True)), places)
 
 
-def _head(path: Path, names: list[str]) -> list[str]:
-    if any(number(name) is not None for name in names):
+def _with_points(cells: list[str]) -> list[str]:
+    """Return a column with points for commas where it is of numbers with decimal commas."""
+    present = [cell for cell in cells if cell.lower() not in MISSING]
+    if not any("," in cell for cell in present) or any("." in cell for cell in present):
+        return cells
+    pointed = [cell.replace(",", ".", 1) for cell in cells]
+    numbers = sum(number(cell.replace(",", ".", 1)) is not None for cell in present)
+    return pointed if numbers >= MOSTLY * len(present) else cells
+
+
+def _head(path: Path, names: list[str], what: str = "the first line") -> list[str]:
+    if what == "the first line" and any(number(name) is not None for name in names):
         raise DataError(
             f"{path}: the first line must name the columns, it has numbers: {shown(names)}"
         )
     for name in names:
         if not name or names.count(name) > 1:
             problem = "has two columns called" if name else "has a column without a name,"
-            raise DataError(f"{path}: the first line {problem} {name!r}: {shown(names)}")
+            raise DataError(f"{path}: {what} {problem} {name!r}: {shown(names)}")
     return names
 
 
@@ -134,22 +151,31 @@ def _parquet(path: Path, content: bytes) -> Cells:
     import pyarrow.parquet  # pyright: ignore[reportMissingImports]
 
     try:
+        names: list[str] = pyarrow.parquet.ParquetFile(io.BytesIO(content)).schema_arrow.names
+        _head(path, names, "the file")
         table: Any = pyarrow.parquet.read_table(io.BytesIO(content))
         values: dict[str, list[Any]] = table.to_pydict()
     except pyarrow.ArrowException as error:
-        raise DataError(f"{path}: not a sound Parquet file ({error})") from None
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path}: not a sound Parquet file ({reason})") from None
     places = [f"row {n}" for n in range(1, table.num_rows + 1)]
     columns: dict[str, list[str]] = {}
+    unreadable: dict[str, str] = {}
     for name, cells in values.items():
         for row, cell in enumerate(cells):
-            if not isinstance(cell, bool | int | float | str | None):
-                raise DataError(
+            if not isinstance(cell, _READABLE):
+                unreadable[name] = (
                     f"{path}: {places[row]}, column {name!r}: {shown(cell)} is "
                     f"{type(cell).__name__}, neither number nor text: leave the column out with "
                     f"--ignore {name}"
                 )
+                break
         columns[name] = ["" if cell is None else str(cell) for cell in cells]
-    return _cells(path, columns, places)
+    return _cells(path, columns, places, unreadable)
+
+
+_READABLE = (bool, int, float, Decimal, date, str, type(None))
+"""Types of values that are read by their text; datetimes are dates, too."""
 
 
 def number(text: str) -> float | None:
@@ -160,7 +186,12 @@ def number(text: str) -> float | None:
         return {"true": 1.0, "false": 0.0}.get(text.lower())
 
 
-def _cells(path: Path, columns: dict[str, list[str]], places: Sequence[str]) -> Cells:
+def _cells(
+    path: Path,
+    columns: dict[str, list[str]],
+    places: Sequence[str],
+    unreadable: Mapping[str, str] = MappingProxyType({}),
+) -> Cells:
     """Put None where a text stands for no value."""
     return Cells(
         path,
@@ -169,4 +200,5 @@ def _cells(path: Path, columns: dict[str, list[str]], places: Sequence[str]) -> 
             for name, texts in columns.items()
         },
         places,
+        unreadable,
     )

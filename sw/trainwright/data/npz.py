@@ -121,7 +121,10 @@ def _labels(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.ui
     if array.ndim != 1:
         raise DataError(f"{path}: {name} has shape {array.shape}, not (samples,)")
     if array.dtype.kind not in "iu":
-        raise DataError(f"{path}: {name} is {array.dtype}; labels are integers from 0")
+        raise DataError(
+            f"{path}: {name} is {array.dtype}; labels are integers from 0; "
+            "numbers are predicted from tables (--task regression)"
+        )
     if array.size and not 0 <= array.min() <= array.max() <= 255:
         raise DataError(
             f"{path}: {name} has labels from {array.min()} to {array.max()}, not within 0 to 255"

@@ -41,6 +41,8 @@ REACH = 3.0
 normal distribution, and a step of 1/43 of a deviation."""
 MOST_LEVELS = 64
 """Different texts of a column of categories, each an input of its own; above, it must be text."""
+MANY_LEVELS = 8
+"""Categories of a column above which a note says so where they look like numbers."""
 LEAST_WORDS = 3
 """Mean words of a column's cells from which on many different ones are text and not names."""
 TEXT_INPUTS = 256
@@ -177,7 +179,17 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
     target = _target(cells, options.target)
     ignored = [_known(cells, "--ignore", name) for name in options.ignore]
     categories = [_known(cells, "--category", name) for name in options.category]
+    for option, names in (("--ignore", ignored), ("--category", categories)):
+        if target in names:
+            raise DataError(
+                f"{option} {target}: that column is the target: choose another --target"
+            )
+    if both := set(ignored) & set(categories):
+        raise DataError(f"column {min(both)!r} is in --ignore and --category: leave one away")
     inputs = [name for name in cells.columns if name != target and name not in ignored]
+    for name in (target, *inputs):
+        if name in cells.unreadable:
+            raise DataError(cells.unreadable[name])
     if not inputs:
         raise DataError(f"{path} has no column beside the target {target!r}")
     order, test = cut_off_test(path, len(cells.places))
@@ -188,7 +200,7 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
     else:
         classes = _classes(cells, target)
         aim = f"{len(classes)} classes from column {target!r}"
-        if options.task is None and all(number(name) is not None for name in classes):
+        if options.task is None and all(name[-1].isdigit() for name in classes):
             aim += " (--task regression predicts the number)"
     columns = [_column(cells, name, order[:-test], name in categories) for name in inputs]
     preparation = {"kind": "table", "columns": columns, "target": target, "classes": classes}
@@ -200,6 +212,9 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
     counts = ", ".join(f"{c['name']} ({c['type']})" for c in columns)
     notes = [f"{path}: {len(cells.places):,} rows, {images.shape[2]} inputs from {counts}; {aim}"]
     notes += [note for name in inputs if (note := _gaps(cells, name))]
+    notes += _doubts(columns)
+    if scale is None:
+        notes += _class_doubts(classes, labels[order[:-test]])
     return DataSet(
         "table",
         train,
@@ -227,15 +242,16 @@ def _is_regression(cells: Cells, target: str, task: str | None) -> bool:
         return task == REGRESSION
     texts = _present_targets(cells, target)
     values = [value for text in texts if (value := number(text)) is not None]
+    fractions = any(value % 1 for value in values)
     if len(values) < len(texts):
-        if len(values) > MOSTLY * len(texts):
+        if fractions or len(values) > MOSTLY * len(texts):
             odd = next(row for row, text in enumerate(texts) if number(text) is None)
             raise cells.error(
-                odd, target, "is no number, and the other targets are: correct it, or take "
+                odd, target, "is no number, and other targets are: correct it, or take "
                 "--task classification for classes with these names",
             )  # fmt: skip
         return False
-    return any(value % 1 for value in values) or len(set(values)) > MOST_CLASSES
+    return fractions or len(set(values)) > MOST_CLASSES
 
 
 def _present_targets(cells: Cells, target: str) -> list[str]:
@@ -278,6 +294,36 @@ def _moments(values: Sequence[float]) -> tuple[float, float]:
     largest = max(map(abs, values)) or 1.0
     scaled = [value / largest for value in values]
     return fmean(scaled) * largest, pstdev(scaled) * largest
+
+
+def _doubts(columns: Sequence[Preparation]) -> list[str]:
+    """Return notes on columns that may be meant otherwise than they are read."""
+    notes = []
+    for column in columns:
+        name, levels = column["name"], column.get("levels", ())
+        if column["type"] == "number" and column["deviation"] == 0:
+            notes.append(f"column {name!r} has one value in the training split: it tells nothing")
+        begin_alike = all(level.lstrip("+-")[:1].isdigit() for level in levels)
+        if len(levels) > MANY_LEVELS and begin_alike and None in map(number, levels):
+            notes.append(
+                f"column {name!r} is taken for {len(levels)} categories such as "
+                f"{shown(levels[0])}: write plain numbers such as 1234.5 if they are numbers"
+            )
+    return notes
+
+
+def _class_doubts(classes: Sequence[str], labels: npt.NDArray[Any]) -> list[str]:
+    """Return notes on classes that are spelled alike, or have no row to learn from."""
+    lower = [name.lower() for name in classes]
+    notes = [
+        f"classes {', '.join(map(repr, alike))} differ in capital letters alone"
+        for text in dict.fromkeys(lower)
+        if len(alike := [name for name in classes if name.lower() == text]) > 1
+    ]
+    absent = [name for n, name in enumerate(classes) if n not in labels]
+    if absent:
+        notes.append(f"the training split has no row of class {', '.join(map(repr, absent))}")
+    return notes
 
 
 def _gaps(cells: Cells, name: str) -> str:
@@ -346,6 +392,8 @@ def _inputs(cells: Cells, preparation: Preparation) -> npt.NDArray[np.uint8]:
                 f"{cells.path} has no column {name!r}, which the model reads; there are "
                 f"{', '.join(cells.columns)}"
             )
+        if name in cells.unreadable:
+            raise DataError(cells.unreadable[name])
         parts.append(_ENCODERS[column["type"]](cells, column))
     whole = np.concatenate(parts, 1)
     if whole.shape[1] > MOST_INPUTS:

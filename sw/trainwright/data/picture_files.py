@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from trainwright.data.dataset import DataError
 
 PICTURES = (".png", ".jpg", ".jpeg")
-GREY_MODES = ("1", "L", "LA", "I;16")
+GREY_MODES = ("1", "L", "LA")
 _NO_PICTURES = ("thumbs.db", "desktop.ini")
 """Files that systems leave in folders of pictures."""
 
@@ -63,8 +64,7 @@ def read_pictures(
     for path, _ in paths:
         try:
             with Image.open(path) as picture:
-                grey = picture.mode in GREY_MODES
-                picture = picture.convert("L" if grey else "RGB")
+                picture = _in_bytes(picture)
                 if size is not None:
                     picture = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
                 loaded.append(picture)
@@ -87,6 +87,18 @@ def read_pictures(
         stray = next(path for path, folder in paths if folder is None)
         raise DataError(f"{stray} is in no folder of a class, and other pictures are: move it")
     return Pictures(images.reshape(len(images), images.shape[1], -1), classes or None, channels)
+
+
+def _in_bytes(picture: Any) -> Any:
+    """Return a picture in grey or RGB of 8 bits a value."""
+    from PIL import Image
+
+    if picture.mode[:1] == "I":  # 16 bits, which Pillow's own conversion clips at 255
+        values = np.asarray(picture).astype(np.int64).clip(0, 65535)
+        return Image.fromarray(((2 * 255 * values + 65535) // (2 * 65535)).astype(np.uint8))
+    if "transparency" in picture.info and picture.mode == "P":
+        picture = picture.convert("RGBA")
+    return picture.convert("L" if picture.mode in GREY_MODES else "RGB")
 
 
 def _paths(root: Path) -> Iterator[tuple[Path, str | None]]:
