@@ -139,7 +139,7 @@ def test_functions_of_zero_are_zero(text, width):
         ("relu 6", "is no function"),
         ("tanh(1)", "tanh takes no parameter, not 1"),
         ("leaky_relu(1, 2)", "leaky_relu takes the parameters slope, not 2"),
-        ("leaky_relu(two)", "could not convert"),
+        ("leaky_relu(two)", "could not convert string to float"),
         ("leaky_relu(1.5)", "the slope is from 0 to below 1, not 1.5"),
         ("leaky_relu(nan)", "the slope is from 0 to below 1, not nan"),
     ),
@@ -277,6 +277,14 @@ def test_compiled_model_computes_functions_on_the_accelerator(function):
         torch.nn.functional.cross_entropy(result, y).backward()
     real = model(x)
     assert (result - real).norm() <= 0.1 * real.norm()
+
+
+@pytest.mark.parametrize("text", ("tanh", "leaky_relu(0.123456789)", "gelu"))
+def test_network_with_a_function_becomes_modules_in_a_row(text):
+    modules = list(tnn.from_network(two_layers(text)))
+    assert [type(part) for part in modules[::2]] == [tnn.TTLinear, tnn.TTLinear]
+    x = torch.linspace(-2, 2, 40)
+    torch.testing.assert_close(modules[1](x), function_of(text)(x), atol=5e-4, rtol=0)
 
 
 def test_module_with_a_function_asks_for_an_engine_by_itself():

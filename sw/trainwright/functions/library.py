@@ -38,7 +38,7 @@ def leaky_relu(slope: float = 0.01) -> Function:
     def real_gradient(upper: "torch.Tensor", x: "torch.Tensor") -> "torch.Tensor":
         return upper.where(x >= 0, slope * upper)
 
-    text = f"leaky_relu({slope:g})"
+    text = f"leaky_relu({slope})"
     # The gradient reads x: a small negative x rounds to a result of 0, which has lost the sign.
     return Function(
         text, ElementKernel(text, body, real), ElementKernel(f"{text}'", gradient, real_gradient),

@@ -109,6 +109,15 @@ class Function:
         """Compute the function in torch."""
         return self.forward.real(x)
 
+    def module(self) -> "torch.nn.Module":
+        """Make the module of torch that computes the function."""
+        import torch
+
+        name, given = _parsed(self.text)
+        entry = _ENTRIES[name]
+        keys = dict(zip(entry.attributes.values(), given, strict=False))
+        return getattr(torch.nn, entry.module)(**keys)
+
     def __reduce__(self) -> tuple[Callable[[str], "Function"], tuple[str]]:
         """Return what pickle keeps, the text, as kernels do."""
         return function_of, (self.text,)
@@ -157,11 +166,10 @@ def function_names() -> tuple[str, ...]:
     return tuple(_ENTRIES)
 
 
-@cache
-def function_of(text: str) -> Function:
-    """Return the function that ``text`` names: ``tanh``, ``leaky_relu(0.1)``.
+def _parsed(text: str) -> tuple[str, list[float]]:
+    """Split the text of a function into its name and the parameters given.
 
-    Raises ``FunctionError`` for an unknown name, and for parameters that are missing or wrong.
+    Raises ``FunctionError`` for an unknown name, and for parameters that are no numbers.
     """
     match = _TEXT.fullmatch(text)
     name = match[1] if match else text
@@ -170,14 +178,27 @@ def function_of(text: str) -> Function:
             f"{shown(text)} is no function; there are {', '.join(_ENTRIES)}"
             f"{suggestion(name, _ENTRIES)}"
         )
+    parts = [part for part in (match[2] or "").split(",") if part.strip()]
+    try:
+        return name, list(map(float, parts))
+    except ValueError as error:
+        raise FunctionError(f"{shown(text)}: {error}") from None
+
+
+@cache
+def function_of(text: str) -> Function:
+    """Return the function that ``text`` names: ``tanh``, ``leaky_relu(0.1)``.
+
+    Raises ``FunctionError`` for an unknown name, and for parameters that are wrong.
+    """
+    name, given = _parsed(text)
     make = _ENTRIES[name].make
     known = list(signature(make).parameters)
-    parts = [part for part in (match[2] or "").split(",") if part.strip()]
-    if len(parts) > len(known):
+    if len(given) > len(known):
         takes = f"the parameters {', '.join(known)}" if known else "no parameter"
-        raise FunctionError(f"{shown(text)}: {name} takes {takes}, not {len(parts)}")
+        raise FunctionError(f"{shown(text)}: {name} takes {takes}, not {len(given)}")
     try:
-        return make(*map(float, parts))
+        return make(*given)
     except ValueError as error:
         raise FunctionError(f"{shown(text)}: {error}") from None
 

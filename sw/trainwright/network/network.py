@@ -142,15 +142,21 @@ class Network(Formatted):
     @property
     def is_straight(self) -> bool:
         """Whether it is a stack of TTM layers: no windows, each reading the one before it."""
-        line = (self.nodes[0].name, *(node.name for node in self.nodes[1:]))
+        return self.is_line and not self.functions
+
+    @property
+    def is_line(self) -> bool:
+        """Whether it is a stack of TTM layers and functions, each reading the one before it."""
+        image, *behind = self.nodes
+        line = (image.name, *(node.name for node in behind))
+        layers = [node.layer for node in behind if isinstance(node, Apply)]
         return (
             all(layer.window is None and not layer.leading for layer in self.layers)
-            and isinstance(self.nodes[0], Input)
-            and (self.nodes[0].rows[1], self.nodes[0].columns[1]) == self.padded
-            and all(
-                isinstance(node, Apply) and (node.layer, node.of) == (n, (line[n],))
-                for n, node in enumerate(self.nodes[1:])
-            )
+            and isinstance(image, Input)
+            and (image.rows[1], image.columns[1]) == self.padded
+            and all(isinstance(node, Apply | Map) for node in behind)
+            and all(node.of == (line[n],) for n, node in enumerate(behind))
+            and layers == list(range(len(self.layers)))
             and self.heads == line[-1:]
         )
 

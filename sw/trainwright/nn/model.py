@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from trainwright.network import Network, NetworkError, NumberFormats, load_network
+from trainwright.network import Apply, Map, Network, NetworkError, NumberFormats, load_network
 from trainwright.nn.layers import TTLinear
 from trainwright.nn.tensor_train import TensorTrain
 from trainwright.nn.untyped import require_module
@@ -76,7 +76,7 @@ def from_network(network: Network | str, seed: int = 0) -> torch.nn.Sequential:
     ['TTLinear', 'ReLU', 'TTLinear']
     """
     network = load_network(network) if isinstance(network, str) else network
-    if not network.is_straight:
+    if not network.is_line:
         raise NetworkError(
             f"network {network.name!r} is a graph: modules in a row are for layers in one line; "
             "train it with trainwright train"
@@ -89,7 +89,12 @@ def from_network(network: Network | str, seed: int = 0) -> torch.nn.Sequential:
         )
     factors, exponents = initial_factors(network, seed)
     modules: list[torch.nn.Module] = []
-    for layer, own, scales in zip(network.layers, factors, exponents, strict=True):
+    for node in network.nodes[1:]:
+        if isinstance(node, Map):
+            modules.append(node.function.module())
+            continue
+        assert isinstance(node, Apply)
+        layer, own, scales = (each[node.layer] for each in (network.layers, factors, exponents))
         made = TTLinear(
             layer.input_size, layer.output_size, rank=layer.ranks, outputs=layer.outputs,
             inputs=layer.inputs, bias=layer.bias, relu=layer.relu,
