@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from trainwright.cli import main
 from trainwright.cli.train import after
 from trainwright.fixed.quantise import dequantise, quantise
+from trainwright.formats import Fixed
 from trainwright.network import load_network
 from trainwright.support.tensor_file import CheckpointError
 from trainwright.train.export import load_model
@@ -46,10 +47,10 @@ def test_weights_are_filled_up_as_images_are():
 def test_quantisation_of_a_factor_loses_little():
     value = normal(4, 5, 6, 7, dtype=torch.float32) * 0.03
     for width, most in ((4, 0.15), (8, 0.01)):
-        k = quantisation(value, width)
+        k = quantisation(value, Fixed(width))
         error = dequantise(quantise(value, k, width), k) - value
         assert error.norm() < most * value.norm()
-    assert quantisation(torch.zeros(1, 2, 3, 4), 4) == 0
+    assert quantisation(torch.zeros(1, 2, 3, 4), Fixed(4)) == 0
 
 
 def _pretrained(network):

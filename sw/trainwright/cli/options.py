@@ -310,6 +310,7 @@ def accelerator_parameters(
     except ValueError as error:
         option = "--preset" if "preset" in str(error) else "--accelerator"
         asked = "vector_engine" in str(error) and not any("vector_engine" in item for item in items)
-        reason = _ASKED if alone else f"{network.functions[0].text} needs it" if network else ""
+        functions = network.functions if network else ()
+        reason = _ASKED if alone else f"{functions[0].text} needs it" if functions else ""
         place = f"; {reason}" if asked else ""
         raise OptionError(f"{option}: {error}{place}") from None

@@ -61,7 +61,7 @@ def fit_weight(weight: torch.Tensor, layer: Layer, image: tuple[int, int] | None
     return result
 
 
-def quantisation(value: torch.Tensor, fmt: Format | int) -> int:
+def quantisation(value: torch.Tensor, fmt: Format) -> int:
     """Exponent with which a float factor loses least in a format.
 
     Tried are those around the one that gives the standard deviation of a fresh factor.
