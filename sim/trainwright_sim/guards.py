@@ -141,22 +141,28 @@ bench, mapped to an ECP5."""
 
 # --- figures in pages ---------------------------------------------------------------------------
 
-_NUMBER = r"(?P<number>[1-9]\d{0,2}(?:,\d{3})*)"
-_MARKED = re.compile(rf"{_NUMBER}<!-- (?P<kind>guard|at) (?P<value>[\w.-]+) -->")
-_CYCLES = re.compile(rf"{_NUMBER}(?P<mark><!-- (?:guard|at) [\w.-]+ -->)? cycles\b")
+_NUMBER = r"(?P<number>[1-9]\d{0,2}(?:,\d{3})*(?:\.\d+)?)"
+_MARKED = re.compile(rf"{_NUMBER}<!-- (?P<kind>guard|at|part) (?P<value>[\w.-]+) -->")
+_MARK = r"(?P<mark><!-- (?:guard|at|part) [\w.-]+ -->)?"
+_HELD = re.compile(
+    rf"{_NUMBER}{_MARK} (?:cycles|(?:of [\d,]+ )?LUT(?:s|4| sites))\b"
+    rf"|(?P<mhz>[1-9]\d*\.\d+){_MARK.replace('mark', 'mhz_mark')} MHz\b"
+)
+"""Cycles, LUTs, and clocks with a decimal point: a clock in whole MHz is asked for, or a part's."""
 LEAST_HELD = 1000
-"""Cycles below which a figure is a property of the design and not of a step."""
+"""Cycles and LUTs below which a figure is a property of the design or of a small block."""
 
 
 @dataclass(frozen=True)
 class Mark:
     """A figure in a page, and the comment behind it.
 
-    ``guard NAME``: it is that figure of the file; ``at COMMIT``: it was measured at that commit.
+    ``guard NAME``: it is that figure of the file; ``at COMMIT``: it was measured at that commit;
+    ``part NAME``: it is a property of a part that can be bought.
     """
 
     line: int
-    number: int
+    number: float
     kind: str
     value: str
 
@@ -164,19 +170,20 @@ class Mark:
 def marks(page: str) -> list[Mark]:
     """List the marked figures of a page's text."""
     return [
-        Mark(line, _integer(match["number"]), match["kind"], match["value"])
+        Mark(line, _value(match["number"]), match["kind"], match["value"])
         for line, text in enumerate(page.splitlines(), 1)
         for match in _MARKED.finditer(text)
     ]
 
 
-def unmarked_cycles(page: str) -> list[tuple[int, int]]:
-    """List line and figure of all numbers of cycles in a page that carry no mark."""
+def unmarked(page: str) -> list[tuple[int, float]]:
+    """List line and figure of all cycles, LUTs and clocks in a page that carry no mark."""
     return [
-        (line, _integer(match["number"]))
+        (line, _value(match["number"] or match["mhz"]))
         for line, text in enumerate(page.splitlines(), 1)
-        for match in _CYCLES.finditer(text)
-        if not match["mark"] and _integer(match["number"]) >= LEAST_HELD
+        for match in _HELD.finditer(text)
+        if not (match["mark"] or match["mhz_mark"])
+        and (match["mhz"] or _value(match["number"]) >= LEAST_HELD)
     ]
 
 
@@ -191,8 +198,9 @@ def wrong_marks(page: str, recorded: Mapping[str, int]) -> list[str]:
     return lines
 
 
-def _integer(text: str) -> int:
-    return int(text.replace(",", ""))
+def _value(text: str) -> float:
+    plain = text.replace(",", "")
+    return float(plain) if "." in plain else int(plain)
 
 
 # --- the file -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ DEAR = [name for name, figure in FIGURES.items() if figure.is_dear]
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 HELD = ("README.md", "docs/boards.md", "docs/results/accelerator.md")
-"""Pages in which every number of cycles has a mark."""
+"""Pages in which every number of cycles and of LUTs, and every clock reached, has a mark."""
 REMEDY = "python -m trainwright_sim.guards --all --write, and the reason in the commit"
 
 
@@ -38,9 +38,9 @@ def test_figures_of_a_page_are_those_of_the_file(page):
 
 
 @pytest.mark.parametrize("name", HELD)
-def test_cycles_of_a_page_are_guarded_or_of_a_commit(name):
+def test_figures_of_a_page_are_guarded_or_of_a_commit(name):
     """So that a change of the hardware or of the compiler leaves no figure behind unseen."""
-    assert guards.unmarked_cycles((ROOT / name).read_text()) == []
+    assert guards.unmarked((ROOT / name).read_text()) == []
 
 
 def test_commits_of_figures_are_in_the_history():
@@ -69,7 +69,11 @@ def test_marks_of_a_page_are_compared_number_by_number():
         (1, 1234, "guard", "a.cycles"),
         (2, 5678, "at", "0123abc"),
     ]
-    assert guards.unmarked_cycles(page) == [(2, 4321)]
+    assert guards.unmarked(page) == [(2, 4321)]
+    built = "**82.3 MHz**, 33,938 of 83,640 LUTs, 777 LUT4, asked for 60 MHz"
+    assert guards.unmarked(built) == [(1, 82.3), (1, 33938)]
+    marked = built.replace("82.3", "82.3<!-- at 0123abc -->")
+    assert guards.unmarked(marked.replace("33,938", "33,938<!-- part X -->")) == []
     assert guards.wrong_marks(page, {"a.cycles": 1234}) == []
     assert guards.wrong_marks(page, {"a.cycles": 1235}) == ["line 1: 1,234, a.cycles is 1235"]
     assert guards.wrong_marks(page, {}) == ["line 1: 1,234, a.cycles is None"]
