@@ -3,6 +3,7 @@
 import ctypes
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,10 @@ from trainwright.program.descriptors import (
     CLASSES,
     Compute,
     End,
+    Halt,
     Level,
     Loop,
+    Program,
     Set,
     Transfer,
 )
@@ -27,6 +30,7 @@ from trainwright.program.encoding import encode_descriptor
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import ExponentFile
 from trainwright.program.fields import Operation
+from trainwright.program.listing import listing
 from trainwright.program.records import (
     HEADER,
     KINDS,
@@ -128,6 +132,36 @@ def test_field_added_to_a_copy_is_in_record_and_header(tmp_path):
 
 def test_field_added_to_a_copy_is_in_the_reference():
     assert rows(Longer.layout)[-1] == "| 984:980 | `damping` | 5 | left shift of nothing |"
+
+
+def test_field_added_to_a_copy_is_in_the_listing():
+    line, _ = listing(Program((D, Halt()), 0)).splitlines()
+    assert line.endswith("  damping=9")
+    line, _ = listing(Program((replace(D, damping=7), Halt()), 0)).splitlines()
+    assert "damping" not in line
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "instruction-set.md"
+TRACED = re.compile(
+    r"Operation\.SAMPLES\b|program\.samples import .*\bSamples\b|^    Samples,$|case SAMPLES\b"
+    r"|== SAMPLES\b|^class Samples\b|^    SAMPLES = ",
+    re.MULTILINE,
+)
+"""Ways to name an operation and its class, of the one that the guide follows."""
+
+
+def test_guide_lists_every_file_that_names_an_operation():
+    """Of SAMPLES, which one engine executes; what compilers emit is their own."""
+    root = GUIDE.parents[2]
+    folders = ("sw/trainwright/program", "sw/trainwright/golden", "sw/trainwright/timing",
+               "hw/trainwright_hw")  # fmt: skip
+    paths = [path for folder in folders for path in (root / folder).rglob("*.*") if path != HEADER]
+    sources = [path for path in paths if path.suffix in (".py", ".h", ".c")]
+    traced = {str(p.relative_to(root)) for p in sources if TRACED.search(p.read_text())}
+    listed = set(re.findall(r"`((?:sw|hw)/[\w/.]+\.\w+)`", GUIDE.read_text()))
+    assert len(traced) > 12
+    assert traced <= listed
+    assert all((root / path).exists() for path in listed)
 
 
 def test_golden_library_of_another_table_is_an_error(monkeypatch):

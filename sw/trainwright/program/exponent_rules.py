@@ -7,21 +7,16 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import SHIFTS, MoveScales
 from trainwright.program.table import name_of
-from trainwright.program.vector import Code, ShiftBy, Vector
+from trainwright.program.vector import Code, ShiftBy
 
 if TYPE_CHECKING:
     from trainwright.program.descriptors import Descriptor
 
 
 def _used(d: "Descriptor") -> bool:
-    if isinstance(d, Code):
-        return d.last or any(one.shift_by is ShiftBy.SCALAR for one in d.instructions)
-    if isinstance(d, Vector):
-        return bool(d.scalars or d.eighth or d.later or d.last)
-    named = any(getattr(d, f"{name}_exponent", 0) for name in "xgz")
-    names = ("exact", "grows", "by_step", "eighth", "later", "last")
-    flags = any(getattr(d, name, False) for name in names)
-    return isinstance(d, MoveScales) or named or flags
+    if isinstance(d, Code) and any(one.shift_by is ShiftBy.SCALAR for one in d.instructions):
+        return True
+    return isinstance(d, MoveScales) or any(getattr(d, name) for name in d.residents)
 
 
 def uses_file(descriptors: Sequence["Descriptor"]) -> bool:

@@ -1,6 +1,8 @@
 """Programs for people: one line a descriptor, its loop nest and its waits."""
 
 from collections.abc import Callable
+from dataclasses import fields as dataclass_fields
+from typing import Any
 
 from trainwright.program.descriptors import (
     Compute,
@@ -201,30 +203,67 @@ def _scales(d: MoveScales) -> str:
     )
 
 
+class _Reading:
+    """View of a descriptor that notes which attributes a text has told."""
+
+    def __init__(self, d: Descriptor):
+        self._descriptor, self._told = d, {"operation", "wait", "wait_older", "tensor"}
+
+    def __getattr__(self, name: str) -> Any:
+        self._told.add(name)
+        return getattr(self._descriptor, name)
+
+    def rest(self) -> str:
+        """Return the attributes that are not told yet, where they differ from their defaults."""
+        d = self._descriptor
+        defaults = {field.name: field.default for field in dataclass_fields(d)}
+        texts = (
+            f"  {row.name}={int(value)}"
+            for row in d.table
+            if row.field and not (row.count or row.derived or row.name in self._told)
+            if (value := getattr(d, row.name)) != defaults[row.name]
+        )
+        return "".join(texts)
+
+
+def _loop(d: Loop) -> str:
+    return f"{d.iterations} times"
+
+
+def _end(d: End) -> str:
+    return " ".join(f"R{r}{v:+d}" for r, v in d.steps)
+
+
+def _set(d: Set) -> str:
+    by = " + step" if d.by_step else ""
+    seed = () if d.seed is None else (f"seed={d.seed:#010x}{by}",)
+    return " ".join([*seed, *(f"R{r}={v}" for r, v in d.values)])
+
+
+def _halt(_: Halt) -> str:
+    return ""
+
+
+_TEXTS: dict[type[Descriptor], Callable[[Any], str]] = {
+    Code: _code,
+    Vector: _vector,
+    Compute: _compute,
+    Transfer: _transfer,
+    Samples: _samples,
+    Loop: _loop,
+    End: _end,
+    Set: _set,
+    MoveScales: _scales,
+    Halt: _halt,
+}
+"""Functions that tell what a descriptor does; fields that they leave out follow by their names."""
+
+
 def _body(d: Descriptor) -> str:
-    match d:
-        case Code():
-            return _code(d)
-        case Vector():
-            return _vector(d)
-        case Compute():
-            return _compute(d)
-        case Transfer():
-            return _transfer(d)
-        case Samples():
-            return _samples(d)
-        case Loop():
-            return f"{d.iterations} times"
-        case End():
-            return " ".join(f"R{r}{v:+d}" for r, v in d.steps)
-        case Set():
-            by = " + step" if d.by_step else ""
-            seed = () if d.seed is None else (f"seed={d.seed:#010x}{by}",)
-            return " ".join([*seed, *(f"R{r}={v}" for r, v in d.values)])
-        case MoveScales():
-            return _scales(d)
-        case Halt():
-            return ""
+    reading = _Reading(d)
+    kind = next(kind for kind in _TEXTS if isinstance(d, kind))
+    text = _TEXTS[kind](reading)
+    return text + reading.rest()
 
 
 def listing(program: Program, label: Callable[[str], str] = str) -> str:

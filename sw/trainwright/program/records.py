@@ -65,8 +65,8 @@ def record_words(kinds: Sequence[type[Described]] = KINDS) -> int:
 
 def record_column(kind: type[Described], name: str) -> int:
     """Return the number of the integer that a member of a record begins with."""
-    members = record_type(kind).fields or {}
-    return members[name][1] // np.dtype(np.int64).itemsize
+    places: Any = record_type(kind).fields
+    return places[name][1] // np.dtype(np.int64).itemsize
 
 
 def record(d: Described) -> list[int]:

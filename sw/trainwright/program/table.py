@@ -254,6 +254,8 @@ class Described:
     """Ranges of attributes that are numbers."""
     tuples: ClassVar[tuple[Attribute, ...]] = ()
     """Repeated attributes."""
+    residents: ClassVar[tuple[str, ...]] = ()
+    """Attributes that need an exponent file where they are not 0."""
 
     def __init_subclass__(cls, *, kw_only: bool = True) -> None:
         super().__init_subclass__()
@@ -270,6 +272,11 @@ class Described:
         cls.table = tuple(rows[name] for name in order)
         cls.layout = tuple(f for row in cls.table for f in row.fields)
         cls.tuples = tuple(row for row in cls.table if row.count and not row.derived)
+        cls.residents = tuple(
+            row.name
+            for row in cls.table
+            if row.fields and not row.derived and all(spec.resident for spec in row.fields)
+        )
         cls.ranges = tuple(
             (row.name, *row.field.limits, row.field.most if callable(row.field.most) else None)
             for row in cls.table
