@@ -151,7 +151,7 @@ TRACED = re.compile(
 
 
 def test_guide_lists_every_file_that_names_an_operation():
-    """Of SAMPLES, which one engine executes; what compilers emit is their own."""
+    """Follow SAMPLES, which one engine executes; what compilers emit is their own."""
     root = GUIDE.parents[2]
     folders = ("sw/trainwright/program", "sw/trainwright/golden", "sw/trainwright/timing",
                "hw/trainwright_hw")  # fmt: skip
