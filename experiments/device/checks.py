@@ -231,6 +231,16 @@ def _int16(put: Put) -> Any:
     return found
 
 
+@TABLE.add("ape", "fp64-i8")
+def _residues(put: Put) -> Any:
+    found = []
+    for m, k, n in ((1, 1, 1), (9, 1100, 5), (40, 70000, 3)):
+        a, b = (normal(*shape, seed=k, dtype=torch.float64) for shape in ((m, k), (k, n)))
+        wide = a * torch.exp2((normal(m, k, seed=1, dtype=torch.float64) * 20).round())
+        found += [ape.gemm(put(x), put(b), dtype="fp64-i8") for x in (a, wide)]
+    return found
+
+
 @TABLE.add("ape", "one error for an accumulation of the CPU's")
 def _accumulation(put: Put) -> Any:
     a = put(torch.rand(8, 8))

@@ -5,12 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainwright.ape import integer
+from trainwright.ape import integer, residues
 from trainwright.ape.accumulate import Accumulation
 from trainwright.ape.adapter import Adapter
 from trainwright.ape.combine import RoundedOnce
 from trainwright.ape.products import native_product, product
-from trainwright.ape.schemes import AUTO, INT16, NAMES, NATIVE, scheme
+from trainwright.ape.schemes import AUTO, FP64_I8, INT16, NAMES, NATIVE, scheme
 
 DEFAULT_ADAPTER = Adapter()
 
@@ -31,6 +31,8 @@ def multiply(
         return a.new_zeros(shape)
     a = a.reshape(-1, *a.shape[-2:])  # (B, M, K)
     b = b.reshape(-1, *b.shape[-2:])  # (B, K, N)
+    if dtype == FP64_I8:
+        return residues.product(a, b).reshape(shape)
     if dtype == AUTO:
         if len(a) == 1:  # a stack of one would be a copy
             return adapter.product(a[0], b[0], how).reshape(shape)
@@ -71,7 +73,7 @@ class _Product(torch.autograd.Function):
 def _check(a: Tensor, b: Tensor, dtype: str) -> None:
     if dtype not in NAMES:
         raise ValueError(f"dtype must be one of {', '.join(NAMES)}, not {dtype!r}")
-    wanted = torch.int16 if dtype == INT16 else torch.float32
+    wanted = {INT16: torch.int16, FP64_I8: torch.float64}.get(dtype, torch.float32)
     for name, x in (("a", a), ("b", b)):
         if x.dtype != wanted:
             raise TypeError(f"{name} must be {wanted} for dtype {dtype!r}, not {x.dtype}")
@@ -96,9 +98,10 @@ def gemm(
 ) -> Tensor:
     """Return alpha op(a) op(b) + beta c, op transposing the last two dimensions if asked for.
 
-    a (..., M, K) and b (..., K, N) after op are float32 (int16 for ``int16``); leading dimensions
-    broadcast, and ``c`` broadcasts to (..., M, N). ``beta`` is 1 by default if ``c`` is given; 0
-    does not read ``c``. The result is float32 (``int16``: int64), whatever the type of ``c``.
+    a (..., M, K) and b (..., K, N) after op are float32 (int16 for ``int16``, float64 for
+    ``fp64-i8``); leading dimensions broadcast, and ``c`` broadcasts to (..., M, N). ``beta`` is 1
+    by default if ``c`` is given; 0 does not read ``c``. The result is float32 (``int16``: int64,
+    ``fp64-i8``: float64), whatever the type of ``c``.
 
     On the CPU the product is exactly the scheme's (see ``products.product``); ``fp32`` is the
     native product, ``auto`` the adapter's. With a ``c`` in float32 or narrower, ``alpha`` and
@@ -129,13 +132,14 @@ def gemm(
         result = _Product.apply(a, b, dtype, accumulation, adapter)
     else:
         result = multiply(a, b, dtype, accumulation, adapter)
-    if beta and c is not None and (c.dtype is torch.float64 or not c.is_floating_point()):
+    wider = c is not None and (c.dtype is torch.float64 or not c.is_floating_point())
+    if beta and c is not None and wider and dtype != FP64_I8:
         exact: Tensor = RoundedOnce.apply(result, c, float(alpha), float(beta))
         return exact
     if alpha != 1:
         result = result * alpha
     if beta and c is not None:
-        c = c.to(torch.float32)
+        c = c.to(result.dtype)
         result = result + (c if beta == 1 else c * beta)
     return result
 

@@ -115,7 +115,8 @@ SCHEMES: dict[str, Scheme] = {
 NATIVE = "fp32"
 AUTO = "auto"
 INT16 = "int16"
-NAMES = (*SCHEMES, INT16, NATIVE, AUTO)
+FP64_I8 = "fp64-i8"
+NAMES = (*SCHEMES, INT16, FP64_I8, NATIVE, AUTO)
 
 
 def scheme(dtype: str) -> Scheme:

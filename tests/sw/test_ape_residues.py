@@ -1,0 +1,110 @@
+"""float64 products from int8 ones: against rationals, within the bound that is stated."""
+
+import math
+from fractions import Fraction
+from itertools import combinations
+
+import pytest
+import torch
+from pretend_gpu import pretended
+
+from trainwright import ape
+from trainwright.ape import residues
+
+
+def drawn(rows, columns, seed, spread=0.0):
+    random = torch.Generator().manual_seed(seed)
+    shape = (rows, columns)
+    x = torch.randn(shape, generator=random, dtype=torch.float64)
+    exponents = torch.rand(shape, generator=random, dtype=torch.float64) * 2 - 1
+    return x * torch.exp2((exponents * spread).round())
+
+
+def rational(a, b):
+    rows, columns = a.tolist(), b.T.tolist()
+    return [
+        [
+            sum(Fraction(x) * Fraction(y) for x, y in zip(row, column, strict=True))
+            for column in columns
+        ]
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    "m,k,n,spread", [(3, 7, 4, 0), (5, 40, 3, 30), (2, 1500, 2, 5), (4, 3, 4, 300), (1, 1, 1, 0)]
+)
+def test_fp64_i8_of_any_range_stays_within_its_bound(m, k, n, spread):
+    a, b = drawn(m, k, 1, spread), drawn(k, n, 2, spread)
+    product, bound = ape.gemm(a, b, dtype="fp64-i8"), residues.error_bound(a, b)
+    for i, row in enumerate(rational(a, b)):
+        for j, wanted in enumerate(row):
+            apart = abs(Fraction(product[i, j].item()) - wanted)
+            assert apart <= Fraction(bound[i, j].item()) + abs(wanted) * Fraction(1, 1 << 53)
+
+
+@pytest.mark.parametrize("k", [1, 50, 2100])
+def test_fp64_i8_of_whole_numbers_is_rounded_once(k):
+    random = torch.Generator().manual_seed(k)
+    a, b = (
+        torch.randint(-(2**53), 2**53 + 1, shape, generator=random).to(torch.float64)
+        for shape in ((3, k), (k, 2))
+    )
+    a[0], b[:, 0] = 2.0**53, -(2.0**53)  # the largest sum
+    product = ape.gemm(a, b, dtype="fp64-i8").tolist()
+    assert product == [[float(wanted) for wanted in row] for row in rational(a, b)]
+
+
+def test_fp64_i8_of_cancelling_sums_keeps_the_remainder():
+    a = torch.tensor([[2.0**52 + 1, -(2.0**52), 1.0]], dtype=torch.float64)
+    b = torch.tensor([[2.0**52 - 1], [2.0**52], [2.0]], dtype=torch.float64)
+    assert ape.gemm(a, b, dtype="fp64-i8").item() == 1.0  # float64 rounds the first product
+
+
+def test_fp64_i8_takes_batches_transposes_factors_and_gradients():
+    a, b = drawn(6, 5, 3).reshape(2, 1, 3, 5), drawn(24, 5, 4).reshape(4, 6, 5)
+    a.requires_grad_()
+    c = drawn(3, 6, 5)
+    product = ape.gemm(a, b, dtype="fp64-i8", transpose_b=True, alpha=1.5, c=c, beta=-2)
+    torch.testing.assert_close(product, 1.5 * (a @ b.mT) - 2 * c, rtol=1e-14, atol=1e-14)
+    assert product.dtype is torch.float64 and product.shape == (2, 4, 3, 6)
+    product.sum().backward()
+    wanted = (1.5 * b.sum((0, 1))).expand_as(a)
+    torch.testing.assert_close(a.grad, wanted, rtol=1e-13, atol=1e-13)
+    for m, k, n in ((0, 3, 2), (3, 0, 2), (3, 2, 0)):
+        empty = ape.gemm(torch.ones(m, k).double(), torch.ones(k, n).double(), dtype="fp64-i8")
+        assert empty.shape == (m, n) and not empty.any()
+    with pytest.raises(TypeError, match=r"torch\.float64 for dtype 'fp64-i8'"):
+        ape.gemm(c.float(), c.T.float(), dtype="fp64-i8")
+    with pytest.raises(ValueError, match="a type for float32, not 'fp64-i8'"):
+        ape.enabled("fp64-i8").__enter__()
+
+
+def test_fp64_i8_gives_infinities_to_their_own_elements_only():
+    a, b = drawn(4, 9, 6), drawn(9, 3, 7)
+    clean = ape.gemm(a, b, dtype="fp64-i8")
+    a[1, 5], b[7, 2] = torch.inf, torch.nan
+    product = ape.gemm(a, b, dtype="fp64-i8")
+    touched = torch.zeros(4, 3, dtype=torch.bool)
+    touched[1], touched[:, 2] = True, True
+    assert torch.equal(product[~touched], clean[~touched])
+    assert not torch.isfinite(product[touched]).any()
+
+
+def test_fp64_i8_on_pretended_gpu_gives_the_bits_of_the_cpu():
+    a, b = drawn(9, 1100, 8, 20), drawn(1100, 5, 9, 20)
+    wanted = ape.gemm(a, b, dtype="fp64-i8")
+    with pretended() as gpu:
+        product = ape.gemm(a.to(gpu), b.to(gpu), dtype="fp64-i8").cpu()
+    assert torch.equal(product, wanted)
+
+
+def test_moduli_are_coprime_bytes_that_hold_every_sum():
+    assert all(math.gcd(p, q) == 1 for p, q in combinations(residues.MODULI, 2))
+    assert max(residues.MODULI) <= 256
+    for terms in (1, 4096, 1 << 20):
+        moduli = residues.moduli_for(terms)
+        largest = terms << (2 * residues.BITS)
+        assert math.prod(moduli) > 2 * largest >= math.prod(moduli[:-1])
+    with pytest.raises(ValueError, match="at most 2"):
+        residues.moduli_for(1 << 40)
