@@ -70,7 +70,9 @@ class _Apply(torch.autograd.Function):
             part, matrices = dy[some], w.view(-1, size, dy.shape[2])
             if dx is not None:
                 torch.mm(left[rows], right, out=w)
-                samples = part.transpose(0, 1).reshape(len(x), -1)  # (B, p q)
+                samples = part.transpose(0, 1).reshape(
+                    len(x), len(part) * part.shape[2]
+                )  # (B, p q)
                 dx.addmm_(samples, matrices.transpose(1, 2).reshape(-1, size))
             torch.bmm(x.T.expand(len(part), *x.T.shape), part, out=matrices)  # gradient of W
             torch.mm(w, right.T, out=dleft[rows])

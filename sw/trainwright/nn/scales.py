@@ -127,7 +127,10 @@ class InputQuantiser(_Quantiser):
     def fitting(self, greatest: float) -> int:
         """The exponent for values of at most ``greatest`` in magnitude."""
         if not greatest < float("inf"):
-            raise ValueError(f"cannot quantise inputs whose largest value is {greatest}")
+            raise ValueError(
+                f"cannot quantise inputs whose largest value is {greatest}: look at the data, "
+                "torch.isfinite(x)"
+            )
         mantissa, exponent = frexp(greatest)
         if not greatest:
             return 0

@@ -57,6 +57,8 @@ class _RoundedAtItsScale(torch.autograd.Function):
 
     @staticmethod
     def forward(gradient: torch.Tensor, fmt: Format, underflow: str) -> torch.Tensor:
+        if not gradient.numel():
+            return gradient.clone()
         exponent = fitting_exponent(gradient, fmt)
         return rounded(gradient, exponent, fmt, underflow=underflow)
 

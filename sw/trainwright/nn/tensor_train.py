@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import isfinite
 from typing import Any, Self
 
 import torch
@@ -18,6 +19,7 @@ from trainwright.nn.shapes import bond_ranks, check_sizes, factor_sizes, likely,
 from trainwright.nn.straight_through import gradient_rounded, straight_through
 from trainwright.nn.untyped import (
     autocast_type,
+    computed_again,
     elsewhere,
     integers,
     is_batched,
@@ -25,6 +27,7 @@ from trainwright.nn.untyped import (
     leaf_call,
     outside_graphs,
     recording,
+    require_tensor,
     transforming,
     without_autocast,
 )
@@ -339,15 +342,36 @@ class TensorTrain(torch.nn.Module):
             return _outside_graph(self, x)
         if elsewhere.apply is not None:  # a compiled model runs
             return elsewhere.apply(self, x)
-        return self.compute(x)
+        result = None if torch.compiler.is_compiling() else computed_again(self, x)
+        return self.compute(x) if result is None else result
 
     def compute(self, x: torch.Tensor) -> torch.Tensor:
         """Compute ``forward`` in Python, whoever calls."""
+        require_tensor(x)
         result = self._output_dtype(x)
         self._require_readable()
         self._require_settled()
+        if self._is_rounded and not transforming():
+            self.require_finite()
         with without_autocast(x.device):
             return self._outputs(x).to(result)
+
+    def require_finite(self, name: str = "") -> None:
+        """Raise ``ValueError`` for NaN or infinite parameters; ``name`` is that of the layer.
+
+        Clipping would make infinite factors finite, and the run would go on without a word.
+        """
+        biases = () if self.bias is None else (self.bias,)
+        # Sums cost a fifth of comparing all values; one that overflows is no proof yet.
+        if isfinite(sum(float(value.detach().sum()) for value in (*self.all_factors, *biases))):
+            return
+        for own, value in self.named_parameters():
+            if not bool(torch.isfinite(value).all()):
+                raise ValueError(
+                    f"{name or type(self).__name__}.{own} has NaN or infinite values: load weights "
+                    "from before, and lower the learning rate or clip gradients "
+                    "(torch.nn.utils.clip_grad_norm_)"
+                )
 
     def _outputs(self, x: torch.Tensor) -> torch.Tensor:
         """Return the outputs of ``x``, in the type computed in."""

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -38,6 +39,15 @@ def require_module(value: object) -> None:
     """Raise ``TypeError`` for what is no module."""
     if not isinstance(value, torch.nn.Module):
         raise TypeError(f"a torch.nn.Module is wanted, not {value!r}, a {type(value).__name__}")
+
+
+def require_tensor(value: object) -> None:
+    """Raise ``TypeError`` for inputs of a layer that are no tensor."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"inputs must be a torch.Tensor, not {type(value).__name__}: convert them, "
+            "torch.as_tensor(x)"
+        )
 
 
 def refuse_second_gradients() -> None:
@@ -127,6 +137,17 @@ class _Elsewhere(threading.local):
 
 
 elsewhere = _Elsewhere()
+again: WeakKeyDictionary[torch.nn.Module, Callable[[], Any]] = WeakKeyDictionary()
+"""Weak references to what computed a layer last in a compiled model, and has ``compute_alone``."""
+
+
+def computed_again(layer: torch.nn.Module, x: Any) -> torch.Tensor | None:
+    """Compute a layer in a backward pass where a checkpoint's first pass did; None for torch."""
+    if not again or torch._C._current_graph_task_id() == -1:  # pyright: ignore
+        return None
+    place = again.get(layer)
+    plan = None if place is None else place()
+    return None if plan is None else plan.compute_alone(layer, x)
 
 
 @contextmanager

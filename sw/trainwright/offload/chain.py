@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from trainwright.nn import TTConv2d, TTLinear
-from trainwright.nn.untyped import refuse_second_gradients
+from trainwright.nn.untyped import autocast_type, refuse_second_gradients, require_tensor
 from trainwright.offload.machine import Machine
 from trainwright.offload.segment import CallSamples, Segment
 from trainwright.offload.stretch import Stretch
@@ -103,10 +103,15 @@ class Chain:
         Of a stretch with several ends a tuple. ``TypeError`` or ``ValueError`` for inputs that
         cannot be.
         """
+        require_tensor(x)
         if not x.is_floating_point():
             raise TypeError(f"inputs must be floating point, not {x.dtype}")
         within = torch.is_grad_enabled() and x.requires_grad
         found = self._images(x, within=within) if self.stretch.channels else self._rows(x, within)
+        asked = autocast_type(x.device)
+        own = self.layers[self.stretch.first].all_factors[0].dtype
+        if asked is not None and torch.float64 not in (x.dtype, own):
+            found = tuple(y.to(asked) for y in found)
         first, *others = found
         return (first, *others) if others else first
 
@@ -133,10 +138,11 @@ class Chain:
 
 def _run(segment: Segment, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """All samples, a batch at a time."""
-    if not len(x):
-        return tuple(x.new_zeros(0, *shape) for shape in segment.output_shapes)
     parameters = [factor for layer in segment.layers for factor in layer.all_factors]
     parameters += [layer.bias for layer in segment.layers if layer.bias is not None]
+    if not len(x):  # gradients are zeros, as torch has them
+        nothing = sum((0 * parameter.sum() for parameter in parameters), 0 * x.sum())
+        return tuple(x.new_zeros(0, *shape) + nothing.to(x) for shape in segment.output_shapes)
     batch = segment.machine.settings.batch
     # Inside of an autograd.Function torch says that gradients are off.
     whole = CallSamples(x.detach()) if torch.is_grad_enabled() else None

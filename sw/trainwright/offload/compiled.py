@@ -109,6 +109,19 @@ class CompiledModule(torch.nn.Module):
     def __delattr__(self, name: str) -> None:
         delattr(self.module, name)
 
+    def named_modules(
+        self,
+        memo: set[torch.nn.Module] | None = None,
+        prefix: str = "",
+        remove_duplicate: bool = True,
+    ) -> Iterator[tuple[str, torch.nn.Module]]:
+        """Yield all parts by name; a layer that was compiled by itself is a part, too."""
+        memo = set() if memo is None else memo
+        yield from super().named_modules(memo, prefix, remove_duplicate)
+        if isinstance(self.module, TensorTrain) and self.module not in memo:
+            memo.add(self.module)
+            yield f"{prefix}.module" if prefix else "module", self.module
+
     def __getitem__(self, place: Any) -> Any:
         """Return a part of the module, such as one of ``nn.Sequential``; it computes in torch."""
         module: Any = self.module

@@ -9,6 +9,7 @@ their own. So a plan decides how many programs there are, never a result.
 import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import fx
@@ -17,7 +18,7 @@ from trainwright.compiler import CompileError
 from trainwright.network import Apply
 from trainwright.network.nodes import IMAGE, layer_name
 from trainwright.nn import TensorTrain, TTConv2d, TTLinear
-from trainwright.nn.untyped import named_modules, saves_elsewhere
+from trainwright.nn.untyped import again, named_modules, saves_elsewhere
 from trainwright.offload.chain import Chain
 from trainwright.offload.regions import regions
 from trainwright.offload.stretch import End, Stretch, Use
@@ -122,6 +123,15 @@ class Plan:
             return None
         return self._chain_of(_single(self.names[layer], layer), (layer,))
 
+    def compute_alone(self, layer: TensorTrain, x: torch.Tensor) -> torch.Tensor:
+        """Apply a layer by itself, in a program or in torch."""
+        chain = self.chain_alone(layer)
+        if chain is None:
+            return layer.compute(x)
+        result = chain(x)
+        assert isinstance(result, torch.Tensor)
+        return result
+
     def operators(self) -> Iterator[str]:
         """Name what torch computes without parameters, in the order of the graph."""
         planned = {node for route in self.routes for node in route.region.nodes}
@@ -169,6 +179,7 @@ class Session:
 
     def apply(self, layer: TensorTrain, x: Any) -> torch.Tensor:
         """Return the outputs of a layer that the module calls."""
+        again[layer] = ref(self._plan)
         operation = "layer", layer
         result = self._going_on(operation, x)
         if result is not None:
@@ -176,9 +187,9 @@ class Session:
         x = ordinary(x)
         route = self._route(layer)
         if route is None or not isinstance(x, torch.Tensor):
-            return self._alone(layer, x)
+            return self._plan.compute_alone(layer, x)
         self._begun.add(route)
-        run = ProgramRun(route, x, self._alone, self._leave)
+        run = ProgramRun(route, x, self._plan.compute_alone, self._leave)
         self._runs.append(run)
         result = run.following(operation, (x,))
         assert result is not None
@@ -202,10 +213,6 @@ class Session:
             return None
         routes = (route for route in self._plan.routes if route not in self._begun)
         return next((route for route in routes if route.begins_with(layer)), None)
-
-    def _alone(self, layer: TensorTrain, x: torch.Tensor) -> torch.Tensor:
-        chain = self._plan.chain_alone(layer)
-        return layer.compute(x) if chain is None else chain(x)
 
     @property
     def is_left(self) -> bool:

@@ -180,8 +180,9 @@ class Segment:
         first, settling = self.layers[self.stretch.first], self.machine.settling
         follows = given is not None and first.training
         whole = x if given is None else given.values
-        if first.training:
-            for layer in self.layers:
+        for name, layer in zip(self.stretch.names, self.layers, strict=True):
+            layer.require_finite(name)
+            if first.training:
                 layer.clip()
         factors = self._factors()
         driver = self._driver(factors)
@@ -232,7 +233,10 @@ class Segment:
         """Return the exponent of the inputs; that of the next pass follows the call's largest."""
         greatest = largest(whole)
         if not greatest < float("inf"):
-            raise ValueError(f"inputs have NaN or infinite values; the largest is {greatest}")
+            raise ValueError(
+                f"inputs of {self.stretch.names[self.stretch.first]} have NaN or infinite values "
+                f"(the largest is {greatest}): look at the data, torch.isfinite(x)"
+            )
         exponent = self._quantiser.before(whole, follows=follows)
         if follows and bool(self._quantiser.calibrated):
             self._quantiser.follow(exponent, greatest)
@@ -282,6 +286,12 @@ class Segment:
         """
         done, settling = call.done, self.machine.settling
         whole, ends = self._whole(call, gradients)
+        greatest = largest(whole)
+        if not greatest < float("inf"):
+            raise ValueError(
+                f"gradients of the outputs of {', '.join(self.stretch.names)} have NaN or infinite "
+                f"values (the largest value is {greatest}): look at the loss"
+            )
         if settling is not None:
             self._mark(ends)
             back = settling.backward(done, whole, self.scales, samples=call.samples)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
+from inspect import isfunction, ismethod
 from typing import Any
 
 import numpy as np
@@ -242,6 +243,8 @@ def _functions_recorded(tracer: fx.Tracer) -> Generator[None]:
         proxies = list(_proxies_in([args, kwargs]))
         if not proxies:
             return apply.__get__(None, cls)(*args, **kwargs)
+        if any(isfunction(value) or ismethod(value) for value in args):
+            raise ValueError(f"what {cls.__name__} calls is not to be seen")
         return tracer.create_proxy("call_function", cls.apply, tuple(proxies), {}, name="apply")
 
     function.apply = classmethod(recorded)

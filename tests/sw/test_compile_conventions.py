@@ -1,0 +1,219 @@
+"""Conventions of torch that compiled models keep, and errors that name value and remedy."""
+
+import copy
+import io
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import trainwright.nn as tnn
+from trainwright import compile
+from trainwright.compiler import CompileError
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(1)
+
+
+def _module():
+    return torch.nn.Sequential(
+        tnn.TTLinear(64, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 10, rank=4)
+    )
+
+
+def test_empty_batch_has_gradients_of_zero_as_in_torch():
+    model, plain = compile(_module(), batch=16), _module()
+    for each in (model, plain):
+        out = each(torch.rand(0, 64))
+        assert out.shape == (0, 10) and out.grad_fn is not None
+        out.sum().backward()
+        assert all(p.grad is not None and not p.grad.any() for p in each.parameters())
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("image", [False, True])
+def test_output_of_a_layer_can_be_modified_in_place(compiled, image):
+    module = tnn.TTConv2d(1, 4, 3, rank=2) if image else tnn.TTLinear(64, 32, rank=4)
+    x = torch.rand(4, 1, 6, 6) if image else torch.rand(4, 64)
+    x = x.double() if compiled else x  # of the type that the accelerator gives
+    model = compile(torch.nn.Sequential(module), batch=16) if compiled else module
+    wanted = copy.deepcopy(model)
+    torch.relu(wanted(x)).sum().backward()
+    (2 * wanted(x) + 1)[:, 1:].sum().backward()
+    torch.nn.functional.relu_(model(x)).sum().backward()
+    out = model(x).mul_(2)
+    out += 1
+    out[:, 0] = 0
+    out.sum().backward()
+    for mine, theirs in zip(model.parameters(), wanted.parameters(), strict=True):
+        assert torch.allclose(mine.grad, theirs.grad, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", ["2.factors.0", "2.bias"])
+def test_parameter_that_is_not_finite_is_named_with_a_remedy(name, compiled, value):
+    model = compile(_module(), batch=16) if compiled else _module()
+    with torch.no_grad():
+        dict(model.named_parameters())[name].view(-1)[0] = value
+    text = rf"{re.escape(name[2:])} has NaN or infinite values: .*lower the learning rate"
+    with pytest.raises(ValueError, match=text):
+        model(torch.rand(16, 64))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_input_that_is_not_finite_is_an_error_with_a_remedy(compiled):
+    model = compile(_module(), batch=16) if compiled else _module()
+    with pytest.raises(ValueError, match=r"inputs.*nan.*: look at the data, torch\.isfinite"):
+        model(torch.full((2, 64), float("nan")))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("value", [[[0.0] * 64], np.zeros((2, 64)), None, "text"])
+def test_input_that_is_no_tensor_is_a_type_error_with_a_remedy(value, compiled):
+    model = compile(_module(), batch=16) if compiled else _module()
+    kind = type(value).__name__
+    with pytest.raises(TypeError, match=rf"not {kind}: convert them, torch\.as_tensor"):
+        model(value)
+
+
+def test_module_with_a_compiled_part_is_one_error_that_names_the_part():
+    whole = torch.nn.Sequential(compile(_module(), batch=16), tnn.TTLinear(10, 10, rank=2))
+    with pytest.raises(CompileError, match=r"0 of Sequential is compiled already: .* 0\.module"):
+        compile(whole)
+    assert whole(torch.rand(4, 64)).shape == (4, 10)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_autocast_around_a_compiled_model_gives_the_type_of_torch(kind):
+    model, plain, x = compile(_module(), batch=16), _module(), torch.rand(16, 64)
+    with torch.autocast("cpu", kind):
+        out = model(x)
+        assert out.dtype == plain(x).dtype == kind
+        assert torch.nn.functional.cross_entropy(out, torch.arange(16) % 10).dtype == torch.float32
+    out.float().sum().backward()
+    assert model.module[0].factors[0].grad.dtype == torch.float32
+    assert (out.float() - model.eval()(x)).norm() < 0.02 * out.float().norm()
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("first", [False, True])
+def test_compiled_model_converted_to_a_type_computes_in_it(kind, first):
+    wanted, x = compile(_module(), batch=16), torch.rand(16, 64)
+    module = copy.deepcopy(wanted.module)
+    model = compile(module.to(kind), batch=16) if first else compile(module, batch=16).to(kind)
+    out = model(x.to(kind))
+    out.float().square().sum().backward()
+    assert out.dtype == kind == model.module[0].factors[0].grad.dtype
+    with torch.no_grad():
+        reference = wanted(x)
+    assert (out.float() - reference).norm() < 0.1 * reference.norm()
+
+
+def test_attributes_and_methods_are_those_of_the_module():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.scale = tnn.TTLinear(64, 32, rank=4), 1.0
+
+        def encode(self, x):
+            return torch.relu(self.body(x)) * self.scale
+
+        def forward(self, x):
+            return self.encode(x)[:, :2]
+
+        @property
+        def width(self):
+            return self.body.rows
+
+    net = Net()
+    model = compile(net, batch=16)
+    x = torch.rand(16, 64)
+    model(x).sum().backward()
+    steps = model.report().steps
+    h = model.eval().encode(x)
+    assert torch.equal(h[:, :2], model(x)) and h.shape == (16, 32) and model.width == 32
+    model.scale = 2.0
+    assert net.scale == 2.0 and torch.equal(model(x), 2 * h[:, :2])
+    assert torch.equal(model.encode(x), 2 * h)
+    model.train().encode(x).sum().backward()
+    assert model.report().steps == steps + 1  # on the accelerator
+    del model.scale
+    with pytest.raises(AttributeError, match="scale"):
+        model.encode(x)
+    with pytest.raises(AttributeError, match="decode"):
+        model.decode(x)
+
+
+def test_parts_of_a_compiled_sequence_are_found_by_number():
+    model = compile(_module(), batch=16)
+    assert model[0] is model.module[0] and len(model) == 3 and model[-1].rows == 10
+    assert [type(part) for part in model] == [type(part) for part in model.module]
+    assert model and compile(tnn.TTLinear(64, 10), batch=16)
+
+
+def test_rank_prior_of_a_compiled_layer_is_that_of_the_layer():
+    layer = tnn.TTLinear(64, 10, rank=4)
+    model = compile(layer, batch=16)
+    assert float(tnn.rank_prior(model).detach()) == float(tnn.rank_prior(layer).detach())
+    assert float(tnn.rank_prior(torch.nn.Sequential(model)).detach()) == float(
+        layer.rank_prior().detach()
+    )
+    assert [name for name, _ in model.named_parameters()] == [
+        name for name, _ in layer.named_parameters()
+    ]
+
+
+def test_copies_and_files_compute_as_the_model_they_were_made_of():
+    model, x = compile(_module(), batch=16), torch.rand(16, 64)
+    model(x).sum().backward()
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    copies = [
+        copy.deepcopy(model), pickle.loads(pickle.dumps(model)),
+        torch.load(file, weights_only=False),
+    ]  # fmt: skip
+    for other in copies:
+        assert torch.equal(other.eval()(x), model.eval()(x))
+        assert other.module is not model.module
+
+
+class _Saving(torch.nn.Module):
+    """A part between layers of torch, computed again in the backward pass."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.before = how, torch.nn.Linear(64, 64)
+        self.a, self.b = tnn.TTLinear(64, 64, rank=4), tnn.TTLinear(64, 64, rank=4)
+
+    def part(self, x):
+        return torch.tanh(self.b(torch.tanh(self.a(x))))
+
+    def forward(self, x):
+        x = self.before(x)
+        if self.how == "plain":
+            return self.part(x)
+        return checkpoint(self.part, x, use_reentrant=self.how == "reentrant")
+
+
+@pytest.mark.filterwarnings("ignore:each layer of")
+@pytest.mark.parametrize("how", ["reentrant", "not reentrant"])
+def test_checkpoint_inside_a_compiled_model_has_the_same_gradients(how):
+    plain = _Saving("plain")
+    saving = copy.deepcopy(plain)
+    saving.how = how
+    models = compile(plain, batch=16), compile(saving, batch=16)
+    for step in range(3):
+        x = torch.randn(16, 64) * 2**step
+        for model in models:
+            model.zero_grad()
+            model(x).square().sum().backward()
+        for mine, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
+            bound = 0.02 * mine.grad.norm() if how == "reentrant" else 0
+            assert (mine.grad - theirs.grad).norm() <= bound
