@@ -107,13 +107,13 @@ class Chain:
         if not x.is_floating_point():
             raise TypeError(f"inputs must be floating point, not {x.dtype}")
         within = torch.is_grad_enabled() and x.requires_grad
-        found = self._images(x, within=within) if self.stretch.channels else self._rows(x, within)
+        outputs = self._images(x, within=within) if self.stretch.channels else self._rows(x, within)
         asked = autocast_type(x.device)
         own = self.layers[self.stretch.first].all_factors[0].dtype
         if asked is not None and torch.float64 not in (x.dtype, own):
-            found = tuple(y.to(asked) for y in found)
-        first, *others = found
-        return (first, *others) if others else first
+            outputs = tuple(y.to(asked) for y in outputs)
+        first, *rest = outputs
+        return (first, *rest) if rest else first
 
     def _rows(self, x: torch.Tensor, within: bool) -> tuple[torch.Tensor, ...]:
         size = self.layers[self.stretch.first].columns

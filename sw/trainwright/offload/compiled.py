@@ -109,7 +109,7 @@ class CompiledModule(torch.nn.Module):
     def __delattr__(self, name: str) -> None:
         delattr(self.module, name)
 
-    def named_modules(
+    def named_modules(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         memo: set[torch.nn.Module] | None = None,
         prefix: str = "",
@@ -199,7 +199,7 @@ class CompiledModule(torch.nn.Module):
         """Identify the calls of one plan: arguments, parts, and their plain attributes."""
         changing = self.__dict__["_hidden"]["changing"]
         attributes = _attributes(self.module).items()
-        return pattern.key, *(one for one in attributes if one[0] not in changing)
+        return pattern.key, *(item for item in attributes if item[0] not in changing)
 
     def _plan(self, pattern: Pattern, key: tuple[Any, ...]) -> Plan:
         """Return the plan for a call."""

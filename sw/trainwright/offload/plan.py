@@ -108,7 +108,7 @@ class Plan:
             verb = "does not look into" if own else "cannot trace"
             inside = f"inside {type(whole).__name__}, which torch.fx {verb}"
             for _, part in named_modules(whole):
-                if part in self.names:
+                if part in self.names and isinstance(part, TensorTrain):
                     yield part, why_alone(part) if part is whole else inside
 
     @property

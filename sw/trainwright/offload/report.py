@@ -181,23 +181,23 @@ def _layers(module: torch.nn.Module, places: dict[int, str]) -> list[LayerReport
         id(layer) for layer in trains(module)
     }
     rows: list[LayerReport] = []
-    for name, one in named_modules(module):
-        own = sum(p.numel() for p in one.parameters(recurse=False))
-        if id(one) in inside or not (own or isinstance(one, TensorTrain)):
+    for name, part in named_modules(module):
+        own = sum(p.numel() for p in part.parameters(recurse=False))
+        if id(part) in inside or not (own or isinstance(part, TensorTrain)):
             continue
-        if isinstance(one, TensorTrain):
-            why = why_not(one) or "it is not called"
-            where = places.get(id(one)) or f"torch: {why}"
-            bias = one.rows if one.bias is not None else 0
-            dense = 32 * (one.rows * one.columns + bias)
+        if isinstance(part, TensorTrain):
+            why = why_not(part) or "it is not called"
+            where = places.get(id(part)) or f"torch: {why}"
+            bias = part.rows if part.bias is not None else 0
+            dense = 32 * (part.rows * part.columns + bias)
             rows.append(
                 LayerReport(
-                    name, type(one).__name__, where, _numbers(one), one.ranks, one.bits, dense
+                    name, type(part).__name__, where, _numbers(part), part.ranks, part.bits, dense
                 )
             )
         else:
-            own_class = not type(one).__module__.startswith(("torch.", "trainwright."))
-            where = f"torch: {'parameters of its own' if own_class else why_not(one)}"
+            own_class = not type(part).__module__.startswith(("torch.", "trainwright."))
+            where = f"torch: {'parameters of its own' if own_class else why_not(part)}"
             bits = 32 * own
-            rows.append(LayerReport(name, type(one).__name__, where, "float32", (), bits, bits))
+            rows.append(LayerReport(name, type(part).__name__, where, "float32", (), bits, bits))
     return rows

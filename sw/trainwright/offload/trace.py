@@ -124,7 +124,7 @@ class _Proxy(fx.Proxy):
     _is_param = False  # which torch asks of tensors that may be parameters
 
     @property
-    def __class__(self) -> type:
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
         return torch.Tensor
 
 
@@ -200,12 +200,12 @@ def _proxies_in(value: Any, depth: int = _DEPTH) -> Iterator[fx.Proxy]:
         return
     if not depth or isinstance(value, torch.Tensor | torch.nn.Module | type | str | int | float):
         return
+    container: Any = value
+    parts: Any = getattr(value, "__dict__", {}).values()
     if isinstance(value, Mapping):
-        parts: Any = value.values()
+        parts = container.values()
     elif isinstance(value, list | tuple | set):
-        parts = value
-    else:
-        parts = getattr(value, "__dict__", {}).values()
+        parts = container
     for part in list(parts):
         yield from _proxies_in(part, depth - 1)
 
@@ -225,8 +225,9 @@ def _copied(module: torch.nn.Module) -> torch.nn.Module:
 def _generators_kept() -> Generator[None]:
     """Leave the state of all random generators as it was before the body."""
     numbers, legacy = random.getstate(), np.random.get_state()
+    generators: Any = torch.random
     try:
-        with torch.random.fork_rng(range(torch.cuda.device_count())):
+        with generators.fork_rng(range(torch.cuda.device_count())):
             yield
     finally:
         random.setstate(numbers)
@@ -355,7 +356,7 @@ def operation_of(
     if kind is None:
         element = _function_called(function, args, kwargs)
         return None if element is None else (("function", element), args[:1])
-    given = dict(zip(_ARGUMENTS[kind], args, strict=False)) | kwargs
+    given: dict[str, Any] = {**dict(zip(_ARGUMENTS[kind], args, strict=False)), **kwargs}
     operation = _operation(kind, given)
     operands = given.get("input"), given.get("other")
     return None if operation is None else (operation, operands[: 1 + (kind == "sum")])
@@ -368,7 +369,7 @@ def _operation(kind: str, given: Mapping[str, Any]) -> Operation | None:
         whole = (given.get("start_dim", 0), given.get("end_dim", -1)) == (1, -1)
         return (kind,) if whole else None
     if kind == "sum":
-        return (kind,) if given.keys() == {"input", "other"} else None
+        return (kind,) if set(given) == {"input", "other"} else None
     if kind == "pool":
         window = _averaged(given)
         return None if window is None else (kind, window)

@@ -65,8 +65,9 @@ class InnerValue(torch.Tensor):
         )
         result.run, result.node, result.value = run, node, None
         if like.requires_grad:
+            untyped: Any = result
             with unguarded():
-                result.register_hook(_lost)
+                untyped.register_hook(_lost)
         return result
 
     def numbers(self) -> torch.Tensor:
