@@ -92,7 +92,7 @@ def test_build_from_network_makes_checked_bitstream(tmp_path):
 
 
 def _check_that_nothing_is_lost_between_placing_and_routing(job: Build) -> None:
-    """A design that is written and read again gives the configuration that it gave before."""
+    """Check that a design written and read again gives the same configuration."""
     steps, board = Steps(job.folder, print), job.board
     common = [*board.part.options, "--package", board.package, "--speed", board.speed]
     common += ["--lpf", "top.lpf", "--timing-allow-fail"]

@@ -455,13 +455,15 @@ def test_build_compares_the_netlist_with_the_part_before_placing(tmp_path, monke
 
 
 def test_block_rams_are_no_fewer_than_synthesis_makes():
-    """yosys 0.70 made 162 with this preset and factor stores, which took twelve: nine less, for
-    bits that are never read."""
+    """yosys 0.70 makes 162 with this preset.
+
+    Factor stores took twelve of them, nine too many, for bits that are never read.
+    """
     assert 162 - 12 <= needed_block_rams(preset("ecp5-85f"), 1 << 17) <= 171 - 12
 
 
 def test_board_with_memory_chip_has_fitting_preset():
-    """Its scratchpad takes the block RAM that the chip saves."""
+    """Scratchpad takes the block RAM that the chip saves."""
     for board in BOARDS.values():
         for memory in board.memories:
             name = board.preset_with(memory)

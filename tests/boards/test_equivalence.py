@@ -50,7 +50,7 @@ def _module(cells: dict, outputs: list[int]) -> dict:
 
 
 def design() -> dict:
-    """A block RAM with two registers behind it, LUTs, and a register that a row listens to."""
+    """Make a block RAM with two registers behind it, LUTs, and a register that a row listens to."""
     ram = {"CLKA": CLOCK, "CLKB": CLOCK, "OCEA": "1", "OCEB": "1", "RSTA": "0", "RSTB": "0"}
     ram |= {"ADB0": ADDRESS, "CEB": ENABLE}
     cells = {
@@ -72,7 +72,7 @@ def design() -> dict:
 
 
 def placed() -> dict:
-    """Registers and LUTs as nextpnr writes them, far from where they belong, and spacers."""
+    """Make registers and LUTs as nextpnr writes them, far from home, and spacers."""
     module = design()
     cells = module["cells"]
     del cells["soc.ram"], cells["soc.second"]
@@ -101,7 +101,7 @@ def _moved_registers(module: dict) -> None:
 
 
 def _copies(module: dict) -> None:
-    """The two registers that all of the row listens to, with a copy for each third of it."""
+    """Copy the two registers that the whole row listens to, once for each third of the row."""
     cells = module["cells"]
     tie(module, {"soc.ram": "X0/Y0/EBR0"})
     for first, (name, pin) in ((9000, ("soc.choose", "A")), (9100, ("soc.state", "B"))):
@@ -250,7 +250,7 @@ def _set(module: dict, what: dict) -> Machine:
     ids=lambda what: next(iter(what)),
 )
 def test_block_ram_register_rejects_enabled_reset_or_foreign_clock(what):
-    """One that waits, is reset or has another clock; of a wide word, unless both ports have it."""
+    """Reject a wide word, too, unless both ports have a register."""
     after = design()
     _moved_registers(after)
     assert difference(_set(design(), {}), _set(deepcopy(after), {})) is None
@@ -337,7 +337,7 @@ def test_without_checks_the_report_says_so():
 
 
 def _random(random: Random) -> dict:
-    """LUTs of inputs and registers, and registers of these."""
+    """Make LUTs of inputs and registers, and registers of LUTs."""
     registers = range(100, 112)
     luts = {200 + n: random.sample([*registers, OTHER, ADDRESS], 3) for n in range(14)}
     cells = {
@@ -351,7 +351,7 @@ def _random(random: Random) -> dict:
 
 
 def _simulated(module: dict, seed: int, cycles: int = 40) -> list[list[int]]:
-    """The outputs in each cycle, inputs at random."""
+    """Return the outputs in each cycle, for random inputs."""
     random = Random(seed)
     cells = module["cells"].values()
     luts = [c for c in cells if c["type"] == "LUT4"]
@@ -387,7 +387,7 @@ def _spoilt(module: dict, random: Random) -> dict:
 
 
 def _disguised(module: dict, random: Random) -> dict:
-    """The same machine: cells in another order, other names and nets, copies, cells for nothing."""
+    """Return an equal machine with other cells, names, nets, copies and unused cells."""
     module = deepcopy(module)
     cells = module["cells"]
     for name in random.sample([n for n in cells if n.startswith("r")], 4):

@@ -56,7 +56,7 @@ def test_every_group_is_side_by_side_in_one_row(p):
 
 @pytest.mark.parametrize("word_width", (8, 16))
 def test_floorplan_cell_names_match_design(word_width):
-    """Of narrow words half of the products are no multipliers."""
+    """Half of the products of narrow words are no multipliers."""
     p = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, word_width=word_width)
     arithmetic = FixedArithmetic(
         left_width=word_width, right_width=4, accumulator_width=28, word_width=word_width
@@ -96,7 +96,7 @@ def test_multipliers_without_room_are_left_unplaced():
 
 
 def _banks(count: int) -> dict:
-    """So many block RAMs in each of four banks, in any order, and others."""
+    """Make block RAMs in each of four banks, in any order, and other cells."""
     names = [f"{BANK}{b}.0.{n}" for n in range(count) for b in (2, 0, 3, 1)]
     others = ["soc.memory.memory.0.0", f"{BANK}0.0.0_LUT4_Z"]
     return {"cells": dict.fromkeys([*others, *names[::-1]])}

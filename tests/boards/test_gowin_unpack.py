@@ -75,7 +75,7 @@ def test_gowin_bitstream_with_wrong_bit_is_reported(change, complaint):
 
 
 class Tile:
-    """As apycula describes it."""
+    """Tile as apycula describes one."""
 
     def __init__(self):
         self.pips = {"A1": {"F2": {(20, 1), (20, 2)}}}

@@ -15,7 +15,7 @@ from trainwright_boards.tools import BuildError
 
 @pytest.fixture
 def steps(tmp_path, monkeypatch):
-    """Steps whose tools are Python's."""
+    """Return steps whose tools are Python itself."""
     python = Tool("python", (sys.executable, "-uc"), "3")
     monkeypatch.setattr(job, "tool", lambda _: python)
     monkeypatch.setattr(job, "LOOK_SECONDS", 0.05)

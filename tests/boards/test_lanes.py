@@ -21,7 +21,7 @@ DIRECTIONS = {"A": "input", "B": "input", "CIN": "input", "Q": "output", "COUT":
 
 
 def module(*cells: tuple) -> dict:
-    """Cells as (type, {port: bits})."""
+    """Make a module of cells given as (type, {port: bits})."""
     return {
         "cells": {
             f"cell_{number}": {
@@ -99,7 +99,7 @@ def test_lanes_table_has_row_per_block(capsys):
     ),
 )
 def test_lane_block_area_stays_below_limit(name, most, tmp_path):
-    """What an accelerator with posits was planned with."""
+    """Limits are the areas that an accelerator with posits was planned with."""
     block = [block for block in BLOCKS if block.name == name][-1]
     figures = measure(block, "ecp5", tmp_path, place=False, progress=lambda _: None)
     assert 100 <= figures["sites"] <= most

@@ -20,7 +20,7 @@ class Design:
         self.bits = 1
 
     def cell(self, name, kind, site, inputs=(), outputs=(), **parameters) -> list[int]:
-        """Its outputs' nets; an input is (port, net)."""
+        """Add a cell and return the nets of its outputs; an input is (port, net)."""
         nets = [self.bits + n for n in range(len(outputs))]
         self.bits += len(nets)
         self.module["cells"][name] = {
@@ -47,8 +47,10 @@ class Design:
 
 
 def detour(far="X60/Y50/SLICEA.K0") -> Design:
-    """Two registers side by side, and a LUT between them on the other side of the device. All
-    tiles around have a LUT that nothing drives."""
+    """Make two registers side by side with a LUT between them across the device.
+
+    Tiles around the registers have a LUT that nothing drives.
+    """
     d = Design()
     first = d.ff("first", "X2/Y2/SLICEA.FF0", M=0, CE=90)
     d.ff("last", "X4/Y2/SLICEA.FF1", M=d.lut("between", far, first), CE=90)
@@ -148,8 +150,11 @@ def test_carries_memories_and_constants_stay():
 
 
 def legal(module) -> None:
-    """No site has two cells; LUTs are beside LUTs; half a tile's registers have the same controls;
-    a register behind a LUT, and two joined ones, are where they belong."""
+    """Check that a placement is legal.
+
+    No site has two cells, LUTs stay next to LUTs, registers of half a tile share controls, and a
+    register behind a LUT and joined LUTs stay in their slots.
+    """
     at, controls, modes = {}, defaultdict(set), defaultdict(set)
     for name, cell in module["cells"].items():
         x, y, site = SITE.match(cell["attributes"][BEL]).groups()

@@ -112,7 +112,7 @@ def test_clock_rules_name_violation(change, complaint):
 
 
 def test_clock_rules_accept_unclocked_rom_port():
-    """Its clock is 0, which bits of other nets are, too."""
+    """Clock 0 is a bit that other nets have, too."""
     directions = {"CLKA": "input", "CLKB": "input", "DOB0": "output"}
     pins = {"CLKA": ["0"], "CLKB": [4], "DOB0": [8]}
     rom = {"type": "DP16KD", "connections": pins, "port_directions": directions}

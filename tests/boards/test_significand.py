@@ -10,7 +10,7 @@ from trainwright_boards.lanes.significand import SignificandMac, quire_width, si
 
 
 def taken_apart(value: int, fmt: Posit) -> tuple[int, int]:
-    """Significand and exponent of an integer in units of 2^-S."""
+    """Split an integer in units of 2^-S into significand and exponent."""
     fraction = significand_width(fmt) - 1
     if value == 0:
         return 0, 0

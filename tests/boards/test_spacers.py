@@ -25,7 +25,7 @@ def _cell(kind: str, inputs: dict[str, int], outputs: dict[str, int], **attribut
 
 
 def _netlist(count: int) -> dict:
-    """A chain of LUTs; a net of many users; a register of a pad."""
+    """Make a chain of LUTs, a net of many users and a register of a pad."""
     cells = {f"lut{n}": _cell("LUT4", {"A": n + 2}, {"Z": n + 3}) for n in range(count)}
     last = count + 3
     cells["wide"] = _cell("TRELLIS_FF", {"DI": 2}, {"Q": last})

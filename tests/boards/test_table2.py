@@ -35,7 +35,7 @@ def built(folder, parameters: AcceleratorParameters, name: str, **more) -> None:
 
 @pytest.fixture(autouse=True)
 def digits_alone(monkeypatch):
-    """A step of fashion takes 40 s to compile for an ECP5."""
+    """Leave out fashion, whose step takes 40 s to compile for an ECP5."""
     monkeypatch.setattr(table2, "NETWORKS", ("digits",))
 
 

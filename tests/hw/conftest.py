@@ -61,7 +61,7 @@ class Scratchpad:
 
 
 def _value(d: Compute, p: AcceleratorParameters, pad: Scratchpad, x, g, r: int, lane: int):
-    """One term of the sum of a result word."""
+    """Return one term of the sum of a result word."""
     if d.operation is Operation.PE4:
         left, right = pad.row(x + r * d.x_row_stride), pad.row(g + lane * d.g_row_stride)
         return sum(a * b for a, b in zip(left, right, strict=True))
@@ -74,7 +74,7 @@ DIGIT = 1 << 7
 
 
 def element(d: Compute, x: list[int], g: list[int]) -> int:
-    """A result of BIAS or MASK of the digits of both operands, the highest first."""
+    """Compute a result of BIAS or MASK from the digits of both operands, highest first."""
     whole = [reduce(lambda so_far, digit: so_far * DIGIT + digit, one) for one in (x, g)]
     if d.operation is Operation.MASK:
         return whole[0] if next((digit for digit in g if digit), 0) > 0 else 0
@@ -83,7 +83,7 @@ def element(d: Compute, x: list[int], g: list[int]) -> int:
 
 
 def result_digits(q: int, out_width: int, p: AcceleratorParameters) -> list[int]:
-    """The words that a result is written in, the highest first."""
+    """Split a result into the words that hold it, highest first."""
     digits = []
     for _ in range(-(-(out_width - 1) // 7) - 1 if p.wide_tensors else 0):
         digits.append(q % DIGIT)
@@ -92,7 +92,7 @@ def result_digits(q: int, out_width: int, p: AcceleratorParameters) -> list[int]
 
 
 def random_byte(d: Compute, stream: int, z: int, r: int, lane: int) -> int:
-    """The random bits of a result of the tile at ``z``."""
+    """Return the random bits of a result of the tile at ``z``."""
     if d.operation is Operation.PE4:
         key, unit = 16 * z + lane, r
     else:
@@ -146,7 +146,7 @@ def execute(
 
 @dataclass
 class Run:
-    """What a simulation gave: final rows, statistics items, busy and stalled cycles."""
+    """Outcome of a simulation: final rows, statistics items, busy and stalled cycles."""
 
     pad: Scratchpad
     items: list[tuple[int, int, int]] = field(default_factory=list)
@@ -177,7 +177,7 @@ class _Bench:
         return self.random.random() >= self.stall
 
     def drive(self, ctx) -> None:
-        """Inputs of this cycle: responses that are due, and random readiness."""
+        """Set the inputs of this cycle: responses that are due, and random readiness."""
         engine, pad = self.engine, self.run.pad
         for port in self.reads:
             address = self.pending[id(port)].pop(0)
@@ -189,7 +189,7 @@ class _Bench:
         ctx.set(engine.statistics.item.ready, self.ready())
 
     def sample(self, ctx) -> None:
-        """Outputs of this cycle."""
+        """Read the outputs of this cycle."""
         engine = self.engine
         for port in self.reads:
             taken = ctx.get(port.request.valid) and ctx.get(port.request.ready)
@@ -212,7 +212,7 @@ class _Bench:
             self.run.items.append(tuple(ctx.get(item.payload[name]) for name in names))
 
     async def execute(self, ctx, commands: list[Compute], streams: list[int]) -> None:
-        """All commands, each offered as soon as the one before is taken, or somewhat later."""
+        """Offer each command as soon as its predecessor is taken, or somewhat later."""
         engine, waiting, since = self.engine, list(commands), 0
         streams = list(streams)
         operand, result = 0, 0
@@ -276,7 +276,7 @@ def check(make, parameters, commands, pad: Scratchpad, *, random: Random, stall=
 
 
 def random_command(operation: Operation, p: AcceleratorParameters, random: Random) -> Compute:
-    """A command of a random nest: operands anywhere in their half, tiles that do not overlap."""
+    """Draw a random nest whose operands lie in their half and whose tiles do not overlap."""
     if p.wide_tensors:
         return random_wide(operation, p, random)
     elementwise = operation in ELEMENTWISE
@@ -324,7 +324,7 @@ def random_command(operation: Operation, p: AcceleratorParameters, random: Rando
 
 
 def random_wide(operation: Operation, p: AcceleratorParameters, random: Random) -> Compute:
-    """The same with operands by digits, of either or of both, and results of up to 16 bits."""
+    """Draw a random nest with operands by digits and results of up to 16 bits."""
     while True:
         d = random_command(operation, replace(p, wide_tensors=0), random)
         out_width = random.choice((8, 9, 12, 15, 16, random.randint(4, 16)))
@@ -355,7 +355,7 @@ def random_wide(operation: Operation, p: AcceleratorParameters, random: Random) 
 
 @pytest.fixture(scope="session")
 def engines() -> SimpleNamespace:
-    """The functions of this file."""
+    """Collect the functions of this file."""
     return SimpleNamespace(
         Scratchpad=Scratchpad,
         check=check,

@@ -31,7 +31,7 @@ class Simulated:
         return testbench
 
     def run(self, testbench: Testbench, *beside: Testbench) -> None:
-        """From the design's reset to the end of the testbench, with others ``beside`` it."""
+        """Run from the design's reset to the end of the testbench, with processes ``beside`` it."""
         assert len(beside) <= MOST_BESIDE
         if self._testbenches:
             self._simulator.reset()
@@ -44,7 +44,7 @@ class Simulated:
 
 
 def simulated(make: Callable[[Any], Elaboratable], parameters: Any) -> Simulated:
-    """``make(parameters)``, the same for the same."""
+    """Simulate ``make(parameters)``, reusing the simulation of equal arguments."""
     return _kept(make, parameters, Simulator.__init__)  # which faults are put into
 
 

@@ -110,13 +110,13 @@ def test_zeros_in_memories_are_left_out():
 
 
 def _numbered(text: str) -> str:
-    """RTLIL with its private names numbered in the order in which they come."""
+    """Number the private names of RTLIL by first use."""
     numbers: dict[str, str] = {}
     return re.sub(r"(?<= )\$\d+", lambda m: numbers.setdefault(m[0], f"$n{len(numbers)}"), text)
 
 
 def test_amaranth_still_writes_contents_where_they_are_left_out():
-    """What is patched is there, takes what it took, and does nothing but write the contents."""
+    """Patched method exists, takes its usual arguments, and only writes contents."""
     taken = [*inspect.signature(rtlil.ModuleEmitter.emit_memory).parameters]
     assert taken == ["self", "cell_idx", "cell"]
     lines = r"(?:    .*\n)*?"
@@ -158,7 +158,7 @@ def test_undriven_output_stays_output_in_rtlil():
 
 
 def test_operand_fetch_keeps_every_port():
-    """Its operands, and the rows that it reads for them."""
+    """Operands' ports, and rows that fetching reads."""
     text = component_to_rtlil(OperandFetch(AcceleratorParameters(**LEAST)), name="fetch")
     top = text[text.index("\nmodule \\fetch\n") :]
     for direction, name in (("input", "x_row"), ("output", "x_operand")):
@@ -166,7 +166,7 @@ def test_operand_fetch_keeps_every_port():
 
 
 def memory_bits(parameters: AcceleratorParameters, *, trace: bool = False) -> int:
-    """Bits of the memories in the converted design."""
+    """Count the bits of the memories in the converted design."""
     text = converted(parameters, trace=trace)
     cells = re.findall(r"^\s+memory width (\d+) size (\d+) ", text, re.MULTILINE)
     return sum(int(width) * int(size) for width, size in cells)
@@ -192,7 +192,7 @@ def test_every_memory_is_counted(name, formats):
 
 
 QUICK_PRESET = "ecp5-85f-alone"
-"""One with a vector engine."""
+"""Preset with a vector engine."""
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
-"""The exponent file with the statistics against its definition, descriptor by descriptor; the
-repetition of programs."""
+"""Exponent file with statistics against its definition; repetition of programs."""
 
 from dataclasses import dataclass
 from random import Random
@@ -62,14 +61,14 @@ class Bench(Elaboratable):
 
 @dataclass
 class Model:
-    """What the file and the statistics hold by the definition."""
+    """Contents of file and statistics by definition."""
 
     file: ExponentFile
     sums: list[int]
     p: AcceleratorParameters
 
     def execute(self, d):
-        """The results of ``d``; the error's text where it is refused."""
+        """Return the results of ``d``, or the error's text if ``d`` is refused."""
         try:
             if isinstance(d, Compute):
                 by = self.file.shifts(d, self.p.most_alignment)
@@ -174,7 +173,7 @@ class Driver:
                 return found[-3], found[-2]
 
     async def execute(self, d, *, watched: bool):
-        """Error and results; the host reads a statistics slot meanwhile where it is ``watched``."""
+        """Return error and results; if ``watched``, the host reads a statistics slot meanwhile."""
         file, statistics = self.bench.file, self.bench.statistics
         self.ctx.set(self.bench.descriptor, int.from_bytes(encode_descriptor(d), "little"))
         start = file.move if isinstance(d, MoveScales) else file.resolve
@@ -260,8 +259,10 @@ def test_exponent_file_matches_model_on_random_descriptors(name, seed):
 
 
 def test_every_error_is_met():
-    """One descriptor for each, at its very limit, and the same a bit less; a sum becomes 0 by what
-    was not refused."""
+    """Give each error one descriptor at its limit and one just below.
+
+    Refused descriptors leave no sum behind.
+    """
     p = PARAMETERS["16"]
     limit = (1 << 48) - 1
     one = {"levels": (Level(1),), "x": 0, "g": 0, "z": 0}
@@ -302,7 +303,7 @@ def test_every_error_is_met():
 
 @pytest.mark.parametrize("name", ("16", "bytes"))
 def test_exponent_of_growing_sum_stays_near_operands(name):
-    """Its exponent is at most what the accelerator aligns above that of g, wherever x is."""
+    """Exponent is at most what the accelerator aligns above that of g, wherever x is."""
     p = PARAMETERS[name]
     d = Compute(
         operation=Operation.BIAS, levels=(Level(1),), x=0, g=0, z=0, x_exponent=1, g_exponent=2,
@@ -324,7 +325,7 @@ def test_exponent_of_growing_sum_stays_near_operands(name):
 
 
 def test_exponent_written_by_host_does_not_fall_to_floor():
-    """It goes down after a contraction that left it above, and no more after a write."""
+    """Exponent falls after a contraction that left it above, and not after a write."""
     p = PARAMETERS["16"]
     product = Compute(
         operation=Operation.PE4, levels=(Level(1),), x=0, g=0, z=0, x_exponent=1, g_exponent=2,
@@ -375,11 +376,11 @@ def test_host_read_waits_for_descriptor_in_same_cycle():
 
 
 MOST = (1 << 48) - 1
-"""Of a sum."""
+"""Greatest sum."""
 
 
 def above_its_floor(slot: int) -> Compute:
-    """Leaves ``slot`` as it is, above its floor, where it has more than slots 1 and 2 together."""
+    """Leave ``slot`` above its floor if its sum exceeds those of slots 1 and 2 together."""
     return Compute(
         operation=Operation.PE4, levels=(Level(1),), x=0, g=0, z=0, x_exponent=1, g_exponent=2,
         z_exponent=slot,
@@ -387,8 +388,10 @@ def above_its_floor(slot: int) -> Compute:
 
 
 def test_every_limit_to_the_unit():
-    """An exponent above its floor goes up by a sum over the one limit, down by one under the other,
-    whichever bit they differ in."""
+    """An exponent rises by a sum over its upper limit and falls by a sum under its lower one.
+
+    Limits and sums differ in each bit once.
+    """
     p, random = PARAMETERS["16"], Random("limits")
     cases = [(0, MOST, MOST), (MOST, MOST, MOST), *((1 << n, MOST, MOST) for n in range(48))]
     for bit in range(48):
@@ -412,7 +415,7 @@ def test_every_limit_to_the_unit():
 
 
 def test_every_entry_has_its_own_limits():
-    """One of many moves, up or down, by the sum that all have."""
+    """Each of many entries moves, up or down, by one sum that they share."""
     p = PARAMETERS["16"]
     values = [0, 1, 1, *[5] * ENTRIES]
 
@@ -434,7 +437,7 @@ def test_every_entry_has_its_own_limits():
 
 
 def test_every_slot_is_above_its_floor_by_itself():
-    """One is, and those that differ from it by a bit are not: it goes down, and they do not."""
+    """Only the slot above its floor falls, not slots whose number differs by a bit."""
     p = PARAMETERS["16"]
     values = [0, 1, 1, *[5] * 13]
 

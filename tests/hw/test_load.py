@@ -27,7 +27,7 @@ PARAMETERS = {
 
 
 def items(p: AcceleratorParameters, d: Transfer, memory: bytes, start: int) -> list[int]:
-    """What a run that starts at byte ``start`` writes, as integers."""
+    """Return as integers what a run starting at byte ``start`` writes."""
     run = memory[start : start + d.beats * p.beat_bytes]
     if d.target == Target.PROGRAM:
         return [
@@ -76,7 +76,7 @@ def random_load(p: AcceleratorParameters, random: Random) -> Transfer:
 
 
 def simulate(p, commands, memory, *, latency=4, stall=0.0, seed=0):
-    """Runs the loads; gives the writes, the cycles and the memory's record."""
+    """Run the loads; return the writes, the cycles and the memory's record."""
     top = simulated(LoadEngine, p)
     dut = top.design
     bus = AxiMemory(dut.axi, bytearray(memory), latency=latency, stall=stall, seed=seed)

@@ -19,14 +19,14 @@ REGISTERS = {
     "ecp5": ("REG_INPUTA_CE", "REG_INPUTB_CE", "REG_OUTPUT_CE"),
     "gw5a": ("AREG_CE", "BREG_CE", "PREG_CE"),
 }
-"""What enables the operands' registers and that of the product."""
+"""Enables of the registers of operands and product."""
 ENABLES = {"ecp5": ("CE0", "CE3"), "gw5a": ("CE0", "CE1")}
-"""That of the left operand; the one that is always high."""
+"""Enable of the left operand, and the constant enable."""
 SMALL = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2)
 
 
 class Product(Elaboratable):
-    """One product."""
+    """Single product."""
 
     def __init__(self, left: int, right: int, *, held: bool, raw: bool = False):
         shape = unsigned if raw else signed

@@ -12,7 +12,7 @@ from trainwright_sim.amaranth_peers import fields_of
 
 
 def steps(d: Compute, p: AcceleratorParameters):
-    """The nest in nested loops: what the hardware must give, step by step."""
+    """Compute by nested loops what the hardware must give, step by step."""
     reduction = len(d.levels) - d.reduce_levels
     total = d.steps
     for number, index in enumerate(product(*(range(level.count) for level in d.levels))):
@@ -32,7 +32,7 @@ def steps(d: Compute, p: AcceleratorParameters):
 
 
 def _digit(d: Compute, index: tuple[int, ...]) -> bool:
-    """Whether the level that goes over digits has advanced with this step."""
+    """Return whether the level over digits advances with this step."""
     return bool(d.digits and index[d.digits - 1]) and not any(index[d.digits :])
 
 

@@ -25,7 +25,7 @@ def _register(data: int, output: int, **inputs: list) -> dict:
 
 
 def _module(width: int = 9, side: str = "B", **more: dict) -> dict:
-    """A block RAM of nets 10 and 11, registers of nets 20 and 21 behind them, and a LUT."""
+    """Make a block RAM of nets 10 and 11, registers of nets 20 and 21 behind it, and a LUT."""
     inputs = {"CLKA": [CLOCK], "CLKB": [CLOCK], "OCEA": ["1"], "OCEB": ["1"]}
     cells = {
         "ram": _cell(

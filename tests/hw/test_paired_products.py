@@ -50,7 +50,7 @@ class Dsp48e2(Elaboratable):
 
 
 def settings(block, random: Random, cycle: int) -> dict[str, int]:
-    """Inputs that a command fixes; VectorUnit takes those of either context between its rows."""
+    """Return inputs that a command fixes; VectorUnit switches contexts between rows."""
     if not isinstance(block, VectorUnit):
         return {}
     kinds = (Operation.BIAS, Operation.MASK)
@@ -66,7 +66,7 @@ def settings(block, random: Random, cycle: int) -> dict[str, int]:
 
 
 def ports(block) -> tuple[dict[str, Value], list[Value]]:
-    """Inputs by name, and outputs."""
+    """Return inputs and outputs by name."""
     inputs, outputs = {}, []
     for path, member, value in block.signature.flatten(block):
         if member.flow.name == "Out":

@@ -34,8 +34,10 @@ def formats_of(kind: str) -> list[Coded]:
 
 
 def words_of(formats: list[Coded], width: int = 16) -> list[tuple[int, int, int | None]]:
-    """Format's number, word and integer: every word, and of fixed point some of all sizes. None
-    of words that stand for no number."""
+    """Return the format's number, each word and its integer.
+
+    Fixed point has some words of all sizes; words that stand for no number have None.
+    """
     limit = 1 << width - 1
     found: list[tuple[int, int, int | None]] = [
         (0, word, word)
@@ -116,7 +118,7 @@ def test_table_decoder_matches_formats_word_by_word(kind, width):
 
 
 def test_every_format_has_a_decoding():
-    """What the shift decoder is generated from, of formats that fit no multiplier too."""
+    """Generate the shift decoder for formats that fit no multiplier, too."""
     plain = [Posit(n, es) for n, es in product(range(3, 11), range(3)) if (n - 2) << es <= 30]
     for fmt in (*plain, *SAMPLES):
         for rest in range(1 << (fmt.width - 1)):

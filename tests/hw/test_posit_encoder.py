@@ -30,7 +30,7 @@ SHIFTS = {"the accelerator's": (0, 1, 7), "of 18 bits": (3,), "a sample of each 
 
 
 def near(fmt: Format, shift: int, width: int) -> list[int]:
-    """Words, ties, powers of two and neighbours, of either sign; the ends of ``width`` bits."""
+    """Return words, ties, powers of two and neighbours of both signs, and ends of ``width``."""
     if fmt.coded:
         return sums_near(fmt, shift, width)
     most = fmt.largest
@@ -45,7 +45,7 @@ def near(fmt: Format, shift: int, width: int) -> list[int]:
 
 
 def random_sums(fmt: Format, width: int, random: np.random.Generator) -> list[int]:
-    """Sums of 1 to 512 products of words of the format, and values of all sizes."""
+    """Return sums of 1 to 512 products of the format's words, and values of all sizes."""
     found = []
     for terms in (1, 2, 9, 64, 512):
         reach = random.integers(1, fmt.largest + 1, size=(8, 1))
@@ -57,9 +57,9 @@ def random_sums(fmt: Format, width: int, random: np.random.Generator) -> list[in
 
 
 def run(dut: Encoder, commands: Sequence[tuple[int, Format, int, bool, list[int]]]) -> None:
-    """Commands one after the other: format's number, format, shift, rule, values.
+    """Run commands of format number, format, shift, rule and values.
 
-    Settings are those of the row that comes in the next cycle; some cycles have none.
+    Settings belong to the row of the next cycle; some cycles have none.
     """
     random = Random(1)
 

@@ -13,7 +13,7 @@ LANES = 4
 
 
 def corners(width: int, shift: int, random: Random) -> list[int]:
-    """Values around ties, the ends of every output width, and the ends of the input."""
+    """Return values around ties, the ends of each output width, and the ends of the input."""
     least, greatest = -(1 << (width - 1)), (1 << (width - 1)) - 1
     half = (1 << shift) >> 1
     near = [

@@ -60,8 +60,10 @@ def random_samples(p: AcceleratorParameters, random: Random) -> Samples:
 def simulate(
     p, commands, memory, order, *, latency=4, stall=0.0, seed=0, cut=0, faults=(), errors=None
 ):
-    """Rows as (address, row) and where the order is; with ``cut`` reset after so many cycles, and
-    then all of it from the begin."""
+    """Return rows as (address, row) and the place of the order.
+
+    With ``cut``, reset after that many cycles and start again.
+    """
     top = simulated(Resettable, p)
     dut, rst = top.design.dut, top.design.reset
     bus = AxiMemory(
@@ -174,7 +176,7 @@ def test_it_is_busy_until_a_row_alone_is_written(name):
 
 
 async def set_order(ctx, dut, order: SampleOrder) -> None:
-    """By two bytes a write, and one of none: what is kept is offered inverted."""
+    """Write the order by two bytes at a time and once by none, with inverted bytes offered."""
     for bit, value in enumerate((order.next, order.increment, order.left)):
         ctx.set(dut.order.write, 1 << bit)
         for keep in (0x00FF00FF, 0xFF00FF00, 0xFFFFFFFF):
@@ -196,8 +198,10 @@ def set_command(ctx, dut, d: Samples) -> None:
 
 
 async def asked_for(ctx, dut, d: Samples, most: int = 0) -> tuple[list[int], list[int]]:
-    """Where a command begins its bursts, and the rows that it writes; all beats that come are 0.
-    To its end, or (``most``) until it has written so many."""
+    """Return where a command begins its bursts, and the rows that it writes.
+
+    Each beat read is 0. Run to the end, or until ``most`` rows are written.
+    """
     asked, rows, due = [], [], deque()
     request = dut.scratchpad.request
     set_command(ctx, dut, d)
@@ -237,7 +241,7 @@ def asking(bench) -> None:
 
 
 def test_addresses_of_all_bits():
-    """Of records, and registers of the order; an epoch that ends after each power of two."""
+    """Cover addresses of records and registers of the order; epochs end after powers of two."""
     random = Random("addresses")
 
     async def bench(ctx, dut):
@@ -262,7 +266,7 @@ def test_addresses_of_all_bits():
 
 
 def test_addresses_beside_the_total():
-    """Of numbers one below a total, the same, and another by a bit: whether it is an index."""
+    """Numbers one below a total, equal to it, and off by a bit: only the first is an index."""
     random = Random("total")
 
     async def bench(ctx, dut):
@@ -283,7 +287,7 @@ def test_addresses_beside_the_total():
 
 
 def test_addresses_of_rows_of_all_bits():
-    """Of the scratchpad: where samples begin, how far they are apart, and where targets are."""
+    """Cover first row of samples, distance between samples, and rows of targets."""
     p, random = PARAMETERS["16"], Random("rows")
     commands, places = [], []
     for _ in range(LOCAL_WIDTH):
@@ -300,8 +304,10 @@ def test_addresses_of_rows_of_all_bits():
 
 @pytest.mark.parametrize("many, pixels", (("beats", 4), ("beats", 8), ("samples", 8)))
 def test_counts_of_every_bit(many, pixels):
-    """Three more than each power of two, of which the first rows are written: more than three,
-    so that the power has gone from the count by then."""
+    """Three more than each power of two; more than three rows are written first.
+
+    By then the power of two has gone from the count.
+    """
     most = 9
     for bit in range(4, COUNT_WIDTH):
         counts = {"samples": 2, "beats": 1, many: (1 << bit) + 3}
@@ -330,8 +336,10 @@ MANY = {
 @pytest.mark.slow
 @pytest.mark.parametrize("many", MANY)
 def test_counts_of_many_bits(many):
-    """Of samples and of rows: one more than 4,096, and odd and even ones with most bits below, so
-    that what a bit of a count inverts is inverted an odd number of times."""
+    """Count samples and rows: 4,097, and odd and even numbers with most lower bits set.
+
+    So each bit that a count inverts is inverted an odd number of times.
+    """
     p = PARAMETERS["16"]
     memory = Random(many).randbytes(1 << 18)
     for count, pixels in MANY[many]:

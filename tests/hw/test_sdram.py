@@ -66,7 +66,7 @@ class Bench:
         return self.random.random() >= self.stall
 
     async def _handshake(self, ctx, name: str) -> None:
-        """A request whose payload is set, until it is taken."""
+        """Offer a request with its payload until the request is taken."""
         while not self._go():
             await ctx.tick()
         valid = getattr(self.dut.axi, f"{name}valid")
@@ -82,7 +82,7 @@ class Bench:
             await self._handshake(ctx, "ar")
 
     async def take(self, ctx, bursts) -> list[tuple[bytes, int]]:
-        """Data and response of each burst that was asked for."""
+        """Return data and response of each requested burst."""
         axi, found = self.dut.axi, []
         for _, beats in bursts:
             data, responses = [], set()
@@ -108,7 +108,7 @@ class Bench:
             await self._handshake(ctx, "aw")
 
     async def fill(self, ctx, bursts) -> None:
-        """Their data."""
+        """Send the data of the bursts."""
         axi = self.dut.axi
         for _, data, strobes in bursts:
             beats = len(data) // self.beat
@@ -121,7 +121,7 @@ class Bench:
                 await self._handshake(ctx, "w")
 
     async def confirm(self, ctx, bursts) -> list[int]:
-        """Their responses."""
+        """Receive the responses of the bursts."""
         axi, found = self.dut.axi, []
         while len(found) < len(bursts):
             ctx.set(axi.bready, self._go())
@@ -132,7 +132,7 @@ class Bench:
         return found
 
     async def host(self, ctx, address: int, value: int | None = None) -> int:
-        """An access of a word by the host."""
+        """Access a word as the host does."""
         host = self.dut.host
         ctx.set(host.address, address // 4)
         ctx.set(host.write, value is not None)
@@ -144,7 +144,7 @@ class Bench:
         return word
 
     def reads(self, bursts, found: list) -> list:
-        """Processes that read bursts; what they find is added to ``found``."""
+        """Return processes that read bursts and append the data to ``found``."""
 
         async def ask(ctx):
             await self.ask(ctx, bursts)
@@ -155,7 +155,7 @@ class Bench:
         return [ask, take]
 
     def writes(self, bursts, found: list) -> list:
-        """Processes that write bursts; their responses are added to ``found``."""
+        """Return processes that write bursts and append the responses to ``found``."""
 
         async def name(ctx):
             await self.name(ctx, bursts)
@@ -170,7 +170,7 @@ class Bench:
 
 
 def random_burst(random: Random, beat: int, low: int, high: int) -> tuple[int, int]:
-    """Address and beats of a burst within [low, high) that crosses no 4 KiB."""
+    """Draw address and beats of a burst within [low, high) that crosses no 4 KiB."""
     address = random.randrange(low, high, beat)
     most = min(16, (high - address) // beat, (4096 - address % 4096) // beat)
     return address, random.choice((1, most, random.randint(1, most)))
@@ -184,7 +184,7 @@ def random_write(random: Random, beat: int, low: int, high: int) -> tuple[int, b
 
 
 def apply(memory: bytearray, beat: int, bursts) -> None:
-    """What writes make of a memory."""
+    """Apply writes to a memory."""
     for address, data, strobes in bursts:
         for n, value in enumerate(data):
             if strobes[n // beat] >> n % beat & 1:
@@ -289,7 +289,7 @@ def test_sdram_last_byte_is_writable():
 @pytest.mark.parametrize("kind, least", [("read", 1.85), ("write", 1.85), ("both", 1.55)])
 @pytest.mark.parametrize("clock_hz", [45e6, pytest.param(100e6, marks=pytest.mark.slow)])
 def test_long_sequences_take_the_bandwidth(kind, least, clock_hz):
-    """Of 2 bytes a cycle; what is missing are refreshes, rows and changes of direction."""
+    """Refreshes, rows and changes of direction take the rest of 2 bytes a cycle."""
     bench = Bench(clock_hz=clock_hz)
     count, size = 48, 16 * bench.beat
     random = bench.random

@@ -16,7 +16,7 @@ ROW_WIDTH = P.lanes * P.word_width
 
 
 def row_of(address: int) -> int:
-    """A row with all bits, another one for each address."""
+    """Return a row that uses all bits and differs for each address."""
     return address * 0x9E3779B97F4A7C15 % (1 << ROW_WIDTH)
 
 

@@ -15,7 +15,7 @@ ROWS = 1024
 
 
 def starts(d: Transfer) -> list[tuple[int, int]]:
-    """Byte and local address of each run."""
+    """Return byte and local address of each run."""
     bases = [(d.address, d.local)]
     for level in d.levels:
         bases = [
@@ -27,7 +27,7 @@ def starts(d: Transfer) -> list[tuple[int, int]]:
 
 
 def apply(p: AcceleratorParameters, d: Transfer, rows: list[list[int]], memory: bytearray) -> None:
-    """What the descriptor says."""
+    """Store into a memory as the descriptor says."""
     for address, local in starts(d):
         for n in range(d.beats // d.element_bytes):
             for word in rows[(local + n) % ROWS]:

@@ -56,7 +56,7 @@ class Machine:
         self.interrupt = 0
 
     def simulate(self, host_process) -> None:
-        """Runs ``host_process(ctx, host)`` beside the accelerator."""
+        """Run ``host_process(ctx, host)`` beside the accelerator."""
         top = simulated(traced, self.p)
         dut = self.dut = top.design
         bus = AxiMemory(dut.m_axi, self.memory, **self.options)
@@ -78,7 +78,7 @@ class Machine:
         top.run(bench, bus.read_side, bus.write_side, watch)
 
     async def start(self, ctx, host, length: int, address: int = PROGRAM) -> None:
-        """Starts a program and waits for its end."""
+        """Start a program and wait for its end."""
         await host.write(ctx, registers.PROGRAM_ADDRESS, address)
         await host.write(ctx, registers.PROGRAM_LENGTH, length)
         await host.write(ctx, registers.CONTROL, 1)
@@ -88,7 +88,7 @@ class Machine:
         self.status.append(status)
 
     async def collect(self, ctx, host) -> None:
-        """Reads counters and statistics."""
+        """Read counters and statistics."""
         for index, name in enumerate(COUNTERS):
             low, high = [
                 await host.read(ctx, registers.COUNTERS_BASE + 8 * index + offset)
@@ -101,14 +101,14 @@ class Machine:
             self.slots.append((words[0] | words[1] << 32, *words[2:]))
 
     def place(self, descriptors) -> int:
-        """Puts a program into the memory; gives its length."""
+        """Put a program into the memory and return its length."""
         body = encode_descriptors(Program(tuple(descriptors), self.p.fingerprint))
         self.memory[PROGRAM : PROGRAM + len(body)] = body
         return len(descriptors)
 
 
 def of_bytes(d):
-    """The descriptor where words have 8 bits."""
+    """Return the descriptor for words of 8 bits."""
     if isinstance(d, Transfer):
         return replace(d, element_bytes=1, beats=d.beats // d.element_bytes)
     if not isinstance(d, Compute):
@@ -139,7 +139,7 @@ def store(address, local, beats, levels=(), **options) -> Transfer:
 
 
 def every_operation(p: AcceleratorParameters) -> list:
-    """A program that uses every engine and both loop levels."""
+    """Make a program that uses every engine and both loop levels."""
     row = p.row_bytes
     compute = {"x": 0, "z": 0, "wait": Engine.LOAD, "x_register": 1}
     return [
@@ -190,14 +190,14 @@ def every_operation(p: AcceleratorParameters) -> list:
 
 
 def stochastic(d):
-    """The descriptor with stochastic rounding, or with a seed for it."""
+    """Return the descriptor with stochastic rounding, or with a seed for it."""
     if isinstance(d, Compute):
         return replace(d, stochastic=True)
     return replace(d, seed=0xDEADBEEF) if isinstance(d, Set) else d
 
 
 def with_formats(d):
-    """The descriptor with posits as operands, and of another format as results."""
+    """Return the descriptor with posit operands and results of another format."""
     if not isinstance(d, Compute):
         return d
     formats = {"x_format": 2, "g_format": 1, "z_format": d.slot, "underflow_zero": d.slot == 1}
@@ -295,7 +295,7 @@ def test_program_matches_golden(size, stall):
 
 
 def failing(name: str) -> tuple[list, int, int]:
-    """Descriptors, error code and descriptor to blame."""
+    """Return descriptors, error code and the number of the descriptor to blame."""
     halt = Halt()
     nop = Set(values=())
     return {
@@ -309,7 +309,7 @@ def failing(name: str) -> tuple[list, int, int]:
 
 
 def test_errors_and_recovery():
-    """One after the other, each with a program after it that ends as it should."""
+    """Follow each failing program by one that ends as it should."""
     machine = Machine(P4, bytes(MEMORY_BYTES), faults={0x104})
     expected = []
 

@@ -75,7 +75,7 @@ def unpacked(bits: int, lanes: int) -> list[int]:
 
 
 def value_of(one: Scalar, exponents: list[int]) -> int:
-    """What the exponent file gives the engine."""
+    """Return the value that the exponent file gives the engine."""
     return exponents[one.plus] - exponents[one.minus] + one.offset
 
 
@@ -91,9 +91,11 @@ def simulate(
     exponents=(),
     shut=0,
 ):
-    """Rows written, in order and each as ``expected``, and an item a pass; ``pad`` changes with
-    them. The port is shut for ``shut`` cycles, then open for as many, and so on: rows wait for it,
-    which ``stall_result`` tells. None is stalled while the engine is idle."""
+    """Return rows written, in order and as ``expected``, and an item for each pass.
+
+    ``pad`` changes with rows. The port is shut for ``shut`` cycles, open for as many, and so on;
+    waiting rows count in ``stall_result``. No row is stalled while the engine is idle.
+    """
     engine = simulated(VectorEngine, p).design
     written, items = [], []
     stalls = engine.status.stall_operand, engine.status.stall_result
@@ -243,8 +245,10 @@ def test_vector_engine_scalars_match_exponent_file(seed):
 
 @pytest.mark.parametrize("engine_lanes", [0, 2, 1])
 def test_vector_pass_counts_last_unwritten_row(engine_lanes):
-    """The pass ends when its last row is counted, though none is written; great totals, between
-    whose rows there are pauses."""
+    """A pass ends once its last row is counted, though none is written.
+
+    Totals are great, with pauses between their rows.
+    """
     pad = np.arange(4 * ROWS, dtype=np.int16).reshape(ROWS, 4)
     words = Instruction(memory=Memory.READ, total=Total.SUM)
     code = Code(first=0, instructions=(words, replace(words, kind=Kind.PRODUCT, use_k=True)))
@@ -297,8 +301,10 @@ def test_vector_engine_wraps_and_saturates_every_width(engine_lanes, odd):
 
 @pytest.mark.parametrize("lanes, engine_lanes", [(8, 0), (8, 1), (4, 2)])
 def test_rounding_at_its_edges(lanes, engine_lanes):
-    """Quarters and halves, beside them by the least bit; sums with random bits one short of a
-    unit, which the bit below the random ones fills up, and two short, which stay below."""
+    """Quarters and halves with neighbours; sums with random bits around a unit.
+
+    One bit short, the bit below the random ones fills the unit up; two bits short, it does not.
+    """
     p, rows = parameters_of(lanes, engine_lanes), 16
     keys = np.arange(rows * lanes // 16)  # whole rows a key
     pad = np.zeros((ROWS, p.lanes), np.int16)
@@ -363,8 +369,7 @@ def test_words_of_code():
 
 
 def wide_passes(p: AcceleratorParameters, pad: np.ndarray):
-    """A half and a little, 23 bits below it; the greatest of numbers of 32 bits; a table; halves
-    of which all that is dropped is 0."""
+    """Make passes of a half and a little, the greatest 32-bit numbers, a table, exact halves."""
     pad[100:102] = -32768
     pad[102:104] = np.random.default_rng(3).integers(-32768, 32767, (2, p.lanes))
     product = {"kind": Kind.PRODUCT, "use_k": True, "memory": Memory.READ, "keep": True}
@@ -387,8 +392,10 @@ def wide_passes(p: AcceleratorParameters, pad: np.ndarray):
 
 
 def shifted_pass(p: AcceleratorParameters, pad: np.ndarray):
-    """Halves by each of the short shifts; by a long one, with a bit that the shift by 8 drops;
-    shifts by the registers of the lanes."""
+    """Make a pass of halves by each short shift, by a long one, and by lane registers.
+
+    The long shift drops a bit that the shift by 8 drops, too.
+    """
     rows = 64 // p.lanes
     odd = 2 * np.random.default_rng(7).integers(0, 64, (rows, p.lanes)) + 1
     pad[210 : 210 + rows] = 128 * odd

@@ -90,7 +90,7 @@ class Command:
 
 @dataclass
 class Source:
-    """One engine: commands that are not begun, tiles that are not started, what must come out."""
+    """Stand-in for one engine: pending commands, pending tiles, and rows that must come out."""
 
     port: object
     commands: deque[Command]
@@ -196,7 +196,7 @@ class Bench:
         self.sources[engine].items.append((command.slot, total, saturations, underflows))
 
     def digits(self, address: int, row: list[int], width: int) -> list[tuple[int, list[int]]]:
-        """What is written of a row: itself, or its digits at one address after the other."""
+        """Return the words written for a row: the row, or its digits at successive addresses."""
         words = [self.engines.result_digits(value, width, self.p) for value in row]
         return [
             ((address + number) % (1 << 20), list(digits))
@@ -204,7 +204,7 @@ class Bench:
         ]
 
     def begin(self, ctx, engine: int) -> None:
-        """Settings of the next command, once a context is free."""
+        """Set up the next command once a context is free."""
         source, port = self.sources[engine], self.sources[engine].port
         ctx.set(port.configure, 0)
         for name in ("shift", "out_width", "slot", "z_row_stride", "z_format", "underflow_zero"):
@@ -233,7 +233,7 @@ class Bench:
             ctx.set(port.tile[name], getattr(tile, name))
 
     def columns(self, ctx, credit: bool, configured: bool) -> None:
-        """PE1: a tile starts in the cycle after one of ``credit``."""
+        """Start a tile of PE1 in the cycle after ``credit``, column by column."""
         source, port = self.sources[0], self.sources[0].port
         starts = (
             credit
@@ -255,7 +255,7 @@ class Bench:
         self.values(ctx, 0)
 
     def rows(self, ctx) -> None:
-        """PE2: tiles start while ready, their rows come when they are asked for."""
+        """Start tiles of PE2 while ready, and give rows when asked."""
         source, port = self.sources[1], self.sources[1].port
         if ctx.get(port.next_due):
             assert self.drain, "a row of no tile"
@@ -290,7 +290,7 @@ class Bench:
             ctx.set(value, now.get(lane, self.random.getrandbits(20) if engine == 0 else 0))
 
     def collect(self, ctx) -> None:
-        """Rows at the write port, items at the host's."""
+        """Collect rows at the write port and items at the host's."""
         z, item = self.dut.z, self.dut.statistics.item
         if self.address is not None:
             bits = ctx.get(z.row.as_value())
@@ -382,7 +382,7 @@ QUICK = (((1, 1), 0.9), ((0.3, 1), 0.5)), (((1, 0.3), 0), ((0.1, 0.1), 0.5))
 
 
 def is_quick(name: str, pair: tuple) -> bool:
-    """Whether the default suite has it: two pairs of each size, each pair of half of the sizes."""
+    """Return whether the default suite has a pair: two of each size, half of the sizes each."""
     return name not in LARGE and pair in QUICK[list(PARAMETERS).index(name) % 2]
 
 
@@ -447,9 +447,11 @@ def test_reset_in_the_middle_of_work(engines, cycles, name):
     "name", ("4x2", *(pytest.param(n, marks=pytest.mark.slow) for n in sorted(LARGE)), "8x4-posits")
 )
 def test_neither_engine_starves(engines, name, stall, kept):
-    """Both ask for as much as they can: PE2 has ``pe2_rows`` slots for each tile of PE1, but for a
-    quarter at most where the queue is short of credit, and PE1 a tile in the cycles of its own
-    slots and those, or of its columns."""
+    """Both ask for as much as they can.
+
+    PE2 has ``pe2_rows`` slots for each tile of PE1, but for a quarter at most where the queue lacks
+    credit; PE1 gets a tile in the cycles of its own slots and PE2's, or of its columns.
+    """
     p = PARAMETERS[name]
     random = Random(f"write back fair {name} {stall} {kept}")
     top = simulated(WriteBack, p)
@@ -490,7 +492,7 @@ def test_neither_engine_starves(engines, name, stall, kept):
 
 
 def tiles_of(engine: int, p, count: int) -> list[Tile]:
-    """Tiles as high as they can be, of one command."""
+    """Return the tallest tiles of one command."""
     rows = (p.pe1_rows, p.pe2_rows)[engine]
     values = [[[n] * p.lanes] * rows for n in range(count)]
     return [Tile(64 * n, rows, n == count - 1, 0, True, values[n]) for n in range(count)]
@@ -499,7 +501,7 @@ def tiles_of(engine: int, p, count: int) -> list[Tile]:
 @pytest.mark.parametrize("engine", (0, 1))
 @pytest.mark.parametrize("name", ("8x8", "4x2"))
 def test_write_back_of_one_engine_sustains_full_rate(engines, name, engine):
-    """Where the other engine has no results, and the port takes a row a cycle."""
+    """The other engine has no results, and the port takes a row a cycle."""
     p, count = PARAMETERS[name], 40
     random = Random(f"write back rate {engine}")
     top = simulated(WriteBack, p)
@@ -553,7 +555,7 @@ def test_write_back_keeps_rows_while_port_is_shut(engines, name, busy):
 
 @pytest.mark.parametrize("name", ("8x4", "4x2", "8x4-posits"))
 def test_statistics_that_nobody_takes(engines, name):
-    """Those of as many commands as can be in flight are kept."""
+    """Keep statistics of as many commands as can be in flight."""
     p = PARAMETERS[name]
     random = Random(f"write back statistics {name}")
     top = simulated(WriteBack, p)

@@ -18,7 +18,7 @@ RESIDENT = AcceleratorParameters(
 BOARD = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
 )
-"""Of the simulated boards, with an SDRAM."""
+"""Accelerator of the simulated boards with an SDRAM."""
 
 
 class Untraced:

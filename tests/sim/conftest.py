@@ -39,7 +39,7 @@ def make_program() -> Callable[..., Program]:
 
 @pytest.fixture(scope="session", params=["verilator", "cxxrtl"])
 def copying(request, parameters) -> Iterator[RtlAccelerator]:
-    """A copier on either engine; what a test sets in it, it resets."""
+    """Simulate a copier on either engine; a test resets what it sets."""
     with RtlAccelerator(
         parameters,
         memory_bytes=MEMORY_BYTES,
@@ -52,7 +52,7 @@ def copying(request, parameters) -> Iterator[RtlAccelerator]:
 
 @pytest.fixture(scope="session")
 def sdram_line() -> Iterator[SimulatedLine]:
-    """To a simulated board with an SDRAM, whose chip stays as tests leave it."""
+    """Open a line to a simulated board with an SDRAM, whose chip stays as tests leave it."""
     line = open_line(BOARD, timing=SdramTiming(), clock_hz=SDRAM_CLOCK_HZ)
     yield line
     line.close()

@@ -81,7 +81,7 @@ class Plugged:
 
 
 def plugged(line) -> Any:
-    """A line that is as good as a ``SimulatedLine``."""
+    """Return a line that behaves like a ``SimulatedLine``."""
     return Plugged(line)
 
 
@@ -102,7 +102,7 @@ def trainer(board, state, data, **options):
 
 
 def outcome(state):
-    """All that is the same wherever a run was, times and cycles left out."""
+    """Return the state without times and cycles: equal wherever a run was."""
     steps = [replace(record, seconds=0.0, cycles=0) for record in state.history.steps]
     arrays = {name: one.tobytes() for name, one in state.model.state.to_arrays().items()}
     return state.model.network, state.scales.exponents, arrays, steps, state.history.evaluations
@@ -110,7 +110,7 @@ def outcome(state):
 
 @pytest.fixture(scope="module", params=[SETTINGS, CUTTING], ids=["plain", "cutting"])
 def known(request, data):
-    """Settings, and what the golden model makes of them."""
+    """Return settings and the golden model's outcome."""
     state = state_of(request.param)
     with GoldenAccelerator(P, memory_bytes=1 << 20) as golden:
         trainer(golden, state, data).run()
@@ -138,8 +138,10 @@ def test_board_epochs_match_golden_training(known, board, data):
 
 
 def test_board_epoch_takes_time_of_its_steps(board, data, line, monkeypatch):
-    """From the host's start until it has seen the end, at the board's clock: not 2 % more than
-    the cycles of the steps, which are those of a step alone or less."""
+    """Time from the host's start until the end is seen, at the board's clock.
+
+    At most 2 % more than the cycles of the steps, each no longer than a step alone.
+    """
     chosen = replace(SETTINGS, steps=11)
     marks, wait = [], link_backend.await_run
 
@@ -237,9 +239,11 @@ def _digest(out: Path) -> str:
 
 
 def test_board_training_resumes_after_killed_host(port, tmp_path):
-    """At a rate that the simulation keeps up with: ``train --backend serial:`` ends by SIGKILL in
-    the middle of an epoch; ``look`` in a third process; the same command with ``--resume`` finds
-    the board, and ends with the bits of a run that nothing disturbed."""
+    """Kill ``train --backend serial:`` in the middle of an epoch, at a rate the simulation keeps.
+
+    ``look`` sees the board from a third process; ``--resume`` finds it and ends with the bits of an
+    undisturbed run.
+    """
     common = ["--network", "digits", "--update", "chip", "--no-prior", "--pixels", "4", "--steps"]
     common += ["89", "--batch", "16", "--test-samples", "16", *ACCELERATOR]
     golden, out = tmp_path / "golden", tmp_path / "board"

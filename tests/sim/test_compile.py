@@ -46,7 +46,7 @@ class _Heads(torch.nn.Module):
 
 
 def test_two_heads_have_the_bits_of_the_golden_model():
-    """One program, with the gradient to the inputs, which is the sum over both."""
+    """Gradient to the inputs is the sum over both heads of a single program."""
     found = {}
     for backend in ("golden", "rtl"):
         torch.manual_seed(3)

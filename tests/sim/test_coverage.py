@@ -1,4 +1,4 @@
-"""What is counted of Verilator's file, and one small block run."""
+"""Counts from Verilator's coverage file, and one small block run."""
 
 import json
 
@@ -11,7 +11,7 @@ from trainwright_sim.mutation.score import HARDWARE
 
 
 def line(kind: str, what: str, count: int, *, place: str = "12", module: str = "top.inner") -> str:
-    """One line as Verilator writes it."""
+    """Format a line as Verilator writes one."""
     fields = {"f": "a.sv", "l": place, "n": "3", "t": kind, "page": f"v_{kind}", "o": what,
               "h": module}  # fmt: skip
     return "C '" + "".join(f"\x01{k}\x02{v}" for k, v in fields.items()) + f"' {count}"
@@ -83,7 +83,7 @@ def branch(*conditions: str, signal: str = "state") -> Branch:
 
 
 def at(text: str, way: str) -> Branch:
-    """The branch of the line that has a text."""
+    """Return the branch of the line that has a text."""
     [number] = [n for n, line in enumerate(VERILOG.splitlines(), 1) if text in line]
     return Verilog(VERILOG).at(f"{number}.5 {way}")
 

@@ -1,4 +1,4 @@
-"""What a converted design is kept by: every file that it is made from."""
+"""Key of a converted design: every source file that it is made from."""
 
 import re
 from importlib.util import find_spec

@@ -1,5 +1,8 @@
-"""Cases that random programs meet too seldom: what comes after an error, a reset at any cycle, the
-ends of every field, an older command that is slow, and programs that are damaged."""
+"""Cases that random programs meet too seldom.
+
+Programs after an error, a reset at any cycle, the ends of every field, an older command that is
+slow, and programs that are damaged.
+"""
 
 import zlib
 from collections.abc import Iterator
@@ -47,18 +50,18 @@ def rtl() -> Iterator[RtlAccelerator]:
 
 
 def data(seed: int) -> np.ndarray:
-    """Words of all sizes: 2^14 products of any two of them fit the accumulators, eight a step."""
+    """Draw words of all sizes: sums of 2^14 products of two words fit the accumulators."""
     return np.random.default_rng(seed).integers(0, 256, MEMORY_BYTES, np.uint8)
 
 
 def loads() -> list[Descriptor]:
-    """Everything is loaded."""
+    """Load everything."""
     rows = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * ROWS)
     return [rows, Loop(iterations=1, wait=Engine.ALL), End()]
 
 
 def stores() -> list[Descriptor]:
-    """Everything is stored."""
+    """Store everything."""
     store = Transfer(
         operation=Operation.STORE, address=OUT, local=0, beats=2 * ROWS // 2, wait=Engine.ALL
     )
@@ -70,7 +73,7 @@ def program(*body: Descriptor) -> Program:
 
 
 def assert_same(rtl: RtlAccelerator, body: Program, seed: int = 0) -> None:
-    """Rows in the order of writing, statistics and memory, as the golden model has them."""
+    """Check rows in writing order, statistics and memory against the golden model."""
     golden = GoldenAccelerator(P, memory_bytes=MEMORY_BYTES)
     for accelerator in (rtl, golden):
         accelerator.write(0, data(seed))
@@ -85,7 +88,7 @@ def assert_same(rtl: RtlAccelerator, body: Program, seed: int = 0) -> None:
 
 
 def reduction(operation: Operation, **options) -> Compute:
-    """Sums over several steps."""
+    """Make a command that sums over several steps."""
     by_entries = operation is Operation.PE4
     rows = P.pe1_rows if by_entries else P.pe2_rows
     plain = Compute(
@@ -107,7 +110,7 @@ GOOD = program(
 
 
 def started(rtl: RtlAccelerator, body: bytes, length: int, *, watchdog: int = 20_000) -> Simulator:
-    """The simulation, with a program begun that no driver would give it."""
+    """Return the simulation with a program begun that no driver would give."""
     rtl.write(PROGRAM, np.frombuffer(body, np.uint8))
     simulator = rtl._simulator(True)
     simulator.write_register(registers.WATCHDOG, watchdog)
@@ -286,7 +289,7 @@ def test_programs_back_to_back(rtl):
 
 
 def short() -> Program:
-    """The same reductions on as little as they need: no cycle of it is like another."""
+    """Return reductions as small as possible: no two cycles are alike."""
     rows, *loop = loads()
     assert isinstance(rows, Transfer)
     few = replace(rows, beats=2 * 64)
@@ -336,7 +339,7 @@ def test_resets_at_every_cycle(rtl):
 
 
 def ends(random: Random, operation: Operation) -> Compute:
-    """Each field at one of its ends, or anywhere."""
+    """Draw each field from one of its ends, or anywhere."""
     entries = operation is Operation.PE4
     elementwise = operation not in CONTRACTIONS
     rows = 1 if elementwise else P.pe1_rows if entries else P.pe2_rows
@@ -371,11 +374,11 @@ def ends(random: Random, operation: Operation) -> Compute:
 
 
 MOST_STEPS = 1 << 13
-"""Of a command: few enough to be simulated, and for the accumulators."""
+"""Steps of a command, few enough to simulate and to fit the accumulators."""
 
 
 def work(d: Descriptor) -> int:
-    """Steps, beats, or times that what follows is done."""
+    """Return steps, beats, or repetitions of the following descriptors."""
     if isinstance(d, Compute):
         return d.steps
     if isinstance(d, Transfer):
@@ -384,7 +387,7 @@ def work(d: Descriptor) -> int:
 
 
 def crosses(d: Descriptor) -> bool:
-    """Whether a command writes rows that it also reads, before or after: that has no one result."""
+    """Return whether a command writes rows that it also reads: its result is undefined."""
     if not isinstance(d, Compute):
         return False
     *read, written = footprint(d, P)
@@ -392,7 +395,7 @@ def crosses(d: Descriptor) -> bool:
 
 
 def accepted(body: Program) -> bool:
-    """Whether drivers run it."""
+    """Return whether drivers run a program."""
     try:
         check_program(body, P, memory_bytes=MEMORY_BYTES)
     except ProgramError:
@@ -448,8 +451,10 @@ def test_transfers_at_their_ends(rtl):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_rtl_read_waits_for_older_command(rtl, seed):
-    """PE2 waits for all commands of PE1 but the last, in every row of them, while LOAD and STORE
-    take banks: a last row that is late is read as it was before."""
+    """PE2 waits for each command of PE1 but the last, while LOAD and STORE take banks.
+
+    A last row that comes late is read as it was before.
+    """
     random = Random(f"older {seed}")
     rtl.memory = MemoryModel(bandwidth=random.choice((0.3, 2.0)), seed=seed + 1)
     body: list[Descriptor] = []
@@ -505,7 +510,7 @@ def test_pe4_among_others(rtl, seed):
 
 
 def damaged(random: Random) -> bytes:
-    """Descriptors with some bits changed."""
+    """Change some bits of descriptors."""
     body = bytearray(encode_descriptors(GOOD))
     for _ in range(random.choice((1, 1, 2, 5))):
         bit = random.randrange(8 * len(body))
@@ -516,18 +521,18 @@ def damaged(random: Random) -> bytes:
 
 
 def sealed(body: bytes) -> bytes:
-    """A program file of them, its CRC right."""
+    """Return a program file of descriptors with the right CRC."""
     count = len(body) // DESCRIPTOR_BYTES
     return HEADER.pack(MAGIC, VERSION, 0, count, P.fingerprint, zlib.crc32(body)) + body
 
 
 def waiting(d: Descriptor) -> Descriptor:
-    """What was damaged need not say for whom it must wait."""
+    """Make each descriptor wait for all engines: damage may remove a wait."""
     return replace(d, wait=Engine.ALL)
 
 
 def test_damaged_programs_are_refused_or_executed_alike(rtl):
-    """What the driver takes, hardware and golden model execute with the same bits."""
+    """Programs that the driver accepts give the same bits on hardware and golden model."""
     rtl.memory = MemoryModel()
     refused = alike = 0
     for seed in range(120):
@@ -548,8 +553,10 @@ def test_damaged_programs_are_refused_or_executed_alike(rtl):
 
 
 def test_rtl_reset_ends_invalid_program(rtl):
-    """Programs that drivers refuse, started all the same: the accelerator ends them, or a reset
-    does; then it is as new."""
+    """Start programs that drivers refuse: the accelerator or a reset ends them.
+
+    Afterwards the accelerator is as new.
+    """
     rtl.memory = MemoryModel()
     ended = 0
     for seed in range(12):

@@ -46,7 +46,7 @@ def rtl() -> Iterator[RtlAccelerator]:
 
 @pytest.fixture(scope="module")
 def random_rtl() -> Iterator[RtlAccelerator]:
-    """With stochastic rounding, and fewer rows: it is compiled for these tests alone."""
+    """Simulate stochastic rounding with fewer rows, compiled for slow tests."""
     p = replace(P, stochastic_rounding=True, pe1_rows=2, pe2_rows=4)
     with RtlAccelerator(p, memory_bytes=1 << 24) as accelerator:
         yield accelerator
@@ -65,7 +65,7 @@ def assert_exact(
 
 
 def factorised(count: int, order: int, rng: random.Random) -> tuple[int, ...]:
-    """Random factors, the last a multiple of the lanes, of ``count`` lanes' worth in all."""
+    """Draw factors of ``count`` lanes' worth, the last a multiple of the lanes."""
     factors = [1] * order
     for prime in (2, 3, 5):
         while count % prime == 0:
@@ -76,7 +76,7 @@ def factorised(count: int, order: int, rng: random.Random) -> tuple[int, ...]:
 
 
 def random_network(rng: random.Random) -> Network:
-    """One to three layers of orders 2 to 5 with odd ranks, widths and biases."""
+    """Draw one to three layers of orders 2 to 5 with odd ranks, widths and biases."""
     sizes = [rng.choice((1, 2, 3, 4, 6, 8, 12)) for _ in range(rng.randint(2, 4))]
     layers = []
     for n, (inputs, outputs) in enumerate(pairwise(sizes), 1):
@@ -148,7 +148,7 @@ RANDOM = [
 
 
 def plans(seed: int) -> tuple[str, ...]:
-    """All of them where time is no matter, else one after the other."""
+    """Return every plan in slow tests, else one plan after another."""
     return PLANS if seed >= SLOW else (PLANS[seed % len(PLANS)],)
 
 

@@ -32,7 +32,7 @@ OUT, PROGRAM = 0x6000, 0x8000
 
 
 def program(p: AcceleratorParameters) -> Program:
-    """Rows are loaded, twice, multiplied with each other by either array, and stored."""
+    """Load rows twice, multiply them with each other on both arrays, and store the products."""
     size = p.word_width // 8
     rows = Transfer(
         operation=Operation.LOAD, address=0, local=0, element_bytes=size,
@@ -60,7 +60,7 @@ def program(p: AcceleratorParameters) -> Program:
 
 
 def golden(p: AcceleratorParameters, seed: int = 0) -> GoldenAccelerator:
-    """With anything in its memory."""
+    """Return a golden model with random memory."""
     accelerator = GoldenAccelerator(p, memory_bytes=MEMORY_BYTES)
     numbers = np.random.default_rng(seed)
     accelerator.write(0, numbers.integers(0, 256, MEMORY_BYTES, np.uint8))
@@ -68,13 +68,13 @@ def golden(p: AcceleratorParameters, seed: int = 0) -> GoldenAccelerator:
 
 
 def bits_of(before: np.ndarray, after: np.ndarray) -> list[int]:
-    """Numbers of the bits that differ."""
+    """Return the numbers of the bits that differ."""
     different = np.unpackbits(before ^ after, bitorder="little")
     return np.flatnonzero(different).tolist()
 
 
 def stored(accelerator, body: Program, p: AcceleratorParameters) -> np.ndarray:
-    """Rows as they are at the end of a program."""
+    """Return rows at the end of a program."""
     accelerator.run(body, PROGRAM)
     return accelerator.read(OUT, ROWS * p.lanes * p.word_width // 8)
 

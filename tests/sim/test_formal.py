@@ -65,7 +65,7 @@ def test_proof_mutant_of_absent_text_is_rejected():
 
 
 def counter(*, lemmas: bool, claim: str = "goal") -> Model:
-    """Counts to 5 and stays there; from 6 on, where it never is, it would go on."""
+    """Model a counter that stops at 5; from 6 on, which is unreachable, it would count on."""
     bench, count = Bench(lemmas=lemmas), Signal(4)
     with bench.m.If(count != 5):
         bench.m.d.sync += count.eq(count + 1)

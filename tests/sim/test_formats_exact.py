@@ -1,5 +1,7 @@
-"""Trainings in every number format end with the same bits on the simulated RTL and on the golden
-model: those of ``trainwright reproduce formats``."""
+"""Trainings in every number format end with the same bits on RTL and golden model.
+
+Formats are those of ``trainwright reproduce formats``.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -30,7 +32,7 @@ NARROW = replace(POSITS, word_width=8)
 
 @pytest.fixture(scope="module")
 def simulated() -> Iterator[dict[int, RtlAccelerator]]:
-    """An accelerator for each width of words."""
+    """Simulate an accelerator for each width of words."""
     with ExitStack() as stack:
         yield {
             p.word_width: stack.enter_context(
@@ -41,7 +43,7 @@ def simulated() -> Iterator[dict[int, RtlAccelerator]]:
 
 
 def trained(accelerator: Accelerator, name: str, formats: str, scales: str, data) -> TrainingState:
-    """The state after a few steps of seed 0."""
+    """Return the state after a few steps of seed 0."""
     settings = TrainSettings(steps=STEPS[name], scales=scales, prior=None)
     state = initial_state(load_network(name).with_formats(formats), settings)
     trainer = Trainer(state, data, lambda network: Driver(accelerator, network, settings.batch))

@@ -24,7 +24,7 @@ SIZES = {
 """Three accelerators; programs of the last one are longer than its memories."""
 BATCHES = (1, 2, 7, 16, 40, 64, 100, 257, 1024)
 NEAR = 0.05
-"""Of the measured cycles, what the cycle model may be off by."""
+"""Share of the measured cycles that the cycle model may be off by."""
 
 
 KINDS = (
@@ -37,7 +37,7 @@ KINDS = (
 
 
 def any_graph(seed: int, kinds: int = len(KINDS)) -> tuple[Network, int]:
-    """Orders 1 to 5, odd sizes, skips, shared layers, heads, inputs, convolutions and averages."""
+    """Draw orders 1 to 5, odd sizes, skips, shared layers, heads, inputs and convolutions."""
     return KINDS[seed % kinds](seed)
 
 
@@ -65,7 +65,7 @@ def other(request) -> Iterator[RtlAccelerator]:
 
 
 def exact(rtl: RtlAccelerator, network: Network, batch: int, seed: int) -> StepCheck:
-    """A step of which every tensor, statistic and byte is that of the golden model."""
+    """Check a step: each tensor, statistic and byte equals the golden model's."""
     found = check_step(network, batch, rtl, seed=seed)
     assert found.comparison.values and found.comparison.mismatches == {}
     return found

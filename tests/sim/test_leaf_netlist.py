@@ -1,4 +1,4 @@
-"""Where models of leaf blocks are connected, from the text of a flattened design."""
+"""Connections of leaf models, read from the text of a flattened design."""
 
 import pytest
 
@@ -11,7 +11,7 @@ QUEUE, ARRAY, DRAIN = "leaf_registered_queue_8_4_0_0", "leaf_outer_array_1_1_8_8
 
 
 def flat(*lines: str) -> str:
-    """A top module after ``EVERT``: two queues, the first one's words going to the second one."""
+    """Return a top module after ``EVERT``: two queues, the first feeding the second."""
     return "\n".join(
         (
             "\nmodule \\trainwright",

@@ -152,7 +152,7 @@ def queue(
 
 
 def blocks(p: AcceleratorParameters) -> dict[str, tuple[Elaboratable, Ports]]:
-    """Every block that has a model, of one accelerator."""
+    """Return every block of one accelerator that has a model."""
     dots, nest, rows = DotProductArray(p), LoopNest(p), Rows(p)
     banks, pad = Banks(p, readers=3, writers=2), Pad(p)
     plain = {"dots": dots, "nest": nest, "rows": rows, "operands": Operands(p)}
@@ -167,7 +167,7 @@ def blocks(p: AcceleratorParameters) -> dict[str, tuple[Elaboratable, Ports]]:
 
 
 def fed(port: str, width: int, bits: Value, mode: Value) -> Value:
-    """As ``stimulus``; short loops, and at most one writer of a bank."""
+    """Draw inputs like ``stimulus``, with short loops and at most one writer of a bank."""
     if port == "command":
         parts, at = [], 0
         for name, of in COMPUTE_LAYOUT:
@@ -184,7 +184,7 @@ def fed(port: str, width: int, bits: Value, mode: Value) -> Value:
 
 
 def differences(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """The first cycle in which a block differs, by name."""
+    """Return the first cycle in which a block differs, by name."""
     return {
         name: int((one[name] != other[name]).any(axis=1).argmax())
         for name in one

@@ -27,7 +27,7 @@ PATIENCE = 1e-4
 
 @pytest.fixture(scope="module")
 def board() -> Iterator[SimulatedLine]:
-    """A board whose accelerator is a copier."""
+    """Simulate a board whose accelerator is a copier."""
     line = open_line(P, memory_bytes=MEMORY_BYTES, accelerator=Copier(P))
     yield line
     line.close()
@@ -166,7 +166,7 @@ def test_link_runs_program_once_on_damaged_line(line, make_program):
 
 
 def test_link_repeated_write_is_applied_once(line, link):
-    """The same sequence number again: answered, and not done."""
+    """A repeated sequence number is answered and not applied again."""
     address = registers.PROGRAM_ADDRESS.to_bytes(4, "little")
     for value, sequence in ((5, 77), (6, 77)):
         body = bytes([sequence, Request.WRITE_REGISTERS, 0, 0]) + address + bytes([value, 0, 0, 0])
@@ -242,7 +242,7 @@ def test_another_design_is_named(line):
 
 @pytest.fixture
 def port(line) -> Iterator[str]:
-    """The board at a pseudo-terminal of this computer."""
+    """Open the board at a pseudo-terminal of this computer."""
     pty = pytest.importorskip("pty", reason="pseudo-terminals are Unix")
     tty = pytest.importorskip("tty")
     ours, theirs = pty.openpty()

@@ -12,7 +12,7 @@ ADDRESS = 0x2000
 
 @pytest.fixture
 def run(copying, parameters, make_program):
-    """Cycles of copying, or only reading, so many descriptors under a memory model."""
+    """Return the cycles of copying, or only reading, descriptors under a memory model."""
 
     def run(length: int, model: MemoryModel, *, offset: int = copier.DEFAULT_OFFSET) -> int:
         program = make_program(parameters, length, seed=length)

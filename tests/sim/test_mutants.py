@@ -57,7 +57,7 @@ class Redundant(wiring.Component):
 
 
 class Twice(wiring.Component):
-    """One of them within another."""
+    """Multiplexer within another."""
 
     def __init__(self):
         super().__init__(PORTS)
@@ -143,8 +143,10 @@ def test_submodules_tested_elsewhere_get_no_faults():
 
 
 def test_mutant_equivalence_is_proved_or_disproved(redundant):
-    """``either`` where ``a`` is set is 1 anyway; 7 is never counted, which equal states alone do
-    not say; a word of the memory shows when it is read."""
+    """``either`` is 1 anyway where ``a`` is set, and 7 is never counted.
+
+    Equal states alone do not prove the latter; a word of the memory shows when it is read.
+    """
     design, twins = redundant
 
     def verdicts(cell: str) -> set[tuple[bool, bool | None]]:
@@ -180,7 +182,7 @@ def test_tests_find_mutants_and_go_on_where_they_were_cut_off(tmp_path):
 
 @pytest.mark.skipif(bool(runner.unavailable("verilator")), reason="needs Verilator")
 def test_tests_of_amaranths_simulator_find_mutants(tmp_path):
-    """As it is, the compiled block passes them; tests of other designs are skipped."""
+    """Unchanged, the compiled block passes; tests of other designs are skipped."""
     block, cache = Block("shared-writes", 12), Cache(tmp_path)
     found = execute.verdicts(block, 1, list(range(1, 7)), cache)
     assert len(found) == 6
@@ -203,7 +205,7 @@ def test_mutant_sample_draws_from_few_blocks():
 @pytest.mark.slow
 @pytest.mark.skipif(bool(runner.unavailable("verilator")), reason="needs Verilator")
 def test_nine_of_ten_of_a_sample_are_found(capsys):
-    """Of those that are not proven to be the same machine."""
+    """Mutants proven to be equal machines do not count."""
     assert main(["--sample", "200", "--seed", "7", "--least", "90", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["mutants"] == 200

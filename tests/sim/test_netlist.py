@@ -1,5 +1,7 @@
-"""Netlists that yosys makes for an ECP5 and a GW5A, and the design that is exported for an
-UltraScale+ device, with models of their cells, compute the same bits."""
+"""Netlists of three families, with models of their cells, compute the same bits.
+
+yosys makes those of an ECP5 and a GW5A; for an UltraScale+ device the design is exported.
+"""
 
 import json
 import random
@@ -95,8 +97,10 @@ def test_netlist_resident_step_is_exact():
 
 
 def _posit_program(p: AcceleratorParameters) -> tuple[Program, int]:
-    """Both arrays and the vector unit, each operand and result of another format; and where the
-    operands lie in memory."""
+    """Return a program for both arrays and the vector unit, and the operands' address.
+
+    Operands and results have different formats.
+    """
     compute = {"wait": Engine.ALL, "z_row_stride": 1, "shift": 14, "underflow_zero": True}
     by_row = {"levels": (Level(4, x=1, g=1, z=1),), "tile_level": 0}
     tile = {"levels": (Level(2, x=2, z=2), Level(3, x=4, g=4)), "reduce_levels": 1, "last_rows": 2}
@@ -154,7 +158,7 @@ def _cell(kind: str, inputs: dict, outputs: dict, **parameters: str) -> dict:
 
 
 def _folder(tmp_path, **system: object):
-    """A board whose line sends back what it receives, a cycle later."""
+    """Write a board whose line sends back its input a cycle later."""
     pins = {"CLK": 10, "DI": 3, "LSR": "0"}
     cells = {
         "pll": _cell("EHXPLLL", {"CLKI": 2, "CLKFB": 10}, {"CLKOP": 10}),

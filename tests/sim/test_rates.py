@@ -23,7 +23,7 @@ def rtl() -> Iterator[RtlAccelerator]:
 
 
 def pe3(x: int, g: int, z: int, tiles: int, reduction: int, **waits: Engine) -> Compute:
-    """Tiles of one row and another; operands of as many rows as there are steps in a tile."""
+    """Make tiles of one row each; operands have as many rows as a tile has steps."""
     levels = (Level(tiles, z=8), Level(reduction, x=1, g=2))
     return Compute(
         operation=Operation.PE3, levels=levels, x=x, g=2 * g, z=z, reduce_levels=1, last_rows=8,
@@ -32,7 +32,7 @@ def pe3(x: int, g: int, z: int, tiles: int, reduction: int, **waits: Engine) -> 
 
 
 def pe4(x: int, g: int, z: int, tiles: int, reduction: int, **waits: Engine) -> Compute:
-    """Tiles of 8 rows; 16 entries a step."""
+    """Make tiles of 8 rows with 16 entries a step."""
     levels = (Level(tiles, x=8, z=8), Level(reduction, x=256, g=16))
     return Compute(
         operation=Operation.PE4, levels=levels, x=x, g=g, z=z, reduce_levels=1, last_rows=8,
@@ -58,7 +58,7 @@ def test_contraction_takes_lanes_cycles_per_step(rtl, tiles, reduction):
 
 
 def test_commands_follow_without_a_gap(rtl):
-    """One after the other in the same engine, where none reads what the one before writes."""
+    """Successive commands of one engine read no rows of their predecessors."""
     outer, contraction = pe3(0, BANK, 2 * BANK, 4, 32), pe4(0, BANK, 2 * BANK, 2, 4)
     assert counted(rtl, *[outer] * 16).busy_pe2 <= 16 * (outer.steps + 3) + ENDS_PE2
     assert counted(rtl, *[contraction] * 16).busy_pe1 <= 16 * 16 * contraction.steps + ENDS_PE1

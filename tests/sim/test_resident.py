@@ -68,7 +68,7 @@ def rtl() -> Iterator[RtlAccelerator]:
 
 
 def ordered(descriptors, p=P) -> Program:
-    """With the waits that their rows ask for, whatever is left out, and HALT."""
+    """Add the waits that rows ask for, whatever is left out, and HALT."""
     turns = list(product(range(EIGHTH), (False, True), (False, True)))
     hazards, found = [Hazards() for _ in turns], []
     for d in descriptors:
@@ -84,7 +84,7 @@ def ordered(descriptors, p=P) -> Program:
 
 
 def nest(random: Random, operation: Operation, p=P) -> Compute:
-    """A random one that fits the accelerator."""
+    """Draw a random nest that fits the accelerator."""
     while True:
         d = random_slots(random, random_nest(random, operation, p))
         d = replace(d, stochastic=random.random() < 0.3, slot=d.slot % 8)
@@ -96,7 +96,7 @@ def nest(random: Random, operation: Operation, p=P) -> Compute:
 
 
 def case(seed: int, p=P):
-    """Memory, a random program with everything that the file does, exponents."""
+    """Return memory, exponents and a random program that uses every part of the file."""
     random = Random(f"resident {seed}")
     memory, load, store = filling(random, p, random.choice((3, 8, 12)))
     store = replace(store, address=memory.size // p.beat_bytes * p.beat_bytes)
@@ -114,7 +114,7 @@ def case(seed: int, p=P):
 
 
 def repeated(accelerator, memory, program, exponents, times, step):
-    """Memory and program are written, and the program repeated by one start."""
+    """Write memory and program, and repeat the program by one start."""
     accelerator.write(0, memory)
     accelerator.write(PROGRAM, np.frombuffer(encode_descriptors(program), np.uint8))
     accelerator.exponents = exponents
@@ -129,7 +129,7 @@ def repeated(accelerator, memory, program, exponents, times, step):
 
 
 def compared(rtl: Accelerator, memory, program, exponents, *, times=1, step=0):
-    """The same on golden model and hardware; gives what the hardware left behind."""
+    """Run on golden model and hardware, compare, and return what the hardware left behind."""
     p = rtl.parameters
     with GoldenAccelerator(p, memory_bytes=MEMORY) as golden:
         ours = repeated(golden, memory, program, exponents, times, step)
@@ -163,7 +163,7 @@ def test_resident_program_beyond_memory_is_reloaded(rtl):
 
 @pytest.mark.parametrize("length", range(P.program_depth - 1, P.program_depth + 11))
 def test_resident_program_of_any_length_restarts_exactly(rtl, length):
-    """Its first descriptors follow its last ones; each step reads and writes the same rows."""
+    """First descriptors follow the last ones; each step reads and writes the same rows."""
     memory, program, exponents = case(24)
     *body, store, halt = program.descriptors
     more = [Set(values=((1, n),)) for n in range(length - len(body) - 2)]
@@ -175,7 +175,7 @@ def test_resident_program_of_any_length_restarts_exactly(rtl, length):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_resident_random_stream_restarts_each_repetition(rtl, seed):
-    """Where nothing sets it: each repetition rounds by the same random bits."""
+    """Without a seed, each repetition rounds by the same random bits."""
     memory, program, exponents = case(seed + 30)
     descriptors = tuple(
         replace(d, stochastic=True) if isinstance(d, Compute) else d
@@ -217,8 +217,7 @@ def strict(plus: int, minus: int) -> Vector:
 
 
 def up(x: int) -> list[int]:
-    """Exponents of which the first is so close to the greatest that it is beyond at the third
-    repetition."""
+    """Return exponents whose first passes the greatest at the third repetition."""
     return [0, x, *[0] * 14]
 
 
@@ -238,8 +237,10 @@ def up(x: int) -> list[int]:
     ],
 )  # fmt: skip
 def test_resident_exponent_error_ends_run(rtl, descriptors, exponents, message):
-    """At the fourth repetition: the message, the exponents and the memory are those of the golden
-    model, and the accelerator goes on without a reset."""
+    """Message, exponents and memory equal the golden model's at the fourth repetition.
+
+    Afterwards the accelerator goes on without a reset.
+    """
     rtl.memory = MemoryModel()
     memory = np.arange(PROGRAM, dtype=np.uint32).astype(np.uint8)
     load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=16)
@@ -253,7 +254,7 @@ def test_resident_exponent_error_ends_run(rtl, descriptors, exponents, message):
 
 
 def test_resident_run_after_reset_is_exact(rtl, monkeypatch):
-    """Of a contraction, of the file's work, of a new beginning: the next run is as ever."""
+    """Reset in a contraction, in the file's work, and at a new beginning."""
     memory, program, exponents = case(5)
     for cycles in range(700, 1900, 171):
         with monkeypatch.context() as patch:
@@ -264,8 +265,10 @@ def test_resident_run_after_reset_is_exact(rtl, monkeypatch):
 
 
 def test_resident_host_reads_state_while_running(rtl, monkeypatch):
-    """It reads the step's number, exponents and statistics in the middle; what it writes there is
-    ignored until the run is over."""
+    """Host reads step number, exponents and statistics in the middle.
+
+    Writes of the host are ignored until the run is over.
+    """
     memory, program, exponents = case(6)
     seen = []
 
@@ -285,7 +288,7 @@ def test_resident_host_reads_state_while_running(rtl, monkeypatch):
 
 
 def test_traced_runs_of_a_design_without_traces_go_on(rtl):
-    """Its simulation is another one: exponents go there and back."""
+    """Exponents move to the other simulation and back."""
     memory, program, exponents = case(9)
     with RtlAccelerator(P, memory_bytes=MEMORY) as other:
         simulators = [one._simulator(True) for one in (rtl, other)]
@@ -320,7 +323,7 @@ def test_resident_bad_repetition_or_exponents_are_rejected(rtl):
 
 @pytest.mark.slow
 def test_resident_repeats_without_vector_engine():
-    """It has scales and repetitions too, here in a loop, and no stream of random bits."""
+    """Scales and repetitions work, here in a loop, without a stream of random bits."""
     p = replace(P, vector_engine=0, stochastic_rounding=0, exponents=64)
     with RtlAccelerator(p, memory_bytes=MEMORY, memory=STALLS) as rtl:
         for seed in range(8):
@@ -335,7 +338,7 @@ def test_resident_repeats_without_vector_engine():
 
 @pytest.mark.slow
 def test_resident_board_repeats_as_golden_model():
-    """The same through the host link of a simulated board: exponents, steps, errors."""
+    """Host link of a simulated board carries exponents, steps and errors."""
     with SimulatedBoard(P, memory_bytes=MEMORY) as board:
         for seed in range(3):
             memory, program, exponents = case(seed)

@@ -74,7 +74,7 @@ class Pair(Elaboratable):
 
 
 def gates(own: int, shared: int, models: str, folder) -> dict:
-    """The netlist of a pair."""
+    """Return the netlist of a pair."""
     design = Pair(own, shared)
     ports = [*design.own, design.shared, *design.products]
     (folder / "pair.il").write_text(design_to_rtlil(design, ports, name="top", target=XCUP))
@@ -90,7 +90,7 @@ def gates(own: int, shared: int, models: str, folder) -> dict:
 
 
 def ordered(module: dict) -> list[tuple]:
-    """(function, inputs, output) of each gate behind those that it takes; registers are wires."""
+    """Sort gates as (function, inputs, output) behind their drivers; registers are wires."""
     cells = []
     for cell in module["cells"].values():
         function, nets = GATES[cell["type"]], cell["connections"]

@@ -78,7 +78,7 @@ def test_mutant_module_is_imported_by_child_alone():
 
 
 def test_code_that_is_not_built_is_the_same(tmp_path):
-    """What a comment says makes no other library, wherever the copy of the sources lies."""
+    """Changed comments make an equal library, wherever the copy of the sources lies."""
     target = TARGETS["golden-kernel"]
     path = next(one for one in target.files if one.name == "pack.h")
     fault = Fault(path, path.read_bytes().index(b"packed"), "packed", "pocked", 1)

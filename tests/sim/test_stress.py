@@ -36,7 +36,7 @@ COMPUTE = (Operation.PE3, Operation.PE4, Operation.BIAS, Operation.MASK)
 
 
 def _reference():
-    """The interpreter of the tests of ``sw``: descriptor by descriptor, word by word."""
+    """Return the interpreter of the tests of ``sw``: descriptor by descriptor, word by word."""
     path = Path(__file__).parents[1] / "sw" / "reference.py"
     spec = spec_from_file_location("reference", path)
     assert spec is not None and spec.loader is not None
@@ -52,7 +52,7 @@ def rtl() -> Iterator[RtlAccelerator]:
 
 
 def random_compute(rng: random.Random, slot: int) -> Compute:
-    """A command of random operands anywhere, and results anywhere else."""
+    """Draw a command of random operands anywhere, and results anywhere else."""
     operation = rng.choice(COMPUTE)
     elementwise = operation in (Operation.BIAS, Operation.MASK)
     by_entries = operation is Operation.PE4
@@ -88,7 +88,7 @@ def random_compute(rng: random.Random, slot: int) -> Compute:
 
 
 def random_transfer(rng: random.Random) -> Transfer:
-    """A load or a store of a few runs, below the program."""
+    """Draw a load or a store of a few runs, below the program."""
     beats, runs = 2 * rng.randint(1, 24), rng.randint(1, 3)
     size = beats * P.beat_bytes
     element_bytes = rng.choice((1, 2))
@@ -104,7 +104,7 @@ def random_transfer(rng: random.Random) -> Transfer:
 
 
 def touches(d: Compute | Transfer) -> tuple:
-    """Everything; external memory is one whole."""
+    """Return the rows that a descriptor touches; external memory counts as one whole."""
     if isinstance(d, Compute):
         return footprint(d, P)
     local = footprint(d, P)[0]
@@ -113,7 +113,7 @@ def touches(d: Compute | Transfer) -> tuple:
 
 
 def random_program(rng: random.Random) -> Program:
-    """Everything loaded, then anything; every wait that is needed and no other."""
+    """Load everything, then draw anything, with every needed wait and no other."""
     fill = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * ROWS)
     body = [
         random_compute(rng, slot) if rng.random() < 0.7 else random_transfer(rng)

@@ -1,5 +1,7 @@
-"""A run begun on the golden model, continued on the simulated hardware, finished on the golden
-model: the bits of the definitions, by which a host computes all of it."""
+"""Run begun on the golden model, continued on simulated hardware, finished on the golden model.
+
+A host that computes everything by the definitions gets the same bits.
+"""
 
 import sys
 from dataclasses import replace
@@ -38,14 +40,14 @@ CHOSEN = TrainSettings(
 
 
 def driver(network):
-    """Of the same arrays and plan, which decide how sums are taken in parts."""
+    """Return a driver of equal arrays and plan, which decide how sums are split."""
     p = replace(P, vector_engine=0, exponents=0, sample_loads=0)
     golden = GoldenAccelerator(p, memory_bytes=1 << 19)
     return Driver(golden, network, BATCH, plan=plan_of_loop(network, BATCH, p))
 
 
 def run(accelerator, state, data, *, stop):
-    """Epochs until ``stop`` steps; the trainer."""
+    """Train until ``stop`` steps and return the trainer."""
     with counted(accelerator) as machine:
         trainer = Trainer(
             state, data, driver, resident=machine, written=lambda: machine.written,
@@ -57,8 +59,7 @@ def run(accelerator, state, data, *, stop):
 
 @pytest.mark.slow
 def test_training_across_accelerators_has_golden_bits(tmp_path):
-    """Every epoch is one start of one of them, cuts and test set included, from the checkpoint that
-    the one before left."""
+    """Start each epoch once, cuts and test set included, from the previous checkpoint."""
     whole = load_data_set("digits")
     data = replace(whole, train=whole.train.first(EPOCH * BATCH + 5), test=whole.test.first(90))
     network = load_network("digits").with_ranks([[6], [5]])

@@ -34,7 +34,7 @@ STALLS = MemoryModel(read_latency=17, bandwidth=0.7, stall=0.5, seed=3)
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[RtlAccelerator]:
-    """Of 4 lanes, 2 of them at a time."""
+    """Simulate 4 lanes, of which the engine takes 2 at a time."""
     with RtlAccelerator(RESIDENT, memory_bytes=MEMORY, memory=STALLS) as accelerator:
         yield accelerator
 
@@ -46,7 +46,7 @@ def rtl() -> Iterator[RtlAccelerator]:
 
 
 def program_of(descriptors, rows: Rows, seed: int, p) -> Program:
-    """Loads all rows, computes, stores all rows behind where they came from."""
+    """Load each row, compute, and store each row behind its source."""
     beats = 2 * rows.next
     load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=beats, tensor="in")
     store = replace(load, operation=Operation.STORE, address=MEMORY // 2, tensor="out")
@@ -60,7 +60,7 @@ def program_of(descriptors, rows: Rows, seed: int, p) -> Program:
 
 
 def compared(rtl, descriptors, rows: Rows, seed: int = 5):
-    """Runs on both; the rows after, and the run on the hardware."""
+    """Run on both accelerators; return the rows afterwards and the hardware's run."""
     p = rtl.parameters
     program = program_of(descriptors, rows, seed, p)
     words = np.concatenate(rows.words).astype(np.int16)
