@@ -164,3 +164,8 @@ def test_readme_pytorch_example_runs_as_printed(capsys):
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     exec(example, {"__name__": "example"})
     assert "1 training steps" in capsys.readouterr().out
+
+
+def test_decision_numbers_are_unique():
+    numbers = [page.name[:4] for page in sorted((ROOT / "docs/decisions").glob("*.md"))]
+    assert numbers == [f"{n:04}" for n in range(1, len(numbers) + 1)]
