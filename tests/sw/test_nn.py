@@ -396,9 +396,9 @@ def test_convolution_is_that_of_its_dense_kernel():
     assert torch.allclose(layer(x), y, atol=1e-5)
     fixed = tnn.TTConv2d(3, 20, 3, rank=8)
     x = torch.rand(2, 3, 9, 8)
-    kernel, inputs = tnn.to_torch(fixed).weight, rounded(x, -7, 8)
+    kernel, inputs = tnn.to_torch(fixed).weight, rounded(x, -7, Fixed(8))
     y = rounded(torch.nn.functional.conv2d(inputs, kernel), int(fixed.quantise_output.first(
-        torch.nn.functional.conv2d(inputs, kernel).detach())), 16)  # fmt: skip
+        torch.nn.functional.conv2d(inputs, kernel).detach())), Fixed(16))  # fmt: skip
     assert torch.equal(fixed(x), y)
     with pytest.raises(NetworkError, match="kernel_size"):
         tnn.TTConv2d(3, 20, 0)
