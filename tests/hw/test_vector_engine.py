@@ -16,7 +16,6 @@ from trainwright.kernels.slots import Slot
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.encoding import encode_descriptor
 from trainwright.program.exponents import SHIFTS, ExponentFile, Scalar, ScalarKind
-from trainwright.program.fields import CODE
 from trainwright.program.vector import (
     CODE_WORDS,
     WIDTH,
@@ -351,7 +350,7 @@ def test_vector_engine_keeps_rows_while_port_is_shut():
 
 def test_words_of_code():
     """While no command is offered: that of the descriptor at the port, at the place of before."""
-    random, layout = Random("words"), command_layout(CODE)
+    random, layout = Random("words"), command_layout(Code.layout)
     instructions = tuple(random_instruction(random, True) for _ in range(CODE_WORDS))
     bits = int.from_bytes(encode_descriptor(Code(first=0, instructions=instructions)), "little")
     top = simulated(VectorEngine, parameters_of(4, 2))
