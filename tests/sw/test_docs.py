@@ -163,7 +163,7 @@ def test_docs_tour_prints_its_output(command, output):
 def test_readme_pytorch_example_runs_as_printed(capsys):
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     exec(example, {"__name__": "example"})
-    assert "1 training steps" in capsys.readouterr().out
+    assert "1 training step;" in capsys.readouterr().out
 
 
 def test_decision_numbers_are_unique():
