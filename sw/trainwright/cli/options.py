@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwright.cli.errors import OptionError
 from trainwright.data.own import TASKS
+from trainwright.formats.parse import ALLOWED
 from trainwright.network import Network, NetworkError, rank_bounds
 from trainwright.parameters import (
     CODED_ACCUMULATOR,
@@ -187,7 +188,8 @@ def add_formats_option(parser: Any) -> None:
         metavar="F",
         help="number formats of classes of tensors (factor, activation, intermediate, gradient), "
         "or of single factors and activations by name, such as "
-        "'activation=posit(8,0),l1.G2=fixed(8)'; and underflow=never, zero or gradients",
+        "'activation=posit(8,0),l1.G2=fixed(8)'; and underflow=never, zero or gradients. Formats: "
+        f"{ALLOWED}",
     )
 
 

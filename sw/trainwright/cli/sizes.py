@@ -67,7 +67,7 @@ SIZES = (
     Size("wide_tensors", "1: words of 8 bits, tensors of 16", (0, 1)),
     Size("address_checks", "1: addresses outside end a run", (0, 1)),
     Size("memory_rate", "bytes a cycle of the memory compiled for; 0: 4/5", least=0, greatest=16),
-    Size("formats", "beside fixed point, as posit(8,0),posit(8,1)c", listed="posits"),
+    Size("formats", "beside fixed point, as posit(8,0),posit(8,1)c", listed="names"),
 )
 
 

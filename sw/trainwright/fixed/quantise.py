@@ -31,9 +31,10 @@ def quantise(
 
 
 def dequantise(words: torch.Tensor, exponent: int, fmt: Format | None = None) -> torch.Tensor:
-    """Values (float64) of words; of integers where there is no format."""
-    integers = words if fmt is None else torch.from_numpy(fmt.decode(words.numpy()))
-    return integers.to(torch.float64) * 2.0**exponent
+    """Return the values (float64) of words, or of any integers where they are not coded."""
+    if fmt is not None and fmt.coded:
+        words = torch.from_numpy(fmt.decode(words.numpy()))
+    return words.to(torch.float64) * 2.0**exponent
 
 
 def fitting_exponent(values: torch.Tensor, fmt: Format | int, *, zero: int = 0) -> int:

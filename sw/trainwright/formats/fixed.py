@@ -76,6 +76,11 @@ class Fixed(Format):
         return -self.most, self.largest
 
     @property
+    def integer_limits(self) -> tuple[int, int]:
+        """The limits of words: a word is its integer."""
+        return self.limits
+
+    @property
     def words_text(self) -> str:
         """Bits that hold every word."""
         return f"within {self.bits} bits"
