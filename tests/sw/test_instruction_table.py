@@ -42,6 +42,7 @@ from trainwright.program.records import (
 )
 from trainwright.program.table import (
     Described,
+    Field,
     Limits,
     beyond,
     bits,
@@ -109,6 +110,24 @@ def test_field_added_to_a_copy_is_checked_for_its_range():
     assert beyond(Longer(**{**vars(D), "damping": 21}), limits) == ("damping", 21, (2, 20))
     with pytest.raises(ProgramError, match="damping = 2, it must be at least 3"):
         check_codes(Longer, encoded_fields(D) | {"damping": 2})
+
+
+@pytest.mark.parametrize(
+    "width, signed, wraps", [(20, True, False), (32, True, True), (5, False, False)]
+)
+def test_range_of_a_field_is_that_of_its_bits(width, signed, wraps):
+    low, high = Field("f", width, "", signed=signed, wraps=wraps).limits
+    assert low == (-(2 ** (width - 1)) if signed else 0)
+    assert high == 2 ** (width - 1 if signed and not wraps else width) - 1
+
+
+@pytest.mark.parametrize("name", ["x", "g", "z"])
+def test_level_step_beyond_its_bits_is_named(name):
+    limits, half = Limits(P, P.statistics_depth), 1 << 19
+    for value, inside in ((half - 1, True), (half, False), (-half, True), (-half - 1, False)):
+        violation = beyond(replace(D, levels=(Level(3, **{name: value}),)), limits)
+        expected = None if inside else (f"level's {name}", value, (-half, half - 1))
+        assert violation == expected
 
 
 def test_field_added_to_a_copy_is_in_record_and_header(tmp_path):
