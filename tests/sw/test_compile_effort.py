@@ -5,9 +5,16 @@ from itertools import permutations
 
 import pytest
 
+from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Fixed
+from trainwright.graph.ir import Einsum, Graph, Tensor
+from trainwright.lowering.calls import Contract
+from trainwright.lowering.choices import Given
 from trainwright.lowering.clocks import State
 from trainwright.lowering.compile import compile_step
+from trainwright.lowering.lower import lower
 from trainwright.lowering.place import Placement
+from trainwright.lowering.progress import followed
 from trainwright.lowering.stages import Stages
 from trainwright.lowering.tile import Tiler
 from trainwright.network import load_network
@@ -71,3 +78,37 @@ def test_rows_in_any_order_of_loops_are_at_least_the_bound(compiled):
         assert bound <= min(rows) * (1 + 1e-9)
         exact += bound > 0.99 * min(rows)
     assert exact  # a bound of nothing would hold, too
+
+
+MOST_A_OPERATION = 80
+"""Alternatives that a long chain of products may evaluate for each, a third above today's 58."""
+
+
+def _chain(length):
+    """Build a graph of products, each with a factor of its own."""
+    sizes, given, ops = {"even": 16, "odd": 16, "s": 16}, ["x0"], []
+    tensors = {"x0": Tensor("x0", ("even", "s"), TensorClass.ACTIVATION, Fixed(8))}
+    for n in range(length):
+        axes = ("odd", "even") if n % 2 == 0 else ("even", "odd")
+        tensors[f"w{n}"] = Tensor(f"w{n}", axes, TensorClass.INTERMEDIATE, Fixed(4))
+        tensors[f"x{n + 1}"] = Tensor(f"x{n + 1}", (axes[0], "s"), TensorClass.ACTIVATION, Fixed(8))
+        given.append(f"w{n}")
+        ops.append(Einsum(f"x{n + 1}", (f"w{n}", f"x{n}"), f"l{n}"))
+    return Graph(sizes, tensors, tuple(ops), tuple(given), (f"x{length}",))
+
+
+@pytest.mark.parametrize("length", (250, pytest.param(1000, marks=pytest.mark.slow)))
+def test_effort_of_a_long_graph_grows_with_its_length_alone(length):
+    graph = _chain(length)
+    with followed() as progress:
+        program = lower(
+            graph,
+            {name: Given() for name in graph.given},
+            dict.fromkeys(graph.results),
+            AcceleratorParameters(),
+            "forward",
+        )
+    assert {call.op.out for call in program.calls if isinstance(call, Contract)} == {
+        op.out for op in graph.ops
+    }
+    assert length < progress.effort < MOST_A_OPERATION * length
