@@ -10,7 +10,7 @@ from trainwright.compiler.errors import DoesNotFitError, ResourceError
 from trainwright.graph import order
 from trainwright.lowering.compile import compile_step
 from trainwright.lowering.progress import CompileProgress, count, followed, is_spent
-from trainwright.lowering.remedies import MOST_BATCHES, MOST_SIZES, with_remedies
+from trainwright.lowering.remedies import MOST_BATCHES, with_remedies
 from trainwright.lowering.stored import SWITCH, cached_step
 from trainwright.network import UserNames, network_from_dict
 from trainwright.parameters import AcceleratorParameters
@@ -52,7 +52,7 @@ def test_remedies_are_the_first_trials_that_do_not_raise():
     error = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 96, P, fits)
     assert error.reason == "l1.x is large"
     assert error.remedy == (
-        "use a batch of 24, which fits; an accelerator with scratchpad_rows=512 fits"
+        "use a batch of 24, which fits; an accelerator with scratchpad_rows=1024 fits"
     )
     in_rows = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 96, P, fits, unit=16)
     assert "batch of 16," in in_rows.remedy
@@ -67,7 +67,7 @@ def test_remedies_that_all_fail_promise_nothing_after_bounded_trials():
 
     error = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 4096, P, never)
     assert "scratchpad_rows" not in error.remedy
-    assert len(tried) == MOST_BATCHES + MOST_SIZES
+    assert len(tried) == MOST_BATCHES + 2
 
 
 def test_named_error_keeps_names_and_kind_when_pickled():

@@ -306,6 +306,7 @@ def _searched(
         except CompileError as error:
             problems.append(error)
             refused[order.text] = str(error)
+            # Another order costs as much again, and mostly lacks rows for the same tensors.
             if is_spent():
                 break
             continue

@@ -16,7 +16,7 @@ from trainwright.lowering.divide import variants
 from trainwright.lowering.layout import CutError
 from trainwright.lowering.least import alive, held, require_rows
 from trainwright.lowering.place import lost
-from trainwright.lowering.progress import count, is_spent
+from trainwright.lowering.progress import HOPELESS, count, is_spent
 from trainwright.lowering.schedule import Issue, scheduled
 from trainwright.lowering.slices import Stage
 from trainwright.lowering.stages import Stages
@@ -110,8 +110,8 @@ class Drafts:
 
     def add(self, chosen: Chosen) -> None:
         """Cut, tile and issue programs of some choices."""
-        for stages, spilled in self._options(chosen):
-            if self._issued and is_spent():
+        for number, (stages, spilled) in enumerate(self._options(chosen)):
+            if (self._issued and is_spent()) or (number and is_spent(HOPELESS)):
                 break
             tiler = Tiler(
                 self.graph, self.given, self.stored, chosen.pads, spilled, self.p, spare=True

@@ -19,7 +19,7 @@ from trainwright.lowering.impls import up
 from trainwright.lowering.layout import CutError, Storage
 from trainwright.lowering.outer import Packing
 from trainwright.lowering.place import alternatives, place
-from trainwright.lowering.progress import count, enter_phase, is_spent
+from trainwright.lowering.progress import HOPELESS, count, enter_phase, is_spent
 from trainwright.lowering.slots import slotted
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor
@@ -130,11 +130,11 @@ def _whole(
                 some.add(chosen)
         except CompileError as error:
             problems.append(error)
-            if is_spent():
+            if is_spent(HOPELESS):
                 break
             continue
         found = _timed(some.best(), p, which, problems, short=short)
-        if found or is_spent() or any(_is_other(error) for error in problems[before:]):
+        if found or is_spent(HOPELESS) or any(_is_other(error) for error in problems[before:]):
             return found
     return []
 

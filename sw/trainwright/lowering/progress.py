@@ -8,23 +8,26 @@ from contextvars import ContextVar
 MOST_EFFORT = 400_000
 """Alternatives after which a compilation takes the best program so far.
 
-`fashion-conv` evaluates 131,000, `fashion` in 4,096 rows of the scratchpad 283,000, at about
-20,000 in a second: no network takes much more than 20 s.
+A processor evaluates between 10,000 and 20,000 in a second; `fashion-conv` takes 193,000.
 """
+HOPELESS = 2.0
+"""Part of the effort of a compilation after which a search without any program is given up."""
 
 
 class CompileProgress:
     """Phase that a compilation is in, and alternatives that it has evaluated.
 
     ``phase`` is read from the thread that writes the lines. ``counts`` has, by kind, what was
-    evaluated: ``states`` (partial programs), and commands that were ``tiled``, ``issued``,
-    ``placed`` and ``timed``. Counts are the same on every machine.
+    evaluated: ``states`` (partial programs), ``cuts`` of stages, and commands that were
+    ``tiled``, ``issued``, ``placed`` and ``timed``. Counts are the same on every machine.
     """
 
     def __init__(self) -> None:
         self.phase = ""
         self.counts: Counter[str] = Counter()
+        self.begun = 0
         self.most: int | None = None
+        """Effort at which the compilation began, and after which it ends."""
 
     @property
     def effort(self) -> int:
@@ -49,10 +52,12 @@ def count(kind: str, number: int = 1) -> None:
         progress.counts[kind] += number
 
 
-def is_spent() -> bool:
-    """Return whether the compilation has evaluated as many alternatives as it may."""
+def is_spent(part: float = 1.0) -> bool:
+    """Return whether the compilation has evaluated a part of the alternatives that it may."""
     progress = _CURRENT.get()
-    return progress is not None and progress.most is not None and progress.effort >= progress.most
+    if progress is None or progress.most is None:
+        return False
+    return progress.effort - progress.begun >= part * (progress.most - progress.begun)
 
 
 @contextmanager
@@ -63,12 +68,13 @@ def followed(most: int | None = None) -> Iterator[CompileProgress]:
     """
     outer = _CURRENT.get()
     progress = outer or CompileProgress()
-    before = progress.most
+    before = progress.begun, progress.most
     if most is not None:
+        progress.begun = progress.effort
         progress.most = progress.effort + most
     token = _CURRENT.set(progress)
     try:
         yield progress
     finally:
-        progress.most = before
+        progress.begun, progress.most = before
         _CURRENT.reset(token)

@@ -8,12 +8,11 @@ from trainwright.compiler.errors import CompileError, DoesNotFitError
 from trainwright.compiler.limits import SCRATCHPAD
 from trainwright.parameters import AcceleratorParameters
 
-TRIAL_EFFORT = 20_000
-"""Alternatives that one remedy may take: a second, enough for a first program."""
-MOST_BATCHES = 6
-"""Smaller batches that are tried, each half the one before: 64 down to 1."""
-MOST_SIZES = 3
-"""Larger scratchpads that are tried, each twice the one before."""
+TRIAL_EFFORT = 160_000
+"""Alternatives that one remedy may take: two convolutions at a batch of 16 need 157,000 to find
+that the best contraction order does not fit, and the next one does."""
+MOST_BATCHES = 3
+"""Smaller batches that are tried, each a quarter of the one before: 64 down to 1."""
 
 Trial = Callable[[int, AcceleratorParameters], object]
 """Compile for a batch and an accelerator; raises ``CompileError`` where that does not fit."""
@@ -22,7 +21,7 @@ Trial = Callable[[int, AcceleratorParameters], object]
 def _batches(batch: int, unit: int) -> Iterator[int]:
     """List smaller batches that are multiples of a unit."""
     for _ in range(MOST_BATCHES):
-        batch = batch // 2 // unit * unit
+        batch = batch // 4 // unit * unit
         if not batch:
             return
         yield batch
@@ -30,11 +29,8 @@ def _batches(batch: int, unit: int) -> Iterator[int]:
 
 def _sizes(p: AcceleratorParameters) -> Iterator[AcceleratorParameters]:
     """List accelerators with larger scratchpads."""
-    rows = p.scratchpad_rows
-    for _ in range(MOST_SIZES):
-        rows *= 2
-        if rows > SCRATCHPAD.greatest:
-            return
+    larger = {min(4 * p.scratchpad_rows, SCRATCHPAD.greatest), SCRATCHPAD.greatest}
+    for rows in sorted(larger - {p.scratchpad_rows}):
         yield replace(p, scratchpad_rows=rows)
 
 

@@ -11,6 +11,7 @@ from trainwright.graph.network import SAMPLES
 from trainwright.lowering.costs import Costs, Loops
 from trainwright.lowering.groups import BUDGETS, LARGEST, Group
 from trainwright.lowering.impls import up
+from trainwright.lowering.progress import count
 from trainwright.lowering.slices import Stage
 
 FULL = 0.92
@@ -52,6 +53,7 @@ class Stages(Costs):
         key = tuple(group.members), parts
         if key not in self._cuts:
             self._cuts[key] = tuple(self._new_loops(group, parts=parts))
+            count("cuts", len(self._cuts[key]))
         return self._cuts[key]
 
     @cached_property
@@ -70,8 +72,8 @@ class Stages(Costs):
             yield _Cuts(())
         elif self.deep:
             yield from self._deep(group, axes)
-        for count in range(1 - parts, min(MOST_AXES, len(axes)) + 1):
-            for some in permutations(axes, count):
+        for number in range(1 - parts, min(MOST_AXES, len(axes)) + 1):
+            for some in permutations(axes, number):
                 for loops in _chunked(some, ()):
                     if not parts:
                         yield _Cuts(loops)
@@ -85,8 +87,8 @@ class Stages(Costs):
     def _deep(self, group: Group, common: list[tuple[str, list[int]]]) -> Iterator[_Cuts]:
         """Find ways to cut sums along several axes, in an order that is chosen later."""
         partial = self._chunks(group, self._partial(group))
-        for count in range(2, MOST_AXES + 1):
-            for summed in combinations(partial, count):
+        for number in range(2, MOST_AXES + 1):
+            for summed in combinations(partial, number):
                 for free in range(min(MOST_AXES, len(common)) + 1):
                     for some in combinations(common, free):
                         for loops in _chunked((*some, *summed), ()):
@@ -150,6 +152,7 @@ class Stages(Costs):
         """Ways to cut a group for which there are rows, the likely fastest first."""
         if not group.big:
             return [()]
+        count("cuts", sum(len(self._loops(group, parts=parts)) for parts in (False, True)))
         # Six loops have 720 orders, so no order is searched for slices too large in any order:
         # for `fashion-conv` this holds for all 9,164 cuts of sums along several axes.
         found = dict.fromkeys(
