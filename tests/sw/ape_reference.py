@@ -24,14 +24,14 @@ TYPES = {  # format, scales, groups of pairs with the power of two of each group
 
 
 def exponent(value: Fraction) -> int:
-    """floor(log2 |value|) of a value that is not 0."""
+    """Return floor(log2 abs value) of a value that is not 0."""
     size = abs(value)
     guess = size.numerator.bit_length() - size.denominator.bit_length()
     return guess if Fraction(2) ** guess <= size else guess - 1
 
 
 def rounded(value: Fraction, form: tuple[int, int, int], toward_zero: bool = False):
-    """The value in a format, to nearest even or toward zero; ``inf`` beyond the largest."""
+    """Round into a format, to nearest even or toward zero; ``inf`` beyond the largest."""
     if value == 0:
         return Fraction(0)
     bits, least, greatest = form
@@ -46,7 +46,7 @@ def rounded(value: Fraction, form: tuple[int, int, int], toward_zero: bool = Fal
 
 
 def split(x: float, dtype: str) -> list[Fraction]:
-    """The parts, still scaled; a scaled part saturates at the largest float16."""
+    """Return the parts, still scaled; a scaled part saturates at the largest float16."""
     form, scales, _ = TYPES[dtype]
     rest, parts = Fraction(x), []
     for scale in scales:
@@ -60,7 +60,7 @@ def split(x: float, dtype: str) -> list[Fraction]:
 
 
 def dot(a: list[float], b: list[float], dtype: str, zero: bool, block: int) -> float:
-    """One element of a product by the scheme, every rounding where it belongs."""
+    """Compute one element of a product by the scheme, with each rounding in its place."""
     _, _, groups = TYPES[dtype]
     left, right = [split(x, dtype) for x in a], [split(x, dtype) for x in b]
     total = None

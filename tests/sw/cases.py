@@ -30,7 +30,7 @@ class Case:
 
 
 def factorised(size: int, order: int, rng: random.Random) -> list[int]:
-    """``order`` numbers that multiply to ``size``."""
+    """Draw ``order`` numbers that multiply to ``size``."""
     factors = [1] * order
     for prime in (2, 3, 5, 7):
         while size % prime == 0:
@@ -43,7 +43,7 @@ def factorised(size: int, order: int, rng: random.Random) -> list[int]:
 def random_layer(
     rng: random.Random, inputs: int, outputs: int, lanes: int, order: int, *, relu: bool
 ) -> Layer:
-    """A layer of these sizes (multiples of ``lanes``) with random factorisation and odd ranks."""
+    """Draw a layer of sizes that are multiples of ``lanes``, with odd ranks."""
     j = [*factorised(outputs // lanes, order - 1, rng), lanes]
     i = [*factorised(inputs // lanes, order - 1, rng), lanes]
     ranks = [rng.randint(1, min(bound, 11)) for bound in rank_bounds(j, i)]
@@ -51,7 +51,7 @@ def random_layer(
 
 
 def random_case(seed: int, *, largest: int = 24, most_batch: int = 7) -> Case:
-    """Orders 2 to 5, one or two layers, odd ranks and batches, small accelerators."""
+    """Draw orders 2 to 5, few layers, odd ranks and batches, and a small accelerator."""
     rng = random.Random(seed)
     lanes = rng.choice([4, 8, 8, 8, 16])
     pe1_rows = rng.choice([rows for rows in (2, 4, 8) if rows <= lanes])
@@ -102,5 +102,5 @@ def random_case(seed: int, *, largest: int = 24, most_batch: int = 7) -> Case:
 
 
 def macs_dense(network: Network) -> int:
-    """Multiply-accumulates of one sample through the dense matrices: a measure of size."""
+    """Count multiply-accumulates of one sample through the dense matrices."""
     return sum(prod(layer.outputs) * prod(layer.inputs) for layer in network.layers)

@@ -31,7 +31,7 @@ class Tracked:
 
 @dataclass
 class Counted:
-    """What the statistics of a tensor must say."""
+    """Statistics that a tensor must have."""
 
     count: int
     total: int
@@ -39,22 +39,22 @@ class Counted:
 
 
 def product(number: int, factors: Iterable[int], rest: str) -> str:
-    """The name of a product of a layer's factors (from 0) and what else is in it."""
+    """Name a product of a layer's factors (from 0) with further operands."""
     return ".".join((f"l{number}", *(f"G{n + 1}" for n in factors), rest))
 
 
 def exact(value: torch.Tensor) -> Tracked:
-    """A value that carries no error."""
+    """Wrap a value that carries no error."""
     return Tracked(value, torch.zeros_like(value))
 
 
 def contract(equation: str, x: Tracked, g: torch.Tensor) -> Tracked:
-    """``einsum`` of a tracked operand and an exact one."""
+    """Apply ``einsum`` to a tracked operand and an exact one."""
     return Tracked(torch.einsum(equation, x.value, g), torch.einsum(equation, x.error, g.abs()))
 
 
 def finest(values: torch.Tensor, width: int) -> int:
-    """Least exponent at which ``width`` bits saturate nowhere."""
+    """Return the least exponent at which ``width`` bits saturate nowhere."""
     greatest, top = float(values.abs().max()), 2 ** (width - 1) - 1
     if greatest == 0:
         return 1 - width
@@ -75,7 +75,7 @@ def rounded(x: Tracked, exponent: int, width: int) -> tuple[Tracked, Counted]:
 
 @dataclass
 class Chains:
-    """One training step; exponents are those the accelerator reports of each tensor."""
+    """Training step at the exponents that the accelerator reports of each tensor."""
 
     model: QuantisedModel
     statistics: Mapping[str, TensorStatistics]
@@ -103,7 +103,7 @@ class Chains:
     # Forward: equations 8 to 10, bias, ReLU.
 
     def forward(self, inputs: torch.Tensor) -> Tracked:
-        """The logits."""
+        """Return the logits."""
         x = exact(inputs.double() * 2.0 ** (1 - self.network.widths.activation))
         self.activations = [x]
         for number, layer in enumerate(self.network.layers, 1):
@@ -135,14 +135,14 @@ class Chains:
         return Tracked(y.value.clamp_min(0), y.error) if layer.relu else y
 
     def _upper(self, number: int) -> str:
-        """The gradient that a layer is given: to its activations where it has no ReLU."""
+        """Return the gradient given to a layer: to its activations if it has no ReLU."""
         masked = self.network.layers[number - 1].relu or number == len(self.network.layers)
         return "dy" if masked else "da"
 
     # Backward: equations 11 to 19.
 
     def backward(self, gradient: torch.Tensor) -> tuple[list[list[Tracked]], list[Tracked]]:
-        """Gradients of the factors and of the biases of each layer."""
+        """Return gradients of the factors and of the biases of each layer."""
         width = self.network.widths.gradient
         count = len(self.network.layers)
         dy, _ = rounded(exact(gradient), finest(gradient, width), width)
@@ -159,7 +159,7 @@ class Chains:
         return factors, biases
 
     def _through(self, number: int, dy: Tracked) -> Tracked:
-        """The gradient to the pre-activation below layer ``number``."""
+        """Return the gradient to the pre-activation below layer ``number``."""
         layer, below = self.network.layers[number - 1], self.network.layers[number - 2]
         batch, z = dy.value.shape[0], dy
         for n, (left, j, _, _) in enumerate(layer.factor_shapes):
@@ -211,7 +211,7 @@ class Chains:
 
 
 def matrix(layer: Layer, factors: list[torch.Tensor]) -> torch.Tensor:
-    """W (J, I): every element is the product of d matrices (definition of a TTM)."""
+    """Return W (J, I), whose elements are products of d matrices (definition of a TTM)."""
     w = torch.ones(1, 1, 1, dtype=torch.float64)
     for g in factors:
         w = torch.einsum("abr,rjis->ajbis", w, g)
@@ -223,7 +223,7 @@ def matrix(layer: Layer, factors: list[torch.Tensor]) -> torch.Tensor:
 def straight_through(
     chains: Chains, inputs: torch.Tensor, gradient: torch.Tensor
 ) -> tuple[list[list[torch.Tensor]], list[torch.Tensor | None]]:
-    """Gradients by torch's autograd, with the quantised activations and straight-through."""
+    """Return gradients by torch's autograd, straight through quantised activations."""
     x = inputs.double() * 2.0 ** (1 - chains.network.widths.activation)
     leaves, biases = [], []
     for number, layer in enumerate(chains.network.layers):
@@ -241,7 +241,7 @@ def straight_through(
 
 
 def plain_forward(chains: Chains, inputs: torch.Tensor) -> torch.Tensor:
-    """Logits in float64 without any rounding but that of inputs and factors."""
+    """Return logits in float64 with only inputs and factors rounded."""
     x = inputs.double() * 2.0 ** (1 - chains.network.widths.activation)
     for number, layer in enumerate(chains.network.layers):
         x = x @ matrix(layer, chains.factors[number]).T

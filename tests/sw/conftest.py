@@ -44,7 +44,7 @@ def drawing():
 
 @pytest.fixture(params=["deferred", "at once"])
 def deferred(request, monkeypatch):
-    """Whether a resident step leaves parts of its update to the next one, whatever takes longer."""
+    """Choose whether a resident step leaves parts of its update to the next step."""
     file_cases = import_module("file_cases")
     file_cases.choose(monkeypatch, deferred=request.param == "deferred")
     return request.param == "deferred"
@@ -52,9 +52,9 @@ def deferred(request, monkeypatch):
 
 @pytest.fixture(scope="module")
 def programs_once():
-    """A resident step is compiled once for the same step and choices, as it would be the same.
+    """Compile a resident step once for equal steps and choices.
 
-    Not so where a test has put something else in the place of what chooses, orders or updates.
+    A test that replaces what chooses, orders or updates gets a program of its own.
     """
     found = []  # steps, too: so long as they are there, no other has their id
     compiled = resident.resident_step
@@ -76,7 +76,7 @@ def programs_once():
 
 @pytest.fixture(params=["native", "torch"])
 def posit_path(request):
-    """Runs a test with the native kernels of posits, and without any."""
+    """Run a test with the native kernels of posits, and without any."""
     if request.param == "native":
         if not native.usable(torch.zeros(1), torch.zeros(1, dtype=torch.float64)):
             pytest.skip("no C compiler")
@@ -88,7 +88,7 @@ def posit_path(request):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Fashion-MNIST of 256 + 64 images, each class a bar at a height of its own."""
+    """Write a Fashion-MNIST of 256 + 64 images, each class a bar at its own height."""
     path = tmp_path_factory.mktemp("data") / "fashion-mnist"
     path.mkdir()
     random = np.random.RandomState(0)

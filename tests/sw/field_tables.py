@@ -63,7 +63,7 @@ def period(layout: Sequence[Field]) -> int:
 
 
 def tables() -> dict[str, str]:
-    """Markdown of every table by its name."""
+    """Return the Markdown of each table by name."""
     head = ["| bits | field | width | meaning |", "|---|---|---|---|"]
     found = {name: "\n".join([*head, *rows(layout)]) for name, layout in LAYOUT_NAMES.items()}
     lines = ["| code | operation | layout | numbered fields repeat every |", "|---|---|---|---|"]

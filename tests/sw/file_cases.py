@@ -25,7 +25,7 @@ STATISTICS = 8
 
 
 def random_slots(random: Random, d: Compute, *, used: int = USED) -> Compute:
-    """``d``, its shifts by the file now and then."""
+    """Return ``d`` with shifts by the file now and then."""
     if random.random() < 0.2:
         return d
     x, g, z = (random.randrange(used) for _ in range(3))
@@ -40,7 +40,7 @@ def random_slots(random: Random, d: Compute, *, used: int = USED) -> Compute:
 
 
 def random_scalars(random: Random, descriptors: Sequence, *, used: int = USED) -> list:
-    """Passes with shifts and constants by the file; none is strict and below 0."""
+    """Draw passes with shifts and constants by the file; none is strict and below 0."""
     found = []
     for d in descriptors:
         if isinstance(d, Code):
@@ -62,8 +62,11 @@ def random_scalars(random: Random, descriptors: Sequence, *, used: int = USED) -
 
 
 def random_turns(random: Random, descriptors: Sequence) -> list:
-    """The last pass is not executed in all steps, now and then: the others write the registers that
-    it reads. Of one in the last step alone the instructions are put into the engine then."""
+    """Now and then, leave the last pass out of some steps.
+
+    The other passes write the registers that the last pass reads. If it runs in the last step
+    alone, its instructions are put into the engine then.
+    """
     found = list(descriptors)
     passes = [n for n, d in enumerate(found) if isinstance(d, Vector)]
     if not passes or random.random() < 0.2:
@@ -78,7 +81,7 @@ def random_turns(random: Random, descriptors: Sequence) -> list:
 
 
 def random_turn(random: Random) -> dict[str, int | bool]:
-    """In one of two, four or eight steps, not in the first of a run, or in the last one alone."""
+    """Draw one of two, four or eight steps, not the first of a run, or the last alone."""
     eighth = random.choice((0, 0, random.randint(1, 2 * EIGHTH - 1)))
     return {"eighth": eighth, "later": random.random() < 0.4, "last": random.random() < 0.3}
 
@@ -92,7 +95,7 @@ def _longest(_: _Run, found: Resident) -> int:
 
 
 def choose(monkeypatch, *, deferred):
-    """Have resident steps defer parts of their update, or not; what is deferred is there twice."""
+    """Let resident steps defer parts of their update, or not; deferred parts exist twice."""
     monkeypatch.setattr(_Run, "cycles", _longest if deferred else _shortest)
 
 
@@ -104,7 +107,7 @@ def _scalar(random: Random, used: int) -> Scalar:
 
 
 def random_scales(random: Random, *, used: int = USED) -> MoveScales:
-    """SCALES whose limits most sums are over or under."""
+    """Draw SCALES with limits that most sums are over or under."""
     return MoveScales(
         entries=tuple(
             ScaleEntry(
@@ -120,5 +123,5 @@ def random_scales(random: Random, *, used: int = USED) -> MoveScales:
 
 
 def random_file(random: Random, slots: int, *, most: int = 6) -> list[int]:
-    """Exponents near each other, slot 0 zero."""
+    """Draw exponents near each other, with slot 0 zero."""
     return [0, *(random.randint(-most, most) for _ in range(slots - 1))]

@@ -20,7 +20,7 @@ _NO_RUN = Run(_NOTHING, _NOTHING, _NOTHING)
 
 
 def ttm_matrix(layer: Layer, factors: list[torch.Tensor]) -> torch.Tensor:
-    """W (J, I) of definition 1: element (j_1..j_d, i_1..i_d) is a product of matrices."""
+    """Return W (J, I) of definition 1: element (j_1..j_d, i_1..i_d) is a product of matrices."""
     w = factors[0][0]  # (J_1, I_1, R_1)
     for g in factors[1:]:
         w = torch.einsum("jir,rkls->jkils", w, g)  # (J, J_n, I, I_n, R_n)

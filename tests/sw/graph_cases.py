@@ -178,7 +178,7 @@ def _divided(draw: random.Random, size: int, order: int) -> tuple[int, ...]:
 
 
 def deep_network(seed: int) -> tuple[Network, int]:
-    """Two to four layers, all of orders 2 to 5, sizes 1 to 7, ranks to 19; a batch of 8 to 64."""
+    """Draw two to four layers of orders 2 to 5, sizes 1 to 7, ranks to 19, and a batch to 64."""
     draw = random.Random(1000 + seed)
     layers: list[Layer] = []
     for _ in range(count := draw.randint(2, 4)):
@@ -198,7 +198,7 @@ def deep_network(seed: int) -> tuple[Network, int]:
 
 
 def random_words(graph: Graph, seed: int) -> dict[str, np.ndarray]:
-    """Words over the whole range of the formats of what is given, and their views."""
+    """Draw words over the whole range of the given tensors' formats, and views of the words."""
     rng, words = np.random.default_rng(seed), {}
     for name in graph.given:
         if graph.tensors[name].constant:
@@ -311,7 +311,7 @@ def _check_alignment(
 
 
 def _maker(graph: Graph, name: str) -> str:
-    """The tensor whose exponent one has."""
+    """Return the tensor that an exponent belongs to."""
     name = graph.origins[name]
     while isinstance(maker := graph.makers[name], Mask):
         name = graph.origins[maker.x]

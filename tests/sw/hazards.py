@@ -34,7 +34,7 @@ class HazardError(AssertionError):
 
 
 def addresses(base: int, levels: Sequence[Level | TransferLevel], name: str) -> np.ndarray:
-    """Every address of a loop nest."""
+    """Return every address of a loop nest."""
     found = np.array([base])
     for level in levels:
         steps = np.arange(level.count) * getattr(level, name)
@@ -47,7 +47,7 @@ def _runs(starts: np.ndarray, size: int) -> np.ndarray:
 
 
 def _tiles(d: Compute, base: int, name: str, row_stride: int, rows: int) -> np.ndarray:
-    """Rows of every tile; in the last iteration of the tile level only ``last_rows``."""
+    """Return the rows of each tile; the last iteration of the tile level has ``last_rows``."""
     levels, tile = list(d.levels if name == "x" else d.outer), d.tile_level
     count, step = levels[tile].count, getattr(levels[tile], name)
     rest = addresses(base, levels[:tile] + levels[tile + 1 :], name)
@@ -61,7 +61,7 @@ Touched = list[tuple[str, np.ndarray, bool]]
 
 
 def touched_by_compute(d: Compute, registers: list[int], p: AcceleratorParameters) -> Touched:
-    """What a contraction or an element-wise operation reads and writes."""
+    """Return what a contraction or an element-wise operation reads and writes."""
     x, g, z = (
         getattr(d, name) + registers[getattr(d, f"{name}_register")] for name in ("x", "g", "z")
     )
@@ -79,7 +79,7 @@ def touched_by_compute(d: Compute, registers: list[int], p: AcceleratorParameter
 
 
 def touched_by_transfer(d: Transfer, registers: list[int], p: AcceleratorParameters) -> Touched:
-    """What a load or a store reads and writes, the memory in beats."""
+    """Return what a load or a store reads and writes, the memory in beats."""
     load = d.operation is Operation.LOAD
     bytes_ = addresses(d.address + registers[d.address_register], d.levels, "address")
     assert not np.any(bytes_ % p.beat_bytes), "transfers start at whole beats"
@@ -90,7 +90,7 @@ def touched_by_transfer(d: Transfer, registers: list[int], p: AcceleratorParamet
 
 
 def touched_by_samples(d: Samples, _registers: list[int], p: AcceleratorParameters) -> Touched:
-    """Records of the set, any of them, and rows of pixels and targets."""
+    """Return any records of the set, and rows of pixels and targets."""
     records = d.address // p.beat_bytes + np.arange(d.total) * (d.stride // p.beat_bytes)
     samples = d.local + np.arange(d.samples) * d.local_step
     return [
@@ -101,7 +101,7 @@ def touched_by_samples(d: Samples, _registers: list[int], p: AcceleratorParamete
 
 
 def touched_by_pass(d: Vector, _registers: list[int], p: AcceleratorParameters) -> Touched:
-    """Rows of the streams that are read and written."""
+    """Return rows of the streams that are read and written."""
     found: Touched = []
     for number, one in enumerate(d.streams):
         outer, inner = np.arange(d.outer) * one.outer, np.arange(d.inner) * one.inner
@@ -148,7 +148,7 @@ def check_waits(
 
 
 def _both(engine: Engine) -> int:
-    """Bits of an engine's last command (the engine's own) and of its older ones (4 higher)."""
+    """Return bits of an engine's last command and, 4 higher, of its older commands."""
     return int(engine) | int(engine) << 4
 
 
@@ -173,7 +173,7 @@ def _touch(d, engine: Engine, touched: Touched, readers: dict, writers: dict) ->
 
 
 def _age(masks: np.ndarray, engine: Engine) -> None:
-    """A command is issued: the one before becomes older; PE1 and PE2 are done with older ones."""
+    """Issue a command: its predecessor becomes older; PE1 and PE2 are done with older ones."""
     last = (masks & np.uint8(engine)) << 4
     if engine & ARRAYS:
         masks &= np.uint8(~_both(engine) & 255)
@@ -183,7 +183,7 @@ def _age(masks: np.ndarray, engine: Engine) -> None:
 
 
 def check_step_waits(step: CompiledStep) -> int:
-    """Both programs of a step; the commands issued."""
+    """Check both programs of a step and return the issued commands."""
     return sum(
         check_waits(program.descriptors, step.parameters, step.memory_bytes)
         for program in (step.forward, step.backward)

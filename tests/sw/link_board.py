@@ -32,7 +32,7 @@ class Board:
         self.reset()
 
     def reset(self):
-        """All registers as after a reset; the memory keeps what it has."""
+        """Reset each register; the memory keeps its contents."""
         self.session = False
         self.registers = {
             registers.IDENTITY: registers.IDENTITY_VALUE,
@@ -40,7 +40,7 @@ class Board:
         }
 
     def begin(self, looks: int):
-        """A run, under way for so many looks at STATUS."""
+        """Begin a run that is under way for so many looks at STATUS."""
         self.registers[registers.STATUS] = registers.STATUS_BUSY
         self.looks_left = looks
 

@@ -13,7 +13,7 @@ UNIT = 1200
 
 
 def exact(x):
-    """The numbers of components (..., nc), flat, in units of 2^-UNIT."""
+    """Return the numbers of components (..., nc), flat, in units of 2^-UNIT."""
     rows = x.to(torch.float64).reshape(-1, x.shape[-1]).tolist()
     return [sum(map(_units, row)) for row in rows]
 
@@ -24,7 +24,7 @@ def _units(value):
 
 
 def _cut(value, digits):
-    """The nearest integer of so many digits, ties to even."""
+    """Return the nearest integer of so many digits, ties to even."""
     size = abs(value)
     drop = size.bit_length() - digits
     if drop <= 0:
@@ -36,7 +36,7 @@ def _cut(value, digits):
 
 
 def _components(value, exponent, dtype, nc):
-    """value 2^exponent as components; nothing becomes subnormal here but in float16."""
+    """Split value 2^exponent into components; only float16 becomes subnormal."""
     parts = []
     for _ in range(nc):
         part = _cut(value, PRECISION[dtype])
@@ -51,13 +51,13 @@ def _components(value, exponent, dtype, nc):
 
 
 def of_integers(pairs, dtype, nc):
-    """Normalised components of numbers (value, exponent)."""
+    """Return normalised components of numbers (value, exponent)."""
     rows = [_components(value, exponent, dtype, nc) for value, exponent in pairs]
     return torch.tensor(rows, dtype=torch.float64).to(dtype)
 
 
 def _number(rng, width):
-    """An integer of at most ``width`` + 1 bits: all of them random, or a few far apart."""
+    """Draw an integer of at most ``width`` + 1 bits: random bits, or a few far apart."""
     kind = rng.random()
     if kind < 0.7:
         return rng.getrandbits(width) | 1 << (width - 1)
@@ -66,7 +66,7 @@ def _number(rng, width):
 
 
 def pairs(count, nc, dtype, seed=0):
-    """Two component tensors (count, nc): a third of mixed magnitude, others near or cancelling."""
+    """Draw two tensors (count, nc): a third of mixed magnitude, the rest near or cancelling."""
     rng = random.Random(seed)
     width, span = PRECISION[dtype] * nc + 5, SPAN[dtype]
     first, second = [], []
@@ -88,7 +88,7 @@ def pairs(count, nc, dtype, seed=0):
 
 
 def errors(name, found, a, b):
-    """(error, exact result) of every sum, product or quotient, in the same integer units."""
+    """Return (error, exact result) of each sum, product or quotient, in integer units."""
     for got, i, j in zip(found, a, b, strict=True):
         if name == "add":
             yield got - (i + j), i + j
@@ -99,7 +99,7 @@ def errors(name, found, a, b):
 
 
 def worst_bits(rows):
-    """-log2 of the largest relative error of (error, exact result or scale)."""
+    """Return -log2 of the largest relative error of (error, exact result or scale)."""
     worst = 0.0
     for error, scale in rows:
         if error:
@@ -112,7 +112,7 @@ SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.5]
 
 
 def special(dtype, nc):
-    """Zeros, infinities, NaN, subnormal numbers and the ends of the range, as components."""
+    """Return zeros, infinities, NaN, subnormal numbers and the ends of the range."""
     info = torch.finfo(dtype)
     ends = [info.max, -info.max, info.max / 2, info.smallest_normal, -info.smallest_normal / 4,
             info.smallest_normal * info.eps]  # fmt: skip
@@ -121,6 +121,6 @@ def special(dtype, nc):
 
 
 def same(x, y):
-    """The same bits, NaN being like NaN."""
+    """Return whether bits are equal, with any NaN equal to any other."""
     signs = (torch.signbit(x) == torch.signbit(y)) | x.isnan()
     return bool((((x == y) & signs) | (x.isnan() & y.isnan())).all())

@@ -30,7 +30,7 @@ MAGNITUDES = (3, 8, 12, 16)
 
 
 def random_parameters(random: Random) -> AcceleratorParameters:
-    """Accelerators of every number of lanes and rows; 16 lanes more often."""
+    """Draw accelerators of every number of lanes and rows; 16 lanes more often."""
     lanes = random.choice((4, 8, 16, 16, 16))
     rows = [n for n in (2, 4, 8, 16) if n <= lanes]
     return AcceleratorParameters(
@@ -54,7 +54,7 @@ def largest_word(p: AcceleratorParameters) -> int:
 
 
 def with_formats(random: Random, d: Compute, p: AcceleratorParameters) -> Compute:
-    """The descriptor with formats of any kind, at shifts that use the result's words."""
+    """Return the descriptor with formats of any kind, at shifts that use the result's words."""
     x, g, z = (random.randrange(len(p.formats) + 1) for _ in range(3))
     known = [fmt.scale for fmt in p.coded_formats]
     shift = random.choice((0, d.shift, random.randrange(3 * max(known) + 12)))
@@ -64,7 +64,7 @@ def with_formats(random: Random, d: Compute, p: AcceleratorParameters) -> Comput
 
 
 def words(random: Random, shape: tuple[int, ...], width: int) -> npt.NDArray[np.int64]:
-    """Signed integers of ``width`` bits, many of them extremes."""
+    """Draw signed integers of ``width`` bits, many of them extremes."""
     numbers = np.random.default_rng(random.getrandbits(64))
     least, greatest = -(1 << (width - 1)), (1 << (width - 1)) - 1
     some = numbers.integers(least, greatest + 1, shape)
@@ -78,7 +78,7 @@ def _reach(counts: list[int], strides: list[int]) -> tuple[int, int]:
 
 
 def _base(random: Random, counts: list[int], strides: list[int], low: int, high: int) -> int | None:
-    """A base for which all addresses are from ``low`` to ``high`` - 1; none if there is none."""
+    """Draw a base with each address from ``low`` to ``high`` - 1; None if there is none."""
     below, above = _reach(counts, strides)
     if high - low <= above - below:
         return None
@@ -88,9 +88,9 @@ def _base(random: Random, counts: list[int], strides: list[int], low: int, high:
 def random_nest(
     random: Random, operation: Operation, p: AcceleratorParameters, *, crossing: bool = False
 ) -> Compute:
-    """A descriptor whose strides are anything, negative and 0 too.
+    """Draw a descriptor with any strides, negative and 0 too.
 
-    Results lie above ``RESULTS``, and now and then on each other; ``crossing``: among the
+    Results lie above ``RESULTS``, and now and then on each other; with ``crossing`` among the
     operands, all close together.
     """
     elementwise = operation not in CONTRACTIONS
@@ -150,7 +150,7 @@ def random_nest(
 def filling(
     random: Random, p: AcceleratorParameters, width: int, most: int = 1 << 15
 ) -> tuple[npt.NDArray[np.uint8], Transfer, Transfer]:
-    """Memory, a load that fills the scratchpad from it, and a store of all rows.
+    """Return memory, a load that fills the scratchpad, and a store of all rows.
 
     No word is greater than ``most``.
     """
@@ -165,12 +165,12 @@ def filling(
 
 
 def program_of(p: AcceleratorParameters, *descriptors: Descriptor) -> Program:
-    """A program of these descriptors and HALT."""
+    """Return a program of the given descriptors and HALT."""
     return Program((*descriptors, Halt()), p.fingerprint)
 
 
 def looped(random: Random, d: Compute) -> list[Descriptor]:
-    """``d`` in two loops, its operands and its result moved by registers and back."""
+    """Return ``d`` in two loops, with operands and result moved by registers and back."""
     steps = ((1, random.randint(-1, 1)), (2, random.randint(-1, 1)), (3, random.randint(-2, 2)))
     back = tuple((register, -3 * step) for register, step in steps)
     moved = Compute(**{**vars(d), "x_register": 1, "g_register": 2, "z_register": 3})

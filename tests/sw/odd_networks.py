@@ -10,14 +10,13 @@ from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 NOT_DRAWN = ("ecp5-85f-sdram", "ecp5-85f-alone")
 """Presets."""
 MULTIPLES = (1, 2, 3, 5, 6, 7, 10, 25, 49)
-"""Of the lanes, that a layer has inputs or outputs."""
+"""Multiples of the lanes that a layer has as inputs or outputs."""
 
 
 def odd_network(seed: int) -> tuple[Network, int, AcceleratorParameters]:
-    """Layers of order 2 to 5, a batch from 1 to 256, and the accelerator of a preset, of those
-    without one of the same arrays.
+    """Draw layers of order 2 to 5, a batch from 1 to 256, and a preset's accelerator.
 
-    Every fifth has sizes that are no multiples of the lanes.
+    Every fifth network has sizes that are no multiples of the lanes.
     """
     rng = random.Random(seed)
     p = preset(rng.choice([name for name in PRESETS if name not in NOT_DRAWN]))
@@ -42,7 +41,7 @@ def odd_network(seed: int) -> tuple[Network, int, AcceleratorParameters]:
 
 
 def _split(rng: random.Random, size: int, order: int, lanes: int) -> tuple[int, ...]:
-    """``order`` numbers that multiply to ``size``; the last a multiple of the lanes, if any is."""
+    """Draw ``order`` numbers that multiply to ``size``; the last a multiple of the lanes."""
     if size % lanes:
         return tuple(factorised(size, order, rng))
     first = factorised(size // lanes, order, rng)

@@ -15,18 +15,18 @@ class Bits:
         self._generator = np.random.PCG64(seed)
 
     def integers(self, shape: tuple[int, ...], width: int) -> torch.Tensor:
-        """Signed integers of ``width`` bits, int64, uniform."""
+        """Draw signed integers of ``width`` bits, int64, uniform."""
         raw = self._generator.random_raw(int(np.prod(shape)))
         values = (raw >> np.uint64(64 - width)).astype(np.int64) - (1 << (width - 1))
         return torch.from_numpy(values.reshape(shape))
 
     def bells(self, shape: tuple[int, ...]) -> torch.Tensor:
-        """Float64 values, bell-shaped, of deviation 1 or so."""
+        """Draw float64 values, bell-shaped, of deviation 1 or so."""
         return sum(self.integers(shape, 20).double() for _ in range(6)) * 2.0**-20
 
 
 def random_model(network: Network, seed: int) -> QuantisedModel:
-    """Factors over their whole range, at exponents that differ; bell-shaped biases."""
+    """Draw factors over their whole range, at differing exponents; bell-shaped biases."""
     bits = Bits(seed)
     factors = [
         [bits.integers(shape, network.widths.factor) for shape in layer.factor_shapes]
@@ -44,21 +44,21 @@ def random_model(network: Network, seed: int) -> QuantisedModel:
 
 
 def random_batch(network: Network, batch: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs over the whole range of activations, and a gradient to the logits."""
+    """Draw inputs over the whole range of activations, and a gradient to the logits."""
     bits = Bits(seed + 1_000_000)
     inputs = bits.integers((batch, network.layers[0].input_size), network.widths.activation)
     return inputs, bits.bells((batch, network.layers[-1].output_size)) / batch
 
 
 def calibrated(driver: Driver, model: QuantisedModel, inputs, gradient) -> Scales:
-    """Scales that fit these operands."""
+    """Return scales that fit these operands."""
     scales = Scales()
     driver.calibrate(inputs, lambda logits: gradient, model, scales)
     return scales
 
 
 def disturbed(scales: Scales, seed: int, most: int = 4) -> Scales:
-    """Every exponent moved by -``most`` to ``most``: saturation here, lost bits there."""
+    """Move each exponent by -``most`` to ``most``: saturation here, lost bits there."""
     bits = Bits(seed + 2_000_000)
     moves = bits.integers((len(scales.exponents),), 16) % (2 * most + 1) - most
     exponents = {
@@ -69,7 +69,7 @@ def disturbed(scales: Scales, seed: int, most: int = 4) -> Scales:
 
 
 def roomy(driver: Driver, model: QuantisedModel, inputs, gradient) -> Scales:
-    """Scales at which nothing saturates."""
+    """Return scales at which nothing saturates."""
     scales = calibrated(driver, model, inputs, gradient)
     for _ in range(64):
         forward = driver.forward(inputs, model, scales)

@@ -10,7 +10,7 @@ def generator(seed):
 
 
 def any_codes(shape, fmt, seed):
-    """Codes of the whole format without NaR."""
+    """Draw codes of the whole format without NaR."""
     codes = torch.randint(0, 1 << fmt.n, shape, generator=generator(seed))
     return torch.where(codes == fmt.nar, 1, codes)
 

@@ -1,4 +1,4 @@
-"""What the cases of posit operators are written with: random words, arithmetic on codes."""
+"""Random words and arithmetic on codes for the cases of posit operators."""
 
 import torch
 from posit_cases import generator
@@ -8,7 +8,7 @@ from trainwright.posit import PositTensor
 
 
 def registry():
-    """A table of cases by name, and the decorator that fills it."""
+    """Return a table of cases by name, and the decorator that fills the table."""
     cases = {}
 
     def case(function):

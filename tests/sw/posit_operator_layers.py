@@ -28,7 +28,7 @@ def functions(b):
 
 
 def _softmax(b, x):
-    """Along the last dimension: (x - max, its exponentials, their sum)."""
+    """Return x - max along the last dimension, its exponentials, and their sum."""
     largest = posit.encode(posit.decode(x, b.fmt).amax(-1, keepdim=True), b.fmt)
     z = b.sub(x, largest)
     e = b.apply("exp", z)
@@ -103,7 +103,7 @@ def likelihoods(b):
 
 
 def _patches(x, kernel, stride=1):
-    """(B, H', W', C kh kw) of codes (B, C, H, W)."""
+    """Return (B, H', W', C kh kw) of codes (B, C, H, W)."""
     found = x.unfold(2, kernel[0], stride).unfold(3, kernel[1], stride)
     return found.permute(0, 2, 3, 1, 4, 5).flatten(3)
 

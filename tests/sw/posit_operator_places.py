@@ -220,7 +220,7 @@ def orders(b):
 
 @case
 def random_numbers(b):
-    """The values that torch draws, rounded."""
+    """Return the values that torch draws, rounded."""
     p = b.posits(b.some(50))
     for draw in (
         lambda t, g: t.uniform_(-1, 1, generator=g),

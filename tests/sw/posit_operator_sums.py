@@ -78,7 +78,7 @@ def roots_and_powers(b):
 
 @case
 def optimisers(b):
-    """What Adam and SGD are made of, in the order of the paper's Listing 9: (value a) b."""
+    """Compute parts of Adam and SGD in the order of the paper's Listing 9: (value a) b."""
     x, y, z = (b.some(3, 4) for _ in range(3))
     p, q, r = b.posits(x, y, z)
     scaled = b.mul(y, b.number(0.3))

@@ -14,7 +14,7 @@ import numpy as np
 
 @cache
 def parts(code: int, n: int, es: int) -> tuple[int, int] | None:
-    """(significand, exponent): value = significand 2^exponent; ``None`` for NaR."""
+    """Return (significand, exponent): value = significand 2^exponent; ``None`` for NaR."""
     if code == 0:
         return 0, 0
     if code == 1 << (n - 1):
@@ -32,14 +32,14 @@ def parts(code: int, n: int, es: int) -> tuple[int, int] | None:
 
 
 def value(code: int, n: int, es: int) -> Fraction:
-    """The exact value of a code other than NaR."""
+    """Return the exact value of a code other than NaR."""
     found = parts(code, n, es)
     assert found is not None
     return found[0] * Fraction(2) ** found[1]
 
 
 def nearest(x: Fraction | None, n: int, es: int) -> int:
-    """The code nearest to ``x``; ``None`` is NaR."""
+    """Return the code nearest to ``x``; ``None`` is NaR."""
     if x is None:
         return 1 << (n - 1)
     if x == 0:
@@ -70,7 +70,7 @@ class Table:
         return significand, exponent
 
     def sign(self, *terms: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """The sign of the sum of (significand, exponent) terms, |significands| below 2^31."""
+        """Return the sign of the sum of (significand, exponent) terms, significands below 2^31."""
         count = 4 * (self.n << self.es) // 30 + 5
         limbs = np.zeros((count, len(terms[0][0])), dtype=np.int64)  # of 30 bits, signed
         lanes = np.arange(limbs.shape[1])
@@ -87,12 +87,12 @@ class Table:
         return np.where(top < 0, -1, (limbs != 0).any(0).astype(np.int64))
 
     def floats(self, which: str = "values") -> np.ndarray:
-        """The values, or those half-way, in float64, which is exact."""
+        """Return the values, or the values half-way, in float64, which is exact."""
         significand, exponent = getattr(self, which)
         return np.ldexp(significand.astype(np.float64), exponent.astype(np.int32))
 
     def nearest(self, x: np.ndarray) -> np.ndarray:
-        """Codes nearest to finite float64 values, by search among those half-way."""
+        """Return codes nearest to finite float64 values, by search among half-way values."""
         nar = 1 << (self.n - 1)
         halves = self.floats("halves")[3 : 2 * nar - 1 : 2]  # above codes 1, 2, ..., nar - 2
         index = np.searchsorted(halves, np.abs(x))
@@ -139,7 +139,7 @@ class Table:
 
 @cache
 def table(n: int, es: int) -> Table:
-    """``Table``, made once."""
+    """Make ``Table`` once."""
     return Table(n, es)
 
 
@@ -152,7 +152,7 @@ def _minus(x):
 
 
 def _against(operation, operands, h, sign):
-    """The sign of (exact result - h)."""
+    """Return the sign of (exact result - h)."""
     x, y = operands[0], operands[min(1, len(operands) - 1)]
     if operation == "add":
         return sign(x, y, _minus(h))

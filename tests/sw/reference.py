@@ -26,7 +26,7 @@ ENGINE_NAMES = {
 
 
 def requantised(value: int, shift: int, width: int) -> tuple[int, bool]:
-    """``value / 2^shift`` rounded half to even, and whether it had to be saturated."""
+    """Round ``value / 2^shift`` half to even, and tell whether it saturates."""
     rounded = round(Fraction(value, 1 << shift))
     least, greatest = -(1 << (width - 1)), (1 << (width - 1)) - 1
     q = min(max(rounded, least), greatest)
@@ -34,7 +34,7 @@ def requantised(value: int, shift: int, width: int) -> tuple[int, bool]:
 
 
 def random_byte(stream: int, key: int, unit: int) -> int:
-    """The random bits of one result, literally as ``docs/formats.md`` has them."""
+    """Return the random bits of one result, literally as ``docs/formats.md`` has them."""
 
     def left(word: int, bits: int) -> int:
         return (word << bits | word >> (32 - bits)) & 0xFFFFFFFF
@@ -48,7 +48,7 @@ def random_byte(stream: int, key: int, unit: int) -> int:
 
 
 def stochastically(value: int, shift: int, width: int, byte: int) -> tuple[int, bool]:
-    """``value / 2^shift`` plus a random part of one, rounded down; and whether it saturated."""
+    """Round down ``value / 2^shift`` plus a random part, and tell whether it saturates."""
     part = Fraction(2 * byte + 1, 512)
     if shift < 9:
         part = Fraction(int(part * 2**shift), 2**shift)  # as many bits as there are below one
@@ -59,23 +59,23 @@ def stochastically(value: int, shift: int, width: int, byte: int) -> tuple[int, 
 
 
 def indices(levels: Sequence[Level]) -> Iterator[tuple[int, ...]]:
-    """Every index of a loop nest, the last level fastest."""
+    """Return every index of a loop nest, the last level fastest."""
     return product(*(range(level.count) for level in levels))
 
 
 def offset(levels: Sequence[Level], index: Sequence[int], name: str) -> int:
-    """Sum of index x stride of one operand."""
+    """Sum index x stride of one operand."""
     return sum(i * getattr(level, name) for i, level in zip(index, levels, strict=True))
 
 
 def signed(value: int, width: int) -> int:
-    """The low ``width`` bits of ``value`` as a signed integer."""
+    """Return the low ``width`` bits of ``value`` as a signed integer."""
     value &= (1 << width) - 1
     return value - (1 << width) if value >> (width - 1) else value
 
 
 def unrolled(program: Sequence) -> Iterator[tuple[object, list[int]]]:
-    """Every descriptor that is executed, with the registers at its issue."""
+    """Return every executed descriptor, with the registers at its issue."""
     registers = [0] * 8
     position, open_loops = 0, []
     while not isinstance(program[position], Halt):
@@ -158,7 +158,7 @@ class ReferenceAccelerator:
         )
 
     def _row(self, row: int, number: int) -> np.ndarray:
-        """The integers of a row whose words have the format of this number."""
+        """Return the integers of a row whose words have the format of this number."""
         assert self.known[row], f"row {row} is read and was never written"
         return self._integers(self.pad[row], number)
 
@@ -233,7 +233,7 @@ class ReferenceAccelerator:
                 self._put_digits(d, z + r * d.z_row_stride, words)
 
     def _put_digits(self, d: Compute, row: int, words: list[int]) -> None:
-        """A whole row, or on words of 8 bits its digits, the highest first."""
+        """Write a whole row, or on words of 8 bits its digits, the highest first."""
         digits = -(-(d.out_width - 1) // 7) if self.parameters.wide_tensors else 1
         for n in range(digits):
             scale = 128 ** (digits - 1 - n)

@@ -14,7 +14,7 @@ from trainwright.train.initial import initial_factors
 
 
 def lost(values: np.ndarray, width: int) -> float:
-    """The least relative RMS over all exponents that leave a value, by numpy."""
+    """Return the least relative RMS over all exponents that leave a value, by numpy."""
     limit = 2 ** (width - 1)
     errors = []
     for exponent in range(-40, 20):

@@ -29,7 +29,7 @@ UNIT = 2.0**-24
 
 
 def printed_listing_5(values):
-    """The paper's listing, as printed."""
+    """Compute the paper's listing, as printed."""
     mask = "fp32-f"
     for v in values:
         if v < 2.0**-110 or v > 3.39e38:
@@ -140,7 +140,7 @@ def test_jobs_cover_every_block_product_once():
 
 
 def of_levels(rows, columns, seed, *, level):
-    """Numbers of 1 to 2 that no two float16 hold, made small enough for ``level``."""
+    """Draw numbers of 1 to 2 that no two float16 hold, scaled down for ``level``."""
     random = torch.Generator().manual_seed(seed)
     bits = torch.randint(1024, (rows, columns), generator=random) * 2**13 + 4093
     x = (1 + bits.double() * 2.0**-23).float()
@@ -183,7 +183,7 @@ def test_native_where_nothing_else_holds():
 
 
 def promised(a, b, found, promise):
-    """Every element within the promise a product plus float32's roundings of the sum."""
+    """Check each element against the product's promise plus float32's roundings of the sum."""
     exact = a.double() @ b.double()
     size = a.double().abs() @ b.double().abs()
     roundings = (a.shape[1] / 4 + 4) * UNIT  # blocks of 16 or so, the groups, the strips
@@ -204,7 +204,7 @@ def test_ape_auto_meets_bound_that_fp32_f_exceeds():
 
 
 def near_ones(count, random):
-    """Significands just above a power of two, where relative errors are largest."""
+    """Draw significands just above a power of two, where relative errors are largest."""
     offset = torch.randint(1, 3 * 2**12, (count,), generator=random)
     sign = (torch.rand(count, generator=random) - 0.5).sign()
     return ((2**23 + offset).double() * 2.0**-23).float() * sign

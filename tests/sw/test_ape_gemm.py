@@ -13,7 +13,7 @@ FLOATS = tuple(SCHEMES)
 
 
 def spread(shape, random, low, high):
-    """Magnitudes of 2^low to 2^high, both signs."""
+    """Draw magnitudes of 2^low to 2^high of both signs."""
     exponents = torch.empty(shape).uniform_(low, high, generator=random)
     return torch.exp2(exponents) * (torch.rand(shape, generator=random) - 0.5).sign()
 
@@ -40,7 +40,7 @@ def test_ape_gemm_scheme_to_the_last_bit(dtype, rounding, block):
 
 
 def chain(a, b, zero, block):
-    """One exact sum after another, by rationals."""
+    """Add exact sums one after another, by rationals."""
     acc = reference.Fraction(0)
     terms = [reference.Fraction(x) * reference.Fraction(y) for x, y in zip(a, b, strict=True)]
     for begin in range(0, len(terms), block):

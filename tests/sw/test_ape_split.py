@@ -13,13 +13,13 @@ PARTS = {"fp32-f": torch.float16, "fp32-t": torch.float32, "fp32-b": torch.bfloa
 
 
 def error(x, dtype):
-    """Largest relative error of split and join."""
+    """Return the largest relative error of split and join."""
     wide = x.to(torch.float64)
     return float(((ape.join(ape.split(x, dtype), dtype) - wide).abs() / wide.abs()).max())
 
 
 def significands(random):
-    """Edge and random 23-bit significands."""
+    """Return edge and random 23-bit significands."""
     edges = [0, 1, 2, 3, 2**23 - 1, 2**23 - 2, 2**22, 2**22 - 1, 2**22 + 1]
     for bit in range(23):
         edges += [1 << bit, (1 << bit) - 1, (1 << bit) + 1, 2**23 - (1 << bit)]
@@ -30,7 +30,7 @@ def significands(random):
 
 
 def floats(exponents, fractions, sign):
-    """float32 of every exponent with every significand."""
+    """Return float32 of every exponent with every significand."""
     bits = (exponents[:, None] + 127 << 23) | fractions[None, :]
     return bits.to(torch.int32).view(torch.float32).flatten() * sign
 

@@ -22,7 +22,7 @@ NETWORK = load_network("digits")
 
 
 def uneven(model, powers):
-    """Every block of every bond off by its own power of two, from -powers to powers."""
+    """Shift each block of each bond by its own power of two, from -powers to powers."""
     rng = torch.Generator().manual_seed(0)
     for layer in model.factors:
         for left, right in pairwise(layer):

@@ -38,7 +38,7 @@ def check(at: int, spoil):
 
 
 def traced(engine: str, change):
-    """A spoiler of one engine's trace."""
+    """Return a function that spoils one engine's trace."""
 
     def spoil(_, run):
         trace = run.traces[engine]
@@ -52,7 +52,7 @@ def traced(engine: str, change):
 
 @cache
 def labels(at: int, engine: str) -> list[str]:
-    """The tensor of each row that an engine of the golden model writes."""
+    """Return the tensor of each row that an engine of the golden model writes."""
     names = []
 
     def look(_, run):
@@ -64,7 +64,7 @@ def labels(at: int, engine: str) -> list[str]:
 
 
 def tensor_at(at: int, engine: str, row: int) -> str:
-    """The tensor that the golden model writes at a row of a trace."""
+    """Return the tensor that the golden model writes at a row of a trace."""
     return labels(at, engine)[row]
 
 

@@ -40,7 +40,7 @@ def train(state, data, *, until=None):
 
 
 def same(a, b):
-    """Whether two states are equal to the bit, whatever wall time they took."""
+    """Return whether two states are equal to the bit, whatever wall time they took."""
     pairs = zip(a.model.parameters(), b.model.parameters(), strict=True)
     return (
         a.step == b.step

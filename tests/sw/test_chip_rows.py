@@ -40,7 +40,7 @@ def data():
 
 
 def odd():
-    """Outputs and inputs of sizes that fill no row, a layer without a bias."""
+    """Return a network with sizes that fill no row and a layer without a bias."""
     layers = (
         Layer((3, 5), (5, 7), (6,), relu=True, bias=False),
         Layer((2, 5), (5, 3), (4,), relu=False),
@@ -103,7 +103,7 @@ def test_steps_by_one_start_are_those_of_the_interpreter(network, plan):
 
 
 def test_parts_may_have_the_rows_of_those_before(data, monkeypatch):
-    """Where the scratchpad is short: the update has as few rows as it can do with."""
+    """In a short scratchpad the update has as few rows as possible."""
     fewer = []
 
     def short(memory, parts, seed, table, looks, avoid, *, sparing, **options):
@@ -133,7 +133,7 @@ def test_parts_may_have_the_rows_of_those_before(data, monkeypatch):
 
 @pytest.mark.parametrize(("chosen", "plan"), [*zip(CHOSEN, reversed(IN_ROWS), strict=True)])
 def test_chip_rows_run_has_the_bits_of_the_definitions(data, chosen, plan):
-    """Of steps by the same plan of which the host computes loss and update; cuts are in them."""
+    """Host computes loss and update for steps by the same plan, with cuts."""
     _assert_defined(data, chosen, plan)
 
 
@@ -173,7 +173,7 @@ def test_rows_plan_rejects_unsupported_networks(network, p, batch, message):
 
 
 def test_programs_for_the_host_are_refused():
-    """Those that the host writes as programs like them best."""
+    """Programs laid out for a host that writes them are rejected."""
     step = compile_step(DIGITS, 16, P, plan=AUTO)
     with pytest.raises(CompileError, match="do not go with plan auto; use --update chip"):
         ChipMemory.of(step, random_state(DIGITS, 0).layout)

@@ -63,7 +63,7 @@ def fake(monkeypatch):
 
 
 def run(capsys, *argv):
-    """(status, stdout, stderr) of a command line."""
+    """Run a command line and return (status, stdout, stderr)."""
     try:
         status = main([str(word) for word in argv])
     except SystemExit as error:
@@ -73,7 +73,7 @@ def run(capsys, *argv):
 
 
 def complaint(capsys, *argv):
-    """The message of a command line that must fail with one line and status 2."""
+    """Return the message of a command line that fails with one line and status 2."""
     status, out, err = run(capsys, *argv)
     assert status == 2 and out == "" and err.startswith("trainwright: error: "), (status, out, err)
     assert err.count("\n") == 1 and err.endswith("\n")

@@ -81,7 +81,7 @@ class _Skip(torch.nn.Module):
 
 
 def _load(module, network):
-    """The trainer's initial factors."""
+    """Load the trainer's initial factors."""
     layers = [one for one in module.modules() if isinstance(one, tnn.TensorTrain)]
     for layer, own, exponents in zip(layers, *initial_factors(network, 0), strict=True):
         layer.set_factors([factor.value for factor in own], exponents)
@@ -166,7 +166,7 @@ def _near(model, plain, x, bound=0.005):
 
 
 def _colour(*behind):
-    """Of 3 channels and no square; what windows are of rows is not what they are of columns."""
+    """Return a network of 3 channels and no square: rows and columns have other windows."""
     return torch.nn.Sequential(
         tnn.TTConv2d(3, 8, (3, 2), stride=(2, 1), padding=(1, 0), rank=4, numbers=WIDE), *behind
     )
@@ -184,7 +184,7 @@ BEHIND = {
 
 @pytest.mark.parametrize("behind", BEHIND)
 def test_outputs_and_gradients_of_images_are_near_those_of_torch(behind):
-    """Of parameters and of the images that come in, channels first as torch has them."""
+    """Gradients of parameters and of incoming images, channels first as in torch."""
     plain = _colour(*BEHIND[behind]())
     model = compile(copy.deepcopy(plain), batch=8)
     (chain,) = model.chains.values()
@@ -219,7 +219,7 @@ def test_compile_convolution_skip_from_the_input_and_a_layer_that_is_applied_twi
 
 
 def _stretches(module):
-    """What becomes programs: (layers, operations) of each."""
+    """Return (layers, operations) of each stretch that becomes a program."""
     found = list(regions(trace(module), module))
     return [(one.stretch.names, [type(node) for node in one.stretch.wiring]) for one in found]
 

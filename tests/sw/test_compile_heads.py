@@ -31,7 +31,7 @@ def seeded():
 
 
 class _Heads(torch.nn.Module):
-    """One or two heads of a body, and one of its inner value."""
+    """One or two heads of a body, and one of its inner values."""
 
     def __init__(self, numbers="fixed"):
         super().__init__()
@@ -171,7 +171,7 @@ def test_batches_of_any_size_and_shape():
 
 
 def _stretches(module):
-    """What becomes programs: layers, operations, and the values that leave, of each."""
+    """Return layers, operations, and leaving values of each stretch that becomes a program."""
     return [
         (one.stretch.names, [type(node) for node in one.stretch.wiring],
          [end.value for end in one.stretch.ends])

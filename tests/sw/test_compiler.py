@@ -93,7 +93,7 @@ def macs_by_equations(layer: Layer, batch: int, *, first: bool) -> tuple[int, in
 
 
 def macs_of_paper_order(network: Network, batch: int) -> int:
-    """Of the contractions of a step, without bias gradients."""
+    """Count multiply-accumulates of a step's contractions, without bias gradients."""
     graph = step_graph(network, batch)
     widths = {"word": P.word_width, "accumulator": P.accumulator_width}
     return sum(
@@ -103,7 +103,7 @@ def macs_of_paper_order(network: Network, batch: int) -> int:
 
 
 def macs_of_step(network: Network, batch: int) -> int:
-    """By the equations, bias gradients left out."""
+    """Count multiply-accumulates by the equations, without bias gradients."""
     return sum(
         sum(macs_by_equations(layer, batch, first=n == 0)) for n, layer in enumerate(network.layers)
     )

@@ -190,7 +190,7 @@ def test_data_sets_of_disk_have_known_sizes(data_root, name, means):
 
 
 def bomb(path, unpacked: int, *, stated: int, magic: int = LABELS) -> None:
-    """A header that states so many bytes, and zeros behind it."""
+    """Write a header that states so many bytes, and zeros behind the header."""
     with gzip.open(path, "wb", compresslevel=9) as file:
         file.write(struct.pack(">2I", magic, stated))
         for _ in range(unpacked >> 20):

@@ -30,23 +30,23 @@ FOLDERS = ("boards", "docs", "hw", "scripts", "sim", "sw", "tests")
 
 
 def prose(page: Path) -> str:
-    """A page without its code blocks."""
+    """Return a page without its code blocks."""
     return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
 def spans(page: Path) -> list[str]:
-    """What stands in code type in its text, line breaks as spaces."""
+    """Return code spans of a page's text, with line breaks as spaces."""
     return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose(page))]
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of its headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def defined(body: list[ast.stmt]) -> dict[str, ast.stmt]:
-    """What statements define, by name; imported names too."""
+    """Return what statements define, by name; imported names too."""
     names: dict[str, ast.stmt] = {}
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):

@@ -49,7 +49,7 @@ def test_graph_tensor_beyond_memory_is_used_in_slices():
 
 
 def test_arrays_are_filled_by_axes_side_by_side():
-    """Of 16 lanes: 4 x 4 fill them, 10 values fill 10, and 7 x 9 = 63 all but one of 64."""
+    """4 x 4 fill 16 lanes, 10 values fill 10, and 7 x 9 = 63 all but one of 64."""
     arrays = Arrays(lanes=16, dot_rows=8, outer_rows=4)
     assert filled((4, 4), 16) == 1 and filled((10,), 16) == 10 / 16
     assert filled((7, 9), 16) == 63 / 64 and filled((), 8) == 1 / 8
@@ -78,7 +78,7 @@ def test_graph_stored_tensor_is_not_recomputed():
 
 
 def autograd(network, step, values):
-    """Logits, and gradients of their sum with the upper gradients, by torch; names of the graph."""
+    """Return logits, and gradients of their sum with the upper gradients, by torch."""
     whole, leaves = step.whole, {}
     images = torch.zeros(whole.sizes["s"], *network.padded, dtype=torch.float64)
     for node in network.nodes:
@@ -118,7 +118,7 @@ def cases():
 
 
 def compared(step, network, found, values, bound=None):
-    """Results and gradients of a graph with those of autograd, to rounding or within a bound."""
+    """Compare results and gradients of a graph with autograd, to rounding or within a bound."""
     logits, gradients = autograd(network, step, values)
     parts = logits.split(list(network.head_sizes), 1)
     wanted = dict(zip(step.forward.results, (part.T for part in parts), strict=True))

@@ -35,7 +35,7 @@ factor = 4
 
 @pytest.fixture
 def complaint(tmp_path, capsys):
-    """What ``trainwright plan`` says of a text that is no network."""
+    """Return the message of ``trainwright plan`` about a text that is no network."""
 
     def told(text: str) -> str:
         path = tmp_path / "n.toml"

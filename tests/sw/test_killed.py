@@ -17,7 +17,7 @@ TRAIN = ("train", "--network", "digits", "--test-samples", "64", "--checkpoint-s
 
 
 def start(argv: list[str]) -> int:
-    """A child of this process, which has imported everything already; its number."""
+    """Fork a child, which has imported everything already, and return its number."""
     child = os.fork()
     if child:
         return child
@@ -88,5 +88,5 @@ def test_killed_and_resumed_on_the_golden_model(tmp_path, seed, update):
     ids=("rtl", "board"),
 )
 def test_killed_and_resumed_in_simulation(tmp_path, steps, backend):
-    """As many steps as take about as long as what comes before the first one."""
+    """Steps take about as long as what comes before the first step."""
     check_kills(tmp_path, 20, ("--steps", steps, "--batch", "16", "--backend", *backend), seed=1)

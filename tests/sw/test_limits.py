@@ -1,4 +1,4 @@
-"""What bounds a network, and what is said where it is too large: the resource, need and remedy."""
+"""Limits of a network, and errors beyond them: resource, need and remedy."""
 
 import contextlib
 from dataclasses import replace

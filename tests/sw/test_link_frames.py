@@ -14,7 +14,7 @@ from trainwright.parameters import AcceleratorParameters
 
 
 def bodies(random: Random) -> list[bytes]:
-    """Whole words, many of them of bytes that are escaped."""
+    """Draw whole words, many of them of escaped bytes."""
     some = [FLAG, ESCAPE, 0, 255, *range(0x5C, 0x60)]
     return [
         bytes(random.choice((random.choice(some), random.randrange(256))) for _ in range(4 * words))

@@ -33,7 +33,7 @@ def host(board, **options):
 
 
 def started(board, *, times=5, step=7, looks=4):
-    """A run that another host has started."""
+    """Return a run that another host has started."""
     given = {registers.PROGRAM_ADDRESS: AT, registers.PROGRAM_LENGTH: 2, registers.TIMES: times}
     board.registers |= given | {registers.STEP: step}
     board.begin(looks)

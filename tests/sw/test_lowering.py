@@ -38,13 +38,13 @@ LOW = load_network("fashion").with_ranks(((12, 5, 13), (16,)))
 
 
 def in_parts(step):
-    """The sums of a step that are taken in parts, and how many."""
+    """Count the parts of each sum that a step splits."""
     ops = (*step.forward.lowered.graph.ops, *step.backward.lowered.graph.ops)
     return {op.out: len(op.parts) for op in ops if isinstance(op, Einsum) and op.parts}
 
 
 def stored_bytes(program):
-    """Bytes that a program stores of each tensor."""
+    """Count the bytes that a program stores of each tensor."""
     found = Counter()
     for d in program.descriptors:
         if isinstance(d, Transfer) and d.operation is Operation.STORE:
@@ -53,7 +53,7 @@ def stored_bytes(program):
 
 
 def checked(network, batch, parameters, seed=0, **options):
-    """A step whose words and statistics are all equal to those of its graph."""
+    """Check that each word and statistic of a step equals its graph's; return the step."""
     step = compile_step(network, batch, parameters, **options)
     words = random_words(step.graph.whole, seed)
     exponents = dict.fromkeys(words, -3)
@@ -194,7 +194,7 @@ def test_lowering_papers_order_is_exact_and_has_its_products():
     ids=("digits", "low", "odd", "fashion"),
 )
 def test_lowering_small_step_is_exact_and_keeps_no_products(network, batch):
-    """It has the contractions of the fast one, some of which both passes make."""
+    """Contractions equal the fast step's; some occur in both passes."""
     fast, small = checked(network, batch, DEFAULT), checked(network, batch, DEFAULT, plan=SMALL)
     assert [order.text for order in small.orders] == [order.text for order in fast.orders]
     ahead, behind = (one.lowered.graph for one in (small.forward, small.backward))
@@ -206,7 +206,7 @@ def test_lowering_small_step_is_exact_and_keeps_no_products(network, batch):
 
 
 def _crossing(step) -> set[str]:
-    """Products of two factors, or of factors and inputs, that go from one pass to the other."""
+    """Return products of factors, or of factors and inputs, that cross the passes."""
     ahead, behind = (one.lowered.graph for one in (step.forward, step.backward))
     made = {op.out for op in ahead.ops if isinstance(op, Einsum)}
     return {name for name in made & set(behind.given) if "." in name[3:]}

@@ -29,7 +29,7 @@ SHORT = AcceleratorParameters(scratchpad_rows=1024)
 
 
 def ttm(outputs, inputs, ranks, *, bias=False):
-    """One layer without a ReLU."""
+    """Return one layer without a ReLU."""
     image = 1, 768 if sum(inputs) > 12 else 64
     layer = Layer(outputs, inputs, ranks, relu=False, bias=bias)
     return Network("ttm", (layer,), 2, image, image, Widths())
@@ -41,7 +41,7 @@ TALL = ttm((12, 8, 8), (8, 8, 12), (8, 8))
 
 
 def blocked(program):
-    """Whether a program is computed for blocks of samples."""
+    """Return whether a program is computed for blocks of samples."""
     return any(stage.blocked for stage in program.lowered.stages)
 
 
@@ -85,7 +85,7 @@ def test_blocks_of_samples_are_exact(monkeypatch):
 
 
 def made(network, batch, parameters):
-    """Results of a step whose sums are integers of 16 bits, and the sums that it takes in parts."""
+    """Return results of a step with 16-bit integer sums, and the sums that it splits."""
     step = compile_step(network, batch, parameters)
     rng = np.random.default_rng(7)
     graph = step.graph.whole
@@ -141,7 +141,7 @@ def program(network, which, batch):
 
 
 def test_arrays_have_as_much_to_do():
-    """Of the forward pass of 768 -> 768 each array computes half, nothing is transposed."""
+    """Each array computes half of the forward pass of 768 -> 768; nothing is transposed."""
     graph = program(WIDE, "forward", 1024)
     given = {name: Given() for name in graph.given}
     chooser = Chooser(graph, given, dict.fromkeys((*graph.results, "l1.G1.G2.x")), DEFAULT)

@@ -22,7 +22,7 @@ DIGITS = load_network("digits")
 
 
 def program(network, which, batch=64):
-    """A program of a network, with products of two."""
+    """Compile a network with products of two operands."""
     graph = step_graph(network, batch)
     orders = [ordered(graph.whole, site)[0] for site in graph.sites.values()]
     return with_ones(getattr(graph.ordered(orders), which))

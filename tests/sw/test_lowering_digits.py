@@ -45,7 +45,7 @@ def made(
 
 
 def checked(network: Network, batch: int, p: AcceleratorParameters, seed: int = 0) -> Step:
-    """A step whose words and statistics are all equal to those of its graph."""
+    """Check that each word and statistic of a step equals its graph's; return the step."""
     step = compile_step(network, batch, p)
     words = random_words(step.graph.whole, seed)
     tensors = step.graph.whole.tensors
@@ -98,6 +98,6 @@ def test_random_graphs_of_any_widths_are_exact(kind, seed):
 )
 @pytest.mark.parametrize("p", [SMALL, FLAT], ids=("small", "flat"))
 def test_random_graphs_on_other_accelerators(p, kind, seed):
-    """Of 4 lanes: operands of PE2 whose groups lie in several rows; of 8 rows for 8 lanes."""
+    """4 lanes, where groups of PE2's operands lie in several rows; 8 rows for 8 lanes."""
     network, batch = kind(seed)
     checked(mixed_widths(network, 10 + seed), min(batch, 17), p, seed)

@@ -32,7 +32,7 @@ def step():
 
 
 def crossing(step, name=CROSSING):
-    """How the forward pass stores a tensor: its parts by their layouts."""
+    """Return how the forward pass stores a tensor: its parts by layout."""
     return [one for one in step.forward.lowered.outer.values() if one.tensor == name]
 
 
@@ -111,7 +111,7 @@ def test_lowering_parts_refusal_is_not_tried_again_where_all_lies_in_one_layout(
 
 
 def divided_choice(step):
-    """A sum over the samples, divided between the arrays, and its stage."""
+    """Return a sum over the samples, divided between the arrays, and its stage."""
     lowered = step.backward.lowered
     for stage in lowered.stages:
         for choice in stage.choices:

@@ -62,7 +62,7 @@ def test_slices_share_places_apart(apart):
 
 
 def overlaps(placement: Placement) -> list[tuple[str, str]]:
-    """Pieces that are alive together in the same rows."""
+    """Return pieces that are alive together in the same rows."""
     lives = list(placement.lives.values())
     return [
         (one.storage.name, other.storage.name)
@@ -122,7 +122,7 @@ def test_lowering_slots_array_runs_ahead_by_some_slices_alone(ahead):
 
 
 def max_alive(calls, name: str) -> int:
-    """Slices of a tensor that there are at once."""
+    """Return the greatest number of slices of a tensor that are alive at once."""
     lives = [one for one in lifetimes(calls).values() if one.storage.name == name]
     return max(sum(o.first <= n <= o.last for o in lives) for n in range(len(calls)))
 
@@ -199,7 +199,7 @@ def test_lowering_slots_cost_of_all_places_is_the_sum_over_them():
 
 
 def by_hand(bases: dict[str, int], rows: dict[str, int]) -> tuple[Slots, dict[str, Storage]]:
-    """Places that are all there at the same time."""
+    """Return places that exist at the same time."""
     slots = slots_for(1)
     places = {name: Storage(name, rows[name], base) for name, base in bases.items()}
     slots.lives = {place: Life(place, 0, 9) for place in places.values()}
@@ -292,7 +292,7 @@ def test_pieces_have_the_rows_of_their_places():
 
 
 def test_three_ways_to_compute_blocks_are_placed(monkeypatch):
-    """Those of which nothing fits do not count."""
+    """Variants of which nothing fits do not count."""
 
     class Ways:
         p, problems = P, []

@@ -57,7 +57,7 @@ def test_worst_of_many_is_within_the_last_component(drawn, name, dtype, nc, coun
 
 
 def test_mcf_float16_keeps_representable_digits():
-    """Its unit is 2^-24 whatever the magnitude: sums are exact to that and to 22 digits."""
+    """Sums are exact to float16's unit of 2^-24 and to 22 digits."""
     x, y = cases.pairs(3000, 2, F16)
     a, b = cases.exact(x), cases.exact(y)
     for name in ("add", "mul"):

@@ -21,7 +21,7 @@ from trainwright.mcf.nn import (
 
 
 def twins(optimiser, peer, dtype=torch.float32, nc=2, steps=5, **options):
-    """The same regression by ours and by torch in float64: final weights."""
+    """Fit a regression by ours and by torch in float64; return both final weights."""
     g = torch.Generator().manual_seed(0)
     x = torch.randn(20, 3, generator=g).to(dtype)
     y = torch.randn(20, 2, generator=g).to(dtype)

@@ -529,7 +529,7 @@ POSITS = "factor=posit(4,0),activation=posit(8,0),intermediate=posit(8,1)c,gradi
 
 
 def _posit_values(name, exponent):
-    """All values of a posit's words x 2^exponent."""
+    """Return the values of all of a posit's words x 2^exponent."""
     fmt = parse_format(name)
     words = torch.arange(-fmt.largest, fmt.largest + 1)
     return set(dequantise(words, exponent, fmt).tolist())

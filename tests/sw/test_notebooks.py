@@ -31,7 +31,7 @@ COMMAND = [sys.executable, "-m", "trainwright.cli"]
 
 
 def in_this_process(command, *, run=subprocess.run, **options):
-    """``subprocess.run`` that does not import all again for each command of `trainwright`."""
+    """Replace ``subprocess.run``: run `trainwright` commands without importing again."""
     if command[:3] != COMMAND:
         return run(command, **options)
     with redirect_stdout(StringIO()) as output:
@@ -41,7 +41,7 @@ def in_this_process(command, *, run=subprocess.run, **options):
 
 
 def cells(path, kind):
-    """Sources of a notebook's cells of a kind."""
+    """Return sources of a notebook's cells of a kind."""
     found = json.loads(path.read_text())["cells"]
     return ["".join(cell["source"]) for cell in found if cell["cell_type"] == kind]
 

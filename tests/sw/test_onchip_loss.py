@@ -20,7 +20,7 @@ from trainwright.onchip.loss import (
 
 
 def logits(seed, *, samples=64, outputs=16):
-    """Integers of 16 bits and an exponent, from flat to sure."""
+    """Draw integers of 16 bits and an exponent, from flat to sure."""
     random = np.random.default_rng(seed)
     exponent = int(random.integers(-14, -6))
     values = random.normal(size=(samples, outputs)) * 2.0 ** random.uniform(5, 15, (samples, 1))

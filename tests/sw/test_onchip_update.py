@@ -52,12 +52,12 @@ EXPONENT_LIST = [-18, -19, -20, -17, -18, -19, -16]
 
 
 def stochastic(value, shift, byte):
-    """floor((value + r) / 2^shift) with nine known bits of r below 2^shift."""
+    """Return floor((value + r) / 2^shift) with nine known bits of r below 2^shift."""
     return (Fraction(value) + Fraction((2 * byte + 1) << shift, 512).__floor__()) // (1 << shift)
 
 
 def literal(state, given, exponents, step, pulls):
-    """The equations of ``onchip.update`` for every element; (weights, moments) flat."""
+    """Apply the equations of ``onchip.update`` to each element; (weights, moments) flat."""
     layout, rows = state.layout, state.layout.rows
     weights = state.weights.ravel().tolist()
     moments = state.moments.ravel().tolist()
@@ -148,7 +148,7 @@ def test_wide_factors_are_refused_with_the_remedy():
 
 
 def factor_values(state):
-    """Weights as floats, a list of factors a layer."""
+    """Return weights as floats, a list of factors a layer."""
     layers = [[] for _ in state.layout.network.layers]
     for part in state.layout.parts:
         if part.index >= 0:
@@ -315,7 +315,7 @@ def test_costs_follow_the_ranks_that_are_left():
 
 
 def test_onchip_update_cut_leaves_other_columns_unchanged():
-    """The same columns, as zeros of a whole network and as ranks of a cut one."""
+    """Compare columns as zeros of a whole network and as ranks of a cut network."""
     whole, cut = make_state(), make_state()
     weaken(whole, whole.layout.bonds[1], 0, 11)
     cut.weights = whole.weights.copy()
@@ -361,7 +361,7 @@ def test_onchip_update_state_is_twenty_bits_and_comes_back():
 
 
 def optimised(optimiser, steps=6):
-    """A network of one factor's shape by the optimiser of torch, and by the state."""
+    """Train a network of one factor's shape by torch's optimiser, and by the state."""
     torch.manual_seed(0)
     parameters = [torch.nn.Parameter(torch.randn(shape) * 0.2) for shape in ((5, 7), (3, 2, 4))]
     lr = 11 / 32 if optimiser == "esgd" else 11 / 4

@@ -83,7 +83,7 @@ def train_alone(digits, settings, factory=None):
 
 
 def train_together(digits, settings, count):
-    """States of all workers after a run of ``count`` of them."""
+    """Return states of all workers after a run of ``count`` workers."""
     team, states, errors = Team(count), [None] * count, []
 
     def work(rank):
@@ -212,7 +212,7 @@ def test_options_that_cannot_be(argv, message, capsys, tmp_path):
 
 
 def start(count, *argv):
-    """``torchrun`` with gloo workers on this machine, one thread each."""
+    """Start ``torchrun`` with gloo workers on this machine, one thread each."""
     run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     command = [sys.executable, *run, "-m", "trainwright.cli", "train", "--json", *map(str, argv)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

@@ -16,7 +16,7 @@ P = AcceleratorParameters(lanes=LANES, pe1_rows=2, pe2_rows=2)
 
 
 def pieces(sizes, axes, layout=None, *ops):
-    """Of a tensor ``t``, and of its windows if there are ``ops``."""
+    """Return pieces of a tensor ``t``, and of its windows if there are ``ops``."""
     kind = TensorClass.ACTIVATION, Fixed(8)
     tensors = {"t": Tensor("t", axes, *kind)}
     tensors |= {op.out: Tensor(op.out, WINDOW_AXES, *kind) for op in ops}

@@ -17,7 +17,7 @@ EVERY_FORMAT = [PositFormat(n, es) for n in range(2, 33) for es in range(5)]
 
 
 def wrong(operation, codes, fmt):
-    """How many results are not the correctly rounded ones."""
+    """Count results that are not correctly rounded."""
     got = getattr(posit, operation)(*codes, fmt)
     return int(
         table(fmt.n, fmt.es).wrong(operation, got.numpy(), *(c.numpy() for c in codes)).sum()
@@ -81,7 +81,7 @@ def test_conversions_of_all_65536_codes(source, n, es, posit_path):
 
 
 def pairs(count, seed, n=16):
-    """Codes at random: half of any kind, half of like magnitude, where sums cancel."""
+    """Draw codes: half of any kind, half of like magnitude, where sums cancel."""
     g = torch.Generator().manual_seed(seed)
     a, b, c = (torch.randint(0, 1 << n, (count,), generator=g) for _ in range(3))
     near = (a[::2] + torch.randint(-64, 65, a[::2].shape, generator=g)) % (1 << n)

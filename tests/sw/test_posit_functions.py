@@ -30,7 +30,7 @@ UNITS = 4
 
 
 def exact(name, code, fmt):
-    """The code of the function at a code, by 60 digits."""
+    """Return the code of the function at a code, by 60 digits."""
     x = value(code, fmt.n, fmt.es)
     if (name == "log" and x <= 0) or (name == "log1p" and x <= -1):
         return fmt.nar
@@ -53,7 +53,7 @@ def exact(name, code, fmt):
 @pytest.mark.parametrize("fmt", NARROW, ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_functions_of_every_word_of_up_to_16_bits(name, fmt):
-    """Where a float64 some units away rounds alike, the float64 is right; else 60 digits say."""
+    """Trust float64 where values some units away round alike; else use 60 digits."""
     codes = torch.arange(1 << fmt.n)
     values = decode(codes, fmt)
     got = codes_of(apply(name, PositTensor.from_codes(codes, fmt).values(), fmt), fmt)

@@ -20,7 +20,7 @@ pytest.importorskip("safetensors")
 
 @pytest.fixture
 def small():
-    """Two classes: a bright upper or lower half."""
+    """Return two classes of images: a bright upper or lower half."""
     random = np.random.default_rng(0)
 
     def split(count):

@@ -20,7 +20,7 @@ FORMATS = pytest.mark.parametrize("fmt", SOME, ids=str)
 
 
 def exact_sum(x, y, fmt, start=0):
-    """start + sum of products of codes."""
+    """Return start + sum of products of codes."""
     unit = 2 * fmt.max_scale + 4  # negative words are held with a bit or two below minpos
     total = 0
     for a, b in zip(x, y, strict=True):
@@ -30,7 +30,7 @@ def exact_sum(x, y, fmt, start=0):
 
 
 def cancelling(length, fmt, seed, spread):
-    """Codes whose products cancel in pairs, in a random order, but for one (two, if odd)."""
+    """Draw codes whose products cancel in pairs, in random order, but for one or two."""
     half = length // 2
     g = generator(seed)
     exponent = torch.randint(-spread, spread + 1, (half,), generator=g)
@@ -116,7 +116,7 @@ def test_quire_holds_as_many_products_as_the_standard_says():
 
 
 def neighbours(fmt):
-    """Codes whose distance to the next is of the format, with the tie in the middle."""
+    """Return codes whose distance to the next is of the format, with the tie between."""
     for code in any_codes((200,), fmt, 8).tolist():
         if fmt.nar in (code, code + 1) or code + 1 > fmt.mask:
             continue
@@ -207,7 +207,7 @@ QUICK = [P16, PositFormat(16, 1), PositFormat(12, 1), PositFormat(13, 0)]
 
 
 def odd_matrices(scale, depth, fmt):
-    """(6, depth) and (depth, 24) of short numbers, products of this scale, halves of words too."""
+    """Draw (6, depth) and (depth, 24) of short numbers with products of this scale."""
     g = generator(1000 + scale)
     short = torch.tensor([1, 1.25, 1.5, 1.75, 1.375, -1, -1.5, 1.03125], dtype=torch.float64)
     pick = [short[torch.randint(8, size, generator=g)] for size in ((6, depth), (depth, 24))]
@@ -218,7 +218,7 @@ def odd_matrices(scale, depth, fmt):
 @pytest.mark.parametrize("fmt", QUICK, ids=str)
 @pytest.mark.parametrize("depth", [1, 3, 66])
 def test_sequential_sums_at_every_scale(fmt, depth):
-    """Where the kernel's quick rounding ends, ties of words would go the wrong way."""
+    """Ties of words would go wrong where the kernel's quick rounding ends."""
     top = fmt.max_scale + 8
     for scale in range(-top, top + 1, 1 if depth < 66 else 3):
         x, y = odd_matrices(scale, depth, fmt)

@@ -50,7 +50,7 @@ def with_formats(seed: int, name: str):
 
 
 def singled(seed: int):
-    """Formats of single tensors, other than their classes': factors, and activations between."""
+    """Return formats of single factors and activations that differ from their classes'."""
     case = random_case(seed)
     every = itertools.cycle(("fixed(7)", "posit(6,1)", "fixed(2)", "posit(4,0)", "fixed(5)"))
     factors = [name for name, kind in case.network.nameable.items() if kind == "factor"]
@@ -85,7 +85,7 @@ def test_steps_of_random_networks_are_those_of_the_literal_interpreter(seed, nam
 
 
 def test_posit_steps_take_formats_by_tensor_name():
-    """Its words, its bytes in memory, and what is made from it."""
+    """Words, bytes in memory, and results follow the tensor's format."""
     network = load_network("digits").with_formats("l1.a=fixed(12),l1.G1=fixed(7),l2.G2=posit(4,0)")
     p = replace(AcceleratorParameters(), formats=("posit(4,0)",), factor_width=7)
     step = compile_step(network, 16, p)
@@ -276,7 +276,7 @@ def test_formats_in_a_file_and_in_python_are_the_same():
 
 
 def nearest(fmt: Posit, value: float, to_zero: bool) -> int:
-    """By the encoder, of the exact fraction scaled to an integer."""
+    """Round the exact fraction, scaled to an integer, by the encoder."""
     exact = Fraction(value)
     shift = 61 - 22
     scaled = exact * 2**shift

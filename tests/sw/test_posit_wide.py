@@ -21,7 +21,7 @@ def reals(integers, shift):
 
 
 def of_format(x, fmt):
-    """``x``, all of whose values are of the format."""
+    """Check that each value of ``x`` belongs to the format; return ``x``."""
     assert torch.equal(round_to(x, fmt), x)
     return x
 
@@ -37,7 +37,7 @@ def odd_numbers(digits, count, seed):
 
 
 def products_beside_ties(p):
-    """Odd a, b of p digits whose product, of 2 p, ends in a tie of p digits plus or minus 1."""
+    """Draw odd a, b of p digits with a product next to a tie of p digits."""
     found = []
     for a in odd_numbers(p, 200, p):
         for off in (1, -1):
@@ -60,7 +60,7 @@ def test_products_a_bit_off_a_tie(fmt, posit_path):
 
 
 def along_vectors(a, b, fmt):
-    """The same products as elements of outer products, which the kernels form in vectors."""
+    """Return products as elements of outer products, which kernels form in vectors."""
     outer = posit.matmul(codes_of(a, fmt)[:, None], codes_of(b, fmt)[None], fmt, "sequential")
     exact = posit.matmul(codes_of(a, fmt)[:, None], codes_of(b, fmt)[None], fmt, "quire")
     return outer.diagonal().tolist(), exact.diagonal().tolist()
@@ -84,7 +84,7 @@ def test_quotients_beside_ties(fmt, posit_path):
 
 
 def roots_beside_ties(p):
-    """x of p digits with x 2^(p + 1) = m^2 - r: its root is next to m, of p + 1 digits and odd."""
+    """Draw x of p digits whose root is next to an odd number of p + 1 digits."""
     bits, found = p + 1, set()
     for r in range(-63, 64, 8):  # odd squares are 1 modulo 8
         root = 1
@@ -140,7 +140,7 @@ def test_posit_wide_tiny_addend_decides_a_product_on_a_tie(fmt, posit_path):
 
 
 def left_over_beside_ties(fmt):
-    """a, b of p digits, whose product less its upper half is a tie, one unit more or less."""
+    """Draw a, b of p digits whose product less its upper half is next to a tie."""
     p = fmt.digits
     spare = p - fmt.digits_at(-p)  # digits that the lower half has too many
     found = []

@@ -20,7 +20,7 @@ LIBRARY = {
 
 
 def _grid(name):
-    """Every number of a format of 8 or 16 bits, float64."""
+    """Return every number of a format of 8 or 16 bits, float64."""
     kind = np.dtype(LIBRARY[name])
     words = np.arange(1 << (8 * kind.itemsize), dtype=np.uint16)
     with np.errstate(invalid="ignore"):
@@ -29,7 +29,7 @@ def _grid(name):
 
 
 def _candidates(grid):
-    """Points of the grid, midpoints, and the float64 numbers beside the midpoints."""
+    """Return points of the grid, midpoints, and the float64 numbers next to midpoints."""
     middles = (grid[1:] + grid[:-1]) / 2
     points = [grid, middles, np.nextafter(middles, np.inf), np.nextafter(middles, -np.inf)]
     return np.concatenate(points)
@@ -85,7 +85,7 @@ def test_tf32_cuts_13_bits_in_both_carriers():
 
 
 def _posits(width, es):
-    """(value, encoding) of every positive posit, exact, by decoding bit by bit."""
+    """Return (value, encoding) of each positive posit, exact, by decoding bit by bit."""
     table = []
     for word in range(1, 1 << (width - 1)):
         bits = f"{word:0{width - 1}b}"
@@ -100,7 +100,7 @@ def _posits(width, es):
 
 
 def _posit_by_encoding(x, width, es, tables={}):  # noqa: B006
-    """Rounding as the standard words it: the value half a step on is the posit one bit longer."""
+    """Round as the standard words it: half a step on is the posit one bit longer."""
     key = (width, es)
     if key not in tables:
         longer = dict((word, value) for value, word in _posits(width + 1, es))

@@ -91,7 +91,7 @@ def test_rounding_a_model_keeps_its_matrices_within_the_tolerance():
 
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory):
-    """A dense digits classifier, trained for a moment by torch."""
+    """Train a dense digits classifier by torch for a moment."""
     from trainwright.data import load_data_set
 
     data = load_data_set("digits", None)

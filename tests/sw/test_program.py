@@ -74,7 +74,7 @@ LOCAL = 1 << LOCAL_WIDTH
 
 
 def random_stride(rng: random.Random, width: int = LOCAL_WIDTH) -> int:
-    """Often one end of its range."""
+    """Draw a stride, often from the ends of its range."""
     most = 1 << (width - 1)
     return rng.choice([0, 1, rng.randrange(200), rng.randrange(-200, 0), -most, most - 1])
 
@@ -186,7 +186,7 @@ def random_scalar(rng: random.Random) -> Scalar:
 
 
 def random_vector(rng: random.Random) -> Vector:
-    """With as many streams as the last one that is read or written, and no 0 as last constant."""
+    """Draw a vector pass with as many streams as it uses, and no 0 as last constant."""
     reads, writes = rng.randrange(1 << STREAMS), rng.randrange(1 << STREAMS)
     ends = (-(1 << (FACTOR_WIDTH - 1)), -1, 1, (1 << (FACTOR_WIDTH - 1)) - 1)
     return Vector(
@@ -261,7 +261,7 @@ def test_random_descriptors_round_trip(seed):
 
 
 def binds(step):
-    """Both programs of a step, with some shifts."""
+    """Bind both programs of a step, with some shifts."""
     names = [f"l{n}" for n in range(1, len(step.network.layers) + 1)]
     operands = {"x": -7, f"{names[-1]}.dy": -15}
     for name, layer in zip(names, step.network.layers, strict=True):
@@ -296,7 +296,7 @@ def test_built_in_programs_round_trip(name):
 
 
 def walked(fields: dict[str, int], base: int, name: str, levels: int, width: int) -> list[int]:
-    """Addresses as the hardware makes them: one running address, a delta for each step."""
+    """Return addresses as the hardware makes them: a running address plus deltas."""
     counts = [fields[f"count{i}"] for i in range(levels)]
     index, address, found = [0] * levels, base, []
     while True:
@@ -351,7 +351,7 @@ SCALES = MoveScales(entries=(ScaleEntry(0, 0, 0, 0),))
 
 
 def of_fields(d: Descriptor = A_BEAT, **values: int) -> bytes:
-    """A descriptor with some of its fields changed."""
+    """Return a descriptor with some of its fields changed."""
     fields, word, position = encoded_fields(d) | values, 0, 0
     for field in LAYOUTS[d.operation]:
         word |= fields[field.name] << position
@@ -449,7 +449,7 @@ def test_program_rejects_unencodable_descriptor(descriptor, message):
 
 
 def header(data: bytes, **changes: int | bytes) -> bytes:
-    """A program file with some words of its header changed."""
+    """Return a program file with some words of its header changed."""
     names = ("magic", "version", "reserved", "count", "fingerprint", "crc")
     words = dict(zip(names, struct.unpack_from("<4sHHIII", data), strict=True)) | changes
     return struct.pack("<4sHHIII", *words.values()) + data[20:]

@@ -44,7 +44,7 @@ NAMES = [*(f"trainwright.{name}" for name in trainwright.__all__ if name != "nn"
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_public_docstring_examples_run(name):
-    """Of each public name, whatever module it comes from."""
+    """Examples of each public name, whatever module it comes from."""
     torch.manual_seed(0)
     module, _, own = name.rpartition(".")
     value = getattr(import_module(module), own)

@@ -16,7 +16,7 @@ COUNTS = (0, 1, 2, 3, 7, 50, 300, 511)
 
 
 def exact(k, u):
-    """gamma_k as a fraction."""
+    """Return gamma_k as a fraction."""
     k, u = Fraction(k), Fraction(u)
     return k * u / (1 - k * u)
 

@@ -26,7 +26,7 @@ HOST = replace(P, exponents=0)
 DIGITS = load_network("digits").with_ranks([[5], [7]])
 MEMORY = 1 << 21
 TABLE = RateTable((ENTRY, Entry(rate=9, rate_shift=3), Entry(rate=0, rate_shift=0)), steps=3)
-"""Of a schedule that goes on with its last entry."""
+"""Learning rates of a schedule that goes on with its last entry."""
 
 
 class Case:
@@ -50,7 +50,7 @@ class Case:
             self.scales.exponents[name] += (0, 2, -1, 1)[number % 4]
 
     def by_host(self, steps, *, frozen=False, first=0, p=HOST):
-        """Steps of which the host binds every shift; driver, scales, losses."""
+        """Run steps with each shift bound by the host; return driver, scales and losses."""
         driver = ChipDriver(
             GoldenAccelerator(p, memory_bytes=MEMORY), self.state.layout, self.batch
         )

@@ -47,7 +47,7 @@ def weaken_side(state, side, column, by):
 
 
 def weakened(network, seed):
-    """Some columns of every bond are weak, some nearly so; one has no weights on one side."""
+    """Weaken some columns of each bond, some nearly to nothing; one has no weights on a side."""
     state, random = random_state(network, seed), np.random.default_rng(seed)
     for number, bond in enumerate(state.layout.bonds):
         for column in range(1, bond.left.columns):
@@ -59,7 +59,7 @@ def weakened(network, seed):
 
 
 def stepped(case, looks, steps, *, p=P, first=0):
-    """Each step of a resident driver, and of the definition; the arrays of both."""
+    """Step a resident driver and the definition; return the arrays of both."""
     state = case.state
     with GoldenAccelerator(p, memory_bytes=MEMORY) as golden:
         driver = ResidentDriver(

@@ -20,14 +20,14 @@ FASHION = load_network("fashion")
 
 
 def entries(seed):
-    """Weights that pull not at all, a little, and beyond all words."""
+    """Return weights that pull not at all, a little, and beyond all words."""
     random = np.random.default_rng(seed)
     weights = [(int(random.integers(128, 256)), e) for e in (-14, -30, -9, 30)]
     return tuple(Entry(9, 4, *weight) for weight in [(0, 0), *weights])
 
 
 def states(driver, state, step, table, seed, distance=None, optimiser="esgd"):
-    """The state after a step of the driver, and that of the definition by its gradients."""
+    """Return the driver's state after a step, and the definition's by its gradients."""
     driver.run_steps(1, step=step)
     names = [gradient_of(part) for part in state.layout.parts]
     shapes = [one.shape for one in state.operands()]

@@ -82,7 +82,7 @@ def test_resident_samples_batch_is_in_memory_as_if_written(network, batch, pixel
     ],
 )
 def test_resident_samples_load_whole_batch_at_once(batch, gaps, draws):
-    """Where rows of others leave no gap for all samples they lie in equal parts."""
+    """Without a gap for all samples between other rows, samples lie in equal parts."""
     others = [Region("others", start, stop - start) for start, stop in gaps]
     program = check_batches(DIGITS, batch, 4, others, whole=True)
     found = [d.local for d in program.descriptors if isinstance(d, Samples)]
@@ -92,7 +92,7 @@ def test_resident_samples_load_whole_batch_at_once(batch, gaps, draws):
 
 
 def check_batches(network, batch, pixels, others, *, part=1, whole=False):
-    """Three batches of two epochs: inputs in both orders, and targets. The program."""
+    """Check inputs and targets of three batches of two epochs; return the program."""
     size = network.layers[0].input_size
     given = Set(2 * batch + 5, size, pixels)
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
@@ -178,7 +178,7 @@ def test_resident_samples_schedule_goes_through_its_table(steps):
 
 
 def written(work, *registers):
-    """Registers of all threads to rows."""
+    """Write the registers of all threads to rows."""
     first = work.rows("registers", len(registers) * THREADS, 0).start
     streams = {f"{r.number}": Stream(first + n * THREADS, 0, 1) for n, r in enumerate(registers)}
     work.run(lower(_registers_kernel, registers=registers), streams, tensor="registers")

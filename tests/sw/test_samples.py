@@ -26,7 +26,7 @@ def program(*descriptors, p=P) -> Program:
 
 
 def data_set(total: int, pixels: int, width: int, seed: int = 0):
-    """Records of random images, their pixels and labels."""
+    """Return records of random images, and the images' pixels and labels."""
     random = np.random.default_rng(seed)
     images = random.integers(0, 1 << width, (total, pixels)).astype(np.uint8)
     labels = random.integers(0, 10, total)

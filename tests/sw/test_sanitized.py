@@ -12,7 +12,7 @@ OPTIONS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 
 
 def _runtime() -> str:
-    """The address sanitizer's library that gcc links, for a process that was built without."""
+    """Return the address sanitizer's library of gcc, for a process built without."""
     if sys.platform != "linux" or (gcc := which("gcc")) is None:
         pytest.skip("no gcc with sanitizers")
     asked = [gcc, "-print-file-name=libasan.so"]

@@ -34,13 +34,13 @@ def statistics(
     count: int = 1000,
     saturations: int = 0,
 ) -> TensorStatistics:
-    """A tensor whose mean of |q| is this fraction of full scale."""
+    """Return statistics of a tensor whose mean magnitude is this fraction of full scale."""
     total = round(fraction * count * 2 ** (width - 1))
     return TensorStatistics(kind, Fixed(width), exponent, floor, count, total, saturations)
 
 
 def moved(scales: Scales, method: str, s: TensorStatistics) -> tuple[int, int]:
-    """How many moved, and by how much."""
+    """Return how many exponents move, and by how much."""
     count = getattr(scales, method)({"t": s})
     return count, scales.exponents["t"] - s.exponent
 
@@ -83,7 +83,7 @@ def test_scales_of_zeros_move_down_to_the_floor(method, step):
 
 
 def test_exponents_start_from_the_ones_that_were_used():
-    """What was wanted but could not be had (a floor, an alignment) is forgotten."""
+    """Forget wishes that a floor or an alignment overruled."""
     scales = Scales(PRESETS["paper"], {"t": -50, "other": 7})
     scales.update({"t": statistics(0.2, exponent=-20)})
     assert scales.exponents == {"t": -20, "other": 7}
@@ -207,7 +207,7 @@ def test_jump_of_posits_within_and_below(words, step):
     ],
 )
 def test_posits_that_saturate(words, saturations, step):
-    """Where factors are posits; the mean of 128 may lie from 12.8 to 51.2."""
+    """With posit factors, the mean of 128 may lie from 12.8 to 51.2."""
     s = TensorStatistics(
         TensorClass.GRADIENT, Posit(8, 0), -3, -20, 1000, int(1000 * words), saturations
     )

@@ -111,11 +111,11 @@ def test_stochastic_rounding_keeps_exact_values():
 # The random bits.
 
 SIGMAS = 5.5
-"""Of a sum of independent terms: passed by chance once in 2.6e7."""
+"""Deviations of a sum of independent terms, passed by chance once in 2.6e7."""
 
 
 def signs(state) -> np.ndarray:
-    """(n, 128) the bits of all units as -1 and 1."""
+    """Return (n, 128) bits of all units as -1 and 1."""
     random = unit_bytes(state.ravel(), UNITS).astype(np.uint8)
     return np.unpackbits(random, axis=-1).astype(np.float32) * 2 - 1
 
@@ -126,7 +126,7 @@ def streams(count: int, name: str) -> list[int]:
 
 
 def assert_uncorrelated(ours: np.ndarray, found: np.ndarray, *, itself: bool = False) -> None:
-    """No bit of the one has anything to do with any bit of the other."""
+    """Check that no bit of one set correlates with any bit of the other."""
     found = ours.T @ found / len(ours)
     if itself:
         np.fill_diagonal(found, 0)
@@ -137,7 +137,7 @@ ROWS = 1 << 12
 
 
 def states(key: int, step: int = 0) -> np.ndarray:
-    """The states of ROWS neighbouring rows from ``key`` on, of several streams."""
+    """Return the states of ROWS neighbouring rows from ``key`` on, of several streams."""
     keys = KEYS_A_ROW * np.arange(ROWS) + key
     return np.stack([mixed(stream + step * STREAM_STEP, keys) for stream in streams(12, "bits")])
 
@@ -169,7 +169,7 @@ DIFFERENCES = [
     *((commands, 0) for commands in (1, 2, 3, 5, 8, 21, 55, 100, 233)),
     *((1, 16), (1, -16), (2, 256)),
 ]
-"""Of streams, in steps, and of keys."""
+"""Differences of streams, in steps, and of keys."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What is kept of master weights and moments between steps."""
+"""Storage of master weights and moments between steps."""
 
 from math import prod
 

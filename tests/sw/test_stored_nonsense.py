@@ -33,7 +33,7 @@ ORIGIN = Origin(
 
 
 def files(folder):
-    """One of each kind: its path, its reader, its format."""
+    """Write one file of each kind; return path, reader and format."""
     state = initial_state(NETWORK, TrainSettings())
     save_model(folder / "model", state.model, state.scales, ORIGIN)
     save_checkpoint(folder / "checkpoint", state, {"origin": vars(ORIGIN)})
@@ -49,7 +49,7 @@ def files(folder):
 
 @pytest.fixture
 def changed(tmp_path):
-    """Writes a file anew with its digest, something in it changed; reads it."""
+    """Write a changed file with a right digest, and read it."""
     kinds = files(tmp_path)
 
     def read(kind, change):
@@ -65,7 +65,7 @@ def changed(tmp_path):
 
 
 def put(name, value):
-    """``value`` into the first element of a tensor."""
+    """Put ``value`` into the first element of a tensor."""
 
     def change(metadata, tensors):
         tensors[name] = tensors[name].clone()
@@ -198,7 +198,7 @@ def test_eval_of_a_model_of_nonsense(tmp_path, capsys):
 
 
 def scrambled(random: Random, value):
-    """A JSON value with something else in one place of it."""
+    """Replace one place of a JSON value by something else."""
     if isinstance(value, dict) and value and random.random() < 0.9:
         key = random.choice(list(value))
         return {**value, key: scrambled(random, value[key])}

@@ -24,7 +24,7 @@ FORMATS = dict.fromkeys(
 
 
 def sizes_of(sums: np.ndarray, shift: int) -> np.ndarray:
-    """Bits of |sums| / 2^shift as float32, cut, the last bit set where that is inexact."""
+    """Return bits of sums / 2^shift as float32, cut, with a sticky last bit."""
     exact = np.abs(sums.astype(np.float64)) * 2.0**-shift
     bits = exact.view(np.int64)
     cut = (bits >> 29) - ((1023 - 127) << FRACTION_BITS) | (bits & ((1 << 29) - 1) != 0)
@@ -34,7 +34,7 @@ def sizes_of(sums: np.ndarray, shift: int) -> np.ndarray:
 def looked_up(
     starts: np.ndarray, cuts: np.ndarray, greatest: int, sums: np.ndarray, shift: int
 ) -> np.ndarray:
-    """``encode_plain`` of ``native/numbers.h``."""
+    """Follow ``encode_plain`` of ``native/numbers.h``."""
     sizes = sizes_of(sums, shift)
     places = (sizes >> FRACTION_BITS) - (127 + LEAST_EXPONENT)
     places = places.clip(0, len(cuts) - 1)

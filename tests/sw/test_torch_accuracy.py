@@ -84,7 +84,7 @@ def test_torch_accuracy_convolutional_network(seed):
 
 
 class _TwoHeads(torch.nn.Module):
-    """One value and one logit of a table of 10 features."""
+    """Heads for one value and one logit of a table of 10 features."""
 
     def __init__(self, linear):
         super().__init__()

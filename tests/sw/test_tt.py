@@ -34,7 +34,7 @@ def torch_backend():
 
 
 def _dense(decay=0.6):
-    """A matrix whose tensor's unfoldings have decaying singular values."""
+    """Return a matrix whose tensor's unfoldings have decaying singular values."""
     noise = normal(24, 30, seed=3)
     low = to_matrix(_train((3, 3), seed=4))
     return low / low.norm() + decay * 0.1 * noise / noise.norm()

@@ -49,7 +49,7 @@ class Board(GoldenAccelerator):
         self._last = None
 
     def noise(self):
-        """What memory holds after a reset."""
+        """Return the memory's contents after a reset."""
         super().write(0, np.random.default_rng(1).integers(0, 256, MEMORY, np.uint8))
 
     def write(self, address, data):
@@ -94,7 +94,7 @@ def host(board, state, data, path, **options):
 
 
 def history(state):
-    """Records, without times."""
+    """Return records without times."""
     steps = [replace(record, seconds=0.0) for record in state.history.steps]
     return steps, state.history.evaluations
 

@@ -1,4 +1,4 @@
-"""What no accelerator executes is refused once, where it is decoded: by all back ends alike."""
+"""Programs that no accelerator executes are rejected once, where they are decoded."""
 
 import zlib
 from dataclasses import replace
@@ -236,7 +236,7 @@ def test_validation_ignores_descriptors_after_halt():
 
 
 def executed(descriptors, registers, at=0):
-    """Every descriptor that an engine executes, with the registers as they are then."""
+    """Return each descriptor that an engine executes, with its registers."""
     while at < len(descriptors):
         d = descriptors[at]
         at += 1
@@ -268,7 +268,7 @@ def inside(d, registers) -> bool:
 
 
 def random_program(random: Random) -> list[Descriptor]:
-    """Loops in loops, registers set and stepped everywhere."""
+    """Draw loops in loops, with registers set and stepped everywhere."""
 
     def updates(most: int) -> tuple[tuple[int, int], ...]:
         chosen = random.sample((1, 2, 3), random.randint(0, 2))
@@ -341,7 +341,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def mangled(random: Random, body: bytes) -> bytes:
-    """Some fields, and now and then some bits, of some descriptors replaced."""
+    """Replace some fields, and now and then some bits, of some descriptors."""
     words = [
         int.from_bytes(body[at : at + DESCRIPTOR_BYTES], "little")
         for at in range(0, len(body), DESCRIPTOR_BYTES)
@@ -368,7 +368,7 @@ def mangled(random: Random, body: bytes) -> bytes:
 
 
 def work(program: Program) -> int:
-    """Executions, tiles and runs."""
+    """Count executions, tiles and runs."""
     most = 1
     for d in program.descriptors:
         most *= d.iterations if isinstance(d, Loop) else 1

@@ -56,7 +56,7 @@ CASES = {
 
 @pytest.fixture(scope="module", params=CASES)
 def woven(request):
-    """The driver of a step with samples and a prior."""
+    """Return the driver of a step with samples and a prior."""
     network, batch, looks, deferred = CASES[request.param]
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
         return driver_of(network, batch, golden, looks=looks, deferred=deferred)[0]
@@ -105,14 +105,14 @@ def test_no_wait_for_another_engine_is_idle(woven):
 
 
 def in_order(monkeypatch, network, batch, accelerator, case=None, looks=None, *, deferred=False):
-    """The same phases one after the other."""
+    """Return a driver of the same phases one after the other."""
     with monkeypatch.context() as patch:
         patch.setattr(resident, "can_weave", lambda _: False)
         return driver_of(network, batch, accelerator, case, looks, deferred=deferred)[0]
 
 
 def commands(driver):
-    """What is executed, in some order: without waits, and without what sets the stream."""
+    """Return executed commands without waits, and without descriptors that set the stream."""
     return sorted(
         str(replace(d, wait=Engine.NONE, wait_older=Engine.NONE, **eighth(d)))
         for d in driver.resident.program.descriptors
@@ -151,7 +151,7 @@ def test_instructions_are_in_the_engine_in_every_step(woven):
 
 LOOKS = Looks(4, 3)
 QUICK = ((False, False), LOOKS), ((True, False), None), ((True, True), LOOKS)
-"""What the default suite has of which parts are late in either order, and of looks."""
+"""Pairs of late parts in either order, and of looks, in the default suite."""
 
 
 @pytest.mark.parametrize(

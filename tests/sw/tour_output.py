@@ -54,7 +54,7 @@ def run(command: str) -> str:
 
 
 def examples(text: str) -> list[tuple[str, str]]:
-    """Every command with the output that stands below it, in the order of the document."""
+    """Return each command with the output below it, in the document's order."""
     found = []
     for block in BLOCK.findall(text):
         starts = list(COMMAND.finditer(block))
@@ -64,7 +64,7 @@ def examples(text: str) -> list[tuple[str, str]]:
 
 
 def rewritten(text: str) -> str:
-    """The document with the output that its commands give now."""
+    """Return the document with the output that its commands give now."""
 
     def block(match: re.Match[str]) -> str:
         commands = [found[1] for found in COMMAND.finditer(match[1])]

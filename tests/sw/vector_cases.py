@@ -52,7 +52,7 @@ class Rows:
 
 
 WITHOUT_EXPONENTS = tuple(by for by in ShiftBy if by is not ShiftBy.SCALAR)
-"""Where shifts come from on an accelerator without an exponent file."""
+"""Sources of shifts on an accelerator without an exponent file."""
 
 
 def loss_pass_of(z, labels, classes, exponent, rows: Rows, loss="cross-entropy", *, counting=False):
@@ -111,7 +111,7 @@ class UpdateCase:
         self.stream = (77 + 2 * self.number * STREAM_STEP) & 0xFFFFFFFF
 
     def passes(self, rows: Rows):
-        """Descriptors of the update, and the first rows of state and factors."""
+        """Return descriptors of the update, and the first rows of state and factors."""
         layout, descriptors = self.layout, []
         words = np.zeros((layout.rows, LANES), np.int64)
         for part, gradient in zip(layout.parts, self.gradients, strict=True):
@@ -214,7 +214,7 @@ def random_passes(random: Random, *, rows: int = 256, passes: int = 3, stochasti
 
 
 def random_instruction(random: Random, stochastic: bool) -> Instruction:
-    """One of any kind, without rows."""
+    """Draw an instruction of any kind, without rows."""
     kind = random.choice(list(Kind))
     rounding = random.choice(list(Rounding) if stochastic else list(Rounding)[:3])
     return Instruction(
