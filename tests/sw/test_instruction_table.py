@@ -130,6 +130,12 @@ def test_level_step_beyond_its_bits_is_named(name):
         assert violation == expected
 
 
+@pytest.mark.parametrize("count", [0, 11])
+def test_number_of_levels_out_of_range_is_named_first(count):
+    d = replace(D, levels=(Level(1),) * count, tile_level=20)
+    assert beyond(d, Limits(P, P.statistics_depth)) == ("levels", count, (1, 10))
+
+
 def test_field_added_to_a_copy_is_in_record_and_header(tmp_path):
     words = np.zeros(record_type(Longer).itemsize // 8, np.int64)
     integers = record(D)

@@ -431,6 +431,10 @@ def beyond(d: Described, machine: Limits) -> Limited | None:
     for name, value, (low, high) in d.limited_jointly(machine):
         if not low <= value <= high:
             return name, value, (low, high)
+    for row in d.tuples:  # before ranges that depend on their lengths
+        length = len(getattr(d, row.name))
+        if not row.least <= length <= row.count:
+            return row.name, length, (row.least, row.count)
     for name, low, high, most in d.ranges:
         value = getattr(d, name)
         if most is not None:
@@ -438,10 +442,7 @@ def beyond(d: Described, machine: Limits) -> Limited | None:
         if not low <= value <= high:
             return name, value, (low, high)
     for row in d.tuples:
-        value = getattr(d, row.name)
-        if not row.least <= len(value) <= row.count:
-            return row.name, len(value), (row.least, row.count)
-        for element in value:
+        for element in getattr(d, row.name):
             if violation := _beyond_element(row, element, machine):
                 return violation
     return None
