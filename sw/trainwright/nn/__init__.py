@@ -9,7 +9,7 @@ torch.Size([8, 10])
 from trainwright.nn.adam import Adam
 from trainwright.nn.conversion import ConversionSummary, LayerConversion, from_torch, to_torch
 from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLinear
-from trainwright.nn.model import cut_ranks, from_network, rank_prior
+from trainwright.nn.model import cut_ranks, from_network, load, rank_prior
 from trainwright.nn.tensor_train import TensorTrain
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "cut_ranks",
     "from_network",
     "from_torch",
+    "load",
     "rank_prior",
     "to_torch",
 ]

@@ -1,14 +1,19 @@
 """Prior, ranks and networks: functions of all tensor-train layers of a model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from pathlib import Path
 
 import torch
 
+from trainwright.fixed.quantise import dequantise
 from trainwright.network import Apply, Map, Network, NetworkError, NumberFormats, load_network
 from trainwright.nn.layers import TTLinear
+from trainwright.nn.scales import InputQuantiser
 from trainwright.nn.tensor_train import TensorTrain
-from trainwright.nn.untyped import require_module
+from trainwright.nn.untyped import named_modules, require_module
 from trainwright.train.initial import initial_factors
+from trainwright.train.stored import load_trained
 
 
 def trains(model: torch.nn.Module) -> Iterator[TensorTrain]:
@@ -94,12 +99,79 @@ def from_network(network: Network | str, seed: int = 0) -> torch.nn.Sequential:
             modules.append(node.function.module())
             continue
         assert isinstance(node, Apply)
-        layer, own, scales = (each[node.layer] for each in (network.layers, factors, exponents))
+        layer, own = network.layers[node.layer], factors[node.layer]
         made = TTLinear(
             layer.input_size, layer.output_size, rank=layer.ranks, outputs=layer.outputs,
             inputs=layer.inputs, bias=layer.bias, relu=layer.relu,
             numbers=NumberFormats(network.widths, network.coded, network.underflow),
         )  # fmt: skip
-        made.set_factors([factor.value for factor in own], scales)
+        made.set_factors([factor.value for factor in own], exponents[node.layer])
         modules += [made, torch.nn.ReLU()] if layer.relu else [made]
     return torch.nn.Sequential(*modules)
+
+
+def load(path: str | PathLike[str]) -> torch.nn.Sequential:
+    """Return a model that ``trainwright train`` wrote as modules, in evaluation mode.
+
+    ``path`` is that of a ``model.safetensors`` or ``checkpoint.safetensors``. Inputs are (n,
+    pixels) of the unpadded image, each pixel divided by the full scale (255 of bytes, 16 of
+    ``digits``); outputs are (n, classes). ``trainwright.compile`` of the model, with the batch of
+    the run, gives the logits of the golden model bit by bit. Raises ``CheckpointError`` for another
+    file, ``NetworkError`` for a network that is no line of layers.
+    """
+    trained, _ = load_trained(Path(path))
+    network = trained.model.network
+    parts = list(from_network(network))
+    last = network.layers[-1]
+    head = TTLinear(
+        last.input_size, network.classes, rank=last.ranks, outputs=last.outputs,
+        inputs=last.inputs, bias=last.bias, relu=last.relu,
+        numbers=NumberFormats(network.widths, network.coded, network.underflow),
+    )  # fmt: skip
+    place = max(n for n, part in enumerate(parts) if isinstance(part, TTLinear))
+    parts[place] = head
+    if network.padded != network.image:  # zeros on the right and below
+        rows, columns = (
+            whole - size for whole, size in zip(network.padded, network.image, strict=True)
+        )
+        parts = [
+            torch.nn.Unflatten(1, network.image), torch.nn.ZeroPad2d((0, columns, 0, rows)),
+            torch.nn.Flatten(), *parts,
+        ]  # fmt: skip
+    model = torch.nn.Sequential(*parts)
+    layers = {name: part for name, part in named_modules(model) if isinstance(part, TTLinear)}
+    quantised = trained.model
+    for layer, factors, exponents, bias in zip(
+        layers.values(),
+        quantised.factors,
+        quantised.factor_exponents,
+        quantised.biases,
+        strict=True,
+    ):
+        _take_over(layer, factors, exponents, bias)
+    first, programs = next(iter(layers.values())), ",".join(layers)
+    if not first.is_float:  # the input's exponent is constant, that of pixels up to 1
+        quantiser = first.quantise_input
+        assert isinstance(quantiser, InputQuantiser)
+        quantiser.set_exponent(quantiser.fmt.input_exponent)
+        first.program_exponents = {programs: dict(trained.scales.exponents)}
+        first.program_exponents[f"{programs} ends"] = {"0": 1}
+    return model.eval()
+
+
+@torch.no_grad()
+def _take_over(
+    layer: TTLinear,
+    factors: Sequence[torch.Tensor],
+    exponents: Sequence[int],
+    bias: torch.Tensor | None,
+) -> None:
+    """Give a layer the factors and the bias of a file."""
+    if layer.is_float:
+        layer.set_factors(list(factors))
+    else:
+        fmt = layer.numbers.format("factor")
+        pairs = zip(factors, exponents, strict=True)
+        layer.set_factors([dequantise(words, e, fmt) for words, e in pairs], exponents)
+    if layer.bias is not None and bias is not None:
+        layer.bias.copy_(bias[: layer.rows])
