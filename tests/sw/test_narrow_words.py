@@ -58,7 +58,11 @@ def narrow_case(seed: int, name: str):
     return network, case.batch, p
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    # factors of 16 bits have the digits of those of 12
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n == "wide")) for n in FORMATS],
+)
 @pytest.mark.parametrize(
     "seed", (0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 12)))
 )

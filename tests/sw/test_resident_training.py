@@ -98,7 +98,11 @@ def test_resident_training_run_has_the_bits_of_the_definitions(data, chosen):
 
 @pytest.mark.parametrize(
     "chosen",
-    [settings(steps=2 * EPOCH + 5), replace(SETTINGS, steps=49), replace(FITTED, steps=49)],
+    [
+        settings(steps=2 * EPOCH + 5),
+        replace(SETTINGS, steps=49),
+        pytest.param(replace(FITTED, steps=49), marks=pytest.mark.slow),  # bits: above
+    ],
 )
 def test_resident_training_run_goes_on_elsewhere(data, tmp_path, chosen):
     """From a step of the definitions within an epoch, then from a checkpoint of the accelerator's
