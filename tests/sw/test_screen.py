@@ -109,3 +109,17 @@ def test_error_is_one_line_and_folded_between_words_on_a_terminal(tmp_path):
     assert done.returncode == 2 and len(text.splitlines()) > 1
     assert text.split() == plain.stderr.split()
     assert all(len(line) <= 60 or " " not in line.strip() for line in text.splitlines())
+
+
+def test_command_prints_escapes_where_the_encoding_lacks_a_character(tmp_path):
+    (tmp_path / "größe.toml").write_text("name = 1")
+    words = [sys.executable, "-m", "trainwright.cli", "plan", str(tmp_path / "größe.toml")]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(words, capture_output=True, env=environment)
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and done.stderr.isascii()
+    script = (
+        "import trainwright.cli.core as core\n"
+        "try:\n    core.main(['--version'])\nexcept SystemExit:\n    print('\\xe9')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment)
+    assert done.returncode == 0 and b"\\xe9" in done.stdout

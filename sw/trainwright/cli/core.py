@@ -1,6 +1,7 @@
 """``trainwright``: finds the command, runs it, and turns errors into exit statuses."""
 
 import argparse
+import io
 import os
 import shlex
 import sys
@@ -156,6 +157,7 @@ def _commands(asked: str | None) -> list[Command]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line, as `trainwright.cli.main` says, which reports Ctrl-C."""
     argv = sys.argv[1:] if argv is None else argv
+    _escape_unencodable()
     asked = next((word for word in argv if not word.startswith("-")), None)
     try:
         return _run(argv, asked)
@@ -167,6 +169,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(complaint(one_line(error)), file=sys.stderr)
         return 2
+
+
+def _escape_unencodable() -> None:
+    """Print characters that the terminal's encoding lacks as escapes, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(argv: Sequence[str], asked: str | None) -> int:

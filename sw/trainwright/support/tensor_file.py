@@ -9,6 +9,9 @@ import torch
 
 from trainwright.support.text import shown
 
+MODEL = "model.safetensors"
+"""Name of the file that a run leaves in its folder."""
+
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read, is damaged, or belongs to another run."""
@@ -49,6 +52,8 @@ def decode(path: Path, *kinds: str) -> tuple[dict[str, Any], dict[str, torch.Ten
     """
     from safetensors import SafetensorError, safe_open
 
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder: name a file in it, as {path / MODEL}")
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}

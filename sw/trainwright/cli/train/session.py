@@ -187,5 +187,6 @@ def _train(
         return None
     summary = make_summary(job, evaluation)
     if first:
+        save(job)  # with a full disk, or killed from here on, the run is not lost
         write_outcome(job, evaluation, summary)
     return summary
