@@ -19,6 +19,8 @@ def write_results(folder: Path, files: Mapping[str, bytes | str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             write_whole(folder / name, content)
+    except FileExistsError:
+        raise OptionError(f"cannot write to {folder}: it is a file; name a folder") from None
     except OSError as error:
         raise OptionError(f"cannot write to {folder}: {error.strerror}") from None
 
