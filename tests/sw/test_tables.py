@@ -80,7 +80,7 @@ def test_tables_of_functions_are_integers(fmt):
     assert np.isnan(integers).sum() == len(integers) - len(words)
     assert t.largest == fmt.decode(fmt.largest)
     if t.upper is None:
-        assert fmt.n > 8
+        assert fmt.width > 8
     else:
         halves = (
             t.upper[0, : fmt.largest + 1] | t.upper[1, : fmt.largest + 1].astype(np.uint32) << 8
