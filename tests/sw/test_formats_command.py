@@ -179,6 +179,7 @@ def test_rows_are_command_lines_of_train_and_formats_of_the_network():
         require_words(network, p)
 
 
+@pytest.mark.slow  # table1 has the running of rows, the test below the table of results
 def test_reproduced_and_given_again(folder, tmp_path, capsys):
     rows = ["posit-8-frozen", "fixed-8-words-8-automatic"]
     arguments = ["reproduce", "formats", "--data", str(folder), "--out", str(tmp_path / "f")]
