@@ -17,7 +17,8 @@ from trainwright.parameters import AcceleratorParameters
 
 ROOT = Path(__file__).parents[2]
 NAMED = {"float(4,3)": (240, 18), "float(3,2)": (28, 10), "float(2,3)": (7.5, 7),
-         "float(2,1)": (6, 5)}  # fmt: skip
+         "float(2,1)": (6, 5),
+         "float(3,3)": (30, 11), "float(4,2)": (448, 18)}  # fmt: skip
 """Largest value and bits of the integers."""
 TYPES = {
     "float(4,3)": "float8_e4m3", "float(3,4)": "float8_e3m4", "float(3,2)": "float6_e3m2fn",
