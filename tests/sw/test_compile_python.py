@@ -568,3 +568,41 @@ def test_compiling_leaves_module_and_random_numbers_as_they_were():
     assert (np.random.get_state()[1] == state[2]).all()
     assert all(torch.equal(value, wanted[name]) for name, value in module.state_dict().items())
     assert vars(module) == names and len(module.kept) == 1 and module.last is None
+
+
+class _Rounded(torch.autograd.Function):
+    """A function whose gradient is another one's."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.relu(x).round(decimals=1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 3 * gradient
+
+
+def _siamese(m, x):
+    left, right = (m.b(relu(m.a(part))) for part in (x, x.flip(0)))
+    return F.cosine_similarity(left, right) + (left - right).square().sum(1)
+
+
+def _attention(m, x):
+    h = m.a(x).view(4, 4, 32)
+    return m.b(F.scaled_dot_product_attention(h, h, h) + h)
+
+
+MODELS = {
+    "siamese": _siamese,
+    "attention": _attention,
+    "autoencoder with noise": lambda m, x: torch.sigmoid(
+        m.b((h := m.a(x)) + 0.1 * torch.randn_like(h))
+    ),
+    "skip": lambda m, x: m.b(h := relu(m.a(x))) + h,
+    "function of its own": lambda m, x: m.b(_Rounded.apply(m.a(x))),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_other_kinds_train_as_in_torch(name):
+    _agree(MODELS[name])

@@ -167,3 +167,24 @@ def test_torch_accuracy_hybrid_on_pictures_in_colour(seed):
         model = _trained(model, x[1000:], y[1000:], epochs=3, rate=5e-3)
         accuracy[kind] = _accuracy(model, x[:1000], y[:1000])
     assert accuracy["dense"] > 0.85 and accuracy["golden"] > accuracy["dense"] - 0.03, accuracy
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in range(1, 6))]
+)
+def test_untrained_mlp_converted_at_rank_two_learns_digits(seed):
+    data = load_data_set("digits")
+    (x, y), (tx, ty) = (
+        (
+            torch.from_numpy(split.images / data.full_scale).float().flatten(1),
+            torch.from_numpy(split.labels).long(),
+        )
+        for split in (data.train, data.test)
+    )
+    torch.manual_seed(seed)
+    mlp = torch.nn.Sequential(
+        torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64), torch.nn.ReLU(),
+        torch.nn.Linear(64, 10),
+    )  # fmt: skip
+    model = _trained(trainwright.from_torch(mlp, rank=2), x, y, epochs=4, rate=1e-2)
+    assert _accuracy(model, tx, ty) > 0.8
