@@ -178,7 +178,7 @@ def test_lane_outer_products_match_formats(kind):
 def test_formats_that_operands_do_not_hold():
     with pytest.raises(ValueError, match=r"integers of posit\(8,1\) have 26 bits, operands 18"):
         CodedArithmetic(formats=(Posit(8, 1),), **WIDE)
-    with pytest.raises(ValueError, match="stochastic rounding is of fixed point alone"):
+    with pytest.raises(ValueError, match="stochastic rounding works with fixed point only"):
         CodedArithmetic(formats=POSITS, with_random=True, **WIDE)
     with pytest.raises(ValueError, match="value_width must be from 18"):
         CodedArithmetic(formats=POSITS, **WIDE | {"accumulator_width": 16})

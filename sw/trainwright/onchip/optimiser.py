@@ -17,6 +17,7 @@ import torch
 from trainwright.fixed.requantise import limits
 from trainwright.fixed.scale import ScaleRange, ScaleRanges, window
 from trainwright.onchip import update
+from trainwright.onchip.choices import OPTIMISERS
 from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, WIDEST
 from trainwright.onchip.rates import RATE_WIDTH, digits
 
@@ -45,8 +46,8 @@ class IntegerSGD(torch.optim.Optimizer):
         seed: int = 0,
         scale_range: ScaleRange = GRADIENT_RANGE,
     ) -> None:
-        if optimiser not in update.OPTIMISERS:
-            known = ", ".join(update.OPTIMISERS)
+        if optimiser not in OPTIMISERS:
+            known = ", ".join(OPTIMISERS)
             raise ValueError(f"optimiser must be one of {known}, not {optimiser!r}")
         if not 0 <= seed < 1 << 32:
             raise ValueError(f"seed must be from 0 to 2^32 - 1, not {seed!r}")
