@@ -6,9 +6,9 @@ from trainwright_boards.tools import BuildError
 
 
 def options(value: object) -> tuple[str, ...]:
-    """Options of ``trainwright train`` for a board by name: the accelerator of its preset.
+    """Return the options of ``trainwright train`` that select the accelerator of a board's preset.
 
-    Raises ``OptionError`` for another name.
+    Raises ``OptionError`` for an unknown board.
     """
     try:
         return "--preset", find_board(str(value)).preset

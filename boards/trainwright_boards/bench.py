@@ -46,13 +46,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def measured(args: argparse.Namespace) -> dict[str, Any]:
-    """What ``--json`` prints. Raises ``OptionError`` for a board that there is not."""
+    """Measure, and return the object that ``--json`` prints. Raises ``OptionError``."""
     from trainwright.check.step import check_step
     from trainwright.network import load_network
 
     board = find_board(args.board)
     if board.sdram is None:
-        having = ", ".join(name for name, one in BOARDS.items() if one.sdram)
+        having = ", ".join(name for name, listed in BOARDS.items() if listed.sdram)
         raise OptionError(f"{board.name} has no SDRAM that is simulated; choose {having}")
     network = with_formats(load_network(args.network), args.formats)
     network = with_ranks(network, args.ranks)

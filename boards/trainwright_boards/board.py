@@ -1,4 +1,4 @@
-"""What a board is: data."""
+"""Describe FPGA boards as data: their parts, pins, clocks and memories."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from trainwright.parameters import preset
 from trainwright_hw.external.sdram.timing import SdramTiming
 
 BLOCK, SDRAM = "block", "sdram"
-"""What can be the accelerator's external memory: block RAM of the part; a chip beside it."""
+"""Kinds of external memory: block RAM of the part, or an SDRAM chip beside it."""
 MEMORIES = (BLOCK, SDRAM)
 
 
@@ -21,16 +21,18 @@ class Part:
     """``ecp5`` or ``gw5a``: what ``trainwright_hw.arith.multiplier.DevicePlatform`` knows."""
     luts: int
     multipliers: int
-    """Of 18 x 18 bits."""
+    """Number of 18 x 18 bit multipliers."""
     block_rams: int
-    """Of 16 Kbit, the parity bits of wide words not counted."""
+    """Number of 16 Kbit block RAMs; the parity bits of wide words are not counted."""
     options: tuple[str, ...]
-    """What tells the place-and-route tool which device it is; of a Gowin part the beginning of its
-    full name, before package and speed grade."""
+    """Options that tell the place-and-route tool which device it is.
+
+    For a Gowin part, this is the beginning of its full name, before package and speed grade.
+    """
     multiplier_rows: tuple[tuple[str, ...], ...] = ()
-    """Its multipliers by that tool's names, a row after the other, each from left to right."""
+    """Multipliers by the names that the tool gives them, row by row, from left to right."""
     block_ram_rows: tuple[tuple[str, ...], ...] = ()
-    """Its block RAMs in the same way."""
+    """Block RAMs by the names that the tool gives them, row by row, from left to right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +43,10 @@ class Sdram:
     """Sites of its pins by their names, bit 0 first; the names are those of
     ``trainwright_hw.external.sdram.pads.SdramPins``, and ``dq``."""
     preset: str
-    """Of ``trainwright.parameters.PRESETS``, the default with this memory: the block RAM that it
-    saves is scratchpad."""
+    """Default preset with this memory, a name of ``trainwright.parameters.PRESETS``.
+
+    The block RAM that external memory no longer needs is used for a larger scratchpad.
+    """
     timing: SdramTiming = field(default_factory=SdramTiming)
     pin_options: str = "PULLMODE=NONE IO_TYPE=LVCMOS33 DRIVE=4 SLEWRATE=FAST"
 
@@ -59,7 +63,7 @@ class Board:
     """Speed grade."""
     clock_pin: str
     clock_hz: int
-    """Of the oscillator."""
+    """Frequency of the board's oscillator."""
     rx_pin: str
     """The serial line from the host's bridge."""
     tx_pin: str
@@ -69,7 +73,7 @@ class Board:
     baud: int
     """The fastest rate that the bridge takes."""
     preset: str
-    """Of ``trainwright.parameters.PRESETS``, the default here."""
+    """Default preset, a name of ``trainwright.parameters.PRESETS``."""
     routed: tuple[str, ...]
     """Presets that were placed and routed on it, with one of its memories (docs/boards.md)."""
     not_routed: tuple[str, ...] = ()
@@ -81,7 +85,7 @@ class Board:
     design_hz: int
     """Clock of the design by default."""
     loader: str
-    """What openFPGALoader calls the board."""
+    """Name of the board in openFPGALoader."""
     pin_options: str = "IO_TYPE=LVCMOS33"
     note: str = ""
 
@@ -99,18 +103,23 @@ class Board:
         return least is not None and preset(name).multipliers >= least
 
     def preset_with(self, memory: str) -> str:
-        """The preset by default with one of its memories."""
+        """Return the default preset with one of the board's memories."""
         return self.sdram.preset if memory == SDRAM and self.sdram else self.preset
 
     @property
     def memories(self) -> dict[str, int]:
         """Bytes of each of ``MEMORIES`` that it has, the one taken by default first."""
-        found = {BLOCK: self.memory_bytes}
-        return found if self.sdram is None else found | {SDRAM: self.sdram.timing.memory_bytes}
+        memories = {BLOCK: self.memory_bytes}
+        return (
+            memories if self.sdram is None else memories | {SDRAM: self.sdram.timing.memory_bytes}
+        )
 
 
 def _ecp5_multipliers(columns: tuple[int, ...], rows: tuple[int, ...]):
-    """Four of 18 x 18 bits in each block of nine tiles; blocks begin at ``columns``."""
+    """Return the sites of the multipliers: four in each block of nine tiles.
+
+    The blocks begin at ``columns``.
+    """
     return tuple(
         tuple(f"X{column + n}/Y{row}/MULT18_{n}" for column in columns for n in (0, 1, 4, 5))
         for row in rows
@@ -120,7 +129,7 @@ def _ecp5_multipliers(columns: tuple[int, ...], rows: tuple[int, ...]):
 def _ecp5_block_rams(
     columns: tuple[int, ...], rows: tuple[int, ...]
 ) -> tuple[tuple[str, ...], ...]:
-    """Four in every nine columns, 2 apart."""
+    """Return the sites of the block RAMs: four in every nine columns, 2 apart."""
     return tuple(
         tuple(f"X{column + 2 * n}/Y{row}/EBR{n}" for column in columns for n in range(4))
         for row in rows

@@ -97,9 +97,9 @@ def check_netlist(job: Build) -> dict[str, Any]:
     reckoned = {"block_rams": needed_block_rams(job.parameters, on_chip)}
     cells = Counter(cell["type"] for cell in netlist.cells.values())
     report.check_room(cells, job.board.part, reckoned)
-    found = complaints(netlist, clock_inputs={CLOCK})
-    if found:
-        raise BuildError(f"the netlist of {job.folder} breaks a rule: {'; '.join(found)}")
+    broken = complaints(netlist, clock_inputs={CLOCK})
+    if broken:
+        raise BuildError(f"the netlist of {job.folder} breaks a rule: {'; '.join(broken)}")
     crossings = [asdict(crossing) for crossing in netlist.crossings({CLOCK})]
     return {"clock_nets": sorted(netlist.clocks()), "crossings": crossings}
 
@@ -108,7 +108,7 @@ def append_line(path: Path, figures: Mapping[str, Any], label: str) -> None:
     """Add what is followed over time to a file of one JSON object a line. Raises ``BuildError``."""
     line: dict[str, Any] = {"label": label}
     line |= {name: figures[name] for name in ("board", "fingerprint", "clock_mhz", "seed")}
-    line |= {name: one["used"] for name, one in figures["resources"].items()}
+    line |= {name: usage["used"] for name, usage in figures["resources"].items()}
     line |= {"fmax_mhz": round(figures["fmax_mhz"], 2)}
     line |= {"seconds": round(sum(figures["seconds"].values()))}
     try:
@@ -142,7 +142,7 @@ def _figures(job: Build, steps: Steps) -> dict[str, Any]:
         "timing_met": slowest >= job.clock_hz / 1e6,
         "slower_clock_mhz": slower_mhz(job.board, slowest, job.baud, job.memory),
         "critical_path": report.critical_path(timing),
-        "changes": steps.checks.made,
+        "changes": steps.checks.records,
         "seconds": steps.seconds,
     }
 
@@ -170,18 +170,18 @@ def seeds(job: Build, count: int, progress: Progress, *, at_once: int = 1) -> di
     flow.floorplan(job, steps)
     with ThreadPoolExecutor(at_once) as pool:
         reached = pool.map(lambda seed: _place(job, seed, progress), range(1, count + 1))
-        found = dict(enumerate(reached, 1))
+        fmax = dict(enumerate(reached, 1))
     return {
         "board": job.board.name,
         "multipliers": job.parameters.multipliers,
         "netlist_bytes": netlist.stat().st_size,
-        "fmax_mhz": found,
-        "median_mhz": median(found.values()),
+        "fmax_mhz": fmax,
+        "median_mhz": median(fmax.values()),
     }
 
 
 def _place(job: Build, seed: int, progress: Progress) -> float:
-    """Fmax with a seed, in a folder of its own."""
+    """Place and route with one seed in a folder of its own, and return Fmax in MHz."""
     folder = job.folder / f"seed{seed}"
     folder.mkdir(exist_ok=True)
     for name in (NETLIST, flow.family(job.board).pins):

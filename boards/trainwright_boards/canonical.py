@@ -34,25 +34,25 @@ Net = int | str
 
 
 class Cell(NamedTuple):
-    """What a cell is, and the nets at its pins, in the order of their names."""
+    """A cell's type and the nets at its pins, in the order of the pin names."""
 
     name: str
     kind: tuple
-    """Type, parameters, attributes; equal where cells do the same."""
+    """Type, parameters and attributes; equal for cells that do the same."""
     inputs: tuple[tuple[str, Net], ...]
-    """Without pins that have no net."""
+    """Input pins with their nets; pins without a net are left out."""
     outputs: tuple[tuple[str, Net], ...]
     pads: tuple[tuple[str, Net], ...]
     """Pins that are both."""
 
 
 class Machine:
-    """A module of yosys' ``write_json``, or of nextpnr's ``--write``: ``cells``, and ``ports``, the
-    nets of each with its direction. ``drivers``: of a net, a number of a cell and a pin.
-    ``sources``: nets that come from outside, with the names that they have in every netlist.
+    """A netlist as cells and nets, read from yosys' ``write_json`` or nextpnr's ``--write``.
 
-    What is read is not kept: the module may change afterwards. Raises ``ValueError`` for a net that
-    is driven twice.
+    ``ports`` maps each port to its direction and nets. ``drivers`` maps a net to the number of the
+    cell and the pin that drive it. ``sources`` maps nets that come from outside to names that are
+    the same in every netlist. The module is copied, so it may change afterwards. Raises
+    ``ValueError`` for a net with two drivers.
     """
 
     def __init__(self, module: Mapping[str, Any]):
@@ -84,7 +84,7 @@ class Machine:
             self.cells[number] = cell._replace(inputs=inputs, pads=pads)
 
     def driver(self, net: Net) -> str:
-        """What drives a net, for people."""
+        """Return what drives a net, as text for people."""
         if net in self.sources:
             return self.sources[net]
         if net not in self.drivers:
@@ -94,15 +94,15 @@ class Machine:
 
 
 def _cells(name: str, raw: Mapping[str, Any]) -> Iterator[Cell]:
-    """One cell; with each of its registers that is inside a block RAM one more."""
+    """Yield one cell, and another cell for each register inside a block RAM."""
     parameters = {key: str(value).strip() for key, value in raw["parameters"].items()}
     notes = {key: str(value) for key, value in raw["attributes"].items() if key not in NOTES}
     pins: dict[str, dict[str, Net]] = {"input": {}, "output": {}, "inout": {}}
     for port, bits in raw["connections"].items():
-        of = pins[raw["port_directions"][port]]
+        nets = pins[raw["port_directions"][port]]
         for place, bit in enumerate(bits):
             if bit not in ("x", "z"):
-                of[port if len(bits) == 1 else f"{port}[{place}]"] = bit
+                nets[port if len(bits) == 1 else f"{port}[{place}]"] = bit
     if raw["type"] == REGISTER:
         _without_what_is_unused(parameters, pins["input"])
     elif raw["type"] == BLOCK_RAM:
@@ -117,7 +117,7 @@ def _cell(name: str, kind: str, parameters: Mapping, notes: Mapping, pins: Mappi
 
 
 def _without_what_is_unused(parameters: dict[str, str], inputs: dict[str, Net]) -> None:
-    """Of a register: its enable where that is always on, its reset where that is always off."""
+    """Remove a register's enable if it is always on, and its reset if it is always off."""
     parameters |= {name: parameters.get(name, value) for name, value in _DEFAULTS.items()}
     if parameters["CEMUX"] == "1" or (parameters["CEMUX"] == "CE" and inputs.get("CE") == "1"):
         parameters["CEMUX"] = "1"
@@ -128,7 +128,10 @@ def _without_what_is_unused(parameters: dict[str, str], inputs: dict[str, Net]) 
 
 
 def _registers_inside(name: str, parameters: dict[str, str], pins: dict) -> Iterator[Cell]:
-    """Of a block RAM, which is then one without; only of those that neither wait nor are reset."""
+    """Yield the output registers inside a block RAM as cells, and take them out of it.
+
+    Only registers without an enable and without a reset are taken out.
+    """
     inputs = pins["input"]
     if any(inputs.get(f"RST{side}") != "0" for side in "AB"):
         return
@@ -145,9 +148,9 @@ def _registers_inside(name: str, parameters: dict[str, str], pins: dict) -> Iter
             "CLKMUX": "CLK" if parameters.get(f"CLK{sides[-1]}MUX") == f"CLK{sides[-1]}" else "?",
         }
         for pin in [f"DO{side}{n}" for side in sides for n in range(HALF)]:
-            if (late := pins["output"].get(pin)) is not None:
+            if (delayed := pins["output"].get(pin)) is not None:
                 pins["output"][pin] = early = f"{name}.{pin}"
-                register = {"input": {"CLK": clock, "DI": early}, "output": {"Q": late}}
+                register = {"input": {"CLK": clock, "DI": early}, "output": {"Q": delayed}}
                 own = dict(settings)
                 _without_what_is_unused(own, register["input"])
                 yield _cell(f"{name}.{pin}'s register", REGISTER, own, {}, register | {"inout": {}})

@@ -16,38 +16,38 @@ REMEDY = "Report it; --no-check builds without a check, and the report says so."
 
 
 class Checks:
-    """Of one netlist and its changes, one after the other.
+    """Check that each change to a netlist leaves it the same machine.
 
-    ``made``: of each change ``change``, ``check`` ("proof" or "none"), ``cells`` of the netlist
-    after it and ``seconds`` of the check.
+    ``records`` lists each change: its name ``change``, the ``check`` ("proof" or "none"), the
+    number of ``cells`` after it, and the ``seconds`` the check took.
     """
 
     def __init__(self, progress: Progress, *, enabled: bool = True):
-        self.made: list[dict[str, Any]] = []
+        self.records: list[dict[str, Any]] = []
         self._progress, self._enabled = progress, enabled
         self._last: Machine | None = None
 
     def begin(self, module: Mapping[str, Any]) -> None:
-        """What the first change is held to: a module as ``canonical.Machine`` takes it."""
+        """Take the netlist that the first change is compared with."""
         self._last = Machine(module) if self._enabled else None
 
     def held(self, change: str, module: Mapping[str, Any]) -> None:
-        """The module after a change, which the next one is held to.
+        """Compare the netlist after a change with the one before, and keep it for the next change.
 
         Raises ``BuildError`` with the first difference where it is not the same machine.
         """
-        made: dict[str, Any] = {"change": change, "check": "none", "cells": len(module["cells"])}
+        record: dict[str, Any] = {"change": change, "check": "none", "cells": len(module["cells"])}
         if self._enabled:
             assert self._last is not None
             begin = time.monotonic()
             try:
                 now = Machine(module)
-                found = difference(self._last, now)
+                difference_found = difference(self._last, now)
             except ValueError as error:
                 raise BuildError(f"{change}: {error}. {REMEDY}") from error
-            if found:
-                raise BuildError(f"{change}: not the same machine: {found}. {REMEDY}")
+            if difference_found:
+                raise BuildError(f"{change}: not the same machine: {difference_found}. {REMEDY}")
             self._last = now
-            made |= {"check": "proof", "seconds": time.monotonic() - begin}
+            record |= {"check": "proof", "seconds": time.monotonic() - begin}
             self._progress(f"{change}: proved to be the same machine")
-        self.made.append(made)
+        self.records.append(record)

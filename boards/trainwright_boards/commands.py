@@ -35,7 +35,7 @@ FOLDER = Path("build")
 
 
 def tell(message: str) -> None:
-    """Progress: a line on the standard error."""
+    """Print a line of progress to standard error."""
     print(message, file=sys.stderr, flush=True)
 
 
@@ -74,11 +74,11 @@ NOT_ROUTED = "nextpnr as it comes routed no arrays of {} multipliers on it, see 
 
 def board_figures(board: Board) -> dict[str, Any]:
     """Collect what ``trainwright boards --json`` prints about a board."""
-    fitting, unrouted, others, beside = [], [], {}, []
+    fitting, unrouted, unfit, beside = [], [], {}, []
     for name in PRESETS:
-        found = obstacles(preset(name), board.part, board.memory_bytes)
-        if found:
-            others[name] = found
+        reasons = obstacles(preset(name), board.part, board.memory_bytes)
+        if reasons:
+            unfit[name] = reasons
         elif board.is_unrouted(name):
             unrouted.append(name)
         else:
@@ -99,7 +99,7 @@ def board_figures(board: Board) -> dict[str, Any]:
         "routed": [name for name in fitting if name in board.routed],
         "not_routed": unrouted,
         "unrouted_multipliers": board.unrouted_multipliers,
-        "does_not_fit": others,
+        "does_not_fit": unfit,
         "fits_with_sdram": beside,
         "note": board.note,
     }
@@ -301,12 +301,12 @@ def _folder(board: Board, preset: str | None, memory: str) -> Path:
 
 
 def _network(args: argparse.Namespace) -> Network:
-    """The network asked for, else one that stands for any of these formats."""
+    """Return the requested network, or one that stands for any network with these formats."""
     return with_formats(load_network(args.network or "digits"), args.formats)
 
 
 def _memory(args: argparse.Namespace, parameters: AcceleratorParameters, board: Board) -> str:
-    """The memory that is wanted, or that the network needs."""
+    """Return the requested memory, or the one that the network needs."""
     if args.network is None:
         return choose_memory(board, args.memory, 0, "nothing")
     from trainwright.lowering import compile_step
@@ -344,9 +344,9 @@ def _build(args: argparse.Namespace) -> int:
 def resource_lines(resources: dict[str, Any]) -> list[str]:
     """Describe the used cells of each kind."""
     return [
-        f"  {name.replace('_', ' ')}: {one['used']:,g} of {one['available']:,} "
-        f"({one['used'] / one['available']:.0%})"
-        for name, one in resources.items()
+        f"  {name.replace('_', ' ')}: {counts['used']:,g} of {counts['available']:,} "
+        f"({counts['used'] / counts['available']:.0%})"
+        for name, counts in resources.items()
     ]
 
 
@@ -355,7 +355,7 @@ HELD = {"proof": "proved to leave the same machine", "none": "NOT checked (--no-
 
 
 def summary(figures: dict[str, Any]) -> str:
-    """The figures of a build for people."""
+    """Return the figures of a build as text for people."""
     times = ", ".join(f"{step} {seconds:.0f} s" for step, seconds in figures["seconds"].items())
     took = [f"  time: {times}"] if times else []
     if "clocks" not in figures:
@@ -372,8 +372,8 @@ def summary(figures: dict[str, Any]) -> str:
         lines.append(
             f"  too slow for its clock of {figures['clock_mhz']:g} MHz: {less}another --seed"
         )
-    for made in figures["changes"]:
-        lines.append(f"  {made['change']}: {HELD[made['check']]}")
+    for change in figures["changes"]:
+        lines.append(f"  {change['change']}: {HELD[change['check']]}")
     path = figures["critical_path"]
     if path:
         total = sum(step["ns"] for step in path)

@@ -10,9 +10,10 @@ SDRAM_OUTPUTS = ("clk", "cke", "cs_n", "ras_n", "cas_n", "we_n", "ba", "a", "dqm
 
 
 class Ecp5Top(BoardTop):
-    """The system behind a PLL, whose lock releases the reset through a synchroniser. Ports: those
-    of ``BoardTop``; with an SDRAM ``sdram_dq``, which is bidirectional, and ``sdram_clk`` and so
-    on (``SdramPins``).
+    """A system behind a PLL; the PLL's lock releases the reset through a synchroniser.
+
+    Its ports are those of ``BoardTop``. With an SDRAM there are also ``sdram_dq``, which is
+    bidirectional, and ``sdram_clk`` and the other pins of ``SdramPins``.
     """
 
     def __init__(self, soc: Soc, pll: PllSettings):
@@ -44,7 +45,7 @@ class Ecp5Top(BoardTop):
             )
 
     def clocking(self, m: Module, clock: Signal) -> Signal:
-        """The PLL's output, and its lock."""
+        """Drive the clock from the PLL, and return the PLL's lock."""
         settings, locked = self._pll, Signal()
         m.submodules.pll = Instance(
             "EHXPLLL",

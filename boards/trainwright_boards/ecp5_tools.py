@@ -19,10 +19,13 @@ from trainwright_hw.soc import Soc
 SPREAD, PLACED = "spread.json", "placed.json"
 """The netlist among spacers, and the placed design."""
 ITERATIONS = 80
-"""Of the router: designs that met their clock took 32 to 69. One that does not may lack a single
-connection, which two nets take from each other in turn."""
+"""Iterations of the router. Designs that met their clock took 32 to 69.
+
+A design that does not meet it may lack a single connection, which two nets take from each other in
+turn.
+"""
 LESS = 0.985
-"""Of what was asked for, where that was not met."""
+"""Factor on the requested clock for another try, where it was not met."""
 MARGIN = 1.025
 """The router is asked for more than the clock: what the users of a wire add to its delay is known
 when all is routed, and what is then reported was up to 2.1 % less than what the router had met."""
@@ -39,7 +42,7 @@ searches look at more and find shorter ways."""
 PLACER = ("--placer", "static")
 """``static`` leaves wires 14 to 19 % shorter than ``heap``, and weighs no timing."""
 SHARE = 0.93
-"""Of a clock's period, what paths may take by the estimate before they are routed."""
+"""Share of the clock's period that paths may take by the estimate before routing."""
 SMALLER = "A smaller --preset may fit."
 
 
@@ -49,7 +52,10 @@ class Ecp5(Family):
     pins, placed, bitstream = "top.lpf", CONFIG, BITSTREAM
 
     def top(self, board: Board, clock_hz: int) -> Callable[[Soc], Ecp5Top]:
-        """Behind a PLL. Raises ``ValueError`` for a clock that it cannot make."""
+        """Return a function that builds the top behind a PLL.
+
+        Raises ``ValueError`` for a clock that the PLL cannot make.
+        """
         return partial(Ecp5Top, pll=pll_settings(board.clock_hz, clock_hz))
 
     def running_hz(self, board: Board, asked_hz: int) -> int:
@@ -57,7 +63,7 @@ class Ecp5(Family):
         return round(pll_settings(board.clock_hz, asked_hz).output_hz)
 
     def constraints(self, board: Board, memory: str = BLOCK) -> str:
-        """Every pin's place, and the frequency of the only clock that comes in."""
+        """Return the site of every pin, and the frequency of the only clock input."""
         used = [(port, site, board.pin_options) for port, site in places(board).items()]
         if memory == SDRAM and board.sdram is not None:
             for name, sites in board.sdram.pins.items():
@@ -74,22 +80,24 @@ class Ecp5(Family):
     def passes(
         self, rtlil: str, top: str, *, plain: bool, delay_ps: int | None = None
     ) -> str:  # fmt: skip
-        """As for simulation of the netlist."""
+        """Return the synthesis script, the same as for simulating the netlist."""
         return ecp5_passes(rtlil, top, plain=plain, delay_ps=delay_ps)
 
     def place_and_route(
         self, build: Build, steps: Steps, options: Sequence[str], *, route: bool = True
     ) -> None:
-        """Placed among spacers and routed without them, by ``router2``: the other one does not end
-        where wires are scarce. Of an accelerator that trains alone, whose units ask and answer each
-        other all over the device, cells of slow paths are moved in between (``relocate``).
+        """Place the design among spacers, and route it without them.
 
-        Nets of paths that are too slow for the clock are routed again, until none is or for
-        ``ITERATIONS``; then for a clock that is a little slower, and then as fast as they come.
+        Routing uses ``router2``: the other router does not end where wires are scarce. In an
+        accelerator that can only train, whose units exchange data all over the device, cells on
+        slow paths are moved between placing and routing (``relocate``).
 
-        A placed design carries the settings that it was placed with, and the second run heeds
-        these, before its options. It knows the clock from these alone: what follows from the PLL is
-        found when a design is packed.
+        Nets on paths too slow for the clock are routed again, for at most ``ITERATIONS``. After
+        that the clock is lowered a little, and finally the design is routed as fast as it gets.
+
+        A placed design carries the settings it was placed with, and in the second run they override
+        that run's options. They are also its only source for the clock: the PLL's frequency is
+        worked out when a design is packed.
         """
         board = build.board
         common = [*board.part.options, "--package", board.package, "--speed", board.speed]
@@ -136,7 +144,7 @@ class Ecp5(Family):
         steps.run("nextpnr-ecp5", routing, remedy=SMALLER, step="route3", stalls=True)
 
     def pack(self, steps: Steps, board: Board) -> None:
-        """Compressed."""
+        """Write the compressed bitstream."""
         arguments = ["--compress", "--input", self.placed, "--bit", self.bitstream]
         steps.run("ecppack", arguments, remedy=REPORT_IT)
 

@@ -9,9 +9,10 @@ from typing import Any
 
 @contextmanager
 def editing(path: Path, top: str, *, to: Path | None = None) -> Iterator[dict[str, Any]]:
-    """The module ``top`` of a file; what is changed in it is written at the end.
+    """Open the module ``top`` of a file for changes, which are written at the end.
 
-    ``to``: where; default: the same file. Nothing is written where an error ends the change.
+    They are written to ``to``, by default the same file. Nothing is written if an error ends the
+    change.
     """
     document: dict[str, Any] = json.loads(path.read_text())
     yield document["modules"][top]
@@ -19,7 +20,7 @@ def editing(path: Path, top: str, *, to: Path | None = None) -> Iterator[dict[st
 
 
 def free_bit(module: dict[str, Any]) -> int:
-    """The number of a net from which on no net is in use."""
+    """Return the lowest net number that is above all numbers in use."""
     nets = [net["bits"] for net in module["netnames"].values()]
     ports = [bits for cell in module["cells"].values() for bits in cell["connections"].values()]
     used = (bit for bits in (*nets, *ports) for bit in bits if isinstance(bit, int))
@@ -27,6 +28,6 @@ def free_bit(module: dict[str, Any]) -> int:
 
 
 def add_cell(module: dict[str, Any], name: str, cell: dict[str, Any], output: str) -> None:
-    """A cell, and a net of its name at its output."""
+    """Add a cell and a net with the cell's name at its output."""
     module["cells"][name] = cell
     module["netnames"][name] = {"bits": list(cell["connections"][output]), "attributes": {}}

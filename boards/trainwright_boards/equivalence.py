@@ -24,7 +24,7 @@ _Words = npt.NDArray[np.uint64]
 
 
 def difference(before: Machine, after: Machine) -> str | None:
-    """What differs first, from the outputs inwards; None where both are the same machine."""
+    """Return the first difference, from the outputs inwards; ``None`` for equal machines."""
     return _different_ports(before, after) or _Classes(before, after).difference()
 
 
@@ -40,7 +40,7 @@ def _different_ports(before: Machine, after: Machine) -> str | None:
 
 
 class _Classes:
-    """Of the cells and nets of two machines: equal numbers for what cannot be told apart."""
+    """Give equal numbers to cells and nets of two machines that cannot be told apart."""
 
     def __init__(self, before: Machine, after: Machine):
         self._machines = before, after
@@ -64,24 +64,24 @@ class _Classes:
         kinds: dict[object, int] = {}
         inputs = [cell.inputs + cell.pads for cell in cells]
         keys = [
-            (cell.kind, *(pin for pin, _ in its)) for cell, its in zip(cells, inputs, strict=True)
+            (cell.kind, *(pin for pin, _ in used)) for cell, used in zip(cells, inputs, strict=True)
         ]
         self._kind = np.array([kinds.setdefault(key, len(kinds)) for key in keys], int)
-        counts = np.array([len(its) for its in inputs], int)
+        counts = np.array([len(used) for used in inputs], int)
         self._stop = np.cumsum(counts)
         self._begin = self._stop - counts
         self._cell = np.repeat(np.arange(len(cells)), counts)
         self._place = np.arange(len(self._cell)) - self._begin[self._cell]
         halves = [self._numbers[n >= len(before.cells)] for n in range(len(cells))]
         self._net = np.array(
-            [of[net] for of, its in zip(halves, inputs, strict=True) for _, net in its], int
+            [half[net] for half, used in zip(halves, inputs, strict=True) for _, net in used], int
         )
         self._of_cell = self._found()
         self._of_net = self._nets()
         self._look_again()
 
     def _found(self) -> npt.NDArray:
-        """The class of each cell: as coarse as can be."""
+        """Return the class of each cell, with as few classes as possible."""
         random = np.random.default_rng(SEED)
 
         def words(count: int | np.integer) -> _Words:
@@ -96,19 +96,19 @@ class _Classes:
             sums = np.r_[np.zeros(1, np.uint64), np.cumsum(net[self._net] * place)]
             cell = _mixed(kind[self._kind] + sums[self._stop] - sums[self._begin])
             net[driven] = _mixed(cell[self._driver[driven]] ^ output[self._pin[driven]])
-            found, number = np.unique(cell, return_inverse=True)
-            if len(found) == classes:
+            kinds_now, number = np.unique(cell, return_inverse=True)
+            if len(kinds_now) == classes:
                 return number
-            classes = len(found)
+            classes = len(kinds_now)
 
     def _nets(self) -> npt.NDArray:
-        """The class of each net: a source's own, else by its driver's class and pin."""
+        """Return the class of each net: a source's own, else by its driver's class and pin."""
         pins, count = self._pin.max(initial=0) + 1, len(self._driver)
         of_driver = np.r_[self._of_cell, 0][self._driver]
         return np.where(self._driver >= 0, count + of_driver * pins + self._pin, np.arange(count))
 
     def _look_again(self) -> None:
-        """Cells of a class do the same, and each of their inputs is of one class."""
+        """Check the hashes: cells of one class do the same, with inputs of the same classes."""
         _, first = np.unique(self._of_cell, return_index=True)
         example = first[self._of_cell]
         same = (self._kind == self._kind[example]).all()
@@ -119,7 +119,7 @@ class _Classes:
             raise AssertionError("two cells that differ have one hash")
 
     def difference(self) -> str | None:
-        """Of what leaves the machines: their outputs, and what cells do that drive no net."""
+        """Compare what leaves the machines: outputs, and cells that drive no net."""
         before, after = self._machines
         pairs: deque[_Pair] = deque()
         for name, (direction, nets) in before.ports.items():
@@ -128,19 +128,19 @@ class _Classes:
                 pairs += [_Pair(f"port {name}[{n}]", *pair) for n, pair in enumerate(both)]
         ends = [self._ends(machine) for machine in (0, 1)]
         names = [{cell.name: cell for cell in machine.cells} for machine in self._machines]
-        for one in (0, 1):
-            for number in ends[one].keys() - ends[1 - one].keys():
-                name = ends[one][number].name
-                if name not in names[1 - one]:
-                    return f"{name} is only there {('before', 'after')[one]}"
-                old, new = (its[name] for its in names)
-                if found := _local(old, new, *self._machines):
-                    return found
+        for side in (0, 1):
+            for number in ends[side].keys() - ends[1 - side].keys():
+                name = ends[side][number].name
+                if name not in names[1 - side]:
+                    return f"{name} is only there {('before', 'after')[side]}"
+                old, new = (by_name[name] for by_name in names)
+                if told_locally := _local(old, new, *self._machines):
+                    return told_locally
                 pairs += _inputs(old, new)
         return self._search(pairs, names)
 
     def _search(self, pairs: "deque[_Pair]", names: list[dict[str, Cell]]) -> str | None:
-        """From pairs of nets that should be the same to where that ends."""
+        """Follow pairs of nets that should be equal back to the first difference."""
         before, after = self._machines
         seen: set[tuple[int, int]] = set()
         while pairs:
@@ -157,13 +157,13 @@ class _Classes:
             both_stay = old.name in names[1] and new.name in names[0]
             if old.kind[0] != new.kind[0] or (old.name != new.name and both_stay):
                 return told
-            if found := _local(old, new, before, after):
-                return found
+            if told_locally := _local(old, new, before, after):
+                return told_locally
             pairs += _inputs(old, new)
         return None
 
     def _ends(self, machine: int) -> dict[int, Cell]:
-        """Cells that drive nothing but what leaves the machine, by class."""
+        """Return the cells without outputs or with pads, by class."""
         first = machine * len(self._machines[0].cells)
         return {
             int(self._of_cell[first + n]): cell
@@ -172,13 +172,13 @@ class _Classes:
         }
 
     def _class(self, machine: int, net: Net) -> int:
-        """Of a net; -1 where there is none, or nothing drives it."""
+        """Return the class of a net; -1 where there is no net, or nothing drives it."""
         number = self._numbers[machine].get(net)
         return -1 if number is None else int(self._of_net[number])
 
 
 def _mixed(words: _Words) -> _Words:
-    """Of each word another one, in which each bit depends on all of its own (SplitMix64's)."""
+    """Return hashes of words, in which each bit depends on all bits of its word (SplitMix64)."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
@@ -198,14 +198,14 @@ def _inputs(old: Cell, new: Cell) -> Iterator[_Pair]:
 
 
 def _local(old: Cell, new: Cell, before: Machine, after: Machine) -> str | None:
-    """How two cells of a type differ in themselves, without what drives them."""
+    """Return how two cells of a type differ by themselves, apart from what drives them."""
     settings = [dict(cell.kind[1]) | dict(cell.kind[2]) for cell in (old, new)]
     for name in sorted(settings[0].keys() | settings[1].keys()):
-        values = [its.get(name, "nothing") for its in settings]
+        values = [values_of.get(name, "nothing") for values_of in settings]
         if values[0] != values[1]:
             return f"{new.name}: {name} {values[0]} before, {values[1]} after"
     nets = [dict(cell.inputs + cell.pads) for cell in (old, new)]
     for pin in sorted(nets[0].keys() ^ nets[1].keys()):
-        told = [m.driver(its.get(pin, "")) for m, its in zip((before, after), nets, strict=True)]
+        told = [m.driver(pins.get(pin, "")) for m, pins in zip((before, after), nets, strict=True)]
         return f"{new.name}.{pin}: {told[0]} before, {told[1]} after"
     return None

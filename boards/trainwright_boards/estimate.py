@@ -1,4 +1,4 @@
-"""What the accelerator would take of a Zynq UltraScale+, by yosys: no place and route, no Fmax."""
+"""Estimate an accelerator's size on a Zynq UltraScale+ with yosys, without place and route."""
 
 import json
 import re
@@ -41,11 +41,11 @@ CELLS = {
 
 
 def count(cells: Mapping[str, int]) -> dict[str, float]:
-    """``luts``, ``flip_flops``, ``multipliers`` and ``block_rams`` (of 36 Kbit) of a netlist.
+    """Count the LUTs, flip-flops, multipliers and block RAMs (36 Kbit) of a netlist.
 
-    Raises ``BuildError`` for a kind of LUT or memory that is not known here.
+    Raises ``BuildError`` for an unknown kind of LUT or memory.
     """
-    found = dict.fromkeys(CELLS, 0.0)
+    totals = dict.fromkeys(CELLS, 0.0)
     for cell, number in cells.items():
         weights = [
             (name, weight)
@@ -56,8 +56,8 @@ def count(cells: Mapping[str, int]) -> dict[str, float]:
         if not weights and cell.startswith(("LUT", "RAM", "SRL", "DSP", "URAM")):
             raise BuildError(f"cannot tell what {number} cells {cell} take: report it")
         for name, weight in weights:
-            found[name] += number * weight
-    return found
+            totals[name] += number * weight
+    return totals
 
 
 def estimate(
@@ -81,8 +81,8 @@ def estimate(
             "parameters": asdict(parameters),
             "multipliers": parameters.multipliers,
             "resources": {
-                name: {"used": used[name], "available": there}
-                for name, there in board.available.items()
+                name: {"used": used[name], "available": limit}
+                for name, limit in board.available.items()
             },
             "cells": cells,
             "seconds": steps.seconds,

@@ -23,11 +23,11 @@ class ZynqBoard:
     title: str
     part: str
     board_part: str
-    """Of the vendor's board files: it sets up memory and clocks of the processor."""
+    """Name in the vendor's board files, which set up the processor's memory and clocks."""
     preset: str
     clock_mhz: float
     registers_base: int
-    """Where the processor finds the accelerator's registers."""
+    """Address at which the processor sees the accelerator's registers."""
     available: Mapping[str, int]
     """``luts``, ``flip_flops``, ``multipliers`` and ``block_rams`` (of 36 Kbit) of the part."""
 
@@ -48,13 +48,16 @@ EXPORTS: Mapping[str, ZynqBoard] = {ULTRA96_V2.name: ULTRA96_V2}
 
 
 def constraints(board: ZynqBoard) -> str:
-    """Timing of the accelerator by itself; in the block design the processor's clock sets it."""
+    """Return timing constraints for the accelerator alone.
+
+    In the block design, the processor's clock sets the period.
+    """
     period = 1e3 / board.clock_mhz
     return f"create_clock -period {period:.3f} -name clk [get_ports -quiet clk]\n"
 
 
 def script(board: ZynqBoard) -> str:
-    """Vivado: accelerator, processor and two interconnects, up to a bitstream."""
+    """Return the Vivado script that builds a bitstream with accelerator and processor."""
     return f"""\
 # {board.title}: vivado -mode batch -source {SCRIPT}
 # AXI4 of the accelerator to the processor's memory, AXI4-Lite at 0x{board.registers_base:08X}.

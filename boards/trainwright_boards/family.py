@@ -1,4 +1,4 @@
-"""What differs from one family of devices to another, from the top of a design to the bitstream."""
+"""Define what differs between device families, from the top of a design to the bitstream."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from trainwright_hw.soc import Soc
 
 
 def places(board: Board) -> dict[str, str]:
-    """The pin of every port that all boards have."""
+    """Return the pin of each port that all boards have."""
     return {CLOCK: board.clock_pin, RX: board.rx_pin, TX: board.tx_pin, LAMP: board.lamp_pin}
 
 
@@ -26,7 +26,7 @@ class Family(ABC):
 
     @abstractmethod
     def top(self, board: Board, clock_hz: int) -> Callable[[Soc], BoardTop]:
-        """What makes the design. Raises ``ValueError`` for a clock that cannot be made."""
+        """Return a function that builds the top. Raises ``ValueError`` for an impossible clock."""
 
     @abstractmethod
     def running_hz(self, board: Board, asked_hz: int) -> int:
@@ -37,29 +37,30 @@ class Family(ABC):
 
     @abstractmethod
     def constraints(self, board: Board, memory: str = BLOCK) -> str:
-        """Every pin's place, and what the tool wants to know of the pins besides."""
+        """Return the site of every pin, and what else the tool has to know about pins."""
 
     @abstractmethod
     def passes(
         self, rtlil: str, top: str, *, plain: bool, delay_ps: int | None = None
     ) -> str:  # fmt: skip
-        """The script of synthesis, up to its last command, which takes ``-json FILE``."""
+        """Return the synthesis script up to its last command, which takes ``-json FILE``."""
 
     @abstractmethod
     def place_and_route(
         self, build: Build, steps: Steps, options: Sequence[str], *, route: bool = True
     ) -> None:
-        """``top.json`` to ``placed`` and ``timing.json``; timing that fails is only reported.
+        """Turn ``top.json`` into ``placed`` and ``timing.json``.
 
-        Without ``route`` it stops once all cells are placed.
+        A clock that is not met is only reported. Without ``route``, stop once all cells are placed.
         """
 
     @abstractmethod
     def pack(self, steps: Steps, board: Board) -> None:
-        """``placed`` to ``bitstream``."""
+        """Turn ``placed`` into ``bitstream``."""
 
     @abstractmethod
     def check_bitstream(self, steps: Steps, board: Board) -> int:
-        """The way back from the bitstream; how many tiles are set. Raises ``BuildError`` where it
-        is not that of ``placed``.
+        """Read the bitstream back, and return how many tiles it sets.
+
+        Raises ``BuildError`` where it does not match ``placed``.
         """

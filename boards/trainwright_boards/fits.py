@@ -16,7 +16,7 @@ LUT_RAM_COST, REGISTER_COST, BLOCK_RAM_COST = 4, 1, 128
 (a block RAM has its own), and of a block RAM. Measured with yosys 0.70 on memories of 16 to 128
 words of 4 to 128 bits, where equal costs gave distributed RAM."""
 REGISTER_COPIES, TABLE_BLOCK_RAMS, CODE_BLOCK_RAMS = 3, 1, 2
-"""Of a vector engine: copies of a lane's registers; its table; the instructions."""
+"""Block RAMs of a vector engine: copies of a lane's registers, its table, the instructions."""
 
 
 def block_rams(width: int, depth: int) -> int:
@@ -48,51 +48,51 @@ def needed_block_rams(p: AcceleratorParameters, memory_bytes: int) -> int:
         *[(OPERAND_WIDTH, TABLES << TABLE_WORD_WIDTH)] * p.decoder_tables,
         (32, 512),  # the link's payload
     ]
-    found = sum(chosen_block_rams(width, depth) for width, depth in memories)
+    limits = sum(chosen_block_rams(width, depth) for width, depth in memories)
     registers = block_rams(WIDTH, REGISTERS * THREADS * p.engine_parts)
     lane = REGISTER_COPIES * registers + TABLE_BLOCK_RAMS
-    return found + p.vector_engine * (lane * p.engine_width + CODE_BLOCK_RAMS)
+    return limits + p.vector_engine * (lane * p.engine_width + CODE_BLOCK_RAMS)
 
 
 def obstacles(p: AcceleratorParameters, part: Part, memory_bytes: int) -> list[str]:
-    """Why an accelerator does not fit a part; empty if nothing is known against it.
+    """Return why an accelerator does not fit a part; empty if no reason is known.
 
-    LUTs are known only after synthesis.
+    The number of LUTs is known only after synthesis.
     """
-    found = []
+    reasons = []
     needed = p.device_multipliers
     if part.family not in LOGIC | PAIRS:  # each product, narrow or not, takes one
         needed = p.multipliers + 2 * p.lanes + p.vector_engine * p.engine_width
     if needed > part.multipliers:
-        found.append(f"{needed} multipliers, it has {part.multipliers}")
+        reasons.append(f"{needed} multipliers, it has {part.multipliers}")
     rams = needed_block_rams(p, memory_bytes)
     if rams > part.block_rams:
-        found.append(f"{rams} block RAMs, it has {part.block_rams}")
-    return found
+        reasons.append(f"{rams} block RAMs, it has {part.block_rams}")
+    return reasons
 
 
 def on_chip_bytes(board: Board, memory: str) -> int:
-    """Bytes of the external memory that are block RAM."""
+    """Return how many bytes of the external memory are block RAM."""
     return board.memories[memory] if memory == BLOCK else 0
 
 
 def check_fits(p: AcceleratorParameters, board: Board, preset: str, memory: str = BLOCK) -> None:
     """Raise ``BuildError`` where an accelerator with its memory does not fit a board."""
-    found = obstacles(p, board.part, on_chip_bytes(board, memory))
-    if found:
+    limits = obstacles(p, board.part, on_chip_bytes(board, memory))
+    if limits:
         other = ""
         if board.sdram is not None and not obstacles(p, board.part, on_chip_bytes(board, SDRAM)):
             other = ", or this preset with --memory sdram"
         raise BuildError(
             f"preset {preset!r} does not fit the {board.part.name} of {board.name}: it needs "
-            f"{' and '.join(found)}; --preset {board.preset} fits{other}"
+            f"{' and '.join(limits)}; --preset {board.preset} fits{other}"
         )
 
 
 def choose_memory(board: Board, wanted: str | None, needed: int, what: str) -> str:
-    """Of the board's memories the one that is wanted, else the first that has ``needed`` bytes.
+    """Return the requested memory of the board, or the first with ``needed`` bytes.
 
-    Raises ``BuildError`` where it has no such memory, or ``what`` does not fit it.
+    Raises ``BuildError`` where the board has no such memory, or ``what`` does not fit it.
     """
     if wanted is not None and wanted not in board.memories:
         raise BuildError(f"{board.name} has no {wanted}; --memory {' or '.join(board.memories)}")
@@ -101,8 +101,8 @@ def choose_memory(board: Board, wanted: str | None, needed: int, what: str) -> s
         return enough[0]
     if wanted in enough:
         return wanted
-    there = {wanted: board.memories[wanted]} if wanted is not None else board.memories
-    has = " and ".join(f"{size} of {name}" for name, size in there.items())
+    sizes = {wanted: board.memories[wanted]} if wanted is not None else board.memories
+    has = " and ".join(f"{size} of {name}" for name, size in sizes.items())
     remedy = [f"--memory {name}" for name in enough] + ["a smaller --batch", "another board"]
     raise BuildError(
         f"{what} needs {needed} bytes of memory, {board.name} has {has}: "

@@ -1,11 +1,13 @@
-"""Where the multipliers and the scratchpad of an accelerator go on an ECP5.
+"""Place the multipliers and the scratchpad of an accelerator on an ECP5.
 
-Left to itself, place and route fills the rows of DSP blocks, which cross the whole device, in any
-order, and a product then has 30 tiles to go to its adder, of 128 in all (docs/timing-closure.md).
-So each sum's terms are side by side, and what the units of an array pass from one to the next has
-to go to a neighbour only. Block RAMs lie in such rows too: those with the same bits of a row of the
-scratchpad, of which its clients choose one, are neighbours, and all of them close together, as
-each address of a bank goes to all that it has.
+Left alone, place and route fills the rows of DSP blocks, which cross the whole device, in any
+order. A product may then be 30 tiles away from its adder, on a device 128 tiles wide
+(docs/timing-closure.md). So the terms of each sum are placed side by side, and what one unit of an
+array passes to the next travels only to a neighbour.
+
+Block RAMs lie in such rows too. Those that hold the same bits of a scratchpad row are neighbours,
+because a client selects one of them. All of them lie close together, because each address of a bank
+goes to every block RAM of that bank.
 """
 
 import re
@@ -24,14 +26,15 @@ BEL = "BEL"
 
 
 def _in_multipliers(units: Sequence, p: AcceleratorParameters) -> Sequence:
-    """Units whose products are in hardware multipliers: of narrow words every other one, the others
-    are made of logic.
+    """Return the units whose products use hardware multipliers.
+
+    With narrow words that is every other unit; the rest are made of logic.
     """
     return units[:: 1 + p.narrow]
 
 
 def pe1_groups(p: AcceleratorParameters) -> list[list[str]]:
-    """Cells of each row of PE1: its products are added up."""
+    """Return the multiplier cells of each row of PE1, whose products are added up."""
     return [
         [f"{ACCELERATOR}.pe1.array.product_{row}_{lane}_multiplier" for lane in range(p.lanes)]
         for row in _in_multipliers(range(p.pe1_rows), p)
@@ -39,8 +42,9 @@ def pe1_groups(p: AcceleratorParameters) -> list[list[str]]:
 
 
 def pe2_groups(p: AcceleratorParameters) -> list[list[str]]:
-    """Cells of each lane of PE2: they share an operand, and their sums a requantiser with the
-    shifters of the vector unit.
+    """Return the multiplier cells of each lane of PE2.
+
+    They share an operand, and their sums share a requantiser with the vector unit's shifters.
     """
     rows = _in_multipliers(range(p.pe2_rows), p)
     shifters = _in_multipliers(("x", "g"), p)
@@ -54,11 +58,11 @@ def pe2_groups(p: AcceleratorParameters) -> list[list[str]]:
 
 
 def multiplier_places(p: AcceleratorParameters, part: Part) -> dict[str, str]:
-    """The place of every multiplier, by the cell's name.
+    """Return the site of every multiplier, by the cell's name.
 
-    PE1's rows fill the part's rows of multipliers from the first, PE2's lanes from the last: each
-    array has a part of the device. Where an array takes several of them it turns round at the end
-    of one. A group for which no row has room is left to place and route.
+    PE1's rows fill the part's rows of multipliers from the first one, PE2's lanes from the last
+    one, so each array has its own region of the device. Where an array takes several rows, it turns
+    round at the end of each. A group that fits no row is left to place and route.
     """
     free = [list(sites) for sites in part.multiplier_rows]
     places: dict[str, str] = {}
@@ -83,20 +87,21 @@ def multiplier_places(p: AcceleratorParameters, part: Part) -> dict[str, str]:
 def scratchpad_places(
     module: Mapping[str, Any], p: AcceleratorParameters, part: Part
 ) -> dict[str, str]:
-    """The place of every block RAM of the scratchpad's banks, by the cell's name.
+    """Return the site of every block RAM in the scratchpad's banks, by the cell's name.
 
-    In the middle of as few of the part's rows as take them, a bank all in one row: bits by bits,
-    and for the same bits bank by bank. No places at all where there is no room like that.
+    The banks lie in the middle of as few rows of the part as can hold them, with a whole bank in
+    one row. Within a row they are ordered by their bits, and for the same bits by bank. Without
+    enough room, no sites are returned.
     """
     banks: list[list[str]] = [[] for _ in range(p.scratchpad_banks)]
     name = re.compile(re.escape(f"{ACCELERATOR}.scratchpad.banks.bank") + r"(\d+)\.(\d+)\.(\d+)")
-    found = (name.fullmatch(cell) for cell in module["cells"])
-    for match in sorted((m for m in found if m), key=lambda m: tuple(map(int, m.groups()))):
+    matches = (name.fullmatch(cell) for cell in module["cells"])
+    for match in sorted((m for m in matches if m), key=lambda m: tuple(map(int, m.groups()))):
         banks[int(match[1])].append(match[0])
     for count in range(1, len(part.block_ram_rows) + 1):
         rows = part.block_ram_rows[:count]
         shares = [banks[n::count] for n in range(count)]
-        lines = [[cell for cells in zip(*its, strict=True) for cell in cells] for its in shares]
+        lines = [[cell for cells in zip(*share, strict=True) for cell in cells] for share in shares]
         if all(len(line) <= len(row) for line, row in zip(lines, rows, strict=True)):
             places: dict[str, str] = {}
             for line, row in zip(lines, rows, strict=True):

@@ -29,19 +29,19 @@ SYSTEM = "system.json"
 
 
 def family(board: Board) -> Family:
-    """The tools of a board's part."""
+    """Return the tools for a board's part."""
     return FAMILIES[board.part.family]
 
 
 def bitstream(build: Build) -> Path:
-    """What is loaded."""
+    """Return the path of the file that is loaded into the device."""
     return build.folder / family(build.board).bitstream
 
 
 def soc_of(build: Build) -> Soc:
-    """The system of a build.
+    """Build the system.
 
-    Raises ``ValueError`` for a clock that gives no serial rate or that the SDRAM does not take.
+    Raises ``ValueError`` for a clock that allows no serial rate or that the SDRAM does not accept.
     """
     return Soc(
         build.parameters,
@@ -60,7 +60,7 @@ def _memory(build: Build) -> OnChipMemory | SdramMemory:
 
 
 def write_design(build: Build) -> None:
-    """``top.il``, the constraints, and ``system.json``, by which its netlist can be simulated.
+    """Write ``top.il``, the constraints, and ``system.json`` for simulating the netlist.
 
     Raises ``BuildError`` for a clock that cannot be made.
     """
@@ -85,10 +85,10 @@ def write_design(build: Build) -> None:
 
 
 def synthesise(build: Build, steps: Steps) -> None:
-    """``top.il`` to ``top.json``; fails where a latch was inferred.
+    """Turn ``top.il`` into ``top.json``. Raises ``BuildError`` where a latch was inferred.
 
-    yosys 0.70 stops at an assertion of its own with some designs, whatever the passes before are;
-    with the plain ones more LUTs come out.
+    yosys 0.70 stops at an internal assertion for some designs, whatever passes came before. Plain
+    passes avoid it at the cost of more LUTs.
     """
     for plain in (False, True):
         tools, delay = family(build.board), build.delay_ps
@@ -106,11 +106,11 @@ def synthesise(build: Build, steps: Steps) -> None:
 
 
 def floorplan(build: Build, steps: Steps) -> None:
-    """Changes ``top.json``: registers move into block RAM, and multipliers and the scratchpad are
-    tied to their places. Those of the descriptor stay outside where an exponent file looks at it in
-    its first cycle: the program lies all over the device.
+    """Change ``top.json``: absorb registers into block RAM, and fix sites of cells.
 
-    Raises ``BuildError`` where that makes it another machine.
+    Multipliers and the scratchpad get fixed sites. The registers of the descriptor stay outside
+    where an exponent file reads them in its first cycle, since the program's memory lies all over
+    the device. Raises ``BuildError`` where a change makes it another machine.
     """
     with editing(build.folder / NETLIST, TOP) as module:
         steps.checks.begin(module)
@@ -124,17 +124,18 @@ def floorplan(build: Build, steps: Steps) -> None:
 def place_and_route(
     build: Build, steps: Steps, options: Sequence[str] = (), *, route: bool = True
 ) -> None:
-    """``top.json`` to the family's own file and ``timing.json``; timing that fails is only
-    reported. Without ``route`` it stops once all cells are placed.
+    """Turn ``top.json`` into the family's own file and ``timing.json``.
+
+    A clock that is not met is only reported. Without ``route``, stop once all cells are placed.
     """
     family(build.board).place_and_route(build, steps, options, route=route)
 
 
 def pack(build: Build, steps: Steps) -> None:
-    """That file to the bitstream."""
+    """Turn the placed design into the bitstream."""
     family(build.board).pack(steps, build.board)
 
 
 def check_bitstream(build: Build, steps: Steps) -> int:
-    """The way back; how many tiles are set."""
+    """Compare the bitstream with the placed design, and return how many tiles it sets."""
     return family(build.board).check_bitstream(steps, build.board)

@@ -12,5 +12,5 @@ class GowinTop(BoardTop):
     """
 
     def clocking(self, m: Module, clock: Signal) -> None:
-        """The pin."""
+        """Drive the clock directly from the pin."""
         m.d.comb += clock.eq(self.ports[CLOCK])

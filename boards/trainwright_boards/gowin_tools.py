@@ -31,7 +31,7 @@ class Gowin(Family):
         return GowinTop
 
     def constraints(self, board: Board, memory: str = BLOCK) -> str:
-        """Every pin's place; the clock's frequency is an argument of place and route."""
+        """Return the site of every pin; the clock's frequency is an option of place and route."""
         lines = []
         for port, site in places(board).items():
             lines.append(f'IO_LOC "{port}" {site};')
@@ -41,13 +41,13 @@ class Gowin(Family):
     def passes(
         self, rtlil: str, top: str, *, plain: bool, delay_ps: int | None = None
     ) -> str:  # fmt: skip
-        """As for simulation of the netlist."""
+        """Return the synthesis script, the same as for simulating the netlist."""
         return gowin_passes(rtlil, top, "gw5a", plain=plain, delay_ps=delay_ps)
 
     def place_and_route(
         self, build: Build, steps: Steps, options: Sequence[str], *, route: bool = True
     ) -> None:
-        """The clock is asked for as that of the board."""
+        """Place and route; the clock that is requested is the board's."""
         board = build.board
         (prefix,) = board.part.options
         arguments = ["--device", f"{prefix}{board.package}{board.speed}"]
@@ -61,7 +61,10 @@ class Gowin(Family):
         )
 
     def pack(self, steps: Steps, board: Board) -> None:
-        """As text of ones and noughts; pins of the parallel configuration port are the design's."""
+        """Write the bitstream as text of ones and zeros.
+
+        The pins of the parallel configuration port are free for the design.
+        """
         arguments = ["-d", board.part.name, "--cpu_as_gpio", "-o", self.bitstream, self.placed]
         steps.run("gowin_pack", arguments, remedy=REPORT_IT)
 

@@ -24,7 +24,7 @@ Place = tuple[int, int]
 
 
 def luts(module: Mapping[str, Any]) -> Iterator[tuple[Place, int, str]]:
-    """Of a routed design: tile, number in it and function of each LUT that has a place."""
+    """Yield tile, number in the tile, and function of each placed LUT of a routed design."""
     for cell in module["cells"].values():
         at = LUT.fullmatch(cell["attributes"].get("NEXTPNR_BEL", ""))
         if at and cell["type"].startswith("LUT") and "INIT" in cell["parameters"]:
@@ -34,7 +34,7 @@ def luts(module: Mapping[str, Any]) -> Iterator[tuple[Place, int, str]]:
 
 
 def wires(module: Mapping[str, Any]) -> Iterator[tuple[Place, str, str]]:
-    """Of a routed design: tile, where to and where from of each connection between wires."""
+    """Yield tile, target and source of each connection between wires of a routed design."""
     for net in module["netnames"].values():
         for part in net["attributes"].get("ROUTING", "").split(";"):
             if at := PIP.fullmatch(part.strip()):
@@ -47,35 +47,36 @@ def missing(
     functions: Mapping[tuple[Place, int], Mapping[int, Collection[Place]]],
     connections: Mapping[tuple[Place, str, str], Collection[Place]],
 ) -> tuple[list[str], int]:
-    """What a routed design has and a bitstream has not, and how many LUTs and wires were looked at.
+    """Return what a routed design has and a bitstream lacks, and how much was compared.
 
-    ``tiles``: which bits are set in each tile. ``functions``: the bits of a LUT that are set where
-    its function is 0. ``connections``: the bits that connect two wires. Wires that are not among
-    these are always connected.
+    ``tiles`` holds the bits that are set in each tile. ``functions`` holds the bits of a LUT that
+    are set where its function is 0. ``connections`` holds the bits that connect two wires; wires
+    that are not among them are always connected.
     """
-    found, seen = [], 0
+    lacking, seen = [], 0
     for tile, number, init in luts(module):
         bits = tiles.get(tile, ())
         wanted = functions[tile, number]
-        there = "".join(
+        function = "".join(
             ZERO if all(bit in bits for bit in wanted[n]) else "1" for n in range(LUT_BITS)
         )[::-1]
         seen += 1
-        if there != init:
-            found.append(f"LUT {number} of tile {tile} is {there} instead of {init}")
+        if function != init:
+            lacking.append(f"LUT {number} of tile {tile} is {function} instead of {init}")
     for tile, to, source in wires(module):
         wanted = connections.get((tile, to, source))
         if wanted is None:
             continue
         seen += 1
         if not all(bit in tiles.get(tile, ()) for bit in wanted):
-            found.append(f"wire {source} to {to} in tile {tile} is not connected")
-    return found, seen
+            lacking.append(f"wire {source} to {to} in tile {tile} is not connected")
+    return lacking, seen
 
 
 def check_bitstream(steps: Steps, part: str, placed: str, bitstream: str) -> int:
-    """Read ``bitstream``, and look for every LUT and every wire of ``placed``; how many tiles it
-    sets. Raises ``BuildError`` naming what is not there.
+    """Read ``bitstream``, compare it with ``placed``, and return how many tiles it sets.
+
+    Every LUT and wire is looked up. Raises ``BuildError`` that names what is missing.
     """
     begin = time.monotonic()
     steps.progress(f"reading {steps.folder / bitstream} again")
@@ -90,13 +91,13 @@ def check_bitstream(steps: Steps, part: str, placed: str, bitstream: str) -> int
         bits = device[tile].pips.get(to, {}).get(source)
         if bits is not None:
             connections[tile, to, source] = bits
-    found, seen = missing(module, tiles, functions, connections)
+    lacking, seen = missing(module, tiles, functions, connections)
     steps.seconds["unpack"] = time.monotonic() - begin
-    if found or not seen:
-        what = "; ".join(found[:NAMED]) or "it has no LUT and no wire"
+    if lacking or not seen:
+        what = "; ".join(lacking[:NAMED]) or "it has no LUT and no wire"
         raise BuildError(
             f"the bitstream in {steps.folder} is not that of {placed}: {what} "
-            f"({len(found)} of {seen}): build again"
+            f"({len(lacking)} of {seen}): build again"
         )
     return len(tiles)
 
@@ -109,19 +110,19 @@ def _library(name: str) -> Any:
 
 
 def _device(part: str) -> Any:
-    """Apycula's description of a part; ``device[row, column]`` is a tile."""
+    """Return Apycula's description of a part; ``device[row, column]`` is a tile."""
     chipdb = _library("chipdb")
     with as_file(files("apycula") / f"{part}.msgpack.xz") as path:
         return chipdb.load_chipdb(path)
 
 
 def _tiles(device: Any, steps: Steps, bitstream: str) -> dict[Place, set[Place]]:
-    """The bits that are set in each tile that has any."""
+    """Return the bits that are set in each tile that has any."""
     bitmap = _library("bslib").read_bitstream(str(steps.folder / bitstream))[0]
-    found = _library("chipdb").tile_bitmap(device, bitmap)
+    bitmaps = _library("chipdb").tile_bitmap(device, bitmap)
     return {
         tile: {
             (row, column) for row, line in enumerate(bits) for column, bit in enumerate(line) if bit
         }
-        for tile, bits in found.items()
+        for tile, bits in bitmaps.items()
     }

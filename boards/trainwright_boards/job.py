@@ -1,4 +1,4 @@
-"""What a build is: its sizes, and a folder in which the tools run one after the other."""
+"""Define a build: its sizes, and a folder in which the tools run one after another."""
 
 import os
 import subprocess
@@ -26,22 +26,22 @@ STALL_SECONDS = 900.0
 build that ended was an iteration of the router on a GW5AST-138, about 100 s; where nextpnr's
 legalisation finds no place it goes on for ever without a word."""
 LOGIC_SHARE = 0.6
-"""Of a cycle, for LUTs and nets as the mapping to LUTs reckons with them."""
+"""Share of a cycle for LUTs and nets, as the mapping to LUTs estimates them."""
 REPORT_IT = "If the tools are those that `pip install 'trainwright[boards]'` brings, report it."
 
 
 @dataclass(frozen=True)
 class Build:
-    """What is to be built, and where."""
+    """A board, an accelerator and a clock to build, and the folder to build in."""
 
     board: Board
     parameters: AcceleratorParameters
     clock_hz: int
-    """Clock that runs, which may be another than was asked for (``clocks.running_hz``)."""
+    """The clock that runs; it may differ from the requested one (``clocks.running_hz``)."""
     folder: Path
     seed: int = 1
     memory: str = BLOCK
-    """Of ``Board.memories``."""
+    """The external memory, a key of ``Board.memories``."""
     check: bool = True
     """Whether each change of the netlist is held to what was there before."""
     relaxed: bool = False
@@ -51,8 +51,9 @@ class Build:
 
     @property
     def delay_ps(self) -> int | None:
-        """What paths may take in the mapping to LUTs, None: as little as they can. The rest of a
-        cycle is for nets that are longer than the mapping takes them to be.
+        """Delay that paths may have in the mapping to LUTs; ``None`` means as little as possible.
+
+        The rest of a cycle is left for nets that turn out longer than the mapping expects.
         """
         return round(LOGIC_SHARE * 1e12 / self.clock_hz) if self.relaxed else None
 
@@ -63,7 +64,7 @@ class Build:
 
     @property
     def memory_bytes(self) -> int:
-        """Of the accelerator's external memory."""
+        """Size of the accelerator's external memory."""
         return self.board.memories[self.memory]
 
 
@@ -90,13 +91,14 @@ class Steps:
         stalls: bool = False,
         told_in: str | None = None,
     ) -> bool:
-        """One tool. Raises ``BuildError`` with its last complaint, its log and the remedy.
+        """Run a tool, and return whether it ran to its end.
 
-        ``step``: what it does, where a tool runs more than once. ``give_up`` is asked about what
-        it has said so far: where that is true, it is stopped, and the result is false; so it is
-        where that is true of all it has said when it ends. A tool that ``stalls`` is ended with an
-        error after ``STALL_SECONDS`` without a word. ``told_in``: a file of the folder that it
-        writes its progress to, instead of its log.
+        Raises ``BuildError`` with the tool's last complaint, its log and the remedy. ``step`` names
+        the run where a tool runs more than once. ``give_up`` is called with the output so far; once
+        it returns true, the tool is stopped and the result is false, and likewise if it is true for
+        the whole output. A tool with ``stalls`` is stopped with an error after ``STALL_SECONDS``
+        without output. ``told_in`` names a file in the folder to which the tool writes its
+        progress, instead of its log.
         """
         program = tool(name)
         step = f"{name}-{step}" if step else name

@@ -1,4 +1,4 @@
-"""What must hold of a synthesised netlist: clocks that are known, crossings that are guarded."""
+"""Check a synthesised netlist: known clocks only, and every crossing guarded."""
 
 import json
 import re
@@ -39,9 +39,11 @@ class Crossing:
     source: str
     register: str
     guarded: bool
-    """Its register feeds one other register and nothing else: a synchroniser. Or it is the register
-    in the pad of a bidirectional pin: what comes there is in time with a clock that the design
-    sends, and the edge at which it is taken was chosen for that (``SdramTiming``)."""
+    """Whether the register is a synchroniser, or the register in a bidirectional pad.
+
+    A synchroniser feeds exactly one other register. Data at a bidirectional pad is in time with a
+    clock that the design itself sends, and the sampling edge was chosen to match (``SdramTiming``).
+    """
 
 
 class Netlist:
@@ -60,30 +62,30 @@ class Netlist:
 
     @classmethod
     def read(cls, path: Path, top: str) -> "Netlist":
-        """The netlist in a file of yosys' ``write_json``."""
+        """Read a netlist from a file of yosys' ``write_json``."""
         return cls(json.loads(path.read_text()), top)
 
     def name(self, bit: int | str) -> str:
-        """The shortest name of a net."""
+        """Return the shortest name of a net."""
         return self._names.get(bit, str(bit))
 
     def clocks(self) -> set[str]:
-        """Names of the nets that clock anything; a constant by its digit."""
-        found = set()
+        """Return the names of the nets that clock anything; a constant is named by its digit."""
+        names = set()
         for cell in self.cells.values():
             for port in CLOCK_PORTS.get(cell["type"], ()):
-                found |= {self.name(bit) for bit in cell["connections"].get(port, ())}
+                names |= {self.name(bit) for bit in cell["connections"].get(port, ())}
         constants = {self.name(bit) for bit in self._constants()}
-        return found - constants - {"0", "1", "x"}
+        return names - constants - {"0", "1", "x"}
 
     def _constants(self) -> Iterator[int | str]:
-        """Nets that cells make of a 0 or a 1, as those of a Gowin part do."""
+        """Yield nets that cells drive with a constant, as in a Gowin part."""
         for cell in self.cells.values():
             for port in CONSTANTS.get(cell["type"], ()):
                 yield from cell["connections"][port]
 
     def constrained(self, clock_inputs: set[str]) -> set[str]:
-        """Names of the clocks whose frequency is known: some inputs, and outputs of PLLs."""
+        """Return the names of clocks with a known frequency: some inputs, and PLL outputs."""
         bits = [self._inside(bit) for port in clock_inputs for bit in self.ports[port]["bits"]]
         for cell in self.cells.values():
             for port in PLL_OUTPUTS.get(cell["type"], ()):
@@ -91,13 +93,13 @@ class Netlist:
         return {self.name(bit) for bit in bits}
 
     def latches(self) -> list[str]:
-        """Cells that are latches."""
+        """Return the names of the cells that are latches."""
         return [name for name, cell in self.cells.items() if LATCH.fullmatch(cell["type"])]
 
     def crossings(self, clock_inputs: set[str]) -> list[Crossing]:
-        """Every input of the top but the clocks, with the registers that take it."""
+        """Return the registers that take an input of the top other than a clock."""
         readers = self._readers()
-        found = []
+        crossings = []
         for port, data in self.ports.items():
             if data["direction"] == "output" or port in clock_inputs:
                 continue
@@ -111,18 +113,18 @@ class Netlist:
                         if both
                         else self._guards(cell, pin, readers)
                     )
-                    found.append(Crossing(port, cell, guarded))
-        return found
+                    crossings.append(Crossing(port, cell, guarded))
+        return crossings
 
     def _buffered(self, bit: int) -> int | None:
-        """What the buffer of a bidirectional pin gives."""
+        """Return the net that the input buffer of a bidirectional pin drives."""
         for cell in self.cells.values():
             if cell["type"] == "TRELLIS_IO" and cell["connections"]["B"] == [bit]:
                 return next(iter(cell["connections"].get("O", ())), None)
         return None
 
     def _inside(self, bit: int) -> int:
-        """What the buffer of an input pin gives, where it has one."""
+        """Return the net that an input pin's buffer drives, or the pin's own net."""
         for cell in self.cells.values():
             if cell["type"] == "IBUF" and cell["connections"]["I"] == [bit]:
                 return cell["connections"]["O"][0]
@@ -139,10 +141,10 @@ class Netlist:
         return len(followers) == 1 and all(self._stores(name, pin) for name, pin in followers)
 
     def _readers(self) -> dict[Any, list[tuple[str, str]]]:
-        found: dict[Any, list[tuple[str, str]]] = {}
+        readers: dict[Any, list[tuple[str, str]]] = {}
         for name, pin, bit in self._inputs():
-            found.setdefault(bit, []).append((name, pin))
-        return found
+            readers.setdefault(bit, []).append((name, pin))
+        return readers
 
     def _inputs(self) -> Iterator[tuple[str, str, Any]]:
         for name, cell in self.cells.items():
@@ -154,18 +156,22 @@ class Netlist:
 
 
 def complaints(netlist: Netlist, *, clock_inputs: set[str]) -> list[str]:
-    """What does not hold: latches, clocks of unknown frequency, several clocks, and inputs but
+    """Return what is wrong with a netlist.
+
+    That is: latches, clocks of unknown frequency, more than one clock, and inputs other than
     ``clock_inputs`` that reach anything without a synchroniser.
     """
     clocks = netlist.clocks()
-    found = [f"latch {name}" for name in netlist.latches()]
+    messages = [f"latch {name}" for name in netlist.latches()]
     unknown = sorted(clocks - netlist.constrained(clock_inputs))
-    found += [f"unconstrained clock {name}" for name in unknown]
+    messages += [f"unconstrained clock {name}" for name in unknown]
     if len(clocks) > 1:
-        found.append(f"{len(clocks)} clocks ({', '.join(sorted(clocks))}), and no check of paths")
-    found += [
+        messages.append(
+            f"{len(clocks)} clocks ({', '.join(sorted(clocks))}), and no check of paths"
+        )
+    messages += [
         f"input {c.source} reaches {c.register} without a synchroniser"
         for c in netlist.crossings(clock_inputs)
         if not c.guarded
     ]
-    return found
+    return messages

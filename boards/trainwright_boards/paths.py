@@ -18,8 +18,10 @@ BEL = "NEXTPNR_BEL"
 SITE = re.compile(r"X(\d+)/Y(\d+)/(.*)")
 COMB, FF = "TRELLIS_COMB", "TRELLIS_FF"
 TILE = 78
-"""Of a wire across a tile; the first five in each direction are twice as long, and six more are
-those at its ends."""
+"""Delay in picoseconds of a wire across one tile.
+
+The first five tiles in each direction count twice, and the ends of a wire count as six more.
+"""
 NEAR, ENDS = 5, 6
 FROM_FF, FROM_RAM, FROM_RAM_REGISTER = 525, 5700, 1000
 FROM_MULTIPLIER, FROM_MULTIPLIER_REGISTER = 3500, 1000
@@ -53,11 +55,11 @@ class Edge:
     ends: bool
 
 
-def wire(one: Place | None, other: Place | None) -> int:
-    """The estimated delay between two tiles; of a cell without one (a pad's) half a nanosecond."""
-    if one is None or other is None:
+def wire(first: Place | None, second: Place | None) -> int:
+    """Return the estimated delay between two tiles; half a nanosecond to a pad, which has none."""
+    if first is None or second is None:
         return 500
-    x, y = abs(one[0] - other[0]), abs(one[1] - other[1])
+    x, y = abs(first[0] - second[0]), abs(first[1] - second[1])
     far = max(x - NEAR, 0) + max(y - NEAR, 0)
     return TILE * (ENDS + far + 2 * (min(x, NEAR) + min(y, NEAR)))
 
@@ -75,9 +77,9 @@ class Paths:
     def __init__(self, module: Mapping[str, Any]):
         self.names = list(module["cells"])
         self.cells: list[dict[str, Any]] = list(module["cells"].values())
-        found = [SITE.match(cell["attributes"].get(BEL, "")) for cell in self.cells]
-        self.places: list[Place | None] = [(int(m[1]), int(m[2])) if m else None for m in found]
-        self.sites = [m[3] if m else "" for m in found]
+        sites = [SITE.match(cell["attributes"].get(BEL, "")) for cell in self.cells]
+        self.places: list[Place | None] = [(int(m[1]), int(m[2])) if m else None for m in sites]
+        self.sites = [m[3] if m else "" for m in sites]
         self.outputs: list[tuple[int, str]] = []
         self.number: dict[tuple[int, str], int] = {}
         self._driver: dict[int, int] = {}
@@ -105,24 +107,24 @@ class Paths:
         self.length: list[float] = []
 
     def bit(self, cell: int, port: str) -> int | None:
-        """The net at a port; None: it has none, or a constant."""
+        """Return the net at a port; ``None`` for a constant or no net."""
         bits = self.cells[cell]["connections"].get(port)
         return bits[0] if bits and isinstance(bits[0], int) else None
 
     def driver(self, cell: int, port: str) -> int | None:
-        """The number of the output that drives an input."""
+        """Return the number of the output that drives an input."""
         bit = self.bit(cell, port)
         return None if bit is None else self._driver.get(bit)
 
     def mode(self, cell: int) -> str:
-        """What a LUT is: ``LOGIC``, ``CCU2`` (carry), ``DPRAM`` or ``RAMW_BLOCK``."""
+        """Return the mode of a LUT: ``LOGIC``, ``CCU2`` (carry), ``DPRAM`` or ``RAMW_BLOCK``."""
         return self.cells[cell]["parameters"].get("MODE", "LOGIC")
 
     def is_constant(self, cell: int) -> bool:
         return _PACKER in self.names[cell]
 
     def delay(self, edge: Edge) -> int:
-        """Of the wire."""
+        """Return the estimated delay of an edge's wire."""
         if edge.wired:
             return 0
         return wire(self.places[self.outputs[edge.source][0]], self.places[edge.cell])
@@ -133,9 +135,9 @@ class Paths:
         self.arrival = list(self._begin)
         for output in self._order:
             for n in self.out[output]:
-                there = self.arrival[output] + delays[n]
+                arrived = self.arrival[output] + delays[n]
                 for to, inside in self.edges[n].through:
-                    self.arrival[to] = max(self.arrival[to], there + inside)
+                    self.arrival[to] = max(self.arrival[to], arrived + inside)
         self.after, self.length = [NEVER] * len(self.edges), [NEVER] * len(self.edges)
         rest = [NEVER] * len(self.outputs)
         for output in reversed(self._order):
@@ -150,7 +152,7 @@ class Paths:
         return max(self.length, default=0.0)
 
     def _launch(self, n: int, port: str) -> float:
-        """When an output begins paths of its own."""
+        """Return when paths that begin at this output start, or ``NEVER``."""
         kind, parameters = self.cells[n]["type"], self.cells[n]["parameters"]
         if self.is_constant(n):
             return NEVER
@@ -177,7 +179,7 @@ class Paths:
         return Edge(source, n, port, wired, tuple(through), not comb or port in _WRITES)
 
     def _sorted(self) -> list[int]:
-        """Outputs, each after those that its paths come through."""
+        """Return the outputs in topological order: each after those its paths come through."""
         ahead = [0] * len(self.outputs)
         for edge in self.edges:
             for to, _ in edge.through:
@@ -195,7 +197,7 @@ class Paths:
 
 
 def _inside(port: str, output: str) -> int:
-    """The delay through a LUT."""
+    """Return the delay through a LUT."""
     if output == "FCO":
         return _CARRY if port == "FCI" else _TO_CARRY
     if output == "OFX":

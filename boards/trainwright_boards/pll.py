@@ -24,11 +24,11 @@ class PllSettings:
 
 @cache
 def pll_settings(input_hz: float, output_hz: float) -> PllSettings:
-    """The settings that come closest, of those the oscillator that runs fastest.
+    """Return the settings with the closest clock; of those, with the fastest oscillator.
 
     Raises ``ValueError`` where none comes within ``MOST_ERROR``.
     """
-    found = []
+    candidates = []
     for divider in INPUT_DIVIDERS:
         detector = input_hz / divider
         if not DETECTOR_HZ[0] <= detector <= DETECTOR_HZ[1]:
@@ -40,9 +40,9 @@ def pll_settings(input_hz: float, output_hz: float) -> PllSettings:
             dividers = [d for d in (int(least), int(most)) if d in OUTPUT_DIVIDERS]
             dividers = [d for d in dividers if least <= d <= most]
             if dividers:
-                found.append(PllSettings(divider, feedback, max(dividers), reached))
+                candidates.append(PllSettings(divider, feedback, max(dividers), reached))
     best = min(
-        found,
+        candidates,
         key=lambda s: (abs(s.output_hz - output_hz), s.input_divider),
         default=None,
     )

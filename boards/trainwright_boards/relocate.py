@@ -14,26 +14,30 @@ from typing import Any
 from trainwright_boards.paths import BEL, COMB, FF, WIDE, Paths, Place, wire
 
 LIMITS = (0.93, 0.98)
-"""Of the time that paths may take: cells whose paths take longer are moved; first with the first,
-and when nothing more can be won the next one."""
+"""Shares of the allowed time beyond which a path counts as slow.
+
+Cells on slow paths are moved. The first limit applies until nothing more can be gained, then the
+next one.
+"""
 ROUNDS = 40
 GAIN = 15.0
 """In ps, what a move has to win at least."""
 FAR = 8
 """Tiles around the best place in which a free one is looked for."""
 WIRES = 0.02
-"""Of the delays of all wires of a cell, which count as well: else they would become longer for
-nothing."""
+"""Weight of the delays of all wires of a cell; without it, wires would get longer for nothing."""
 SLICES = ("SLICEA", "SLICEB", "SLICEC", "SLICED")
 SITES = ("K0", "K1", "FF0", "FF1")
 _CONTROL = ("CLKMUX", "CEMUX", "LSRMUX", "SRMODE", "GSR", "LSR_OVER_CE")
-"""What the registers of half a tile have in common here, with clock, enable and reset. The device
-asks for less."""
+"""Settings that all registers in half a tile share, besides clock, enable and reset.
+
+The device itself requires less.
+"""
 
 
 @dataclass(frozen=True)
 class Moved:
-    """What ``relocate`` did: cells that were moved, and the longest path in ps."""
+    """Changes that ``relocate`` made: the number of moved cells, and the longest path in ps."""
 
     cells: int
     before: float
@@ -42,15 +46,13 @@ class Moved:
 
 @dataclass(frozen=True)
 class _Unit:
-    """Cells of a slice that move together: at most a LUT or a pair of joined ones, and a register
-    behind it.
-    """
+    """Cells of a slice that move together: a LUT or two joined ones, and a register behind it."""
 
     cells: tuple[int, ...]
     inputs: tuple[int, ...]
-    """Edges to its LUTs."""
+    """Edges to the unit's LUTs."""
     outputs: tuple[int, ...]
-    """Edges from these."""
+    """Edges from the unit's LUTs and registers."""
     to_register: bool
     """Whether they also go to the unit's own register."""
     register_inputs: tuple[int, ...]
@@ -82,7 +84,7 @@ class _Sites:
         return (*nets, *(parameters.get(name) for name in _CONTROL))
 
     def free(self, unit: _Unit, place: Place) -> list[str] | None:
-        """The sites that its cells may have in a tile, one for each; None: there is no room."""
+        """Return a site in a tile for each of the unit's cells; ``None`` if there is no room."""
         if place not in self._logic:
             return None
         kinds = [self._paths.sites[n].split(".")[1] for n in unit.cells]
@@ -114,24 +116,27 @@ class _Sites:
             self.at[place, site] = n
 
     def _other(self, unit: _Unit, place: Place, site: str) -> int | None:
-        found = self.at.get((place, site))
-        return None if found in unit.cells else found
+        cell = self.at.get((place, site))
+        return None if cell in unit.cells else cell
 
     def _share(self, unit: _Unit, registers: list[int], place: Place, half: tuple) -> bool:
-        """Whether a unit's registers have the controls of those that are there."""
-        there = (self._other(unit, place, f"{one}.{ff}") for one in half for ff in ("FF0", "FF1"))
-        controls = {self._controls[n] for n in (*registers, *there) if n is not None}
+        """Return whether all registers in the half of a tile would use the same controls."""
+        present = (self._other(unit, place, f"{lut}.{ff}") for lut in half for ff in ("FF0", "FF1"))
+        controls = {self._controls[n] for n in (*registers, *present) if n is not None}
         return len(controls) == 1
 
     def _turned(self, unit: _Unit, kinds: list[str]) -> Iterator[list[str]]:
-        """A unit's sites in a slice, as they are and in the other half of it."""
+        """Yield the unit's sites in a slice as they are, and in the other half of the slice."""
         yield kinds
         if len({kind[-1] for kind in kinds}) == 1:
             other = {"0": "1", "1": "0"}
             yield [kind[:-1] + other[kind[-1]] for kind in kinds]
 
     def _selectable(self, unit: _Unit, sites: list[str], here: Mapping[str, int | None]) -> bool:
-        """A register's own input and the selection of two joined LUTs share a wire."""
+        """Return whether the wire that registers and joined LUTs share is free.
+
+        A register's direct input and the select input of two joined LUTs are the same wire.
+        """
         for n, site in zip(unit.cells, sites, strict=True):
             other = here[("FF" if site[0] == "K" else "K") + site[-1]]
             taken = other is not None and self._paths.bit(other, "M") is not None
@@ -141,30 +146,31 @@ class _Sites:
 
 
 def relocate(module: dict[str, Any], period_ps: float) -> Moved:
-    """Move cells of a module of a placed design until no path is longer than ``period_ps`` by the
-    estimate of ``paths``, or no move is worth it. Changes the attributes of their places alone, the
-    same ones for the same module.
+    """Move cells of a placed design until no path is longer than ``period_ps``.
+
+    Path delays are estimates of ``paths``. Moving also ends when no move is worth it. Only the
+    attributes with the cells' sites change, and equal modules get equal changes.
     """
     paths = Paths(module)
     sites = _Sites(paths)
     units = _units(paths)
-    of = {n: unit for unit in units for n in unit.cells}
+    unit_of = {n: unit for unit in units for n in unit.cells}
     before = now = paths.look()
     best, places = _badness(paths, period_ps), (list(paths.places), list(paths.sites))
     shares = list(LIMITS)
     for _ in range(ROUNDS):
         if now <= period_ps or not shares:
             break
-        moved = _round(paths, sites, of, shares[0] * period_ps)
+        moved = _round(paths, sites, unit_of, shares[0] * period_ps)
         now = paths.look()
-        if (found := _badness(paths, period_ps)) < best:
-            best, places = found, (list(paths.places), list(paths.sites))
+        if (improved := _badness(paths, period_ps)) < best:
+            best, places = improved, (list(paths.places), list(paths.sites))
         if not moved:
             shares.pop(0)
     paths.places, paths.sites = places
     count = 0
     for n, cell in enumerate(paths.cells):
-        if (place := paths.places[n]) is not None and n in of:
+        if (place := paths.places[n]) is not None and n in unit_of:
             new = f"X{place[0]}/Y{place[1]}/{paths.sites[n]}"
             count += cell["attributes"][BEL] != new
             cell["attributes"][BEL] = new
@@ -176,7 +182,7 @@ def _badness(paths: Paths, period: float) -> tuple[float, float]:
 
 
 def _units(paths: Paths) -> list[_Unit]:
-    """What can be moved: carries, LUT memories, and four LUTs that are joined cannot."""
+    """Return the units that can be moved: no carries, LUT memories, or four joined LUTs."""
     slices: dict[tuple[Place, str], list[int]] = {}
     for n, cell in enumerate(paths.cells):
         place, site = paths.places[n], paths.sites[n]
@@ -186,8 +192,9 @@ def _units(paths: Paths) -> list[_Unit]:
 
 
 def _units_of(paths: Paths, cells: list[int]) -> Iterator[_Unit]:
-    """Of a slice: its cells by what binds them to each other. A slice with a register behind a LUT
-    elsewhere, or with what joins LUTs of several slices, stays.
+    """Yield the units of a slice, grouped by what binds its cells to each other.
+
+    A slice stays if it has a register behind a LUT elsewhere, or joins LUTs of several slices.
     """
     group = {n: n for n in cells}
     for n in cells:
@@ -198,7 +205,7 @@ def _units_of(paths: Paths, cells: list[int]) -> Iterator[_Unit]:
                 if driver not in group:
                     return
                 old, new = group[n], group[driver]
-                group = {one: new if its == old else its for one, its in group.items()}
+                group = {cell: new if key == old else key for cell, key in group.items()}
     for number in dict.fromkeys(group.values()):
         unit = _unit(paths, [n for n in cells if group[n] == number])
         if unit is not None:
@@ -257,7 +264,7 @@ def _unit(paths: Paths, cells: list[int]) -> _Unit | None:
 
 @dataclass(frozen=True)
 class _Ends:
-    """Where wires of a unit go to: time without the wire, tile, and what its length weighs."""
+    """Ends of the wires of a unit: delay without the wire, tile, and weight of the length."""
 
     luts_in: list[tuple[float, Place | None, float]]
     luts_out: list[tuple[float, Place | None, float]]
@@ -265,27 +272,27 @@ class _Ends:
     to_register: bool
 
     def cost(self, at: Place, limit: float) -> float:
-        """What the paths through a unit at a place are too long by, and a little of its wires."""
-        late = length = 0.0
-        found = []
+        """Return how much too long the unit's paths are at a place, plus a little for wires."""
+        excess = length = 0.0
+        arrivals = []
         for ends in (self.luts_in, self.luts_out):
             times = []
             for time, place, weight in ends:
                 delay = wire(place, at)
                 times.append(time + delay)
                 length += weight * delay
-            found.append(times)
-        into, out = found
+            arrivals.append(times)
+        into, out = arrivals
         first, last = max(into, default=0.0), max(out, default=float("-inf"))
         if self.to_register:
             last = max(last, 0.0)
-        late += sum(time + last - limit for time in into if time + last > limit)
-        late += sum(first + time - limit for time in out if first + time > limit)
+        excess += sum(time + last - limit for time in into if time + last > limit)
+        excess += sum(first + time - limit for time in out if first + time > limit)
         for time, place, weight in self.register:
             delay = wire(place, at)
             length += weight * delay
-            late += max(0.0, time + delay - limit)
-        return late + WIRES * length
+            excess += max(0.0, time + delay - limit)
+        return excess + WIRES * length
 
 
 def _ends(paths: Paths, unit: _Unit) -> _Ends:
@@ -296,7 +303,7 @@ def _ends(paths: Paths, unit: _Unit) -> _Ends:
         return paths.places[paths.outputs[paths.edges[edge].source][0]]
 
     def through(edge: int) -> float:
-        """The delay inside of the unit: two joined LUTs are one to what comes in."""
+        """Return the delay inside the unit: for inputs, two joined LUTs count as one."""
         return max((inside for _, inside in paths.edges[edge].through), default=0.0)
 
     arrival = paths.arrival
@@ -318,7 +325,7 @@ def _ends(paths: Paths, unit: _Unit) -> _Ends:
     return _Ends(luts_in, luts_out, register, unit.to_register)
 
 
-def _round(paths: Paths, sites: _Sites, of: Mapping[int, _Unit], limit: float) -> int:
+def _round(paths: Paths, sites: _Sites, unit_of: Mapping[int, _Unit], limit: float) -> int:
     """Move each unit with a path beyond ``limit`` once, the slowest first; how many were moved.
 
     What is on such a path with one that was moved stays in this round: its times have changed.
@@ -327,7 +334,7 @@ def _round(paths: Paths, sites: _Sites, of: Mapping[int, _Unit], limit: float) -
     for n, edge in enumerate(paths.edges):
         if paths.length[n] > limit and not edge.wired:
             for cell in (paths.outputs[edge.source][0], edge.cell):
-                if (unit := of.get(cell)) is not None:
+                if (unit := unit_of.get(cell)) is not None:
                     slow[unit] = max(slow.get(unit, 0.0), paths.length[n])
     moved, stays = 0, set()
     for unit in sorted(slow, key=lambda unit: (-slow[unit], unit.cells)):
@@ -336,22 +343,22 @@ def _round(paths: Paths, sites: _Sites, of: Mapping[int, _Unit], limit: float) -
         ends = _ends(paths, unit)
         here = paths.places[unit.cells[0]]
         assert here is not None
-        found = _better(ends, limit, here, lambda place, unit=unit: sites.free(unit, place))
-        if found is None:
+        target = _better(ends, limit, here, lambda place, unit=unit: sites.free(unit, place))
+        if target is None:
             continue
-        sites.move(unit, *found)
+        sites.move(unit, *target)
         moved += 1
         for e in (*unit.inputs, *unit.register_inputs):
             if paths.length[e] > limit:
-                stays.add(of.get(paths.outputs[paths.edges[e].source][0]))
+                stays.add(unit_of.get(paths.outputs[paths.edges[e].source][0]))
         for e in (*unit.outputs, *unit.register_outputs):
             if paths.length[e] > limit:
-                stays.add(of.get(paths.edges[e].cell))
+                stays.add(unit_of.get(paths.edges[e].cell))
     return moved
 
 
 def _better(ends: _Ends, limit: float, here: Place, free) -> tuple[Place, list[str]] | None:
-    """The best place for a unit that is free, and its sites there; None: none is better."""
+    """Return the best free place for a unit and its sites there; ``None`` if none is better."""
     now = ends.cost(here, limit) - GAIN
     ranked = sorted((ends.cost(place, limit), place) for place in _candidates(ends))[:4]
     best: tuple[float, Place, list[str]] | None = None
@@ -364,33 +371,33 @@ def _better(ends: _Ends, limit: float, here: Place, free) -> tuple[Place, list[s
                 for dx in range(-distance, distance + 1)
                 for dy in sorted({abs(dx) - distance, distance - abs(dx)})
             ]
-            found = best
+            before = best
             for place in near:
                 cost = ends.cost(place, limit)
-                if cost < (best[0] if best else now) and (its := free(place)) is not None:
-                    best = cost, place, its
-            if best is not found:
+                if cost < (best[0] if best else now) and (sites := free(place)) is not None:
+                    best = cost, place, sites
+            if best is not before:
                 break
     return None if best is None else best[1:]
 
 
 def _candidates(ends: _Ends) -> list[Place]:
-    """Where it may be good to be: at the ends of the slowest paths, between them, in the middle."""
+    """Return promising places: the ends of the slowest paths, between them, and the middle."""
     into = _slowest(ends.luts_in) + _slowest(ends.register)
     out = _slowest(ends.luts_out) + _slowest(ends.register)
-    found = {*into, *out}
+    places = {*into, *out}
     for x, y in into:
         for to_x, to_y in out:
-            found |= {(x, to_y), (to_x, y)}
+            places |= {(x, to_y), (to_x, y)}
             for part in (1, 2, 3):
-                found.add((x + part * (to_x - x) // 4, y + part * (to_y - y) // 4))
+                places.add((x + part * (to_x - x) // 4, y + part * (to_y - y) // 4))
     every = [p for _, p, _ in (*ends.luts_in, *ends.luts_out, *ends.register) if p is not None]
     if every:
         middle = len(every) // 2
-        found.add((sorted(x for x, _ in every)[middle], sorted(y for _, y in every)[middle]))
-    return sorted(found)
+        places.add((sorted(x for x, _ in every)[middle], sorted(y for _, y in every)[middle]))
+    return sorted(places)
 
 
 def _slowest(ends: list[tuple[float, Place | None, float]]) -> list[Place]:
-    found = sorted(((time, place) for time, place, _ in ends if place is not None), reverse=True)
-    return [place for _, place in found[:3]]
+    ordered = sorted(((time, place) for time, place, _ in ends if place is not None), reverse=True)
+    return [place for _, place in ordered[:3]]

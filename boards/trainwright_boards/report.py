@@ -47,13 +47,13 @@ MARKS = (
     *("$TRELLIS", "_TRELLIS_", "_LUT4", "_CCU2C", "_PFUMX", "_L6MUX"),
     *("_LUT", "_ALU", "_MUX2_", "_DFF", "_RAM16SDP", "_SDP", "_DPB", "_DPX9B", "_IBUF", "_OBUF"),
 )
-"""Where the tools' part of a name begins."""
+"""Marks at which the tools' additions to a name begin."""
 LEAST_SPARE = 0.1
-"""Of the LUTs, that a build leaves free."""
+"""Share of the LUTs that a build leaves free."""
 
 
 def read_timing(path: Path) -> dict[str, Any]:
-    """What place and route reported. Raises ``BuildError`` where that cannot be read."""
+    """Return the report of place and route. Raises ``BuildError`` if it cannot be read."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -61,17 +61,17 @@ def read_timing(path: Path) -> dict[str, Any]:
 
 
 def resources(timing: Mapping[str, Any], part: Part) -> dict[str, dict[str, int]]:
-    """``used`` and ``available`` of each of ``CELLS``."""
+    """Return ``used`` and ``available`` for each of ``CELLS``."""
     counted = timing["utilization"]
     available = {"luts": part.luts, "multipliers": part.multipliers, "block_rams": part.block_rams}
-    found = {}
+    table = {}
     for name, cells in CELLS[part.family].items():
         used = sum(weight * int(counted[cell]["used"]) for cell, weight in cells.items())
-        there = available.get(name)
-        if there is None:
-            there = sum(int(counted[cell]["available"]) for cell in cells)
-        found[name] = {"used": used, "available": there}
-    return found
+        total = available.get(name)
+        if total is None:
+            total = sum(int(counted[cell]["available"]) for cell in cells)
+        table[name] = {"used": used, "available": total}
+    return table
 
 
 def netlist_resources(cells: Mapping[str, int], part: Part) -> dict[str, dict[str, int]]:
@@ -119,15 +119,15 @@ def check_room(
 
 
 def clocks(timing: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Achieved and asked frequency of every clock, in MHz."""
+    """Return the achieved and the requested frequency of every clock, in MHz."""
     return {
-        _plain(name): {"fmax_mhz": found["achieved"], "asked_mhz": found["constraint"]}
-        for name, found in timing["fmax"].items()
+        _plain(name): {"fmax_mhz": figures["achieved"], "asked_mhz": figures["constraint"]}
+        for name, figures in timing["fmax"].items()
     }
 
 
 def critical_path(timing: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The slowest path within a clock: for each part of it what, from where, to where, how long."""
+    """Return the slowest path within a clock, with type, ends and delay of each step."""
     within = [p for p in timing["critical_paths"] if _clock(p["from"]) == _clock(p["to"])]
     paths = within or timing["critical_paths"]
     if not paths:
@@ -150,16 +150,16 @@ def _clock(event: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name as the design has it: without what the tools put around and behind."""
+    """Return a name as it is in the design, without the additions of the tools."""
     name = name.removeprefix("$glbnet$")
     for mark in MARKS:
         name = name.split(mark)[0]
     return name
 
 
-def spare_luts(found: Mapping[str, Mapping[str, int]]) -> float:
-    """Share of the LUTs that is free. Raises ``BuildError`` for less than ``LEAST_SPARE``."""
-    luts = found["luts"]
+def spare_luts(usage: Mapping[str, Mapping[str, int]]) -> float:
+    """Return the share of free LUTs. Raises ``BuildError`` if less than ``LEAST_SPARE``."""
+    luts = usage["luts"]
     spare = 1 - luts["used"] / luts["available"]
     if spare < LEAST_SPARE:
         raise BuildError(

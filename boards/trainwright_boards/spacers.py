@@ -14,15 +14,15 @@ from typing import Any
 from trainwright_boards.edit import add_cell, free_bit
 
 SPACER = "spacer_"
-"""What their names begin with."""
+"""Prefix of the names of spacers."""
 LUTS = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4}
 """Cells of an ECP5's netlist that take LUTs, and how many."""
 PER_LUT = 0.6
 """Spacers for a LUT of the design: it takes 0.7 / 1.6 = 44 % of its region then."""
 MOST = 0.675
-"""Of the part's LUTs, what the design and its spacers may take."""
+"""Share of the part's LUTs that the design and its spacers may take together."""
 USERS = 3
-"""Of a net on which one may hang, at most."""
+"""Largest number of readers of a net that gets a spacer."""
 CROWDED = re.compile(r"soc\.accelerator\.vector\.(issue|asked|constants|is_|\$signal)")
 """Names of LUTs that have a spacer of their own besides: they choose among the twenty words of a
 descriptor for the vector engine, and more wires come together there than anywhere else."""
@@ -59,7 +59,7 @@ def remove_spacers(module: dict[str, Any]) -> None:
     RAM and multipliers are set only for inputs that are. So they are put back.
     """
     for kind in ("cells", "netnames"):
-        module[kind] = {n: one for n, one in module[kind].items() if not n.startswith(SPACER)}
+        module[kind] = {n: entry for n, entry in module[kind].items() if not n.startswith(SPACER)}
     for cell in module["cells"].values():
         for bits in cell["connections"].values():
             if not bits:
@@ -67,13 +67,16 @@ def remove_spacers(module: dict[str, Any]) -> None:
 
 
 def _crowded(cells: Mapping[str, Any], nets: set[int]) -> list[int]:
-    """Of ``nets`` those that LUTs of ``CROWDED`` drive."""
+    """Return those of ``nets`` that LUTs matching ``CROWDED`` drive."""
     luts = (c for name, c in cells.items() if c["type"] == "LUT4" and CROWDED.match(name))
     return [bit for cell in luts for bit in cell["connections"].get("Z", ()) if bit in nets]
 
 
 def _nets(cells: Mapping[str, Any]) -> list[int]:
-    """Bits of the nets of few users. A register that goes to a pad's drives that alone."""
+    """Return the nets with few readers.
+
+    A register in front of a pad's register drives only that, so its net is left out.
+    """
     users = Counter(
         bit
         for cell in cells.values()

@@ -14,7 +14,7 @@ from trainwright_boards.estimate import ESTIMATE
 from trainwright_boards.tools import BuildError
 
 RESOURCES = {"luts": "LUT", "flip_flops": "FF", "multipliers": "DSP", "block_rams": "BRAM"}
-"""What is counted, and the paper's heads."""
+"""Resources that are counted, with the column heads of the paper."""
 NETWORKS = ("digits", "fashion")
 BATCH = 64
 SDRAM_BYTES = 1.96
@@ -24,7 +24,7 @@ direction, refreshes and rows included (docs/boards.md)."""
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One design on one part. ``None``: not known, or not possible."""
+    """A design on a part; ``None`` stands for unknown or impossible."""
 
     design: str
     part: str
@@ -32,14 +32,14 @@ class Row:
     used: Mapping[str, float]
     available: Mapping[str, float]
     block_ram_kbit: int
-    """Of one of the block RAMs as they are counted here."""
+    """Size of the block RAMs that are counted here."""
     clock_mhz: float | None
     cycles: Mapping[str, int | None]
     """Predicted for a training step of ``BATCH`` samples, by network, with the build's memory."""
 
     @property
     def milliseconds(self) -> dict[str, float | None]:
-        """Of those steps, at the clock."""
+        """Time of each network's step at the design's clock."""
         mhz = self.clock_mhz
         return {name: n / (mhz * 1e3) if n and mhz else None for name, n in self.cycles.items()}
 
@@ -54,54 +54,60 @@ PAPER = Row(
     clock_mhz=100.0,
     cycles={"digits": None, "fashion": 9_000_000},
 )
-"""As printed in Table 2 and section 5: 0.09 s for forward and backward of a batch of 64 of
-Fashion-MNIST at 100 MHz; 1.2 W. Two arrays of 128 multipliers and 16 of PE3."""
+"""The paper's design, as printed in Table 2 and section 5.
+
+Forward and backward of a batch of 64 of Fashion-MNIST take 0.09 s at 100 MHz, with 1.2 W. It has
+two arrays of 128 multipliers each, and 16 multipliers in PE3.
+"""
 
 
 def finished(folder: Path) -> list[Path]:
-    """The folders of finished builds and estimates in ``folder``, by name."""
+    """Return the folders of finished builds and estimates in ``folder``, sorted by name."""
     if not folder.is_dir():
         return []
     return sorted(
-        one
-        for one in folder.iterdir()
-        if any((one / name).is_file() for name in (REPORT, ESTIMATE))
+        build
+        for build in folder.iterdir()
+        if any((build / name).is_file() for name in (REPORT, ESTIMATE))
     )
 
 
 def row(folder: Path, *, mhz: float | None = None) -> Row:
-    """Of a folder of ``trainwright build`` or ``trainwright export --estimate``.
+    """Return the row for a folder of ``trainwright build`` or ``trainwright export --estimate``.
 
-    ``mhz``: a clock instead of the one that the build reached. Raises ``BuildError``.
+    ``mhz`` replaces the clock that the build reached. Raises ``BuildError``.
     """
     built = (folder / REPORT).is_file()
     path = folder / (REPORT if built else ESTIMATE)
     try:
-        found = json.loads(path.read_text())
-        counted = {name: found["resources"][name] for name in RESOURCES}
+        figures = json.loads(path.read_text())
+        counted = {name: figures["resources"][name] for name in RESOURCES}
         return Row(
             design=folder.name,
-            part=found["part"],
-            array_multipliers=found["multipliers"],
-            used={name: one["used"] for name, one in counted.items()},
-            available={name: one["available"] for name, one in counted.items()},
+            part=figures["part"],
+            array_multipliers=figures["multipliers"],
+            used={name: counts["used"] for name, counts in counted.items()},
+            available={name: counts["available"] for name, counts in counted.items()},
             block_ram_kbit=18 if built else 36,
-            clock_mhz=mhz or (found["fmax_mhz"] if built else None),
-            cycles=_cycles(found),
+            clock_mhz=mhz or (figures["fmax_mhz"] if built else None),
+            cycles=_cycles(figures),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BuildError(f"no report of a finished build in {path}: {error}") from error
 
 
 def memory_timing(memory: str, parameters: AcceleratorParameters) -> MemoryTiming:
-    """A board's memory for the cycle model: block RAM is faster than what the model assumes."""
+    """Return a board's memory timing for the cycle model.
+
+    Block RAM is faster than the model's default, so the default is used for it.
+    """
     if memory == SDRAM:
         return MemoryTiming(bandwidth=SDRAM_BYTES / parameters.beat_bytes)
     return MemoryTiming()
 
 
 def _cycles(figures: Mapping[str, Any]) -> dict[str, int | None]:
-    """Predicted cycles of a step of each network; ``None`` where it needs more memory."""
+    """Return the predicted cycles of a step of each network; ``None`` if it needs more memory."""
     from trainwright.compiler import CompileError
     from trainwright.lowering import compile_step
     from trainwright.network import load_network
@@ -122,20 +128,31 @@ def _cycles(figures: Mapping[str, Any]) -> dict[str, int | None]:
 
 
 def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """The rows, with the times."""
-    return [asdict(one) | {"milliseconds": one.milliseconds} for one in rows]
+    """Return the rows with their times."""
+    return [asdict(design) | {"milliseconds": design.milliseconds} for design in rows]
 
 
 def table(rows: Iterable[Row]) -> str:
-    """The rows as Markdown; used / available."""
+    """Return the rows as Markdown, with used / available resources."""
     from trainwright.report.tables import markdown
 
     head = ["design", "part", "multipliers", *RESOURCES.values(), "MHz"]
     head += [f"{name}: {what}" for name in NETWORKS for what in ("cycles", "ms")]
     body = []
-    for one in rows:
-        counts = [f"{one.used[name]:,g} / {one.available[name]:,g}" for name in RESOURCES]
-        counts[-1] += f" of {one.block_ram_kbit} Kbit"
-        times = [value for name in NETWORKS for value in (one.cycles[name], one.milliseconds[name])]
-        body.append([one.design, one.part, one.array_multipliers, *counts, one.clock_mhz, *times])
+    for design in rows:
+        counts = [f"{design.used[name]:,g} / {design.available[name]:,g}" for name in RESOURCES]
+        counts[-1] += f" of {design.block_ram_kbit} Kbit"
+        times = [
+            value for name in NETWORKS for value in (design.cycles[name], design.milliseconds[name])
+        ]
+        body.append(
+            [
+                design.design,
+                design.part,
+                design.array_multipliers,
+                *counts,
+                design.clock_mhz,
+                *times,
+            ]
+        )
     return markdown(head, body)

@@ -40,7 +40,7 @@ _WHEELS = {
 
 
 def tool(name: str) -> Tool:
-    """The one that its variable names (``NEXTPNR_ECP5``), that on the PATH, or the wheel's.
+    """Return the program from its variable (``NEXTPNR_ECP5``), the PATH, or a wheel.
 
     Raises ``BuildError`` where there is none.
     """
@@ -49,9 +49,9 @@ def tool(name: str) -> Tool:
         if not which(named):
             raise BuildError(f"{variable} names {named!r}, which is no program")
         return Tool(name, (named,), named)
-    if found := which(name):
-        told = found if name in SILENT else asked_version((found,), "--version")
-        return Tool(name, (found,), told)
+    if path := which(name):
+        told = path if name in SILENT else asked_version((path,), "--version")
+        return Tool(name, (path,), told)
     wheel, module, call = _WHEELS[name]
     if find_spec(module.partition(".")[0]):
         start = f"import sys, {module} as m; sys.exit(m.{call})"
@@ -60,10 +60,10 @@ def tool(name: str) -> Tool:
 
 
 def loader() -> Tool:
-    """openFPGALoader. Raises ``BuildError`` where there is none."""
+    """Return openFPGALoader. Raises ``BuildError`` where there is none."""
     for name in ("openFPGALoader", "openfpgaloader-cli"):
-        if found := which(name):
-            return Tool(name, (found,), asked_version((found,), "--Version"))
+        if path := which(name):
+            return Tool(name, (path,), asked_version((path,), "--Version"))
     raise BuildError(
         "loading needs openFPGALoader: install it from your system's packages "
         "(openfpgaloader), or load the bitstream with another programmer"

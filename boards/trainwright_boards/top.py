@@ -14,11 +14,11 @@ RESET_CYCLES = 16
 
 
 class BoardTop(Elaboratable, ABC):
-    """The system behind a clock, the same for all boards but for where the clock comes from.
-    Ports: ``clk_in``, ``rx``, ``tx``, ``lamp``.
+    """A system behind a clock: the same for all boards, except for the source of the clock.
 
-    The reset leaves from registers, ``RESET_CYCLES`` and two after what says that the clock is
-    steady, or after the device has been configured.
+    Its ports are ``clk_in``, ``rx``, ``tx`` and ``lamp``. The reset comes from registers. It ends
+    ``RESET_CYCLES`` plus two cycles after the clock is known to be steady, or after the device was
+    configured.
     """
 
     def __init__(self, soc: Soc):
@@ -29,7 +29,7 @@ class BoardTop(Elaboratable, ABC):
 
     @abstractmethod
     def clocking(self, m: Module, clock: Signal) -> Signal | None:
-        """Drives ``clock``; the signal that says that it is steady, or None if it always is."""
+        """Drive ``clock``, and return the signal that says it is steady, if there is one."""
 
     def elaborate(self, platform) -> Module:
         m = Module()

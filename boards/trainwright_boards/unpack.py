@@ -11,15 +11,15 @@ REPACKED = "repacked.bit"
 
 
 def settings(text: str) -> dict[str, frozenset[str]]:
-    """What a textual configuration sets: the lines of each tile and each block of RAM contents."""
-    found: dict[str, set[str]] = {}
+    """Return the lines that a textual configuration sets, by tile and RAM block."""
+    tiles: dict[str, set[str]] = {}
     place = None
     for line in _lines(text):
         if line.startswith("."):
-            place = found.setdefault(line, set()) if not line.startswith(".comment") else None
+            place = tiles.setdefault(line, set()) if not line.startswith(".comment") else None
         elif place is not None:
             place.add(line)
-    return {name: frozenset(lines) for name, lines in found.items() if lines}
+    return {name: frozenset(lines) for name, lines in tiles.items() if lines}
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -28,15 +28,18 @@ def _lines(text: str) -> Iterator[str]:
             yield line
 
 
-def differences(made: str, unpacked: str) -> list[str]:
-    """Settings of one configuration that the other has not, as ``+`` or ``-``, tile and line."""
-    ours, theirs = settings(made), settings(unpacked)
-    found = []
+def differences(expected: str, unpacked: str) -> list[str]:
+    """Return settings of one configuration that the other lacks.
+
+    Each is a line of ``+`` or ``-``, the tile and the setting.
+    """
+    ours, theirs = settings(expected), settings(unpacked)
+    lines = []
     for tile in sorted(ours.keys() | theirs.keys()):
         before, after = ours.get(tile, frozenset()), theirs.get(tile, frozenset())
-        found += [f"- {tile}: {line}" for line in sorted(before - after)]
-        found += [f"+ {tile}: {line}" for line in sorted(after - before)]
-    return found
+        lines += [f"- {tile}: {line}" for line in sorted(before - after)]
+        lines += [f"+ {tile}: {line}" for line in sorted(after - before)]
+    return lines
 
 
 def check_bitstream(steps: Steps) -> int:

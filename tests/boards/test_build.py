@@ -177,7 +177,7 @@ def test_floorplan_checks_every_change_it_makes(tmp_path, monkeypatch):
     steps = Steps(tmp_path, print)
     flow.floorplan(job, steps)
     changes = ["registers moved into block RAM", "places"]
-    assert [made["change"] for made in steps.checks.made] == changes
+    assert [made["change"] for made in steps.checks.records] == changes
 
 
 @pytest.mark.parametrize("change", ["absorb", "tie"])

@@ -184,7 +184,7 @@ def test_every_change_leaves_the_same_machine(change):
     apply(module)
     assert module != before
     checks.held(change, module)
-    (made,) = checks.made
+    (made,) = checks.records
     assert (made["change"], made["check"]) == (change, "proof")
     assert made["cells"] == len(module["cells"]) and made["seconds"] > 0
     checks.held("nothing", module)
@@ -200,7 +200,7 @@ def test_checks_reject_change_with_corrupted_cells(change, corrupt, told):
     corrupt(module["cells"])
     with pytest.raises(BuildError, match=rf"^{change}: not the same machine: {told}"):
         checks.held(change, module)
-    assert checks.made == []
+    assert checks.records == []
 
 
 def _copy_of(cells: dict, unit: str, name: str) -> dict:
@@ -330,7 +330,7 @@ def test_without_checks_the_report_says_so():
     checks.begin(module)
     _rewired(module["cells"])
     checks.held("spacers", module)
-    assert checks.made == [{"change": "spacers", "check": "none", "cells": len(module["cells"])}]
+    assert checks.records == [{"change": "spacers", "check": "none", "cells": len(module["cells"])}]
 
 
 # --- random netlists, simulated -------------------------------------------------------------------

@@ -9,7 +9,7 @@ from amaranth.hdl import Signal
 
 from trainwright_hw.stream.skid_buffer import SkidBuffer
 from trainwright_sim.formal.__main__ import main
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.bitwuzla_stdin import commands
 from trainwright_sim.formal.check import Result, kill, prove
 from trainwright_sim.formal.linear import AnyOf, Gates, NotLinear, span, variables
@@ -66,7 +66,7 @@ def test_proof_mutant_of_absent_text_is_rejected():
 
 def counter(*, lemmas: bool, claim: str = "goal") -> Model:
     """Model a counter that stops at 5; from 6 on, which is unreachable, it would count on."""
-    bench, count = Bench(lemmas=lemmas), Signal(4)
+    bench, count = ProofBench(lemmas=lemmas), Signal(4)
     with bench.m.If(count != 5):
         bench.m.d.sync += count.eq(count + 1)
     bench.goal(count != 9)
@@ -104,7 +104,7 @@ def test_span_depends_only_on_solutions():
 
 def test_gates_as_sums():
     """A register that adds, and a comparison; a choice that is open is no sum."""
-    bench, held = Bench(), Signal(2, init=2)
+    bench, held = ProofBench(), Signal(2, init=2)
     add, choose = bench.free(2, "add"), bench.free(1, "choose")
     equal = bench.free(1, "equal")
     bench.m.d.comb += equal.eq(held == 1)

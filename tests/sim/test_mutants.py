@@ -19,9 +19,9 @@ from trainwright_sim.mutation.__main__ import main, sample
 from trainwright_sim.mutation.blocks import BLOCKS, SUITES, Block
 from trainwright_sim.mutation.equivalence import Twins
 from trainwright_sim.mutation.execute import Verdict
-from trainwright_sim.mutation.netlist import Mutant, dumps, loads, mutable
+from trainwright_sim.mutation.netlist import NetlistMutant, dumps, loads, mutable
 from trainwright_sim.mutation.origin import Origins
-from trainwright_sim.mutation.score import Reason, Score
+from trainwright_sim.mutation.score import Score, SurvivalReason
 from trainwright_sim.mutation.suite import outcome
 
 STATISTICS = Block("statistics", 20)
@@ -69,9 +69,9 @@ class Twice(wiring.Component):
         return m
 
 
-def mutant(**changes) -> Mutant:
+def mutant(**changes) -> NetlistMutant:
     of = {"number": 1, "mode": "inv", "cell": "add", "port": "A", "bit": 3, "control": None}
-    return Mutant(**{**of, "wire": "level", "source": "bus/axi.py:1", **changes})
+    return NetlistMutant(**{**of, "wire": "level", "source": "bus/axi.py:1", **changes})
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +243,11 @@ def test_rows_of_other_blocks_stay_in_the_page(tmp_path):
 def test_survivor_reason_matches_source_lines():
     text = score.text_of("bus/axi.py:1")
     assert text.startswith('"""')
-    known = [Reason(source="bus/axi.py", line=text[3:12], why="because", fault="inv", block="loa")]
+    known = [
+        SurvivalReason(
+            source="bus/axi.py", line=text[3:12], why="because", fault="inv", block="loa"
+        )
+    ]
     survivor = Verdict(mutant(), "survived", "")
     assert score.reason(known, "load", survivor) == "because"
     assert score.reason(known, "store", survivor) is None

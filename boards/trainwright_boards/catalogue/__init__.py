@@ -16,7 +16,7 @@ BOARDS = MappingProxyType(
 
 
 def find_board(name: str) -> Board:
-    """A board by its name. Raises ``BuildError`` for another one."""
+    """Return a board by its name. Raises ``BuildError`` for an unknown name."""
     if name not in BOARDS:
         raise BuildError(
             f"no board {name!r}; there are {', '.join(BOARDS)} (`trainwright boards`)"

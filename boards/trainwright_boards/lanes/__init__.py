@@ -1,1 +1,1 @@
-"""What lanes of each number format take of an FPGA, block by block."""
+"""Measure the size of each number format's lanes on an FPGA, block by block."""

@@ -28,27 +28,29 @@ ARRAYS = AcceleratorParameters(lanes=8, pe1_rows=8, pe2_rows=8, accumulator_widt
 """The arrays have 8 x 8 multipliers."""
 NARROW_ARRAYS = replace(ARRAYS, word_width=8, accumulator_width=28)
 SIGNIFICANDS = (Posit(8, 1), Posit(8, 2))
-"""What lanes that shift significands are measured for: the whole of (8,1), and PDPU's format."""
+"""Formats for which lanes that shift significands are measured: (8,1), and PDPU's."""
 MORE_LANES = 4
 
 
 @dataclass(frozen=True)
 class Block:
-    """What is built, and for how many units of it the figures are."""
+    """A circuit to build, and the number of units in it, per which figures are given."""
 
     name: str
     formats: str
     build: Callable[[], wiring.Component]
     units: int = 1
     less: Callable[[], wiring.Component] | None = None
-    """What is subtracted: of a lane with settings that lanes share, these."""
+    """Circuit whose figures are subtracted: settings of a lane that several lanes share."""
     placed: bool = False
     """Whether its clock is asked for: an LFE5U-25F has 28 multipliers, too few for an array."""
 
 
 class Mac(wiring.Component):
-    """One multiply-accumulator: ``valid`` adds the product of ``left`` and ``right`` two cycles
-    before to ``total``; with ``first`` a sum begins.
+    """A multiply-accumulator.
+
+    ``valid`` adds the product of ``left`` and ``right`` from two cycles before to ``total``;
+    ``first`` begins a new sum.
     """
 
     def __init__(self, arithmetic: FixedArithmetic):
@@ -64,8 +66,9 @@ class Mac(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """The same cell that the array of PE2 has, whose accumulators no reset clears: with one,
-        a LUT would join it to ``first``.
+        """Build the cell of PE2's array, whose accumulators are not cleared by a reset.
+
+        With a reset, a LUT would merge it with ``first``.
         """
         m, arithmetic = Module(), self._arithmetic
         product = arithmetic.multiply(m, platform, "product", self.left, self.right)
@@ -93,7 +96,7 @@ class Registered(Elaboratable):
             self._pairs.append(pair)
 
     def elaborate(self, platform: object) -> Module:
-        """The block and a register a port."""
+        """Add a register to each port of the block."""
         m = Module()
         m.submodules.block = self._component
         for number, (to, source) in enumerate(self._pairs):

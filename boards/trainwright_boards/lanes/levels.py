@@ -7,15 +7,15 @@ FREE = ("PFUMX", "L6MUX21", "MUXF7", "MUXF8", "MUXF9", "INV")
 """Multiplexers within a slice: LUTs of more inputs are made of them."""
 CARRIES = ("CCU2C", "CARRY4", "CARRY8")
 REGISTERS = ("TRELLIS_FF", "DP16KD", "MULT18X18D", "FD", "RAMB", "DSP48E2", "SRL")
-"""Where a path ends and the next begins, by the beginning of a cell's type."""
+"""Beginnings of the types of cells at which paths end and new ones begin."""
 CARRY_IN = ("CIN", "CI")
 
 
 def logic_levels(module: Mapping[str, Any]) -> int:
-    """LUTs on the longest path between registers, in a module of yosys's JSON.
+    """Return the number of LUTs on the longest path between registers.
 
-    A carry chain is a level, however long; so is a LUT of more inputs that takes several, and a
-    read of distributed RAM.
+    The module is from yosys' JSON. A carry chain counts as one level, whatever its length, and so
+    do a function that takes several LUTs and a read of distributed RAM.
     """
     drivers: dict[int, str] = {}
     cells = {
@@ -34,7 +34,7 @@ def logic_levels(module: Mapping[str, Any]) -> int:
 
 
 def _level(name: str, cells: Mapping, drivers: Mapping[int, str], levels: dict[str, int]) -> None:
-    """The level of a cell and of all that it depends on, without recursion: chains are long."""
+    """Compute the levels of a cell and of all it depends on, without recursion: chains are long."""
     stack = [name]
     while stack:
         top = stack[-1]
@@ -66,6 +66,6 @@ def _level(name: str, cells: Mapping, drivers: Mapping[int, str], levels: dict[s
 
 
 def _chained(cells: Mapping, driver: str, cell: Mapping, port: str) -> bool:
-    """Whether a carry goes on from one cell of a chain to the next."""
+    """Return whether a carry passes from one cell of a chain to the next."""
     both = cell["type"] in CARRIES and cells[driver]["type"] in CARRIES
     return both and port in CARRY_IN

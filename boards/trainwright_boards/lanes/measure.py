@@ -20,17 +20,17 @@ from trainwright_hw.build.synthesis import ecp5_passes, write_adders
 PART = ("--25k", "--package", "CABGA381", "--speed", "6")
 """An LFE5U-25F-6."""
 ASKED_MHZ = 300
-"""What place and route work for: more than any block reaches."""
+"""Clock requested from place and route: more than any block reaches."""
 TOP = "block"
 ADDED = ("sites", "lut", "ff", "carry", "distributed_ram", "block_ram", "dsp")
 """Figures that are the differences of two designs where a block has ``less``."""
 
 
 def measure(block: Block, family: str, folder: Path, *, place: bool, progress: Progress) -> dict:
-    """Figures of a block: counts a unit, ``levels`` and, with ``place``, ``mhz`` of the
-    blocks of an ECP5 that are ``placed``.
+    """Return the figures of a block: counts per unit, ``levels`` and ``mhz``.
 
-    ``sites`` of an ECP5 are LUT4 + 2 CCU2C + 4 TRELLIS_DPR16X4. Raises ``BuildError``.
+    ``mhz`` is measured with ``place``, for blocks of an ECP5 that are ``placed``. ``sites`` of an
+    ECP5 are LUT4 + 2 CCU2C + 4 TRELLIS_DPR16X4. Raises ``BuildError``.
     """
     steps = Steps(folder, progress)
     figures = _synthesised(block.build, family, steps)
@@ -73,7 +73,7 @@ def _synthesised(
 
 
 def _netlist(text: str, family: str, steps: Steps) -> tuple[dict[str, int], int]:
-    """Cells by type, and logic levels; the netlist itself is left in the folder."""
+    """Return the number of cells by type, and the logic levels; the netlist stays in the folder."""
     (steps.folder / "block.il").write_text(text)
     write_adders(steps.folder)
     passes = ecp5_passes("block.il", TOP) if family == "ecp5" else (
@@ -89,7 +89,7 @@ def _netlist(text: str, family: str, steps: Steps) -> tuple[dict[str, int], int]
 
 
 def _fmax(block: Block, steps: Steps) -> float:
-    """Of the block between registers, placed and routed with nothing else; in MHz."""
+    """Return Fmax in MHz of the block between registers, placed and routed alone."""
     design = Registered(block.build())
     target = DevicePlatform("ecp5")
     _netlist(

@@ -16,22 +16,22 @@ GUARD = 10
 
 
 def significand_width(fmt: Posit) -> int:
-    """Bits of a significand, its leading one included: a regime has at least two bits."""
+    """Return the bits of a significand with its leading one: a regime has at least two bits."""
     return fmt.n - 2 - fmt.es
 
 
 def quire_width(fmt: Posit) -> int:
-    """Bits of a sum: products are multiples of 2^-2S and at most 2^2S, with a sign."""
+    """Return the bits of a sum: products are multiples of 2^-2S and at most 2^2S, signed."""
     return 4 * fmt.scale + 2 + GUARD
 
 
 class SignificandMac(wiring.Component):
-    """One multiply-accumulator of posits that are taken apart.
+    """A multiply-accumulator for decoded posits.
 
-    A posit is significand x 2^(exponent - S - f): significand signed, with f bits behind its
-    leading one, or 0; exponent from 0 to 2S. ``valid`` adds the product of ``left`` and ``right``
-    of ``PRODUCT_CYCLES`` + 1 cycles before to ``total``, signed, in units of 2^-2S; with ``first``
-    a sum begins at 0.
+    A posit is significand x 2^(exponent - S - f). The significand is signed, with f bits after its
+    leading one, or it is 0; the exponent is from 0 to 2S. ``valid`` adds the product of ``left``
+    and ``right`` from ``PRODUCT_CYCLES`` + 1 cycles before to ``total``, which is signed and in
+    units of 2^-2S. ``first`` begins a new sum at 0.
     """
 
     def __init__(self, fmt: Posit):

@@ -154,6 +154,7 @@ class ExponentFile(wiring.Component):
         rest = Signal(signed(SCALAR_WIDTH), reset_less=True)
         far = Signal(reset_less=True)
         shift, limit = Signal(SHIFT_WIDTH), Signal(SHIFT_WIDTH)
+        # The file has one read port, so the operands' exponents are read one after another.
         with m.State("X"):
             m.d.sync += first.eq(read(d.x_exponent))
             m.next = "G"
@@ -168,6 +169,8 @@ class ExponentFile(wiring.Component):
             m.next = "FLOOR"
         negative = total[-1]
         m.d.comb += apart.eq(Mux(negative, -total, total))
+        # A product's exponent is the sum of the operands' exponents. Operands that are added are
+        # aligned to the smaller exponent, so only the other one is shifted.
         with m.State("FLOOR"):
             m.d.sync += [
                 floor.eq(Mux(aligned, Mux(negative, first, second), total)),
@@ -183,12 +186,15 @@ class ExponentFile(wiring.Component):
             shift.eq(held(rest, MOST_SHIFT)),
             limit.eq(most + self.g_shift),  # e_g is g_shift above the floor
         ]
+        # The result loses bits down to its own exponent. With `grows`, its exponent exceeds the one
+        # of g by at most `most`.
         with m.State("SHIFT"):
             m.d.sync += self.shift.eq(Mux(d.exact, 0, Mux(d.grows & (shift > limit), limit, shift)))
             m.next = "EXPONENT"
         with m.State("EXPONENT"):
             m.d.sync += total.eq(floor + self.shift)
             m.next = "PUT"
+        # Nothing is written for a refused descriptor.
         with m.State("PUT"):
             with m.If(far):
                 self._refuse(m, Error.ALIGNMENT)
@@ -223,6 +229,7 @@ class ExponentFile(wiring.Component):
         with m.State("DIFFERENCE"):
             m.d.sync += self._sum.eq(self._first - self._second)
             m.next = "OFFSET"
+        # A scalar is the difference of two exponents plus an offset of the program.
         with m.State("OFFSET"):
             for n, to in enumerate(self.scalars):
                 with m.If(number == n):

@@ -217,6 +217,8 @@ class Sequencer(wiring.Component):
                     with m.If(self.length > MOST_DESCRIPTORS):
                         m.d.sync += error.eq(Error.PROGRAM)
                         m.next = "DRAIN"
+            # Request the next part of the program from memory. A full descriptor memory does not
+            # stop a running program: the states from FETCH on return here between descriptors.
             with m.State("LOAD-PROGRAM"):
                 m.d.comb += [
                     self.loading.eq(1),
@@ -231,12 +233,15 @@ class Sequencer(wiring.Component):
                     m.next = "FETCH"
                     with m.If(fetch.first):
                         m.next = "AWAIT-PROGRAM"
+            # Only the first part has to arrive completely before descriptors are executed.
             with m.State("AWAIT-PROGRAM"):
                 m.d.comb += watchdog.waiting.eq(~idle)
                 with m.If(idle if steps is None else idle & ~steps.busy):
                     m.next = "FETCH"
                 with m.If(watchdog.expired):
                     m.next = "HANG"
+            # Address the descriptor memory. The later conditions override the earlier ones: an
+            # error ends the program before a missing descriptor is waited for.
             with m.State("FETCH"):
                 m.d.comb += [memory.enable.eq(1), watchdog.waiting.eq(fetch.missing)]
                 m.next = "READ"
@@ -251,8 +256,10 @@ class Sequencer(wiring.Component):
                     m.next = "DRAIN"
                 with m.If(error != Error.NONE):
                     m.next = "DRAIN"
+            # The memory answers after a cycle, and `descriptor` holds the answer after another one.
             with m.State("READ"):
                 m.next = "ADD"
+            # Address registers are added to the descriptor's addresses in this cycle.
             with m.State("ADD"):
                 m.d.sync += offer
                 m.next = "ISSUE"
@@ -264,6 +271,7 @@ class Sequencer(wiring.Component):
                         self._resolve(m, descriptor, file, offered)
             if file is not None:
                 self._by_file(m, file, offer, number, error)
+            # Offer the command until its engine takes it and the hazards it waits for are gone.
             with m.State("ISSUE"):
                 m.d.sync += offer
                 self._issue(m, kinds, offered, registers, loops, number, error, idle, clear)
@@ -273,12 +281,15 @@ class Sequencer(wiring.Component):
                 with m.If(watchdog.expired & self.waiting):
                     m.d.sync += _withdraw(offered)
                     m.next = "HANG"
+            # The program has ended or failed: wait until all engines have finished their commands.
             with m.State("DRAIN"):
                 m.d.comb += watchdog.waiting.eq(~idle)
                 with m.If(idle):
                     m.next = "FINISH"
                 with m.If(watchdog.expired):
                     m.next = "HANG"
+            # Nothing made progress for too long. Record which engines are busy, and keep an earlier
+            # error, which is the likely cause of the hang.
             with m.State("HANG"):
                 m.d.sync += self.hung.eq(self.busy)
                 with m.If(error == Error.NONE):
@@ -289,6 +300,7 @@ class Sequencer(wiring.Component):
                 m.d.sync += self.running.eq(0)
                 m.next = "IDLE"
 
+        # The first error counts; engines may report more while they drain.
         with m.If(error == Error.NONE):
             with m.If(self.read_error):
                 m.d.sync += error.eq(Error.READ)
@@ -364,6 +376,8 @@ class Sequencer(wiring.Component):
         eighth, skipped = fields["eighth"], C(0, 1)
         step = Signal(exact_log2(EIGHTH), name="step_below", reset_less=True)
         m.d.sync += step.eq(steps.step)  # valid long before
+        # `eighth` holds a one-hot marker above the bits that the step number must match: the
+        # position of its highest bit tells how many low bits are compared.
         for bits in range(1, len(step) + 1):  # compare the bits below the highest one
             skipped = Mux(eighth[bits], eighth[:bits] != step[:bits], skipped)
         return skipped | fields["later"] & steps.first | fields["last"] & ~steps.last

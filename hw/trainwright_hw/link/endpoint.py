@@ -99,11 +99,13 @@ class Endpoint(wiring.Component):
         # registered: the memory decides the grant
         m.d.sync += self.memory.request.eq(access & ~to_registers & ~self.memory.done)
         with m.FSM():
+            # The deframer fills the payload; only a frame with a right CRC counts as a request.
             with m.State("RECEIVE"):
                 m.d.comb += self.receiving.eq(1)
                 m.d.sync += self._position.eq(0)
                 with m.If(self.good):
                     m.next = "CHECK"
+            # The comparisons of `_check` take a cycle, because their sums are long.
             with m.State("CHECK"):
                 acceptable = self._check(m, write, reading, to_registers)
                 m.next = "DECIDE"
@@ -111,8 +113,10 @@ class Endpoint(wiring.Component):
                 self._decide(m, write, acceptable)
             with m.State("FETCH"):  # read the word to write from the payload
                 m.next = "FETCHED"
+            # The payload's memory and the register behind it take a cycle each.
             with m.State("FETCHED"):
                 m.next = "ACCESS"
+            # Access one word, then the next, until the request's words are done.
             with m.State("ACCESS"):
                 m.d.comb += access.eq(~self._access_done)
                 with m.If(self._access_done):
@@ -129,6 +133,7 @@ class Endpoint(wiring.Component):
                     with m.If(self._position + 1 == self._words):
                         m.d.sync += self._position.eq(0)
                         m.next = "REPLY"
+            # Store the answers as payload of the reply, one word per cycle.
             with m.State("HELLO"):
                 answers = {
                     Hello.VERSION: C(VERSION, WORD_WIDTH),
@@ -145,6 +150,7 @@ class Endpoint(wiring.Component):
                 with m.If(self._position == len(Hello) - 1):
                     m.d.sync += self._position.eq(0)
                     m.next = "REPLY"
+            # Send the reply's header. Writes and errors have no payload.
             with m.State("REPLY"):
                 payload_follows = (self._status == Status.OK) & ~write
                 word = self.reply.payload
@@ -161,6 +167,7 @@ class Endpoint(wiring.Component):
                 m.next = "LOADED"
             with m.State("LOADED"):
                 m.next = "SEND"
+            # Send the payload; each word is read from the memory through LOAD and LOADED.
             with m.State("SEND"):
                 last = self._position + 1 == self._words
                 m.d.comb += [
@@ -202,6 +209,7 @@ class Endpoint(wiring.Component):
         m.d.sync += [
             known.eq(write | reading),
             long_enough.eq(self._length == Mux(write, self._words + 3, 3)),
+            # The address must be a multiple of a word, and the last word must exist.
             inside.eq(
                 (self._address[:2] == 0)
                 & (end <= Mux(to_registers, 1 << len(self.registers.araddr), self._memory_bytes))

@@ -23,7 +23,7 @@ WARM = 20
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the parser of the command's options."""
     options = argparse.ArgumentParser("soft-errors", description=DESCRIPTION, allow_abbrev=False)
     options.add_argument("--network", default="digits", help="name or TOML file (default: digits)")
     options.add_argument("--data", metavar="FOLDER", help="of the data set's files")
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0, or 2 for bad usage or data that is not there."""
+    """Run the command; the exit status is 0, or 2 for bad usage or missing data."""
     args = parser().parse_args(arguments)
     for name in ("flips", "runs", "epochs"):
         if (value := getattr(args, name)) < 1:
@@ -87,13 +87,13 @@ def _measure(args: argparse.Namespace) -> tuple[list[StepEffects], list[RunEffec
     runs = []
     for rate in args.rates or ():
         for memory in memories if rate else memories[:1]:
-            one = run_effects(task, memory, rate, runs=args.runs, settings=settings)
-            runs.append(one if rate else replace(one, memory="none"))
+            effects = run_effects(task, memory, rate, runs=args.runs, settings=settings)
+            runs.append(effects if rate else replace(effects, memory="none"))
     return steps, runs
 
 
 def markdown(steps: Iterable[StepEffects], runs: Sequence[RunEffects]) -> str:
-    """Both tables."""
+    """Return the two tables, of single steps and of whole training runs."""
     lines = [
         "| memory | steps, a flip each | same bits | an error | gradients off, median | most |",
         "|---|---:|---:|---:|---:|---:|",

@@ -13,7 +13,10 @@ from trainwright.program.sample_order import SampleOrder
 from trainwright_sim.flips.inject import SPARE_BYTES, Flip, Injector, row_bits
 
 MEMORIES = ("scratchpad", "external")
-"""Where bits are flipped. External memory: what a step has there, but for the programs."""
+"""Memories in which bits are flipped.
+
+In external memory, only the data of a step is flipped, not its programs.
+"""
 
 Spans = list[tuple[int, int]]
 """First byte and the one after the last."""
@@ -42,7 +45,7 @@ class Flipping:
 
     @property
     def memory_bytes(self) -> int:
-        """All but what the flips are made from."""
+        """The memory available to the user: the spare bytes for flips are taken off."""
         return self._accelerator.memory_bytes - SPARE_BYTES
 
     @property

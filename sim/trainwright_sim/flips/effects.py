@@ -1,4 +1,4 @@
-"""What flipped bits do: to one step's results, and to the accuracy after training."""
+"""Measure what flipped bits do to the results of one step and to the accuracy after training."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -24,12 +24,12 @@ from trainwright_sim.flips.accelerator import Flipping, Spans
 MEMORY_BYTES = 1 << 24
 """External memory; what a step needs is less by far."""
 NOTICES = (ProgramError, AcceleratorError, ValueError, OverflowError)
-"""What an accelerator or the host says of words that cannot be."""
+"""Errors by which an accelerator or the host reports words that cannot be right."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained, and on which accelerator."""
+    """The network to train, its data, and the accelerator's parameters."""
 
     network: Network
     data: DataSet
@@ -39,12 +39,12 @@ class Task:
 
 @dataclass(frozen=True)
 class StepEffects:
-    """Of ``flips`` single bits, one a step, in ``memory``."""
+    """Effects of ``flips`` single bit flips in ``memory``, with one flip per step."""
 
     memory: str
     flips: int
     harmless: int
-    """Steps with the bits of a step without."""
+    """Steps with the same result bits as a step without a flip."""
     noticed: int
     """Steps that ended with an error."""
     half: float
@@ -52,13 +52,13 @@ class StepEffects:
     worst: float
 
     def row(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the figures as an object for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class RunEffects:
-    """Of whole runs with on average ``rate`` flips a step in ``memory``."""
+    """Effects on training runs of ``rate`` flips per step in ``memory`` on average."""
 
     memory: str
     rate: float
@@ -71,12 +71,12 @@ class RunEffects:
     least: float
 
     def row(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the figures as an object for JSON."""
         return asdict(self)
 
 
 def _opened(task: Task, memory: str, random: Random) -> tuple[Flipping, Callable[..., Driver]]:
-    """An accelerator, and what makes its drivers."""
+    """Return an accelerator that flips bits, and a function that opens drivers for it."""
     golden = GoldenAccelerator(task.parameters, memory_bytes=MEMORY_BYTES)
     flipping = Flipping(golden, memory, random)
 
@@ -89,15 +89,16 @@ def _opened(task: Task, memory: str, random: Random) -> tuple[Flipping, Callable
 
 
 def _data(driver: Driver) -> Spans:
-    """Bytes of external memory that a step uses, but for the programs: the golden model's are not
-    there.
+    """Return the spans of external memory that a step uses, without the programs.
+
+    The golden model does not keep programs in external memory, so they cannot be flipped there.
     """
     buffers = driver.step.buffers.items()
     return [(b.address, b.address + b.size) for n, b in buffers if not n.startswith("program.")]
 
 
 def _poisson(random: Random, rate: float) -> int:
-    """A number of events, ``rate`` on average (below 1000)."""
+    """Return a Poisson-distributed number of events with mean ``rate`` (below 1000)."""
     count, product, limit = 0, random.random(), 2.718281828459045**-rate
     while product > limit:
         count, product = count + 1, product * random.random()
@@ -108,7 +109,7 @@ Results = tuple[ForwardResult, BackwardResult]
 
 
 def _step(driver: Driver, case: StepCase, labels: torch.Tensor) -> Results:
-    """The step of ``case`` once more; the loss is that of what came out."""
+    """Run the step of ``case`` again; the loss gradient is computed from the logits of this run."""
     scales: Scales = copy_scales(case.scales)
     network = driver.network
     forward = driver.forward(case.inputs, case.model, scales)
@@ -117,7 +118,7 @@ def _step(driver: Driver, case: StepCase, labels: torch.Tensor) -> Results:
 
 
 def _flat(results: Results) -> torch.Tensor:
-    """Logits and gradients of a step, one behind the other."""
+    """Return logits and gradients of a step as one vector."""
     forward, backward = results
     factors = [factor for layer in backward.factors for factor in layer]
     biases = [bias for bias in backward.biases if bias is not None]
@@ -149,14 +150,14 @@ def step_effects(task: Task, memory: str, flips: int, *, warm: int, seed: int) -
         runs = iter(random.choice(((1, 0), (0, 1))))
         flipping.count = lambda runs=runs: next(runs, 0)
         try:
-            found = _flat(_step(driver, case, labels))
+            results = _flat(_step(driver, case, labels))
         except NOTICES:
             noticed += 1
             continue
-        if torch.equal(found, wanted):
+        if torch.equal(results, wanted):
             harmless += 1
         else:
-            difference = (found - wanted)[case.forward.logits.numel() :]
+            difference = (results - wanted)[case.forward.logits.numel() :]
             off.append(float(difference.norm()) / size)
     off.sort()
     half, worst = (off[len(off) // 2], off[-1]) if off else (0.0, 0.0)
@@ -166,9 +167,7 @@ def step_effects(task: Task, memory: str, flips: int, *, warm: int, seed: int) -
 def run_effects(
     task: Task, memory: str, rate: float, *, runs: int, settings: TrainSettings
 ) -> RunEffects:
-    """Train ``runs`` times, of seeds 0, 1, ..; in the end the test split is classified without
-    flips.
-    """
+    """Train ``runs`` times, with seeds 0, 1, ..., and classify the test split without flips."""
     accuracies, noticed, flips = [], 0, 0
     for seed in range(runs):
         random = Random(f"{memory} {rate} {seed}")

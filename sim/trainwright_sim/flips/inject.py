@@ -1,9 +1,10 @@
-"""One bit flipped between two descriptors of a program, on any accelerator that executes programs.
+"""Flip one bit between two descriptors of a program, on any accelerator that executes programs.
 
-What a row of the scratchpad holds between two descriptors is found by the descriptors before it.
-The program then gets a LOAD there that puts the same words back, but for one bit. So golden model,
-simulation and boards take the flip alike, and what follows it is what follows a particle in the
-block RAM. External memory is changed before a run.
+The content of a scratchpad row between two descriptors is found by running the descriptors before
+that point. The program then gets an extra LOAD there, which writes the same words back except for
+one bit. So the golden model, the simulation and the boards all apply the same flip, and what
+follows is what a particle hitting the block RAM would cause. External memory is simply changed
+before the run.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from trainwright.program.footprint import Touch, footprint
 SPARE_BYTES = 4096
 """At the end of external memory, which no program uses: what the flips are made from."""
 MOST_FLIPS = 32
-"""Of a program: each has spare bytes of its own."""
+"""Flips that one program can have: each needs spare bytes of its own."""
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -41,7 +42,7 @@ class Flip:
 
 
 def row_bits(p: AcceleratorParameters) -> int:
-    """Bits of a row."""
+    """Return the number of bits in a scratchpad row."""
     return p.lanes * p.word_width
 
 
@@ -69,10 +70,11 @@ class Injector:
         self._spare = accelerator.memory_bytes
 
     def flipped(self, program: Program, flip: Flip, number: int = 0) -> Program | None:
-        """The program with a flip, its ``number``-th; what it needs is put into the spare bytes.
+        """Return the program with one more flip, and put the bytes it loads into spare memory.
 
-        ``None`` where nothing was written there yet: whoever reads it writes it first. Raises
-        ``ValueError`` for a program with loops or registers, or with too many flips.
+        ``number`` counts the flips of a program. Returns ``None`` where nothing has written the row
+        yet: a program that reads such a row writes it first. Raises ``ValueError`` for a program
+        with loops or registers, or with too many flips.
         """
         _require_straight(program)
         if number >= MOST_FLIPS:
@@ -99,7 +101,7 @@ class Injector:
         )  # fmt: skip
 
     def _after(self, descriptors: tuple[Descriptor, ...], fingerprint: int) -> Bytes | None:
-        """External memory after a program; none where it reads rows that nothing wrote."""
+        """Return external memory after a program; ``None`` if it reads rows that nothing wrote."""
         accelerator = self._accelerator
         before = accelerator.read(0, accelerator.memory_bytes)
         try:
@@ -111,7 +113,7 @@ class Injector:
             accelerator.write(0, before)
 
     def _held(self, program: Program, flip: Flip, load: Transfer) -> Bytes | None:
-        """What the row holds before the flip; none where nothing wrote it."""
+        """Return the content of the row before the flip; ``None`` where nothing has written it."""
         before = program.descriptors[: flip.before]
         touched = [touch for d in before for touch in _touched(d, self._p)]
         if not any(touch.write and touch.start <= flip.row < touch.stop for touch in touched):

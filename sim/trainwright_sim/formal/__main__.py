@@ -15,7 +15,7 @@ DESCRIPTION = "Prove properties of the hardware's blocks, or see the proofs fail
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the parser of the command's options."""
     options = argparse.ArgumentParser("formal", description=DESCRIPTION, allow_abbrev=False)
     options.add_argument(
         "names", nargs="*", metavar="NAME", help="proofs whose name begins so (default: all)"
@@ -32,7 +32,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if all is proven (all mutants killed), 1 if not, 2 for bad usage or an absent tool."""
+    """Run the command and return its exit status.
+
+    The status is 0 if everything is proven (with ``--mutants``: every mutant killed), 1 if not, and
+    2 for bad usage or a missing tool.
+    """
     args = parser().parse_args(arguments)
     chosen = [p for p in PROOFS.values() if not args.names or p.name.startswith(tuple(args.names))]
     if unknown := [name for name in args.names if not any(p.startswith(name) for p in PROOFS)]:

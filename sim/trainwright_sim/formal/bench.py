@@ -1,4 +1,4 @@
-"""What a proof is written in: a design of blocks and claims about it."""
+"""Write proofs: a bench holds a design of blocks, assumptions about its inputs, and claims."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from trainwright_sim.formal.opened import Opened
 TOP = "bench"
 
 
-class Bench:
+class ProofBench:
     """Blocks and claims. Inputs that nothing drives, and the reset, have any value in any cycle.
 
     A ``goal`` is what the proof is about. A ``lemma`` is proven with it, so that induction finds
@@ -31,7 +31,7 @@ class Bench:
         return f"{name}_{self._names[name]}" if self._names[name] > 1 else name
 
     def add(self, block: Elaboratable, name: str = "dut") -> Opened:
-        """Takes a block into the design."""
+        """Add a block to the design, and return it with its inner variables accessible."""
         opened = Opened(block)
         self.m.submodules[name] = opened.fragment
         if isinstance(block, wiring.Component):
@@ -42,19 +42,19 @@ class Bench:
         return opened
 
     def free(self, shape: Any, name: str) -> Any:
-        """Any value in any cycle."""
+        """Return a signal that may have any value in any cycle."""
         signal = Signal(shape, name=name)
         self._ports.append(Value.cast(signal))
         return signal
 
     def constant(self, width: int, name: str) -> Signal:
-        """Any value of ``width`` bits, the same in all cycles from a reset to the next."""
+        """Return a signal of any value that stays the same from one reset to the next."""
         signal = self.free(width, name)
         self.assume(~self.settled(1) | (signal == self.past(signal)))
         return signal
 
     def past(self, value: Any, cycles: int = 1, *, init: int = 0) -> Signal:
-        """A value some cycles ago; ``init`` in those after a reset."""
+        """Return the value from ``cycles`` cycles ago; just after a reset, ``init``."""
         for _ in range(cycles):
             register = Signal(Value.cast(value).shape(), name=self._name("past"), init=init)
             self.m.d.sync += register.eq(value)
@@ -62,19 +62,19 @@ class Bench:
         return value
 
     def settled(self, cycles: int) -> Signal:
-        """High from that many cycles after the last reset on."""
+        """Return a signal that is high from that many cycles after the last reset on."""
         return self.past(1, cycles)
 
     def assume(self, condition: Any) -> None:
-        """What the block's surroundings keep to."""
+        """Assume that the block's surroundings always keep this condition."""
         self.m.d.comb += Assume(condition)
 
     def goal(self, condition: Any) -> None:
-        """What is proven."""
+        """Claim a condition that the proof is about."""
         self._claim("goal", condition)
 
     def lemma(self, condition: Any) -> None:
-        """What is proven on the way."""
+        """Claim a condition that is proven because it helps to prove the goals."""
         if self._lemmas:
             self._claim("lemma", condition)
 
@@ -83,6 +83,6 @@ class Bench:
         self.m.d.comb += [claim.eq(Value.cast(condition).any()), Assert(claim)]
 
     def rtlil(self) -> str:
-        """The design as RTLIL text, its top module ``TOP``."""
+        """Return the design as RTLIL text, with the top module ``TOP``."""
         self.past(0)  # a design without registers has a clock too
         return rtlil_text(self.m, name=TOP, ports=self._ports)

@@ -13,7 +13,7 @@ from bitwuzla import Option, Options, Parser, TermManager
 
 
 def commands(lines: Iterable[str]) -> Iterator[str]:
-    """Whole commands, of one or more lines."""
+    """Yield whole SMT-LIB commands, which may span several lines."""
     text, depth = "", 0
     for line in lines:
         text += line
@@ -24,14 +24,14 @@ def commands(lines: Iterable[str]) -> Iterator[str]:
 
 
 def solver() -> Parser:
-    """A solver that can be asked for values."""
+    """Return a solver that can report the values of a model."""
     options = Options()
     options.set(Option.PRODUCE_MODELS, True)
     return Parser(TermManager(), options)
 
 
 def main() -> None:
-    """Answers until ``exit`` or the end of the input."""
+    """Answer commands from standard input until ``exit`` or the end of the input."""
     flush = ctypes.CDLL(None).fflush  # the library prints by itself
     asked, frames = solver(), [""]
     later = ""  # definitions since the last check, of what values are asked for

@@ -21,7 +21,7 @@ class Result:
         return self.status in ("proven", "killed")
 
     def row(self) -> dict[str, object]:
-        """The figures, for JSON and for the table."""
+        """Return the figures for JSON and for the table."""
         proof = self.proof
         return {
             "name": proof.name,
@@ -35,12 +35,12 @@ class Result:
 
 
 def prove(proof: Proof | LinearProof) -> Result:
-    """The block as it is."""
+    """Prove the property of the unchanged block."""
     return _timed(proof, proof.is_proven, "proven", "failed")
 
 
 def kill(proof: Proof | LinearProof) -> Result:
-    """The block's mutant."""
+    """Check whether the proof's property fails in the block's mutant, as it should."""
     return _timed(proof, proof.mutant_survives, "survived", "killed")
 
 

@@ -1,38 +1,42 @@
-"""One word on its way through a queue, whichever it is: what holds of it holds of all."""
+"""Follow one arbitrary word on its way through a queue: what holds for it holds for all words."""
 
 from typing import Any, NamedTuple
 
 from amaranth.hdl import Mux, Signal
 
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 
 
 class Followed(NamedTuple):
-    """``there``, from the cycle after the word went in until it is taken; ``word``; ``ahead``, how
-    many words are still in front of it.
+    """The word that is followed, and where it is.
+
+    ``there`` is high from the cycle after the word went in until it is taken; ``ahead`` counts the
+    words still in front of it.
     """
 
-    there: Signal
+    is_inside: Signal
     word: Signal
     ahead: Signal
 
 
-def follow(bench: Bench, *, write: Any, data: Any, read: Any, out: Any, level: Any) -> Followed:
-    """Claims that the word is taken when all before it were, and no other in its place.
+def follow(
+    bench: ProofBench, *, write: Any, data: Any, read: Any, out: Any, level: Any
+) -> Followed:
+    """Claim that the word is taken after all words before it, and unchanged.
 
-    ``level``: the words inside, of which one enters in a cycle of ``write`` and one leaves in a
-    cycle of ``read``.
+    ``level`` counts the words inside: one enters in each cycle with ``write``, and one leaves in
+    each cycle with ``read``.
     """
     m = bench.m
     chosen = bench.free(1, "chosen")
-    there, word = Signal(name="there"), Signal(len(data), name="word")
+    is_inside, word = Signal(name="there"), Signal(len(data), name="word")
     ahead = Signal(len(level), name="words_ahead")
-    m.d.sync += ahead.eq(Mux(there, ahead, level) - read)
-    with m.If(there & read & (ahead == 0)):
-        m.d.sync += there.eq(0)
-    with m.Elif(chosen & write & ~there):
-        m.d.sync += [there.eq(1), word.eq(data)]
-    bench.goal(~(there & read & (ahead == 0)) | (out == word))
-    bench.goal(~there | (level != 0))
-    bench.lemma(~there | (ahead < level))
-    return Followed(there, word, ahead)
+    m.d.sync += ahead.eq(Mux(is_inside, ahead, level) - read)
+    with m.If(is_inside & read & (ahead == 0)):
+        m.d.sync += is_inside.eq(0)
+    with m.Elif(chosen & write & ~is_inside):
+        m.d.sync += [is_inside.eq(1), word.eq(data)]
+    bench.goal(~(is_inside & read & (ahead == 0)) | (out == word))
+    bench.goal(~is_inside | (level != 0))
+    bench.lemma(~is_inside | (ahead < level))
+    return Followed(is_inside, word, ahead)

@@ -43,28 +43,29 @@ Bit = int | AnyOf
 
 
 def variables(count: int, first: int = 1) -> list[int]:
-    """Sums of one variable each, from number ``first`` (1 is the least)."""
+    """Return ``count`` sums of one variable each, with numbers from ``first`` on (at least 1)."""
     return [1 << number for number in range(first, first + count)]
 
 
 def span(sums: Iterable[int]) -> frozenset[int]:
-    """The reduced basis of what can be added up from ``sums``. Equations (a sum is 0) with the same
-    one have the same solutions.
+    """Return the reduced basis of the space that ``sums`` span over the field of two elements.
+
+    Two systems of equations (each sum equals 0) with the same basis have the same solutions.
     """
     basis: list[int] = []
-    for one in sums:
-        for other in basis:
-            one = min(one, one ^ other)
-        if one:
-            basis = [*(min(other, other ^ one) for other in basis), one]
+    for row in sums:
+        for right in basis:
+            row = min(row, row ^ right)
+        if row:
+            basis = [*(min(right, right ^ row) for right in basis), row]
     return frozenset(basis)
 
 
 def sums_of(bits: Iterable[Bit]) -> list[int]:
-    """Bits that are sums. Raises ``NotLinear`` where one is none."""
-    found = list(bits)
-    sums = [bit for bit in found if isinstance(bit, int)]
-    if len(sums) < len(found):
+    """Return the bits, all of which must be sums. Raises ``NotLinear`` for any other bit."""
+    listed = list(bits)
+    sums = [bit for bit in listed if isinstance(bit, int)]
+    if len(sums) < len(listed):
         raise NotLinear("a bit asks for any of several sums, where one sum was to be")
     return sums
 
@@ -76,21 +77,21 @@ def _not(a: Bit) -> Bit:
 def _xor(a: Bit, b: Bit) -> Bit:
     if isinstance(a, int) and isinstance(b, int):
         return a ^ b
-    for one, other in ((a, b), (b, a)):
-        if one in (0, 1):
-            return _not(other) if one else other
+    for left, right in ((a, b), (b, a)):
+        if left in (0, 1):
+            return _not(right) if left else right
     raise NotLinear("exclusive or of more than sums")
 
 
 def _or(a: Bit, b: Bit) -> Bit:
-    for one, other in ((a, b), (b, a)):
-        if one in (0, 1):
-            return 1 if one else other
+    for left, right in ((a, b), (b, a)):
+        if left in (0, 1):
+            return 1 if left else right
     sums: set[int] = set()
-    for one in (a, b):
-        if isinstance(one, AnyOf) and one.inverted:
+    for left in (a, b):
+        if isinstance(left, AnyOf) and left.inverted:
             raise NotLinear("all of several sums, or another")
-        sums |= one.sums if isinstance(one, AnyOf) else {one}
+        sums |= left.sums if isinstance(left, AnyOf) else {left}
     return AnyOf(frozenset(sums))
 
 
@@ -138,10 +139,11 @@ class Gates:
     def cycle(
         self, state: Iterable[int], inputs: Mapping[str, Iterable[int]]
     ) -> tuple[list[int], dict[str, list[Bit]]]:
-        """What the registers are a cycle later, and what the outputs are, where registers are
-        ``state`` and inputs ``inputs`` (0 where they are left out), sums a bit.
+        """Return the registers one cycle later, and the outputs in this cycle.
 
-        Raises ``NotLinear`` where a register is no sum, or an output neither that nor an ``AnyOf``.
+        The registers are in ``state``, and each input is a list of sums; inputs that are left out
+        are 0. Raises ``NotLinear`` where a register is not a sum, or an output neither a sum nor an
+        ``AnyOf``.
         """
         known: dict[Any, Bit] = {"0": 0, "1": 1}
         for name, port in self._ports.items():
@@ -159,7 +161,7 @@ class Gates:
         return later, outputs
 
     def _bit(self, net: Any, known: dict[Any, Bit]) -> Bit:
-        """What a net is; puts it and what it depends on into ``known``."""
+        """Return the value of a net, and store it and the nets it depends on in ``known``."""
         if net not in known:
             cell = self._gates[net]
             ins = [

@@ -15,9 +15,9 @@ class Mutant:
     new: str
 
     def of(self, block: Any) -> Any:
-        """The class or function as the changed source defines it.
+        """Return the class or function as the changed source defines it.
 
-        Raises ``ValueError`` where the source does not have ``old`` once.
+        Raises ``ValueError`` unless the source contains ``old`` exactly once.
         """
         source = inspect.getsource(sys.modules[block.__module__])
         if (count := source.count(self.old)) != 1:

@@ -26,22 +26,22 @@ class Opened:
             sys.setprofile(before)
 
     def _keep(self, frame: FrameType, event: str, _: Any) -> None:
-        """As a profiler: what the methods of blocks leave in their variables."""
+        """Record the local variables of a block's methods; Python calls this as a profiler."""
         if event == "return" and isinstance(block := frame.f_locals.get("self"), Elaboratable):
             self._locals.setdefault(block, {}).update(frame.f_locals)
 
     def __getitem__(self, path: str) -> Any:
-        """The variable at a path. Raises ``KeyError`` where there is none."""
-        found: Any = self._block
+        """Return the variable at a path. Raises ``KeyError`` where there is none."""
+        value: Any = self._block
         for name in path.split("."):
-            found = self._locals[found][name]
-        return found
+            value = self._locals[value][name]
+        return value
 
     def memory(self, path: str, address: AmaranthValue, width: int) -> Signal:
-        """What the memory of words of ``width`` bits holds at an address: one more read port."""
+        """Return the word that a memory holds at an address, through an additional read port."""
         data = Signal(width, name=f"{path.replace('.', '_')}_at")
-        found = self.fragment
+        fragment = self.fragment
         for module in path.split("."):
-            found = {name: fragment for fragment, name, _ in found.subfragments}[module]
-        found.read_port(domain="comb", addr=address, data=data, en=Const(1), transparent_for=())
+            fragment = {name: fragment for fragment, name, _ in fragment.subfragments}[module]
+        fragment.read_port(domain="comb", addr=address, data=data, en=Const(1), transparent_for=())
         return data

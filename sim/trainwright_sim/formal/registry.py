@@ -1,4 +1,4 @@
-"""All proofs, by name."""
+"""List all proofs by name."""
 
 from trainwright_sim.formal.proof import LinearProof, Proof
 from trainwright_sim.formal.proofs import (

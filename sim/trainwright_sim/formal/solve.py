@@ -55,11 +55,11 @@ class Model:
         self._folder.cleanup()
 
     def holds(self, cycles: int, *, trace: Path | None = None) -> bool:
-        """Whether all assertions do in the first ``cycles`` cycles after the initial state."""
+        """Return whether all assertions hold in the first ``cycles`` cycles."""
         return self._smtbmc("-t", f"0:{cycles}:{cycles}", trace=trace)
 
     def is_inductive(self, cycles: int, *, trace: Path | None = None) -> bool:
-        """Whether they do in any cycle after ``cycles`` in a row in which they did."""
+        """Return whether assertions that held for ``cycles`` cycles hold in the next one."""
         return self._smtbmc("-i", "-t", str(cycles), trace=trace)
 
     def _smtbmc(self, *options: str, trace: Path | None) -> bool:
@@ -73,7 +73,7 @@ class Model:
         raise FormalError(f"smtbmc failed: {_last_line(done.stderr or done.stdout)}")
 
     def _place_solver(self) -> None:
-        """A program of the solver's name, for smtbmc to find."""
+        """Write a program with the solver's name, which smtbmc finds and starts."""
         if not find_spec(SOLVER):
             raise FormalError(f"proofs need {SOLVER}: {INSTALL}")
         program = self._path / SOLVER
@@ -83,14 +83,14 @@ class Model:
 
 
 def yosys(folder: Path, script: str) -> None:
-    """Runs a script in a folder. Raises ``FormalError``."""
+    """Run a yosys script in a folder. Raises ``FormalError``."""
     done = _run(folder, [*yosys_command(), "-q", "-p", script])
     if done.returncode:
         raise FormalError(f"yosys failed: {_last_line(done.stderr)}")
 
 
 def _run(folder: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
-    """A tool in the folder, with those in it and beside this Python on its path."""
+    """Run a tool in the folder; its path includes the folder and the tools beside this Python."""
     path = os.pathsep.join([str(folder), _places()])
     with subprocess.Popen(
         command,
@@ -117,10 +117,10 @@ def _places() -> str:
 
 
 def _smtbmc() -> str:
-    """smtbmc beside this Python, or on the path. Raises ``FormalError`` without it."""
+    """Return the path of smtbmc, beside this Python or on the path. Raises ``FormalError``."""
     for name in SMTBMC:
-        if found := which(name, path=_places()):
-            return found
+        if program := which(name, path=_places()):
+            return program
     raise FormalError(f"proofs need yosys' smtbmc: {INSTALL}")
 
 

@@ -10,18 +10,18 @@ COMMAND = "scripts/formal"
 
 
 def line(result: Result) -> str:
-    """One result in one line."""
+    """Return one line of text for a result."""
     row = _row(result)
     return "{status:9}{seconds:7} s  {method} {depth:<3} {name}: {property}".format(**row)
 
 
 def write(page: Path, results: Sequence[Result]) -> None:
-    """Puts the table into the page; raises ``OSError`` where it has no place for it."""
+    """Put the table into the page. Raises ``OSError`` where the page has no place for it."""
     put(page, COMMAND, markdown(results))
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """The table."""
+    """Return the table in Markdown."""
     head = "| proof | property | block | method | depth | status | seconds |"
     rows = [head, "|---|---|---|---|---:|---|---:|"]
     for result in results:
@@ -41,6 +41,6 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 def _row(result: Result) -> dict[str, object]:
-    """As in JSON, but with a mark for no depth."""
+    """Return the figures as for JSON, with a dash for a missing depth."""
     row = result.row()
     return {**row, "depth": "-" if row["depth"] is None else row["depth"]}

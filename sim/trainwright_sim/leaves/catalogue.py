@@ -34,7 +34,7 @@ def _lanes(lanes: int) -> bool:
 
 
 def _array(block: Any) -> Mapping[str, int] | None:
-    """Integers of up to 16 bits."""
+    """Return the model's arguments for integers of up to 16 bits."""
     arithmetic, members = block._arithmetic, block.signature.members
     if not isinstance(arithmetic, FixedArithmetic) or not _lanes(block._lanes):
         return None
@@ -52,12 +52,12 @@ def _array(block: Any) -> Mapping[str, int] | None:
 
 
 def _outer(block: Any) -> Mapping[str, int] | None:
-    """As ``_array``, with a model behind it."""
+    """Return the arguments as ``_array`` does, if the rounding needs no random bits."""
     return None if getattr(block._arithmetic, "with_random", False) else _array(block)
 
 
 def _drain(block: Drain) -> Mapping[str, int] | None:
-    """With a model behind it."""
+    """Return the arguments for fixed point that is rounded to nearest."""
     p = block._parameters
     if p.stochastic_rounding or p.formats or not _lanes(p.lanes):
         return None
@@ -65,7 +65,7 @@ def _drain(block: Drain) -> Mapping[str, int] | None:
 
 
 def _vector(block: Any) -> Mapping[str, int] | None:
-    """Whole words in fixed point."""
+    """Return the arguments for fixed-point lanes that multiply whole words at once."""
     arithmetic = block._arithmetic
     if not isinstance(arithmetic, FixedArithmetic) or block._by_digits or not _lanes(block._lanes):
         return None
@@ -83,7 +83,7 @@ _VECTOR_FIELDS = ("operation", "relu", "x_shift", "g_shift")
 
 
 def _vector_ports(block: Any) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
-    """Of the command the fields that count."""
+    """Return the ports, with only those fields of the command that the model reads."""
     inputs, outputs = members(block)
     plain = {name: value for name, value in inputs.items() if name != "command"}
     command = {name: Value.cast(block.command[name]) for name in _VECTOR_FIELDS}
@@ -97,13 +97,13 @@ _NEST_FIELDS = frozenset(
 
 
 def _nest(block: Any) -> Mapping[str, int] | None:
-    """Any."""
+    """Return the arguments; the model covers every loop nest."""
     p = block._parameters
     return {"levels": p.nest_levels, "digits": p.narrow + p.narrow * p.wide_tensors}
 
 
 def _queue(block: RegisteredQueue) -> Mapping[str, int] | None:
-    """Any with few flags."""
+    """Return the arguments for a queue with at most eight flags."""
     if block.width < LEAST_QUEUE or len(block._flags) > 8:
         return None
     return {
@@ -120,7 +120,7 @@ def _queue_ports(block: RegisteredQueue) -> tuple[Mapping[str, Value], Mapping[s
 
 
 def _encoded(block: Any) -> Mapping[str, int] | None:
-    """Fixed point, rounded to nearest."""
+    """Return the arguments for fixed point that is rounded to nearest."""
     p = block._parameters
     if not isinstance(block._arithmetic, FixedArithmetic) or p.stochastic_rounding:
         return None
@@ -135,7 +135,7 @@ def _encoded(block: Any) -> Mapping[str, int] | None:
 
 
 def _banks(block: Banks) -> Mapping[str, int] | None:
-    """Of whole bytes."""
+    """Return the arguments for banks with a limited number of readers and writers."""
     p = block._parameters
     if block._readers > MOST_READERS or block._writers > MOST_WRITERS:
         return None
@@ -149,7 +149,7 @@ def _banks(block: Banks) -> Mapping[str, int] | None:
 
 
 def _scratchpad(block: Scratchpad) -> Mapping[str, int] | None:
-    """That of an accelerator whose requests all come from queues, and are not checked."""
+    """Return the arguments for a scratchpad whose requests come from queues, unchecked."""
     p, readers, writers = block.parameters, len(block.read), len(block.write)
     if p.vector_engine or p.address_checks or readers > MOST_READERS or writers > MOST_WRITERS:
         return None
@@ -179,14 +179,14 @@ def _scratchpad_ports(block: Scratchpad) -> tuple[Mapping[str, Value], Mapping[s
 
 
 def _sums(block: RowSums) -> Mapping[str, int] | None:
-    """Fixed point."""
+    """Return the arguments for row sums in fixed point."""
     if not isinstance(block._arithmetic, FixedArithmetic) or not _lanes(block._lanes):
         return None
     return {"lanes": block._lanes, "word": block._word_width}
 
 
 def _operands(block: Operands) -> Mapping[str, int] | None:
-    """Fixed point."""
+    """Return the arguments for operands in fixed point."""
     p = block._parameters
     if not isinstance(lane_format(p), FixedArithmetic):
         return None

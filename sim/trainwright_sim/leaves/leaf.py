@@ -9,7 +9,7 @@ from amaranth.hdl import Cat, Elaboratable, Fragment, Instance, Module, ResetSig
 from amaranth.lib.wiring import Component, Out, Signature
 
 PREFIX = "leaf_"
-"""Of the type of a cell that a model stands for; the name of its C++ struct follows."""
+"""Start of the type of a cell that stands for a model; the name of its C++ struct follows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Leaf:
     model: str
     """The C++ struct."""
     arguments: Callable[[Any], Mapping[str, int] | None]
-    """Of the template, in its order, for a block; None for one that it does not cover."""
+    """The template arguments for a block, in order; ``None`` if the model does not cover it."""
     ports: Callable[[Any], tuple[Mapping[str, Value], Mapping[str, Value]]]
     """Inputs and outputs of a block that the model has, but for the reset."""
     fields: frozenset[str] = frozenset()
@@ -28,19 +28,22 @@ class Leaf:
 
 
 def flat(value: Any) -> Value:
-    """A member, the elements of an array one behind another."""
+    """Return a port as one value; the elements of an array are concatenated."""
     if isinstance(value, Sequence):
         return Cat(*(flat(element) for element in value))
     return Value.cast(value)
 
 
 def members(block: Component) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
-    """The ports of a component, paths joined with ``_``, arrays as one."""
+    """Return the input and output ports of a component.
+
+    Names of nested ports are joined with ``_``, and each array is one port.
+    """
     ports: tuple[dict[str, Value], dict[str, Value]] = ({}, {})
 
-    def collect(signature: Signature, of: Any, prefix: str, outward: bool) -> None:
+    def collect(signature: Signature, interface: Any, prefix: str, outward: bool) -> None:
         for name, member in signature.members.items():
-            value, out = getattr(of, name), (member.flow == Out) == outward
+            value, out = getattr(interface, name), (member.flow == Out) == outward
             if member.is_signature:
                 collect(member.signature, value, f"{prefix}{name}_", out)
             else:
@@ -88,7 +91,7 @@ def _check_fields(leaf: Leaf, block: Any, elaborate: Callable[[Any, Any], Any]) 
 
 
 def _declaration(name: str, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> str:
-    """RTLIL of a module of which the ports alone are known."""
+    """Return the RTLIL of a black-box module, which has ports and no content."""
     ports = [("input", port, value) for port, value in inputs.items()]
     ports += [("output", port, value) for port, value in outputs.items()]
     lines = [
@@ -101,7 +104,10 @@ def _declaration(name: str, inputs: Mapping[str, Value], outputs: Mapping[str, V
 def _instance(
     leaf: Leaf, block: Any, arguments: Mapping[str, int], declared: dict[str, str]
 ) -> Module:
-    """The block as a cell whose type tells the template's arguments; its module is declared."""
+    """Return a module in which a cell stands for the block, and declare the cell's module.
+
+    The cell's type encodes the arguments of the C++ template.
+    """
     m = Module()
     inputs, outputs = leaf.ports(block)
     name = "_".join((f"{PREFIX}{leaf.model}", *map(str, arguments.values())))
@@ -117,10 +123,11 @@ def _instance(
 
 @contextmanager
 def replaced(leaves: Sequence[Leaf], uncovered: set[str] | None = None) -> Iterator[dict[str, str]]:
-    """While designs are converted: the blocks that ``leaves`` cover are cells of their models.
+    """Replace blocks that have models by cells, while designs are converted to RTLIL.
 
-    Gives the modules of these cells, by name, as RTLIL that belongs to the design's. Blocks of
-    ``leaves`` that stay RTL, as no model covers their parameters, are added to ``uncovered``.
+    The context yields the RTLIL modules of these cells by name; they must be added to the design's
+    RTLIL. Blocks of ``leaves`` that stay as they are, since no model covers their parameters, are
+    added to ``uncovered``.
     """
     declared: dict[str, str] = {}
     originals = {leaf.block: leaf.block.elaborate for leaf in leaves}

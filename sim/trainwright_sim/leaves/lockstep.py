@@ -1,6 +1,4 @@
-"""Blocks fed with random bits, as RTL and with the models that stand for them: the same in every
-cycle, or not.
-"""
+"""Feed random bits to blocks, as RTL and as C++ models, and compare the outputs cycle by cycle."""
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +21,14 @@ OBSERVED = "observed_"
 
 Ports = tuple[Mapping[str, Value], Mapping[str, Value]]
 Stimulus = Callable[[str, int, Value, Value], Value]
-"""Of an input's name and width, as many random bits and more, and the mode: what it gets."""
+"""A function from an input's name, its width, random bits and a mode to the input's value.
+
+There are at least as many random bits as the input is wide.
+"""
 
 
-def _header(found: dict[str, Port]) -> list[str]:
-    observed = [(name, -(-p.width // 8)) for name, p in found.items() if name.startswith(OBSERVED)]
+def _header(ports: dict[str, Port]) -> list[str]:
+    observed = [(name, -(-p.width // 8)) for name, p in ports.items() if name.startswith(OBSERVED)]
     copies = " ".join(f"X(PORT_{name}, {size})" for name, size in observed)
     return [f"#define RANDOM_BYTES {RANDOM_BITS // 8}", f"#define OBSERVED(X) {copies}"]
 
@@ -41,8 +42,9 @@ LOCKSTEP = Harness(
 
 
 class Fed(wiring.Component):
-    """Blocks by name, each with its ports: inputs from ``random`` by ``stimulus``; outputs at
-    ``observed_{name}``.
+    """Blocks whose inputs come from ``random`` through ``stimulus``.
+
+    Their outputs appear at ``observed_{name}``.
     """
 
     def __init__(self, blocks: Mapping[str, tuple[Elaboratable, Ports]], stimulus: Stimulus):
@@ -68,8 +70,10 @@ class Fed(wiring.Component):
 
 
 def stimulus(port: str, width: int, bits: Value, mode: Value) -> Value:
-    """Control bits that are seldom, often or not at all set, by the mode; else data of all sizes:
-    few bits of either sign, all, and the least word in every lane.
+    """Return an input value: control bits of some density, or data of some size.
+
+    The mode decides how often a control bit is set. Data words are small numbers of either sign,
+    random numbers, or the smallest number in every lane.
     """
     if width == 1:
         dense = mode[0] | bits[1], mode[1] | bits[2] | bits[3], mode[2] | mode[3]
@@ -80,11 +84,11 @@ def stimulus(port: str, width: int, bits: Value, mode: Value) -> Value:
 
 
 def sized(bits: Value, mode: Value, *, word: int, low: int) -> Value:
-    """Words of ``low`` bits, positive or negative, of all bits, or the least one, by the mode."""
+    """Return words of ``low`` signed bits, full words, or the smallest words, by the mode."""
     lanes = -(-len(bits) // word)
     few, least = (
-        C(sum(one << word * n for n in range(lanes)) & ((1 << len(bits)) - 1), len(bits))
-        for one in ((1 << low) - 1, 1 << (word - 1))
+        C(sum(value << word * n for n in range(lanes)) & ((1 << len(bits)) - 1), len(bits))
+        for value in ((1 << low) - 1, 1 << (word - 1))
     )
     small = Mux(mode[6], bits | ~few, bits & few)
     return Mux(mode[4], Mux(mode[5], least, small), bits)
@@ -98,11 +102,12 @@ def logs(
     cycles: int,
     cache: Cache | None = None,
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, np.ndarray[Any, Any]]]:
-    """What every block gives in every cycle, (cycles, bytes) uint8 by name: as RTL, with models.
+    """Simulate the blocks as RTL and with models, and return the outputs of every cycle.
 
-    From the first clock edge on. Before it the wrapper's registers are zeros, whatever models give.
+    Each of the two mappings has an array of shape (cycles, bytes), uint8, per block. The logs begin
+    at the first clock edge: before it the wrapper's registers are zero, whatever the models say.
     """
-    found = []
+    both_logs = []
     for engine, context in (("verilator", nullcontext({})), ("leaves", replaced(leaves))):
         with context as declared:
             design = fed()
@@ -117,5 +122,5 @@ def logs(
         function(seed, cycles + 1, log.ctypes.data)  # the first evaluation sees no edge
         ends = np.cumsum([0, *sizes.values()]).tolist()
         spans = zip(sizes, ends, ends[1:], strict=False)
-        found.append({name: log[1:, a:b] for name, a, b in spans})
-    return found[0], found[1]
+        both_logs.append({name: log[1:, a:b] for name, a, b in spans})
+    return both_logs[0], both_logs[1]

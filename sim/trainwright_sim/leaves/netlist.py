@@ -1,4 +1,4 @@
-"""What models of leaf blocks are connected to: ports of the flattened design, other models."""
+"""Find what models of leaf blocks are connected to: design ports or other models."""
 
 import re
 from collections.abc import Sequence
@@ -34,54 +34,54 @@ class Placed:
     """A model in a design; its ports by name, those of the design's top module."""
 
     cell: str
-    """Its path."""
+    """Path of the cell in the design."""
     model: str
     """The type of its cell."""
     inputs: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """What drives it: a port and its width."""
+    """For each input, the port that drives it and its width."""
     outputs: dict[str, tuple[str, int]] = field(default_factory=dict)
     links: dict[str, Link] = field(default_factory=dict)
     """Inputs that are outputs of another model."""
 
     def kind(self, kinds: Sequence[str]) -> str:
-        """Which of ``kinds`` it is."""
-        return next(one for one in kinds if self.model.startswith(f"{PREFIX}{one}_"))
+        """Return the kind of the model, one of ``kinds``."""
+        return next(kind for kind in kinds if self.model.startswith(f"{PREFIX}{kind}_"))
 
     def struct(self, kinds: Sequence[str]) -> str:
-        """``leaf::drain<16>`` for a cell of type ``leaf_drain_16``."""
+        """Return ``leaf::drain<16>`` for a cell of type ``leaf_drain_16``."""
         kind = self.kind(kinds)
         arguments = self.model.removeprefix(f"{PREFIX}{kind}_").split("_")
         return f"leaf::{kind}<{', '.join(arguments)}>"
 
 
 def top_text(flat: str) -> str:
-    """The top module of a flattened design."""
+    """Return the text of the top module of a flattened design."""
     text = flat[flat.index(f"\nmodule \\{TOP}\n") :]
     return text[: text.index("\nend\n")]
 
 
 def placed(top: str, kinds: Sequence[str]) -> list[Placed]:
-    """The models of a design of which ``EVERT`` made ports, in the order of ``kinds``.
+    """Return the models of a design whose pins ``EVERT`` turned into ports, ordered by ``kinds``.
 
-    An output that is connected to inputs of models alone is not among ``outputs``. Inputs that
-    have the same driver, as every model's reset has, share a port.
+    An output that is connected only to inputs of models is not in ``outputs``. Inputs with the same
+    driver, such as the reset of every model, share a port.
     """
-    found: dict[str, Placed] = {}
+    cells: dict[str, Placed] = {}
     where: dict[str, tuple[Placed, str]] = {}
     for width, direction, name, model, port in _PORT.findall(top):
         cell = name.removesuffix(f"{SEPARATOR}{port}")
-        one = found.setdefault(cell, Placed(cell, model))
-        ports = one.inputs if direction == "output" else one.outputs
+        model = cells.setdefault(cell, Placed(cell, model))
+        ports = model.inputs if direction == "output" else model.outputs
         ports[port] = (name, int(width or 1))
-        where[name] = one, port
+        where[name] = model, port
     connected = _CONNECT.findall(top)
     nets = {source[1:]: net for net, source in connected if source[1:] in where}
     _join(connected, nets, where)
-    for one in found.values():
-        for port, (name, _) in list(one.outputs.items()):
-            if not _taken(top, nets[name], one, port, found):
-                del one.outputs[port]
-    return sorted(found.values(), key=lambda one: (kinds.index(one.kind(kinds)), one.cell))
+    for model in cells.values():
+        for port, (name, _) in list(model.outputs.items()):
+            if not _taken(top, nets[name], model, port, cells):
+                del model.outputs[port]
+    return sorted(cells.values(), key=lambda model: (kinds.index(model.kind(kinds)), model.cell))
 
 
 def _join(
@@ -89,22 +89,22 @@ def _join(
     nets: dict[str, str],
     where: dict[str, tuple[Placed, str]],
 ) -> None:
-    """Links between models, and inputs that have their driver in common."""
+    """Link models that are connected to each other, and let inputs with one driver share a port."""
     givers = {net: where[name] for name, net in nets.items()}
     first: dict[str, str] = {}
     for to, net in connected:
         if to[1:] not in where or to[1:] in nets:
             continue
-        one, port = where[to[1:]]
+        model, port = where[to[1:]]
         whole, part = net, _SLICE.fullmatch(net)
         if part is not None:
             whole = part[1]
         if whole in givers:
-            giver, of = givers[whole]
-            one.links[port] = _link(giver.cell, of, part)
-            del one.inputs[port]
+            giver, taker = givers[whole]
+            model.links[port] = _link(giver.cell, taker, part)
+            del model.inputs[port]
         else:
-            one.inputs[port] = first.setdefault(net, to[1:]), one.inputs[port][1]
+            model.inputs[port] = first.setdefault(net, to[1:]), model.inputs[port][1]
 
 
 def _link(cell: str, port: str, part: re.Match[str] | None) -> Link:
@@ -114,11 +114,11 @@ def _link(cell: str, port: str, part: re.Match[str] | None) -> Link:
     return Link(cell, port, lowest, highest - lowest + 1)
 
 
-def _taken(top: str, net: str, one: Placed, port: str, found: dict[str, Placed]) -> bool:
-    """Whether anything but models takes what drives a net."""
+def _taken(top: str, net: str, model: Placed, port: str, cells: dict[str, Placed]) -> bool:
+    """Return whether anything other than a model reads the driver of a net."""
     links = sum(
-        (link.cell, link.port) == (one.cell, port)
-        for other in found.values()
+        (link.cell, link.port) == (model.cell, port)
+        for other in cells.values()
         for link in other.links.values()
     )
     if re.search(rf"^  wire .*output \d+ {re.escape(net)}$", top, re.MULTILINE):
@@ -128,31 +128,31 @@ def _taken(top: str, net: str, one: Placed, port: str, found: dict[str, Placed])
 
 
 def member(name: str) -> str:
-    """A port of a model as a port of what is compiled."""
+    """Return the name that the compiled design gives to the port of a model."""
     return re.sub(r"\W|__", "_", name)  # two would be renamed
 
 
 def header(models: Sequence[Placed], kinds: Sequence[str]) -> str:
-    """``leaves.h``: the models of a design, and how they are connected to what is compiled.
+    """Return ``leaves.h``: the models and how they are connected to the compiled design.
 
-    Raises ``AcceleratorError`` where one gives outputs in the cycle of inputs, and these outputs or
-    inputs (``SETTLED``, ``COMBINATIONAL``) are not those of models.
+    Raises ``AcceleratorError`` where outputs of one model depend on inputs of the same cycle
+    (``SETTLED``, ``COMBINATIONAL``) and either side is connected to anything but models.
     """
-    number = {one.cell: f"leaf{n}_" for n, one in enumerate(models)}
+    number = {model.cell: f"leaf{n}_" for n, model in enumerate(models)}
     before, settle, after = [], [], []
-    for one in models:
-        name, links = number[one.cell], {}
-        for port, link in one.links.items():
+    for model in models:
+        name, links = number[model.cell], {}
+        for port, link in model.links.items():
             bits = "" if link.width is None else f"<{link.lowest}, {link.width}>"
             links[port] = f"leaf::link{bits}({name}.{port}, {number[link.cell]}.{link.port});"
-        early = _settled(one, kinds)
-        for port, (outer, width) in one.inputs.items():
+        early = _settled(model, kinds)
+        for port, (outer, width) in model.inputs.items():
             before.append(f"leaf::load<{width}>({name}.{port}, top.{member(outer)});")
         before += [line for port, line in links.items() if port not in early]
         (settle if early else before).extend([*(links[port] for port in early), f"{name}.comb();"])
-        for port, (outer, width) in one.outputs.items():
-            if port in COMBINATIONAL.get(one.kind(kinds), ()):
-                raise AcceleratorError(f"{one.cell}: what is no model takes {port}")
+        for port, (outer, width) in model.outputs.items():
+            if port in COMBINATIONAL.get(model.kind(kinds), ()):
+                raise AcceleratorError(f"{model.cell}: what is no model takes {port}")
             after.append(f"leaf::store<{width}>(top.{member(outer)}, {name}.{port});")
     clocks = [f"{name}.clock();" for name in number.values()]
     return "\n".join(
@@ -161,7 +161,7 @@ def header(models: Sequence[Placed], kinds: Sequence[str]) -> str:
             *(f'#include "leaves/{kind}.h"' for kind in kinds),
             "namespace trainwright {",
             "struct Leaves {",
-            *(f"    {one.struct(kinds)} {number[one.cell]};" for one in models),
+            *(f"    {model.struct(kinds)} {number[model.cell]};" for model in models),
             "    // What they get is that before a clock edge, and what they give that after it.",
             "    template <typename Top>",
             "    void clock(Top &top) {",
@@ -173,10 +173,10 @@ def header(models: Sequence[Placed], kinds: Sequence[str]) -> str:
     )
 
 
-def _settled(one: Placed, kinds: Sequence[str]) -> list[str]:
-    """Inputs of a model that its outputs of the same cycle depend on."""
-    prefixes = SETTLED.get(one.kind(kinds), ())
-    names = [port for port in (*one.inputs, *one.links) if port.startswith(tuple(prefixes))]
-    if missing := set(names) & set(one.inputs):
-        raise AcceleratorError(f"{one.cell}: {min(missing)} does not come from a model")
+def _settled(model: Placed, kinds: Sequence[str]) -> list[str]:
+    """Return the model's inputs that outputs of the same cycle depend on."""
+    prefixes = SETTLED.get(model.kind(kinds), ())
+    names = [port for port in (*model.inputs, *model.links) if port.startswith(tuple(prefixes))]
+    if missing := set(names) & set(model.inputs):
+        raise AcceleratorError(f"{model.cell}: {min(missing)} does not come from a model")
     return names

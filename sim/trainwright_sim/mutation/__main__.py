@@ -27,7 +27,7 @@ LINE = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the parser of the command's options."""
     options = argparse.ArgumentParser("mutants", description=DESCRIPTION, allow_abbrev=False)
     options.add_argument("blocks", nargs="*", metavar="BLOCK", help="default: all; see --list")
     options.add_argument(
@@ -55,8 +55,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def sample(blocks: Sequence[str], most: int | None, seed: int) -> dict[str, list[int]]:
-    """The mutants' numbers of each block: whole blocks, drawn at random until there are ``most``;
-    few blocks, because each is compiled.
+    """Choose the mutants to test, as a mapping from a block to the numbers of its mutants.
+
+    Without ``most``, every mutant of every block. With it, whole blocks are drawn at random until
+    there are ``most`` mutants: few blocks, because each block has to be compiled.
     """
     if most is None:
         return {block: list(range(1, BLOCKS[block].mutants + 1)) for block in blocks}
@@ -69,8 +71,10 @@ def sample(blocks: Sequence[str], most: int | None, seed: int) -> dict[str, list
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if every survivor has a reason, or the score is what it is to be at least; 1 if not; 2 for
-    bad usage or an absent tool.
+    """Run the command and return its exit status.
+
+    The status is 0 if every survivor has a reason or the score reaches ``--least``, 1 if not, and 2
+    for bad usage or a missing tool.
     """
     args = parser().parse_args(arguments)
     if problem := _problem(args):
@@ -81,17 +85,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     chosen = sample(args.blocks or list(BLOCKS), args.sample, args.seed)
     try:
-        found, scores, left = _run(chosen, args)
+        outcomes, scores, left = _run(chosen, args)
         if args.write:
             put(args.write, COMMAND, score.markdown(score.with_rows(args.write, scores)))
-        return _report(found, scores, left, args)
+        return _report(outcomes, scores, left, args)
     except (MutationError, BenchError, OSError, ValueError) as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2
 
 
 def _problem(args: argparse.Namespace) -> str | None:
-    """What is wrong with the options, or with this machine."""
+    """Return what is wrong with the options or with this machine; ``None`` if nothing is."""
     for name in args.blocks:
         if name not in BLOCKS:
             return f"no block {name!r}: see --list"
@@ -108,7 +112,7 @@ Found = dict[str, list[Verdict]]
 
 
 def _run(chosen: dict[str, list[int]], args: argparse.Namespace) -> tuple[Found, list[Score], int]:
-    """Verdicts and scores of each block, and how many blocks the budget left out."""
+    """Return the verdicts and the scores of each block, and how many blocks the budget left out."""
 
     def tell(text: str) -> None:
         if not args.json:
@@ -117,7 +121,7 @@ def _run(chosen: dict[str, list[int]], args: argparse.Namespace) -> tuple[Found,
     count, began = sum(map(len, chosen.values())), perf_counter()
     tell(f"{count} mutants of {len(chosen)} blocks; no block is begun after {args.minutes:g} min")
     cache = Cache(default_folder() / "mutants")
-    found: Found = {}
+    outcomes: Found = {}
     scores: list[Score] = []
     for name, numbers in chosen.items():
         if (start := perf_counter()) - began > 60 * args.minutes:
@@ -128,13 +132,13 @@ def _run(chosen: dict[str, list[int]], args: argparse.Namespace) -> tuple[Found,
             verdicts_of = verdicts(BLOCKS[name], args.seed, numbers, cache)
         if not verdicts_of:
             continue
-        found[name] = verdicts_of
-        scores.append(Score.of(name, found[name], perf_counter() - start))
+        outcomes[name] = verdicts_of
+        scores.append(Score.of(name, outcomes[name], perf_counter() - start))
         tell(LINE.format(**scores[-1].row()))
-    return found, scores, len(chosen) - len(scores)
+    return outcomes, scores, len(chosen) - len(scores)
 
 
-def _report(found: Found, scores: Sequence[Score], left: int, args: argparse.Namespace) -> int:
+def _report(outcomes: Found, scores: Sequence[Score], left: int, args: argparse.Namespace) -> int:
     known = score.reasons()
     rows = [
         {
@@ -144,7 +148,7 @@ def _report(found: Found, scores: Sequence[Score], left: int, args: argparse.Nam
             "known": verdict.by,
             "reason": score.reason(known, block, verdict),
         }
-        for block, all_of_it in found.items()
+        for block, all_of_it in outcomes.items()
         for verdict in all_of_it
         if verdict.status == "survived"
     ]

@@ -15,11 +15,12 @@ from trainwright_sim.mutation.suite import Suite
 
 @dataclass(frozen=True)
 class Block:
-    """``mutants`` in a design, but for the submodules and the files named in ``without``: these
-    have tests of their own, where their faults are looked for. With ``only``, those of submodules
-    whose names have one of these parts.
+    """Describe a design to mutate, and the tests that should kill its mutants.
 
-    The tests are those of the suite or of the bench of that name.
+    There are ``mutants`` faults, placed anywhere in the design except in the submodules and source
+    files listed in ``without``: these have tests of their own, which are measured separately. With
+    ``only``, faults are limited to submodules whose names contain one of these strings. ``tests``
+    is the test suite, or the bench of the given name.
     """
 
     name: str

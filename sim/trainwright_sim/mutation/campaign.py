@@ -36,16 +36,16 @@ class Campaign:
     folder: Path
     tests: list[Test]
     nanoseconds: dict[str, float] = field(default_factory=dict)
-    """Of each test on the design as it is."""
+    """Simulated time of each test on the unchanged design."""
 
     def runs(self) -> Iterator[Test]:
-        """Every test on the design as it is, then each mutant's."""
+        """Yield every test on the unchanged design, then the tests of each mutant."""
         for number in (0, *json.loads((self.folder / "todo.json").read_text())):
-            made: list[Test] = []
+            runs: list[Test] = []
             for n, test in enumerate(self.tests):
                 is_last = n == len(self.tests) - 1
-                made.append(self._run(number, test, made, is_last=is_last))
-            yield from made
+                runs.append(self._run(number, test, runs, is_last=is_last))
+            yield from runs
 
     def _run(self, number: int, test: Test, siblings: list[Test], *, is_last: bool) -> Test:
         async def run(dut: Any) -> None:
@@ -95,11 +95,11 @@ class Campaign:
 
 
 def _tests(module: str) -> Iterator[Test]:
-    for found in vars(import_module(module)).values():
-        if isinstance(found, Test):
-            yield found
-        elif isinstance(found, TestGenerator):
-            yield from found.generate_tests()
+    for member in vars(import_module(module)).values():
+        if isinstance(member, Test):
+            yield member
+        elif isinstance(member, TestGenerator):
+            yield from member.generate_tests()
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> None:
@@ -107,7 +107,7 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
 
 
 class _Campaign(TestGenerator):
-    """All runs, as the simulator asks for them."""
+    """Generate the test runs one by one, as the simulator asks for them."""
 
     def __init__(self) -> None:
         bench = BENCHES[str(cocotb.plusargs["bench"])]

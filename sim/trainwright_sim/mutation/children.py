@@ -6,8 +6,9 @@ import time
 
 
 def awaited(child: int, seconds: float, pause: float = 0.02) -> tuple[int, float]:
-    """Exit code and processor time of a child that leads its process group, which is killed after
-    ``seconds`` (0: never).
+    """Return the exit code and the processor time of a child process.
+
+    The child leads a process group, which is killed after ``seconds`` (0: never).
     """
     began = time.monotonic()
     while True:

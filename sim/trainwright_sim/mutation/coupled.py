@@ -14,7 +14,7 @@ from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_sim.mutation.packed import Model, port_values
+from trainwright_sim.mutation.packed import MutantModel, port_values
 
 SLACK, SPARE_CYCLES = 3, 1000
 """A simulation that takes more than so many times its cycles, and so many more, found a hang."""
@@ -23,7 +23,7 @@ DIRTY_CYCLES = 40
 
 
 def _parameters_of(block: wiring.Component) -> Sequence[AcceleratorParameters]:
-    """What it was made with, if it keeps that."""
+    """Return the parameters that a block was built with, if it keeps them."""
     kept = vars(block)
     return [kept[name] for name in ("_parameters", "parameters") if name in kept]
 
@@ -32,30 +32,33 @@ def _parameters_of(block: wiring.Component) -> Sequence[AcceleratorParameters]:
 def coupled(
     kind: type[wiring.Component],
     parameters: AcceleratorParameters,
-    model: Callable[[wiring.Component], Model],
+    model: Callable[[wiring.Component], MutantModel],
     usual: Sequence[int] = (),
 ) -> Iterator[list[int]]:
-    """Replace blocks of that kind in every simulator that is made meanwhile, by what ``model``
-    makes for one. Tests of blocks with other parameters are skipped, where blocks keep them.
+    """Replace all blocks of one class by mutated models while this context lasts.
 
-    Gives the cycles of each simulation; ``usual``: those of the block as it is (default: any).
+    In every simulator created meanwhile, each block of class ``kind`` is emptied and its outputs
+    are driven by the model that ``model`` returns for it. Tests that use blocks with other
+    parameters are skipped, where a block tells its parameters. The context yields a list that
+    collects the number of cycles of each simulation. ``usual`` lists the cycles that the unchanged
+    block needs: a simulation that takes much longer is stopped.
     """
     cycles: list[int] = []
-    found: list[wiring.Component] = []
+    blocks: list[wiring.Component] = []
     elaborate, init = kind.elaborate, Simulator.__init__
 
     def empty(block: wiring.Component, _platform: object) -> Module:
         if any(other != parameters for other in _parameters_of(block)):
             pytest.skip("of another design")
-        found.append(block)
+        blocks.append(block)
         m = Module()
         m.d.sync += Signal(name="clocked").eq(0)  # the block has a clock
         return m
 
     def begin(simulator: Simulator, toplevel: Any, **options: Any) -> None:
-        found.clear()
+        blocks.clear()
         init(simulator, toplevel, **options)
-        for block in found:
+        for block in blocks:
             _couple(simulator, block, model(block), cycles, usual)
 
     kind.elaborate, Simulator.__init__ = empty, begin
@@ -68,7 +71,7 @@ def coupled(
 def _couple(
     simulator: Simulator,
     block: wiring.Component,
-    model: Model,
+    model: MutantModel,
     cycles: list[int],
     usual: Sequence[int],
 ) -> None:

@@ -49,16 +49,16 @@ class Twins:
     declared: dict[str, str]
     """Symbols of inputs, registers and memories, and their sorts."""
     definitions: tuple[str, ...]
-    """All else, in an order in which it is made of what is before."""
+    """The other functions, each after those that it uses."""
     following: dict[str, str]
     """By register or memory: what it is a cycle later."""
     outputs: tuple[str, ...]
     memories: tuple[str, ...]
-    """Their names in the design."""
+    """Names of the memories in the design."""
 
     @classmethod
     def of(cls, rtlil: str) -> "Twins":
-        """From RTLIL with the input ``SELECT``. Raises ``MutationError``."""
+        """Convert RTLIL that has the input ``SELECT``. Raises ``MutationError``."""
         with TemporaryDirectory(prefix="trainwright-mutants-") as name:
             folder = Path(name)
             (folder / "mutable.il").write_text(rtlil)
@@ -71,14 +71,14 @@ class Twins:
 
     @classmethod
     def read(cls, text: str) -> "Twins":
-        """From yosys' functions of a state."""
+        """Parse the functions of a state that yosys wrote as SMT-LIB text."""
         declared, definitions, following = {}, [], {}
         for statement in _statements(text):
-            if found := _DECLARED.match(statement):
-                declared[found[1]] = found[2]
-            elif found := _DEFINED.match(statement):
-                body = _OF_STATE.sub(r"\1", statement[found.end() :])
-                definitions.append(f"(define-fun {found[1]} () {body}")
+            if match := _DECLARED.match(statement):
+                declared[match[1]] = match[2]
+            elif match := _DEFINED.match(statement):
+                body = _OF_STATE.sub(r"\1", statement[match.end() :])
+                definitions.append(f"(define-fun {match[1]} () {body}")
             elif statement.startswith(_STEP):
                 rows = _NEXT.findall(_OF_STATE.sub(r"\1", statement))
                 following |= {register: value for value, register in rows}
@@ -90,15 +90,17 @@ class Twins:
         return cls(declared, tuple(definitions), following, outputs, memories)
 
     def is_equivalent(self, number: int, most: int = SAME_MILLISECONDS) -> bool:
-        """Whether equal states stay equal with that mutant: then it is no fault at all. ``False``
-        where there is no verdict in ``most`` ms, too.
+        """Return whether equal states stay equal under the mutant: then it is no fault at all.
+
+        Returns ``False`` also where the solver has no answer within ``most`` milliseconds.
         """
         different = [self._different(term, 0) for term in (*self.outputs, *self.following.values())]
         return self._ask(number, 1, different, most) is False
 
     def differs(self, number: int, cycles: int) -> bool | None:
-        """Whether an output differs in the first ``cycles`` cycles after the initial state for some
-        inputs; ``None``: no verdict in time.
+        """Return whether some inputs make an output differ within ``cycles`` cycles of the reset.
+
+        Returns ``None`` where the solver has no answer in time.
         """
         begin = [f"(assert {self._named(f'|{TOP}_i|', copy, 0)})" for copy in "ab"]
         different = [self._different(term, n) for n in range(cycles) for term in self.outputs]
@@ -112,10 +114,13 @@ class Twins:
         return _SYMBOL.findall(definition)[1]
 
     def _named(self, term: str, copy: str, n: int) -> str:
-        """``term`` of that copy and cycle; inputs and the first state are the same in both."""
+        """Rename the symbols of ``term`` for one copy of the design and one cycle.
 
-        def name(found: re.Match[str]) -> str:
-            symbol = found[0]
+        Inputs and the first state keep one name in both copies, which makes them equal.
+        """
+
+        def name(match: re.Match[str]) -> str:
+            symbol = match[0]
             is_common = symbol in self.declared and symbol != self._select
             is_common &= not n or symbol not in self.following
             return f"|{'' if is_common else copy}{n} {symbol[1:]}"
@@ -142,7 +147,7 @@ class Twins:
     def _ask(
         self, number: int, cycles: int, different: list[str], most: int, begin: Sequence[str] = ()
     ) -> bool | None:
-        """Whether anything of ``different`` can be, in ``most`` ms."""
+        """Ask the solver whether any of the terms ``different`` can be true."""
         from bitwuzla import Option, Options, Parser, TermManager
 
         options = Options()
@@ -151,12 +156,15 @@ class Twins:
         lines = [line for n in range(cycles) for line in self._cycle(number, n)]
         question = f"(assert (or {' '.join(different)} false))"
         solver.parse("\n".join([*lines, *begin, question, ""]), parse_file=False)
-        found = str(solver.bitwuzla().check_sat()).lower()
-        return {"sat": True, "unsat": False}.get(found)
+        answer = str(solver.bitwuzla().check_sat()).lower()
+        return {"sat": True, "unsat": False}.get(answer)
 
 
 def _statements(text: str) -> Iterator[str]:
-    """Statements without comments; each begins a line, and its further lines are indented."""
+    """Yield the statements of SMT-LIB text without comments.
+
+    Each statement begins in the first column, and its further lines are indented.
+    """
     lines: list[str] = []
     for line in text.splitlines():
         if line.startswith("(") and lines:

@@ -16,7 +16,7 @@ from trainwright_sim.bench.catalogue import Bench
 from trainwright_sim.mutation import netlist, origin
 from trainwright_sim.mutation.blocks import Block
 from trainwright_sim.mutation.equivalence import NEAR_MILLISECONDS, Twins
-from trainwright_sim.mutation.netlist import Mutable, Mutant, MutationError
+from trainwright_sim.mutation.netlist import Mutable, MutationError, NetlistMutant
 from trainwright_sim.mutation.suite import Suite, outcome
 
 SIMULATOR = "verilator"
@@ -25,7 +25,7 @@ _BENCHES = "trainwright_sim.bench"
 _DESIGN = (f"{_BENCHES}.catalogue", f"{_BENCHES}.designs")
 _SAME = "equal states stay equal, for any inputs"
 _OPEN = "survived", ""
-"""That the solver was not asked about."""
+"""Status of a mutant that passed all tests and that the solver has not been asked about yet."""
 CYCLES = 4
 """In which a survivor's outputs are compared with those of the block as it is."""
 _NEAR = {
@@ -37,17 +37,19 @@ _NEAR = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """``status``: "killed", "survived" (all tests pass) or "equivalent" (proven to be the same);
-    ``by``: the test that failed, or what is known of a survivor.
+    """The outcome for one mutant.
+
+    ``status`` is "killed", "survived" (all tests pass) or "equivalent" (proven to be the same
+    machine); ``by`` is the test that failed, or what is known about a survivor.
     """
 
-    mutant: Mutant
+    mutant: NetlistMutant
     status: str
     by: str
 
 
 def verdicts(block: Block, seed: int, numbers: Sequence[int], cache: Cache) -> list[Verdict]:
-    """What came of the mutants of those numbers. Raises ``MutationError`` or ``BenchError``."""
+    """Test the mutants with the given numbers. Raises ``MutationError`` or ``BenchError``."""
     design, folder = prepared(block, seed, cache)
     asked = [number for number in numbers if number <= len(design.mutants)]
     prove(design, folder, asked)
@@ -58,7 +60,7 @@ def verdicts(block: Block, seed: int, numbers: Sequence[int], cache: Cache) -> l
 
 
 def recorded(block: Block, seed: int, cache: Cache) -> list[Verdict]:
-    """What came of all of its mutants, of earlier runs; empty while some have no verdict."""
+    """Return the verdicts of all mutants from earlier runs; empty while any has none."""
     design, folder = prepared(block, seed, cache, make=False)
     rows = known(folder)
     open_ones = [m for m in design.mutants if rows.get(m.number, _OPEN) == _OPEN]
@@ -66,8 +68,9 @@ def recorded(block: Block, seed: int, cache: Cache) -> list[Verdict]:
 
 
 def prove(design: Mutable, folder: Path, numbers: Sequence[int]) -> None:
-    """Look, briefly, which of those that have no verdict yet are the same machine: these would run
-    every test.
+    """Ask the solver, with a short limit, which mutants without a verdict change nothing.
+
+    Such mutants would otherwise run every test.
     """
     asked = [n for n in numbers if n not in known(folder)]
     twins = Twins.of(design.rtlil) if asked else None
@@ -78,7 +81,7 @@ def prove(design: Mutable, folder: Path, numbers: Sequence[int]) -> None:
 
 
 def compare(design: Mutable, folder: Path, numbers: Sequence[int]) -> None:
-    """Ask of survivors that were not asked of yet whether they are the same machine."""
+    """Ask the solver about the survivors that it has not been asked about yet."""
     rows = known(folder)
     asked = [n for n in numbers if rows[n] == _OPEN]
     twins = Twins.of(design.rtlil) if asked else None
@@ -91,23 +94,24 @@ def compare(design: Mutable, folder: Path, numbers: Sequence[int]) -> None:
 
 
 def prepared(block: Block, seed: int, cache: Cache, *, make: bool = True) -> tuple[Mutable, Path]:
-    """The block with its mutants, and the folder of what is known of them. Without ``make`` no
-    mutants where there are none yet.
+    """Return the mutated design of a block, and the folder that keeps its verdicts.
+
+    With ``make=False``, a design that has not been mutated yet has no mutants.
     """
     rtlil = block.tests.rtlil(sources=True)
     choice = (block.mutants, seed, block.without, block.only)
     made_by = [inspect.getsource(module) for module in (netlist, origin)]
     key = "mutants-" + _hash([rtlil, choice, made_by])
-    found = cache.find(key)
-    if found is None and not make:
+    entry = cache.find(key)
+    if entry is None and not make:
         return Mutable("", ()), cache.folder
-    if found is None:
+    if entry is None:
         with cache.building(key) as folder:
             if folder is not None:
                 design = netlist.mutable(rtlil, *choice)
                 (folder / "design.json").write_text(netlist.dumps(design))
-        found = cache.entry(key)
-    design = netlist.loads((found / "design.json").read_text())
+        entry = cache.entry(key)
+    design = netlist.loads((entry / "design.json").read_text())
     known = cache.folder / "verdicts" / _hash([design.rtlil, _material(block.tests)])
     known.mkdir(parents=True, exist_ok=True)
     return design, known
@@ -118,27 +122,29 @@ def _hash(material: object) -> str:
 
 
 def _material(tests: Bench | Suite) -> list[str]:
-    """What decides whether a test fails: its module, and what that imports of the benches. What
-    the catalogue says is in the design.
+    """Return all text that decides whether a test fails, except for the design itself.
+
+    That is the test module and the bench modules that it imports. What the catalogue says shows in
+    the design.
     """
     if isinstance(tests, Suite):
         return tests.material
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
 
     def take(name: str) -> None:
-        if name in found or name in _DESIGN:
+        if name in texts or name in _DESIGN:
             return
-        found[name] = inspect.getsource(import_module(name))
-        for node in ast.walk(ast.parse(found[name])):
+        texts[name] = inspect.getsource(import_module(name))
+        for node in ast.walk(ast.parse(texts[name])):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_BENCHES):
                 take(str(node.module))
 
     take(f"{_BENCHES}.blocks.{tests.module}")
-    return [found[name] for name in sorted(found)]
+    return [texts[name] for name in sorted(texts)]
 
 
 def known(folder: Path) -> dict[int, tuple[str, str]]:
-    """Status and test by the mutants' numbers; the line of one that was cut off does not count."""
+    """Return the status and the test of each mutant by number; cut-off lines are ignored."""
     try:
         lines = (folder / VERDICTS).read_text().splitlines()
     except OSError:
@@ -169,8 +175,8 @@ def _run_suite(suite: Suite, design: Mutable, folder: Path, numbers: list[int]) 
     if first.failed or not first.passed:
         raise MutationError(f"the block as it is fails {first.failed or 'to be tested'}")
     for number in left:
-        found = outcome(suite, design.rtlil, number, first).failed
-        _write(folder, number, "killed" if found else "survived", found)
+        failed = outcome(suite, design.rtlil, number, first).failed
+        _write(folder, number, "killed" if failed else "survived", failed)
 
 
 def _run_bench(bench: Bench, design: Mutable, folder: Path, numbers: list[int]) -> None:
@@ -190,7 +196,7 @@ def _run_bench(bench: Bench, design: Mutable, folder: Path, numbers: list[int]) 
 
 
 def _simulate(bench: Bench, built: Path, folder: Path, numbers: list[int]) -> str:
-    """Gives why the simulator stopped, where it did."""
+    """Run the mutants in one simulation, and return why the simulator stopped early, if it did."""
     (folder / "todo.json").write_text(json.dumps(numbers))
     with TemporaryDirectory(prefix="trainwright-mutants-") as logs:
         try:

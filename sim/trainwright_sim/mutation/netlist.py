@@ -1,4 +1,4 @@
-"""A design with many faults in it, of which an input selects one: what yosys' ``mutate`` makes."""
+"""Put many faults into a design, with an input that selects one of them, by yosys' ``mutate``."""
 
 import json
 import re
@@ -27,9 +27,12 @@ _PASSES = (
 """Enough that few faults are in what does nothing; the cells are those of the source."""
 _CLOCKS = ("CLK", "RD_CLK", "WR_CLK")
 _STATE = (("dff", "Q"), ("memrd", "DATA"), ("memrd", "EN"), ("memrd", "ARST"), ("memrd", "SRST"))
-"""What registers and memories give would part with its initial value, and be no state any more to
-``equivalence``: what reads it, and what it is taken from, get faults instead. What a read port does
-not use is a constant, and yosys insists on it."""
+"""Outputs of registers and memories, and unused pins of read ports, which get no faults.
+
+A fault there would separate a register from its initial value, and ``equivalence`` would no longer
+see it as state. The cells that read the output, and those that drive the input, get faults instead.
+An unused pin of a read port is a constant, and yosys insists on that.
+"""
 _CONSTANT = "meminit"
 """Cells of what a memory holds at first: yosys insists on constants."""
 _SURPLUS = 4
@@ -44,9 +47,12 @@ class MutationError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Mutant:
-    """One fault: ``mode`` (``inv``, ``const0``, ``const1``, ``cnot0``, ``cnot1``) at a bit of a
-    cell's port. ``wire``: the name that the bit has in the source; ``source``: file and line.
+class NetlistMutant:
+    """A fault in a flattened netlist.
+
+    ``mode`` says what it does to one bit of a cell's port: invert it (``inv``), set it to a
+    constant (``const0``, ``const1``), or invert it depending on another bit (``cnot0``, ``cnot1``).
+    ``wire`` is the name of the bit in the source, and ``source`` the file and line.
     """
 
     number: int
@@ -71,7 +77,7 @@ class Mutable:
     """``rtlil``, the design with all of its ``mutants`` behind the input ``SELECT``."""
 
     rtlil: str
-    mutants: tuple[Mutant, ...]
+    mutants: tuple[NetlistMutant, ...]
 
 
 def mutable(
@@ -107,8 +113,8 @@ def mutable(
             "write_rtlil mutable.il",
         )
         origins = Origins(flat)
-        found = tuple(_mutant(n, line, cells, origins) for n, line in enumerate(chosen, 1))
-        return Mutable((folder / "mutable.il").read_text(), found)
+        mutants_made = tuple(_mutant(n, line, cells, origins) for n, line in enumerate(chosen, 1))
+        return Mutable((folder / "mutable.il").read_text(), mutants_made)
 
 
 def _yosys(folder: Path, *script: str) -> None:
@@ -125,20 +131,20 @@ def _yosys(folder: Path, *script: str) -> None:
 def _chosen(
     lines: Sequence[str], cells: dict[str, str], mutants: int, seed: int, without: Sequence[str]
 ) -> list[str]:
-    """Of yosys' list so many, in its order: none twice, none in a clock or in state itself."""
+    """Choose mutants from yosys' list, in its order, without clocks and without state itself."""
     modules = [rf"\\{name}\." for name in without if "/" not in name]
     elsewhere = re.compile("|".join(modules) or "$^")
     files = tuple(name for name in without if "/" in name)
 
     def is_wanted(line: str) -> bool:
-        found = re.search(r"-cell (\S+) -port (\S+)", line)
-        assert found is not None
-        cell, port = cells.get(found[1], found[1]), found[2].lstrip("\\")
+        match = re.search(r"-cell (\S+) -port (\S+)", line)
+        assert match is not None
+        cell, port = cells.get(match[1], match[1]), match[2].lstrip("\\")
         state = any(kind in cell and port == output for kind, output in _STATE)
         sources = [name for text in re.findall(r"-src (\S+)", line) for name in text.split("|")]
         other = any(file in source for source in sources for file in files)
         fixed = port in _CLOCKS or _CONSTANT in cell
-        return not (fixed or state or other or elsewhere.search(found[1]))
+        return not (fixed or state or other or elsewhere.search(match[1]))
 
     bodies = [re.sub(r"^mutate ", "", line) for line in lines if is_wanted(line)]
     bodies = list(dict.fromkeys(bodies))
@@ -152,28 +158,28 @@ def _cell_types(rtlil: str) -> dict[str, str]:
     return {name: kind for kind, name in re.findall(r"^\s*cell (\S+) (\S+)$", rtlil, re.MULTILINE)}
 
 
-def _mutant(number: int, line: str, cells: dict[str, str], origins: Origins) -> Mutant:
+def _mutant(number: int, line: str, cells: dict[str, str], origins: Origins) -> NetlistMutant:
     words = line.split()
     options: dict[str, list[str]] = {}
     for option, value in zip(words[::2], words[1::2], strict=True):
         options.setdefault(option, []).append(value)
-    one = {option: values[0] for option, values in options.items()}
-    named = options.get("-src") or origins.of(one["-cell"], one["-port"].lstrip("\\"))
+    first = {option: values[0] for option, values in options.items()}
+    named = options.get("-src") or origins.of(first["-cell"], first["-port"].lstrip("\\"))
     sources = sorted({_relative(part) for s in named for part in s.split("|")})
-    return Mutant(
+    return NetlistMutant(
         number=number,
-        mode=one["-mode"],
-        cell=cells.get(one["-cell"], one["-cell"]).lstrip("$\\"),
-        port=one["-port"].lstrip("\\"),
-        bit=int(one["-portbit"]),
-        control=int(one["-ctrlbit"]) if "-ctrlbit" in one else None,
-        wire=one.get("-wire", "").lstrip("\\"),
+        mode=first["-mode"],
+        cell=cells.get(first["-cell"], first["-cell"]).lstrip("$\\"),
+        port=first["-port"].lstrip("\\"),
+        bit=int(first["-portbit"]),
+        control=int(first["-ctrlbit"]) if "-ctrlbit" in first else None,
+        wire=first.get("-wire", "").lstrip("\\"),
         source=" ".join(sources),
     )
 
 
 def _relative(source: str) -> str:
-    """``hw/.../trainwright_hw/bus/axi.py:12.1-12.9`` as ``bus/axi.py:12``."""
+    """Return ``hw/.../trainwright_hw/bus/axi.py:12.1-12.9`` as ``bus/axi.py:12``."""
     path, _, place = source.partition(":")
     inside = re.split(r"trainwright_hw/|site-packages/", path)[-1]
     line = re.match(r"\d+", place)
@@ -181,11 +187,11 @@ def _relative(source: str) -> str:
 
 
 def dumps(design: Mutable) -> str:
-    """As JSON text."""
+    """Return a mutated design as JSON text."""
     return json.dumps({"rtlil": design.rtlil, "mutants": [asdict(m) for m in design.mutants]})
 
 
 def loads(text: str) -> Mutable:
-    """What ``dumps`` gave."""
+    """Return the mutated design that ``dumps`` wrote."""
     read = json.loads(text)
-    return Mutable(read["rtlil"], tuple(Mutant(**mutant) for mutant in read["mutants"]))
+    return Mutable(read["rtlil"], tuple(NetlistMutant(**mutant) for mutant in read["mutants"]))

@@ -1,7 +1,8 @@
-"""Where cells without a source come from: the multiplexers that yosys makes of ``If``.
+"""Find the source line of cells that have none: the multiplexers that yosys makes of ``If``.
 
-A multiplexer is said to be of the line of what it feeds, the register or the cell that its output
-reaches through other such ones. A fault of its select input is of the condition's line, too.
+Such a multiplexer is assigned to the line of what it feeds: the register or the cell that its
+output reaches, possibly through more multiplexers. A fault at its select input is also assigned to
+the line of the condition.
 """
 
 import re
@@ -23,7 +24,7 @@ class _Cell:
 
 
 class Origins:
-    """Of the cells of a flat design in RTLIL, with sources."""
+    """Source lines of the cells in a flattened design, read from RTLIL with sources."""
 
     def __init__(self, rtlil: str):
         self._cells: dict[str, _Cell] = {}
@@ -70,25 +71,25 @@ class Origins:
             users[wire].append(name)
 
     def of(self, cell: str, port: str) -> list[str]:
-        """Files and lines, or none."""
+        """Return the files and lines of a cell; empty if none are known."""
         if cell not in self._cells:
             return []
-        found = self._after(cell)
+        sources = self._after(cell)
         if port == "S":
-            found += self._conditions(self._cells[cell].inputs.get("S", ()))
-        return sorted(set(found))
+            sources += self._conditions(self._cells[cell].inputs.get("S", ()))
+        return sorted(set(sources))
 
     def _after(self, cell: str) -> list[str]:
-        """Of the nearest cells or wires behind a cell."""
+        """Return the lines of the nearest cells or wires that a cell drives."""
         level, known = [cell], {cell}
         while level and len(known) < MOST_CELLS:
             wires = [wire for name in level for wire in self._cells[name].outputs]
             wires += [other for wire in wires for other in self._same[wire]]
-            found = [self._wires[w] for w in wires if self._wires.get(w)]
+            sources = [self._wires[w] for w in wires if self._wires.get(w)]
             behind = [name for wire in wires for name in self._readers[wire] if name not in known]
-            found += [self._cells[name].source for name in behind if self._cells[name].source]
-            if found:
-                return found
+            sources += [self._cells[name].source for name in behind if self._cells[name].source]
+            if sources:
+                return sources
             level = list(dict.fromkeys(behind))
             known |= set(level)
         return []

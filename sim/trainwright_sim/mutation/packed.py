@@ -12,13 +12,13 @@ from trainwright_sim.engines import NATIVE, Harness, Port
 
 
 def port_values(component: wiring.Component) -> tuple[list[Value], list[Value]]:
-    """Inputs and outputs in the order of the signature, but for those that are constants."""
-    found: dict[object, list[Value]] = {In: [], Out: []}
+    """Return inputs and outputs in the order of the signature, without those that are constants."""
+    values: dict[object, list[Value]] = {In: [], Out: []}
     for _, member, port in component.signature.flatten(component):
         value = Value.cast(port)
         if not isinstance(value, Const):
-            found[member.flow].append(value)
-    return found[In], found[Out]
+            values[member.flow].append(value)
+    return values[In], values[Out]
 
 
 class Packed(wiring.Component):
@@ -38,10 +38,10 @@ class Packed(wiring.Component):
         return m
 
 
-def _header(found: dict[str, Port]) -> list[str]:
-    sizes = [(name.upper(), -(-found[f"{name}s"].width // 8)) for name in ("input", "output")]
+def _header(ports: dict[str, Port]) -> list[str]:
+    sizes = [(name.upper(), -(-ports[f"{name}s"].width // 8)) for name in ("input", "output")]
     lines = [f"#define {name}_BYTES {size}" for name, size in sizes]
-    return [*lines, *(["#define CLOCKED"] if "clk" in found else [])]
+    return [*lines, *(["#define CLOCKED"] if "clk" in ports else [])]
 
 
 HARNESS = Harness(
@@ -53,8 +53,8 @@ HARNESS = Harness(
 )
 
 
-class Model:
-    """One simulation, of mutant ``number``; 0: of the block as it is."""
+class MutantModel:
+    """Simulate one mutant of a block; number 0 is the unchanged block."""
 
     def __init__(self, rtlil: str, component: wiring.Component, number: int):
         self._library = ctypes.CDLL(str(compiled(rtlil)))
@@ -71,19 +71,19 @@ class Model:
         self._made = new(number)
 
     def eval(self, inputs: int, *, clk: int = 0, rst: int = 0) -> int:
-        """Outputs once all is settled."""
+        """Apply the inputs, and return the outputs once everything has settled."""
         bits = inputs.to_bytes(self._in_bytes, "little")
         self._eval(self._made, clk, rst, bits, self._outputs)
         return int.from_bytes(self._outputs.raw, "little")
 
     def clock(self, inputs: int, *, rst: int = 0) -> int:
-        """A rising edge with these inputs, and the outputs after it."""
+        """Apply a rising clock edge with these inputs, and return the outputs after it."""
         self.eval(inputs, rst=rst)
-        found = self.eval(inputs, clk=1, rst=rst)
+        outputs = self.eval(inputs, clk=1, rst=rst)
         self.eval(inputs, rst=rst)
-        return found
+        return outputs
 
 
 def compiled(rtlil: str) -> Path:
-    """The library, from the cache or made for it."""
+    """Return the compiled library of the design, from the cache or built now."""
     return build(rtlil, harness=HARNESS, progress=lambda _: None)

@@ -1,4 +1,4 @@
-"""What came out of the mutants: figures of each block, survivors with their reasons, the table."""
+"""Summarise mutation runs: figures of each block, survivors with their reasons, and the table."""
 
 import re
 import tomllib
@@ -30,7 +30,7 @@ class Score:
 
     @classmethod
     def of(cls, block: str, verdicts: Sequence[Verdict], seconds: float) -> "Score":
-        """Counts verdicts."""
+        """Count the verdicts of one block."""
         equivalent, killed = (
             sum(v.status == status for v in verdicts) for status in ("equivalent", "killed")
         )
@@ -39,16 +39,16 @@ class Score:
 
     @classmethod
     def total(cls, scores: Iterable["Score"]) -> "Score":
-        """Of all blocks."""
+        """Add up the scores of all blocks."""
         total = cls("all", 0, 0, 0, 0, 0.0)
-        for one in scores:
+        for score in scores:
             total = cls(
                 "all",
-                total.mutants + one.mutants,
-                total.equivalent + one.equivalent,
-                total.killed + one.killed,
-                total.survived + one.survived,
-                total.seconds + one.seconds,
+                total.mutants + score.mutants,
+                total.equivalent + score.equivalent,
+                total.killed + score.killed,
+                total.survived + score.survived,
+                total.seconds + score.seconds,
             )
         return total
 
@@ -59,7 +59,7 @@ class Score:
         return self.killed / faults if faults else 1.0
 
     def row(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the score as an object for JSON."""
         return {
             "block": self.block,
             "mutants": self.mutants,
@@ -72,9 +72,11 @@ class Score:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reason:
-    """Why mutants of a line survive: ``line`` is a part of it, ``fault`` one of what is told of the
-    mutant (default: any), ``block`` the beginning of the block's name (default: any).
+class SurvivalReason:
+    """Why the mutants of a source line survive.
+
+    ``line`` is a part of that line, ``fault`` a part of the mutant's description (default: any),
+    and ``block`` the beginning of the block's name (default: any).
     """
 
     source: str
@@ -84,7 +86,7 @@ class Reason:
     block: str = ""
 
     def explains(self, block: str, verdict: Verdict) -> bool:
-        """Whether it is of that mutant."""
+        """Return whether this reason applies to the mutant."""
         return (
             block.startswith(self.block)
             and self.fault in verdict.mutant.fault
@@ -95,23 +97,23 @@ class Reason:
         )
 
 
-def reasons(path: Path = REASONS) -> list[Reason]:
-    """Those of the file. Raises ``OSError`` or ``ValueError`` for a file that is none."""
+def reasons(path: Path = REASONS) -> list[SurvivalReason]:
+    """Read the reasons from a file. Raises ``OSError`` or ``ValueError`` if it has none."""
     try:
-        return [Reason(**row) for row in tomllib.loads(path.read_text()).get("survivor", [])]
+        return [
+            SurvivalReason(**row) for row in tomllib.loads(path.read_text()).get("survivor", [])
+        ]
     except TypeError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
 def file_of(path: str) -> Path:
-    """A source of the hardware's, or of Amaranth's."""
+    """Return the path of a source file of the hardware or of Amaranth."""
     return (_AMARANTH if path.startswith("amaranth/") else HARDWARE) / path
 
 
 def text_of(source: str) -> str:
-    """The line of the hardware's source, or of Amaranth's, that ``file:line`` names; empty where
-    there is none.
-    """
+    """Return the source line that ``file:line`` names; empty where there is no such line."""
     path, _, number = source.partition(":")
     try:
         lines = file_of(path).read_text().splitlines()
@@ -120,8 +122,8 @@ def text_of(source: str) -> str:
     return lines[int(number) - 1] if 0 < int(number) <= len(lines) else ""
 
 
-def reason(known: Iterable[Reason], block: str, verdict: Verdict) -> str | None:
-    """Why a mutant survived, if the file says so."""
+def reason(known: Iterable[SurvivalReason], block: str, verdict: Verdict) -> str | None:
+    """Return why a mutant survived, if one of the known reasons applies to it."""
     return next((r.why for r in known if r.explains(block, verdict)), None)
 
 
@@ -129,17 +131,20 @@ _ROW = re.compile(r"^\| ([\w-]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", re.MUL
 
 
 def with_rows(page: Path, scores: Sequence[Score]) -> list[Score]:
-    """Scores in the order of the blocks, and of other blocks what the page's table says."""
-    found = {
+    """Return scores in the order of the blocks.
+
+    Blocks without a new score keep the row that the page's table already has.
+    """
+    rows = {
         name: Score(name, *map(int, counts), seconds=0.0)
         for name, *counts in _ROW.findall(page.read_text())
     }
-    found |= {one.block: one for one in scores}
-    return [found[name] for name in BLOCKS if name in found]
+    rows |= {score.block: score for score in scores}
+    return [rows[name] for name in BLOCKS if name in rows]
 
 
 def markdown(scores: Sequence[Score]) -> str:
-    """The table of the page."""
+    """Return the page's table of scores."""
     lines = ["| block | mutants | equivalent | killed | survived | score |"]
     lines.append("|---|---:|---:|---:|---:|---:|")
     for s in (*scores, Score.total(scores)):

@@ -19,7 +19,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.build.convert import component_to_rtlil
 from trainwright_sim.mutation.children import awaited
 from trainwright_sim.mutation.coupled import coupled
-from trainwright_sim.mutation.packed import Model, Packed, compiled
+from trainwright_sim.mutation.packed import MutantModel, Packed, compiled
 
 ROOT = Path(__file__).parents[3]
 """The checkout: tests are no part of a package."""
@@ -32,9 +32,11 @@ _FEW_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 @dataclass(frozen=True)
 class Suite:
-    """Tests of one design: ``make`` it with ``parameters``; ``tests``: files or single tests below
-    ``tests``, of which those with other parameters are skipped; ``chosen``: pytest's ``-k``, quick
-    and slow ones.
+    """Tests written with pytest that exercise one design.
+
+    ``make`` builds the design with ``parameters``. ``tests`` names test files, or single tests,
+    below ``tests``; those that use other parameters are skipped. ``chosen`` is pytest's ``-k``
+    expression, applied to both quick and slow tests.
     """
 
     make: type[wiring.Component]
@@ -43,13 +45,13 @@ class Suite:
     chosen: str = ""
 
     def rtlil(self, *, sources: bool = False) -> str:
-        """The design; ``sources``: with the file and line that each cell comes from."""
-        made: Callable[[AcceleratorParameters], wiring.Component] = self.make
-        return component_to_rtlil(Packed(made(self.parameters)), sources=sources)
+        """Return the design as RTLIL; ``sources`` adds the file and line of each cell."""
+        build: Callable[[AcceleratorParameters], wiring.Component] = self.make
+        return component_to_rtlil(Packed(build(self.parameters)), sources=sources)
 
     @property
     def material(self) -> list[str]:
-        """What decides whether a test fails: the files, and what these share."""
+        """Return the text of the test files and of the modules that they share."""
         shared = sorted((ROOT / "tests").glob("*/*_cases.py"))
         named = dict.fromkeys(ROOT / "tests" / name.partition("::")[0] for name in self.tests)
         shared += [ROOT / "tests" / "hw" / name for name in ("conftest.py", "kept.py")]
@@ -59,8 +61,10 @@ class Suite:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``failed``: the first test that failed, or what else went wrong; ``passed``: how many did;
-    ``cycles`` of each simulation.
+    """The result of a suite on one mutant.
+
+    ``failed`` is the first test that failed, or what else went wrong; ``passed`` is how many tests
+    passed; ``cycles`` lists the cycles of each simulation.
     """
 
     failed: str
@@ -70,7 +74,7 @@ class Outcome:
 
 
 class _Reports:
-    """What pytest says, for the parent."""
+    """Collect what pytest reports, for the parent process."""
 
     def __init__(self) -> None:
         self.passed, self.failed = 0, ""
@@ -82,7 +86,7 @@ class _Reports:
 
 
 def _arguments(suite: Suite) -> list[str]:
-    """Of pytest."""
+    """Return the command line for pytest."""
     arguments = [
         "-x",
         "-q",
@@ -100,13 +104,16 @@ def _arguments(suite: Suite) -> list[str]:
 
 @cache
 def _import_all(suite: Suite) -> None:
-    """What the tests import, which children then have: most of the time of a mutant that dies."""
+    """Import everything the tests need, so that child processes inherit it.
+
+    Imports take most of the time of a mutant that dies early.
+    """
     with patch.dict(os.environ, _FEW_PLUGINS), redirect_stdout(StringIO()):
         pytest.main(["--collect-only", *_arguments(suite)])
 
 
 def outcome(suite: Suite, rtlil: str, number: int, usual: Outcome | None = None) -> Outcome:
-    """The tests on mutant ``number``; ``usual``: what came of the block as it is."""
+    """Run the tests on mutant ``number``; ``usual`` is the outcome of the unchanged block."""
     compiled(rtlil)
     _import_all(suite)
     with TemporaryDirectory(prefix="trainwright-mutants-") as name:
@@ -126,7 +133,7 @@ def outcome(suite: Suite, rtlil: str, number: int, usual: Outcome | None = None)
 
 
 def _limit(usual: Outcome | None) -> float:
-    """Seconds of processor time; 0: any."""
+    """Return the limit of processor time in seconds; 0 means none."""
     return SLACK * usual.seconds + SPARE_SECONDS if usual else 0.0
 
 
@@ -142,11 +149,11 @@ def _child(suite: Suite, rtlil: str, number: int, folder: Path, usual: Outcome |
     os.chdir(ROOT)
     known = usual.cycles if usual else ()
 
-    def model(block: wiring.Component) -> Model:
-        return Model(rtlil, block, number)
+    def model(block: wiring.Component) -> MutantModel:
+        return MutantModel(rtlil, block, number)
 
     with coupled(suite.make, suite.parameters, model, known) as cycles:
         pytest.main(_arguments(suite), plugins=[reports])
-    found = [reports.failed, reports.passed, cycles]
-    (folder / "outcome.json").write_text(json.dumps(found))
+    outcome_row = [reports.failed, reports.passed, cycles]
+    (folder / "outcome.json").write_text(json.dumps(outcome_row))
     os._exit(0)

@@ -1,8 +1,8 @@
-"""What `trainwright build` places and routes, in simulation: back end ``netlist:FOLDER``.
+"""Simulate what `trainwright build` places and routes: back end ``netlist:FOLDER``.
 
-The netlist of the whole board for an ECP5, of the size that was built, behind a serial line of the
-board's own rate. Slow: about 10,000 cycles a second for 128 multipliers, of which a byte on the
-line takes 200. Its PLL is the clock that comes in, and locked.
+This simulates the netlist of a whole ECP5 board behind a serial line with the board's own rate. It
+is slow: about 10,000 cycles a second for 128 multipliers, and one byte on the line takes 200
+cycles. The PLL is replaced by the incoming clock and is always locked.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from trainwright_sim.netlist.design import CELLS, FINISH, JSON
 from trainwright_sim.netlist.design import FILE as RTLIL
 
 NETLIST, SYSTEM, BUILT_TOP = "top.json", "system.json", "top"
-"""Of a build's folder; and the module."""
+"""Files in a build's folder, and the name of the netlist's top module."""
 PATIENCE = 1e-3
 """s of simulated time for an answer, which is there within a few thousand cycles or never."""
 RUN_SECONDS = 3600.0
@@ -57,9 +57,9 @@ SCRIPT = (
 
 
 def netlist_rtlil(folder: Path, cache: Cache) -> str:
-    """The netlist of a build's folder as RTLIL with the ports that ``SERIAL`` drives, from cache.
+    """Return the netlist of a build's folder as RTLIL with the ports that ``SERIAL`` drives.
 
-    Raises ``AcceleratorError`` where there is none, or yosys fails.
+    The result is cached. Raises ``AcceleratorError`` where there is no netlist or yosys fails.
     """
     document = json.loads(_text(folder / NETLIST))
     module = document["modules"][BUILT_TOP]

@@ -7,7 +7,7 @@ INITIAL = [f"INITVAL_{n:02X}" for n in range(64)]
 
 
 def _bus(name: str, width: int) -> str:
-    """The pins of a bus, highest first."""
+    """Return the pins of a bus as a Verilog concatenation, highest bit first."""
     return "{" + ", ".join(f"{name}{n}" for n in reversed(range(width))) + "}"
 
 
@@ -77,5 +77,5 @@ endmodule
 
 
 def verilog() -> str:
-    """DP16KD and MULT18X18D."""
+    """Return Verilog models of the cells, including DP16KD and MULT18X18D."""
     return MODELS.read_text() + _dp16kd() + _mult18x18d()

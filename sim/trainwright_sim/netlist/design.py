@@ -36,7 +36,7 @@ class NetlistDesign:
     """
 
     family: str
-    """Of ``trainwright_hw.arith.multiplier.DevicePlatform``."""
+    """Device family, as ``trainwright_hw.arith.multiplier.DevicePlatform`` names it."""
     passes: str
     """From ``RTLIL`` to cells."""
     models: str
@@ -44,12 +44,12 @@ class NetlistDesign:
     replacement: str
     """Passes that put models in place of cells; they find ``models`` in ``CELLS``."""
     contents: str | None = None
-    """What matches the initial contents of a block RAM, where models have none."""
+    """Pattern that matches initial contents of a block RAM, if the models cannot hold any."""
     edit: Callable[[dict[str, Any]], object] | None = None
-    """What a board's build does with the module of yosys' ``write_json``, and changes its cells."""
+    """Change that a board's build makes to the module of yosys' ``write_json``."""
 
     def __call__(self, parameters: AcceleratorParameters, *, trace: bool = False) -> str:
-        """The RTLIL."""
+        """Return the synthesised design as RTLIL."""
         rtlil = to_rtlil(parameters, trace=trace, target=DevicePlatform(self.family))
         scripts = [
             f"{self.passes}; write_rtlil synthesised.il; write_json {JSON}",

@@ -9,12 +9,12 @@ CONTENTS = [f"INIT_RAM_{n:02X}" for n in range(64)]
 
 
 def _parameters(**defaults: object) -> str:
-    """Declarations; texts as they stand."""
+    """Return Verilog parameter declarations; text values are inserted unquoted."""
     return "\n".join(f"parameter {name} = {value};" for name, value in defaults.items())
 
 
 def _two_ports(name: str, byte: int) -> str:
-    """DPB and DPX9B: two ports that read and write, up to two bytes wide."""
+    """Return a model of DPB or DPX9B: two ports that read and write up to two bytes."""
     bits = 2 * byte
     names = "CLK CE OCE RESET WRE".split()
     single = ", ".join(f"{name}{port}" for port in "AB" for name in names)
@@ -44,7 +44,7 @@ endmodule
 
 
 def _one_way(name: str, byte: int) -> str:
-    """SDPB and SDPX9B: port A writes, port B reads, up to four bytes wide."""
+    """Return a model of SDPB or SDPX9B: port A writes and port B reads up to four bytes."""
     bits = 4 * byte
     declared = _parameters(
         **dict.fromkeys(CONTENTS, 0),
@@ -97,7 +97,7 @@ endmodule
 
 
 def verilog() -> str:
-    """DPB, DPX9B, SDPB, SDPX9B and MULTALU27X18 as a plain product."""
+    """Return Verilog models of DPB, DPX9B, SDPB, SDPX9B, and of MULTALU27X18 as a plain product."""
     rams = [
         _two_ports("DPB", 8),
         _two_ports("DPX9B", 9),

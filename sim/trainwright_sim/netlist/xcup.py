@@ -1,5 +1,6 @@
-"""An accelerator for an UltraScale+ device: what is exported for its vendor's tools, with models of
-the multipliers that are instantiated. The tools make everything else.
+"""Export an accelerator for an UltraScale+ device, with models of the multipliers it instantiates.
+
+The vendor's tools make everything else.
 """
 
 from pathlib import Path

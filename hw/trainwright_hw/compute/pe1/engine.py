@@ -78,6 +78,7 @@ class Pe1(wiring.Component):
         m.submodules.array = array = DotProductArray(parameters, arithmetic=self._arithmetic)
         for name in ("x", "g"):
             connect(m, getattr(fetch, name), flipped(getattr(self, name)))
+        # Stages in the order in which data flows: command, rows, start of a step, entries, results.
         self._take_command(m, contexts, fetch)
         formats = [
             per_context(m, contexts.free, contexts.context, self.command.payload[name], name)
@@ -142,6 +143,8 @@ class Pe1(wiring.Component):
         few = Mux(load, (missing == most + 1) & here[most + 1], missing == 0)
         of_all = Mux(load, here[rows + 1], here[rows]) if rows <= most else C(0, 1)
         m.d.sync += [
+            # While the array swaps, every row is missing again, so the answer is for the step
+            # after.
             missing.eq(following),
             self._shadow_ready.eq(Mux(self._swap, of_all, few_missing | few)),
         ]
@@ -173,6 +176,7 @@ class Pe1(wiring.Component):
         number = [Signal(range(lanes), name=f"number_{stage}") for stage in stages]
         narrow = parameters.narrow
         flags = [Signal(2 + narrow, name=f"flags_{stage}") for stage in stages]
+        # The numbers run ahead of the entries by the cycles that a fetch takes.
         valid, first, *digit = flags[0]
         valid_now, first_now, *digit_now = flags[-1]
         context = delay_line(m, self._context, len(stages) + 1, "context")[-1]
@@ -180,6 +184,7 @@ class Pe1(wiring.Component):
             m.d.sync += [later.eq(earlier) for earlier, later in pairwise(delayed)]
         m.d.comb += [
             fetch.entry_ready.eq(valid_now),
+            # The first entry of a step switches the array to the rows in the shadow set.
             self._swap.eq(valid_now & (number[-1] == 0)),
         ]
         # Registers in front of the array's own, because an entry fans out to all rows.
@@ -208,6 +213,7 @@ class Pe1(wiring.Component):
                 number[0].eq(0),
                 self._idle.eq(lanes == 1),
             ]
+        # Idle is set one entry early, so that the next step can follow without a gap.
         with m.Elif(valid):
             m.d.sync += [
                 valid.eq(~self._idle),

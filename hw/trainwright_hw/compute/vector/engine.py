@@ -188,6 +188,7 @@ class VectorEngine(wiring.Component):
             for layout in (command_layout(Code.layout), command_layout(Vector.layout))
         )
         is_code = Signal()
+        # Which layout the command has decides what COPY copies.
         m.d.sync += is_code.eq(
             given.operation == Operation.CODE
         )  # valid for a cycle when COPY begins
@@ -238,6 +239,7 @@ class VectorEngine(wiring.Component):
         load = copying & ~is_code
         copied = STREAMS * self._sides
         is_first = count < STREAMS
+        # With an exponent file, scalars follow the streams in the same counter.
         if self._by_file:
             copied = max(copied, STREAMS + SCALARS)
         if copied > STREAMS * self._sides:
@@ -273,6 +275,8 @@ class VectorEngine(wiring.Component):
                 with m.If(self.command.valid):
                     m.d.sync += count.eq(0)
                     m.next = "COPY"
+            # Copy the command's words into the engine, one per cycle, so that the sequencer can go
+            # on while the pass runs.
             with m.State("COPY"):
                 m.d.comb += copying.eq(1)
                 with m.If(count == Mux(is_code, code.instructions - 1, copied - 1)):
@@ -283,6 +287,7 @@ class VectorEngine(wiring.Component):
             with m.State("TAKEN"):  # wait for the command to be withdrawn
                 m.d.comb += self.status.busy.eq(1)
                 m.next = "IDLE"
+            # The last stream reaches the walkers in this cycle.
             with m.State("START"):
                 m.d.comb += [start.eq(1), self.status.busy.eq(1)]
                 m.next = "RUN"
@@ -291,12 +296,15 @@ class VectorEngine(wiring.Component):
                 m.d.sync += count.eq(0)
                 with m.If(~issue.active):
                     m.next = "DRAIN"
+            # The last instructions are still in the pipeline: wait for as many cycles as it has
+            # stages, then until all rows are written.
             with m.State("DRAIN"):
                 m.d.comb += self.status.busy.eq(1)
                 with m.If(count != self._stages.count + DRAINED):
                     m.d.sync += count.eq(count + 1)
                 with m.Elif(results.left == RESULTS):
                     m.next = "ITEM"
+            # Hand the totals over; a command ends only after its statistics are stored.
             with m.State("ITEM"):
                 m.d.comb += [self.status.busy.eq(1), item.valid.eq(1)]
                 with m.If(item.ready):
@@ -359,6 +367,7 @@ class VectorEngine(wiring.Component):
         stages = [data.View(INSTRUCTION_LAYOUT, entry[:size]) for entry in passed]
         turns = [entry[size:] for entry in passed]
         parts = [count[:width] for count in turns]
+        # Only `valid` needs a reset: whatever the other delay lines hold is ignored without it.
         valid = delay_line(m, issue.valid, at.count, "valid", reset_less=False)
         constants = delay_line(m, constant, TERMS + 1, "constant")
         taken = self.command.valid & self.command.ready
@@ -367,6 +376,7 @@ class VectorEngine(wiring.Component):
         width = stages[at.result - 1].width
         at_or_above = Signal(WIDTH)
         m.d.comb += at_or_above.eq(at_most(m, width, WIDTH + 1, "width")[1:])
+        # A thermometer code of the word's width: bits from the sign bit up, and the sign bit alone.
         m.d.sync += [limits.eq(at_or_above), top.eq(at_or_above & ~(at_or_above << 1))]
         lanes, arithmetic = [], lane_format(p)
         for number in range(p.engine_width):

@@ -148,6 +148,7 @@ class Lane(wiring.Component):
             amount.eq(Mux(by_a, a, c)[:SHIFT_WIDTH]),
         ]
         m.d.comb += self.operand.eq(left)
+        # The result is x + y: x is a product, a comparison or a word, y is the addend.
         x = self._x(m, platform, left, right, slope)
         y = self._y(m, third, base)
         chosen = self._chosen(m, third)
@@ -203,6 +204,8 @@ class Lane(wiring.Component):
             m.d.comb += factors[0].eq(slope)
         with m.Elif(is_product):
             m.d.comb += factors[0].eq(integer(left[:FACTOR_WIDTH]))
+        # One multiplier serves both products and tables, whose slope it multiplies with the low
+        # bits.
         product = registered_product(m, platform, "product", *factors)
         other, before = (
             Signal(signed(WIDTH), name=name, reset_less=True) for name in ("other", "before")
@@ -236,6 +239,7 @@ class Lane(wiring.Component):
                 m.d.comb += both.eq(1)
             with m.Default():
                 m.d.comb += nothing.eq(1)
+        # A two-bit selection keeps this at one LUT per bit: left, right, both, or nothing.
         value = Signal(signed(WIDTH))
         with m.Switch(Cat(takes_right | nothing, both | nothing)):
             with m.Case(0b00):
@@ -300,6 +304,8 @@ class Lane(wiring.Component):
         """
         value: Value = integer(Cat(C(0, BELOW), total))
         dropped: list[Value] = []
+        # A logarithmic shifter, largest distance first. What each stage shifts out is remembered in
+        # one bit, since rounding needs to know only whether anything was lost.
         for stage in reversed(range(SHIFT_WIDTH)):
             distance = 1 << stage
             lost = value[: min(distance, len(value))]

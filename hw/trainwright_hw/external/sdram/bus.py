@@ -64,6 +64,7 @@ class SdramBus(wiring.Component):
         self._read_side(m, read)
         self._write_side(m, write)
         self._host_side(m, host)
+        # Reads and writes alternate burst by burst; the host goes first, since it asks rarely.
         write_turn = Signal(name="turn")  # the next burst is a write
         write_first = Signal()
         sides = (host, write, read)
@@ -120,6 +121,7 @@ class SdramBus(wiring.Component):
             width=len(self.read_data) + 2, depth=ASKED_BEATS
         )
         taken = axi.rvalid & axi.rready
+        # Each beat that is requested needs a place in the queue, because the SDRAM cannot be held.
         with m.If(side.given & ~taken):
             m.d.sync += [credit.eq(credit - 1), has_credit.eq(credit != 1)]
         with m.Elif(taken & ~side.given):
@@ -156,6 +158,8 @@ class SdramBus(wiring.Component):
             m.d.sync += [beat.eq(place), busy.eq(1), wrong.eq(outside)]
         with m.If(side.given):
             m.d.sync += beat.eq(beat + 1)
+            # The response comes as soon as the last beat is queued: later reads pass the same
+            # queue, so they see it.
             with m.If(axi.wlast):
                 m.d.sync += [busy.eq(0), axi.bvalid.eq(1)]
 

@@ -15,7 +15,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.fixed import FixedArithmetic
 from trainwright_hw.compute.pe1.dot_array import DotProductArray, dot_cycles
 from trainwright_hw.compute.pe2.outer_array import OuterProductArray, outer_cycles
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.proof import Proof
 
@@ -27,8 +27,13 @@ FORMAT = FixedArithmetic(
 LANES = PARAMETERS.lanes
 
 
-def sums(bench: Bench, term: Value, taken: Value, first: Value, last: Value) -> tuple[Any, Any]:
-    """A sum of ``term`` where ``taken``, modulo 2^``ACCUMULATOR``: before a cycle, and with it."""
+def sums(
+    bench: ProofBench, term: Value, taken: Value, first: Value, last: Value
+) -> tuple[Any, Any]:
+    """Return the expected sum of the terms with ``taken``, modulo 2^``ACCUMULATOR``.
+
+    The first value is the sum before this cycle, the second one includes this cycle's term.
+    """
     before = Signal(signed(ACCUMULATOR), name="sum")
     after = Signal(signed(ACCUMULATOR), name="sum_with_it")
     bench.m.d.comb += after.eq(Mux(first, 0, before) + term)
@@ -37,8 +42,8 @@ def sums(bench: Bench, term: Value, taken: Value, first: Value, last: Value) -> 
     return before, after
 
 
-def outer(bench: Bench, block: Any) -> None:
-    """The cell of the last row and lane, from its operands to the drain buffer."""
+def outer(bench: ProofBench, block: Any) -> None:
+    """Claim the sums of the last row and lane of PE2, from its operands to the drain buffer."""
     dut = block(PARAMETERS, arithmetic=FORMAT)
     inside = bench.add(dut)
     lane, row = LANES - 1, PARAMETERS.pe2_rows - 1
@@ -52,10 +57,8 @@ def outer(bench: Bench, block: Any) -> None:
     bench.goal(~(complete & asked) | (dut.value[lane] == bench.past(after, cycles)))
 
 
-def rows_at_work(bench: Bench, dut: Any, inside: Any, row: int) -> tuple[list[Value], Value]:
-    """The operands of a row that count for the entry of this cycle, and whether they are known
-    since the last reset.
-    """
+def rows_at_work(bench: ProofBench, dut: Any, inside: Any, row: int) -> tuple[list[Value], Value]:
+    """Return the operands that a row uses in this cycle, and whether they are known."""
     m = bench.m
     shape = signed(OPERAND)
     loaded = [Signal(shape, name=f"loaded_{n}") for n in range(LANES)]
@@ -71,10 +74,11 @@ def rows_at_work(bench: Bench, dut: Any, inside: Any, row: int) -> tuple[list[Va
     return operands, Mux(dut.swap, is_loaded, is_active)
 
 
-def dot(bench: Bench, block: Any) -> None:
-    """The last row and any number of an entry: its accumulator, in a memory, and what comes out.
+def dot(bench: ProofBench, block: Any) -> None:
+    """Claim the sums of PE1's last row, for one arbitrary number of an entry.
 
-    A step's entries are within as many cycles of its swap as there are lanes, as PE1 has them.
+    This covers the accumulator, which is kept in a memory, and the result. Entries of a step follow
+    its swap within as many cycles as there are lanes, as PE1 guarantees.
     """
     dut = block(PARAMETERS, arithmetic=FORMAT)
     inside = bench.add(dut)

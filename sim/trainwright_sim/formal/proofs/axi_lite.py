@@ -5,27 +5,27 @@ from typing import Any, NamedTuple
 from amaranth.hdl import Mux, Signal
 
 from trainwright_hw.bus.axi_lite import LiteBridge
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.opened import Opened
 from trainwright_sim.formal.proof import Proof
 
 
 class Channel(NamedTuple):
-    """What was taken on a channel and not used yet, and the last payload taken."""
+    """Count of transfers taken on a channel but not used yet, and the last payload."""
 
     open: Signal
     payload: Signal
 
 
-def bridge(bench: Bench, block: Any) -> tuple[Any, Opened]:
-    """The bridge; registers answer a read in any cycle."""
+def bridge(bench: ProofBench, block: Any) -> tuple[Any, Opened]:
+    """Add a bridge to the bench; the registers behind it may answer a read in any cycle."""
     dut = block()
     return dut, bench.add(dut)
 
 
-def taken(bench: Bench, name: str, valid: Any, ready: Any, payload: Any, used: Any) -> Channel:
-    """Counts what a channel took and was used."""
+def taken(bench: ProofBench, name: str, valid: Any, ready: Any, payload: Any, used: Any) -> Channel:
+    """Count the transfers that a channel took and that were not used yet."""
     count, last = Signal(4, name=f"{name}_open"), Signal(len(payload), name=f"{name}_payload")
     bench.m.d.sync += count.eq(count + (valid & ready) - used)
     with bench.m.If(valid & ready):
@@ -33,8 +33,8 @@ def taken(bench: Bench, name: str, valid: Any, ready: Any, payload: Any, used: A
     return Channel(count, last)
 
 
-def stable(bench: Bench, block: Any) -> None:
-    """Responses that were not taken."""
+def stable(bench: ProofBench, block: Any) -> None:
+    """Claim that responses stay unchanged until they are taken."""
     dut, _ = bridge(bench, block)
     lite = dut.lite
     bench.lemma(~(dut.bus.read & lite.rvalid))
@@ -47,8 +47,8 @@ def stable(bench: Bench, block: Any) -> None:
             bench.goal(~waits | (valid & (value == bench.past(value))))
 
 
-def writes(bench: Bench, block: Any) -> None:
-    """Addresses and data in any order: one write and one response for each pair."""
+def writes(bench: ProofBench, block: Any) -> None:
+    """Claim one write and one response for each pair of address and data, in any order."""
     dut, inside = bridge(bench, block)
     lite, bus = dut.lite, dut.bus
     address = taken(bench, "aw", lite.awvalid, lite.awready, lite.awaddr, bus.write)
@@ -70,8 +70,8 @@ def writes(bench: Bench, block: Any) -> None:
     bench.lemma(inside["filled"] == data.open)
 
 
-def reads(bench: Bench, block: Any) -> None:
-    """One read at a time: its address, its answer."""
+def reads(bench: ProofBench, block: Any) -> None:
+    """Claim that there is one read at a time, with its address and its answer."""
     dut, _ = bridge(bench, block)
     lite, bus = dut.lite, dut.bus
     done = bus.read & bus.read_done

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from amaranth.hdl import Signal
 
 from trainwright_hw.bus.axi_reader import AxiReader
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.opened import Opened
 from trainwright_sim.formal.proof import Proof
@@ -22,8 +22,8 @@ class Reading(NamedTuple):
     bursts: Signal
 
 
-def reader(bench: Bench, block: Any) -> Reading:
-    """With a memory that answers what it was asked, of each burst at least a beat, in any time."""
+def reader(bench: ProofBench, block: Any) -> Reading:
+    """Add a reader, and assume a memory that answers every burst, in any number of cycles."""
     dut, p = block(PARAMETERS), PARAMETERS
     inside = bench.add(dut)
     axi, asked = dut.axi, dut.burst.valid & dut.burst.ready
@@ -36,8 +36,10 @@ def reader(bench: Bench, block: Any) -> Reading:
     with bench.m.Else():
         bench.m.d.sync += beats.eq(beats - axi.rvalid)
     bench.m.d.sync += bursts.eq(bursts + asked - landed)
-    rest, others = beats - 1, bursts - axi.rlast
-    bench.assume(~axi.rvalid | ((beats != 0) & (rest >= others) & ((rest == 0) == (others == 0))))
+    rest, later_bursts = beats - 1, bursts - axi.rlast
+    bench.assume(
+        ~axi.rvalid | ((beats != 0) & (rest >= later_bursts) & ((rest == 0) == (later_bursts == 0)))
+    )
     bench.lemma((beats >= bursts) & ((beats == 0) == (bursts == 0)))
     words = structure_of_block(bench, inside["fifo"], inside, "fifo.")
     bench.lemma(inside["flying"] == bursts)
@@ -46,16 +48,16 @@ def reader(bench: Bench, block: Any) -> Reading:
     return Reading(dut, inside, beats, bursts)
 
 
-def stable(bench: Bench, block: Any) -> None:
-    """An address that was not taken."""
+def stable(bench: ProofBench, block: Any) -> None:
+    """Claim that an address stays unchanged until it is taken."""
     axi = reader(bench, block).dut.axi
     waits = bench.past(axi.arvalid & ~axi.arready)
     for value in (axi.araddr, axi.arlen):
         bench.goal(~waits | (axi.arvalid & (value == bench.past(value))))
 
 
-def places(bench: Bench, block: Any) -> None:
-    """What is asked for, against what there is room for."""
+def places(bench: ProofBench, block: Any) -> None:
+    """Claim that the reader never requests more beats than it has room for."""
     reading = reader(bench, block)
     dut, fifo = reading.dut, reading.inside["fifo"]
     bench.goal(reading.bursts <= PARAMETERS.outstanding_bursts)

@@ -7,7 +7,7 @@ from amaranth.hdl import Const, Mux, Signal
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.bus.axi_writer import AxiWriter
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.opened import Opened
 from trainwright_sim.formal.proof import Proof
@@ -18,8 +18,9 @@ FEW = replace(PARAMETERS, outstanding_bursts=8)
 
 
 class Writing(NamedTuple):
-    """The writer; ``bursts`` asked for and not answered, ``unsent`` of which the last beat was not
-    taken yet.
+    """A writer in the bench, and counts of its bursts.
+
+    ``bursts`` were requested and not answered yet; ``unsent`` of them still have beats to send.
     """
 
     dut: Any
@@ -28,8 +29,8 @@ class Writing(NamedTuple):
     unsent: Signal
 
 
-def writer(bench: Bench, block: Any, p: AcceleratorParameters = PARAMETERS) -> Writing:
-    """With a memory that answers a burst when it has all its beats, or later."""
+def writer(bench: ProofBench, block: Any, p: AcceleratorParameters = PARAMETERS) -> Writing:
+    """Add a writer, and assume a memory that answers a burst only after all its beats."""
     dut = block(p)
     inside = bench.add(dut)
     axi, asked, size = dut.axi, dut.burst.valid & dut.burst.ready, dut.burst.payload.beats
@@ -48,8 +49,8 @@ def writer(bench: Bench, block: Any, p: AcceleratorParameters = PARAMETERS) -> W
     return Writing(dut, inside, bursts, unsent)
 
 
-def stable(bench: Bench, block: Any) -> None:
-    """Addresses and beats that were not taken."""
+def stable(bench: ProofBench, block: Any) -> None:
+    """Claim that addresses and beats stay unchanged until they are taken."""
     axi = writer(bench, block).dut.axi
     for valid, ready, payload in (
         (axi.awvalid, axi.awready, (axi.awaddr, axi.awlen)),
@@ -60,8 +61,8 @@ def stable(bench: Bench, block: Any) -> None:
             bench.goal(~waits | (valid & (value == bench.past(value))))
 
 
-def counts(bench: Bench, block: Any) -> None:
-    """Bursts in flight, and places of those that wait for their data."""
+def counts(bench: ProofBench, block: Any) -> None:
+    """Claim limits on the bursts in flight and on the bursts that wait for data."""
     writing = writer(bench, block)
     queue = writing.inside["queue"]
     bench.goal(writing.bursts <= PARAMETERS.outstanding_bursts)
@@ -70,23 +71,23 @@ def counts(bench: Bench, block: Any) -> None:
     bench.goal(writing.dut.axi.bready)
 
 
-def last(bench: Bench, block: Any) -> None:
-    """Any one burst, followed from its address to its last beat."""
+def last(bench: ProofBench, block: Any) -> None:
+    """Claim that any one burst, followed from its address, ends with its last beat."""
     dut, inside, _, unsent = writer(bench, block, FEW)
     axi, m, queue = dut.axi, bench.m, inside["queue"]
     beat, final = axi.wvalid & axi.wready, axi.wvalid & axi.wready & axi.wlast
-    chosen, there = bench.free(1, "chosen"), Signal(name="there")
+    chosen, is_inside = bench.free(1, "chosen"), Signal(name="there")
     length, ahead = Signal(8, name="length"), Signal(8, name="bursts_ahead")
     place = Signal(8, name="place")  # beats taken since the last WLAST
     m.d.sync += [
         place.eq(Mux(final, 0, place + beat)),
-        ahead.eq(Mux(there, ahead, unsent) - final),
+        ahead.eq(Mux(is_inside, ahead, unsent) - final),
     ]
-    with m.If(there & final & (ahead == 0)):
-        m.d.sync += there.eq(0)
-    with m.Elif(chosen & ~there & dut.burst.valid & dut.burst.ready):
-        m.d.sync += [there.eq(1), length.eq(dut.burst.payload.beats)]
-    bench.goal(~(there & beat & (ahead == 0)) | (axi.wlast == (place + 1 == length)))
+    with m.If(is_inside & final & (ahead == 0)):
+        m.d.sync += is_inside.eq(0)
+    with m.Elif(chosen & ~is_inside & dut.burst.valid & dut.burst.ready):
+        m.d.sync += [is_inside.eq(1), length.eq(dut.burst.payload.beats)]
+    bench.goal(~(is_inside & beat & (ahead == 0)) | (axi.wlast == (place + 1 == length)))
     # where its length lies: in the queue, until its last beat is on the channel
     level, produce, consume = (inside[f"queue.{n}"] for n in ("inner_level", "produce", "consume"))
     waits, sent = axi.wvalid & axi.wlast, inside["sent"]
@@ -96,11 +97,11 @@ def last(bench: Bench, block: Any) -> None:
     address = (consume + index - queue.r_rdy)[: len(consume)]
     stored = inside.memory("queue.storage", address, queue.width)
     known = Mux(queue.r_rdy & (index == 0), queue.r_data, stored)[:width]
-    one = there & ~((ahead == 0) & waits)
-    bench.lemma(~there | (ahead < unsent))
-    bench.lemma((length != 0) | ~there)
-    bench.lemma(~one | (known == length))
-    bench.lemma(~(there & ~one) | (place + 1 == length))
+    single = is_inside & ~((ahead == 0) & waits)
+    bench.lemma(~is_inside | (ahead < unsent))
+    bench.lemma((length != 0) | ~is_inside)
+    bench.lemma(~single | (known == length))
+    bench.lemma(~(is_inside & ~single) | (place + 1 == length))
     bench.lemma((produce - consume)[: len(produce)] == level[: len(produce)])
     bench.lemma(Mux(waits, sent == 0, sent == place + axi.wvalid))
     bench.lemma((sent == 0) | queue.r_rdy)
@@ -112,7 +113,7 @@ def last(bench: Bench, block: Any) -> None:
 
 
 def in_range(beats: Any) -> Any:
-    """Whether that is the length of a burst."""
+    """Return whether a number of beats is a legal length of a burst."""
     return (beats != 0) & (beats <= PARAMETERS.burst_beats)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from amaranth.hdl import Mux, Signal
 
 from trainwright_hw.stream.block_queue import AHEAD, BlockQueue
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.follow import follow
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.opened import Opened
@@ -15,8 +15,8 @@ from trainwright_sim.formal.proofs.registered_queue import structure
 DEPTH = 10
 
 
-def structure_of_block(bench: Bench, queue: Any, inside: Opened, path: str = "") -> Any:
-    """Lemmas: how counts and pointers belong together. Gives the number of words inside."""
+def structure_of_block(bench: ProofBench, queue: Any, inside: Opened, path: str = "") -> Any:
+    """State lemmas on how counts and pointers agree, and return the number of words inside."""
     depth, ahead = queue.depth, inside[path + "ahead"]
     names = ("stored", "more", "reading", "arrived", "free", "credit", "produce", "consume")
     stored, more, reading, arrived, free, credit, produce, consume = (
@@ -35,8 +35,8 @@ def structure_of_block(bench: Bench, queue: Any, inside: Opened, path: str = "")
     return words
 
 
-def queue(bench: Bench, block: Any) -> tuple[Any, Opened, Any]:
-    """A queue whose writer keeps to its credit of ``DEPTH`` words."""
+def queue(bench: ProofBench, block: Any) -> tuple[Any, Opened, Any]:
+    """Add a queue whose writer respects its credit of ``DEPTH`` words."""
     dut = block(width=1, depth=DEPTH)
     inside = bench.add(dut)
     held = Signal(range(DEPTH + 1))
@@ -47,8 +47,8 @@ def queue(bench: Bench, block: Any) -> tuple[Any, Opened, Any]:
     return dut, inside, held
 
 
-def places(bench: Bench, block: Any) -> None:
-    """Neither the block RAM nor the queue in front of it is written when full."""
+def places(bench: ProofBench, block: Any) -> None:
+    """Claim that neither the block RAM nor the queue in front of it is written when full."""
     _, inside, _ = queue(bench, block)
     ahead, stored = inside["ahead"], inside["stored"]
     bench.goal(~inside["keep"] | (stored != DEPTH))
@@ -56,11 +56,11 @@ def places(bench: Bench, block: Any) -> None:
     bench.goal(~inside["fetch"] | (stored != 0))
 
 
-def order(bench: Bench, block: Any) -> None:
-    """Any one word, followed: in front, at the block RAM's output, in it, or just arrived."""
+def order(bench: ProofBench, block: Any) -> None:
+    """Claim the order of any one word, in front of the block RAM, in it, or at its ports."""
     dut, inside, held = queue(bench, block)
     ahead, reading, stored = inside["ahead"], inside["reading"], inside["stored"]
-    one = follow(
+    word = follow(
         bench,
         write=dut.w_en,
         data=dut.w_data,
@@ -69,13 +69,13 @@ def order(bench: Bench, block: Any) -> None:
         level=held,
     )
     wide = Signal(8)
-    bench.m.d.comb += wide.eq(one.ahead)
+    bench.m.d.comb += wide.eq(word.ahead)
     first = inside["ahead.consume"] + wide - 1
     in_front = inside.memory("ahead.storage", Mux(first >= AHEAD, first - AHEAD, first)[:3], 1)
     beyond = wide - ahead.level - reading
     place = inside["consume"] + beyond[:4]
     in_ram = inside.memory("storage", Mux(place >= DEPTH, place - DEPTH, place)[:4], 1)
-    there = Mux(
+    is_inside = Mux(
         wide < ahead.level,
         Mux(wide == 0, dut.r_data, in_front),
         Mux(
@@ -84,7 +84,7 @@ def order(bench: Bench, block: Any) -> None:
             Mux(beyond[:4] < stored, in_ram, inside["word"]),
         ),
     )
-    bench.lemma(~one.there | (there == one.word))
+    bench.lemma(~word.is_inside | (is_inside == word.word))
 
 
 PROOFS = (

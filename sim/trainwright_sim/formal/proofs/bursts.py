@@ -9,7 +9,7 @@ from trainwright_hw.bus.axi import BURST_BOUNDARY_BYTES
 from trainwright_hw.bus.axi_reader import AxiReader
 from trainwright_hw.bus.axi_writer import AxiWriter
 from trainwright_hw.bus.bursts import Bursts
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.opened import Opened
 from trainwright_sim.formal.proof import Proof
@@ -18,8 +18,8 @@ PARAMETERS = AcceleratorParameters()
 PAGE = BURST_BOUNDARY_BYTES.bit_length() - 1
 
 
-def bursts(bench: Bench, block: Any) -> tuple[Any, Opened]:
-    """The block, given runs of a beat at least."""
+def bursts(bench: ProofBench, block: Any) -> tuple[Any, Opened]:
+    """Add the block, and assume runs of at least one beat."""
     dut = block(PARAMETERS)
     inside = bench.add(dut)
     bench.assume(~dut.run.valid | (dut.run.payload.beats != 0))
@@ -33,12 +33,12 @@ def bursts(bench: Bench, block: Any) -> tuple[Any, Opened]:
 
 
 def within_page(address: Any, beats: Any) -> Any:
-    """Whether the last byte is in the 4 KiB of the first."""
+    """Return whether the last byte is in the same 4 KiB page as the first."""
     return address[:PAGE] + beats * PARAMETERS.beat_bytes <= BURST_BOUNDARY_BYTES
 
 
-def cover(bench: Bench, block: Any) -> None:
-    """Bursts against the next byte and the beats left of the run."""
+def cover(bench: ProofBench, block: Any) -> None:
+    """Claim that the bursts cover exactly the run: the next byte and the beats left match."""
     dut, inside = bursts(bench, block)
     run, burst = dut.run, dut.burst
     address, left = Signal(PARAMETERS.address_width), Signal(len(run.payload.beats))
@@ -62,8 +62,8 @@ def cover(bench: Bench, block: Any) -> None:
     bench.lemma(~inside["active"] | (inside["left"] == left))
 
 
-def read_page(bench: Bench, block: Any) -> None:
-    """From the runs to the address channel of the reader."""
+def read_page(bench: ProofBench, block: Any) -> None:
+    """Claim that no burst on the reader's address channel crosses a page."""
     dut, _ = bursts(bench, block)
     reader = AxiReader(PARAMETERS)
     bench.add(reader, "reader")
@@ -73,8 +73,8 @@ def read_page(bench: Bench, block: Any) -> None:
     bench.goal(axi.arlen < PARAMETERS.burst_beats)
 
 
-def write_page(bench: Bench, block: Any) -> None:
-    """From the runs to the address channel of the writer."""
+def write_page(bench: ProofBench, block: Any) -> None:
+    """Claim that no burst on the writer's address channel crosses a page."""
     dut, _ = bursts(bench, block)
     writer = AxiWriter(PARAMETERS)
     bench.add(writer, "writer")
@@ -84,7 +84,7 @@ def write_page(bench: Bench, block: Any) -> None:
     bench.goal(axi.awlen < PARAMETERS.burst_beats)
 
 
-def _connect(bench: Bench, dut: Any, master: Any) -> None:
+def _connect(bench: ProofBench, dut: Any, master: Any) -> None:
     bench.m.d.comb += [
         master.burst.valid.eq(dut.burst.valid),
         master.burst.payload.address.eq(dut.burst.payload.address),

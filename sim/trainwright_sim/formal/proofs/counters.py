@@ -5,7 +5,7 @@ from typing import Any
 from amaranth.hdl import Signal
 
 from trainwright_hw.control.counters import COUNTER_WIDTH, COUNTERS, Counters
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.proof import Proof
 
@@ -13,8 +13,8 @@ EVENT_CYCLES = 2
 """From an event to the cycle that counts it."""
 
 
-def counted(bench: Bench, block: Any) -> None:
-    """Any events and clears."""
+def counted(bench: ProofBench, block: Any) -> None:
+    """Claim that each counter counts its events since the last clear."""
     dut = block()
     bench.add(dut)
     for name in COUNTERS:

@@ -11,13 +11,16 @@ from amaranth.hdl import Mux, Signal
 
 from trainwright.link.protocol import ESCAPE, ESCAPE_XOR, FLAG, WORD_BYTES
 from trainwright_hw.link.framing import MOST_FRAME_WORDS, Deframer
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.proof import Proof
 
 
-def frames(bench: Bench, block: Any) -> None:
-    """Any bytes, at most every other cycle one (a line is far slower), and any ``enable``."""
+def frames(bench: ProofBench, block: Any) -> None:
+    """Claim the deframer's outputs for any bytes and any ``enable``.
+
+    A byte arrives at most every other cycle; a real line is far slower.
+    """
     dut = block()
     inside = bench.add(dut)
     m = bench.m
@@ -60,8 +63,8 @@ def frames(bench: Bench, block: Any) -> None:
     lemmas(bench, inside, locals())
 
 
-def lemmas(bench: Bench, inside: Any, spec: dict[str, Any]) -> None:
-    """What the block's registers are in the account's terms."""
+def lemmas(bench: ProofBench, inside: Any, spec: dict[str, Any]) -> None:
+    """State how the block's registers correspond to the bench's own account of the frame."""
     hunting, count, anything = spec["hunting"], spec["count"], spec["anything"]
     dut = spec["dut"]
     bench.lemma(inside["hunting"] == hunting)
@@ -71,9 +74,9 @@ def lemmas(bench: Bench, inside: Any, spec: dict[str, Any]) -> None:
     bench.lemma(count <= spec["most"])
     # a word counts a cycle after it is complete
     due = Mux(spec["words"] > MOST_FRAME_WORDS, MOST_FRAME_WORDS + 1, spec["words"])
-    late = dut.word_valid & (dut.index <= MOST_FRAME_WORDS)
+    uncounted = dut.word_valid & (dut.index <= MOST_FRAME_WORDS)
     answered = dut.good | dut.bad
-    bench.lemma(hunting | answered | (dut.index + late == due))
+    bench.lemma(hunting | answered | (dut.index + uncounted == due))
     bench.lemma(hunting | ~answered | (count == 0))
     bench.lemma(~answered | (bench.past(spec["ends"])))
     bench.lemma(hunting | ~dut.word_valid | bench.past(spec["taken"]))

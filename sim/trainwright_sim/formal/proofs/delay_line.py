@@ -3,27 +3,27 @@
 from typing import Any
 
 from trainwright_hw.stream.delay_line import delay_line, deskew, skew
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.proof import Proof
 
 UNITS = 6
 
 
-def each_unit(bench: Bench, block: Any) -> None:
-    """Unit n against n registers of the bench's own."""
+def each_unit(bench: ProofBench, block: Any) -> None:
+    """Claim that unit n delays its value by n cycles."""
     value = bench.free(2, "value")
     passed = block(bench.m, value, UNITS, "passed")
     for unit, delayed in enumerate(passed):
         bench.goal(~bench.settled(unit + 1) | (delayed == bench.past(value, unit)))
 
 
-def together(bench: Bench, block: Any) -> None:
-    """Words of one cycle, skewed and deskewed, are words of one cycle again."""
+def together(bench: ProofBench, block: Any) -> None:
+    """Claim that words that are skewed and then deskewed arrive in one cycle again."""
     words = [bench.free(2, f"word_{unit}") for unit in range(UNITS)]
     straight = block(bench.m, skew(bench.m, words, "skewed"), "deskewed")
-    for word, found in zip(words, straight, strict=True):
-        bench.goal(~bench.settled(UNITS) | (found == bench.past(word, UNITS - 1)))
+    for word, delayed in zip(words, straight, strict=True):
+        bench.goal(~bench.settled(UNITS) | (delayed == bench.past(word, UNITS - 1)))
 
 
 PROOFS = (

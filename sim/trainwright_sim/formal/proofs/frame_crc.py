@@ -12,16 +12,16 @@ from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.proof import LinearProof
 
 POLYNOMIAL = 0x04C11DB7
-"""Of x^32, without that: bit n is the coefficient of x^n."""
+"""The polynomial without its leading x^32: bit n is the coefficient of x^n."""
 WIDTH = 32
 NOTHING = [0] * WIDTH
 """The CRC of no bytes."""
 
 
 def after(crc: Sequence[int], byte: Sequence[int]) -> list[int]:
-    """The CRC after one more byte, bits as they are sent, the least significant first.
+    """Return the CRC after one more byte, in the order in which bits are sent (lowest first).
 
-    The remainder of a division by the polynomial, a bit a step, its highest coefficient first.
+    This is polynomial division, one bit per step, from the highest coefficient on.
     """
     remainder = [bit ^ 1 for bit in crc]
     for bit in byte:
@@ -34,12 +34,12 @@ def after(crc: Sequence[int], byte: Sequence[int]) -> list[int]:
 
 
 def crc_of(unit: Gates, state: Sequence[int]) -> list[int]:
-    """What the unit's output says in a state."""
+    """Return the unit's output ``crc`` in a given state."""
     return sums_of(unit.cycle(state, {})[1]["crc"])
 
 
 def steps(unit: Gates) -> bool:
-    """Every state, every byte, every combination of ``valid``, ``start`` and reset."""
+    """Return whether the CRC is right for every state, byte and combination of control inputs."""
     state, byte = variables(WIDTH), variables(8, 1 + WIDTH)
 
     def later(*, valid: int, start: int, rst: int = 0) -> list[int]:
@@ -58,7 +58,7 @@ def steps(unit: Gates) -> bool:
 
 
 def residue(unit: Gates) -> bool:
-    """Four bytes after any state: equations of a match, and of bytes that are the CRC before."""
+    """Return whether ``match_detected`` means that the last four bytes were the CRC before them."""
     state, sent = variables(WIDTH), variables(WIDTH, 1 + WIDTH)
     right = [bit ^ before for bit, before in zip(sent, crc_of(unit, state), strict=True)]
     for place in range(0, WIDTH, 8):

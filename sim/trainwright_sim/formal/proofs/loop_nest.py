@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Const, Mux, Signal
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH, NEST_LEVELS
 from trainwright_hw.compute.loop_nest import LoopNest
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.opened import Opened
 from trainwright_sim.formal.proof import Proof
@@ -20,8 +20,10 @@ OPERANDS = ("x", "g", "z")
 
 @dataclass(frozen=True)
 class Nest:
-    """What a command says, innermost level first: the last index of each level, and of each operand
-    how far its address moves when that level's index does.
+    """The fields of a loop nest command, innermost level first.
+
+    ``top`` is the last index of each level. ``delta`` says for each operand by how much its address
+    changes when the index of that level changes.
     """
 
     top: list[Signal]
@@ -38,12 +40,12 @@ class Position:
     address: dict[str, Any]
 
     def last(self, nest: Nest) -> list[Any]:
-        """Of each level, whether it is at its last index."""
+        """Return, for each level, whether it is at its last index."""
         return [index == top for index, top in zip(self.index, nest.top, strict=True)]
 
 
-def taken(bench: Bench, dut: Any) -> Nest:
-    """The command as it is loaded."""
+def taken(bench: ProofBench, dut: Any) -> Nest:
+    """Record the command that the block loads."""
 
     def kept(value: Any, name: str) -> Signal:
         register = Signal(len(value), name=f"kept_{name}", reset_less=True)
@@ -65,9 +67,11 @@ def taken(bench: Bench, dut: Any) -> Nest:
     )
 
 
-def following(bench: Bench, nest: Nest, position: Position, name: str) -> Position:
-    """The next position, innermost fastest: addresses move by the deltas of the innermost level
-    that is not at its last index, and stay after the last position.
+def following(bench: ProofBench, nest: Nest, position: Position, name: str) -> Position:
+    """Return the next position; the innermost level counts fastest.
+
+    Addresses change by the deltas of the innermost level that is not at its last index. After the
+    last position they stay.
     """
 
     def wire(value: Any, width: int) -> Signal:
@@ -86,8 +90,8 @@ def following(bench: Bench, nest: Nest, position: Position, name: str) -> Positi
     return Position(index, {o: wire(value, LOCAL_WIDTH) for o, value in address.items()})
 
 
-def reference(bench: Bench, dut: Any, nest: Nest) -> tuple[Position, Position, Position]:
-    """The step that is due, and the two after it."""
+def reference(bench: ProofBench, dut: Any, nest: Nest) -> tuple[Position, Position, Position]:
+    """Return the step that is due, and the two steps after it."""
     m = bench.m
     now = Position(
         [Signal(COUNT_WIDTH, name=f"index_{level}") for level in range(LEVELS)],
@@ -107,7 +111,7 @@ def reference(bench: Bench, dut: Any, nest: Nest) -> tuple[Position, Position, P
 
 
 def is_step(step: Any, nest: Nest, at: Position) -> Any:
-    """Whether addresses and flags are those of a position."""
+    """Return whether a step's addresses and flags belong to a position."""
     last = at.last(nest)
     first = [index == 0 for index in at.index]
     return Cat(
@@ -120,7 +124,7 @@ def is_step(step: Any, nest: Nest, at: Position) -> Any:
 
 
 def indices_at(inside: Opened, nest: Nest, at: Position) -> Any:
-    """Whether the block's counters are those of a position."""
+    """Return whether the block's counters are those of a position."""
     return Cat(
         Cat(
             level.remaining == nest.top[n] - at.index[n],
@@ -131,8 +135,8 @@ def indices_at(inside: Opened, nest: Nest, at: Position) -> Any:
     ).all()
 
 
-def settings(bench: Bench, inside: Opened, nest: Nest) -> Any:
-    """Whether the block's registers hold the command."""
+def settings(bench: ProofBench, inside: Opened, nest: Nest) -> Any:
+    """Return whether the block's registers hold the command."""
     return Cat(
         Cat(
             level.top == nest.top[n],
@@ -145,7 +149,7 @@ def settings(bench: Bench, inside: Opened, nest: Nest) -> Any:
 
 
 def chosen(inside: Opened, nest: Nest, at: Position) -> Any:
-    """Whether the deltas that were chosen are those by which a position moves on."""
+    """Return whether the block has selected the deltas that lead from a position to the next."""
     right: Any = Const(1)  # after the last one it does not
     for level, last in reversed([*enumerate(at.last(nest))]):
         these = Cat(inside["delta"][o] == nest.delta[o][level] for o in OPERANDS).all()
@@ -153,8 +157,11 @@ def chosen(inside: Opened, nest: Nest, at: Position) -> Any:
     return right
 
 
-def steps(bench: Bench, block: Any) -> None:
-    """The block is a step ahead of what it offers, and two with one held in the skid buffer."""
+def steps(bench: ProofBench, block: Any) -> None:
+    """Claim that the block offers every position in order.
+
+    The block runs one step ahead of its output, and two steps while the skid buffer holds one.
+    """
     dut = block(PARAMETERS)
     inside = bench.add(dut)
     bench.assume(~dut.load | dut.free)
@@ -173,9 +180,9 @@ def steps(bench: Bench, block: Any) -> None:
     bench.lemma(dut.free | settings(bench, inside, nest))
     bases = Cat(step[o] == now.address[o] for o in OPERANDS).all()
     bench.lemma(~prime | (~valid & ~holding & at_start & bases & indices_at(inside, nest, now)))
-    one = valid & ~holding
-    bench.lemma(~one | (is_step(step, nest, now) & indices_at(inside, nest, after)))
-    bench.lemma(~one | chosen(inside, nest, now))
+    offered = valid & ~holding
+    bench.lemma(~offered | (is_step(step, nest, now) & indices_at(inside, nest, after)))
+    bench.lemma(~offered | chosen(inside, nest, now))
     bench.lemma(~holding | is_step(held, nest, now))
     two = valid & holding
     bench.lemma(~two | (is_step(step, nest, after) & indices_at(inside, nest, beyond)))

@@ -6,7 +6,7 @@ from amaranth.hdl import Array, Signal
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.control.loop_stack import LoopStack
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.opened import Opened
 from trainwright_sim.formal.proof import Proof
@@ -15,8 +15,8 @@ PARAMETERS = AcceleratorParameters()
 NUMBER_WIDTH = 9
 
 
-def stack(bench: Bench, block: Any) -> tuple[Any, Opened, Signal]:
-    """A sequencer that keeps to ``full`` and ``empty``, and how many loops it is in."""
+def stack(bench: ProofBench, block: Any) -> tuple[Any, Opened, Signal]:
+    """Add a stack with a sequencer that respects ``full`` and ``empty``, and count open loops."""
     dut, deepest = block(PARAMETERS, number_width=NUMBER_WIDTH), PARAMETERS.loop_depth
     inside = bench.add(dut)
     depth = Signal(range(deepest + 1), name="depth")
@@ -32,15 +32,15 @@ def stack(bench: Bench, block: Any) -> tuple[Any, Opened, Signal]:
     return dut, inside, depth
 
 
-def limits(bench: Bench, block: Any) -> None:
-    """``full`` and ``empty`` against the count."""
+def limits(bench: ProofBench, block: Any) -> None:
+    """Claim that ``full`` and ``empty`` agree with the number of open loops."""
     dut, _, depth = stack(bench, block)
     bench.goal(dut.full == (depth == PARAMETERS.loop_depth))
     bench.goal(dut.empty == (depth == 0))
 
 
-def outermost(bench: Bench, block: Any) -> None:
-    """Where the first of the loops that are not left begins."""
+def outermost(bench: ProofBench, block: Any) -> None:
+    """Claim that ``first`` is where the outermost open loop begins."""
     dut, _, depth = stack(bench, block)
     number = Signal(NUMBER_WIDTH, name="number")
     with bench.m.If(dut.push & (depth == 0)):
@@ -49,27 +49,27 @@ def outermost(bench: Bench, block: Any) -> None:
     bench.goal(dut.empty | (dut.first == number))
 
 
-def iterations(bench: Bench, block: Any) -> None:
-    """Any one loop, followed from where it is entered to where it is left."""
+def iterations(bench: ProofBench, block: Any) -> None:
+    """Claim the iterations of any one loop, from entering it to leaving it."""
     dut, inside, depth = stack(bench, block)
-    m, chosen, there = bench.m, bench.free(1, "chosen"), Signal(name="there")
+    m, chosen, is_inside = bench.m, bench.free(1, "chosen"), Signal(name="there")
     above = Signal(4, name="above")  # loops entered within it
     number, left = Signal(NUMBER_WIDTH, name="number"), Signal(16, name="left")
     with m.If(dut.clear):
-        m.d.sync += there.eq(0)
-    with m.Elif(dut.push & there):
+        m.d.sync += is_inside.eq(0)
+    with m.Elif(dut.push & is_inside):
         m.d.sync += above.eq(above + 1)
     with m.Elif(dut.push & chosen):
-        m.d.sync += [there.eq(1), above.eq(0), number.eq(dut.number), left.eq(dut.iterations)]
+        m.d.sync += [is_inside.eq(1), above.eq(0), number.eq(dut.number), left.eq(dut.iterations)]
     with m.Elif(dut.end & (above == 0)):
-        m.d.sync += [left.eq(left - 1), there.eq(there & (left > 1))]
+        m.d.sync += [left.eq(left - 1), is_inside.eq(is_inside & (left > 1))]
     with m.Elif(dut.end & ~dut.again):
         m.d.sync += above.eq(above - 1)
-    innermost = there & (above == 0)
+    innermost = is_inside & (above == 0)
     bench.goal(~innermost | ((dut.body == number) & (dut.again == (left > 1))))
-    bench.lemma(~there | (above < depth))
+    bench.lemma(~is_inside | (above < depth))
     loop = Array(inside["loops"])[above[:2]]
-    bench.lemma(~there | ((loop.body == number) & (loop.left == left)))
+    bench.lemma(~is_inside | ((loop.body == number) & (loop.left == left)))
 
 
 PROOFS = (

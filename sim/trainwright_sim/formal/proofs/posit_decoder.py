@@ -6,7 +6,7 @@ from amaranth.hdl import Array, C, Signal, signed
 
 from trainwright.formats import Posit
 from trainwright_hw.arith.decoder import SHIFT_DECODE_CYCLES, ShiftDecoder
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.proof import Proof
 
@@ -14,15 +14,15 @@ FORMATS = (Posit(8, 0), Posit(8, 1, clamped=True), Posit(6, 1))
 
 
 def table(fmt: Posit, word: Any, width: int) -> tuple[Any, Any]:
-    """Whether the format has the word, and its integer."""
+    """Return whether the format has the word, and the integer it stands for."""
     words = range(-fmt.largest, fmt.largest + 1)
     integers = fmt.decode(words).tolist()
     value = Array(C(integer, signed(width)) for integer in integers)
     return (word >= -fmt.largest) & (word <= fmt.largest), value[(word + fmt.largest)[: fmt.n]]
 
 
-def every_word(bench: Bench, block: Any) -> None:
-    """The integer of each word that a format has, and of fixed point the word."""
+def every_word(bench: ProofBench, block: Any) -> None:
+    """Claim the integer of every word in every format; fixed-point words are unchanged."""
     dut = block(FORMATS)
     bench.add(dut)
     width = len(dut.value)
@@ -43,7 +43,7 @@ PROOFS = (
         claim=f"the integer of every word of {', '.join(map(str, FORMATS))} and fixed point",
         block=ShiftDecoder,
         build=every_word,
-        mutant=Mutant("return (rest, size) if negative", "return (rest ^ 1, size) if negative"),
+        mutant=Mutant("(integer >> cut) - negative", "(integer >> cut) - 0"),
         depth=SHIFT_DECODE_CYCLES + 2,
     ),
 )

@@ -11,13 +11,13 @@ from amaranth.hdl import C, Cat, Mux, Signal, signed
 
 from trainwright.formats import Posit
 from trainwright_hw.arith.encoder import LANE_CYCLES, Encoder
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.proof import Proof
 
 FORMAT = Posit(8, 0)
 WIDTH = 44
-"""Of the values: accumulators of an accelerator of posits."""
+"""Bits of the values: the width of the accumulators in an accelerator for posits."""
 FRACTION = 64
 """Bits below the point that no shift goes beyond."""
 TWICE = FORMAT.decoded_width + 1
@@ -25,10 +25,11 @@ TWICE = FORMAT.decoded_width + 1
 
 
 def bounds() -> list[tuple[int, bool]]:
-    """For each word from 1 on: the least of twice a size that rounds to it, and whether that itself
-    is a tie which goes to the word below.
+    """Return for each word the smallest doubled size that rounds to it.
+
+    The flag says whether that size is a tie, which goes to the word below.
     """
-    found = []
+    limits = []
     for word in range(1, FORMAT.largest + 1):
         sizes = range(1 << TWICE)
         low, high = 0, len(sizes) - 1
@@ -40,12 +41,12 @@ def bounds() -> list[tuple[int, bool]]:
                 low = middle + 1
         # with more bits below: does what is a little more than the size before reach the word?
         less = int(FORMAT.encode(2 * (low - 1) + 1, 2)[0]) >= word
-        found.append((low - less, less))
-    return found
+        limits.append((low - less, less))
+    return limits
 
 
-def every_value(bench: Bench, block: Any) -> None:
-    """One lane; the underflow rule as it comes."""
+def every_value(bench: ProofBench, block: Any) -> None:
+    """Claim the word for every value in one lane, under either underflow rule."""
     dut = block(lanes=1, value_width=WIDTH, formats=(FORMAT,))
     bench.add(dut)
     m = bench.m
@@ -67,9 +68,9 @@ def every_value(bench: Bench, block: Any) -> None:
     for number, (least, tie) in enumerate(bounds(), 1):
         reached = (held["twice"] >= least + tie) | ((held["twice"] == least) & held["rest"] & tie)
         if number == 1:  # never rounds to 0, or from more than a half on
-            some = (held["twice"] != 0) | held["rest"]
+            nonzero = (held["twice"] != 0) | held["rest"]
             more = (held["twice"] > 1) | ((held["twice"] == 1) & held["rest"])
-            reached = Mux(held["zero"], more, some)
+            reached = Mux(held["zero"], more, nonzero)
         with m.If(reached):
             m.d.comb += word.eq(number)
     expected = Signal(signed(9))

@@ -5,7 +5,7 @@ from typing import Any
 from amaranth.hdl import Mux
 
 from trainwright_hw.stream.registered_queue import RegisteredQueue
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.follow import Followed, follow
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.opened import Opened
@@ -15,8 +15,8 @@ WIDTH = 2
 DEPTHS = (2, 3, 5)
 
 
-def structure(bench: Bench, queue: Any, inside: Opened, path: str = "") -> None:
-    """Lemmas: how level, flags and pointers belong together."""
+def structure(bench: ProofBench, queue: Any, inside: Opened, path: str = "") -> None:
+    """State lemmas on how level, flags and pointers agree."""
     depth, level = queue.depth, queue.level
     produce, consume, more = (inside[path + name] for name in ("produce", "consume", "more"))
     distance = Mux(produce >= consume, produce - consume, produce + depth - consume)
@@ -30,18 +30,22 @@ def structure(bench: Bench, queue: Any, inside: Opened, path: str = "") -> None:
     bench.lemma((level != 0) | (distance == 0))
 
 
-def place(bench: Bench, queue: Any, inside: Opened, of: Followed, path: str = "") -> None:
-    """Lemma: where the word that is followed lies."""
+def place(
+    bench: ProofBench, queue: Any, inside: Opened, followed: Followed, path: str = ""
+) -> None:
+    """State a lemma on where the word that is followed lies."""
     consume = inside[path + "consume"]
-    address = consume + of.ahead - 1
+    address = consume + followed.ahead - 1
     wrapped = Mux(address >= queue.depth, address - queue.depth, address)[: len(consume)]
     stored = inside.memory(path + "storage", wrapped, queue.width)
-    bench.lemma(~of.there | (Mux(of.ahead == 0, queue.r_data, stored) == of.word))
+    bench.lemma(
+        ~followed.is_inside | (Mux(followed.ahead == 0, queue.r_data, stored) == followed.word)
+    )
 
 
-def queues(bench: Bench, block: Any) -> list[tuple[Any, Opened]]:
-    """Of every kind one; who writes to a counted one keeps count."""
-    found = []
+def queues(bench: ProofBench, block: Any) -> list[tuple[Any, Opened]]:
+    """Add a queue of each kind; writers of a counted queue keep count themselves."""
+    queues = []
     for depth in DEPTHS:
         for counted in (False, True):
             dut = block(width=WIDTH, depth=depth, counted=counted, flags=1)
@@ -49,12 +53,12 @@ def queues(bench: Bench, block: Any) -> list[tuple[Any, Opened]]:
             if counted:
                 bench.assume(~dut.w_en | (dut.level != depth))
             structure(bench, dut, inside)
-            found.append((dut, inside))
-    return found
+            queues.append((dut, inside))
+    return queues
 
 
-def level(bench: Bench, block: Any) -> None:
-    """The flags say what the level is, and that counts what goes in and out."""
+def level(bench: ProofBench, block: Any) -> None:
+    """Claim that the level counts the words inside, and that the flags agree with it."""
     for dut, _ in queues(bench, block):
         write, read = dut.w_en & dut.w_rdy, dut.r_en & dut.r_rdy
         before = bench.past(dut.level)
@@ -64,14 +68,14 @@ def level(bench: Bench, block: Any) -> None:
         bench.goal(dut.r_rdy | ~dut.r_data[0])
 
 
-def order(bench: Bench, block: Any) -> None:
-    """Any one word, followed."""
+def order(bench: ProofBench, block: Any) -> None:
+    """Claim that words leave in the order in which they entered, by following any one."""
     for dut, inside in queues(bench, block):
         write, read = dut.w_en & dut.w_rdy, dut.r_en & dut.r_rdy
-        one = follow(
+        followed = follow(
             bench, write=write, data=dut.w_data, read=read, out=dut.r_data, level=dut.level
         )
-        place(bench, dut, inside, one)
+        place(bench, dut, inside, followed)
 
 
 PROOFS = (

@@ -8,7 +8,7 @@ from trainwright.accelerator import registers as offsets
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.control.counters import COUNTERS
 from trainwright_hw.control.csr import Registers
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.opened import Opened
 from trainwright_sim.formal.proof import Proof
@@ -49,8 +49,8 @@ class Written:
             ]
 
 
-def registers(bench: Bench, block: Any) -> tuple[Any, Opened]:
-    """The registers, whose bus keeps to its rules: a read stays until it is done."""
+def registers(bench: ProofBench, block: Any) -> tuple[Any, Opened]:
+    """Add the registers, and assume that the bus holds a read until it is answered."""
     dut = block(PARAMETERS)
     inside = bench.add(dut)
     bus = dut.bus
@@ -61,7 +61,7 @@ def registers(bench: Bench, block: Any) -> tuple[Any, Opened]:
 
 
 def documented(dut: Any, written: Written) -> dict[int, Any]:
-    """Byte offset: what is read there; 0 anywhere else."""
+    """Return what the documentation says is read at each byte offset; 0 elsewhere."""
     status = Cat(
         dut.running, written.done, written.failed, C(0, 1), dut.hung, written.code, dut.descriptor
     )
@@ -81,8 +81,11 @@ def documented(dut: Any, written: Written) -> dict[int, Any]:
     return words
 
 
-def reads(bench: Bench, block: Any) -> None:
-    """Any address below the statistics: its word, ``READ_CYCLES`` cycles before."""
+def reads(bench: ProofBench, block: Any) -> None:
+    """Claim the word read at any address below the statistics.
+
+    It is the documented word from ``READ_CYCLES`` cycles before the answer.
+    """
     dut, inside = registers(bench, block)
     written = Written(bench.m, dut)
     bus, word = dut.bus, Signal(32, name="documented")
@@ -103,8 +106,8 @@ def reads(bench: Bench, block: Any) -> None:
     bench.lemma(~inside["looked"] | bench.past(bus.read & ~bus.read_done))
 
 
-def same(bench: Bench, dut: Any, inside: Opened, written: Written) -> None:
-    """What the registers hold is what the description does."""
+def same(bench: ProofBench, dut: Any, inside: Opened, written: Written) -> None:
+    """Claim that the registers hold what the description says they hold."""
     for at, register in (
         (offsets.PROGRAM_ADDRESS, dut.address),
         (offsets.PROGRAM_LENGTH, dut.length),
@@ -117,8 +120,11 @@ def same(bench: Bench, dut: Any, inside: Opened, written: Written) -> None:
     bench.lemma(inside["code"] == written.code)
 
 
-def writes(bench: Bench, block: Any) -> None:
-    """Registers hold what was written, byte by byte; a start starts once, and not while running."""
+def writes(bench: ProofBench, block: Any) -> None:
+    """Claim that registers hold what was written, byte by byte.
+
+    Writing to start begins a program once, and does nothing while one is running.
+    """
     dut, inside = registers(bench, block)
     written = Written(bench.m, dut)
     same(bench, dut, inside, written)
@@ -134,7 +140,7 @@ PROOFS = (
         claim="every address below the statistics reads what the register map says, 0 elsewhere",
         block=Registers,
         build=reads,
-        mutant=Mutant("C(0, 1), self.hung, code", "C(0, 1), code, self.hung"),
+        mutant=Mutant("DONE=done, ERROR=failed", "DONE=failed, ERROR=done"),
         depth=4,
     ),
     Proof(

@@ -6,7 +6,7 @@ from amaranth.hdl import C, Cat, Mux, Signal, signed
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.requantiser import LANE_CYCLES, WORD_WIDTH, Requantiser
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.proof import Proof
 
@@ -16,8 +16,11 @@ FRACTION = 64
 LEAST_WIDTH = 4
 
 
-def definition(bench: Bench, value: Any, shift: Any, out_width: Any) -> tuple[Signal, Signal]:
-    """q = saturate(round_half_even(value / 2^shift), out_width), and whether it is saturated."""
+def definition(bench: ProofBench, value: Any, shift: Any, out_width: Any) -> tuple[Signal, Signal]:
+    """Return the rounded and saturated quotient as defined, and whether it saturates.
+
+    The quotient is q = saturate(round_half_even(value / 2^shift), out_width).
+    """
     exact = Signal(signed(WIDTH + FRACTION), name="exact")
     rounded = Signal(signed(WIDTH + 1), name="rounded")
     most = Signal(signed(WORD_WIDTH + 1), name="most")
@@ -34,8 +37,8 @@ def definition(bench: Bench, value: Any, shift: Any, out_width: Any) -> tuple[Si
     return word, saturated
 
 
-def every_value(bench: Bench, block: Any) -> None:
-    """Lane 1 of two: its skew with it."""
+def every_value(bench: ProofBench, block: Any) -> None:
+    """Claim the result for every value in lane 1 of two, with the skew of that lane."""
     dut = block(lanes=2, value_width=WIDTH)
     bench.add(dut)
     shift, width = bench.past(dut.shift, 2), bench.past(dut.out_width, 2)

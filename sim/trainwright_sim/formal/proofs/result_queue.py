@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Signal
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.writeback.result_queue import ResultQueue
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.opened import Opened
 from trainwright_sim.formal.proof import Proof
@@ -24,8 +24,8 @@ class Results(NamedTuple):
     started: Signal
 
 
-def results(bench: Bench, block: Any) -> Results:
-    """With arrays that reserve no more than is left, and push what they reserved."""
+def results(bench: ProofBench, block: Any) -> Results:
+    """Add a queue with arrays that reserve only free rows and push only what they reserved."""
     dut = block(PARAMETERS, depth=DEPTH)
     inside = bench.add(dut)
     free, started = inside["free"], Signal(8, name="started")
@@ -46,8 +46,8 @@ def results(bench: Bench, block: Any) -> Results:
     return Results(dut, inside, started)
 
 
-def credits(bench: Bench, block: Any) -> None:
-    """No queue is written when full; none is read when empty."""
+def credits(bench: ProofBench, block: Any) -> None:
+    """Claim that no queue is written when full or read when empty."""
     _, inside, started = results(bench, block)
     for name in ("places", "rows"):
         queue = inside[name]
@@ -57,8 +57,8 @@ def credits(bench: Bench, block: Any) -> None:
     bench.goal(started + rows.level <= DEPTH)
 
 
-def offered(bench: Bench, block: Any) -> None:
-    """A request is offered until it is taken, and names the bank of its address."""
+def offered(bench: ProofBench, block: Any) -> None:
+    """Claim that a request stays until it is taken, and names the bank of its address."""
     dut, _, _ = results(bench, block)
     request = dut.z.request
     waits = bench.past(request.valid & ~request.ready)

@@ -5,7 +5,7 @@ from typing import Any
 from amaranth.hdl import Mux, Signal
 
 from trainwright_hw.stream.round_robin import RoundRobin
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.opened import Opened
 from trainwright_sim.formal.proof import Proof
@@ -13,8 +13,8 @@ from trainwright_sim.formal.proof import Proof
 CLIENTS = (1, 2, 3, 5)
 
 
-def last_granted(bench: Bench, dut: Any, inside: Opened) -> Signal:
-    """Who was granted last; lemma: that is what the arbiter's registers say."""
+def last_granted(bench: ProofBench, dut: Any, inside: Opened) -> Signal:
+    """Return the last client granted, with the lemma that the arbiter's registers agree."""
     clients = dut.clients
     last = Signal(range(clients), init=clients - 1)
     for client in range(clients):
@@ -26,8 +26,8 @@ def last_granted(bench: Bench, dut: Any, inside: Opened) -> Signal:
     return last
 
 
-def one_hot(bench: Bench, block: Any) -> None:
-    """One grant while there is a request, and to one who asked."""
+def one_hot(bench: ProofBench, block: Any) -> None:
+    """Claim exactly one grant while there are requests, and only to a client with one."""
     for clients in CLIENTS:
         dut = block(clients)
         last_granted(bench, dut, bench.add(dut, f"of_{clients}"))
@@ -36,8 +36,8 @@ def one_hot(bench: Bench, block: Any) -> None:
         bench.goal(dut.grant.any() == dut.requests.any())
 
 
-def fair(bench: Bench, block: Any) -> None:
-    """Grants to others, counted from a request on while it lasts."""
+def fair(bench: ProofBench, block: Any) -> None:
+    """Claim that a waiting client sees each other client granted at most once."""
     for clients in CLIENTS:
         dut = block(clients)
         last = last_granted(bench, dut, bench.add(dut, f"of_{clients}"))

@@ -3,23 +3,21 @@
 from typing import Any
 
 from trainwright_hw.stream.skid_buffer import SkidBuffer
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.proof import Proof
 
 
-def waiting(bench: Bench, block: Any) -> None:
-    """What was offered and not taken is offered again, the same."""
+def waiting(bench: ProofBench, block: Any) -> None:
+    """Claim that an item that was not taken is offered again unchanged."""
     dut = block(2)
     bench.add(dut)
     waits = bench.past(dut.o.valid & ~dut.o.ready)
     bench.goal(~waits | (dut.o.valid & (dut.o.payload == bench.past(dut.o.payload))))
 
 
-def passing(bench: Bench, block: Any) -> None:
-    """With nothing held both sides are one; items that are held are as many as went in and not
-    out.
-    """
+def passing(bench: ProofBench, block: Any) -> None:
+    """Claim that an empty buffer connects both sides, and that no item is lost or doubled."""
     dut = block(2)
     bench.add(dut)
     same = (dut.o.valid == dut.i.valid) & (dut.o.payload == dut.i.payload)

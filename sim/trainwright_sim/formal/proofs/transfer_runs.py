@@ -6,15 +6,18 @@ from amaranth.hdl import Cat, Const, Mux, Signal
 
 from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH, TRANSFER_LEVELS
 from trainwright_hw.dma.descriptor_walk import Runs
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.proof import Proof
 
 LEVELS = range(TRANSFER_LEVELS)
 
 
-def walked(bench: Bench, block: Any) -> None:
-    """Any counts and deltas, which stay while there are runs; starts and steps at any time."""
+def walked(bench: ProofBench, block: Any) -> None:
+    """Claim the runs for any counts and deltas, with starts and steps at any time.
+
+    The counts and deltas do not change while runs are offered.
+    """
     m, dut = bench.m, block(LOCAL_WIDTH)
     inside = bench.add(dut)
     counts = [getattr(dut, f"count{level}") for level in LEVELS]

@@ -5,13 +5,13 @@ from typing import Any
 from amaranth.hdl import Signal
 
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH, Watchdog
-from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bench import ProofBench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.proof import Proof
 
 
-def to_the_cycle(bench: Bench, block: Any) -> None:
-    """Any limit that stays as it is; waiting and progress as they come."""
+def to_the_cycle(bench: ProofBench, block: Any) -> None:
+    """Claim the exact cycle of the alarm, for any constant limit and any progress."""
     dut = block()
     inside = bench.add(dut)
     limit = Signal(WATCHDOG_WIDTH, name="limit_before")

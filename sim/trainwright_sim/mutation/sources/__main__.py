@@ -24,7 +24,7 @@ STATUSES = ("invalid", "equivalent", "killed", "survived")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the parser of the command's options."""
     options = argparse.ArgumentParser("source-mutants", description=DESCRIPTION, allow_abbrev=False)
     options.add_argument("targets", nargs="*", metavar="TARGET", help="default: all; see --list")
     options.add_argument(
@@ -58,7 +58,7 @@ class Known:
                 self._rows[row["key"]] = row["verdict"]
 
     def verdict(self, fault: Fault | None, find: Callable[[], tuple[str, str, float]]) -> list:
-        """Of a fault, found if it is not known."""
+        """Return the verdict of a fault, and call ``find`` only if it is not known yet."""
         what = None if fault is None else [str(fault.path), fault.start, fault.new]
         key = hashlib.sha256(json.dumps([self._material, what]).encode()).hexdigest()[:32]
         if key not in self._rows:
@@ -69,7 +69,11 @@ class Known:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if every survivor has a reason, 1 if not, 2 for bad usage or tests that fail anyway."""
+    """Run the command and return its exit status.
+
+    The status is 0 if every survivor has a reason, 1 if not, and 2 for bad usage or for tests that
+    fail on the unchanged sources.
+    """
     args = parser().parse_args(arguments)
     for name in args.targets:
         if name not in TARGETS:
@@ -83,17 +87,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{target.name}: {len(target.faults())} faults in {len(target.files)} files")
         return 0
     try:
-        found = [_run(TARGETS[name], args) for name in args.targets or TARGETS]
+        results = [_run(TARGETS[name], args) for name in args.targets or TARGETS]
         if args.write:
-            put(args.write, COMMAND, markdown(found))
+            put(args.write, COMMAND, markdown(results))
     except (ToolError, OSError, ValueError) as error:
         print(f"source-mutants: {error}", file=sys.stderr)
         return 2
-    return _report(found, as_json=args.json)
+    return _report(results, as_json=args.json)
 
 
 def _run(target: Target, args: argparse.Namespace) -> dict:
-    """Figures and survivors of a target."""
+    """Try a sample of the target's faults, and return the figures and the survivors."""
     trial.import_heavy()
     began, known, every = perf_counter(), Known(target), target.faults()
     chosen = Random(args.seed).sample(every, min(args.sample, len(every)))
@@ -131,7 +135,7 @@ def _survivor(fault: Fault) -> dict:
 
 
 def reason(words: str, text: str) -> str | None:
-    """Why a fault survives, if the file says so."""
+    """Return why a fault survives, if the file of reasons says so."""
     for row in tomllib.loads(REASONS.read_text()).get("survivor", []):
         file = words.startswith(f"{row['source']}:")
         if file and row["line"] in text and row.get("fault", "") in words:
@@ -140,43 +144,43 @@ def reason(words: str, text: str) -> str | None:
 
 
 def _score(counts: dict) -> float:
-    """Killed, of those that can be built and are not the same machine code."""
+    """Return the share of killed faults among those that compile to different machine code."""
     faults = counts["killed"] + counts["survived"]
     return round(counts["killed"] / faults, 4) if faults else 1.0
 
 
-def _total(found: Sequence[dict]) -> dict:
+def _total(results: Sequence[dict]) -> dict:
     names = ("faults", "mutants", *STATUSES)
-    counts = {name: sum(one[name] for one in found) for name in names}
-    seconds = round(sum(one["seconds"] for one in found), 1)
+    counts = {name: sum(result[name] for result in results) for name in names}
+    seconds = round(sum(result["seconds"] for result in results), 1)
     return {"target": "all", **counts, "score": _score(counts), "seconds": seconds}
 
 
-def markdown(found: Sequence[dict]) -> str:
-    """The table of the page."""
+def markdown(results: Sequence[dict]) -> str:
+    """Return the page's table of scores."""
     lines = ["| sources | faults | tried | same code | killed | survived | score |"]
     lines.append("|---|---:|---:|---:|---:|---:|---:|")
-    for one in (*found, _total(found)):
-        tried = one["mutants"] - one["invalid"]
+    for result in (*results, _total(results)):
+        tried = result["mutants"] - result["invalid"]
         lines.append(
-            f"| {one['target']} | {one['faults']} | {tried} | {one['equivalent']} "
-            f"| {one['killed']} | {one['survived']} | {100 * one['score']:.1f} % |"
+            f"| {result['target']} | {result['faults']} | {tried} | {result['equivalent']} "
+            f"| {result['killed']} | {result['survived']} | {100 * result['score']:.1f} % |"
         )
     return "\n".join(lines)
 
 
-def _report(found: Sequence[dict], *, as_json: bool) -> int:
-    total = _total(found)
-    survivors = [survivor for one in found for survivor in one["survivors"]]
+def _report(results: Sequence[dict], *, as_json: bool) -> int:
+    total = _total(results)
+    survivors = [survivor for result in results for survivor in result["survivors"]]
     unexplained = [survivor for survivor in survivors if survivor["reason"] is None]
     if as_json:
         figures = {name: value for name, value in total.items() if name != "target"}
-        print(json.dumps({**figures, "targets": found}))
+        print(json.dumps({**figures, "targets": results}))
         return int(bool(unexplained))
     for survivor in survivors:
         print("survived: {fault}: {line}: {reason}".format(**survivor))
-    for one in found:
-        print("{target:14} {killed:4} killed {survived:4} survived {score:7.3f}".format(**one))
+    for result in results:
+        print("{target:14} {killed:4} killed {survived:4} survived {score:7.3f}".format(**result))
     print(f"{100 * total['score']:.1f} % of {total['killed'] + total['survived']} faults killed, "
           f"{len(unexplained)} of {len(survivors)} survivors without a reason")  # fmt: skip
     return int(bool(unexplained))

@@ -21,15 +21,15 @@ _NOT_OPERANDS = ("return", "case", "else", "sizeof", "const", "int", "static", "
 
 
 def faults(path: Path) -> list[Fault]:
-    """All of a file, in its order."""
+    """Return all faults that a file of C code can have, in their order in the file."""
     text = path.read_text()
-    found: list[Fault] = []
+    faults_found: list[Fault] = []
     before, after_operand = "", False
 
     def add(start: int, old: str, new: str | None) -> None:
         if new is not None:
             place, line = len(text[:start].encode()), text.count("\n", 0, start) + 1
-            found.append(Fault(path, place, old, new, line))
+            faults_found.append(Fault(path, place, old, new, line))
 
     for match in _TOKEN.finditer(text):
         kind, token = match.lastgroup, match.group()
@@ -46,4 +46,4 @@ def faults(path: Path) -> list[Fault]:
         before = token
         after_operand = kind == "number" or token in (")", "]")
         after_operand |= kind == "word" and before not in _NOT_OPERANDS
-    return found
+    return faults_found

@@ -1,4 +1,4 @@
-"""One fault: a token of a source that becomes another."""
+"""Describe a fault in source code: one token that is replaced by another."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,19 +28,19 @@ class Fault:
     line: int
 
     def apply(self, source: bytes) -> bytes:
-        """The source with the fault. Raises ``ValueError`` for another source."""
+        """Return the source with the fault. Raises ``ValueError`` if the source does not match."""
         end = self.start + len(self.old.encode())
         if source[self.start : end] != self.old.encode():
             raise ValueError(f"{self.path} has no {self.old!r} at byte {self.start}")
         return source[: self.start] + self.new.encode() + source[end:]
 
     def text(self, source: bytes) -> str:
-        """The line that it is in, as it is."""
+        """Return the unchanged source line that contains the fault."""
         return source.splitlines()[self.line - 1].decode().strip()
 
 
 def number_after(literal: str) -> str | None:
-    """A literal of the next integer; ``None`` for what is no integer."""
+    """Return a literal of the next integer; ``None`` if the literal is not an integer."""
     digits = literal.rstrip("uUlL").replace("_", "")
     suffix = literal[len(literal.rstrip("uUlL")) :]
     try:

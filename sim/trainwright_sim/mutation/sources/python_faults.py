@@ -15,11 +15,11 @@ _OPERATOR = re.compile(rb"<<|>>|//|\*\*|<=|>=|==|!=|and\b|or\b|[-+*/%&|^<>@]")
 
 
 def faults(path: Path) -> list[Fault]:
-    """All of a file, in its order."""
+    """Return all faults that a Python file can have, in their order in the file."""
     source = path.read_bytes()
-    found = _Finder(path, source)
-    found.visit(ast.parse(source))
-    return sorted(found.faults, key=lambda fault: fault.start)
+    finder = _Finder(path, source)
+    finder.visit(ast.parse(source))
+    return sorted(finder.faults, key=lambda fault: fault.start)
 
 
 class _Finder(ast.NodeVisitor):
@@ -45,7 +45,7 @@ class _Finder(ast.NodeVisitor):
             self.faults.append(Fault(self._path, start, old, new, line))
 
     def _between(self, left: int, right: int) -> Iterator[tuple[int, str]]:
-        """Operators between two operands: brackets and comments are all else that is there."""
+        """Yield the operators between two operands; only brackets and comments stand there too."""
         gap = re.sub(rb"#[^\n]*", lambda m: b" " * len(m[0]), self._source[left:right])
         for match in _OPERATOR.finditer(gap):
             yield left + match.start(), match[0].decode()
@@ -101,13 +101,13 @@ class _Finder(ast.NodeVisitor):
         self._add(self._start(node), "continue", "break")
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Text: its parts have no places of their own in some versions of Python."""
+        """Skip f-strings: some versions of Python give wrong positions for their parts."""
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        """No fault in what is raised."""
+        """Skip ``raise``: a wrong error message is not a fault to test for."""
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """Nor in what only Python without ``-O`` looks at."""
+        """Skip ``assert``: Python with ``-O`` ignores it."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:

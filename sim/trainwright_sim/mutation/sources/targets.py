@@ -26,14 +26,14 @@ class Target:
 
     @property
     def files(self) -> list[Path]:
-        """All sources. Raises ``FileNotFoundError`` for a pattern of none."""
-        found = []
+        """Return all source files. Raises ``FileNotFoundError`` for a pattern that matches none."""
+        sources = []
         for pattern in self.patterns:
             files = sorted((ROOT / "sw" / "trainwright").glob(pattern))
             if not files:
                 raise FileNotFoundError(f"{self.name}: no source is {pattern!r}")
-            found += files
-        return found
+            sources += files
+        return sources
 
     @property
     def test_files(self) -> list[Path]:
@@ -41,7 +41,7 @@ class Target:
         return [ROOT / "tests" / "sw" / f"test_{name}.py" for name in self.tests]
 
     def faults(self) -> list[Fault]:
-        """All that its sources can have."""
+        """Return all faults that the target's sources can have."""
         return [
             fault
             for path in self.files

@@ -1,7 +1,7 @@
-"""One fault and the tests: in a child of this process, which has imported what takes long.
+"""Run the tests on one fault, in a child of this process that inherits the slow imports.
 
-The child takes the changed text in place of the file, Python by its own loader, C by building the
-kernel from a changed copy of its folder; no file of the checkout is touched.
+The child uses the changed source in place of the file: Python code through a loader of its own, C
+code by building the kernel from a changed copy of its folder. No file of the checkout is touched.
 """
 
 import importlib.abc
@@ -26,7 +26,7 @@ from trainwright_sim.mutation.sources.targets import ROOT, Target
 HEAVY = ("numpy", "torch", "scipy", "hypothesis", "sklearn.datasets", "safetensors.numpy", "pytest")
 """Imported once, where they are there."""
 SLACK, SPARE_SECONDS = 3.0, 20.0
-"""Of the tests' processor time; a child that takes more hangs."""
+"""Factor and seconds added to the usual processor time: a child that takes more is hanging."""
 WALL = 20.0
 """So many times more may pass on the clock, on a machine with other work."""
 C_OPTIONS = ("-O1", "-g0")
@@ -35,7 +35,7 @@ PASSED = 0
 
 
 def import_heavy() -> None:
-    """What children then have for nothing."""
+    """Import the slow modules once, so that child processes inherit them."""
     for name in HEAVY:
         try:
             importlib.import_module(name)
@@ -44,7 +44,7 @@ def import_heavy() -> None:
 
 
 def module_of(path: Path) -> str:
-    """``trainwright.fixed.align`` for its file."""
+    """Return the module name of a source file, such as ``trainwright.fixed.align``."""
     parts = path.relative_to(ROOT / "sw").with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -82,9 +82,9 @@ def _copy_changed(fault: Fault, to: Path) -> None:
 
 
 def kernel(target: Target, fault: Fault | None, scratch: Path) -> bytes:
-    """The libraries of a kernel in C, with a fault or without: all that the package builds of it.
+    """Return the bytes of all libraries that the package builds of a kernel in C.
 
-    Raises ``ToolError`` where one cannot be built.
+    Raises ``ToolError`` where one of them cannot be built.
     """
     folder, kept = target.files[0].parent, Cache(scratch / "cache")
     if fault is not None:
@@ -92,7 +92,9 @@ def kernel(target: Target, fault: Fault | None, scratch: Path) -> bytes:
         folder = scratch / "source" / folder.name
     source = next(folder.glob("*.c"))
     tool, every = compiler("C"), [(*options, *C_OPTIONS) for options in target.builds]
-    return b"".join(library.build(source, tool, one, kept=kept).read_bytes() for one in every)
+    return b"".join(
+        library.build(source, tool, options, kept=kept).read_bytes() for options in every
+    )
 
 
 def _take_kernel(folder: Path, scratch: Path) -> None:
@@ -109,7 +111,7 @@ def _take_kernel(folder: Path, scratch: Path) -> None:
 
 
 def _child(target: Target, fault: Fault | None, scratch: Path, log: Path, seconds: float) -> int:
-    """Never comes back to the caller's code."""
+    """Run the tests and exit: this function never returns to its caller."""
     os.setpgid(0, 0)
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
@@ -132,11 +134,11 @@ def _child(target: Target, fault: Fault | None, scratch: Path, log: Path, second
 
 
 def run(target: Target, fault: Fault | None, seconds: float) -> tuple[str, str, float]:
-    """The tests on a fault, or on the sources as they are, for ``seconds`` of processor time.
+    """Run the tests on a fault, or on the unchanged sources for ``fault=None``.
 
-    Gives "killed", "survived", "equivalent" (C: the same machine code) or "invalid" (C: it cannot
-    be built), the test that failed, and the processor time. Raises ``ToolError``
-    where the sources as they are cannot be built.
+    The tests may use ``seconds`` of processor time. Returns "killed", "survived", "equivalent" (C:
+    same machine code) or "invalid" (C: does not compile), then the test that failed, and the
+    processor time used. Raises ``ToolError`` where the unchanged sources cannot be built.
     """
     with TemporaryDirectory(prefix="trainwright-mutants-") as name:
         scratch = Path(name)
@@ -164,7 +166,7 @@ def run(target: Target, fault: Fault | None, seconds: float) -> tuple[str, str, 
 
 
 def _failed(log: str) -> str:
-    """The test that the log says failed."""
+    """Return the test that the log reports as failed."""
     for line in log.splitlines():
         if line.startswith(("FAILED ", "ERROR ")):
             return line.split(" - ")[0].split("/")[-1].split(None, 1)[-1]
