@@ -41,7 +41,7 @@ def pass_vectors(call: PassCall) -> Iterator[Vector]:
     parts = (*call.operands, call.z)
     # A level has three steps, those of an array's operands and result: enough for two operands.
     assert len(parts) <= 3, call.op
-    first, second, z = parts[0], parts[-2], parts[-1]
+    first, second, z = parts[0], call.operands[-1], call.z
     levels = [
         Level(z.counts[a], x=first.stride(a), g=second.stride(a), z=z.stride(a))
         for a in z.piece.layout.rows
