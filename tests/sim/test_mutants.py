@@ -24,7 +24,7 @@ from trainwright_sim.mutation.origin import Origins
 from trainwright_sim.mutation.score import Score, SurvivalReason
 from trainwright_sim.mutation.suite import outcome
 
-STATISTICS = Block("statistics", 20)
+STATISTICS = Block("statistics", 12)
 """A small block with a memory."""
 
 
