@@ -8,13 +8,13 @@ from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Slide, Te
 
 
 def gradient_name(name: str) -> str:
-    """Name of the gradient to a tensor: ``l1.G2`` -> ``l1.dG2``."""
+    """Return the name of the gradient to a tensor: ``l1.G2`` -> ``l1.dG2``."""
     head, _, tail = name.rpartition(".")
     return f"{head}.d{tail}" if head else f"d{tail}"
 
 
 class _Backward:
-    """Gradients of one tensor by those of what is made from it."""
+    """Backward pass under construction: parts of the gradient to each tensor."""
 
     def __init__(self, graph: Graph, wanted: Collection[str], like: Tensor):
         self.graph, self.like = graph, like
@@ -57,7 +57,7 @@ class _Backward:
         return name
 
     def step(self, op: Op) -> None:
-        """The gradients of the operands of ``op`` from that of its result."""
+        """Add the gradients to the operands of ``op``, given the gradient to its result."""
         upper = self.gradient(op.out)
         match op:
             case Einsum():
@@ -74,7 +74,7 @@ class _Backward:
                 raise ValueError(f"{op.out}: a mask has no gradient, windows of it none of theirs")
 
     def _factor(self, op: Einsum, name: str, upper: str) -> None:
-        """The gradient to one operand: the others with the gradient to the product.
+        """Add the gradient to one operand: the others times the gradient to the product.
 
         Where the operand is windows, it is the one to what they are windows of: windows of the
         gradient with the others, so that each value is one sum, rounded once.
@@ -120,7 +120,7 @@ class _Backward:
 def differentiate(
     graph: Graph, upper: Mapping[str, str], wanted: Collection[str], like: Tensor
 ) -> Graph:
-    """The operations that give the gradient to each tensor of ``wanted``.
+    """Return the operations that compute the gradient to each tensor of ``wanted``.
 
     ``upper`` names, for each result of ``graph``, the gradient that the host gives. Gradients have
     the class and the format of ``like``. The result's tensors are those of ``graph`` and the

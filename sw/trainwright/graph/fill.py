@@ -23,7 +23,7 @@ class Arrays:
     def fill(
         self, first: tuple[int, ...], second: tuple[int, ...], inner: tuple[int, ...]
     ) -> float:
-        """The share of the multipliers at work, 0 to 1, in the better array and layout.
+        """Return the share of the multipliers at work, 0 to 1, in the better array and layout.
 
         Arguments are sizes of axes. Whether these lie beside each other in memory is not asked.
         """
@@ -37,7 +37,7 @@ class Arrays:
 
 @cache
 def filled(sizes: tuple[int, ...], unit: int) -> float:
-    """The best share of whole units that some of the sizes, multiplied, fill."""
+    """Return the best share of whole units that some of the sizes, multiplied, fill."""
     best = 0.0
     for count in range(len(sizes) + 1):
         for some in combinations(sizes, count):

@@ -75,7 +75,7 @@ class Add:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """What it reads."""
+        """Operands, in the order of the fields."""
         return self.x, self.y
 
 
@@ -89,7 +89,7 @@ class Mask:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """What it reads."""
+        """Operands, in the order of the fields."""
         return self.x, self.sign
 
 
@@ -115,14 +115,16 @@ class View:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """What it reads."""
+        """Operands, in the order of the fields."""
         return (self.x,)
 
 
 @dataclass(frozen=True)
 class Slide:
-    """How an axis of a tensor is read by two: at position p and offset k it is the value
-    ``(p * stride + k * step + first) / spread``, 0 where that is no value of it.
+    """Axis of a tensor that windows read by two axes, a position and an offset.
+
+    Position p and offset k read the value ``(p * stride + k * step + first) / spread`` of the
+    axis, and 0 where the axis has no such value.
     """
 
     axis: str
@@ -135,7 +137,7 @@ class Slide:
 
     @property
     def adjoint(self) -> "Slide":
-        """How positions are read from values of the axis: the way back, for gradients."""
+        """Slide that reads positions from values of the axis, for gradients."""
         assert self.spread == 1
         return Slide(self.position, self.axis, self.offset, 1, -self.step, -self.first, self.stride)
 
@@ -150,7 +152,7 @@ class Window:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """What it reads."""
+        """Operands, in the order of the fields."""
         return (self.x,)
 
 
@@ -171,11 +173,11 @@ class Graph:
     results: tuple[str, ...]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Sizes of the axes of a tensor."""
+        """Return the sizes of the axes of a tensor."""
         return tuple(self.sizes[axis] for axis in self.tensors[name].axes)
 
     def count(self, name: str) -> int:
-        """Values of a tensor."""
+        """Count the values of a tensor."""
         return prod(self.shape(name))
 
     @cached_property
@@ -204,35 +206,35 @@ class Graph:
 
     @property
     def work(self) -> int:
-        """The same, each counted once for every pair of words of its two operands."""
+        """Multiply-accumulates, each counted once for every pair of words of its operands."""
         return sum(self.work_of(op) for op in self.ops if isinstance(op, Einsum))
 
     def passes(self, op: Einsum) -> int:
-        """Pairs of words of a product of two values."""
+        """Count the pairs of words of a product of two values."""
         return prod(self.tensors[name].digits for name in op.operands)
 
     def work_of(self, op: Einsum) -> int:
-        """As ``work``, of one contraction."""
+        """Count the work of one contraction."""
         return self.products(op) * self.passes(op)
 
     def products(self, op: Einsum) -> int:
-        """Multiply-accumulates of a contraction; of a sum of one tensor, its values."""
+        """Count the multiply-accumulates of a contraction, or the values of a sum of one tensor."""
         axes = {axis for name in op.operands for axis in self.tensors[name].axes}
         return prod(self.sizes[axis] for axis in axes)
 
     def summed(self, op: Einsum) -> tuple[str, ...]:
-        """The axes that a contraction sums over, in the order of its operands."""
+        """List the axes that a contraction sums over, in the order of its operands."""
         out = self.tensors[op.out].axes
         axes = (axis for name in op.operands for axis in self.tensors[name].axes)
         return tuple(dict.fromkeys(axis for axis in axes if axis not in out))
 
     def part(self, ops: Iterable[Op], given: Iterable[str], results: Iterable[str]) -> "Graph":
-        """The same tensors with other operations."""
+        """Return a graph of the same tensors with other operations."""
         return replace(self, ops=tuple(ops), given=tuple(given), results=tuple(results))
 
 
 def needed(graph: Graph, results: Iterable[str]) -> tuple[Op, ...]:
-    """The operations that ``results`` need, in their order."""
+    """Select the operations that ``results`` need, in their order."""
     wanted = set(results)
     kept = []
     for op in reversed(graph.ops):
@@ -243,9 +245,10 @@ def needed(graph: Graph, results: Iterable[str]) -> tuple[Op, ...]:
 
 
 def urgent(graph: Graph, large: float = 1.0) -> Graph:
-    """The same operations in another order: of those that can be computed, the one before the
-    longest chain of multiply-accumulates comes first. Where that one is more than ``large`` of all
-    multiply-accumulates, contractions up to it do: what it needs a slice of is then there whole.
+    """Order operations so that the longest chain of multiply-accumulates starts first.
+
+    An operation with more than the share ``large`` of all multiply-accumulates waits for the
+    smaller contractions that can be computed: their results are whole before its slices need them.
     """
     readers: dict[str, list[Op]] = {}
     for op in graph.ops:

@@ -40,7 +40,7 @@ def _chain(tree: Tree, first: int, others: Sequence[int]) -> int:
 
 
 def paper_tree(site: Site) -> Tree:
-    """X by G_d .. G_1; the gradient of W as X Y', then the factors of each side, from outside in.
+    """Make the paper's tree: X by G_d .. G_1, and the gradient of W as X Y'.
 
     The gradient of G_n is that of W by G_d .. G_{n+1}, then by G_1 .. G_{n-1}; that of X is Y' by
     G_1 .. G_d.
@@ -57,7 +57,7 @@ def paper_tree(site: Site) -> Tree:
 
 
 def bond_tree(site: Site, bond: int, *, rebuilt: bool) -> Tree:
-    """Left = G_1 .. G_bond and Right, the others, from both sides of a bond.
+    """Make the tree from both sides of a bond, Left = G_1 .. G_bond and Right, the rest.
 
     With ``rebuilt`` W is made and the gradient of W is; else Right meets X, Left meets Y', and the
     gradients of both are made of those.
@@ -91,7 +91,7 @@ def bond_tree(site: Site, bond: int, *, rebuilt: bool) -> Tree:
 def paper_order(
     graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, **widths: int
 ) -> Order:
-    """The order of the paper. ``widths`` as for ``trainwright.graph.order.ordered``."""
+    """Make the paper's order; ``widths`` are those of ``trainwright.graph.order.ordered``."""
     site = Site(graph, contractions, cost)
     return made_of(site, paper_tree(site), **widths)
 
@@ -99,7 +99,7 @@ def paper_order(
 def named_orders(
     graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, **widths: int
 ) -> Iterator[tuple[str, Order]]:
-    """The orders of a site that have names, and the names."""
+    """Yield the orders of a site that have names, with their names."""
     yield "the paper's", paper_order(graph, contractions, cost=cost, **widths)
     site = Site(graph, contractions, cost)
     order = len(_Leaves(site).factors)

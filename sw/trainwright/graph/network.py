@@ -17,24 +17,24 @@ CONSTANT_WIDTH = 16
 
 
 def class_tensor(network: Network, name: str, axes: tuple[str, ...], kind: TensorClass) -> Tensor:
-    """A tensor in its own or its class's format, with the network's rule for what underflows."""
+    """Make a tensor in its own or its class's format, with the network's rule for underflow."""
     fmt = network.tensor_format(name, kind.value)
     zero = fmt.coded and network.underflow_zero(kind.value)
     return Tensor(name, axes, kind, fmt, zero)
 
 
 def result_names(network: Network) -> tuple[str, ...]:
-    """The tensor of each head."""
+    """Return the tensor of each head."""
     return tuple(f"{network.prefixes[name]}.a" for name in network.heads)
 
 
 def upper_names(network: Network) -> tuple[str, ...]:
-    """The gradient to each head, which the host gives."""
+    """Return the gradient to each head, which the host writes."""
     return tuple(f"{network.prefixes[name]}.dy" for name in network.heads)
 
 
 def average(size: int) -> tuple[int, int]:
-    """The word and the exponent of 1 / ``size``: exact for a power of two, else of 15 bits."""
+    """Return word and exponent of 1 / ``size``: exact for a power of two, else of 15 bits."""
     exponent = -(size - 1).bit_length()
     if size & (size - 1):
         exponent -= CONSTANT_WIDTH - 2
@@ -78,17 +78,17 @@ class _Build:
         return self.axes(owner, [f"{letter}{n}" for n in range(1, len(sizes) + 1)], sizes)
 
     def view(self, name: str, of: str, axes: tuple[str, ...]) -> str:
-        """A value by other axes."""
+        """Add a view of a value by other axes; return its name."""
         self.ops.append(View(self.copy(name, of, axes), of))
         return name
 
     def copy(self, name: str, of: str, axes: tuple[str, ...]) -> str:
-        """A tensor of the values, and in the format, of another."""
+        """Add a tensor with the values and the format of another; return its name."""
         self.tensors[name] = replace(self.tensors[of], name=name, axes=axes)
         return name
 
     def kind(self, name: str) -> TensorClass:
-        """The class of what a value is: logits are not rounded to activations."""
+        """Return the class of a value: logits are not rounded to activations."""
         heads = self.network.heads
         return TensorClass.INTERMEDIATE if name in heads else TensorClass.ACTIVATION
 
@@ -113,7 +113,7 @@ class _Build:
         self.values[node.name] = _Value(tensor, self.network.shapes[node.name])
 
     def layer(self, node: Apply, prefix: str) -> str:
-        """A layer applied to a value: ``x``, sums ``y``, bias, ``a``."""
+        """Apply a layer to a value: input ``x``, sums ``y``, bias, result ``a``."""
         layer, below = self.network.layers[node.layer], self.values[node.of[0]]
         owner = f"l{node.layer + 1}"
         outputs = self.numbered(owner, "j", layer.outputs)
@@ -164,7 +164,7 @@ class _Build:
         kernel: tuple[str, ...],
         channels: tuple[str, ...],
     ) -> tuple[str, tuple[str, ...]]:
-        """The windows of a value, axes (h, kh, w, kw, channels.., s), and their positions."""
+        """Add the windows of a value, axes (h, kh, w, kw, channels.., s), and their positions."""
         image = self.axes(prefix, ("h", "w"), below.shape[:2])
         x = self.view(f"{prefix}.x", below.tensor, (*image, *channels, SAMPLES))
         positions = self.axes(prefix, ("oh", "ow"), window.over(*below.shape[:2]))
@@ -180,7 +180,7 @@ class _Build:
         return name, positions
 
     def sum(self, node: Sum, prefix: str) -> str:
-        """Two values, the second by the axes of the first."""
+        """Add two values, the second by the axes of the first."""
         first, second = (self.values[name].tensor for name in node.of)
         axes = self.tensors[first].axes
         if self.tensors[second].axes != axes:
@@ -190,7 +190,7 @@ class _Build:
         return a
 
     def map(self, node: Map, prefix: str) -> str:
-        """An element-wise function of a value."""
+        """Apply an element-wise function to a value."""
         x = self.values[node.of[0]].tensor
         a = self.tensor(f"{prefix}.a", self.tensors[x].axes, self.kind(node.name))
         f = node.function
@@ -198,7 +198,7 @@ class _Build:
         return a
 
     def pool(self, node: Pool, prefix: str) -> str:
-        """The sum over every window of the values times a constant."""
+        """Average every window: the sum of its values times a constant."""
         below = self.values[node.of[0]]
         kernel = self.axes(prefix, ("kh", "kw"), node.window.kernel)
         channels = self.axes(prefix, ("i1",), below.shape[2:])
@@ -216,7 +216,7 @@ class _Build:
 
 
 def network_graph(network: Network, batch: int) -> Graph:
-    """The forward pass of ``batch`` samples: results ``NAME.a`` of the heads.
+    """Build the forward pass of ``batch`` samples: results ``NAME.a`` of the heads.
 
     Given are the inputs (pixel, s), factors ``ln.Gk`` (r, j, i, r) and biases ``ln.b`` (j..) of
     layer n, and constants. Tensors of a value NAME (``ln`` where layer n is first applied):

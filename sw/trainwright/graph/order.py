@@ -1,9 +1,9 @@
 """The contraction order: products of many tensors as trees of products of two, by search.
 
 All contractions of a site (a layer, forward and backward) are one closed network of leaves, and
-each wants all leaves but one. A partial result is a set of leaves; one that two contractions use is
-made once. The search improves one contraction's tree after the other, what the others make being
-free, from several starts.
+each contraction wants all leaves but one. A partial result is a set of leaves; a partial result
+that two contractions use is computed once. The search improves the tree of one contraction after
+another, from several starts; partial results of the other trees cost nothing meanwhile.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -17,11 +17,11 @@ from trainwright.graph.fill import Arrays
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor
 
 LEAST_WIDTH = 8
-"""Bits that are left to a tensor whose sums would overflow."""
+"""Fewest bits that a tensor keeps whose sums would overflow an accumulator."""
 APART = 1e6
-"""Times that what cannot be computed costs."""
+"""Factor on the cost of a product that no array can compute."""
 MOST_VARIED = 4
-"""Families of trees whose neighbours are looked at."""
+"""Families of trees whose neighbours are searched too."""
 MOST_SHAPES = 256
 """Shapes of sites whose families are kept, far above the different layers of a network."""
 
@@ -31,27 +31,27 @@ Tree = dict[int, tuple[int, int]]
 
 @dataclass(frozen=True)
 class Cost:
-    """What an order takes, in multiply-accumulates."""
+    """Cost model of contraction orders, in multiply-accumulates."""
 
     value: float = 0.0
-    """Of each value that is made."""
+    """Cost of each value of a partial result."""
     least: int = 0
-    """Of a product, however small."""
+    """Least cost of a product, however small."""
     held: int = 0
-    """Values of a tensor that can be held at once: a larger one has to be used up in slices, along
-    axes that all have that are made from it, or to be made again for each. 0: any number."""
+    """Values of a tensor that can be held at once; 0: any number. A larger tensor is used up in
+    slices, along axes that all its readers have, or computed again for each reader."""
     arrays: Arrays | None = None
-    """Counted are multiply-accumulates that these arrays could do in the cycles of a product; all
-    that are executed are useful where there are none."""
+    """Arrays whose idle multipliers count: a product costs what the arrays could compute in its
+    cycles. None: a product costs its own multiply-accumulates."""
     digits: int = 0
-    """Words of a value of a partial result of the forward pass, where a product counts once for
-    each pair of words of its operands; 0: it counts once."""
+    """Words of a value of a partial result of the forward pass: a product counts once for each
+    pair of words of its operands; 0: every product counts once."""
     pairs: bool = True
     """Whether both values of a product may have several words."""
 
 
 class Site:
-    """One closed network: its leaves, and the sets of leaves wanted."""
+    """Closed network of a layer: its leaves, and the set of leaves of each contraction."""
 
     def __init__(self, graph: Graph, contractions: Sequence[Einsum], cost: Cost):
         self.graph, self.cost, self.name = graph, cost, contractions[0].site
@@ -67,7 +67,7 @@ class Site:
             if mask == self.whole
             for axis in graph.tensors[out].axes
         )
-        """Axes of what needs all leaves: no leaf outside has them."""
+        """Axes of results that need all leaves: no leaf outside has them."""
         self.given_later = sum(
             bit[name] for name in self.leaves if graph.tensors[name].kind is TensorClass.GRADIENT
         )
@@ -98,7 +98,7 @@ class Site:
         )
 
     def kept(self, mask: int) -> frozenset[str]:
-        """The axes of a partial result: those that a leaf outside, or the result, has too."""
+        """Find the axes of a partial result: axes that a leaf outside, or the result, has too."""
         if mask not in self._kept:
             inside = {a for bit, axes in self.axes_of.items() if bit & mask for a in axes}
             outside = {a for bit, axes in self.axes_of.items() if not bit & mask for a in axes}
@@ -106,11 +106,11 @@ class Site:
         return self._kept[mask]
 
     def leaf_axes(self, mask: int) -> frozenset[str]:
-        """The axes of a partial result, or of a leaf."""
+        """Return the axes of a partial result, or of a leaf."""
         return frozenset(self.axes_of[mask]) if mask in self.axes_of else self.kept(mask)
 
     def cost_of(self, first: int, second: int) -> float:
-        """The cost of a product of two partial results."""
+        """Return the cost of a product of two partial results."""
         key = (first, second) if first < second else (second, first)
         if key not in self._costs:
             sizes = self.graph.sizes
@@ -122,7 +122,7 @@ class Site:
         return self._costs[key]
 
     def digits_of(self, mask: int) -> int:
-        """Words of a value of a leaf or a partial result."""
+        """Return the words of a value of a leaf or a partial result."""
         if mask not in self._digits:
             leaves = [self.graph.tensors[n] for b, n in enumerate(self.leaves) if mask >> b & 1]
             gradients = [leaf for leaf in leaves if leaf.kind is TensorClass.GRADIENT]
@@ -131,13 +131,13 @@ class Site:
         return self._digits[mask]
 
     def _passes(self, first: int, second: int) -> float:
-        """How often a product of two partial results counts."""
+        """Return how often a product of two partial results counts."""
         a, b = self.digits_of(first), self.digits_of(second)
         apart = APART if min(a, b) > 1 and not self.cost.pairs else 1
         return apart * (a * b if self.cost.digits else 1)
 
     def _fill(self, first: int, second: int) -> float:
-        """The share of the arrays that a product of two partial results fills."""
+        """Return the share of the arrays that a product of two partial results fills."""
         if self.cost.arrays is None:
             return 1.0
         a, b, kept = self.leaf_axes(first), self.leaf_axes(second), self.kept(first | second)
@@ -148,9 +148,9 @@ class Site:
         return self.cost.arrays.fill(sizes(a - b), sizes(b - a), sizes((a & b) - kept))
 
     def again(self, tree: Tree) -> float:
-        """The cost of making again what is neither held nor used up in slices.
+        """Return the cost of computing again what is neither held nor used up in slices.
 
-        What the forward pass makes lies in outer memory for the backward pass.
+        Results of the forward pass are in external memory for the backward pass.
         """
         total = 0.0
         for mask, (a, b) in tree.items() if self.cost.held else ():
@@ -177,15 +177,15 @@ class Site:
         return self._is_large[mask]
 
     def values(self, axes: Iterable[str]) -> int:
-        """Values of a tensor with these axes."""
+        """Count the values of a tensor with these axes."""
         return prod(self.graph.sizes[axis] for axis in axes)
 
     def total(self, tree: Tree) -> float:
-        """The cost of all that is made."""
+        """Return the cost of all partial results of a tree."""
         return sum(self.cost_of(a, b) for a, b in tree.values()) + self.again(tree)
 
     def splits(self, mask: int) -> Iterable[tuple[int, int]]:
-        """The ways to divide a set of leaves in two."""
+        """Divide a set of leaves in two, in every way."""
         first = mask & -mask
         rest = part = mask ^ first
         while part:
@@ -200,7 +200,7 @@ class Site:
 
 
 def _tree(site: Site, target: int, free: Iterable[int]) -> Tree:
-    """The cheapest tree of a target, where partial results of ``free`` cost nothing."""
+    """Find the cheapest tree of a target, where partial results of ``free`` cost nothing."""
     # Starts lead to the same trees again and again: nine of ten are known.
     key = target, frozenset(mask for mask in free if mask & target == mask)
     if key not in site.trees:
@@ -239,7 +239,7 @@ def _new_tree(site: Site, target: int, free: frozenset[int]) -> Tree:
 
 
 def _joined(trees: Mapping[int, Tree]) -> Tree:
-    """All that the trees make."""
+    """Join trees: the partial results of all of them."""
     return {mask: split for tree in trees.values() for mask, split in tree.items()}
 
 
@@ -248,10 +248,10 @@ def _total(site: Site, trees: Mapping[int, Tree]) -> float:
 
 
 def _improved(site: Site, targets: Sequence[int], free: Sequence[int]) -> dict[int, Tree]:
-    """Trees of all targets, each improved until none gets cheaper.
+    """Find trees of all targets; improve each until none gets cheaper.
 
-    At the start the partial results ``free`` cost nothing: a family of trees that all use one of
-    them is not found by changing one tree at a time.
+    At the start the partial results ``free`` cost nothing: changing one tree at a time does not
+    find a family of trees that all use the same partial result.
     """
     trees: dict[int, Tree] = {}
     given: Tree = {mask: (0, 0) for mask in free}
@@ -277,7 +277,7 @@ def _improved(site: Site, targets: Sequence[int], free: Sequence[int]) -> dict[i
 
 
 def _full(joined: Tree, target: int) -> Tree:
-    """All that a target needs of what is made."""
+    """Select the partial results that a target needs."""
     tree: Tree = {}
     pending = [target]
     while pending:
@@ -290,16 +290,16 @@ def _full(joined: Tree, target: int) -> Tree:
 
 @dataclass(frozen=True)
 class Order:
-    """One way to compute all contractions of a site: a tree of products of two for each."""
+    """Contraction order of a site: a tree of products of two for each contraction."""
 
     site: str
     graph: Graph
-    """With the tensors that are made between."""
+    """Graph of the site, with a tensor for each partial result."""
     products: tuple[Einsum, ...]
-    """In an order in which they can be computed."""
+    """Products in an order in which they can be computed."""
     cost: float
     again: float = 0.0
-    """Of the cost what making again takes that is neither held nor used up in slices."""
+    """Part of the cost for partial results that are computed again."""
 
     @property
     def macs(self) -> int:
@@ -308,12 +308,12 @@ class Order:
 
     @cached_property
     def text(self) -> str:
-        """As people read it: ``l1.y = (G1 G2 x) (G3 G4)``."""
+        """Text for people: ``l1.G1.x = l1.G1 l1.x; l1.y = l1.G1.x l1.G2``."""
         return "; ".join(f"{op.out} = {' '.join(op.operands)}" for op in self.products)
 
 
 def search(graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, most: int) -> list[Tree]:
-    """The cheapest families of trees, at most ``most`` of them, the best first."""
+    """Find the cheapest families of trees, at most ``most`` of them, the best first."""
     site = Site(graph, contractions, cost)
     shape = site.shape
     if shape not in _FOUND:
@@ -348,7 +348,7 @@ def _keep(site: Site, found: dict[tuple, tuple[float, Tree]], tree: Tree) -> Non
 
 
 def united(joined: Tree, targets: Sequence[int]) -> Tree:
-    """What the targets need of what is made."""
+    """Select the partial results that any target needs."""
     united: Tree = {}
     for target in targets:
         united |= _full(joined, target)
@@ -356,7 +356,7 @@ def united(joined: Tree, targets: Sequence[int]) -> Tree:
 
 
 def _varied(site: Site, tree: Tree, targets: Sequence[int]) -> Iterable[Tree]:
-    """The families in which one partial result is divided otherwise."""
+    """Make the families in which one partial result is divided otherwise."""
     for mask in tree:
         for a, b in site.splits(mask):
             if (a, b) != tree[mask]:
@@ -367,7 +367,7 @@ def _varied(site: Site, tree: Tree, targets: Sequence[int]) -> Iterable[Tree]:
 
 
 def _starts(site: Site) -> list[tuple[int, ...]]:
-    """What costs nothing at the start: nothing, or one partial result."""
+    """List what costs nothing at the start of a search: nothing, or one partial result."""
     masks = range(1, site.whole)
     partial = [m for m in masks if m & (m - 1) and m not in site.wanted.values()]
     return [(), *((mask,) for mask in partial)]
@@ -383,7 +383,7 @@ class _Names:
             self.made[1 << n] = leaf
 
     def of(self, mask: int) -> str:
-        """``l1.G1G2.x`` for the product of three leaves."""
+        """Name a partial result by its leaves: ``l1.G1.G2.x``."""
         if mask not in self.made:
             tails = [
                 leaf.rpartition(".")[2] for n, leaf in enumerate(self.site.leaves) if mask >> n & 1
@@ -392,7 +392,7 @@ class _Names:
         return self.made[mask]
 
     def tensor(self, mask: int, tree: Tree, graph: Graph) -> Tensor:
-        """The partial result, rounded as its class is."""
+        """Describe a partial result, in the format of its class."""
         name = self.of(mask)
         if name in graph.tensors:
             return graph.tensors[name]
@@ -409,12 +409,12 @@ class _Names:
         return Tensor(name, axes, TensorClass.INTERMEDIATE, fmt, exact=exact)
 
     def _axes(self) -> tuple[str, ...]:
-        """All axes of the site, those of one letter together."""
+        """Order the axes of the site so that axes of one letter are adjacent."""
         axes = dict.fromkeys(a for names in self.site.axes_of.values() for a in names)
         return tuple(sorted(axes, key=lambda axis: "rjis".find(axis.rpartition(".")[2][:1])))
 
     def _bits(self, mask: int, tree: Tree) -> int:
-        """Bits that hold every sum of a partial result's products."""
+        """Count the bits that hold every sum of a partial result's products."""
         if not mask & (mask - 1):
             return self.site.graph.tensors[self.of(mask)].width
         a, b = tree[mask]
@@ -433,10 +433,10 @@ def ordered(
     word: int = 16,
     accumulator: int = 48,
 ) -> list[Order]:
-    """Ways to compute the contractions of one site by products of two, the cheapest first.
+    """Find orders of the contractions of one site by products of two, the cheapest first.
 
-    What is made between is coded where the site's results of its class are; else it has at most
-    ``word`` bits, and fewer where sums would otherwise need more than ``accumulator``.
+    A partial result is coded if the site's results of its class are; else it has at most ``word``
+    bits, and fewer if sums would otherwise need more than ``accumulator`` bits.
     """
     cost = cost or Cost()
     site = Site(graph, contractions, cost)
@@ -445,7 +445,7 @@ def ordered(
 
 
 def made_of(site: Site, tree: Tree, *, word: int = 16, accumulator: int = 48) -> Order:
-    """The order of a tree. ``word`` and ``accumulator`` as for ``ordered``."""
+    """Make the order of a tree; ``word`` and ``accumulator`` are those of ``ordered``."""
     graph, name = site.graph, site.name
     names = _Names(site, name, word)
     tensors, products = dict(graph.tensors), []
@@ -460,9 +460,9 @@ def made_of(site: Site, tree: Tree, *, word: int = 16, accumulator: int = 48) ->
 
 
 def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:
-    """The graph with fewer bits for what sums would overflow an accumulator with.
+    """Return the graph with fewer bits for operands whose sums would overflow an accumulator.
 
-    Tensors of ``fixed`` and coded ones keep their formats.
+    Tensors of ``fixed``, and tensors in coded formats, keep their formats.
     """
     tensors = dict(graph.tensors)
     for op in graph.ops:
@@ -480,7 +480,7 @@ def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:
 
 
 def replaced(graph: Graph, orders: Sequence[Order]) -> Graph:
-    """The graph with the products of ``orders`` in the place of the contractions of their sites."""
+    """Replace the contractions of each site by the products of its order."""
     made: dict[str, list[Einsum]] = {}
     tensors = dict(graph.tensors)
     for order in orders:
@@ -497,7 +497,7 @@ def replaced(graph: Graph, orders: Sequence[Order]) -> Graph:
 
 
 def _needed_by(name: str, makers: Mapping[str, Einsum], done: set[str]) -> list[Einsum]:
-    """The products that a tensor needs and that are not made yet."""
+    """List the products that a tensor needs and that are not computed yet."""
     if name not in makers or name in done:
         return []
     done.add(name)

@@ -12,9 +12,9 @@ MARK = "'"
 
 
 def ordered_small(step: StepGraph, orders: Sequence[Order]) -> StepGraph:
-    """As ``step.ordered``, but no product crosses from the forward pass to the backward pass that
-    ``orders`` have put between the contractions of ``step``: both passes make it, the backward pass
-    where it is first read.
+    """Order a step so that no partial result of ``orders`` crosses between its passes.
+
+    Both passes compute such a partial result, the backward pass where it is first read.
     """
     found, kept = step.ordered(orders), {op.out for op in step.whole.ops}
     whole, ahead = found.whole, {op.out: op for op in found.forward.ops}

@@ -29,12 +29,12 @@ class StepGraph:
         return found
 
     def ordered(self, orders: Sequence[Order]) -> "StepGraph":
-        """The same step by products of two."""
+        """Return the step by products of two."""
         return split(replaced(self.whole, orders), self.forward.results, self.backward.results)
 
 
 def split(whole: Graph, forward: tuple[str, ...], backward: tuple[str, ...]) -> StepGraph:
-    """A step of the results of both passes."""
+    """Split a whole step into its passes, by the results of each."""
     ahead = needed(whole, forward)
     there = {op.out for op in ahead if not isinstance(op, Window)}
     behind = tuple(op for op in needed(whole, backward) if op.out not in there)
@@ -49,7 +49,9 @@ def split(whole: Graph, forward: tuple[str, ...], backward: tuple[str, ...]) -> 
 
 
 def step_graph(network: Network, batch: int, *, inputs: bool = False) -> StepGraph:
-    """The step of a network: gradients to every factor and bias, with ``inputs`` to the inputs too.
+    """Build the step of a network, with gradients to every factor and bias.
+
+    With ``inputs`` there are gradients to the inputs too.
 
     ``NAME.dy`` of each head is given by the host; results are ``ln.dGk``, ``ln.db``, ``dx``.
     """
