@@ -118,6 +118,11 @@ def load(path: str | PathLike[str]) -> torch.nn.Sequential:
     ``digits``); outputs are (n, classes). ``trainwright.compile`` of the model, with the batch of
     the run, gives the logits of the golden model bit by bit. Raises ``CheckpointError`` for another
     file, ``NetworkError`` for a network that is no line of layers.
+
+    >>> load("run/model.safetensors")
+    Traceback (most recent call last):
+        ...
+    trainwright.support.tensor_file.CheckpointError: there is no checkpoint run/model.safetensors
     """
     trained, _ = load_trained(Path(path))
     network = trained.model.network
