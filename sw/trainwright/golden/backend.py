@@ -81,8 +81,7 @@ class GoldenAccelerator:
     def repeat(
         self, program: Program, times: int, *, address: int = 0, step: int = 0, trace: bool = False
     ) -> Run:
-        """Execute a resident program, which lies at ``address``, ``times`` times, from the step of
-        number ``step`` on.
+        """Execute a resident program at ``address`` several times, from step number ``step`` on.
 
         Statistics are those of all times together, but for sums that SCALES took.
         """
@@ -109,7 +108,7 @@ class GoldenAccelerator:
         return replace(run, seconds=time.perf_counter() - started)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
     def __enter__(self) -> "GoldenAccelerator":
         return self

@@ -1,4 +1,4 @@
-"""What each compute descriptor does, in exact integers, from the addresses that its nest gives.
+"""Compute descriptors in exact integers, from the addresses that its nest gives.
 
 All operands are read before any result is written. A contraction gathers them and is one batched
 matrix product: levels that move both operands are its batch, levels that move x its rows (PE4)
@@ -40,7 +40,7 @@ class Result:
 
 
 def offsets(levels: Sequence[Level], strides: Sequence[int]) -> Addresses:
-    """Sum of index x stride for every index of ``levels``, the last level fastest."""
+    """Return the sum of index x stride for every index of ``levels``, the last level fastest."""
     address = np.zeros(1, np.int64)
     for level, stride in zip(levels, strides, strict=True):
         address = (address[:, None] + np.arange(level.count) * stride).ravel()
@@ -61,17 +61,17 @@ class Nest:
         self.both, self.first, self.second = groups
 
     def group(self, indices: Sequence[int], operand: str) -> Addresses:
-        """Offsets of an operand over the levels of a group."""
+        """Return the offsets of an operand over the levels of a group."""
         levels = [self.d.levels[index] for index in indices]
         return offsets(levels, [getattr(level, operand) for level in levels])
 
     def summed(self, operand: str) -> Addresses:
-        """Offsets of an operand over the levels that are summed."""
+        """Return the offsets of an operand over the levels that are summed."""
         return offsets(self.d.reduction, [getattr(level, operand) for level in self.d.reduction])
 
     @property
     def weights(self) -> Values:
-        """What each term of a sum counts for: 2^(7 n), n times multiplied after it."""
+        """Return the weight of each term of a sum: 2^(7 n), n times multiplied after it."""
         reduction, number = self.d.reduction, self.d.digits
         terms = np.arange(prod(level.count for level in reduction))
         inner = prod(level.count for level in reduction[number:])
@@ -81,7 +81,7 @@ class Nest:
         return 2.0 ** (DIGIT_WIDTH * after.astype(np.float64))
 
     def used_rows(self, *groups: Sequence[int]) -> npt.NDArray[np.int64]:
-        """Rows of a tile that are written, for every index of the groups: an axis a group."""
+        """Return the rows of a tile that are written, for every index of the groups."""
         d = self.d
         last = np.zeros((1,) * len(groups), np.bool_)
         for axis, group in enumerate(groups):
@@ -93,7 +93,7 @@ class Nest:
         return np.where(last, d.last_rows, self.tile_rows)
 
     def ordered(self, values: Values) -> Values:
-        """(both, first, second, rows, lanes) to (tiles, rows, lanes) in the order of the nest."""
+        """Reorder (both, first, second, rows, lanes) to the nest's (tiles, rows, lanes)."""
         order = [*self.both, *self.first, *self.second]
         counts = [self.d.levels[index].count for index in order]
         shaped = values.reshape(*counts, *values.shape[-2:])
@@ -110,15 +110,15 @@ class Operands:
     formats: Sequence[Format]
 
     def x(self, rows: Addresses) -> Values:
-        """First operands: (..., lanes) for rows (...) of the scratchpad."""
+        """Read first operands: (..., lanes) for rows (...) of the scratchpad."""
         return self._integers(self.state.read(rows), self.d.x_format)
 
     def g(self, rows: Addresses) -> Values:
-        """Second operands: (..., lanes) for rows (...) of the scratchpad."""
+        """Read second operands: (..., lanes) for rows (...) of the scratchpad."""
         return self._integers(self.state.read(rows), self.d.g_format)
 
     def groups(self, groups: Addresses, width: int) -> Values:
-        """Second operands: (..., width) for groups (...) of ``width`` words of the scratchpad."""
+        """Read second operands: (..., width) for groups (...) of ``width`` words."""
         in_row = self.state.pad.shape[1] // width
         words = self.state.read(groups // in_row).reshape(*groups.shape, in_row, width)
         chosen = np.take_along_axis(words, (groups % in_row)[..., None, None], -2)
@@ -134,7 +134,7 @@ class Operands:
 
 
 def _by_entries(nest: Nest, x: int, g: int, operands: Operands) -> Values:
-    """PE4: (both, first, second, rows, lanes)."""
+    """Compute the terms of PE4: (both, first, second, rows, lanes)."""
     d, lanes = nest.d, operands.state.pad.shape[1]
     tile = np.arange(nest.tile_rows)
     used = nest.used_rows(nest.both, nest.first)[..., None]
@@ -153,7 +153,7 @@ def _by_entries(nest: Nest, x: int, g: int, operands: Operands) -> Values:
 
 
 def _by_scalars(nest: Nest, x: int, g: int, operands: Operands) -> Values:
-    """PE3: (both, first, second, rows, lanes)."""
+    """Compute the terms of PE3: (both, first, second, rows, lanes)."""
     width = nest.tile_rows
     place = nest.group(nest.both, "x")[:, None, None] + nest.group(nest.first, "x")
     rows = operands.x(x + place + nest.summed("x")[:, None])  # (both, sum, first, lanes)
@@ -167,7 +167,7 @@ def _by_scalars(nest: Nest, x: int, g: int, operands: Operands) -> Values:
 
 
 def _elementwise(d: Compute, x: int, g: int, operands: Operands) -> Values:
-    """BIAS and MASK: (tiles, 1, lanes)."""
+    """Compute BIAS and MASK: (tiles, 1, lanes)."""
     nest = Nest(d, 1)
     place = {name: offsets(d.outer, [getattr(v, name) for v in d.outer])[:, None] for name in "xg"}
     weights = nest.weights[:, None]  # what is summed are digits
@@ -184,7 +184,7 @@ def _elementwise(d: Compute, x: int, g: int, operands: Operands) -> Values:
 def _random(
     d: Compute, stream: int, addresses: Addresses, shape: tuple[int, ...]
 ) -> npt.NDArray[np.int64]:
-    """Random bits of every result, (tiles, rows, lanes), from the addresses of all tiles' rows.
+    """Draw the random bits of every result, (tiles, rows, lanes), from addresses of rows.
 
     PE4: a key for every tile, by the address of its first row, and lane, a unit for every
     row; else a key for every row, a unit for every lane: the order in which results leave the
@@ -198,7 +198,7 @@ def _random(
 
 
 def _encoded(d: Compute, values: Values, fmt: Format) -> tuple[Words, int, int, int]:
-    """Words of exact sums, (n, lanes); sum|q|, saturations, underflows. Rounds to nearest."""
+    """Round exact sums to words, (n, lanes); sum|q|, saturations, underflows. Rounds to nearest."""
     if d.z_format:
         words, saturated, underflow = fmt.encode(
             values.astype(np.int64), d.shift, underflow="zero" if d.underflow_zero else "never"
@@ -210,7 +210,7 @@ def _encoded(d: Compute, values: Values, fmt: Format) -> tuple[Words, int, int, 
 
 
 def _by_digits(addresses: Addresses, rows: Words, digits: int) -> tuple[Addresses, Words]:
-    """Whole rows (n, lanes) as rows of their digits, the highest first, one behind the other."""
+    """Cut whole rows (n, lanes) into rows of their digits, the highest digit first."""
     if digits == 1:
         return addresses, rows
     below = DIGIT_WIDTH * np.arange(digits - 1, -1, -1)[:, None]

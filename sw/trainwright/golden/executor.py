@@ -55,7 +55,7 @@ class _Number(ctypes.Structure):
 
     @classmethod
     def of(cls, t: Table) -> "_Number":
-        """The format of a table, which must be kept."""
+        """Return the format of a table; the caller keeps the table alive."""
         starts = (ctypes.c_void_p * len(UNDERFLOWS))(*(rule.ctypes.data for rule in t.starts))
         narrow = (None if array is None else array.ctypes.data for array in (t.registers, t.upper))
         sizes = (len(t.cuts), t.greatest, t.largest)
@@ -156,7 +156,7 @@ class Executor:
 
     @classmethod
     def open(cls, p: AcceleratorParameters, memory: Bytes) -> "Executor | None":
-        """An executor; ``None`` where there is no compiler."""
+        """Open an executor; ``None`` where there is no compiler."""
         library = native.load(SOURCE)
         return None if library is None else cls(library, p, memory)
 
@@ -172,7 +172,7 @@ class Executor:
         m.order_next, m.order_increment, m.order_left = order.next, order.increment, order.left
 
     def flattened(self, program: Program) -> Flat:
-        """The program as integers, validated; the last few are kept.
+        """Return the program as validated integers; the last few are kept.
 
         Raises ``ProgramError`` for what ``trainwright.program.validation`` refuses.
         """
@@ -241,12 +241,12 @@ class Executor:
     def run(
         self, program: Program, *, trace: bool, file: ExponentFile, times: int = 1, step: int = 0
     ) -> Run | None:
-        """Execute a program ``times`` times, the first as step number ``step``; ``None``, without
-        effect, where it reads rows, or registers of the vector engine, that nothing wrote: that is
-        the interpreter's.
+        """Execute a program ``times`` times, the first as step number ``step``.
 
-        Raises ``ProgramError`` for an operand's word that stands for no number, and for what
-        ``file`` refuses, whose exponents move.
+        Returns ``None``, without effect, where the program reads rows, or registers of the vector
+        engine, that nothing wrote: the interpreter names them. Raises ``ProgramError`` for an
+        operand's word that stands for no number, and for what ``file`` refuses, whose exponents
+        move.
         """
         flat = self.flattened(program)
         if not flat.valid:
@@ -284,9 +284,7 @@ class Executor:
             counts.fill(0)
 
     def _traced(self, flat: Flat, times: int, step: int) -> dict[str, Trace]:
-        """Arrays for what each engine writes in ``times`` executions from ``step`` on, which these
-        fill.
-        """
+        """Make arrays that ``times`` executions from ``step`` on fill with what engines write."""
         traces = {}
         for index, engine in enumerate(TRACED):
             turns = [((step + n) % EIGHTH, not n, n + 1 == times) for n in range(times)]

@@ -92,7 +92,7 @@ def _whole(d: Descriptor) -> tuple[slice, list[int]]:
 
 
 def _with_shifts(new: Code, old: Code) -> tuple[Instruction, ...]:
-    """The instructions of ``new``, with the shifts of ``old`` where there are as many."""
+    """Return the instructions of ``new``, with the shifts of ``old`` where there are as many."""
     if len(new.instructions) != len(old.instructions):
         return new.instructions
     pairs = zip(new.instructions, old.instructions, strict=True)
@@ -123,7 +123,7 @@ def executed(
 
 
 def rows_of(d: Compute | Transfer | Samples, rows: int, p: AcceleratorParameters) -> int:
-    """Rows of the scratchpad that an execution of ``d`` writes; ``rows`` are those of a tile."""
+    """Count the rows that an execution of ``d`` writes; ``rows`` are the rows of a tile."""
     if isinstance(d, Samples):
         return d.samples * (d.rows + 1)
     if isinstance(d, Transfer):
@@ -133,5 +133,5 @@ def rows_of(d: Compute | Transfer | Samples, rows: int, p: AcceleratorParameters
 
 
 def engine_of(d: Compute | Transfer | Samples | Vector) -> str:
-    """The name of the engine that executes ``d``."""
+    """Return the name of the engine that executes ``d``."""
     return (ENGINE_OF[d.operation].name or "").lower()

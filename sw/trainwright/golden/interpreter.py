@@ -49,7 +49,7 @@ class _Record:
 
 
 def _matching_end(program: Sequence[Descriptor], start: int) -> int:
-    """Index of the ``End`` of the ``Loop`` at ``start``."""
+    """Find the index of the ``End`` of the ``Loop`` at ``start``."""
     depth = 0
     for index in range(start, len(program)):
         depth += isinstance(program[index], Loop) - isinstance(program[index], End)

@@ -11,7 +11,7 @@ NIBBLE_BITS = 4
 
 
 def drawn(d: Samples, state: State) -> Addresses:
-    """Numbers of the records, (samples,); the order goes on where they are drawn."""
+    """Return the numbers of the records, (samples,); the order goes on where they are drawn."""
     if not d.drawn:
         return np.arange(d.samples)
     numbers = np.zeros(d.samples, np.int64)

@@ -21,7 +21,7 @@ VectorRegisters = dict[tuple[int, int], npt.NDArray[np.int64]]
 
 @dataclass
 class State:
-    """One accelerator in the middle of a program."""
+    """Accelerator in the middle of a program."""
 
     memory: Bytes
     pad: Words
@@ -30,7 +30,7 @@ class State:
     """(rows,) whether a row was written; reading any other is an error in the program."""
     registers: list[int] = field(default_factory=lambda: [0] * REGISTERS)
     stream: int = 0
-    """Of stochastic rounding, for the next compute descriptor."""
+    """Stream of stochastic rounding, for the next compute descriptor."""
     order: SampleOrder = field(default_factory=SampleOrder)
     """In which samples are drawn."""
     file: ExponentFile = field(default_factory=lambda: ExponentFile(0))
@@ -42,7 +42,7 @@ class State:
     code: dict[int, Instruction] = field(default_factory=dict)
     """The vector engine's instructions."""
     vector: VectorRegisters = field(default_factory=dict)
-    """Its registers that were written."""
+    """Registers of the vector engine that were written."""
     bytes_read: int = 0
     bytes_written: int = 0
 
@@ -56,7 +56,7 @@ class State:
         )
 
     def read(self, rows: Addresses) -> Words:
-        """Rows of the scratchpad: (..., lanes) for addresses (...)."""
+        """Read rows of the scratchpad: (..., lanes) for addresses (...)."""
         if not self.known[rows].all():
             unknown = int(rows[~self.known[rows]].min())
             raise ProgramError(

@@ -10,9 +10,9 @@ from trainwright.formats import UNDERFLOWS, Coded, slope
 
 WORDS = 1 << 16
 FRACTION_BITS = 23
-"""Of a size as the kernel looks it up: those of a float32."""
+"""Bits of a size as the kernel looks it up: the bits of a float32."""
 LEAST_EXPONENT = -2
-"""Of the sizes of place 0."""
+"""Exponent of the sizes of place 0."""
 REGISTER_PLACES = 32
 """Places that fit two vector registers."""
 _BYTE_WORDS = 128
@@ -20,7 +20,7 @@ _BYTE_WORDS = 128
 
 @dataclass(frozen=True)
 class Table:
-    """What the kernel's ``Number`` has of a format.
+    """Tables of a format, as the kernel's ``Number`` has them.
 
     A *size* is |sum| / 2^shift as a float32, cut, its last bit set where it was inexact: no bound
     between words lies that close to another. Sizes of one exponent share a *place*: place 0 is
@@ -51,7 +51,7 @@ class Table:
 
 @cache
 def table(fmt: Coded) -> Table:
-    """The table of a format that is decoded."""
+    """Return the table of a format that is decoded."""
     words = fmt.words()
     integers = np.full(WORDS, np.nan, np.float32)
     integers[words.astype(np.uint16)] = fmt.decode(words)
@@ -62,7 +62,7 @@ def table(fmt: Coded) -> Table:
 
 
 def _places(fmt: Coded) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(starts, cuts): the encoding of a size written out at full length is start + f."""
+    """Return (starts, cuts): the encoding of a size at full length is start + f."""
     top = fmt.most.bit_length() - 1
     whole = FRACTION_BITS + 1  # below it in place 0, 1 and the last one: f / 2^24 is under one half
     # a largest number that is the first of its place shares the last place with what is beyond

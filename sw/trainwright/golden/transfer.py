@@ -11,20 +11,20 @@ from trainwright.program.footprint import rows_of_run
 
 
 def _runs(d: Transfer, base: int, stride: str, size: int) -> Addresses:
-    """Addresses of ``size`` consecutive places for every run, in the order of transfer."""
+    """List the addresses of ``size`` consecutive places for every run, in the order of transfer."""
     levels = [Level(level.count) for level in d.levels]
     starts = base + offsets(levels, [getattr(level, stride) for level in d.levels])
     return (starts[:, None] + np.arange(size)).ravel()
 
 
 def _bytes(d: Transfer, state: State, beat_bytes: int) -> Addresses:
-    """Addresses of the bytes outside, in the order of transfer."""
+    """List the addresses of the bytes outside, in the order of transfer."""
     address = d.address + state.registers[d.address_register]
     return _runs(d, address, "address", d.beats * beat_bytes)
 
 
 def _local(d: Transfer, state: State, p: AcceleratorParameters) -> Addresses:
-    """Rows inside, in the order of transfer."""
+    """List the rows inside, in the order of transfer."""
     base = d.local + state.registers[d.local_register]
     return _runs(d, base, "local", rows_of_run(d, p))
 

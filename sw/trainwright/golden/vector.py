@@ -56,14 +56,14 @@ class Pass:
         self._random: dict[int, Integers] = {}
 
     def random(self, number: int) -> Integers:
-        """Random bits of every row and lane, of the stream or of the next one."""
+        """Draw random bits of every row and lane, of the stream or of the next stream."""
         if number not in self._random:
             found = mixed(self.state.stream + number * STREAM_STEP, self._keys)
             self._random[number] = np.take_along_axis(unit_bytes(found, UNITS), self._units, 1)
         return self._random[number]
 
     def register(self, number: int, threads: int, place: int) -> Integers:
-        """A register of the first ``threads`` threads, (threads, lanes)."""
+        """Read a register of the first ``threads`` threads, (threads, lanes)."""
         held = self.state.vector
         for thread in range(threads):
             if (number, thread) not in held:
@@ -75,7 +75,7 @@ class Pass:
         return np.array([held[number, thread] for thread in range(threads)])
 
     def execute(self, one: Instruction, place: int, span: slice) -> Integers:
-        """q of the rows of a block, (rows, lanes); registers are written."""
+        """Compute q of the rows of a block, (rows, lanes); registers are written."""
         threads = span.stop - span.start
         r = {n: self.register(n, threads, place) for n in registers_read(one)}
         a = self.rows[one.stream][span] if one.memory is Memory.READ else r.get(one.a)

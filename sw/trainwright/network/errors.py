@@ -1,4 +1,4 @@
-"""What is wrong with a network's description, told with the value and the remedy."""
+"""Errors of a network's description, which name the value and the remedy."""
 
 from collections.abc import Sequence
 
@@ -22,5 +22,5 @@ def require(condition: bool, message: str) -> None:
 
 
 def row(sizes: Sequence[int]) -> str:
-    """Sizes as people read them."""
+    """Write sizes as people read them."""
     return shown(list(sizes))

@@ -10,13 +10,13 @@ from trainwright.network.window import Window
 from trainwright.support.text import shown
 
 MOST_FACTORS = 16
-"""Of a layer."""
+"""Factors of a layer, at most."""
 MOST_SIZE = 1 << 20
 """Outputs or inputs of a layer: ten times what the largest scratchpad could take."""
 
 
 def rank_bounds(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
-    """Greatest useful TT rank of each bond: the smaller side of the unfolding there."""
+    """Return the greatest useful TT rank of each bond: the smaller side of the unfolding there."""
     sizes = [j * i for j, i in zip(outputs, inputs, strict=True)]
     return tuple(min(prod(sizes[:n]), prod(sizes[n:])) for n in range(1, len(sizes)))
 

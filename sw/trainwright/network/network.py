@@ -32,7 +32,7 @@ LEAST_WIDTH = 4
 
 
 def factor_name(layer: int, index: int) -> str:
-    """The name of a factor, both counted from 0."""
+    """Return the name of a factor; layer and factor are counted from 0."""
     return f"l{layer + 1}.G{index + 1}"
 
 
@@ -187,15 +187,15 @@ class Network(Formatted):
         return factors | {f"{self.prefixes[name]}.a": "activation" for name in values}
 
     def tensor_format(self, name: str, kind: str) -> Format:
-        """The format of a tensor of a class: its own, or else its class's."""
+        """Return the format of a tensor: its own, or else the format of its class."""
         return dict(self.singles).get(name) or self.format(kind)
 
     def factor_format(self, layer: int, index: int) -> Format:
-        """The format of a factor, both counted from 0."""
+        """Return the format of a factor; layer and factor are counted from 0."""
         return self.tensor_format(factor_name(layer, index), "factor")
 
     def factor_formats(self, layer: int) -> tuple[Format, ...]:
-        """The formats of a layer's factors, the layer counted from 0."""
+        """Return the formats of a layer's factors; layers are counted from 0."""
         return tuple(self.factor_format(layer, n) for n in range(self.layers[layer].order))
 
     @property
@@ -207,7 +207,7 @@ class Network(Formatted):
         return max(fmt.width for layer in every for fmt in self.factor_formats(layer))
 
     def _factor_bits(self, layer: int) -> list[int]:
-        """Bits of an element of each factor of a layer."""
+        """Return the bits of an element of each factor of a layer."""
         if self.widths.is_float:
             return [self.widths.factor] * self.layers[layer].order
         return [fmt.width for fmt in self.factor_formats(layer)]
@@ -289,7 +289,7 @@ class Network(Formatted):
         return tuple(layer.ranks for layer in self.layers)
 
     def with_ranks(self, ranks: Sequence[Sequence[int]]) -> "Network":
-        """The same network with other ranks."""
+        """Return the network with other ranks."""
         require(
             len(ranks) == len(self.layers),
             f"ranks for {len(ranks)} layers, network {self.name!r} has {len(self.layers)}",
@@ -302,11 +302,11 @@ class Network(Formatted):
         )
 
     def in_float32(self) -> "Network":
-        """The same network in float32 numbers."""
+        """Return the network in float32 numbers."""
         return replace(self, widths=FLOAT32, coded=(), singles=())
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain dictionary that ``network_from_dict`` reads back."""
+        """Write the network as a plain dictionary, which ``network_from_dict`` reads back."""
         formats: dict[str, Any] = {name: str(fmt) for name, fmt in (*self.coded, *self.singles)}
         if self.underflow != "gradients":
             formats["underflow"] = self.underflow

@@ -13,7 +13,7 @@ IMAGE = "x"
 """The name of the input where it is the whole padded image."""
 
 Shape = tuple[int, ...]
-"""Of a value for one sample: (rows, columns, channels) of an image, or (values,)."""
+"""Sizes of a value for one sample: (rows, columns, channels) of an image, or (values,)."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Input:
 
     @property
     def of(self) -> tuple[str, ...]:
-        """What it is made of."""
+        """Values that it is computed from: none."""
         return ()
 
 
@@ -79,14 +79,14 @@ def layer_name(number: int) -> str:
 
 
 def straight_line(layers: Sequence[Layer], padded: tuple[int, int]) -> tuple[Node, ...]:
-    """Each layer applied to the one before it, the first one to the image."""
+    """Apply each layer to the result of the layer before, the first layer to the image."""
     names = (IMAGE, *(layer_name(n) for n in range(len(layers))))
     image = Input(IMAGE, (0, padded[0]), (0, padded[1]))
     return (image, *(Apply(names[n + 1], names[n : n + 1], n) for n in range(len(layers))))
 
 
 def arranged(nodes: Sequence[Node], heads: Sequence[str]) -> tuple[Node, ...]:
-    """The nodes in an order in which they can be computed.
+    """Order the nodes so that each can be computed from the nodes before.
 
     Raises ``NetworkError`` for names given twice or to nothing, cycles, and values that no head
     needs.
@@ -121,7 +121,7 @@ def arranged(nodes: Sequence[Node], heads: Sequence[str]) -> tuple[Node, ...]:
 
 
 def _cycle(nodes: Sequence[Node]) -> str:
-    """The values that are made of each other, named."""
+    """Describe a cycle of values that are computed from each other."""
     by_name = {node.name: node for node in nodes}
     seen = [nodes[0].name]
     while True:
@@ -133,7 +133,7 @@ def _cycle(nodes: Sequence[Node]) -> str:
 
 
 def shapes(nodes: Sequence[Node], layers: Sequence[Layer]) -> dict[str, Shape]:
-    """The shape of every value. Raises ``NetworkError`` where sizes do not fit."""
+    """Find the shape of every value. Raises ``NetworkError`` where sizes do not fit."""
     found: dict[str, Shape] = {}
     makers = {node.name: node for node in nodes}
     for node in nodes:

@@ -61,12 +61,12 @@ class Widths:
 
 
 FIXED = Widths()
-"""Those of the paper."""
+"""Widths of the paper."""
 FLOAT32 = Widths(factor=32, bias=32, activation=32, gradient=32, intermediate=32)
 
 
 class Formatted:
-    """What has number formats: fields ``widths``, ``coded`` and ``underflow`` of a dataclass.
+    """Base of dataclasses with number formats: fields ``widths``, ``coded``, ``underflow``.
 
     One whose tensors have names may give some of them formats of their own: ``singles``.
     """
@@ -95,11 +95,11 @@ class Formatted:
             )
 
     def format(self, kind: str) -> Format:
-        """The format of a class of tensors, one of ``trainwright.formats.CLASSES``."""
+        """Return the format of a class of tensors, one of ``trainwright.formats.CLASSES``."""
         return dict(self.coded).get(kind) or Fixed(getattr(self.widths, kind))
 
     def underflow_zero(self, kind: str) -> bool:
-        """Whether coded values of a class may become 0 where they underflow."""
+        """Return whether coded values of a class may become 0 where they underflow."""
         return self.underflow == "zero" or (self.underflow, kind) == ("gradients", "gradient")
 
     @property
@@ -108,7 +108,7 @@ class Formatted:
         return "never" if self.underflow == "never" else "zero"
 
     def with_formats(self, given: str | Mapping[str, object]) -> Self:
-        """The same with the formats of ``trainwright.formats.parse_formats``.
+        """Return a copy with the formats of ``trainwright.formats.parse_formats``.
 
         A format, such as ``fixed(8)``, is that of a class of tensors or of a tensor that is named.
         A table may also have ``underflow``. Raises ``NetworkError`` for what is no format.
@@ -155,7 +155,7 @@ class Formatted:
 
 
 def _flat(given: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """The entries of ``[formats]``; in TOML ``l1.G1 = ..`` is an entry of a table ``l1``."""
+    """List the entries of ``[formats]``; in TOML ``l1.G1 = ..`` is an entry of a table ``l1``."""
     for name, value in given.items():
         if isinstance(value, Mapping):
             yield from ((f"{name}.{inner}", fmt) for inner, fmt in value.items())

@@ -39,7 +39,7 @@ _KEYS: dict[str, dict[str, type]] = {
 
 
 def table(value: Any, where: str, known: Mapping[str, type], needed: Sequence[str]) -> dict:
-    """A table with these keys. Raises ``NetworkError`` naming the key."""
+    """Check a table and its keys. Raises ``NetworkError``, which names the key."""
     require(isinstance(value, Mapping), f"{where} must be a table, not {shown(value)}")
     for key, item in value.items():
         require(
@@ -56,7 +56,7 @@ def table(value: Any, where: str, known: Mapping[str, type], needed: Sequence[st
 
 
 def pair(value: Sequence[int], where: str) -> tuple[int, int]:
-    """Two integers. Raises ``NetworkError``."""
+    """Check that a list holds two integers. Raises ``NetworkError``."""
     require(
         len(value) == 2 and all(isinstance(v, int) for v in value),
         f"{where} must be two integers (rows, columns), not {row(value)}",
@@ -65,7 +65,7 @@ def pair(value: Sequence[int], where: str) -> tuple[int, int]:
 
 
 def texts(value: Sequence[Any], where: str) -> tuple[str, ...]:
-    """A list of names. Raises ``NetworkError``."""
+    """Check that a list holds names. Raises ``NetworkError``."""
     require(
         all(isinstance(v, str) for v in value), f"{where} must be a list of names, not {row(value)}"
     )
@@ -74,7 +74,7 @@ def texts(value: Sequence[Any], where: str) -> tuple[str, ...]:
 
 @dataclass
 class Wired:
-    """What the tables of a network say."""
+    """Layers and nodes that the tables of a network describe."""
 
     layers: list[Layer] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Wired:
 def wired(
     tables: Sequence[Any], inputs: Sequence[Any], heads: Sequence[str], padded: tuple[int, int]
 ) -> Wired:
-    """Layers and nodes of ``[[layers]]`` and ``[[inputs]]``. Raises ``NetworkError``.
+    """Read layers and nodes of ``[[layers]]`` and ``[[inputs]]``. Raises ``NetworkError``.
 
     A layer or a sum that says nothing of ReLU has one unless it gives logits or a function reads
     it; where ``heads`` are not named the last one gives logits.
@@ -220,7 +220,7 @@ def _window_keys(window: Window | None, kernel: str) -> dict[str, Any]:
 
 
 def items(network: "Network") -> dict[str, Any]:
-    """The tables that ``wired`` reads: ``layers``, and ``inputs`` and ``heads`` where needed."""
+    """Write the tables that ``wired`` reads: ``layers``, ``inputs`` and ``heads`` where needed."""
     tables: list[dict[str, Any]] = []
     done: set[int] = set()
     named = {} if not network.wiring else {"named": True}

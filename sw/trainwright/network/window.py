@@ -41,7 +41,7 @@ class Window:
         return prod(self.kernel)
 
     def over(self, rows: int, columns: int) -> tuple[int, int]:
-        """Rows and columns of the outputs, over an image of this size; 0 where it is too small."""
+        """Return the outputs' rows and columns over an image; 0 where the image is too small."""
         found = [
             max(0, (size + 2 * padding - kernel) // stride + 1)
             for size, kernel, stride, padding in zip(
