@@ -125,9 +125,9 @@ def unguarded() -> AbstractContextManager[Any]:
     return _torch._C.DisableTorchFunctionSubclass()
 
 
-def saves_elsewhere() -> bool:
-    """Whether saved tensors go through hooks, as in a part that a checkpoint computes again."""
-    return _torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+def saving_hooks() -> object | None:
+    """Return the hooks that saved tensors go through, as within a checkpoint; None: no hooks."""
+    return _torch._C._autograd._top_saved_tensors_default_hooks(True)
 
 
 class _Elsewhere(threading.local):

@@ -18,7 +18,7 @@ from trainwright.compiler import CompileError
 from trainwright.network import Apply
 from trainwright.network.nodes import IMAGE, layer_name
 from trainwright.nn import TensorTrain, TTConv2d, TTLinear
-from trainwright.nn.untyped import again, named_modules, saves_elsewhere
+from trainwright.nn.untyped import again, named_modules, saving_hooks
 from trainwright.offload.chain import Chain
 from trainwright.offload.regions import regions
 from trainwright.offload.stretch import End, Stretch, Use
@@ -176,6 +176,7 @@ class Session:
     def __init__(self, plan: Plan) -> None:
         self._plan, self._runs, self._left = plan, list[ProgramRun](), set[str]()
         self._begun = set[Route]()
+        self._hooks = saving_hooks()
 
     def apply(self, layer: TensorTrain, x: Any) -> torch.Tensor:
         """Return the outputs of a layer that the module calls."""
@@ -209,7 +210,9 @@ class Session:
         return None
 
     def _route(self, layer: TensorTrain) -> Route | None:
-        if saves_elsewhere():  # a checkpoint would have to run all of a program again
+        # A checkpoint within the call would have to run all of a program again; a checkpoint of the
+        # whole call does.
+        if saving_hooks() != self._hooks:
             return None
         routes = (route for route in self._plan.routes if route not in self._begun)
         return next((route for route in routes if route.begins_with(layer)), None)
