@@ -17,9 +17,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import cases
-import checks
-import figures
+import device_cases as cases
+import device_checks as checks
+import device_figures as figures
 import torch
 
 

@@ -59,4 +59,4 @@ def test_bench_loop_reports_each_step(capsys):
 def test_plan_command_names_choice(capsys):
     assert main(["plan", "digits", "--batch", "3"]) == 0
     text = capsys.readouterr().out
-    assert "\nl2\n" in text and "| chosen " in text and "% utilisation, " in text
+    assert "\nlayer 2: " in text and " MACs: chosen\n" in text and "% utilisation, " in text

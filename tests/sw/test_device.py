@@ -20,7 +20,7 @@ def device_module(monkeypatch):
     """Import a module of the experiment as its own programs do."""
     monkeypatch.syspath_prepend(str(FOLDER))
     yield import_module
-    for name in ("cases", "checks", "figures", "timing", "__main__"):
+    for name in ("device_cases", "device_checks", "device_figures", "device_timing", "__main__"):
         module = sys.modules.get(name)
         if module is not None and str(FOLDER) in str(getattr(module, "__file__", "")):
             del sys.modules[name]
@@ -44,7 +44,7 @@ def device_module(monkeypatch):
     ],
 )
 def test_case_on_pretended_gpu_gives_results_of_the_cpu(device_module, name):
-    cases, checks = device_module("cases"), device_module("checks")
+    cases, checks = device_module("device_cases"), device_module("device_checks")
     (case,) = (c for c in checks.TABLE.cases if f"{c.library}: {c.name}" == name)
     wanted = list(cases.leaves(case.run(lambda x: x)))
     with pretended() as gpu:
@@ -55,7 +55,7 @@ def test_case_on_pretended_gpu_gives_results_of_the_cpu(device_module, name):
 
 
 def test_difference_of_other_bits_is_never_zero(device_module):
-    difference = device_module("cases").difference
+    difference = device_module("device_cases").difference
     x = torch.tensor([1.0, 0.0, float("nan"), float("inf")])
     assert difference(x, x.clone()) == 0
     assert difference(x.double(), x) == float("inf")

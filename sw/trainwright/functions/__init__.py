@@ -5,7 +5,6 @@ the same mathematics in torch. Networks, PyTorch models, gradients and programs 
 docs/guide/element-wise-functions.md adds one step by step.
 """
 
-from trainwright.functions import library
 from trainwright.functions.record import (
     ElementKernel,
     Function,
@@ -22,5 +21,4 @@ __all__ = [
     "entries",
     "function_names",
     "function_of",
-    "library",
 ]

@@ -7,13 +7,13 @@ from functools import cache
 from inspect import signature
 from typing import TYPE_CHECKING
 
-from trainwright.kernels.lower import VectorPass, lower
-from trainwright.kernels.trace import Body, Value
 from trainwright.program.vector import Rounding
 from trainwright.support.text import shown, suggestion
 
 if TYPE_CHECKING:
     import torch
+
+    from trainwright.kernels import Body, Value, VectorPass
 
 RAISED = 16
 """Bits by which an operand is shifted left before the right shift that its exponent gives."""
@@ -39,7 +39,7 @@ class ElementKernel:
     text: str
     """Name in listings: that of the function, with a prime for its gradient. Kernels of one text
     are equal."""
-    body: Callable[..., Value] = field(compare=False)
+    body: "Callable[..., Value]" = field(compare=False)
     """Called with a `Body`, a value of each operand, ``width``, the bits of the result, and with
     ``scaled`` where the kernel asks for it."""
     real: "Callable[..., torch.Tensor]" = field(compare=False)
@@ -69,12 +69,14 @@ class ElementKernel:
         shift = RAISED - self.fraction - exponents[self.scaled]
         return (min(max(shift, 0), MOST_SHIFT),)
 
-    def lowered(self, widths: Sequence[int], width: int) -> VectorPass:
+    def lowered(self, widths: Sequence[int], width: int) -> "VectorPass":
         """Lower the kernel for operands of ``widths`` bits and a result of ``width`` bits."""
+        from trainwright.kernels import lower
+
         return lower(element_pass, function=self, widths=tuple(widths), width=width)
 
 
-def element_pass(k: Body, function: ElementKernel, widths: tuple[int, ...], width: int) -> None:
+def element_pass(k: "Body", function: ElementKernel, widths: tuple[int, ...], width: int) -> None:
     """Write stream ``z`` from streams ``x0``, ``x1``, .. by an element-wise kernel."""
     operands = [
         k.read(f"x{n}", -(1 << (bits - 1)), (1 << (bits - 1)) - 1) for n, bits in enumerate(widths)
@@ -156,14 +158,23 @@ def register(
     return add
 
 
+def _registered() -> dict[str, FunctionEntry]:
+    """Return the registry, with the library's functions in it."""
+    # Kernels and torch take seconds to import, which help texts do not need: on the first request.
+    from trainwright.functions import library
+
+    assert library
+    return _ENTRIES
+
+
 def entries() -> tuple[FunctionEntry, ...]:
     """Return all rows of the registry."""
-    return tuple(_ENTRIES.values())
+    return tuple(_registered().values())
 
 
 def function_names() -> tuple[str, ...]:
     """Return the names of all functions."""
-    return tuple(_ENTRIES)
+    return tuple(_registered())
 
 
 def _parsed(text: str) -> tuple[str, list[float]]:
@@ -172,11 +183,10 @@ def _parsed(text: str) -> tuple[str, list[float]]:
     Raises ``FunctionError`` for an unknown name, and for parameters that are no numbers.
     """
     match = _TEXT.fullmatch(text)
-    name = match[1] if match else text
-    if match is None or name not in _ENTRIES:
+    name, known = match[1] if match else text, _registered()
+    if match is None or name not in known:
         raise FunctionError(
-            f"{shown(text)} is no function; there are {', '.join(_ENTRIES)}"
-            f"{suggestion(name, _ENTRIES)}"
+            f"{shown(text)} is no function; there are {', '.join(known)}{suggestion(name, known)}"
         )
     parts = [part for part in (match[2] or "").split(",") if part.strip()]
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from cases import Put, Table
+from device_cases import Put, Table
 from torch import Tensor
 
 from trainwright import ape, mcf, posit, qr, tt

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from timing import Call, measure, rows
+from device_timing import Call, measure, rows
 from torch import Tensor
 from torch.nn import functional
 
