@@ -1,4 +1,4 @@
-"""What a case is: one computation on two devices, and how far its results may lie apart."""
+"""Cases: a computation on two devices, and how far the results may differ."""
 
 import time
 import traceback

@@ -113,7 +113,7 @@ def chunks(emit: Emit, device: torch.device, size: int) -> None:
 
 
 def stages(emit: Emit, device: torch.device, sizes: tuple[int, ...]) -> None:
-    """Where the time of fp32-f goes: splitting, and products of halves with float32 results."""
+    """Time the stages of fp32-f: splitting, and products of halves with float32 results."""
     form = ape.schemes.SCHEMES["fp32-f"]
     for size in sizes:
         a, b = (uniform(1, size, size, seed=s, device=device) for s in range(2))
@@ -167,7 +167,7 @@ def _captured(call: Call) -> torch.cuda.CUDAGraph:
 
 
 def adapter(emit: Emit, device: torch.device, sizes: tuple[int, ...]) -> None:
-    """What masks and counting cost, and ``auto`` beside the type that it takes."""
+    """Time masks and counting, and ``auto`` next to the type that ``auto`` chooses."""
     for size in sizes:
         a, b = (uniform(size, size, seed=s, device=device) + 0.5 for s in range(2))
         choice = ape.Adapter().decide(a, b).choice

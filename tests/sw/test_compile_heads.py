@@ -31,7 +31,7 @@ def seeded():
 
 
 class _Heads(torch.nn.Module):
-    """One or two heads of a body, and one of its inner values."""
+    """Model with one or two heads on a body; returns an inner value of the body too."""
 
     def __init__(self, numbers="fixed"):
         super().__init__()

@@ -16,6 +16,7 @@ from test_lowering import checked
 import trainwright
 import trainwright.nn as tnn
 from trainwright.check.step import check_step
+from trainwright.cli.options import OptionError, accelerator_parameters
 from trainwright.compiler.errors import CompileError
 from trainwright.functions import function_names, function_of
 from trainwright.functions.record import _ENTRIES, element_pass
@@ -223,6 +224,13 @@ def test_accelerator_without_an_engine_refuses_functions(sizes, formats, match):
     keys = {"formats": formats} if formats else {}
     with pytest.raises(CompileError, match=match):
         compile_step(two_layers("tanh", **keys), 16, AcceleratorParameters(**sizes))
+
+
+def test_command_line_refuses_functions_of_coded_formats_by_name():
+    network = two_layers("gelu", formats={"activation": "posit(8,0)"})
+    with pytest.raises(OptionError, match=r"gelu works with fixed point only.*fixed\(8\)"):
+        accelerator_parameters([], network)
+    assert accelerator_parameters([], two_layers("gelu")).vector_engine
 
 
 def test_function_gradient_reads_the_tensor_that_it_declares():

@@ -77,7 +77,10 @@ def _tanh_gradient(k: Body, upper: Value, y: Value, width: int) -> Value:
 @register("Tanh")
 def tanh() -> Function:
     """Return the hyperbolic tangent of x."""
-    real: Callable[[torch.Tensor], torch.Tensor] = lambda x: x.tanh()  # noqa: E731
+
+    def real(x: "torch.Tensor") -> "torch.Tensor":
+        return x.tanh()
+
     return Function(
         "tanh",
         ElementKernel("tanh", _tanh, real, fraction=TANH_FRACTION, whole_bits=0),
@@ -193,5 +196,8 @@ def silu() -> Function:
 @register("GELU")
 def gelu() -> Function:
     """Return GELU of x by its tanh approximation, at most 0.0005 from torch's default."""
-    real = lambda x: x * (2 * (2 / pi) ** 0.5 * (x + CUBE * x**3)).sigmoid()  # noqa: E731
+
+    def real(x: "torch.Tensor") -> "torch.Tensor":
+        return x * (2 * (2 / pi) ** 0.5 * (x + CUBE * x**3)).sigmoid()
+
     return _gate_function("gelu", _gelu_gate, _gelu_gradient, real)

@@ -171,7 +171,7 @@ def _single(name: str, layer: TTLinear | TTConv2d) -> Stretch:
 
 
 class Session:
-    """One call of a module, its layers computed as a plan says."""
+    """Call of a module whose layers are computed as a plan says."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._runs, self._left = plan, list[ProgramRun](), set[str]()

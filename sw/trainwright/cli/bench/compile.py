@@ -57,8 +57,8 @@ def _cases(args: argparse.Namespace) -> Iterator[tuple[str, int]]:
 
 
 def _run(args: argparse.Namespace) -> int:
-    # Modules that are loaded while a network is compiled would count as its time.
-    import trainwright.lowering  # noqa: F401
+    # Loaded here, as a module that is loaded while a network is compiled counts as compile time.
+    import trainwright.lowering  # noqa: F401  imported for its effect alone
     from trainwright.cli.output import to_json
     from trainwright.report.tables import markdown
 
