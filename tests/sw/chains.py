@@ -236,8 +236,8 @@ def straight_through(
         leaves.append(factors)
         biases.append(bias)
     flat = [g for factors in leaves for g in factors] + biases
-    found = iter(torch.autograd.grad((x * gradient).sum(), flat))
-    return [[next(found) for _ in factors] for factors in leaves], list(found)
+    gradients = iter(torch.autograd.grad((x * gradient).sum(), flat))
+    return [[next(gradients) for _ in factors] for factors in leaves], list(gradients)
 
 
 def plain_forward(chains: Chains, inputs: torch.Tensor) -> torch.Tensor:

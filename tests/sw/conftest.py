@@ -56,15 +56,15 @@ def programs_once():
 
     A test that replaces what chooses, orders or updates gets a program of its own.
     """
-    found = []  # steps, too: so long as they are there, no other has their id
+    memories = []  # holds the steps, too, so that no id of theirs is used again
     compiled = resident.resident_step
 
     @cache
     def of(step, layout, kept, arguments, options, by):
-        return compiled(found[-1], *arguments, **dict(options))
+        return compiled(memories[-1], *arguments, **dict(options))
 
     def once(memory, *arguments, **options):
-        found.append(memory)
+        memories.append(memory)
         choices = tuple(sorted(options.items()))
         by = steps._Run.cycles, steps.can_weave, beside.update_program
         return of(id(memory.step), memory.layout, memory.kept, arguments, choices, by)

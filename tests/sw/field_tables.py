@@ -65,7 +65,7 @@ def period(layout: Sequence[Field]) -> int:
 def tables() -> dict[str, str]:
     """Return the Markdown of each table by name."""
     head = ["| bits | field | width | meaning |", "|---|---|---|---|"]
-    found = {name: "\n".join([*head, *rows(layout)]) for name, layout in LAYOUT_NAMES.items()}
+    layouts = {name: "\n".join([*head, *rows(layout)]) for name, layout in LAYOUT_NAMES.items()}
     lines = ["| code | operation | layout | numbered fields repeat every |", "|---|---|---|---|"]
     for operation, kind in CLASSES.items():
         name, layout = NAMES[SHARED.get(kind, kind)], kind.layout
@@ -73,7 +73,7 @@ def tables() -> dict[str, str]:
         lines.append(
             f"| {int(operation)} | {operation.name} | {name} | {repeat} |".replace("  |", " |")
         )
-    return {"OPERATIONS": "\n".join(lines)} | found
+    return {"OPERATIONS": "\n".join(lines)} | layouts
 
 
 LINE, CELL, HEIGHT = 64, 15, 26

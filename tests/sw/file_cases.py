@@ -41,24 +41,24 @@ def random_slots(random: Random, d: Compute, *, used: int = USED) -> Compute:
 
 def random_scalars(random: Random, descriptors: Sequence, *, used: int = USED) -> list:
     """Draw passes with shifts and constants by the file; none is strict and below 0."""
-    found = []
+    changed = []
     for d in descriptors:
         if isinstance(d, Code):
             d = replace(
                 d,
                 instructions=tuple(
-                    replace(one, shift_by=ShiftBy.SCALAR, shift=random.randrange(SHIFTS))
-                    if one.shift_by is ShiftBy.FIELD and random.random() < 0.4
-                    else one
-                    for one in d.instructions
+                    replace(instruction, shift_by=ShiftBy.SCALAR, shift=random.randrange(SHIFTS))
+                    if instruction.shift_by is ShiftBy.FIELD and random.random() < 0.4
+                    else instruction
+                    for instruction in d.instructions
                 ),
             )
         if isinstance(d, Vector):
             d = replace(
                 d, scalars=tuple(_scalar(random, used) for _ in range(random.randint(0, SCALARS)))
             )
-        found.append(d)
-    return found
+        changed.append(d)
+    return changed
 
 
 def random_turns(random: Random, descriptors: Sequence) -> list:
@@ -67,17 +67,17 @@ def random_turns(random: Random, descriptors: Sequence) -> list:
     The other passes write the registers that the last pass reads. If it runs in the last step
     alone, its instructions are put into the engine then.
     """
-    found = list(descriptors)
-    passes = [n for n, d in enumerate(found) if isinstance(d, Vector)]
+    turned = list(descriptors)
+    passes = [n for n, d in enumerate(turned) if isinstance(d, Vector)]
     if not passes or random.random() < 0.2:
-        return found
+        return turned
     *_, before, at = -1, *passes
-    found[at] = replace(found[at], **random_turn(random))
-    if found[at].last:
-        found[before + 1 : at] = [
-            replace(d, last=True) if isinstance(d, Code) else d for d in found[before + 1 : at]
+    turned[at] = replace(turned[at], **random_turn(random))
+    if turned[at].last:
+        turned[before + 1 : at] = [
+            replace(d, last=True) if isinstance(d, Code) else d for d in turned[before + 1 : at]
         ]
-    return found
+    return turned
 
 
 def random_turn(random: Random) -> dict[str, int | bool]:
@@ -86,12 +86,12 @@ def random_turn(random: Random) -> dict[str, int | bool]:
     return {"eighth": eighth, "later": random.random() < 0.4, "last": random.random() < 0.3}
 
 
-def _shortest(_: _Run, found: Resident) -> int:
-    return len(found.program.descriptors)
+def _shortest(_: _Run, resident: Resident) -> int:
+    return len(resident.program.descriptors)
 
 
-def _longest(_: _Run, found: Resident) -> int:
-    return -len(found.program.descriptors)
+def _longest(_: _Run, resident: Resident) -> int:
+    return -len(resident.program.descriptors)
 
 
 def choose(monkeypatch, *, deferred):

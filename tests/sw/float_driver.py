@@ -89,10 +89,10 @@ class FloatDriver:
             name = f"layer{n}.gradient"
             g = self._round(g, name, TensorClass.GRADIENT, scales, statistics)
             leaves = [x, *factors] + ([] if bias is None else [bias])
-            found = torch.autograd.grad(y, leaves, g)
-            g = found[0]
-            gradients.insert(0, list(found[1 : 1 + len(factors)]))
-            biases.insert(0, None if bias is None else found[-1])
+            grads = torch.autograd.grad(y, leaves, g)
+            g = grads[0]
+            gradients.insert(0, list(grads[1 : 1 + len(factors)]))
+            biases.insert(0, None if bias is None else grads[-1])
         return BackwardResult(gradients, biases, statistics, Counters(cycles=2000), 0.002, _NO_RUN)
 
     def calibrate(self, inputs, gradient_of, model: QuantisedModel, scales: Scales) -> None:

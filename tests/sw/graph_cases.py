@@ -42,12 +42,12 @@ def odd_network(seed: int) -> tuple[Network, int]:
 
 def split_size(draw: random.Random, size: int, parts: int) -> list[int]:
     """Split a size into factors, as many as ``parts``."""
-    found = []
+    factors = []
     for _ in range(parts - 1):
-        one = draw.choice([n for n in range(1, min(size, 8) + 1) if size % n == 0])
-        found.append(one)
-        size //= one
-    return [*found, size]
+        factor = draw.choice([n for n in range(1, min(size, 8) + 1) if size % n == 0])
+        factors.append(factor)
+        size //= factor
+    return [*factors, size]
 
 
 def _train(draw: random.Random, outputs: list[int], inputs: list[int]) -> dict:
@@ -151,8 +151,10 @@ def bounds(
         if isinstance(op, Einsum):
             near = {n: abs(values[n]) for n in op.operands}
             far = {n: near[n] + error[n] for n in op.operands}
-            one = graph.part([op], op.operands, (op.out,))
-            error[op.out] = evaluate_float(one, far)[op.out] - evaluate_float(one, near)[op.out]
+            single = graph.part([op], op.operands, (op.out,))
+            error[op.out] = (
+                evaluate_float(single, far)[op.out] - evaluate_float(single, near)[op.out]
+            )
         elif isinstance(op, Add):
             total = graph.part([replace(op, relu=False)], op.operands, (op.out,))
             error[op.out] = evaluate_float(total, {n: error[n] for n in op.operands})[op.out]
@@ -170,11 +172,11 @@ def bounds(
 
 def _divided(draw: random.Random, size: int, order: int) -> tuple[int, ...]:
     """Draw ``order`` sizes with this product, all but the last at most 7."""
-    found: list[int] = []
+    factors: list[int] = []
     for _ in range(order - 1):
-        found.append(draw.choice([n for n in range(1, 8) if size % n == 0]))
-        size //= found[-1]
-    return (*found, size)
+        factors.append(draw.choice([n for n in range(1, 8) if size % n == 0]))
+        size //= factors[-1]
+    return (*factors, size)
 
 
 def deep_network(seed: int) -> tuple[Network, int]:
@@ -260,9 +262,9 @@ def _settled(
     wanted: dict[str, int] = {}
     exponents, added = dict(first), dict[str, list[str]]()
     for op in graph.ops:
-        one = graph.part([op], op.operands, (op.out,))
+        single = graph.part([op], op.operands, (op.out,))
         given = {name: words[name] for name in op.operands}
-        binding = bind(one, {}, exponents, most_alignment=most)
+        binding = bind(single, {}, exponents, most_alignment=most)
         if isinstance(op, Add):
             moved = first, exponents, binding.exponents
             _check_alignment(graph, op, moved, least, added, most)
@@ -271,13 +273,16 @@ def _settled(
             for shift in range(MAX_SHIFT):
                 exponent = binding.floors[op.out] + shift
                 wanted[op.out] = max(exponent, least.get(op.out, exponent))
-                trial = bind(one, wanted, exponents, most_alignment=most)
-                found, counted = evaluate(one, given, trial.shifts)
-                if not counted[op.out].saturations and abs(found[op.out]).max() <= HEADROOM * limit:
+                trial = bind(single, wanted, exponents, most_alignment=most)
+                outputs, counted = evaluate(single, given, trial.shifts)
+                if (
+                    not counted[op.out].saturations
+                    and abs(outputs[op.out]).max() <= HEADROOM * limit
+                ):
                     break
-        binding = bind(one, wanted, exponents, most_alignment=most)
-        found, _ = evaluate(one, given, binding.shifts)
-        words[op.out] = found[op.out]
+        binding = bind(single, wanted, exponents, most_alignment=most)
+        outputs, _ = evaluate(single, given, binding.shifts)
+        words[op.out] = outputs[op.out]
         exponents |= binding.exponents
     return wanted, words, exponents
 
@@ -299,13 +304,13 @@ def _check_alignment(
         finer, coarser = sorted(op.operands, key=before.__getitem__)
         least[_maker(graph, finer)] = before[coarser] - most
         raise _Again
-    others = added.setdefault(op.y, [])
-    others.append(op.x)
-    finer, *_, coarser = sorted([*others, *others], key=before.__getitem__)
+    addends = added.setdefault(op.y, [])
+    addends.append(op.x)
+    finer, *_, coarser = sorted([*addends, *addends], key=before.__getitem__)
     if before[coarser] - before[finer] > 2 * most:
         least[_maker(graph, finer)] = before[coarser] - 2 * most
         raise _Again
-    if before[op.y] != after[op.y] and len(others) > 1:
+    if before[op.y] != after[op.y] and len(addends) > 1:
         first[op.y] = min(max(first[op.y], before[coarser] - most), before[finer] + most)
         raise _Again
 

@@ -35,11 +35,11 @@ class HazardError(AssertionError):
 
 def addresses(base: int, levels: Sequence[Level | TransferLevel], name: str) -> np.ndarray:
     """Return every address of a loop nest."""
-    found = np.array([base])
+    rows = np.array([base])
     for level in levels:
         steps = np.arange(level.count) * getattr(level, name)
-        found = np.unique(found[:, None] + steps)
-    return found
+        rows = np.unique(rows[:, None] + steps)
+    return rows
 
 
 def _runs(starts: np.ndarray, size: int) -> np.ndarray:
@@ -102,13 +102,13 @@ def touched_by_samples(d: Samples, _registers: list[int], p: AcceleratorParamete
 
 def touched_by_pass(d: Vector, _registers: list[int], p: AcceleratorParameters) -> Touched:
     """Return rows of the streams that are read and written."""
-    found: Touched = []
-    for number, one in enumerate(d.streams):
-        outer, inner = np.arange(d.outer) * one.outer, np.arange(d.inner) * one.inner
-        rows = np.unique(one.base + outer[:, None] + inner)
-        found += [("pad", rows, False)] if d.reads >> number & 1 else []
-        found += [("pad", rows, True)] if d.writes >> number & 1 else []
-    return found
+    touched: Touched = []
+    for number, stream in enumerate(d.streams):
+        outer, inner = np.arange(d.outer) * stream.outer, np.arange(d.inner) * stream.inner
+        rows = np.unique(stream.base + outer[:, None] + inner)
+        touched += [("pad", rows, False)] if d.reads >> number & 1 else []
+        touched += [("pad", rows, True)] if d.writes >> number & 1 else []
+    return touched
 
 
 TOUCHED = {
@@ -153,12 +153,12 @@ def _both(engine: Engine) -> int:
 
 
 def _touch(d, engine: Engine, touched: Touched, readers: dict, writers: dict) -> None:
-    others = np.uint8(~_both(engine) & 255)
+    foreign = np.uint8(~_both(engine) & 255)
     for space, where, write in touched:
         if write:
-            busy = (writers[space][where] | readers[space][where]) & others
+            busy = (writers[space][where] | readers[space][where]) & foreign
         else:
-            busy = writers[space][where] & (others | np.uint8(engine))
+            busy = writers[space][where] & (foreign | np.uint8(engine))
         if np.any(busy):
             first = np.flatnonzero(busy)[0]
             raise HazardError(

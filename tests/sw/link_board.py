@@ -39,10 +39,10 @@ class Board:
             registers.FINGERPRINT: self._fingerprint,
         }
 
-    def begin(self, looks: int):
+    def begin(self, count: int):
         """Begin a run that is under way for so many looks at STATUS."""
         self.registers[registers.STATUS] = registers.STATUS_BUSY
-        self.looks_left = looks
+        self.looks_left = count
 
     def write(self, data: bytes):
         if self.gone:
@@ -52,8 +52,8 @@ class Board:
             self._answer += encode_frame(self._reply(body))
 
     def read(self, seconds: float) -> bytes:
-        found, self._answer = self._answer, b""
-        return found
+        answer, self._answer = self._answer, b""
+        return answer
 
     def drain(self):
         self._answer = b""
@@ -69,23 +69,23 @@ class Board:
     def _reply(self, body: bytes) -> bytes:
         sequence, request, count = body[0], body[1], body[2] + 1
         address, words = int.from_bytes(body[4:8], "little"), np.frombuffer(body[8:], "<u4")
-        status, found = Status.OK, []
+        status, answer = Status.OK, []
         if request == Request.HELLO:
             self.session = True
-            found = [VERSION, 60_000_000, self.memory.size, 0]
+            answer = [VERSION, 60_000_000, self.memory.size, 0]
         elif not self.session:
             status = Status.NO_SESSION
         elif request == Request.READ_REGISTERS:
-            found = [self._register(address + 4 * n) for n in range(count)]
+            answer = [self._register(address + 4 * n) for n in range(count)]
         elif request == Request.WRITE_REGISTERS:
             for n, word in enumerate(words.tolist()):
                 self._set(address + 4 * n, word)
         elif request == Request.READ_MEMORY:
-            found = self.memory[address : address + 4 * count].view("<u4").tolist()
+            answer = self.memory[address : address + 4 * count].view("<u4").tolist()
         else:
             self.memory[address : address + words.nbytes] = words.view(np.uint8)
         head = bytes([sequence, request, status, 0])
-        return head + np.array(found, "<u4").tobytes()
+        return head + np.array(answer, "<u4").tobytes()
 
     def _register(self, address: int) -> int:
         value = self.registers.get(address, 0)

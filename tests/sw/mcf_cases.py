@@ -87,9 +87,9 @@ def pairs(count, nc, dtype, seed=0):
     return of_integers(first, dtype, nc), of_integers(second, dtype, nc)
 
 
-def errors(name, found, a, b):
+def errors(name, results, a, b):
     """Return (error, exact result) of each sum, product or quotient, in integer units."""
-    for got, i, j in zip(found, a, b, strict=True):
+    for got, i, j in zip(results, a, b, strict=True):
         if name == "add":
             yield got - (i + j), i + j
         elif name == "mul":

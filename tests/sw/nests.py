@@ -67,9 +67,9 @@ def words(random: Random, shape: tuple[int, ...], width: int) -> npt.NDArray[np.
     """Draw signed integers of ``width`` bits, many of them extremes."""
     numbers = np.random.default_rng(random.getrandbits(64))
     least, greatest = -(1 << (width - 1)), (1 << (width - 1)) - 1
-    some = numbers.integers(least, greatest + 1, shape)
+    ordinary = numbers.integers(least, greatest + 1, shape)
     special = numbers.choice([least, greatest, 0], shape)
-    return np.where(numbers.random(shape) < random.choice((0.1, 0.9)), special, some)
+    return np.where(numbers.random(shape) < random.choice((0.1, 0.9)), special, ordinary)
 
 
 def _reach(counts: list[int], strides: list[int]) -> tuple[int, int]:

@@ -74,10 +74,10 @@ def roomy(driver: Driver, model: QuantisedModel, inputs, gradient) -> Scales:
     for _ in range(64):
         forward = driver.forward(inputs, model, scales)
         backward = driver.backward(gradient, scales)
-        found = {**forward.statistics, **backward.statistics}
-        crowded = [name for name, s in found.items() if s.saturations]
+        statistics = {**forward.statistics, **backward.statistics}
+        crowded = [name for name, s in statistics.items() if s.saturations]
         if not crowded:
             return scales
         for name in crowded:
-            scales.exponents[name] = found[name].exponent + 1
+            scales.exponents[name] = statistics[name].exponent + 1
     raise AssertionError("exponents do not settle")

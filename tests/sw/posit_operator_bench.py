@@ -29,8 +29,8 @@ class Bench:
         return posit.encode(x, self.fmt)
 
     def posits(self, *codes, grad=False):
-        made = [PositTensor.from_codes(c, self.fmt).requires_grad_(grad) for c in codes]
-        return made if len(made) > 1 else made[0]
+        tensors = [PositTensor.from_codes(c, self.fmt).requires_grad_(grad) for c in codes]
+        return tensors if len(tensors) > 1 else tensors[0]
 
     def number(self, x):
         return posit.encode(torch.tensor(x, dtype=torch.float64), self.fmt)

@@ -18,13 +18,13 @@ def functions(b):
         yield getattr(torch, name)(b.posits(at)), b.apply(name, at)
         yield getattr(torch, f"{name}_")(b.posits(at)), b.apply(name, at)
     p = b.posits(x, grad=True)
-    g, one = b.some(200), b.number(1.0)
+    g, unit = b.some(200), b.number(1.0)
     y = b.apply("tanh", x)
-    (found,) = torch.autograd.grad(p.tanh(), p, b.posits(g))
-    yield found, b.mul(g, b.sub(one, b.mul(y, y)))
+    (gradient,) = torch.autograd.grad(p.tanh(), p, b.posits(g))
+    yield gradient, b.mul(g, b.sub(unit, b.mul(y, y)))
     y = b.apply("sigmoid", x)
-    (found,) = torch.autograd.grad(p.sigmoid(), p, b.posits(g))
-    yield found, b.mul(b.mul(g, b.sub(one, y)), y)
+    (gradient,) = torch.autograd.grad(p.sigmoid(), p, b.posits(g))
+    yield gradient, b.mul(b.mul(g, b.sub(unit, y)), y)
 
 
 def _softmax(b, x):
@@ -43,12 +43,12 @@ def softmax(b):
     y = b.div(e, s)
     yield p.softmax(1), y
     yield p.t().softmax(0), y.t()
-    (found,) = torch.autograd.grad(p.softmax(1), p, b.posits(g))
-    yield found, b.mul(b.sub(g, b.dot(g, y).unsqueeze(1)), y)
+    (gradient,) = torch.autograd.grad(p.softmax(1), p, b.posits(g))
+    yield gradient, b.mul(b.sub(g, b.dot(g, y).unsqueeze(1)), y)
     y = b.sub(z, b.apply("log", s))
     yield p.log_softmax(1), y
-    (found,) = torch.autograd.grad(p.log_softmax(1), p, b.posits(g))
-    yield found, b.sub(g, b.mul(b.apply("exp", y), b.total(g, 1).unsqueeze(1)))
+    (gradient,) = torch.autograd.grad(p.log_softmax(1), p, b.posits(g))
+    yield gradient, b.sub(g, b.mul(b.apply("exp", y), b.total(g, 1).unsqueeze(1)))
 
 
 @case
@@ -80,9 +80,9 @@ def likelihoods(b):
     w = weight[target]
 
     def placed(values, where=place):
-        found = torch.zeros_like(x)
-        found[where, target[where]] = values
-        return found
+        scattered = torch.zeros_like(x)
+        scattered[where, target[where]] = values
+        return scattered
 
     loss = F.nll_loss(p, target, reduction="none")
     yield loss, picked
@@ -96,16 +96,19 @@ def likelihoods(b):
     yield torch.autograd.grad(loss, p)[0], placed(b.neg(w))
     loss = F.nll_loss(p, target, b.posits(weight), ignore_index=2)
     kept = torch.tensor([0, 2])
-    some = torch.where(target == 2, 0, w)
-    yield loss, b.div(b.total(torch.where(target == 2, 0, b.mul(picked, w)), 0), b.total(some, 0))
-    share = b.div(b.number(1.0), b.total(some, 0))
+    weights = torch.where(target == 2, 0, w)
+    yield (
+        loss,
+        b.div(b.total(torch.where(target == 2, 0, b.mul(picked, w)), 0), b.total(weights, 0)),
+    )
+    share = b.div(b.number(1.0), b.total(weights, 0))
     yield torch.autograd.grad(loss, p)[0], placed(b.neg(b.mul(w[kept], share)), kept)
 
 
 def _patches(x, kernel, stride=1):
     """Return (B, H', W', C kh kw) of codes (B, C, H, W)."""
-    found = x.unfold(2, kernel[0], stride).unfold(3, kernel[1], stride)
-    return found.permute(0, 2, 3, 1, 4, 5).flatten(3)
+    windows = x.unfold(2, kernel[0], stride).unfold(3, kernel[1], stride)
+    return windows.permute(0, 2, 3, 1, 4, 5).flatten(3)
 
 
 @case
@@ -113,9 +116,9 @@ def convolutions(b):
     x, w, bias = b.some(2, 3, 6, 7), b.some(4, 3, 3, 2), b.some(4)
     p, q, r = b.posits(x, w, bias, grad=True)
     patches = _patches(x, (3, 2))  # (2, 4, 6, 18)
-    rows, one = w.flatten(1), b.number(1.0)
+    rows, unit = w.flatten(1), b.number(1.0)
     starting = torch.cat([bias.unsqueeze(1), rows], 1)
-    lines = torch.cat([one.expand(*patches.shape[:3], 1), patches], 3).unsqueeze(3)
+    lines = torch.cat([unit.expand(*patches.shape[:3], 1), patches], 3).unsqueeze(3)
     want = b.dot(lines, starting).permute(0, 3, 1, 2)
     y = F.conv2d(p, q, r)
     yield y, want
@@ -140,8 +143,8 @@ def convolutions_of_whole_images(b):
     dx, dw = torch.autograd.grad(y, (p, q), b.posits(g[:, :, None, None]))
     yield dx, b.matmul(g, w.flatten(1)).reshape(x.shape)
     yield dw, b.matmul(g.t(), x.flatten(1)).reshape(w.shape)
-    one = b.number(1.0).expand(2, 1)
-    start = torch.cat([one, x.flatten(1)], 1), torch.cat([bias.unsqueeze(1), w.flatten(1)], 1)
+    unit = b.number(1.0).expand(2, 1)
+    start = torch.cat([unit, x.flatten(1)], 1), torch.cat([bias.unsqueeze(1), w.flatten(1)], 1)
     yield F.conv2d(p, q, b.posits(bias)), b.matmul(start[0], start[1].t())[:, :, None, None]
 
 

@@ -14,11 +14,11 @@ CASES, case = registry()
 def signs_and_limits(b):
     x, y = b.some(40), b.some(40)
     p, q = b.posits(x, y)
-    for found, of in (
+    for result, operand in (
         (-p, b.neg(x)),
         (torch.neg_(p.clone()), b.neg(x)),
     ):
-        yield found, of
+        yield result, operand
     v, w = posit.decode(x, b.fmt), posit.decode(y, b.fmt)
 
     def codes(values):
@@ -26,7 +26,7 @@ def signs_and_limits(b):
 
     low, high = (posit.decode(b.number(end), b.fmt).item() for end in (-0.3, 0.7))
     aten = torch.ops.aten
-    for found, want in (
+    for result, want in (
         (p.abs(), v.abs()),
         (p.clone().abs_(), v.abs()),
         (p.sign(), v.sign()),
@@ -46,7 +46,7 @@ def signs_and_limits(b):
         (torch.maximum(p, q, out=p.clone()), torch.maximum(v, w)),
         (torch.minimum(p, q, out=p.clone()), torch.minimum(v, w)),
     ):
-        yield found, codes(want)
+        yield result, codes(want)
     r = p.clone().requires_grad_()
     (g,) = torch.autograd.grad(r.relu(), r, q)
     yield g, torch.where(v > 0, y, 0)

@@ -121,9 +121,9 @@ def matrix_products(b):
     yield torch.dot(p[0], q[:, 0]), product[0, 0]
     yield torch.bmm(p.expand(2, 3, 4), q.expand(2, 4, 5)), product.expand(2, 3, 5)
     # The start is in the sum: a product with 1 before the others.
-    one = b.number(1.0)
+    unit = b.number(1.0)
     rows = torch.cat([z.unsqueeze(2), x.unsqueeze(1).expand(3, 5, 4)], 2)
-    columns = torch.cat([one.expand(5, 1), y.t()], 1)
+    columns = torch.cat([unit.expand(5, 1), y.t()], 1)
     whole = b.dot(rows, columns)
     yield torch.addmm(r, p, q), whole
     yield (

@@ -33,9 +33,9 @@ def parts(code: int, n: int, es: int) -> tuple[int, int] | None:
 
 def value(code: int, n: int, es: int) -> Fraction:
     """Return the exact value of a code other than NaR."""
-    found = parts(code, n, es)
-    assert found is not None
-    return found[0] * Fraction(2) ** found[1]
+    fields = parts(code, n, es)
+    assert fields is not None
+    return fields[0] * Fraction(2) ** fields[1]
 
 
 def nearest(x: Fraction | None, n: int, es: int) -> int:

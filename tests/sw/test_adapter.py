@@ -45,32 +45,32 @@ def choices(capsys, *options: str) -> dict:
 
 
 def test_adapter_step_in_the_formats_chosen(capsys):
-    found = choices(capsys, "--error", "0.02")
-    tensors = {one["tensor"]: one for one in found["tensors"]}
-    network = load_network("digits").with_formats(found["formats"])
+    report = choices(capsys, "--error", "0.02")
+    tensors = {row["tensor"]: row for row in report["tensors"]}
+    network = load_network("digits").with_formats(report["formats"])
     factors, _ = initial_factors(load_network("digits").with_formats("factor=fixed(16)"), 0)
     for n in (1, 2):
-        one = tensors[f"l1.G{n}"]
+        bond = tensors[f"l1.G{n}"]
         values = factors[0][n - 1].value.numpy().astype(float)
-        assert one["error"] == pytest.approx(lost(values, one["width"])) and one["error"] <= 0.02
-        assert lost(values, one["width"] - 1) > 0.02
-        assert network.factor_format(0, n - 1).width == one["width"]
+        assert bond["error"] == pytest.approx(lost(values, bond["width"])) and bond["error"] <= 0.02
+        assert lost(values, bond["width"] - 1) > 0.02
+        assert network.factor_format(0, n - 1).width == bond["width"]
     for kind in ("intermediate", "gradient"):
-        widest = max(one["width"] for one in tensors.values() if one["kind"] == kind)
+        widest = max(row["width"] for row in tensors.values() if row["kind"] == kind)
         assert network.format(kind).width == widest
-    assert all(one["held"] and one["passes"] == 1 for one in tensors.values())
+    assert all(row["held"] and row["passes"] == 1 for row in tensors.values())
     assert {"x", "l1.a", "l1.y", "l2.a", "l1.dG1", "l2.dG2", "l1.db"} <= tensors.keys()
     assert main(["check", "--network", "digits", "--backend", "golden", "--batch", "16",
-                 "--formats", found["formats"]]) == 0  # fmt: skip
+                 "--formats", report["formats"]]) == 0  # fmt: skip
 
 
 def test_words_of_8_bits_cost_passes_or_do_not_hold(capsys):
-    found = choices(capsys, "--error", "0.003", "--accelerator", "word_width=8")
-    factors = [one for one in found["tensors"] if one["kind"] == "factor"]
-    assert all(one["width"] > 8 and one["passes"] == 2 and one["held"] for one in factors)
-    others = [one for one in found["tensors"] if one["kind"] != "factor"]
-    assert all(one["width"] <= 8 and one["passes"] == 1 for one in others)
-    assert any(not one["held"] and one["error"] > 0.003 for one in others)
+    report = choices(capsys, "--error", "0.003", "--accelerator", "word_width=8")
+    factors = [row for row in report["tensors"] if row["kind"] == "factor"]
+    assert all(row["width"] > 8 and row["passes"] == 2 and row["held"] for row in factors)
+    activations = [row for row in report["tensors"] if row["kind"] != "factor"]
+    assert all(row["width"] <= 8 and row["passes"] == 1 for row in activations)
+    assert any(not row["held"] and row["error"] > 0.003 for row in activations)
     assert main(["formats", "digits", "--error", "0.003", "--accelerator", "word_width=8"]) == 0
     text = capsys.readouterr().out
     assert "4 factors take several passes" in text and "not held" in text

@@ -11,31 +11,31 @@ from trainwright.graph.ir import Add, Einsum, Graph, Mask, Tensor
 def graph(*ops):
     names = {name for op in ops for name in (op.out, *op.operands)}
     tensors = {n: Tensor(n, ("s",), TensorClass.ACTIVATION, Fixed(8)) for n in names}
-    made = {op.out for op in ops}
-    return Graph({"s": 2}, tensors, ops, tuple(names - made), (ops[-1].out,))
+    outputs = {op.out for op in ops}
+    return Graph({"s": 2}, tensors, ops, tuple(names - outputs), (ops[-1].out,))
 
 
 def test_align_moves_host_tensor_near_its_sum():
-    found = bind(graph(Add("z", "x", "b")), {}, {"x": -4, "b": -30}, most_alignment=15)
-    assert found.exponents == {"x": -4, "b": -19, "z": -19}
-    assert (found.shifts["z"].x, found.shifts["z"].y) == (15, 0)
+    binding = bind(graph(Add("z", "x", "b")), {}, {"x": -4, "b": -30}, most_alignment=15)
+    assert binding.exponents == {"x": -4, "b": -19, "z": -19}
+    assert (binding.shifts["z"].x, binding.shifts["z"].y) == (15, 0)
 
 
 def test_align_bias_added_twice_is_moved_before_it_is_first_added():
     given = {"x": -4, "y": 6, "b": -30}
-    found = bind(graph(Add("z", "x", "b"), Add("w", "y", "b")), {}, given, most_alignment=15)
-    assert found.exponents["b"] == -9
-    assert (found.shifts["z"].x, found.shifts["z"].y) == (5, 0)
-    assert (found.shifts["w"].x, found.shifts["w"].y) == (15, 0)
+    binding = bind(graph(Add("z", "x", "b"), Add("w", "y", "b")), {}, given, most_alignment=15)
+    assert binding.exponents["b"] == -9
+    assert (binding.shifts["z"].x, binding.shifts["z"].y) == (5, 0)
+    assert (binding.shifts["w"].x, binding.shifts["w"].y) == (15, 0)
 
 
 def test_align_finer_of_two_is_made_coarser():
     ops = Einsum("p", ("x", "x")), Mask("m", "p", "x"), Einsum("q", ("y", "y")), Add("z", "q", "m")
-    found = bind(graph(*ops), {}, {"x": -20, "y": -2}, most_alignment=15)
-    assert found.exponents["p"] == found.exponents["m"] == -19
-    assert found.exponents["q"] == -4
-    assert found.shifts["p"].result == 21
-    assert (found.shifts["z"].x, found.shifts["z"].y) == (15, 0)
+    binding = bind(graph(*ops), {}, {"x": -20, "y": -2}, most_alignment=15)
+    assert binding.exponents["p"] == binding.exponents["m"] == -19
+    assert binding.exponents["q"] == -4
+    assert binding.shifts["p"].result == 21
+    assert (binding.shifts["z"].x, binding.shifts["z"].y) == (15, 0)
 
 
 def test_align_names_tensor_that_cannot_be_near_both():

@@ -22,18 +22,20 @@ def test_circuits_fused_and_real_are_those_of_complex_gates(name):
     for gate, _ in fused:
         eye = torch.eye(len(gate), dtype=gate.dtype)
         torch.testing.assert_close(gate @ gate.mH, eye)
-    found = quantum.simulate(fused, 6, torch.float64)
-    torch.testing.assert_close(found, exact, rtol=0, atol=1e-12)
+    state = quantum.simulate(fused, 6, torch.float64)
+    torch.testing.assert_close(state, exact, rtol=0, atol=1e-12)
 
 
 def test_ape_apps_fourier_transform_is_unitary():
     n = 5
     gates = quantum.qft(n)
     start = quantum.simulate_complex(gates[:n], n)
-    found = quantum.simulate_complex(gates, n).reshape([2] * n)
-    found = found.permute(*reversed(range(n))).flatten()  # the circuit leaves the bits reversed
+    transformed = quantum.simulate_complex(gates, n).reshape([2] * n)
+    transformed = transformed.permute(
+        *reversed(range(n))
+    ).flatten()  # the circuit leaves the bits reversed
     wanted = torch.fft.ifft(start) * 2 ** (n / 2)
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(transformed, wanted)
 
 
 def test_circuits_need_more_than_float16():
@@ -46,8 +48,8 @@ def test_circuits_need_more_than_float16():
 @pytest.mark.parametrize("dtype", ["fp32-f", pytest.param("fp32-b", marks=pytest.mark.slow)])
 def test_pca_neighbours_and_a_transformer_block(dtype):
     pytest.importorskip("sklearn")
-    found = values(applications.run_pca(dtype))
-    assert found["error of the variances"] < 2e-5 and found["error of the projections"] < 2e-5
+    errors = values(applications.run_pca(dtype))
+    assert errors["error of the variances"] < 2e-5 and errors["error of the projections"] < 2e-5
     block = values(applications.run_transformer(dtype))
     assert block["error of the output"] < 2e-6 and block["error of the gradients"] < 5e-6
     near = values(applications.run_neighbours(dtype))
@@ -74,11 +76,11 @@ def test_ape_apps_figure_14_stays_within_bounds():
     rows = magnitude.run(200)
     for line in magnitude.summary(rows):
         assert line.value <= line.stated and line.product <= line.product_bound
-    found = {(row.dtype, row.exponent): row for row in rows}
-    assert found["fp32-f", -20].value > 2.0**-21 > found["fp32-f", -14].value
-    assert found["fp32-m", -8].value > 2.0**-21 > found["fp32-m", -2].value
-    assert found["fp32-b", -100].value == 0 and found["fp32-b", -120].value > 2.0**-23
-    assert found["fp32-f", 17].value == float("inf")
+    table = {(row.dtype, row.exponent): row for row in rows}
+    assert table["fp32-f", -20].value > 2.0**-21 > table["fp32-f", -14].value
+    assert table["fp32-m", -8].value > 2.0**-21 > table["fp32-m", -2].value
+    assert table["fp32-b", -100].value == 0 and table["fp32-b", -120].value > 2.0**-23
+    assert table["fp32-f", 17].value == float("inf")
 
 
 def test_figure_15_errors_grow_by_truncation():

@@ -176,18 +176,18 @@ def test_native_where_nothing_else_holds():
     assert ADAPTER.decide(f * 2.0**-70, f * 2.0**-70).choice == "fp32"
     assert ADAPTER.decide(f * 2.0**70, f * 2.0**70).choice == "fp32"  # overflows, or could
     assert ADAPTER.decide(f * 2.0**59, f * 2.0**59).choice == "fp32-b"
-    one = f.clone()
-    one[0, 0] = torch.inf
-    assert ADAPTER.decide(one, f).counts == {"fp32-f4": 6, "fp32": 2}
+    single = f.clone()
+    single[0, 0] = torch.inf
+    assert ADAPTER.decide(single, f).counts == {"fp32-f4": 6, "fp32": 2}
     assert ADAPTER.decide(torch.full((8, 8), torch.nan), f).choice == "fp32"
 
 
-def promised(a, b, found, promise):
+def promised(a, b, result, promise):
     """Check each element against the product's promise plus float32's roundings of the sum."""
     exact = a.double() @ b.double()
     size = a.double().abs() @ b.double().abs()
     roundings = (a.shape[1] / 4 + 4) * UNIT  # blocks of 16 or so, the groups, the strips
-    return bool(((found.double() - exact).abs() <= (promise + roundings) * size).all())
+    return bool(((result.double() - exact).abs() <= (promise + roundings) * size).all())
 
 
 def test_ape_auto_meets_bound_that_fp32_f_exceeds():
@@ -195,8 +195,8 @@ def test_ape_auto_meets_bound_that_fp32_f_exceeds():
     exact = Fraction(float(worst)) ** 2
 
     def error(dtype):
-        found = ape.gemm(worst, worst, dtype=dtype, adapter=ADAPTER)
-        return float(abs(Fraction(float(found)) - exact) / exact)
+        result = ape.gemm(worst, worst, dtype=dtype, adapter=ADAPTER)
+        return float(abs(Fraction(float(result)) - exact) / exact)
 
     assert 1.9 * 2.0**-22 < error("fp32-f") < 2.0**-21 + UNIT
     assert error("auto") <= 2.0**-22 + UNIT
@@ -218,9 +218,9 @@ def test_every_single_product_keeps_the_promise(scale_a, scale_b, seed):
     b = near_ones(600, random)[None, :] * 2.0**scale_b
     decision = ADAPTER.decide(a, b)
     assert 0 < decision.promise <= 2.0**-22
-    found = ape.gemm(a, b, dtype="auto", adapter=ADAPTER).double()
+    products = ape.gemm(a, b, dtype="auto", adapter=ADAPTER).double()
     exact = a.double() * b.double()
-    error = ((found - exact).abs() / exact.abs()).max()
+    error = ((products - exact).abs() / exact.abs()).max()
     assert float(error) <= decision.promise + 1.01 * UNIT  # the result is a float32
 
 
@@ -239,22 +239,22 @@ def test_auto_keeps_its_promise_for_mixed_blocks(seed):
     a, b = matrix(18, 22), matrix(22, 13)
     how = ape.Accumulation(rounding=("nearest", "zero")[seed % 2])
     decision = ADAPTER.decide(a, b)
-    found = ape.gemm(a, b, dtype="auto", adapter=ADAPTER, accumulation=how)
+    result = ape.gemm(a, b, dtype="auto", adapter=ADAPTER, accumulation=how)
     assert decision.choice == "hybrid" and len(decision.counts) > 1
     exact, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     roundings = (22 / 4 + 8) * 2 * UNIT
     slack = 22 * 2.0**-149  # native products below the normal range
-    assert bool(((found.double() - exact).abs() <= (2.0**-22 + roundings) * size + slack).all())
+    assert bool(((result.double() - exact).abs() <= (2.0**-22 + roundings) * size + slack).all())
 
 
 def test_hybrid_is_the_types_block_by_block():
     f, b = of_levels(8, 8, 0, level=RangeLevel.F), of_levels(8, 8, 1, level=RangeLevel.B)
     a = torch.cat([f, b], 0)
     decision = ADAPTER.decide(a, f)
-    found = hybrid(a, f, decision, ADAPTER.blocks)
+    result = hybrid(a, f, decision, ADAPTER.blocks)
     upper = sum(ape.gemm(f[:, k : k + 4], f[k : k + 4], dtype="fp32-f4") for k in (0, 4))
     lower = sum(ape.gemm(b[:, k : k + 4], f[k : k + 4], dtype="fp32-b") for k in (0, 4))
-    assert torch.equal(found, torch.cat([upper, lower]))
+    assert torch.equal(result, torch.cat([upper, lower]))
 
 
 def test_infinity_nan_subnormal_zero():
@@ -262,11 +262,11 @@ def test_infinity_nan_subnormal_zero():
     a, b = torch.randn(9, 10, generator=random), torch.randn(10, 7, generator=random)
     a[0, 0], a[2, 3], a[5, 9] = torch.inf, torch.nan, -torch.inf
     b[4, 4], b[9, 1] = torch.inf, 0.0
-    found, native = ape.gemm(a, b, dtype="auto", adapter=ADAPTER), a @ b
+    result, native = ape.gemm(a, b, dtype="auto", adapter=ADAPTER), a @ b
     fine = torch.isfinite(native)
-    assert torch.equal(torch.isfinite(found), fine)
+    assert torch.equal(torch.isfinite(result), fine)
     assert torch.equal(
-        found.nan_to_num(1.0, 2.0, 3.0)[~fine], native.nan_to_num(1.0, 2.0, 3.0)[~fine]
+        result.nan_to_num(1.0, 2.0, 3.0)[~fine], native.nan_to_num(1.0, 2.0, 3.0)[~fine]
     )
     tiny = torch.full((4, 4), 3 * 2.0**-149)
     eye = torch.eye(4)
@@ -300,8 +300,8 @@ def test_ape_auto_model_is_measured_on_this_machine():
 def test_ape_auto_fit_finds_the_terms():
     sizes = [(32, 64, 32), (64, 64, 64), (128, 64, 128), (64, 256, 64), (300, 64, 100)]
     rows = [(m, k, n, 2e-4 + 3e-6 * k * (-(-m // 128)) + 4e-9 * m * n * k) for m, k, n in sizes]
-    found = PerformanceModel.fit("none", {"fp32-f": rows})
-    assert found.terms["fp32-f"] == pytest.approx((2e-4, 3e-6, 4e-9), rel=1e-6)
+    model = PerformanceModel.fit("none", {"fp32-f": rows})
+    assert model.terms["fp32-f"] == pytest.approx((2e-4, 3e-6, 4e-9), rel=1e-6)
 
 
 def test_ape_auto_rejects_bad_arguments():

@@ -33,6 +33,6 @@ def test_ape_cli_reproduce_writes_applications(tmp_path, capsys):
 
 def test_bench_prints_json(capsys):
     assert main(["bench", "ape", "--size", "24", "--repeat", "1", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["devices"][0] == "cpu" and found["masks"][0]["seconds"] > 0
-    assert {"fp32", "fp64", "int16"} <= {row["dtype"] for row in found["products"]}
+    report = json.loads(capsys.readouterr().out)
+    assert report["devices"][0] == "cpu" and report["masks"][0]["seconds"] > 0
+    assert {"fp32", "fp64", "int16"} <= {row["dtype"] for row in report["products"]}

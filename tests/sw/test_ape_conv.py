@@ -27,10 +27,10 @@ def inputs(groups=1, kernel=(3, 3)):
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_ape_conv_as_torch_in_every_setting(setting, dtype):
     x, weight, bias = inputs(setting.get("groups", 1))
-    found = ape.conv2d(x, weight, bias, dtype=dtype, **setting)
+    y = ape.conv2d(x, weight, bias, dtype=dtype, **setting)
     wanted = functional.conv2d(x.double(), weight.double(), bias.double(), **setting)
-    assert found.shape == wanted.shape and found.dtype == torch.float32
-    assert float((found.double() - wanted).abs().max()) < 1e-5
+    assert y.shape == wanted.shape and y.dtype == torch.float32
+    assert float((y.double() - wanted).abs().max()) < 1e-5
 
 
 def test_is_the_products_of_its_patches():
@@ -58,8 +58,8 @@ def test_ape_conv_gradients_match_float64(setting, dtype):
     ape.conv2d(x, weight, bias, dtype=dtype, **setting).sin().sum().backward()
     wide = [v.detach().double().requires_grad_() for v in (x, weight, bias)]
     functional.conv2d(*wide, **setting).sin().sum().backward()
-    for found, wanted in zip((x, weight, bias), wide, strict=True):
-        torch.testing.assert_close(found.grad.double(), wanted.grad, rtol=1e-4, atol=1e-4)
+    for operand, wanted in zip((x, weight, bias), wide, strict=True):
+        torch.testing.assert_close(operand.grad.double(), wanted.grad, rtol=1e-4, atol=1e-4)
 
 
 def test_ape_conv_rejects_bad_arguments():

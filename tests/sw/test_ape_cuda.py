@@ -12,8 +12,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 @pytest.mark.parametrize("dtype", [*SCHEMES, "auto"])
 def test_close_to_the_simulation(dtype):
     a, b = torch.rand(200, 333), torch.rand(333, 120)
-    found = ape.gemm(a.cuda(), b.cuda(), dtype=dtype).cpu()
-    torch.testing.assert_close(found, ape.gemm(a, b, dtype=dtype), rtol=4e-6, atol=0)
+    product = ape.gemm(a.cuda(), b.cuda(), dtype=dtype).cpu()
+    torch.testing.assert_close(product, ape.gemm(a, b, dtype=dtype), rtol=4e-6, atol=0)
 
 
 def test_int16_is_exact():

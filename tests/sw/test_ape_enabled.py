@@ -48,18 +48,18 @@ CASES = {
 def test_every_product_is_ours(case, inference):
     code, ours = CASES[case]
     with ape.enabled("fp32-f") as calls, torch.inference_mode(inference):
-        found = code()
+        product = code()
     assert sum(calls.values()) == 1
     wanted = ours(lambda a, b: ape.gemm(a, b, dtype="fp32-f"))
-    assert torch.equal(found, wanted)
+    assert torch.equal(product, wanted)
 
 
 def test_it_is_not_the_library_that_computes():
     a, b = torch.randn(40, 200), torch.randn(200, 40)
     with ape.enabled("fp32-f", accumulation=ape.TENSOR_CORE):
-        found = a @ b
-    assert not torch.equal(found, a @ b)
-    assert torch.equal(found, ape.gemm(a, b, dtype="fp32-f", accumulation=ape.TENSOR_CORE))
+        product = a @ b
+    assert not torch.equal(product, a @ b)
+    assert torch.equal(product, ape.gemm(a, b, dtype="fp32-f", accumulation=ape.TENSOR_CORE))
 
 
 @pytest.mark.parametrize("inference", [False, True])
@@ -68,9 +68,9 @@ def test_ape_enabled_convolutions_are_counted(dimensions, inference):
     layer = (nn.Conv1d, nn.Conv2d)[dimensions - 1](4, 6, 3, 2, 1, 2, groups=2)
     x = torch.randn(2, 4, *([9] * dimensions))
     with ape.enabled("fp32-b") as calls, torch.inference_mode(inference):
-        found = layer(x)
+        y = layer(x)
     assert calls == {"aten.convolution.default": 1}
-    torch.testing.assert_close(found, layer(x), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(y, layer(x), rtol=1e-5, atol=1e-6)
 
 
 def net():
@@ -94,10 +94,10 @@ def test_forward_and_backward_of_a_model(dtype):
     model, x = net(), torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(1))
     wanted = step(model, x)
     with ape.enabled(dtype) as calls:
-        found = step(model, x)
+        results = step(model, x)
     assert calls["aten.convolution.default"] == calls["aten.convolution_backward.default"] == 1
     assert calls["aten.addmm.default"] == 2 and calls["aten.mm.default"] == 4
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(results, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
@@ -106,12 +106,12 @@ def test_attention_is_not_left_to_fused_kernels(training):
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True).train(training)
     x = torch.randn(2, 5, 16)
     with ape.enabled("fp32-f") as calls, torch.no_grad():
-        found = layer(x)
+        y = layer(x)
         q = torch.randn(1, 2, 5, 8)
         functional.scaled_dot_product_attention(q, q, q)
     assert calls["aten.bmm.default"] == 4
     assert calls["aten.addmm.default"] + calls["aten.mm.default"] == 4
-    torch.testing.assert_close(found, layer(x).detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(y, layer(x).detach(), rtol=1e-4, atol=1e-5)
     assert torch.backends.mha.get_fastpath_enabled()
 
 

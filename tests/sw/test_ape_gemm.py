@@ -28,7 +28,7 @@ def test_ape_gemm_scheme_to_the_last_bit(dtype, rounding, block):
     b[:, 0] = torch.randn(21, generator=random)
     a[0] = torch.rand(21, generator=random)
     how = ape.Accumulation(rounding=rounding, block=block)
-    found = ape.gemm(a, b, dtype=dtype, accumulation=how)
+    product = ape.gemm(a, b, dtype=dtype, accumulation=how)
     wanted = [
         [
             reference.dot(row.tolist(), column.tolist(), dtype, rounding == "zero", block)
@@ -36,7 +36,7 @@ def test_ape_gemm_scheme_to_the_last_bit(dtype, rounding, block):
         ]
         for row in a
     ]
-    assert found.dtype == torch.float32 and found.tolist() == wanted
+    assert product.dtype == torch.float32 and product.tolist() == wanted
 
 
 def chain(a, b, zero, block):
@@ -75,11 +75,11 @@ def test_infinities_do_not_spoil_their_neighbours():
     a, b = torch.randn(4, 20), torch.randn(20, 3)
     clean = ape.gemm(a, b, dtype="fp32-f")
     a[1, 5], b[7, 2] = torch.inf, torch.nan
-    found = ape.gemm(a, b, dtype="fp32-f")
+    product = ape.gemm(a, b, dtype="fp32-f")
     touched = torch.zeros(4, 3, dtype=torch.bool)
     touched[1], touched[:, 2] = True, True
-    assert torch.equal(found[~touched], clean[~touched])
-    assert not torch.isfinite(found[touched]).any()
+    assert torch.equal(product[~touched], clean[~touched])
+    assert not torch.isfinite(product[touched]).any()
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, "fp32", "auto"])
@@ -103,10 +103,10 @@ def test_shapes_transposes_factors(dtype):
 def test_empty_and_least(dtype, m, k, n):
     kind = torch.int16 if dtype == "int16" else torch.float32
     for lead in ((), (2,), (0,)):
-        found = ape.gemm(
+        product = ape.gemm(
             torch.ones(*lead, m, k, dtype=kind), torch.ones(*lead, k, n, dtype=kind), dtype=dtype
         )
-        assert found.shape == (*lead, m, n) and (found == k).all()
+        assert product.shape == (*lead, m, n) and (product == k).all()
 
 
 @pytest.mark.parametrize("dtype", ["fp32-f", "fp32-b", "auto"])
@@ -136,8 +136,8 @@ def test_int16_is_exact(m, k, n, fill):
         return torch.full((rows, columns), fill)
 
     a, b = matrix(m, k), matrix(k, n)
-    found = ape.gemm(a.to(torch.int16), b.to(torch.int16), dtype="int16")
-    assert found.dtype == torch.int64 and torch.equal(found, a @ b)  # int64 all the way
+    product = ape.gemm(a.to(torch.int16), b.to(torch.int16), dtype="int16")
+    assert product.dtype == torch.int64 and torch.equal(product, a @ b)  # int64 all the way
 
 
 def test_int16_of_a_million_terms():
@@ -153,9 +153,9 @@ def test_int16_batches_and_factors():
     a = torch.randint(-32768, 32768, (2, 1, 3, 5), dtype=torch.int16, generator=random)
     b = torch.randint(-32768, 32768, (4, 6, 5), dtype=torch.int16, generator=random)
     c = torch.randint(-9, 9, (3, 6), generator=random)
-    found = ape.gemm(a, b, dtype="int16", transpose_b=True, alpha=-3, c=c, beta=2)
+    product = ape.gemm(a, b, dtype="int16", transpose_b=True, alpha=-3, c=c, beta=2)
     wanted = -3 * (a.long() @ b.long().mT) + 2 * c
-    assert torch.equal(found, wanted)
+    assert torch.equal(product, wanted)
     with pytest.raises(ValueError, match=r"alpha of int16 must be an integer of int64, not 0\.5"):
         ape.gemm(a, b, dtype="int16", transpose_b=True, alpha=0.5)
 

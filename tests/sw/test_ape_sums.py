@@ -140,7 +140,7 @@ def test_conv2d_bias_of_another_type_is_refused():
 
 
 def test_sum_just_above_a_tie_is_not_rounded_twice():
-    one = torch.ones(1, 1)
+    unit = torch.ones(1, 1)
     above = torch.full((1, 1), 2.0**-24 * (1 + 2.0**-50), dtype=torch.float64)
-    assert ape.gemm(one, one, dtype="fp32", c=above).item() == 1 + 2.0**-23
-    assert ape.gemm(one, one, dtype="fp32", c=above - 2.0**-73).item() == 1
+    assert ape.gemm(unit, unit, dtype="fp32", c=above).item() == 1 + 2.0**-23
+    assert ape.gemm(unit, unit, dtype="fp32", c=above - 2.0**-73).item() == 1

@@ -53,8 +53,8 @@ def test_blocks_matrix_does_not_change_and_moments_follow():
         for f, old in zip(layer, values, strict=True)
     )
     for number, factors in enumerate(model.factors):
-        found = ttm_matrix(NETWORK.layers[number], [f.value.double() for f in factors])
-        assert torch.equal(found, matrices[number])  # powers of two: exact
+        matrix = ttm_matrix(NETWORK.layers[number], [f.value.double() for f in factors])
+        assert torch.equal(matrix, matrices[number])  # powers of two: exact
         assert all(
             torch.equal(f.value * f.first, m) for f, m in zip(factors, first[number], strict=True)
         )
@@ -93,12 +93,12 @@ def test_quantisation_loses_less():
     uneven(model, 3)
 
     def loss():
-        found = model.quantised()
+        quantised = model.quantised()
         error = 0.0
         for n, layer in enumerate(NETWORK.layers):
             kept = [
                 q.double() * 2.0**k
-                for q, k in zip(found.factors[n], found.factor_exponents[n], strict=True)
+                for q, k in zip(quantised.factors[n], quantised.factor_exponents[n], strict=True)
             ]
             exact = ttm_matrix(layer, [f.value.double() for f in model.factors[n]])
             error += float((ttm_matrix(layer, kept) - exact).norm() / exact.norm())

@@ -86,9 +86,9 @@ def test_check_finds_wrong_bit_in_a_row(at, engine, row):
         rows[row, 3] ^= 0x10
         return addresses, rows
 
-    found = check(at, traced(engine, flip))
-    assert found.mismatches == {tensor_at(at, engine, row): 1}
-    assert found.first == tensor_at(at, engine, row)
+    comparison = check(at, traced(engine, flip))
+    assert comparison.mismatches == {tensor_at(at, engine, row): 1}
+    assert comparison.first == tensor_at(at, engine, row)
 
 
 @pytest.mark.parametrize("at", [1, 2])
@@ -146,27 +146,27 @@ def test_check_finds_row_at_other_address():
         addresses[5] += 1
         return addresses, rows
 
-    found = check(1, traced("pe1", move))
-    assert found.mismatches == {tensor_at(1, "pe1", 5): P.lanes}
+    comparison = check(1, traced("pe1", move))
+    assert comparison.mismatches == {tensor_at(1, "pe1", 5): P.lanes}
 
 
 def test_rows_that_are_missing():
-    found = check(1, traced("pe2", lambda addresses, rows: (addresses[:-2], rows[:-2])))
-    assert found.mismatches == {"l2.a": 2 * P.lanes}
+    comparison = check(1, traced("pe2", lambda addresses, rows: (addresses[:-2], rows[:-2])))
+    assert comparison.mismatches == {"l2.a": 2 * P.lanes}
 
 
 def test_rows_that_are_too_many():
     def repeat(addresses, rows):
         return np.append(addresses, addresses[-1:]), np.append(rows, rows[-1:], axis=0)
 
-    found = check(1, traced("pe2", repeat))
-    assert found.mismatches == {"rows written beyond the last tensor": P.lanes}
+    comparison = check(1, traced("pe2", repeat))
+    assert comparison.mismatches == {"rows written beyond the last tensor": P.lanes}
 
 
 def test_no_rows_at_all():
-    found = check(2, traced("pe1", lambda addresses, rows: (addresses[:0], rows[:0])))
-    assert found.differing > 1000
-    assert found.first in labels(2, "pe1")
+    comparison = check(2, traced("pe1", lambda addresses, rows: (addresses[:0], rows[:0])))
+    assert comparison.differing > 1000
+    assert comparison.first in labels(2, "pe1")
 
 
 @pytest.mark.parametrize("name", ["l1.dG1", "l2.db", "l1.a", "x", "l2.G1.x"])
@@ -177,8 +177,8 @@ def test_check_finds_wrong_bit_in_memory(name):
         accelerator.write(buffer.address + 5, byte ^ 4)
         return run
 
-    found = check(2, flip)
-    assert found.mismatches == {f"{name} in memory": 1}
+    comparison = check(2, flip)
+    assert comparison.mismatches == {f"{name} in memory": 1}
 
 
 @pytest.mark.parametrize("counted", ["sums", "saturations"])
@@ -199,9 +199,9 @@ def test_check_error_spreads_and_its_origin_is_named_first():
         accelerator.write(address, accelerator.read(address, 64) ^ 1)
         return run
 
-    found = check(1, flip)
-    assert found.first == "l1.a"
-    assert {"l2.dG1", "l2.dG1 in memory"} <= set(found.mismatches)
+    comparison = check(1, flip)
+    assert comparison.first == "l1.a"
+    assert {"l2.dG1", "l2.dG1 in memory"} <= set(comparison.mismatches)
 
 
 def test_figures_and_summary():

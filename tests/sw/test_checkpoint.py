@@ -68,10 +68,10 @@ def trained(digits):
 def test_everything_comes_back(trained, tmp_path):
     path = tmp_path / "c"
     save_checkpoint(path, trained, {"backend": "golden"})
-    found = load_checkpoint(path)
-    assert same(found.state, trained) and found.run == {"backend": "golden"}
-    assert found.state.history == trained.history
-    assert found.state.verification == trained.verification
+    loaded = load_checkpoint(path)
+    assert same(loaded.state, trained) and loaded.run == {"backend": "golden"}
+    assert loaded.state.history == trained.history
+    assert loaded.state.verification == trained.verification
 
 
 def test_checkpoint_of_untrained_state_round_trips(tmp_path):
@@ -194,7 +194,7 @@ def test_checkpoint_exported_model_classifies_as_the_trained_one(trained, digits
         assert all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
     x = torch.from_numpy(digits.test.images[:64].astype("int64").reshape(64, 64) * 8)
     driver = FloatDriver(None, trained.model.network, 64)
-    one = driver.forward(x, ours, trained.scales).logits
-    assert torch.equal(one, driver.forward(x, loaded.model, loaded.scales).logits)
+    logits = driver.forward(x, ours, trained.scales).logits
+    assert torch.equal(logits, driver.forward(x, loaded.model, loaded.scales).logits)
     # Four bits a factor element are stored in eight: the file is about as small as the model.
     assert path.stat().st_size < 3 * trained.model.network.model_bits / 8 + 4000

@@ -71,7 +71,9 @@ def test_step_moves_rows_of_the_state():
     state = random_state(FASHION.with_ranks(((3, 13, 2), (5,))), 0)
     step = compile_step(state.layout.network, 16, P, plan=IN_ROWS[AUTO])
     images = {
-        (one.layer, one.index): buffer for one, buffer in step.backward.images if one.is_factor
+        (image.layer, image.index): buffer
+        for image, buffer in step.backward.images
+        if image.is_factor
     }
     for part in state.layout.parts:
         values = np.arange(part.size) % 100 + 1
@@ -81,8 +83,8 @@ def test_step_moves_rows_of_the_state():
         assert (step.buffers[gradient_of(part)].pack(torch.from_numpy(values.reshape(shape)))
                 == rows.astype("<i2").view(np.uint8)).all()  # fmt: skip
         if part.index >= 0:
-            image = next(one for one, _ in step.backward.images + step.forward.images
-                         if (one.layer, one.index) == (part.layer, part.index))  # fmt: skip
+            image = next(image for image, _ in step.backward.images + step.forward.images
+                         if (image.layer, image.index) == (part.layer, part.index))  # fmt: skip
             packed = image.packed(torch.from_numpy(values.reshape(part.shape)), P)
             assert (packed == rows.astype(np.int8).view(np.uint8)).all()
     assert images and step.inputs == ("x.i", "x.s")
@@ -96,34 +98,34 @@ def test_step_moves_rows_of_the_state():
 )
 def test_steps_by_one_start_are_those_of_the_interpreter(network, plan):
     """With a prior, cuts, samples of a data set, and a test set behind them."""
-    found = check_resident_steps(network, 16, GoldenAccelerator(ALONE, memory_bytes=1 << 20),
+    result = check_resident_steps(network, 16, GoldenAccelerator(ALONE, memory_bytes=1 << 20),
                                  steps=3, plan=plan)  # fmt: skip
-    assert found.step.plan == IN_ROWS[plan]
-    assert found.comparison.mismatches == {} and found.host_writes == 0 < found.columns_cut
+    assert result.step.plan == IN_ROWS[plan]
+    assert result.comparison.mismatches == {} and result.host_writes == 0 < result.columns_cut
 
 
 def test_parts_may_have_the_rows_of_those_before(data, monkeypatch):
     """In a short scratchpad the update has as few rows as possible."""
     fewer = []
 
-    def short(memory, parts, seed, table, looks, avoid, *, sparing, **options):
-        def program(first, *, sparing):
-            others = Region("others", first, P.scratchpad_rows - first)
-            few = {n: [*regions, others] for n, regions in avoid.items()}
-            return update_program(
-                memory, parts, seed, table, looks, few, sparing=sparing, **options
-            )
+    def short(*arguments, **options):
+        *given, avoid = arguments
 
-        if not sparing:
+        def program(first, *, shared):
+            rest = Region("rest", first, P.scratchpad_rows - first)
+            taken = {n: [*regions, rest] for n, regions in avoid.items()}
+            return update_program(*given, taken, **options | {"sparing": shared})
+
+        if not options["sparing"]:
             raise DoesNotFitError("asked for first", "ask again")
         for rows in range(64, P.scratchpad_rows, 8):
             with suppress(DoesNotFitError):
-                found = program(rows, sparing=True)
+                update = program(rows, shared=True)
                 try:
-                    program(rows, sparing=False)
+                    program(rows, shared=False)
                 except DoesNotFitError:
                     fewer.append(rows)
-                return found
+                return update
         raise AssertionError
 
     monkeypatch.setattr(beside, "update_program", short)
@@ -139,18 +141,18 @@ def test_chip_rows_run_has_the_bits_of_the_definitions(data, chosen, plan):
 
 def _assert_defined(data, chosen, plan):
     network = load_network("digits")
-    ours, found = initial_state(network, chosen), initial_state(network, chosen)
+    ours, theirs = initial_state(network, chosen), initial_state(network, chosen)
 
     def by_host(network):
         golden = GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 20)
         return Driver(golden, network, chosen.batch, plan=IN_ROWS[plan])
 
     Trainer(ours, data, by_host).run()
-    run = trainer(found, data, plan=plan)
+    run = trainer(theirs, data, plan=plan)
     run.run()
     assert run.resident and run.resident.driver.step.plan == IN_ROWS[plan]
-    assert same(ours, found) and ours.history.evaluations == found.history.evaluations
-    ranks = {one.ranks for one in ours.history.steps}
+    assert same(ours, theirs) and ours.history.evaluations == theirs.history.evaluations
+    ranks = {record.ranks for record in ours.history.steps}
     assert (len(ranks) > 1) == (chosen.prior is not None)
 
 

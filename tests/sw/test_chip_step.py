@@ -112,9 +112,9 @@ def test_steps_by_one_start_are_checked(capsys, loss):
     command += ["--backend", "golden", "--loss", loss, "--steps", "4"]
     command += ["--accelerator", "exponents=64", "--accelerator", "sample_loads=1"]
     assert main(command) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["mismatches"] == found["host_writes"] == 0 and found["values"] > 600_000
-    assert found["columns_cut"] == 4 and found["steps"] == 4
+    report = json.loads(capsys.readouterr().out)
+    assert report["mismatches"] == report["host_writes"] == 0 and report["values"] > 600_000
+    assert report["columns_cut"] == 4 and report["steps"] == 4
 
 
 @pytest.mark.slow
@@ -123,8 +123,8 @@ def test_chip_step_kernel_is_checked(capsys, loss):
     command = ["check", "--network", "digits", "--batch", "16", "--update", "chip"]
     command += ["--accelerator", "exponents=0"]
     assert main([*command, "--backend", "golden", "--loss", loss]) == 0
-    found = capsys.readouterr().out
-    assert "C kernel against its interpreter" in found and "0 mismatches" in found
+    text = capsys.readouterr().out
+    assert "C kernel against its interpreter" in text and "0 mismatches" in text
 
 
 def test_chip_step_rejects_small_memory(capsys):

@@ -109,8 +109,8 @@ def test_outputs_and_gradients_are_near_those_of_torch():
     cross_entropy(model(x), y).backward()
     cross_entropy(plain(x), y).backward()
     assert (model(x) - plain(x)).norm() < 0.005 * plain(x).norm()
-    for one, other in zip(_gradients(model), _gradients(plain), strict=True):
-        assert (one - other).norm() < 0.02 * other.norm()
+    for gradient, other in zip(_gradients(model), _gradients(plain), strict=True):
+        assert (gradient - other).norm() < 0.02 * other.norm()
 
 
 def test_compile_batch_that_is_not_full_or_more_than_full():
@@ -125,15 +125,15 @@ def test_compile_batch_that_is_not_full_or_more_than_full():
     assert torch.equal(model(x.reshape(4, 10, 64)), whole.reshape(4, 10, 10))
     model.zero_grad()
     cross_entropy(whole, y, reduction="sum").backward()
-    found = _gradients(model)
-    wanted = [torch.zeros_like(one) for one in found]
+    gradients = _gradients(model)
+    wanted = [torch.zeros_like(gradient) for gradient in gradients]
     for part in (slice(0, 16), slice(16, 32), slice(32, 40)):
         model.zero_grad()
         cross_entropy(model(x[part]), y[part], reduction="sum").backward()
-        for total, one in zip(wanted, _gradients(model), strict=True):
-            total += one
-    for one, other in zip(found, wanted, strict=True):
-        assert torch.allclose(one, other, rtol=1e-6, atol=1e-6)
+        for total, gradient in zip(wanted, _gradients(model), strict=True):
+            total += gradient
+    for gradient, other in zip(gradients, wanted, strict=True):
+        assert torch.allclose(gradient, other, rtol=1e-6, atol=1e-6)
 
 
 def test_samples_that_fill_up_a_batch_give_no_gradient():
@@ -178,8 +178,8 @@ def test_several_forward_passes_before_backward():
     assert all(torch.equal(g, w) for g, w in zip(_gradients(model), alone[0], strict=True))
     first.backward()
     second.backward()
-    for found, one, other in zip(_gradients(model), *alone, strict=True):
-        assert torch.allclose(found, 2 * one + other, rtol=1e-6)
+    for summed, alone_a, alone_b in zip(_gradients(model), *alone, strict=True):
+        assert torch.allclose(summed, 2 * alone_a + alone_b, rtol=1e-6)
 
 
 def test_compile_forward_pass_is_run_again_with_the_exponents_it_had():
@@ -222,12 +222,12 @@ class _Hybrid(torch.nn.Module):
     def __init__(self, numbers="fixed"):
         super().__init__()
         self.conv = torch.nn.Conv2d(1, 4, 3, stride=2, padding=1)
-        self.one = tnn.TTLinear(64, 64, rank=4, numbers=numbers)
+        self.first = tnn.TTLinear(64, 64, rank=4, numbers=numbers)
         self.two = tnn.TTLinear(64, 10, rank=4, relu=False, numbers=numbers)
 
     def forward(self, x):
         x = torch.tanh(self.conv(x)).flatten(1)
-        return self.two(torch.relu(self.one(x)))
+        return self.two(torch.relu(self.first(x)))
 
 
 def test_gradients_of_inputs_are_the_accelerators():
@@ -255,34 +255,34 @@ def test_gradients_of_inputs_are_the_accelerators():
     images, y = torch.rand(16, 1, 8, 8), torch.arange(16) % 10
     cross_entropy(model(images), y).backward()
     cross_entropy(plain(images), y).backward()
-    for one, other in zip(_gradients(model), _gradients(plain), strict=True):
-        assert (one - other).norm() < 0.02 * other.norm()
+    for gradient, other in zip(_gradients(model), _gradients(plain), strict=True):
+        assert (gradient - other).norm() < 0.02 * other.norm()
 
 
 def test_compile_report_places_each_layer():
     model = compile(_Hybrid(), batch=16)
     report = model.report()
-    places = {one.name: one.where for one in report.layers}
+    places = {layer.name: layer.where for layer in report.layers}
     assert places == {
-        "conv": "torch: the accelerator has no Conv2d", "one": "program 1", "two": "program 1",
+        "conv": "torch: the accelerator has no Conv2d", "first": "program 1", "two": "program 1",
     }  # fmt: skip
-    assert report.bits == model.one.bits + model.two.bits + 32 * (4 * 9 + 4)
+    assert report.bits == model.first.bits + model.two.bits + 32 * (4 * 9 + 4)
     assert report.operators == ("tanh", "flatten")
-    assert [one.numbers for one in report.layers] == ["float32", "fixed(4)", "fixed(4)"]
+    assert [layer.numbers for layer in report.layers] == ["float32", "fixed(4)", "fixed(4)"]
     text = str(report)
     assert "also in torch: tanh, flatten" in text
-    assert "| one " in text and "program 1" in text and "back end golden, batch 16" in text
+    assert "| first " in text and "program 1" in text and "back end golden, batch 16" in text
     mixed = torch.nn.Sequential(
         tnn.TTLinear(64, 64, rank=4, numbers="float32"), tnn.TTLinear(64, 20, rank=4),
         torch.nn.ReLU(), tnn.TTLinear(20, 16, rank=4), torch.nn.ReLU(),
     )  # fmt: skip
     report = compile(mixed, batch=16).report()
-    assert [one.where for one in report.layers] == [
+    assert [layer.where for layer in report.layers] == [
         "torch: its numbers are float32", "program 1", "program 2",  # 20 outputs are padded to 32
     ]  # fmt: skip
     other = tnn.TTLinear(32, 16, rank=4, numbers=Widths(factor=8))  # and an accelerator of 8 bits
     report = compile(torch.nn.Sequential(tnn.TTLinear(64, 32, rank=4), other), batch=16).report()
-    assert [one.where for one in report.layers] == ["program 1", "program 2"]
+    assert [layer.where for layer in report.layers] == ["program 1", "program 2"]
 
 
 def test_compile_report_counts_steps_bytes_and_saturations():
@@ -305,13 +305,13 @@ def test_ranks_that_were_cut_are_a_new_program():
     optimizer.step()
     with torch.no_grad():
         model.module[0].factors[0][..., 1:3] = 0
-    late = model(x)
+    logits = model(x)
     assert model.cut_ranks(1e-6, optimizer=optimizer)
     assert model.report().layers[0].ranks == (2,)
     (chain,) = model.chains.values()
     assert chain.segments[0].driver.network.ranks == ((2,), (4,))
     with pytest.raises(CompileError, match="stale"):
-        late.sum().backward()
+        logits.sum().backward()
     optimizer.zero_grad()
     cross_entropy(model(x), y).backward()
     optimizer.step()
@@ -416,8 +416,8 @@ def test_formats_that_cannot_be_are_one_error_and_leave_the_module(options, mess
     with pytest.raises(CompileError, match=message):
         compile(module, **options)
     assert module[0].numbers == before[0].numbers
-    for one, other in zip(module.state_dict().items(), before.state_dict().items(), strict=True):
-        assert one[0] == other[0] and torch.equal(one[1], other[1])
+    for entry, other in zip(module.state_dict().items(), before.state_dict().items(), strict=True):
+        assert entry[0] == other[0] and torch.equal(entry[1], other[1])
 
 
 class _ByMode(torch.nn.Module):
@@ -442,10 +442,10 @@ class _Twice(torch.nn.Module):
 
     def __init__(self, both):
         super().__init__()
-        self.one, self.two, self.both = tnn.TTLinear(64, 64), tnn.TTLinear(64, 64), both
+        self.first, self.two, self.both = tnn.TTLinear(64, 64), tnn.TTLinear(64, 64), both
 
     def forward(self, x):
-        h = self.one(x)
+        h = self.first(x)
         y = self.two(h.relu())
         return y - h if self.both else y
 
@@ -453,14 +453,14 @@ class _Twice(torch.nn.Module):
 def test_compile_output_that_others_use_leaves_the_accelerator():
     x = torch.rand(16, 64)
     model = compile(_Twice(both=False), batch=16)
-    assert [one.where for one in model.report().layers] == ["program 1", "program 1"]
+    assert [layer.where for layer in model.report().layers] == ["program 1", "program 1"]
     (chain,) = model.chains.values()
     assert [use.relu for use in chain.stretch.uses] == [True, False]
     y = model.eval()(x)
     both = _Twice(both=True)
     both.load_state_dict(model.state_dict())
     model = compile(both, batch=16).eval()
-    assert [one.where for one in model.report().layers] == ["program 1", "program 2"]
+    assert [layer.where for layer in model.report().layers] == ["program 1", "program 2"]
     first = next(iter(model.chains.values()))(x)
     assert (model(x) + first - y).norm() < 0.05 * y.norm()
 
@@ -517,6 +517,6 @@ def test_compile_hybrid_trains_as_in_torch_alone():
                 optimizer.zero_grad()
                 cross_entropy(model(images[part]), labels[part]).backward()
                 optimizer.step()
-        found = model.eval()(images).argmax(1)
-        accuracy[kind] = float(np.mean((found == labels).numpy()))
+        classes = model.eval()(images).argmax(1)
+        accuracy[kind] = float(np.mean((classes == labels).numpy()))
     assert accuracy["torch"] > 0.95 and accuracy["golden"] > accuracy["torch"] - 0.03

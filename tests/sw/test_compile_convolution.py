@@ -82,7 +82,7 @@ class _Skip(torch.nn.Module):
 
 def _load(module, network):
     """Load the trainer's initial factors."""
-    layers = [one for one in module.modules() if isinstance(one, tnn.TensorTrain)]
+    layers = [layer for layer in module.modules() if isinstance(layer, tnn.TensorTrain)]
     for layer, own, exponents in zip(layers, *initial_factors(network, 0), strict=True):
         layer.set_factors([factor.value for factor in own], exponents)
         if layer.bias is not None:
@@ -112,7 +112,7 @@ def test_bits_are_those_of_the_trainer_for_the_same_network_as_tables(make, tabl
     module = make()
     layers = _load(module, network)
     model = compile(module, "golden", settings.batch, formats)
-    assert [one.where for one in model.report().layers] == ["program 1"] * len(layers)
+    assert [layer.where for layer in model.report().layers] == ["program 1"] * len(layers)
     optimizer = tnn.Adam(model.parameters(), lr=settings.learning_rate)
     total = settings.total_steps(len(data.train))
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -139,8 +139,8 @@ def test_bits_are_those_of_the_trainer_for_the_same_network_as_tables(make, tabl
     (chain,) = model.chains.values()
     (segment,) = chain.segments
     assert segment.driver.network.layers == state.model.network.layers
-    found = segment.scales.exponents
-    assert sorted(found.values()) == sorted(state.scales.exponents.values())
+    exponents = segment.scales.exponents
+    assert sorted(exponents.values()) == sorted(state.scales.exponents.values())
 
 
 WIDE = Widths(activation=16, bias=16)
@@ -160,9 +160,9 @@ def _near(model, plain, x, bound=0.005):
     assert y.shape == wanted.shape and (y - wanted).norm() < 0.005 * wanted.norm()
     pairs = [(ours.grad, theirs.grad)]
     pairs += [(a.grad, b.grad) for a, b in zip(model.parameters(), plain.parameters(), strict=True)]
-    for one, other in pairs:
-        assert one is not None and other is not None
-        assert (one - other).norm() < bound * other.norm()
+    for value, other in pairs:
+        assert value is not None and other is not None
+        assert (value - other).norm() < bound * other.norm()
 
 
 def _colour(*behind):
@@ -188,9 +188,9 @@ def test_outputs_and_gradients_of_images_are_near_those_of_torch(behind):
     plain = _colour(*BEHIND[behind]())
     model = compile(copy.deepcopy(plain), batch=8)
     (chain,) = model.chains.values()
-    assert len(chain.stretch.wiring) == len([one for one in plain if _computes(one)])
+    assert len(chain.stretch.wiring) == len([node for node in plain if _computes(node)])
     _near(model, plain, torch.randn(8, 3, 5, 5))
-    assert [one.input_gradients for one in chain.segments] == [True]
+    assert [segment.input_gradients for segment in chain.segments] == [True]
 
 
 def _computes(module):
@@ -220,8 +220,11 @@ def test_compile_convolution_skip_from_the_input_and_a_layer_that_is_applied_twi
 
 def _stretches(module):
     """Return (layers, operations) of each stretch that becomes a program."""
-    found = list(regions(trace(module), module))
-    return [(one.stretch.names, [type(node) for node in one.stretch.wiring]) for one in found]
+    segments = list(regions(trace(module), module))
+    return [
+        (segment.stretch.names, [type(node) for node in segment.stretch.wiring])
+        for segment in segments
+    ]
 
 
 def _row(*modules):
@@ -248,9 +251,9 @@ def test_compile_convolution_stretch_becomes_one_program():
         (("0",), [Apply]), (("2",), [Apply])
     ]  # fmt: skip
     gray = _row(_conv(4, 1), torch.nn.Flatten(), tnn.TTLinear(16, 10, rank=2))
-    (found,) = regions(trace(gray), gray)
-    assert found.stretch.names == ("0", "2")  # of one channel every order is the same
-    assert found.stretch.uses[1].leading == 0
+    (region,) = regions(trace(gray), gray)
+    assert region.stretch.names == ("0", "2")  # of one channel every order is the same
+    assert region.stretch.uses[1].leading == 0
     other = _row(_conv(), _conv(4, 4, numbers=Widths(gradient=8)))
     assert len(_stretches(other)) == 2
     assert len(_stretches(_row(_conv(1, 4), _conv(8, 4)))) == 2  # which the first batch tells
@@ -264,29 +267,29 @@ class _Flattened(torch.nn.Module):
 
     def __init__(self, size, *layers):
         super().__init__()
-        self.one, self.other = layers
+        self.first, self.other = layers
         self.size = size
 
     def forward(self, x):
-        one, other = self.one(x), self.other(x)
-        return one.flatten(1) + other.flatten(1) if self.size else one + other
+        first, other = self.first(x), self.other(x)
+        return first.flatten(1) + other.flatten(1) if self.size else first + other
 
 
 def test_sums_that_are_made_in_torch():
     flat = _Flattened(16, _conv(), _conv())
-    assert _stretches(flat) == [(("one", "other"), [Apply, Apply])]
+    assert _stretches(flat) == [(("first", "other"), [Apply, Apply])]
     padded = _Flattened(0, tnn.TTLinear(16, 10), tnn.TTLinear(16, 10))
-    assert _stretches(padded) == [(("one", "other"), [Apply, Apply])]
+    assert _stretches(padded) == [(("first", "other"), [Apply, Apply])]
     whole = _Flattened(0, tnn.TTLinear(16, 32), tnn.TTLinear(16, 32))
-    assert _stretches(whole) == [(("one", "other"), [Apply, Apply, Sum])]
+    assert _stretches(whole) == [(("first", "other"), [Apply, Apply, Sum])]
 
 
 class _Pair(torch.nn.Module):
     """Two convolutions side by side, added."""
 
-    def __init__(self, one, other):
+    def __init__(self, first, other):
         super().__init__()
-        self.one, self.other = one, other
+        self.first, self.other = first, other
 
     def forward(self, x):
         return self.one(x) + self.other(x)
@@ -296,10 +299,10 @@ def test_values_of_other_sizes_are_not_added_on_the_accelerator():
     """1 x 1 with a stride of 2 makes as much as 3 x 3 with padding; 2 x 2 does not."""
     smaller = _conv(1, 4, 1, stride=2, padding=0, numbers=WIDE)
     plain = _Pair(_conv(stride=2, numbers=WIDE), smaller)
-    assert _stretches(plain) == [(("one", "other"), [Apply, Apply, Sum])]
+    assert _stretches(plain) == [(("first", "other"), [Apply, Apply, Sum])]
     _near(compile(copy.deepcopy(plain), batch=4), plain, torch.randn(4, 1, 5, 4))
     for other in (_conv(), _conv(1, 1), _conv(1, 4, 2, stride=2), _conv(1, 4, 3, stride=(2, 1))):
-        assert _stretches(_Pair(_conv(stride=2), other)) == [(("one", "other"), [Apply, Apply])]
+        assert _stretches(_Pair(_conv(stride=2), other)) == [(("first", "other"), [Apply, Apply])]
 
 
 POOLS = [
@@ -330,7 +333,7 @@ class _Calls(torch.nn.Module):
 @pytest.mark.parametrize(("pool", "window"), POOLS, ids=range(len(POOLS)))
 def test_averages_that_the_accelerator_has(pool, window):
     module = _Calls(pool)
-    (node,) = [one for one in trace(module).nodes if one.op.startswith("call")]
+    (node,) = [node for node in trace(module).nodes if node.op.startswith("call")]
     assert pool_of(node, module) == window
 
 
@@ -340,7 +343,7 @@ def test_convolutions_that_run_in_torch_are_in_the_table():
         torch.nn.MaxPool2d(2), _conv(4, 4), torch.nn.AvgPool2d(2, ceil_mode=True),
     )  # fmt: skip
     report = compile(module, batch=8).report()
-    assert [one.where for one in report.layers] == [
+    assert [layer.where for layer in report.layers] == [
         "torch: the accelerator has no dilation (2, 2)",
         "torch: padding [1, 1] must be smaller than the kernel [1, 1]: windows of zeros alone say "
         "nothing",
@@ -395,12 +398,12 @@ def _square(channels):
 def test_ranks_of_convolutions_are_cut():
     model = compile(_row(_conv(1, 4), torch.nn.ReLU(), _conv(4, 4)), batch=4)
     x = torch.rand(4, 1, 4, 4)
-    late = model(x)
+    logits = model(x)
     with torch.no_grad():
         model.get_submodule("2").factors[0][..., 1] = 0
     assert model.cut_ranks(1e-6)
     with pytest.raises(CompileError, match="stale"):
-        late.sum().backward()
+        logits.sum().backward()
     model(x).sum().backward()
     (chain,) = model.chains.values()
     assert chain.segments[0].driver.network.ranks[1] == (1,)
@@ -411,5 +414,5 @@ def test_pages_convolutions_are_one_program():
     (code,) = re.findall(r"```python\n(model = torch.nn.Sequential\(\n.*?)```", page, re.DOTALL)
     names = {"torch": torch, "tnn": tnn, "trainwright": trainwright}
     exec(code, names)
-    assert {one.where for one in names["model"].report().layers} == {"program 1"}
+    assert {layer.where for layer in names["model"].report().layers} == {"program 1"}
     assert trace(names["model"].module) and len(names["model"].chains) == 1

@@ -37,30 +37,30 @@ class _Heads(torch.nn.Module):
         super().__init__()
         self.body = tnn.TTLinear(64, 32, rank=4, numbers=numbers)
         self.inner = tnn.TTLinear(32, 32, rank=4, numbers=numbers)
-        self.late = tnn.TTLinear(32, 10, rank=4, relu=False, numbers=numbers)
+        self.deep = tnn.TTLinear(32, 10, rank=4, relu=False, numbers=numbers)
         self.early = tnn.TTLinear(32, 10, rank=4, relu=False, numbers=numbers)
 
     def forward(self, x):
         h = torch.relu(self.body(x))
-        return self.late(torch.relu(self.inner(h))), self.early(h)
+        return self.deep(torch.relu(self.inner(h))), self.early(h)
 
 
 TABLE = {
     "name": "heads",
     "classes": 10,
     "image": [8, 8],
-    "heads": ["late", "early"],
+    "heads": ["deep", "early"],
     "layers": [
         {"name": "body", "outputs": [2, 16], "inputs": [4, 16], "ranks": [4]},
         {"name": "inner", "outputs": [2, 16], "inputs": [2, 16], "ranks": [4]},
-        {"name": "late", "outputs": [1, 16], "inputs": [2, 16], "ranks": [2]},
+        {"name": "deep", "outputs": [1, 16], "inputs": [2, 16], "ranks": [2]},
         {"name": "early", "from": "body", "outputs": [1, 16], "inputs": [2, 16], "ranks": [2]},
     ],
 }
 
 
 def _both(outputs, y):
-    return sum(cross_entropy(one, y) for one in outputs)
+    return sum(cross_entropy(output, y) for output in outputs)
 
 
 def test_bits_are_those_of_the_trainer_for_a_network_with_two_heads():
@@ -71,7 +71,7 @@ def test_bits_are_those_of_the_trainer_for_a_network_with_two_heads():
     state = initial_state(network, settings)
     trainer = Trainer(state, data, lambda n: Driver(golden, n, settings.batch))
     module = _Heads()
-    layers = [module.body, module.inner, module.late, module.early]
+    layers = [module.body, module.inner, module.deep, module.early]
     for layer, own, exponents in zip(layers, *initial_factors(network, 0), strict=True):
         layer.set_factors([factor.value for factor in own], exponents)
         torch.nn.init.zeros_(layer.bias)
@@ -104,7 +104,7 @@ def test_two_heads_are_one_program_in_the_report():
     x, y = torch.rand(16, 64), torch.arange(16) % 10
     _both(model(x), y).backward()
     report = model.report()
-    assert {one.where for one in report.layers} == {"program 1"} and len(model.chains) == 1
+    assert {layer.where for layer in report.layers} == {"program 1"} and len(model.chains) == 1
     assert report.operators == () and report.steps == 1
 
     class Taken(torch.nn.Module):
@@ -125,14 +125,16 @@ def test_outputs_and_gradients_are_near_those_of_torch(inputs):
     plain = _Heads(WIDE)
     model = compile(copy.deepcopy(plain), batch=32)
     y, given = torch.arange(32) % 10, torch.rand(32, 64)
-    found = []
-    for one in (model, plain):
+    runs = []
+    for network in (model, plain):
         x = given.clone().requires_grad_(inputs)
-        outputs = one(x)
+        outputs = network(x)
         (cross_entropy(outputs[0], y) + 3 * outputs[1].square().mean()).backward()
-        found.append([*outputs, *(p.grad for p in one.parameters()), *([x.grad] if inputs else [])])
-    for one, other in zip(*found, strict=True):
-        assert (one - other).norm() < 0.02 * other.norm()
+        runs.append(
+            [*outputs, *(p.grad for p in network.parameters()), *([x.grad] if inputs else [])]
+        )
+    for value, other in zip(*runs, strict=True):
+        assert (value - other).norm() < 0.02 * other.norm()
 
 
 def test_head_without_a_gradient_leaves_its_layers_without_one():
@@ -141,7 +143,7 @@ def test_head_without_a_gradient_leaves_its_layers_without_one():
     cross_entropy(model(x)[1], y).backward()
     without = {name for name, p in model.named_parameters() if p.grad is None}
     assert without == {
-        f"{layer}.{p}" for layer in ("inner", "late") for p in ("factors.0", "factors.1", "bias")
+        f"{layer}.{p}" for layer in ("inner", "deep") for p in ("factors.0", "factors.1", "bias")
     }
     model.zero_grad()
     both = copy.deepcopy(model)  # the other head's gradients are calibrated once they come
@@ -160,22 +162,22 @@ def test_batches_of_any_size_and_shape():
     x, y = torch.rand(40, 64), torch.arange(40) % 10
     _both(model(x[:16]), y[:16]).backward()
     model.eval()
-    late, early = model(x)
-    assert late.shape == early.shape == (40, 10)
+    deep, early = model(x)
+    assert deep.shape == early.shape == (40, 10)
     for part in (slice(0, 16), slice(35, 40)):
         a, b = model(x[part])
-        assert torch.equal(a, late[part]) and torch.equal(b, early[part])
+        assert torch.equal(a, deep[part]) and torch.equal(b, early[part])
     a, b = model(x.reshape(4, 10, 64))
-    assert torch.equal(a, late.reshape(4, 10, 10)) and torch.equal(b, early.reshape(4, 10, 10))
-    assert [one.shape for one in model(x[:0])] == [(0, 10), (0, 10)]
+    assert torch.equal(a, deep.reshape(4, 10, 10)) and torch.equal(b, early.reshape(4, 10, 10))
+    assert [logits.shape for logits in model(x[:0])] == [(0, 10), (0, 10)]
 
 
 def _stretches(module):
     """Return layers, operations, and leaving values of each stretch that becomes a program."""
     return [
-        (one.stretch.names, [type(node) for node in one.stretch.wiring],
-         [end.value for end in one.stretch.ends])
-        for one in regions(trace(module), module)
+        (region.stretch.names, [type(node) for node in region.stretch.wiring],
+         [end.value for end in region.stretch.ends])
+        for region in regions(trace(module), module)
     ]  # fmt: skip
 
 
@@ -214,10 +216,10 @@ def test_compile_heads_outputs_are_neither_relu_nor_read_inside():
     with_relus = stretches(lambda m, x: (relu(m.b(h := relu(m.a(x)))), relu(m.c(h))))
     assert with_relus == one_body
     module = _Graph(lambda m, x: (relu(m.b(h := relu(m.a(x)))), relu(m.c(h))), **layers)
-    (found,) = regions(trace(module), module)
-    assert [use.relu for use in found.stretch.uses] == [True, False, False]
-    late = stretches(lambda m, x: (m.b(h := relu(m.a(x))), m.c(torch.sigmoid(m.b(h)))))
-    assert late == [(("a", "b"), [Apply] * 3, ["l2", "n3"]), (("c",), [Apply], ["l1"])]
+    (region,) = regions(trace(module), module)
+    assert [use.relu for use in region.stretch.uses] == [True, False, False]
+    stretch = stretches(lambda m, x: (m.b(h := relu(m.a(x))), m.c(torch.sigmoid(m.b(h)))))
+    assert stretch == [(("a", "b"), [Apply] * 3, ["l2", "n3"]), (("c",), [Apply], ["l1"])]
     skip = stretches(lambda m, x: (m.b(h := relu(m.a(x))) + h, m.c(h)))
     assert skip == [(("a", "b", "c"), [Apply, Apply, Sum, Apply], ["n3", "l3"])]
     unused = stretches(lambda m, x: (m.b(h := relu(m.a(x))), (m.c(h), None)[1])[0])
@@ -236,14 +238,14 @@ def test_ends_that_are_images_and_others():
     assert ends == ["l2", "l3", "n5"]
     model = compile(copy.deepcopy(plain), batch=8)
     x = torch.randn(8, 1, 4, 4)
-    found = []
-    for one in (model, plain):
-        outputs = one(x)
+    runs = []
+    for network in (model, plain):
+        outputs = network(x)
         sum((n + 1) * y.square().sum() for n, y in enumerate(outputs)).backward()
-        found.append([*outputs, *(p.grad for p in one.parameters())])
-    assert [y.shape for y in found[0][:3]] == [(8, 10), (8, 2, 4, 4), (8, 4, 2, 2)]
-    for one, other in zip(*found, strict=True):
-        assert (one - other).norm() < 0.03 * other.norm()
+        runs.append([*outputs, *(p.grad for p in network.parameters())])
+    assert [y.shape for y in runs[0][:3]] == [(8, 10), (8, 2, 4, 4), (8, 4, 2, 2)]
+    for value, other in zip(*runs, strict=True):
+        assert (value - other).norm() < 0.03 * other.norm()
     small = compile(_Graph(lambda m, x: (m.a(x), m.b(x)), a=tnn.TTConv2d(1, 4, 2),
                            b=tnn.TTConv2d(1, 1, 2)), batch=4)  # fmt: skip
     with pytest.raises(NetworkError, match="a, b on the accelerator have 1 output"):

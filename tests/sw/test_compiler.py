@@ -176,8 +176,8 @@ def test_every_tensor_has_its_own_slot_and_exponent():
     step = compile_step(load_network("digits"), 64, P, plan="paper")
     bound = step.backward.bind({}, GIVEN)
     slots = [name for name in bound.program.slots if name != COPIES]
-    made = {rule.z.name for rule in step.backward.rules.values()} - {COPIES}
-    assert len(slots) == len(made) and {*slots} == made >= {"l2.G1.dy", "l2.dx", "l1.dG1"}
+    results = {rule.z.name for rule in step.backward.rules.values()} - {COPIES}
+    assert len(slots) == len(results) and {*slots} == results >= {"l2.G1.dy", "l2.dx", "l1.dG1"}
     assert bound.exponents["l2.G1.dy"] == bound.floors["l2.G1.dy"] == -12
     assert bound.exponents["l2.dx"] == bound.floors["l2.dx"] == -15
     wanted = {"l2.G1.dy": -6, "l2.dx": -99}
@@ -235,10 +235,10 @@ def test_checker_finds_missing_waits():
             for n, d in enumerate(program.descriptors)
             if isinstance(d, Compute | Transfer) and d.wait
         ]
-        found = 0
+        detected = 0
         for index in waiting:
             try:
                 check_waits(without_wait(program.descriptors, index), P, step.memory_bytes)
             except HazardError:
-                found += 1
-        assert found > 0.6 * len(waiting), f"{found} of {len(waiting)}"
+                detected += 1
+        assert detected > 0.6 * len(waiting), f"{detected} of {len(waiting)}"

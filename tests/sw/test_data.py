@@ -75,9 +75,9 @@ def test_idx_files_are_read(tmp_path, arrays, zipped, nested):
     write_mnist(tmp_path / "mnist" if nested else tmp_path, arrays, zipped=zipped)
     data = load_data_set("mnist", tmp_path)
     for split in ("train", "test"):
-        found = getattr(data, split)
-        assert (found.images == arrays[split][0]).all()
-        assert (found.labels == arrays[split][1]).all()
+        part = getattr(data, split)
+        assert (part.images == arrays[split][0]).all()
+        assert (part.labels == arrays[split][1]).all()
     assert data.full_scale == 255
 
 
@@ -183,8 +183,8 @@ def test_data_sets_of_disk_have_known_sizes(data_root, name, means):
         pytest.skip(f"{data_root} has no {name}")
     data = load_data_set(name, data_root)
     assert (len(data.train), len(data.test)) == (60000, 10000)
-    found = [float(split.images.mean()) / 255 for split in (data.train, data.test)]
-    assert found == pytest.approx(means, abs=5e-6)
+    averages = [float(split.images.mean()) / 255 for split in (data.train, data.test)]
+    assert averages == pytest.approx(means, abs=5e-6)
     if name == "fashion-mnist":
         assert (np.bincount(data.train.labels) == 6000).all()
 
@@ -219,8 +219,8 @@ def test_no_more_is_read_than_an_array_may_have(tmp_path):
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
 def test_data_one_byte_more_than_stated_is_read(size):
-    for there in (size - 1, size, size + 1, size + 2, size + (1 << 21)):
-        content = (bytes(range(251)) * (there // 251 + 1))[: max(there, 0)]
+    for present in (size - 1, size, size + 1, size + 2, size + (1 << 21)):
+        content = (bytes(range(251)) * (present // 251 + 1))[: max(present, 0)]
         assert read_stated(io.BytesIO(content), size) == content[: size + 1]
 
 

@@ -55,8 +55,8 @@ def defined(body: list[ast.stmt]) -> dict[str, ast.stmt]:
             names |= {alias.asname or alias.name: node for alias in node.names}
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found = (n for target in targets for n in ast.walk(target))
-            names |= {name.id: node for name in found if isinstance(name, ast.Name)}
+            children = (n for target in targets for n in ast.walk(target))
+            names |= {name.id: node for name in children if isinstance(name, ast.Name)}
         elif isinstance(node, ast.If):  # TYPE_CHECKING
             names |= defined(node.body)
     return names
@@ -104,9 +104,9 @@ def test_docs_links_lead_somewhere(page):
             ), target
             continue
         path, _, anchor = target.partition("#")
-        there = page.parent / path if path else page
-        assert there.exists(), f"{page.name} links to {target}"
-        assert not anchor or anchor in anchors(there), f"{page.name} links to {target}"
+        destination = page.parent / path if path else page
+        assert destination.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(destination), f"{page.name} links to {target}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -118,15 +118,15 @@ def test_files_and_names_exist(page):
 
 def tables_of_files(page: Path) -> list[tuple[Path, str]]:
     """Folder and name (or pattern) of every file in a table headed ``file of `FOLDER/` ``."""
-    found, folder = [], None
+    entries, folder = [], None
     for line in page.read_text().splitlines():
         if head := re.match(r"\| file of `([\w/]+)/` \|", line):
             folder = ROOT / head[1]
         elif not line.startswith("|"):
             folder = None
         elif folder:
-            found += [(folder, name) for name in re.findall(r"`([^`]+)`", line.split(" | ")[0])]
-    return found
+            entries += [(folder, name) for name in re.findall(r"`([^`]+)`", line.split(" | ")[0])]
+    return entries
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

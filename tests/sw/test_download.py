@@ -81,11 +81,11 @@ def source(mirror, *mirrors):
 @pytest.fixture
 def mnist(mirror, monkeypatch, tmp_path):
     """``load_data_set("mnist")`` of this machine's server, with a cache folder of its own."""
-    found = source(mirror)
-    monkeypatch.setattr(registry, "SOURCES", {"mnist": found})
+    served = source(mirror)
+    monkeypatch.setattr(registry, "SOURCES", {"mnist": served})
     monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("TRAINWRIGHT_DATA", raising=False)
-    return found
+    return served
 
 
 def names(folder):

@@ -134,15 +134,15 @@ def test_calibration_settles_in_the_ranges():
     scales = Scales(PRESETS["default"])
     repetitions = driver.calibrate(inputs, lambda logits: gradient, model, scales)
     assert 1 < repetitions < 64
-    found = {
+    statistics = {
         **driver.forward(inputs, model, scales).statistics,
         **driver.backward(gradient, scales).statistics,
     }
-    for name, s in found.items():
+    for name, s in statistics.items():
         allowed = scales.ranges.of(s.kind, s.format)
         assert s.mean_fraction <= allowed.high, name
         assert s.mean_fraction >= allowed.low or s.exponent == s.floor, name
-    assert Scales(scales.ranges, dict(scales.exponents)).jump(found) == 0
+    assert Scales(scales.ranges, dict(scales.exponents)).jump(statistics) == 0
 
 
 def test_calibration_leaves_the_accelerator_alone():
@@ -266,7 +266,7 @@ def test_gradients_to_inputs_add_up_where_inputs_overlap():
     inputs = torch.randint(-128, 128, (5, 16), generator=torch.Generator().manual_seed(1))
     scales = calibrated(driver, model, inputs, gradient)
     driver.forward(inputs, model, scales)
-    found = driver.backward(gradient, scales).inputs
+    back = driver.backward(gradient, scales).inputs
     top, bottom, head = (
         to_matrix([g * 2.0**k for g, k in zip(factors, exponents, strict=True)])
         for factors, exponents in zip(model.factors, model.factor_exponents, strict=True)
@@ -274,9 +274,9 @@ def test_gradients_to_inputs_add_up_where_inputs_overlap():
     wanted = torch.zeros(5, 4, 4, dtype=torch.float64)
     wanted[:, :3] += (gradient @ head @ top).reshape(5, 3, 4)
     wanted[:, 1:] += (gradient @ head @ bottom).reshape(5, 3, 4)
-    assert found is not None and found.shape == (5, 16)
-    assert (found - wanted.flatten(1)).norm() < 0.006 * wanted.norm()
+    assert back is not None and back.shape == (5, 16)
+    assert (back - wanted.flatten(1)).norm() < 0.006 * wanted.norm()
     with driver.twin() as twin:
         twin.forward(inputs, model, scales)
-        assert torch.equal(twin.backward(gradient, scales).inputs, found)
+        assert torch.equal(twin.backward(gradient, scales).inputs, back)
     assert driver_of().step.input_gradients == ()

@@ -23,17 +23,17 @@ LANES, BASE, ADDRESS = 4, 100, 4096
 P = AcceleratorParameters(lanes=LANES, pe1_rows=2, pe2_rows=2, scratchpad_rows=1 << 17)
 
 
-def emitted(sizes, here, there, ranges, *, load, element_bytes=2, digits=1):
+def emitted(sizes, here, outside, ranges, *, load, element_bytes=2, digits=1):
     """The transfers of ``ranges`` of a tensor, which lies in rows as ``here`` and ``there`` say:
     a layout, and of what values it has rows."""
     layout, cut = here
     counts = counts_of((*layout.rows, *layout.lanes), sizes, cut)
     storage = Storage("t", 0, BASE)
     piece = Piece("t", layout, counts, cut, LANES, storage, digits=digits)
-    outer = External("t", there[0], there[1], element_bytes, digits=digits)
+    outer = External("t", outside[0], outside[1], element_bytes, digits=digits)
     axes = (*layout.rows, *layout.lanes)
     graph = Graph(sizes, {"t": Tensor("t", axes, TensorClass.ACTIVATION, Fixed(8))}, (), ("t",), ())
-    rows = len(literal(sizes, there, {}, digits))
+    rows = len(literal(sizes, outside, {}, digits))
     buffer = Buffer(outer.name, ADDRESS, (rows, LANES), LANES, element_bytes)
     emitter = Emitter(graph, P, {outer.name: buffer})
     engine = Engine.LOAD if load else Engine.STORE
@@ -77,8 +77,8 @@ def walked(transfers, element_bytes):
     return sorted(pairs)
 
 
-def wanted(sizes, here, there, ranges, digits=1):
-    far, near = (literal(sizes, lies, ranges, digits) for lies in (there, here))
+def wanted(sizes, here, outside, ranges, digits=1):
+    far, near = (literal(sizes, lies, ranges, digits) for lies in (outside, here))
     return sorted(zip(far.tolist(), (BASE + near).tolist(), strict=True))
 
 
@@ -89,12 +89,12 @@ def test_rows_go_where_both_layouts_say(seed):
     rows = tuple("abcd"[: rng.randint(1, 4)])
     sizes = {axis: rng.randint(1, 4) for axis in rows} | {"l": rng.randint(1, 9)}
 
-    def cut(of):
-        found = {}
-        for axis, (low, high) in of.items():
+    def cut(spans):
+        cuts = {}
+        for axis, (low, high) in spans.items():
             first = rng.randint(low, high - 1)
-            found[axis] = (first, rng.randint(first + 1, high))
-        return found
+            cuts[axis] = (first, rng.randint(first + 1, high))
+        return cuts
 
     whole = {axis: (0, sizes[axis]) for axis in rows}
     far = cut({axis: whole[axis] for axis in rows if rng.random() < 0.3})
@@ -103,12 +103,14 @@ def test_rows_go_where_both_layouts_say(seed):
     ranges = {**near, **cut({axis: inside[axis] for axis in rows if rng.random() < 0.4})}
     ranges = {axis: ranges.get(axis, inside[axis]) for axis in {*near, *far, *ranges}}
     order = tuple(rng.sample(rows, len(rows))) if rng.random() < 0.6 else rows
-    here, there = (Layout(order, ("l",)), near), (Layout(rows, ("l",)), far)
+    here, outside = (Layout(order, ("l",)), near), (Layout(rows, ("l",)), far)
     digits, bytes_ = rng.choice((1, 1, 2)), rng.choice((1, 2))
     load = rng.random() < 0.5
-    found = emitted(sizes, here, there, ranges, load=load, element_bytes=bytes_, digits=digits)
-    assert {d.operation for d in found} == {Operation.LOAD if load else Operation.STORE}
-    assert walked(found, bytes_) == wanted(sizes, here, there, ranges, digits)
+    descriptors = emitted(
+        sizes, here, outside, ranges, load=load, element_bytes=bytes_, digits=digits
+    )
+    assert {d.operation for d in descriptors} == {Operation.LOAD if load else Operation.STORE}
+    assert walked(descriptors, bytes_) == wanted(sizes, here, outside, ranges, digits)
 
 
 def test_emitter_whole_tensor_in_one_layout_is_one_run():
@@ -123,9 +125,9 @@ def test_runs_that_are_too_long_to_count_are_several(count, runs):
     """Two beats a row: a descriptor counts 65,535."""
     sizes = {"a": count, "l": 3}
     lies = Layout(("a",), ("l",)), {}
-    found = emitted(sizes, lies, lies, {}, load=False)
-    assert sum(d.runs for d in found) == runs
-    assert walked(found, 2) == [(n, BASE + n) for n in range(count)]
+    descriptors = emitted(sizes, lies, lies, {}, load=False)
+    assert sum(d.runs for d in descriptors) == runs
+    assert walked(descriptors, 2) == [(n, BASE + n) for n in range(count)]
 
 
 @pytest.mark.parametrize(

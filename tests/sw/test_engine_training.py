@@ -63,20 +63,22 @@ SQUARED = replace(SETTINGS, chip=ChipSettings(loss="squared-error"), steps=22)
 def test_engine_training_run_has_the_bits_of_the_definitions(data, settings):
     """With cuts, of which some leave gaps between columns; and without a prior."""
     network = load_network("digits")
-    ours, found = initial_state(network, settings), initial_state(network, settings)
+    ours, theirs = initial_state(network, settings), initial_state(network, settings)
     Trainer(ours, data, driver).run()
-    trainer(found, data).run()
-    assert same(ours, found)
-    assert [one.loss for one in ours.history.steps] == [one.loss for one in found.history.steps]
+    trainer(theirs, data).run()
+    assert same(ours, theirs)
+    assert [record.loss for record in ours.history.steps] == [
+        record.loss for record in theirs.history.steps
+    ]
     counts = ("correct", "learning_rate", "prior_weight", "saturations", "moved", "ranks")
-    for one, other in zip(ours.history.steps, found.history.steps, strict=True):
-        assert all(getattr(one, name) == getattr(other, name) for name in counts)
-    state = found.model.state
+    for record, other in zip(ours.history.steps, theirs.history.steps, strict=True):
+        assert all(getattr(record, name) == getattr(other, name) for name in counts)
+    state = theirs.model.state
     compiled = [len(own) for own in state.compiled]
     fitted = settings.chip.cut_programs == "fitted"
     assert compiled == ([len(own) for own in state.kept] if fitted else [16, 8])
     if settings.prior and settings != MOMENTUM:
-        assert any(own != list(range(len(own))) for own in columns(found))
+        assert any(own != list(range(len(own))) for own in columns(theirs))
 
 
 def test_engine_training_run_goes_on_from_the_state_of_another(data):

@@ -47,13 +47,13 @@ def trained(tmp_path_factory, drawing):
 def test_eval_model_gives_the_accuracy_of_its_run(capsys, trained, tmp_path):
     model, out = trained / "model.safetensors", tmp_path / "deep" / "e"
     status, text, _ = run(capsys, "eval", model, "--json", "--out", out)
-    found, result = json.loads(text), json.loads((trained / "result.json").read_text())
+    report, result = json.loads(text), json.loads((trained / "result.json").read_text())
     assert status == 0 and text.count("\n") == 1
     for name in ("test_accuracy", "test_samples", "confusion", "model_bits", "ranks", "digest"):
-        assert found[name] == result[name], name
-    assert sum(c["correct"] for c in found["classes"]) == round(360 * result["test_accuracy"])
+        assert report[name] == result[name], name
+    assert sum(c["correct"] for c in report["classes"]) == round(360 * result["test_accuracy"])
     assert {path.name for path in out.iterdir()} == {"eval.json", "confusion.png", "samples.png"}
-    assert json.loads((out / "eval.json").read_text()) == found
+    assert json.loads((out / "eval.json").read_text()) == report
     for picture in ("confusion", "samples"):  # those of the run's own report
         drawn = (trained / "pictures" / f"{picture}.png").read_bytes()
         assert (out / f"{picture}.png").read_bytes() == drawn
@@ -62,9 +62,9 @@ def test_eval_model_gives_the_accuracy_of_its_run(capsys, trained, tmp_path):
 def test_eval_of_float32_model_matches_its_run(capsys, tmp_path):
     arguments = ["train", "--steps", "10", "--numbers", "float32", "--json"]
     own = json.loads(run(capsys, *arguments, "--out", tmp_path)[1])
-    found = json.loads(run(capsys, "eval", tmp_path / "model.safetensors", "--json")[1])
-    assert (found["backend"], found["digest"]) == ("float32", own["digest"])
-    assert found["test_accuracy"] == own["test_accuracy"]
+    report = json.loads(run(capsys, "eval", tmp_path / "model.safetensors", "--json")[1])
+    assert (report["backend"], report["digest"]) == ("float32", own["digest"])
+    assert report["test_accuracy"] == own["test_accuracy"]
 
 
 def test_eval_table_has_row_per_class(capsys, trained):
@@ -86,10 +86,10 @@ def test_eval_checkpoint_of_an_open_run(capsys, tmp_path, monkeypatch):
     assert main(["train", "--steps", "30", "--out", str(out)]) == 130
     capsys.readouterr()
     status, text, _ = run(capsys, "eval", out / "checkpoint.safetensors", "--json")
-    found = json.loads(text)
-    assert status == 0 and 0.5 < found["test_accuracy"] < 1
+    report = json.loads(text)
+    assert status == 0 and 0.5 < report["test_accuracy"] < 1
     digest = load_checkpoint(out / "checkpoint.safetensors").state.model.digest()
-    assert found["digest"] == digest
+    assert report["digest"] == digest
 
 
 @pytest.mark.slow  # compiles a simulator where none is in the cache
@@ -112,10 +112,10 @@ def test_other_data_and_its_class_names(capsys, trained, tmp_path):
     np.savez(path, x_train=images[:1], y_train=digits.labels[:1], x_test=images,
              y_test=digits.labels, class_names=names)  # fmt: skip
     model = trained / "model.safetensors"
-    found = json.loads(run(capsys, "eval", model, "--data", path, "--json")[1])
-    assert found["dataset"] == "npz" and found["classes"][3]["name"] == "digit 3"
+    report = json.loads(run(capsys, "eval", model, "--data", path, "--json")[1])
+    assert report["dataset"] == "npz" and report["classes"][3]["name"] == "digit 3"
     own = json.loads((trained / "result.json").read_text())
-    assert found["test_accuracy"] == own["test_accuracy"]
+    assert report["test_accuracy"] == own["test_accuracy"]
 
 
 def test_eval_rejects_folder_beside_bundled_data(capsys, trained, tmp_path):
@@ -185,9 +185,9 @@ def test_options_that_cannot_be(capsys, trained, tmp_path):
 def test_results_by_class():
     labels, predictions = np.array([0, 0, 0, 1, 1, 3]), np.array([0, 1, 1, 1, 0, 1])
     evaluation = Evaluation(predictions, labels, Counters(), 0.0)
-    zero, one, two, three = class_results(evaluation, "zero one two three".split())
+    zero, first, two, three = class_results(evaluation, "zero one two three".split())
     assert (zero.samples, zero.correct, zero.accuracy, zero.precision) == (3, 1, 1 / 3, 1 / 2)
-    assert (one.accuracy, one.precision, one.mistaken_for) == (1 / 2, 1 / 4, "zero")
+    assert (first.accuracy, first.precision, first.mistaken_for) == (1 / 2, 1 / 4, "zero")
     assert (two.samples, two.accuracy, two.precision, two.mistaken_for) == (0, None, None, None)
     assert (three.accuracy, three.precision, three.mistaken_for) == (0.0, None, "one")
-    assert "| two   |      0 |     0 | -" in class_table([zero, one, two, three], "images")
+    assert "| two   |      0 |     0 | -" in class_table([zero, first, two, three], "images")

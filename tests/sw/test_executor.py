@@ -58,7 +58,7 @@ def outcome(accelerator, memory, program, trace: bool) -> dict[str, object]:
     """All that a run leaves behind."""
     accelerator.write(0, memory)
     run = accelerator.run(program, 0, trace=trace)
-    found = {
+    outputs = {
         "memory": accelerator.read(0, memory.size),
         "sums": run.sums,
         "saturations": run.saturations,
@@ -66,23 +66,23 @@ def outcome(accelerator, memory, program, trace: bool) -> dict[str, object]:
         "bytes": np.array([run.counters.bytes_read, run.counters.bytes_written]),
     }
     for engine, done in (run.traces or {}).items():
-        found |= {f"{engine} addresses": done.addresses, f"{engine} rows": done.rows}
-    return found
+        outputs |= {f"{engine} addresses": done.addresses, f"{engine} rows": done.rows}
+    return outputs
 
 
-def assert_same(ours: dict[str, object], found: dict[str, object]) -> None:
-    for name in ours.keys() & found.keys():
-        assert np.array_equal(ours[name], found[name]), name
+def assert_same(ours: dict[str, object], theirs: dict[str, object]) -> None:
+    for name in ours.keys() & theirs.keys():
+        assert np.array_equal(ours[name], theirs[name]), name
 
 
 def assert_executed(p, memory, program, *, literal: bool = False) -> None:
     """Traced and not (tiles in another order), natively and interpreted: all the same."""
     kinds = [GoldenAccelerator, interpreter, *([ReferenceAccelerator] if literal else [])]
-    golden, *others = (kind(p, memory_bytes=memory.size) for kind in kinds)
+    golden, *references = (kind(p, memory_bytes=memory.size) for kind in kinds)
     plain = outcome(golden, memory, program, trace=False)
     traced = outcome(golden, memory, program, trace=True)
     assert_same(plain, traced)
-    for other in others:
+    for other in references:
         assert_same(traced, outcome(other, memory, program, trace=True))
     if golden._executor is not None:
         assert golden._executor.flattened(program).valid
@@ -316,8 +316,8 @@ def test_posits_with_rounding_to_zero_and_never():
     golden = GoldenAccelerator(p, memory_bytes=memory.size)
     golden.write(0, memory)
     run = golden.run(program, 0)
-    found = golden.read(0, 64).view("<i2").reshape(2, -1)[:, :5]
-    assert found.tolist() == [[0, 1, 1, 1, -1], [0, 0, 0, 1, 0]]
+    stored = golden.read(0, 64).view("<i2").reshape(2, -1)[:, :5]
+    assert stored.tolist() == [[0, 1, 1, 1, -1], [0, 0, 0, 1, 0]]
     assert run.underflows[:2].tolist() == [4, 4] and run.sums[:2].tolist() == [4, 1]
 
 
@@ -597,14 +597,14 @@ def passes_of(seed: int, p: AcceleratorParameters) -> Program:
     beats = 256 * 2 * p.lanes // p.beat_bytes
     load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=beats)
     store = replace(load, operation=Operation.STORE, address=256 * 2 * p.lanes)
-    found: list = []
+    descriptors: list = []
     for _ in range(3):
-        some = random_passes(random, passes=2)
-        last = some.pop()
+        passes = random_passes(random, passes=2)
+        last = passes.pop()
         # a pass in a loop goes on with the rows and registers that it left
-        found += [*some, Loop(iterations=random.randint(1, 3)), last, End()]
-        found.append(Set(values=(), seed=random.randrange(1 << 32)))
-    return Program((load, *found, store, Halt()), p.fingerprint)
+        descriptors += [*passes, Loop(iterations=random.randint(1, 3)), last, End()]
+        descriptors.append(Set(values=(), seed=random.randrange(1 << 32)))
+    return Program((load, *descriptors, store, Halt()), p.fingerprint)
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -634,8 +634,8 @@ def test_executor_pass_takes_other_constants():
                     golden.run(program, 0)
                 continue
             golden.run(program, 0)
-            found = golden.read(0, 32).view(np.int16)
-            assert found.tolist() == [constant + lane for lane in range(16)]
+            stored = golden.read(0, 32).view(np.int16)
+            assert stored.tolist() == [constant + lane for lane in range(16)]
         assert golden._executor is not None and len(golden._executor._flats) == 1
 
 

@@ -34,33 +34,33 @@ def outcome(accelerator, memory, program, exponents, *, times, step, trace):
     """All that repeated runs leave behind; the error where they end with one."""
     accelerator.write(0, memory)
     accelerator.exponents = exponents
-    found = {}
+    outputs = {}
     try:
         run = accelerator.repeat(program, times, step=step, trace=trace)
-        found = {name: getattr(run, name).tolist() for name in ("sums", "saturations")}
-        found |= {"bytes": (run.counters.bytes_read, run.counters.bytes_written)}
+        outputs = {name: getattr(run, name).tolist() for name in ("sums", "saturations")}
+        outputs |= {"bytes": (run.counters.bytes_read, run.counters.bytes_written)}
         for engine, done in (run.traces or {}).items():
-            found[engine] = done.addresses.tolist(), done.rows.tolist(), done.labels
+            outputs[engine] = done.addresses.tolist(), done.rows.tolist(), done.labels
     except ProgramError as error:
-        found["error"] = str(error)
-    found["memory"] = accelerator.read(0, memory.size).tolist()
-    found["exponents"] = accelerator.exponents
-    found["above"] = accelerator._file.above
-    return found
+        outputs["error"] = str(error)
+    outputs["memory"] = accelerator.read(0, memory.size).tolist()
+    outputs["exponents"] = accelerator.exponents
+    outputs["above"] = accelerator._file.above
+    return outputs
 
 
 def both(p, memory, program, exponents, *, times=1, step=0, trace=True):
     """What the C kernel leaves behind, compared with what the interpreter does."""
-    found = []
+    outputs = []
     for interpreted in (False, True):
         with GoldenAccelerator(p, memory_bytes=memory.size, interpreted=interpreted) as golden:
             assert golden.interpreted == interpreted
-            found.append(
+            outputs.append(
                 outcome(golden, memory, program, exponents, times=times, step=step, trace=trace)
             )
-    for name in found[0].keys() | found[1].keys():
-        assert found[0].get(name) == found[1].get(name), name
-    return found[0]
+    for name in outputs[0].keys() | outputs[1].keys():
+        assert outputs[0].get(name) == outputs[1].get(name), name
+    return outputs[0]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
@@ -96,8 +96,8 @@ def test_exponent_file_random_passes_match_definition(seed):
     begin = Set(values=(), seed=random.getrandbits(32), by_step=True)
     passes = random_scalars(random, random_passes(random, passes=4))
     program = Program((load, begin, *passes, random_scales(random), store, Halt()), p.fingerprint)
-    found = both(p, memory, program, random_file(random, 16), times=2, step=seed)
-    assert "error" not in found
+    outputs = both(p, memory, program, random_file(random, 16), times=2, step=seed)
+    assert "error" not in outputs
 
 
 @pytest.mark.parametrize("by_step", [False, True])
@@ -108,13 +108,15 @@ def test_exponent_file_fields_are_encoded(by_step):
     passes = random_scalars(random, random_passes(random, passes=8))
     scalars = []
     for d in (begin, random_scales(random), *passes):
-        found = decode_descriptor(encode_descriptor(d))
+        decoded = decode_descriptor(encode_descriptor(d))
         if isinstance(d, Vector):
-            scalars += (kept := [one for one in d.scalars if one.kind is not ScalarKind.NONE])
-            assert list(found.scalars) == kept
+            scalars += (
+                kept := [scalar for scalar in d.scalars if scalar.kind is not ScalarKind.NONE]
+            )
+            assert list(decoded.scalars) == kept
         else:
-            assert found == d
-    assert any(one.offset < 0 for one in scalars)
+            assert decoded == d
+    assert any(scalar.offset < 0 for scalar in scalars)
 
 
 def bias(x: int, g: int, z: int, **options) -> Compute:
@@ -135,18 +137,18 @@ def refused(*descriptors, exponents, p=P, times=1):
 def test_operands_too_far_apart():
     for x, g in ((10, -5), (-5, 10)):
         assert "error" not in refused(bias(1, 2, 3), exponents=[x, g, 0])
-        found = refused(bias(1, 2, 3), exponents=[2 * x, g, 0] if x > g else [x, g + 1, 0])
-        assert "apart, the accelerator aligns 15 bits" in found["error"]
-        assert found["exponents"][3] == 0
+        outputs = refused(bias(1, 2, 3), exponents=[2 * x, g, 0] if x > g else [x, g + 1, 0])
+        assert "apart, the accelerator aligns 15 bits" in outputs["error"]
+        assert outputs["exponents"][3] == 0
 
 
 @pytest.mark.parametrize(("x", "z", "right"), [(127, 0, True), (-128, -128, True), (127, 1, False)])
 def test_exponents_have_eight_bits(x, z, right):
     product = replace(bias(1, 2, 3), operation=Operation.PE3)
-    found = refused(product, exponents=[x, z if x > 0 else 0, 0])
-    assert ("error" in found) != right
+    outputs = refused(product, exponents=[x, z if x > 0 else 0, 0])
+    assert ("error" in outputs) != right
     if not right:
-        assert found["error"] == (
+        assert outputs["error"] == (
             "sum: an exponent of 128 is not from -128 to 127; scale the network's inputs or weights"
         )
 
@@ -160,8 +162,8 @@ def test_exponent_file_rejects_scalars_out_of_range():
         ),
     )  # fmt: skip
     assert "error" not in refused(code, d, exponents=[3, 3])
-    found = refused(code, bias(1, 1, 4), d, exponents=[2, 3])
-    assert found["error"] == (
+    outputs = refused(code, bias(1, 1, 4), d, exponents=[2, 3])
+    assert outputs["error"] == (
         "pass: a shift of -1 by the exponents of slots 1 and 2; it is at least 0"
     )
 
@@ -170,18 +172,18 @@ def test_scales_up_to_the_greatest_exponent():
     """The first entry is executed, and the second one's copy made, where the second is refused."""
     d = bias(1, 1, 1, slot=2)
     up = ScaleEntry(4, 3, 0, (1 << 48) - 1, copy=5), ScaleEntry(1, 2, 0, 0, copy=6)
-    found = refused(d, MoveScales(entries=up), exponents=[126, 0, 0, 9], times=3)
-    assert found["error"].startswith("slot 1: an exponent of 128 is not from -128 to 127")
-    assert found["exponents"][:7] == [0, 127, 0, 0, 9, 9, 127]
+    outputs = refused(d, MoveScales(entries=up), exponents=[126, 0, 0, 9], times=3)
+    assert outputs["error"].startswith("slot 1: an exponent of 128 is not from -128 to 127")
+    assert outputs["exponents"][:7] == [0, 127, 0, 0, 9, 9, 127]
 
 
 def test_sums_that_scales_took_are_0_and_saturations_go_on():
     d = bias(1, 1, 1, slot=2, out_width=2)
     scales = MoveScales(entries=(ScaleEntry(0, 2, 0, 0),))
-    found = refused(d, scales, d, exponents=[0], times=3)
+    outputs = refused(d, scales, d, exponents=[0], times=3)
     once = refused(d, exponents=[0])
-    assert found["sums"][2] == once["sums"][2] > 0
-    assert found["saturations"][2] == 6 * once["saturations"][2] > 0
+    assert outputs["sums"][2] == once["sums"][2] > 0
+    assert outputs["saturations"][2] == 6 * once["saturations"][2] > 0
 
 
 def test_exponent_file_floor_and_limits_themselves_move_nothing():

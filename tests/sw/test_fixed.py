@@ -33,17 +33,17 @@ def values_for(shift: int, width: int, bits: int, seed: int) -> list[int]:
     least, greatest = limits(width)
     half = 1 << shift >> 1
     centres = [0, 1, 2, 3, least, least - 1, least - 2, greatest, greatest + 1, greatest + 2]
-    found = {
+    values = {
         (centre << shift) + side * half + nudge
         for centre in centres
         for side in (-1, 0, 1)
         for nudge in (-1, 0, 1)
     }
-    found |= {-(1 << (bits - 1)), (1 << (bits - 1)) - 1, -1}
-    found |= {rng.randrange(-(1 << n), 1 << n) for n in range(1, bits)}
+    values |= {-(1 << (bits - 1)), (1 << (bits - 1)) - 1, -1}
+    values |= {rng.randrange(-(1 << n), 1 << n) for n in range(1, bits)}
     spread = min(bits - 1, shift + width)
-    found |= {rng.randrange(-(1 << spread), 1 << spread) for _ in range(20)}
-    return sorted(v for v in found if -(1 << (bits - 1)) <= v < 1 << (bits - 1))
+    values |= {rng.randrange(-(1 << spread), 1 << spread) for _ in range(20)}
+    return sorted(v for v in values if -(1 << (bits - 1)) <= v < 1 << (bits - 1))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -39,7 +39,7 @@ def test_passes_against_autograd_in_float64():
     driver = FloatDriver(NETWORK)
     quantised = model.quantised()
     logits = driver.forward(inputs, quantised, Scales()).logits
-    found = driver.backward(gradient, Scales())
+    gradients = driver.backward(gradient, Scales())
 
     factors, biases = as_double(quantised)
     x = inputs.double() * 2.0**driver.input_exponent
@@ -48,8 +48,8 @@ def test_passes_against_autograd_in_float64():
         x = x.relu() if layer.relu else x
     leaves = [leaf for layer in factors for leaf in layer] + [b for b in biases if b is not None]
     wanted = torch.autograd.grad(x, leaves, gradient)
-    got = [g for layer in found.factors for g in layer]
-    got += [b for b in found.biases if b is not None]
+    got = [g for layer in gradients.factors for g in layer]
+    got += [b for b in gradients.biases if b is not None]
     # A sum of at most 2^14 terms in float32: relative to its largest summands 2^14 * 2^-24.
     for ours, exact in zip([logits, *got], [x, *wanted], strict=True):
         exact = exact.detach()

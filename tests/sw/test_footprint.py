@@ -48,9 +48,11 @@ def test_footprint_is_span_of_touched_rows(operation, seed):
         assert touch.write == written
         assert (touch.start, touch.stop) == (addresses.min(), addresses.max() + 1)
         for row in range(touch.start - 2, touch.stop + 2):
-            one = Touch(touch.space, row, row + 1, not written, ((row, ()),))
+            single = Touch(touch.space, row, row + 1, not written, ((row, ()),))
             # a second operand of PE3 whose words are no whole rows counts from first to last
-            assert touch.meets(one) == (row in addresses if touch.grids else touch.overlaps(one))
+            assert touch.meets(single) == (
+                row in addresses if touch.grids else touch.overlaps(single)
+            )
         assert touch.grids or (operation is Operation.PE3 and not written)
 
 
@@ -67,15 +69,15 @@ def test_transfers_touch_the_rows_of_their_runs_alone(seed):
     )  # fmt: skip
     (touch,) = footprint(d, P)
     ((_, addresses, written),) = (
-        one for one in touched_by_transfer(d, [0] * 8, P) if one[0] == "pad"
+        access for access in touched_by_transfer(d, [0] * 8, P) if access[0] == "pad"
     )
     assert (touch.space, touch.write) == ("SCRATCHPAD", written)
-    found = {
+    reached = {
         row
         for row in range(touch.start, touch.stop)
         if touch.meets(Touch("SCRATCHPAD", row, row + 1, True, ((row, ()),)))
     }
-    assert found == set(addresses)
+    assert reached == set(addresses)
 
 
 def test_ranges_that_overlap_may_not_meet():

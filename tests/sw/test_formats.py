@@ -65,10 +65,10 @@ def encoded(fmt: Posit, sums: list[int], shift: int, underflow: str) -> list[lis
 def near(fmt: Posit, shift: int) -> list[int]:
     """Every word, tie and power of two, and their neighbours, of either sign; the ends."""
     finer = PositFormat(fmt.n + 1, fmt.es)
-    found = {(1 << (SUM_WIDTH - 1)) - 2, *(1 << place for place in range(SUM_WIDTH - 1))}
+    magnitudes = {(1 << (SUM_WIDTH - 1)) - 2, *(1 << place for place in range(SUM_WIDTH - 1))}
     for code in range(1, finer.nar):
-        found.add(int(value(code, finer) * 2 ** (fmt.scale + shift)))
-    sums = {sign * (size + off) for size in found for off in (-1, 0, 1) for sign in (1, -1)}
+        magnitudes.add(int(value(code, finer) * 2 ** (fmt.scale + shift)))
+    sums = {sign * (size + off) for size in magnitudes for off in (-1, 0, 1) for sign in (1, -1)}
     return sorted(s for s in sums if abs(s) < 1 << (SUM_WIDTH - 1))
 
 

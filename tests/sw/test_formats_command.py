@@ -43,9 +43,9 @@ def test_formats_command_accelerator_follows_from_the_network():
 def test_check_tells_formats_and_underflows(capsys):
     arguments = ["check", "--network", "digits", "--backend", "golden", "--formats", NARROW]
     assert main([*arguments, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["formats"] == load_network("digits").with_formats(NARROW).formats
-    assert found["underflows"] > 0 and found["mismatches"] == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["formats"] == load_network("digits").with_formats(NARROW).formats
+    assert report["underflows"] > 0 and report["mismatches"] == 0
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_formats_command_freezes_all_scales(tmp_path, capsys, monkeypatch, forma
     model = load_model(tmp_path / "whole" / "model.safetensors").model
     assert model.bias_exponents == [-5, -5]
     assert main(["eval", str(tmp_path / "whole" / "model.safetensors"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["test_accuracy"]
-    assert found == whole["test_accuracy"] > 0.3
+    accuracy = json.loads(capsys.readouterr().out)["test_accuracy"]
+    assert accuracy == whole["test_accuracy"] > 0.3
 
 
 def test_in_float32_there_are_no_scales_to_freeze():
@@ -185,12 +185,12 @@ def test_reproduced_and_given_again(folder, tmp_path, capsys):
     arguments = ["reproduce", "formats", "--data", str(folder), "--out", str(tmp_path / "f")]
     arguments += ["--seeds", "1", "--epochs", "2", "--rows", *rows]
     assert main([*arguments, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [o["scales"] for o in found] == ["frozen", "automatic"]
-    assert found[0]["exponents_moved"] == 0 and found[1]["underflowed"] == 0
-    assert found[0]["underflowed"] > 0 and found[1]["moved"] > found[1]["stored"] / 8
-    assert [o["word_width"] for o in found] == [16, 8]
-    for o, name in zip(found, rows, strict=True):
+    runs = json.loads(capsys.readouterr().out)
+    assert [o["scales"] for o in runs] == ["frozen", "automatic"]
+    assert runs[0]["exponents_moved"] == 0 and runs[1]["underflowed"] == 0
+    assert runs[0]["underflowed"] > 0 and runs[1]["moved"] > runs[1]["stored"] / 8
+    assert [o["word_width"] for o in runs] == [16, 8]
+    for o, name in zip(runs, rows, strict=True):
         stored = json.loads((tmp_path / "f" / name / "seed-0" / "result.json").read_text())
         assert o["test"] == 100 * stored["test_accuracy"]
     assert (tmp_path / "f" / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
@@ -209,9 +209,9 @@ def test_formats_command_tabulates_finished_runs(folder, tmp_path, capsys):
     assert main(["train", *run.options, "--steps", "3", *where]) == 0
     capsys.readouterr()
     assert main(["reproduce", "formats", *arguments, "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(capsys.readouterr().out)
     result = json.loads((run.folder / "result.json").read_text())
-    assert found["seeds"] == [1] and found["test"] == 100 * result["test_accuracy"]
+    assert row["seeds"] == [1] and row["test"] == 100 * result["test_accuracy"]
 
 
 def test_formats_command_rejects_unknown_row(capsys):

@@ -38,9 +38,9 @@ def with_room(case: Case) -> Case:
     return replace(case, parameters=p)
 
 
-def same_arrays(ours, found, names) -> None:
+def same_arrays(ours, theirs, names) -> None:
     for name in names:
-        a, b = getattr(ours, name), getattr(found, name)
+        a, b = getattr(ours, name), getattr(theirs, name)
         assert np.array_equal(a, b), name
 
 
@@ -52,31 +52,31 @@ def assert_same_step(case: Case, seed: int) -> None:
     size = golden.step.memory_bytes
     with native.without():
         kinds = [kind(p, memory_bytes=size) for kind in (GoldenAccelerator, ReferenceAccelerator)]
-    others = [Driver(kind, network, batch, trace=True) for kind in kinds]
+    drivers = [Driver(kind, network, batch, trace=True) for kind in kinds]
     model = random_model(network, seed)
     inputs, gradient = random_batch(network, batch, seed)
     scales = disturbed(calibrated(golden, model, inputs, gradient), seed)
     runs = [
         (driver.forward(inputs, model, scales).run, driver.backward(gradient, scales).run)
-        for driver in (golden, *others)
+        for driver in (golden, *drivers)
     ]
     whole = golden.accelerator.read(0, size)
-    for other, theirs in zip(others, runs[1:], strict=True):
-        for ours, found in zip(runs[0], theirs, strict=True):
-            same_runs(ours, found)
+    for other, theirs in zip(drivers, runs[1:], strict=True):
+        for ours, other_run in zip(runs[0], theirs, strict=True):
+            same_runs(ours, other_run)
         assert np.array_equal(whole, other.accelerator.read(0, size))
 
 
-def same_runs(ours, found) -> None:
-    same_arrays(ours, found, ("sums", "saturations"))
-    assert ours.counters == found.counters
-    assert ours.traces is not None and found.traces is not None
-    assert set(ours.traces) == set(found.traces)
+def same_runs(ours, theirs) -> None:
+    same_arrays(ours, theirs, ("sums", "saturations"))
+    assert ours.counters == theirs.counters
+    assert ours.traces is not None and theirs.traces is not None
+    assert set(ours.traces) == set(theirs.traces)
     for engine in ours.traces:
-        same_arrays(ours.traces[engine], found.traces[engine], ("addresses", "rows"))
+        same_arrays(ours.traces[engine], theirs.traces[engine], ("addresses", "rows"))
         labels = ours.traces[engine].labels
         assert sum(count for _, count in labels) == len(ours.traces[engine].rows)
-        assert labels == (found.traces[engine].labels or labels)
+        assert labels == (theirs.traces[engine].labels or labels)
 
 
 QUICK = {*range(7)} - {2}
@@ -123,11 +123,11 @@ def test_decoded_programs_run_the_same(seed):
     for version in (program, decode(encode(program), case.parameters)):
         accelerator.write(0, before)
         runs.append((accelerator.run(version, 0, trace=True), accelerator.read(0, before.size)))
-    (ours, memory), (found, other) = runs
+    (ours, memory), (theirs, other) = runs
     assert np.array_equal(memory, other)
-    same_arrays(ours, found, ("sums", "saturations"))
+    same_arrays(ours, theirs, ("sums", "saturations"))
     for engine, trace in ours.traces.items():
-        same_arrays(trace, found.traces[engine], ("addresses", "rows"))
+        same_arrays(trace, theirs.traces[engine], ("addresses", "rows"))
 
 
 TERMS = 256
@@ -217,8 +217,8 @@ def assert_equal_chains(network, batch, p, seed, choose) -> None:
     assert torch.equal(forward.logits, chains.forward(inputs).value)
     factors, biases = chains.backward(gradient)
     for number, layer in enumerate(network.layers):
-        for ours, found in zip(backward.factors[number], factors[number], strict=True):
-            assert torch.equal(ours, found.value)
+        for ours, theirs in zip(backward.factors[number], factors[number], strict=True):
+            assert torch.equal(ours, theirs.value)
         ours = backward.biases[number]
         assert (ours is None) is not layer.bias
         assert ours is None or torch.equal(ours, biases[number].value)
@@ -251,9 +251,9 @@ SLACK = 1e-9
 """Rounding of float64 itself, as a fraction of the largest value."""
 
 
-def assert_within(found: torch.Tensor, wanted: torch.Tensor, bound: torch.Tensor) -> None:
+def assert_within(value: torch.Tensor, wanted: torch.Tensor, bound: torch.Tensor) -> None:
     slack = SLACK * float(wanted.abs().max())
-    assert bool(((found - wanted).abs() <= bound + slack).all())
+    assert bool(((value - wanted).abs() <= bound + slack).all())
 
 
 def assert_within_bounds(network, batch, p, seed) -> None:
@@ -375,7 +375,7 @@ def test_loops_that_carry_a_value():
         except ProgramError:
             return  # refusing it would do
         results.append((sums, accelerator.read(0, 128)))
-    assert all(np.array_equal(ours, found) for ours, found in zip(*results, strict=True))
+    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(*results, strict=True))
 
 
 def test_golden_refuses_programs_of_other_accelerators():

@@ -99,12 +99,12 @@ def autograd(network, step, values):
     uppers = [torch.from_numpy(values[name]).reshape(-1, len(images)).T
               for name in upper_names(network)]  # fmt: skip
     (logits * torch.cat(uppers, 1)).sum().backward()
-    found = {name: leaf.grad for name, leaf in leaves.items()}
+    gradients = {name: leaf.grad for name, leaf in leaves.items()}
     for node in network.nodes:
         if not node.of:
             part = images.grad[:, slice(*node.rows), slice(*node.columns)]
-            found[node.name] = part.flatten(1).T
-    return logits.detach(), found
+            gradients[node.name] = part.flatten(1).T
+    return logits.detach(), gradients
 
 
 def cases():
@@ -117,7 +117,7 @@ def cases():
             yield pytest.param(kind, seed, id=f"{'windows' if windows else 'skips'}-{seed}")
 
 
-def compared(step, network, found, values, bound=None):
+def compared(step, network, results, values, bound=None):
     """Compare results and gradients of a graph with autograd, to rounding or within a bound."""
     logits, gradients = autograd(network, step, values)
     parts = logits.split(list(network.head_sizes), 1)
@@ -127,9 +127,9 @@ def compared(step, network, found, values, bound=None):
         wanted[name] = gradients[f"{head}.{tail[1:]}" if head else tail[1:]]
     assert wanted.keys() == {*step.forward.results, *step.backward.results}
     for name, value in wanted.items():
-        expected = value.numpy().reshape(found[name].shape)
+        expected = value.numpy().reshape(results[name].shape)
         most = 1e-11 * (abs(expected).max() or 1.0) if bound is None else bound[name] * (1 + 1e-9)
-        assert (abs(found[name] - expected) <= most).all(), name
+        assert (abs(results[name] - expected) <= most).all(), name
 
 
 @pytest.mark.parametrize(("kind", "seed"), list(cases()))
@@ -139,8 +139,8 @@ def test_gradients_of_any_order_are_those_of_autograd(kind, seed):
     rng = np.random.default_rng(seed)
     free = [name for name in step.whole.given if not step.whole.tensors[name].constant]
     values = {name: rng.standard_normal(step.whole.shape(name)) for name in free}
-    found = evaluate_float(step.ordered(orders(step)).whole, values)
-    compared(step, network, found, values)
+    results = evaluate_float(step.ordered(orders(step)).whole, values)
+    compared(step, network, results, values)
 
 
 @pytest.mark.parametrize(("kind", "seed"), list(cases()))
@@ -155,10 +155,10 @@ def test_words_are_as_near_to_autograd_as_their_formats_say(kind, seed):
     values = {name: words[name] * 2.0 ** exponents[name] for name in whole.given}
     exact = evaluate_float(whole, values)
     bound = bounds(whole, exact, exponents)
-    found = {name: words[name] * 2.0 ** exponents[name] for name in words}
-    compared(step, network, found, values, bound)
+    results = {name: words[name] * 2.0 ** exponents[name] for name in words}
+    compared(step, network, results, values, bound)
     for name in bound:
-        assert (abs(found[name] - exact[name]) <= bound[name] * (1 + 1e-9)).all(), name
+        assert (abs(results[name] - exact[name]) <= bound[name] * (1 + 1e-9)).all(), name
     if seed % 2:  # tight enough to say something
         parts = [bound[op.out].mean() / abs(exact[op.out]).mean() for op in whole.ops]
         assert sorted(parts)[len(parts) // 4] < 0.1

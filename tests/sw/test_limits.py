@@ -56,9 +56,9 @@ def test_any_network_ends_in_a_plan_or_an_error(seed, plan):
 def test_summed_levels_that_alone_fill_a_nest():
     """A nest is split along what it makes, never along what it sums."""
     summed = (Level(3, x=1), Level(2, x=9), Level(2, x=33))
-    made = (Level(5, x=100, z=40), Level(2, g=1, z=8))
+    outer_levels = (Level(5, x=100, z=40), Level(2, g=1, z=8))
     d = Compute(
-        operation=Operation.PE3, levels=(*made, *summed), reduce_levels=3, tile_level=1,
+        operation=Operation.PE3, levels=(*outer_levels, *summed), reduce_levels=3, tile_level=1,
         x=0, g=0, z=0, last_rows=2, tensor="l1.y",
     )  # fmt: skip
     assert [len(part.levels) for part in fitted(d, 5)] == [5]

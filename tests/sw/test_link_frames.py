@@ -15,9 +15,12 @@ from trainwright.parameters import AcceleratorParameters
 
 def bodies(random: Random) -> list[bytes]:
     """Draw whole words, many of them of escaped bytes."""
-    some = [FLAG, ESCAPE, 0, 255, *range(0x5C, 0x60)]
+    specials = [FLAG, ESCAPE, 0, 255, *range(0x5C, 0x60)]
     return [
-        bytes(random.choice((random.choice(some), random.randrange(256))) for _ in range(4 * words))
+        bytes(
+            random.choice((random.choice(specials), random.randrange(256)))
+            for _ in range(4 * words)
+        )
         for words in random.choices(range(1, 12), k=random.randint(1, 6))
     ]
 
@@ -113,9 +116,9 @@ def test_sound_frames_of_nonsense():
             link = Link(Talker(reply), attempts=2)
             link.hello()
             opened += 1
-            found = link.read(Request.READ_MEMORY, 0, 5)
-            assert found.shape == (5,)
-            link.write(Request.WRITE_MEMORY, 0, found)
+            words = link.read(Request.READ_MEMORY, 0, 5)
+            assert words.shape == (5,)
+            link.write(Request.WRITE_MEMORY, 0, words)
             LinkAccelerator(AcceleratorParameters(), Talker(reply), attempts=2)
         except AcceleratorError as error:
             assert "\n" not in str(error)

@@ -32,16 +32,16 @@ def host(board, **options):
     return LinkAccelerator(P, board, patience=1e-3, attempts=2, **options)
 
 
-def started(board, *, times=5, step=7, looks=4):
+def started(board, *, times=5, step=7, busy=4):
     """Return a run that another host has started."""
     given = {registers.PROGRAM_ADDRESS: AT, registers.PROGRAM_LENGTH: 2, registers.TIMES: times}
     board.registers |= given | {registers.STEP: step}
-    board.begin(looks)
+    board.begin(busy)
 
 
 def attend(board, times=5, step=7, **options):
-    with host(board, **options) as found:
-        return found.attend(PROGRAM, times, address=AT, step=step)
+    with host(board, **options) as board_host:
+        return board_host.attend(PROGRAM, times, address=AT, step=step)
 
 
 def test_link_unattended_run_of_another_host_is_awaited(board):
@@ -99,7 +99,7 @@ def test_link_unattended_error_is_told(board):
 
 def test_nothing_is_written_under_a_run(board):
     """Neither memory nor what a run reads; when it is over all is as ever."""
-    started(board, step=42, looks=9)
+    started(board, step=42, busy=9)
     with host(board) as other:
         for use in (
             lambda: other.write(0, np.zeros(4, np.uint8)),
@@ -125,13 +125,13 @@ def test_nothing_is_written_under_a_run(board):
 def test_link_unattended_line_that_is_gone_for_a_while_loses_nothing(board):
     started(board)
     board.at_look = lambda: setattr(board, "gone", 3 if board.looks_left == 2 else 0)
-    with host(board, lost_seconds=30) as found:
-        assert found.attend(PROGRAM, 5, address=AT, step=7) is not None
-        assert board.reopened == 3 and found.resets == 0
+    with host(board, lost_seconds=30) as board_host:
+        assert board_host.attend(PROGRAM, 5, address=AT, step=7) is not None
+        assert board.reopened == 3 and board_host.resets == 0
 
 
 def test_each_time_that_a_line_is_gone_counts_by_itself(board, monkeypatch):
-    clock, looks = [0.0], iter([LinkError("no line"), True, LinkError("no line"), True, False])
+    clock, answers = [0.0], iter([LinkError("no line"), True, LinkError("no line"), True, False])
 
     class Clock:
         perf_counter = staticmethod(lambda: clock[0])
@@ -142,26 +142,26 @@ def test_each_time_that_a_line_is_gone_counts_by_itself(board, monkeypatch):
 
     def is_busy():
         clock[0] += 40
-        found = next(looks)
-        if isinstance(found, LinkError):
-            raise found
-        return found
+        answer = next(answers)
+        if isinstance(answer, LinkError):
+            raise answer
+        return answer
 
     monkeypatch.setattr(watch, "time", Clock)
-    with host(board) as found:
-        watch.await_run(found.link, is_busy, seconds=1e3, lost_seconds=60)
+    with host(board) as board_host:
+        watch.await_run(board_host.link, is_busy, seconds=1e3, lost_seconds=60)
         with pytest.raises(AcceleratorError, match="not done after 50 s"):
-            watch.await_run(found.link, lambda: clock.append(clock.pop() + 30) or True,
+            watch.await_run(board_host.link, lambda: clock.append(clock.pop() + 30) or True,
                             seconds=50, lost_seconds=60)  # fmt: skip
 
 
 def test_link_unattended_line_that_stays_away_is_an_error_and_the_run_goes_on(board):
-    started(board, looks=10**6)
-    with host(board, lost_seconds=0.05) as found:
+    started(board, busy=10**6)
+    with host(board, lost_seconds=0.05) as board_host:
         with pytest.raises(LinkError, match=r"out of reach for .*without its host.*--resume"):
             board.refuses_to_open = True
             board.at_look = lambda: setattr(board, "gone", 10**6 * (board.looks_left < 10**6 - 2))
-            found.attend(PROGRAM, 5, address=AT, step=7)
+            board_host.attend(PROGRAM, 5, address=AT, step=7)
         assert board.reopened > 1
     board.gone, board.looks_left = 0, 2
     board.at_look = lambda: None
@@ -170,12 +170,12 @@ def test_link_unattended_line_that_stays_away_is_an_error_and_the_run_goes_on(bo
 
 def test_link_unattended_reset_under_a_run_is_no_lost_line(board):
     started(board)
-    with host(board) as found:
-        assert found.kept
+    with host(board) as board_host:
+        assert board_host.kept
         board.at_look = lambda: board.reset() if board.looks_left == 2 else None
         with pytest.raises(AcceleratorReset):
-            found.attend(PROGRAM, 5, address=AT, step=7)
-        assert found.resets == 1 and not found.kept
+            board_host.attend(PROGRAM, 5, address=AT, step=7)
+        assert board_host.resets == 1 and not board_host.kept
 
 
 CARD = Card(
@@ -185,28 +185,28 @@ CARD = Card(
 
 
 def looked(board, card: Card | None = CARD):
-    with host(board) as found:
+    with host(board) as board_host:
         if card is not None:
-            under_way, found._under_way = found._under_way, False
-            write_card(found, card)
-            found._under_way = under_way
-        return look(found)
+            under_way, board_host._under_way = board_host._under_way, False
+            write_card(board_host, card)
+            board_host._under_way = under_way
+        return look(board_host)
 
 
 def test_link_unattended_look_says_where_a_board_is(board):
-    started(board, times=8, step=14, looks=99)  # from 12 to the epoch's end
+    started(board, times=8, step=14, busy=99)  # from 12 to the epoch's end
     slot = registers.STATISTICS_BASE + 16 * 3
     board.registers |= {slot: 5 << 16, slot + 4: 0, slot + 8: 17, registers.EXPONENTS_BASE + 8: 3}
     board.registers[registers.EXPONENTS_BASE + 20] = 0xFFFFFFFC
-    found = looked(board)
-    assert (found.state, found.step, found.epoch, found.total) == ("running", 14, 2, 25)
-    assert found.samples == 2 * 16 and found.correct == 17
-    assert found.loss == pytest.approx(5 * np.log(2) / 32)
-    assert found.exponents == {"l1.y": 3, "l2.y": -4}
-    assert list(map(list, found.ranks)) == [[5], [7]]
+    view = looked(board)
+    assert (view.state, view.step, view.epoch, view.total) == ("running", 14, 2, 25)
+    assert view.samples == 2 * 16 and view.correct == 17
+    assert view.loss == pytest.approx(5 * np.log(2) / 32)
+    assert view.exponents == {"l1.y": 3, "l2.y": -4}
+    assert list(map(list, view.ranks)) == [[5], [7]]
     board.looks_left = 0
-    found = looked(board)
-    assert (found.state, found.step, found.epoch, found.samples) == ("done", 22, 3, 8 * 16)
+    view = looked(board)
+    assert (view.state, view.step, view.epoch, view.samples) == ("done", 22, 3, 8 * 16)
     board.registers[registers.STATUS] = registers.STATUS_ERROR
     assert looked(board).state == "failed"
 
@@ -215,8 +215,8 @@ def test_link_unattended_look_says_where_a_board_is(board):
 def test_link_unattended_idle_board_is_at_no_step(board, change):
     started(board)
     board.registers |= change
-    found = looked(board)
-    assert (found.state, found.step, found.loss) == ("idle", None, None)
+    view = looked(board)
+    assert (view.state, view.step, view.loss) == ("idle", None, None)
 
 
 def test_link_unattended_board_without_run_is_told(board):
@@ -227,7 +227,7 @@ def test_link_unattended_board_without_run_is_told(board):
 
 def test_link_unattended_command_prints_state(board, monkeypatch, capsys):
     monkeypatch.setattr("trainwright.link.backend.SerialLine", lambda port, *, baud: board)
-    started(board, times=8, step=14, looks=99)
+    started(board, times=8, step=14, busy=99)
     looked(board)
     command = ["look", "--backend", "serial:/dev/ttyUSB0", "--accelerator", "exponents=16"]
     assert main([*command, "--json"]) == 0

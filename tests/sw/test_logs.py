@@ -40,12 +40,12 @@ def points(folder):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
-    found = {}
+    series = {}
     for path in sorted(folder.glob("events.out.tfevents.*")):
         for event in LegacyEventFileLoader(str(path)).Load():
             for value in event.summary.value:
-                found.setdefault(value.tag, []).append((event.step, value.simple_value))
-    return found
+                series.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return series
 
 
 def test_lines_are_there_while_the_run_goes_on(tmp_path):
@@ -92,16 +92,16 @@ def test_points_of_event_files(tmp_path):
     log.evaluated(EvaluationRecord(22, 1, 0.75, 10))
     log.evaluated(EvaluationRecord(22, 1, 0.75, 10))  # again, after a resumed run
     log.close()
-    found = points(tmp_path / "tensorboard")
+    series = points(tmp_path / "tensorboard")
     losses = [sum(2 / s for s in range(a, a + EVERY)) / EVERY for a in (1, 1 + EVERY)]
-    assert [step for step, _ in found["train/loss"]] == [EVERY, 2 * EVERY]
-    assert [value for _, value in found["train/loss"]] == pytest.approx(losses, rel=2**-23)
-    assert found["ranks/layer 1, bond 1"] == [(1, 16), (7, 5)]
+    assert [step for step, _ in series["train/loss"]] == [EVERY, 2 * EVERY]
+    assert [value for _, value in series["train/loss"]] == pytest.approx(losses, rel=2**-23)
+    assert series["ranks/layer 1, bond 1"] == [(1, 16), (7, 5)]
     bits = NETWORK.with_ranks([[5], [8]]).model_bits
-    assert found["model/bits"] == [(1, NETWORK.model_bits), (7, bits)]
-    assert found["test/accuracy"] == [(22, 0.75)]
-    assert found["exponent/l1.y"] == [(20, -5)] and found["saturated/l1.y"] == [(20, 0.125)]
-    assert found["accelerator/cycles a step"] == [(EVERY, 100), (2 * EVERY, 100)]
+    assert series["model/bits"] == [(1, NETWORK.model_bits), (7, bits)]
+    assert series["test/accuracy"] == [(22, 0.75)]
+    assert series["exponent/l1.y"] == [(20, -5)] and series["saturated/l1.y"] == [(20, 0.125)]
+    assert series["accelerator/cycles a step"] == [(EVERY, 100), (2 * EVERY, 100)]
 
 
 def test_without_the_package_the_option_says_so(monkeypatch):
@@ -182,10 +182,10 @@ def test_points_of_curves_csv_each_once_also_resumed(tmp_path):
         log.evaluated(EvaluationRecord(22, 1, 0.75, 10))
         log.close()
         lines = list(csv.DictReader((tmp_path / "curves.csv").read_text().splitlines()))
-        found = {(int(line["step"]), line["name"]): float(line["value"]) for line in lines}
-        assert len(found) == len(lines) == 2 + 2 + 8 + 1
-        assert found[EVERY, "train/loss"] == sum(2 / s for s in range(1, EVERY + 1)) / EVERY
-        assert found[1, "ranks/layer 1, bond 1"] == 16 and found[22, "test/accuracy"] == 0.75
+        table = {(int(line["step"]), line["name"]): float(line["value"]) for line in lines}
+        assert len(table) == len(lines) == 2 + 2 + 8 + 1
+        assert table[EVERY, "train/loss"] == sum(2 / s for s in range(1, EVERY + 1)) / EVERY
+        assert table[1, "ranks/layer 1, bond 1"] == 16 and table[22, "test/accuracy"] == 0.75
 
 
 @pytest.mark.parametrize(

@@ -45,11 +45,11 @@ def in_parts(step):
 
 def stored_bytes(program):
     """Count the bytes that a program stores of each tensor."""
-    found = Counter()
+    stored = Counter()
     for d in program.descriptors:
         if isinstance(d, Transfer) and d.operation is Operation.STORE:
-            found[d.tensor] += d.runs * d.beats * DEFAULT.beat_bytes
-    return found
+            stored[d.tensor] += d.runs * d.beats * DEFAULT.beat_bytes
+    return stored
 
 
 def checked(network, batch, parameters, seed=0, **options):
@@ -65,16 +65,16 @@ def checked(network, batch, parameters, seed=0, **options):
         garbage = np.random.default_rng(seed).integers(0, 256, step.memory_bytes, np.uint8)
         accelerator.write(0, garbage)
         programs = step.forward, step.backward
-        made = {op.out for program in programs for op in program.lowered.graph.ops}
-        given = {name: found for name, found in words.items() if name not in made}
+        computed = {op.out for program in programs for op in program.lowered.graph.ops}
+        given = {name: value for name, value in words.items() if name not in computed}
         runner = Runner(step, accelerator)
         forward = runner.run(step.forward, given, exponents, ahead)
         between = {**exponents, **forward.binding.exponents}
         backward = runner.run(step.backward, given, between, behind)
     for ran in (forward, backward):
         assert ran.words.keys() and ran.counted.keys()
-        for name, found in ran.words.items():
-            np.testing.assert_array_equal(found, words[name], err_msg=name)
+        for name, value in ran.words.items():
+            np.testing.assert_array_equal(value, words[name], err_msg=name)
         for name, counted in ran.counted.items():
             assert counted.total == np.abs(words[name]).sum(), name
     return step
@@ -197,7 +197,7 @@ def test_lowering_small_step_is_exact_and_keeps_no_products(network, batch):
     """Contractions equal the fast step's; some occur in both passes."""
     fast, small = checked(network, batch, DEFAULT), checked(network, batch, DEFAULT, plan=SMALL)
     assert [order.text for order in small.orders] == [order.text for order in fast.orders]
-    ahead, behind = (one.lowered.graph for one in (small.forward, small.backward))
+    ahead, behind = (program.lowered.graph for program in (small.forward, small.backward))
     again = {op.out: op for op in behind.ops if op.out.endswith(MARK)}
     assert len(behind.makers) == len(behind.ops)
     assert again.keys() >= {name + MARK for name in _crossing(fast)} and not _crossing(small)
@@ -207,9 +207,9 @@ def test_lowering_small_step_is_exact_and_keeps_no_products(network, batch):
 
 def _crossing(step) -> set[str]:
     """Return products of factors, or of factors and inputs, that cross the passes."""
-    ahead, behind = (one.lowered.graph for one in (step.forward, step.backward))
-    made = {op.out for op in ahead.ops if isinstance(op, Einsum)}
-    return {name for name in made & set(behind.given) if "." in name[3:]}
+    ahead, behind = (program.lowered.graph for program in (step.forward, step.backward))
+    products = {op.out for op in ahead.ops if isinstance(op, Einsum)}
+    return {name for name in products & set(behind.given) if "." in name[3:]}
 
 
 @pytest.mark.parametrize("seed", (3, 6))
@@ -235,8 +235,8 @@ def test_posits_are_exact(underflow):
     network = load_network("digits").with_formats({**POSITS, "underflow": underflow})
     formats = tuple(dict.fromkeys(POSITS.values()))
     step = checked(network, 64, AcceleratorParameters(formats=formats))
-    made = [step.graph.whole.tensors[op.out] for op in step.graph.whole.ops]
-    assert all(str(tensor.format) in formats for tensor in made)
+    results = [step.graph.whole.tensors[op.out] for op in step.graph.whole.ops]
+    assert all(str(tensor.format) in formats for tensor in results)
 
 
 @pytest.mark.slow
@@ -279,8 +279,8 @@ GRAPHS = [
     for seed in range(8)
 ]
 GRAPHS += [
-    pytest.param(*one, marks=[] if one == FEW_SAMPLES[0] else [pytest.mark.slow])
-    for one in FEW_SAMPLES
+    pytest.param(*sample, marks=[] if sample == FEW_SAMPLES[0] else [pytest.mark.slow])
+    for sample in FEW_SAMPLES
 ]
 AS_MANY_ROWS = (True, 14)
 """Some samples of an image with zeros around it have as many rows as all of it outside."""
@@ -337,8 +337,8 @@ def test_fashion_with_an_sdram():
     step = checked(load_network("fashion"), 64, parameters)
     assert step.cycles <= 940_000
     (stage,) = (s for s in step.backward.lowered.stages if len(s.choices) == 4)
-    made = next(choice for choice in stage.choices if choice.op.out == "l1.x.dy")
-    assert len(made.works) == 2 and "l1.x" in dict(stage.kept)
+    choice = next(choice for choice in stage.choices if choice.op.out == "l1.x.dy")
+    assert len(choice.works) == 2 and "l1.x" in dict(stage.kept)
     for program in (step.forward, step.backward):
         assert check_waits(program.descriptors, parameters, step.memory_bytes)
 
@@ -357,5 +357,5 @@ def test_lowering_driver_takes_a_graph(kind):
         if golden.interpreted:
             pytest.skip("no C compiler")
         network, batch = kind(3)
-        found = check_step(network, batch, golden)
-    assert found.comparison.values and not found.comparison.differing
+        result = check_step(network, batch, golden)
+    assert result.comparison.values and not result.comparison.differing

@@ -109,28 +109,28 @@ def made(network, batch, parameters):
 def test_sums_that_are_exact_do_not_depend_on_the_tiling(monkeypatch):
     monkeypatch.setattr(blocks, "MOST", 1)
     monkeypatch.setattr(blocks, "TIMED", 1)
-    batch, found, parts = 96, [], []
+    batch, runs, parts = 96, [], []
     for size in (0, 16):
         monkeypatch.setattr(blocks, "SIZES", (size,) if size else ())
         monkeypatch.setattr(huge, "HUGE", 0 if size else 2)
         words, cut = made(two_layers(), batch, SHORT)
-        found.append(words)
+        runs.append(words)
         parts.append(cut)
     words, cut = made(two_layers(), batch, replace(SHORT, lanes=8, pe1_rows=4, pe2_rows=4))
     assert parts[0] != parts[1]
-    for other in (*found[1:], words):
-        for name, there in found[0].items():
-            np.testing.assert_array_equal(other[name], there, err_msg=name)
-    assert any(there.any() for there in found[0].values())
+    for other in (*runs[1:], words):
+        for name, values in runs[0].items():
+            np.testing.assert_array_equal(other[name], values, err_msg=name)
+    assert any(values.any() for values in runs[0].values())
 
 
 def test_sums_of_samples_come_after_all_blocks():
     graph = with_ones(step_graph(three_layers(), 96).backward)
     places = places_of(graph)
     assert places and "l1.db" in places.inside and not places.before
-    late = Add("late", "l2.dy", "l2.db")
+    bias_sum = Add("late", "l2.dy", "l2.db")
     tensors = {**graph.tensors, "late": graph.tensors["l2.dy"]}
-    assert places_of(replace(graph, ops=(*graph.ops, late), tensors=tensors)) is None
+    assert places_of(replace(graph, ops=(*graph.ops, bias_sum), tensors=tensors)) is None
 
 
 def program(network, which, batch):
@@ -168,8 +168,8 @@ def test_arrays_have_as_much_to_do():
 def test_lowering_blocks_large_layer_fills_the_arrays(network, batch):
     step = compile_step(network, batch, DEFAULT)
     assert step.macs / step.cycles / DEFAULT.multipliers > 0.70
-    for one in (step.forward, step.backward):
-        assert check_waits(one.descriptors, DEFAULT, step.memory_bytes)
+    for program in (step.forward, step.backward):
+        assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)
 
 
 @pytest.mark.slow

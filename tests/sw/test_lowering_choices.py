@@ -39,7 +39,7 @@ def test_bounds_leave_the_choice_as_it_is(network, monkeypatch):
         return [chooser.search(way) for way in WAYS]
 
     pruned = chosen()
-    monkeypatch.setattr(Chooser, "_least", lambda self, one, op: one.least)
+    monkeypatch.setattr(Chooser, "_least", lambda self, way, op: way.least)
     assert chosen() == pruned
 
 
@@ -60,8 +60,8 @@ def test_operations_are_divided_along_slices():
     outer = next(i for i in impls if not i.dot and i.along == ("s",))
     works = Work(dot, ("l1.i4", 0, 8)), Work(outer, ("l1.i4", 8, 16))
     stage = Stage((Choice(op, works, ()),), (("l1.r2", 1), ("s", 16)))
-    one, two = variants(graph, [stage], DEFAULT.lanes)
-    assert one == [stage]
+    single, two = variants(graph, [stage], DEFAULT.lanes)
+    assert single == [stage]
     (choice,) = two[0].choices
     assert [work.cut for work in choice.works] == [("s", 0, 32), ("s", 32, 64)]
     assert [work.impl for work in choice.works] == [dot, outer]
@@ -92,5 +92,5 @@ def test_small_operations_come_before_large_ones():
     assert sorted(names) == sorted(op.out for op in graph.ops)
     sums = names.index("l1.db")
     assert names.index("l1.dy") < sums < names.index("l1.x.dy")
-    late = [op.out for op in urgent(graph).ops]
-    assert late.index("l1.db") > late.index("l1.x.dy")
+    order = [op.out for op in urgent(graph).ops]
+    assert order.index("l1.db") > order.index("l1.x.dy")

@@ -39,8 +39,8 @@ def made(
     wanted, _, _ = settled(graph, dict(words), dict(exponents), most)
     binding = bind(graph, wanted, exponents, most_alignment=most)
     given = {name: words[name] for name in graph.given if name in words}
-    found, counted = evaluate(graph, given, binding.shifts)
-    words |= found
+    outputs, counted = evaluate(graph, given, binding.shifts)
+    words |= outputs
     return wanted, binding, counted
 
 
@@ -58,8 +58,8 @@ def checked(network: Network, batch: int, p: AcceleratorParameters, seed: int = 
             ran = runner.run(program, words, exponents, wanted)
             exponents = {**exponents, **binding.exponents}
             assert ran.words and ran.counted
-            for name, found in ran.words.items():
-                np.testing.assert_array_equal(found, words[name], err_msg=name)
+            for name, value in ran.words.items():
+                np.testing.assert_array_equal(value, words[name], err_msg=name)
             assert ran.counted == {name: counted[name] for name in ran.counted}
             assert check_waits(program.descriptors, p, step.memory_bytes)
     return step

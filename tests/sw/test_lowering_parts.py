@@ -33,7 +33,7 @@ def step():
 
 def crossing(step, name=CROSSING):
     """Return how the forward pass stores a tensor: its parts by layout."""
-    return [one for one in step.forward.lowered.outer.values() if one.tensor == name]
+    return [outer for outer in step.forward.lowered.outer.values() if outer.tensor == name]
 
 
 def test_parts_of_a_stored_tensor_say_which_values_lie_where():
@@ -56,12 +56,12 @@ def test_parts_of_a_stored_tensor_say_which_values_lie_where():
 def test_each_array_stores_its_part_and_reads_the_other_backward(step):
     """Samples in lanes for PE1, which sums them; for PE2 the others, each its half of one sum."""
     parts = crossing(step)
-    assert sorted(one.ranges["s"] for one in parts) == [(0, 32), (32, 64)]
-    assert len({one.layout.lanes for one in parts}) == 2
+    assert sorted(part.ranges["s"] for part in parts) == [(0, 32), (32, 64)]
+    assert len({part.layout.lanes for part in parts}) == 2
     size = step.graph.whole.count(CROSSING) * 2
-    assert sum(step.buffers[one.name].size for one in parts) >= size
-    assert {one.name for one in parts} <= set(step.backward.lowered.outer)
-    by_lanes = {one.layout.lanes: one.ranges["s"] for one in parts}
+    assert sum(step.buffers[part.name].size for part in parts) >= size
+    assert {part.name for part in parts} <= set(step.backward.lowered.outer)
+    by_lanes = {part.layout.lanes: part.ranges["s"] for part in parts}
     divided = {
         choice.op.out: choice
         for choice in step.backward.lowered.choices
@@ -71,8 +71,8 @@ def test_each_array_stores_its_part_and_reads_the_other_backward(step):
     for work in choice.works:
         (need,) = (need for need in work.impl.needs if need.tensor == CROSSING)
         assert work.cut == ("s", *by_lanes[need.lanes])
-    made = {op.out: op for op in step.backward.lowered.graph.ops}[choice.op.out]
-    whole = {values for cell in made.parts for axis, values in cell if axis == "s"}
+    op = {op.out: op for op in step.backward.lowered.graph.ops}[choice.op.out]
+    whole = {values for cell in op.parts for axis, values in cell if axis == "s"}
     assert {n for lo, hi in whole for n in range(lo, hi)} == set(range(64))
     for program in (step.forward, step.backward):
         assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)
@@ -82,7 +82,7 @@ def test_lowering_parts_one_layout_is_taken_where_the_backward_pass_cannot_read_
     asked = []
 
     def refusing(graph, given, *rest):
-        asked.append(any(one.parts for one in given.values()))
+        asked.append(any(outer.parts for outer in given.values()))
         if asked[-1]:
             raise CompileError("no")
         return lower(graph, given, *rest)
@@ -91,7 +91,7 @@ def test_lowering_parts_one_layout_is_taken_where_the_backward_pass_cannot_read_
     monkeypatch.setattr(compile_module, "lower", refusing)
     step = compile_step(SMALL, 64, DEFAULT)
     assert asked == [False, True, False, False]
-    assert [one.ranges for one in crossing(step)] == [{}]
+    assert [outer.ranges for outer in crossing(step)] == [{}]
 
 
 def test_lowering_parts_refusal_is_not_tried_again_where_all_lies_in_one_layout(monkeypatch):
@@ -125,8 +125,8 @@ def test_parts_of_a_divided_sum_are_in_the_order_of_the_arrays(step):
     choice = replace(choice, op=replace(choice.op, parts=None))
     cuts = [("s", work.cut[1:]) for work in choice.works]
     assert divided_sum(graph, choice, Stage((choice,))) == cuts
-    (made,) = in_parts(graph, Stage((choice,)), 16).choices
-    assert made.op.parts == tuple((one,) for one in cuts)
+    (cut,) = in_parts(graph, Stage((choice,)), 16).choices
+    assert cut.op.parts == tuple((part,) for part in cuts)
     # an axis that slices cut, too, is in their cells
     sliced = Stage((choice,), (("s", 16),))
     assert divided_sum(graph, choice, sliced) == []
@@ -135,7 +135,7 @@ def test_parts_of_a_divided_sum_are_in_the_order_of_the_arrays(step):
     # before it comes what slices cut of other sums
     (axis,) = (a for a in graph.summed(choice.op) if a == "l1.j1")
     two = in_parts(graph, Stage((choice,), ((axis, 2),)), 16).choices[0].op.parts
-    assert two == tuple(((axis, (n, n + 2)), one) for n in (0, 2) for one in cuts)
+    assert two == tuple(((axis, (n, n + 2)), part) for n in (0, 2) for part in cuts)
 
 
 def test_lowering_parts_operation_that_is_not_divided_along_its_sum_is_whole(step):
@@ -151,7 +151,7 @@ def test_rounding_of_the_parts_is_in_the_graph(step):
     exponents = dict.fromkeys(words, -3)
     _, words, exponents = settled(step.forward.lowered.graph, words, exponents)
     graph = step.backward.lowered.graph
-    wanted, found, _ = settled(graph, words, exponents)
+    wanted, settled_words, _ = settled(graph, words, exponents)
     shifts = bind(graph, wanted, exponents, most_alignment=DEFAULT.most_alignment).shifts
     name = divided_choice(step)[2].op.out
     once = tuple(
@@ -160,7 +160,7 @@ def test_rounding_of_the_parts_is_in_the_graph(step):
     )
     given = {n: words[n] for n in graph.given if n in words}
     other, _ = evaluate(replace(graph, ops=once), given, shifts)
-    difference = abs(other[name] - found[name])
+    difference = abs(other[name] - settled_words[name])
     assert 0 < difference.max() <= len({op.out: op for op in graph.ops}[name].parts)
 
 
@@ -173,9 +173,9 @@ def test_small_operations_go_along_with_slices_of_samples():
         if any(isinstance(choice.op, Add) for choice in stage.choices)
     ]
     (chain,) = chains
-    made = {choice.op.out for choice in chain.choices}
+    results = {choice.op.out for choice in chain.choices}
     assert {axis for axis, _ in chain.loops} == {"s"}
-    assert made == {op.out for op in step.forward.lowered.graph.ops
+    assert results == {op.out for op in step.forward.lowered.graph.ops
                     if "s" in step.graph.whole.tensors[op.out].axes}  # fmt: skip
 
 

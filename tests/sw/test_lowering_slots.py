@@ -65,12 +65,12 @@ def overlaps(placement: Placement) -> list[tuple[str, str]]:
     """Return pieces that are alive together in the same rows."""
     lives = list(placement.lives.values())
     return [
-        (one.storage.name, other.storage.name)
-        for n, one in enumerate(lives)
+        (life.storage.name, other.storage.name)
+        for n, life in enumerate(lives)
         for other in lives[:n]
-        if one.first <= other.last and other.first <= one.last
-        and one.storage.base < other.storage.base + other.storage.rows
-        and other.storage.base < one.storage.base + one.storage.rows
+        if life.first <= other.last and other.first <= life.last
+        and life.storage.base < other.storage.base + other.storage.rows
+        and other.storage.base < life.storage.base + life.storage.rows
     ]  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def test_lowering_slots_one_that_has_no_room_is_placed_before_others():
 def test_lowering_slots_all_ways_to_share_places_are_placements():
     calls = sliced(9)
     rows = list(slotted(calls, P))
-    assert len(rows) == 2 and all(0 < one <= P.scratchpad_rows for one in rows)
+    assert len(rows) == 2 and all(0 < count <= P.scratchpad_rows for count in rows)
     tight_rows = replace(P, scratchpad_rows=64, scratchpad_banks=2)
     assert list(slotted(calls, tight_rows)) == []  # more rows at once than there are
 
@@ -123,7 +123,7 @@ def test_lowering_slots_array_runs_ahead_by_some_slices_alone(ahead):
 
 def max_alive(calls, name: str) -> int:
     """Return the greatest number of slices of a tensor that are alive at once."""
-    lives = [one for one in lifetimes(calls).values() if one.storage.name == name]
+    lives = [life for life in lifetimes(calls).values() if life.storage.name == name]
     return max(sum(o.first <= n <= o.last for o in lives) for n in range(len(calls)))
 
 
@@ -142,12 +142,12 @@ def life(name: str, rows: int, first: int, last: int) -> Life:
 
 
 def shared(*lives: Life, apart: int = 2) -> list[list[Life]]:
-    return slots_of({one.storage: one for one in lives}, apart)
+    return slots_of({life.storage: life for life in lives}, apart)
 
 
 def test_lowering_slots_place_that_is_free_longest_is_taken():
-    one, two, three = life("a", 8, 0, 10), life("a", 8, 5, 12), life("a", 8, 20, 25)
-    assert shared(two, three, one) == [[one, three], [two]]
+    first, two, three = life("a", 8, 0, 10), life("a", 8, 5, 12), life("a", 8, 20, 25)
+    assert shared(two, three, first) == [[first, three], [two]]
 
 
 def test_lowering_slots_place_is_given_up_after_a_while():
@@ -168,22 +168,22 @@ def slots_for(count: int, p: AcceleratorParameters = P, *, apart: int = 2) -> Sl
 
 def test_costs_of_places_are_those_of_their_pieces():
     slots = slots_for(12)
-    pieces, of = slots.pieces, {}
+    pieces, slot_of = slots.pieces, {}
     for place, slot in slots.slots.items():
-        of |= dict.fromkeys((one.storage for one in slot), place)
+        slot_of |= dict.fromkeys((life.storage for life in slot), place)
     assert any(len(slot) > 2 for slot in slots.slots.values())
     for mine, theirs in ((slots.near, pieces.near), (slots.waits, pieces.waits)):
         total = {}
-        for one, some in theirs.items():
-            for other, cost in some:
-                if of[one] is not of[other]:
-                    key = of[one], of[other]
+        for life, costs in theirs.items():
+            for other, cost in costs:
+                if slot_of[life] is not slot_of[other]:
+                    key = slot_of[life], slot_of[other]
                     total[key] = total.get(key, 0.0) + cost
-        found = {(one, other): cost for one, some in mine.items() for other, cost in some}
-        assert found == pytest.approx(total) and total
-    for place, others in slots.meets.items():
-        meeting = {of[o] for one in slots.slots[place] for o in pieces.meets[one.storage]}
-        assert set(others) == meeting and len(others) == len(meeting)
+        by_pair = {(life, other): cost for life, costs in mine.items() for other, cost in costs}
+        assert by_pair == pytest.approx(total) and total
+    for place, neighbours in slots.meets.items():
+        meeting = {slot_of[o] for life in slots.slots[place] for o in pieces.meets[life.storage]}
+        assert set(neighbours) == meeting and len(neighbours) == len(meeting)
         first, last = slots.slots[place][0].first, slots.slots[place][-1].last
         assert (slots.lives[place].first, slots.lives[place].last) == (first, last)
     assert slots.shared == pieces.shared
@@ -203,7 +203,7 @@ def by_hand(bases: dict[str, int], rows: dict[str, int]) -> tuple[Slots, dict[st
     slots = slots_for(1)
     places = {name: Storage(name, rows[name], base) for name, base in bases.items()}
     slots.lives = {place: Life(place, 0, 9) for place in places.values()}
-    slots.slots = {place: [one] for place, one in slots.lives.items()}
+    slots.slots = {place: [life] for place, life in slots.lives.items()}
     slots.meets = {p: [o for o in places.values() if o is not p] for p in places.values()}
     slots.near = {place: [] for place in places.values()}
     slots.waits = {place: [] for place in places.values()}
@@ -304,8 +304,8 @@ def test_three_ways_to_compute_blocks_are_placed(monkeypatch):
                 yield [f"{way}{room}" for room in range(2)]
 
         @staticmethod
-        def time(one):
-            return len(one)
+        def time(way):
+            return len(way)
 
     def placed(draft, p, *, stores):
         assert p is P and stores
@@ -315,6 +315,6 @@ def test_three_ways_to_compute_blocks_are_placed(monkeypatch):
 
     monkeypatch.setattr(lower_module, "_placed", placed)
     ways = Ways()
-    found = lower_module._blocked(ways)
-    assert [one for _, _, one, _ in found] == ["a0", "a1", "b0", "b1", "c0", "c1"]
+    chosen = lower_module._blocked(ways)
+    assert [way for _, _, way, _ in chosen] == ["a0", "a1", "b0", "b1", "c0", "c1"]
     assert ways.asked == 4 and [str(error) for error in ways.problems] == ["no", "no"]

@@ -26,14 +26,14 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def drawn():
-    made = {}
+    operands = {}
 
     def draw(dtype, nc, count):
-        if (dtype, nc) not in made:
+        if (dtype, nc) not in operands:
             x, y = cases.pairs(count, nc, dtype, seed=nc)
             y[y[..., 0] == 0] = 1.0
-            made[dtype, nc] = x, y, cases.exact(x), cases.exact(y)
-        return made[dtype, nc]
+            operands[dtype, nc] = x, y, cases.exact(x), cases.exact(y)
+        return operands[dtype, nc]
 
     return draw
 
@@ -52,8 +52,8 @@ def test_worst_of_many_is_within_the_last_component(drawn, name, dtype, nc, coun
         (x, y[..., :1], exact_x, plain_y),
         (x[..., :1], y, plain_x, exact_y),
     ):
-        found = cases.exact(arithmetic.binary(name, a, b))
-        assert cases.worst_bits(cases.errors(name, found, exact_a, exact_b)) >= bits
+        results = cases.exact(arithmetic.binary(name, a, b))
+        assert cases.worst_bits(cases.errors(name, results, exact_a, exact_b)) >= bits
 
 
 def test_mcf_float16_keeps_representable_digits():
@@ -61,9 +61,9 @@ def test_mcf_float16_keeps_representable_digits():
     x, y = cases.pairs(3000, 2, F16)
     a, b = cases.exact(x), cases.exact(y)
     for name in ("add", "mul"):
-        found = cases.exact(arithmetic.binary(name, x, y))
+        results = cases.exact(arithmetic.binary(name, x, y))
         unit = cases.UNIT * (2 if name == "mul" else 1) - 25
-        for error, want in cases.errors(name, found, a, b):
+        for error, want in cases.errors(name, results, a, b):
             assert abs(error) <= max(abs(want) >> 22, 1 << unit)
 
 
@@ -105,11 +105,11 @@ def test_kernels_and_torch_have_the_same_bits(dtype, nc):
     y = torch.cat([y, ends.repeat(len(ends), 1)])
     for name in OPERATIONS:
         for a, b in ((x, y), (x, y[..., :1]), (x[..., :1], y), (x, y[0]), (x[3, :1], y)):
-            made = arithmetic.binary(name, a, b)
+            result = arithmetic.binary(name, a, b)
             with without():
-                assert cases.same(made, arithmetic.binary(name, a, b))
-            a, b = a.expand(made.shape[0], a.shape[-1]), b.expand(made.shape[0], b.shape[-1])
-            assert cases.same(made, getattr(reference, name)(a, b))
+                assert cases.same(result, arithmetic.binary(name, a, b))
+            a, b = a.expand(result.shape[0], a.shape[-1]), b.expand(result.shape[0], b.shape[-1])
+            assert cases.same(result, getattr(reference, name)(a, b))
 
 
 @pytest.mark.parametrize("rows, columns", [(1, 1), (7, 15), (8, 16), (9, 17), (21, 50), (3, 0)])
@@ -118,9 +118,9 @@ def test_products_with_a_vector_have_the_same_bits(rows, columns, nc):
     x, v = cases.pairs(max(rows * columns, 1), nc, F32, seed=6)
     x, v = x[: rows * columns].reshape(rows, columns, nc), v[:columns]
     for factor in (v[:, :1], v):
-        made = products.carried_mv(x, factor)
+        product = products.carried_mv(x, factor)
         with without():
-            assert torch.equal(made, products.carried_mv(x, factor))
+            assert torch.equal(product, products.carried_mv(x, factor))
 
 
 @pytest.mark.parametrize("at", [0, 3, 4, 15, 16, 19])
@@ -131,9 +131,9 @@ def test_mcf_accuracy_column_counts_once_in_products_with_a_vector(at):
     x[2, at] = torch.tensor([math.inf, 0.0])
     v[:, 0] = v[:, 0].abs() + 1
     for factor in (v[:, :1], v):
-        made = products.carried_mv(x, factor)
-        assert made[2].tolist() == [math.inf, 0]
-        assert made[[0, 1, 3, 4]].isfinite().all()
+        product = products.carried_mv(x, factor)
+        assert product[2].tolist() == [math.inf, 0]
+        assert product[[0, 1, 3, 4]].isfinite().all()
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -141,20 +141,20 @@ def test_mcf_special_terms_of_vector_products_match_floats(n):
     ends = cases.special(F32, 2)
     x = ends.repeat_interleave(len(ends), 0).unsqueeze(1)
     v = ends.repeat(len(ends), 1)[:, :n]
-    made = torch.cat([products.carried_mv(a[None], b[None]) for a, b in zip(x, v, strict=True)])
+    results = torch.cat([products.carried_mv(a[None], b[None]) for a, b in zip(x, v, strict=True)])
     with without():
         again = [products.carried_mv(a[None], b[None]) for a, b in zip(x, v, strict=True)]
-    assert cases.same(made, torch.cat(again))
+    assert cases.same(results, torch.cat(again))
     total = 0.0 + x[:, 0, 0].double() * v[:, 0].double()  # a sum that starts with 0 is never -0
-    assert cases.same(made[:, 0], total.float())
-    assert not made[:, 1:].isnan().any()
+    assert cases.same(results[:, 0], total.float())
+    assert not results[:, 1:].isnan().any()
 
 
 def test_scaled_numbers_are_normalised():
     """Also where both products round to the far side."""
     x, y = cases.pairs(3000, 2, F32, seed=7)
-    made = arithmetic.binary("mul", x, y[..., :1])
-    assert torch.equal(made[..., 0] + made[..., 1], made[..., 0])
+    product = arithmetic.binary("mul", x, y[..., :1])
+    assert torch.equal(product[..., 0] + product[..., 1], product[..., 0])
 
 
 @pytest.mark.parametrize("dtype, nc", [(F16, 2), (BF16, 3), (F32, 2), (F32, 3), (F64, 2)])
@@ -162,10 +162,10 @@ def test_mcf_special_operands_match_floats(dtype, nc):
     ends = cases.special(dtype, nc)
     x, y = ends.repeat_interleave(len(ends), 0), ends.repeat(len(ends), 1)
     for name, plain in OPERATIONS.items():
-        made = arithmetic.binary(name, x, y)
-        assert cases.same(made[..., 0], plain(x[..., 0], y[..., 0]))
-        assert not made[..., 1:].isnan().any()
-        assert (made[..., 1:][~made[..., 0].isfinite()] == 0).all()
+        result = arithmetic.binary(name, x, y)
+        assert cases.same(result[..., 0], plain(x[..., 0], y[..., 0]))
+        assert not result[..., 1:].isnan().any()
+        assert (result[..., 1:][~result[..., 0].isfinite()] == 0).all()
 
 
 def test_small_divisors_and_zeros_make_no_nan():
@@ -189,5 +189,5 @@ def test_roots_and_sums(dtype, nc, bits):
     assert cases.worst_bits(squares) >= bits - 1
     signed, _ = cases.pairs(1000, nc, dtype, seed=10)
     terms = cases.exact(signed)
-    (found,) = cases.exact(arithmetic.total(signed, 0).unsqueeze(0))
-    assert cases.worst_bits([(found - sum(terms), sum(map(abs, terms)))]) >= bits
+    (value,) = cases.exact(arithmetic.total(signed, 0).unsqueeze(0))
+    assert cases.worst_bits([(value - sum(terms), sum(map(abs, terms)))]) >= bits

@@ -47,13 +47,13 @@ def test_two_components_of_float16_learn_as_float32_does(name, epochs):
     loaded = table.load(None, 1234)
     task = replace(table.task, epochs=epochs)
     ways = ("float16", "float32", "mcf float16 nc=2", "mcf float16 nc=2" + WIDE)
-    found = {way: train(task, loaded, way) for way in ways}
-    ends = {way: outcome.loss for way, outcome in found.items()}
+    outcomes = {way: train(task, loaded, way) for way in ways}
+    ends = {way: outcome.loss for way, outcome in outcomes.items()}
     # a gradient is of float16: every step's length is right to 2^-11 or better
     assert ends["mcf float16 nc=2"] == pytest.approx(ends["float32"], rel=2.0**-11)
     assert ends["mcf float16 nc=2" + WIDE] == pytest.approx(ends["float32"], rel=2.0**-18)
-    assert all(len(outcome.losses) == epochs for outcome in found.values())
-    assert all(outcome.losses[-1] < outcome.losses[0] for outcome in found.values())
+    assert all(len(outcome.losses) == epochs for outcome in outcomes.values())
+    assert all(outcome.losses[-1] < outcome.losses[0] for outcome in outcomes.values())
 
 
 @pytest.mark.slow
@@ -61,8 +61,8 @@ def test_two_components_of_float16_learn_as_float32_does(name, epochs):
 def test_losses_match_to_the_digits_that_the_paper_prints(name):
     table = TABLES[name]
     loaded = table.load(None, 1234)
-    found = [train(table.task, loaded, way) for way in ("float32", "mcf float16 nc=2")]
-    assert len({table.spelt(outcome.loss) for outcome in found}) == 1
+    outcomes = [train(table.task, loaded, way) for way in ("float32", "mcf float16 nc=2")]
+    assert len({table.spelt(outcome.loss) for outcome in outcomes}) == 1
 
 
 def test_regression_is_compared_while_float32_has_digits():
@@ -70,11 +70,11 @@ def test_regression_is_compared_while_float32_has_digits():
     table = TABLES["table-6"]
     loaded, at = table.load(None, 1234), table.compared
     task = replace(table.task, epochs=at + 100)
-    found = [train(task, loaded, way).losses for way in ("float32", "float64", "mcf float16 nc=2")]
-    assert len({table.spelt(losses[at - 1]) for losses in found}) == 1
-    assert all(losses[-1] < losses[at - 1] / 100 for losses in found)
-    found = [train(table.task, loaded, way).losses for way in ("float32", "float64")]
-    later = (losses[at + 99 :: 100] for losses in found)
+    runs = [train(task, loaded, way).losses for way in ("float32", "float64", "mcf float16 nc=2")]
+    assert len({table.spelt(losses[at - 1]) for losses in runs}) == 1
+    assert all(losses[-1] < losses[at - 1] / 100 for losses in runs)
+    runs = [train(table.task, loaded, way).losses for way in ("float32", "float64")]
+    later = (losses[at + 99 :: 100] for losses in runs)
     assert all(table.spelt(a) != table.spelt(b) for a, b in zip(*later, strict=True))
 
 
@@ -107,12 +107,14 @@ def test_reduced_mnist_takes_as_many_of_every_digit(monkeypatch):
     labels = np.repeat(np.arange(10, dtype=np.uint8), 12)
     images = np.full((120, 28, 28), 255, np.uint8)
     part = Split(images, labels)
-    made = DataSet("mnist", part, part, 255, tuple("0123456789"))
-    monkeypatch.setattr(data, "load_data_set", lambda name, folder: made)
+    full = DataSet("mnist", part, part, 255, tuple("0123456789"))
+    monkeypatch.setattr(data, "load_data_set", lambda name, folder: full)
     monkeypatch.setattr(data, "IMAGES_A_CLASS", 10)
-    found = data.reduced_mnist(None)
-    assert found.y.bincount().tolist() == [8] * 10 and found.test_y.bincount().tolist() == [2] * 10
-    assert found.x.shape == (80, 784) and bool((found.x == 1).all())
+    reduced = data.reduced_mnist(None)
+    assert (
+        reduced.y.bincount().tolist() == [8] * 10 and reduced.test_y.bincount().tolist() == [2] * 10
+    )
+    assert reduced.x.shape == (80, 784) and bool((reduced.x == 1).all())
 
 
 def test_hyperbolic_distance_is_that_of_the_model():
@@ -127,10 +129,10 @@ def test_hyperbolic_distance_is_that_of_the_model():
 def test_distances_between_very_low_points_are_finite():
     """In float32 the square of t is out of range from heights of 1e-9 on."""
     ends = torch.tensor([[0.7, 1.4e-10], [-2.3, 5.7e-10], [1.1, 1e-15]], requires_grad=True)
-    found = distance(ends[:1], ends[1:])
-    found.sum().backward()
+    lengths = distance(ends[:1], ends[1:])
+    lengths.sum().backward()
     want = distance(ends[:1].double(), ends[1:].double())
-    assert torch.allclose(found.double(), want, rtol=1e-6) and ends.grad.isfinite().all()
+    assert torch.allclose(lengths.double(), want, rtol=1e-6) and ends.grad.isfinite().all()
 
 
 def test_components_keep_distances_that_float64_loses():
@@ -146,15 +148,15 @@ def test_components_keep_distances_that_float64_loses():
 def test_exponential_map_goes_as_far_as_the_step_is_long(direction):
     point = torch.tensor([[0.3, 0.5]], dtype=torch.float64)
     step = torch.tensor([direction], dtype=torch.float64)
-    there = moved(point, step)
-    assert distance(point, there).item() == pytest.approx(math.hypot(*direction), abs=1e-12)
+    end = moved(point, step)
+    assert distance(point, end).item() == pytest.approx(math.hypot(*direction), abs=1e-12)
     # Half of the way, then the other half in the direction of the geodesic, would be the same
     # point; that the first piece lies on the way is what the triangle's equality says.
     half = moved(point, step / 2)
-    whole = distance(point, half) + distance(half, there)
+    whole = distance(point, half) + distance(half, end)
     assert whole.item() == pytest.approx(math.hypot(*direction), abs=1e-12)
     ours = moved(mcf.tensor(point, nc=2), step)
-    assert torch.allclose(ours.to_float64(), there, rtol=1e-14, atol=0)
+    assert torch.allclose(ours.to_float64(), end, rtol=1e-14, atol=0)
 
 
 def test_riemannian_steps_descend_and_stay_in_the_half_space():
@@ -177,9 +179,9 @@ def test_reconstruction_counts_ranks_and_precision(tree):
     assert hierarchy.reconstruction(perfect, related) == hierarchy.Reconstruction(100.0, 1.0)
     worse = perfect.clone()
     worse[place["cat"], place["dog"]] = 0.5  # nearer than cat's only ancestor
-    found = hierarchy.reconstruction(worse, related)
-    assert found.map == pytest.approx(100 * (3 + 0.5) / 4)
-    assert found.mean_rank == pytest.approx((5 + 2) / 6)
+    scores = hierarchy.reconstruction(worse, related)
+    assert scores.map == pytest.approx(100 * (3 + 0.5) / 4)
+    assert scores.mean_rank == pytest.approx((5 + 2) / 6)
     unknown = torch.full_like(perfect, torch.nan)  # all as far: all others come first
     own = related.sum(1)
     ranks = (own * (len(related) - own)).sum().item() / own.sum().item()
@@ -257,8 +259,8 @@ def test_mcf_experiments_command_runs_embedding(capsys, tmp_path, tree):
     chosen = ["--experiment", "table-3", "--epochs", 2, "--seeds", 2, "--way", "float64"]
     status, said = run(capsys, *chosen, "--json", "--data", tmp_path, "--out", tmp_path / "out")
     assert status == 0
-    found = json.loads(said.out)["table-3"]
-    assert [(each["seed"], each["epochs"]) for each in found] == [(1234, 2), (1235, 2)]
+    rows = json.loads(said.out)["table-3"]
+    assert [(each["seed"], each["epochs"]) for each in rows] == [(1234, 2), (1235, 2)]
     assert " ± " in (tmp_path / "out" / "tables.md").read_text()
 
 

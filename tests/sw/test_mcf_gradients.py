@@ -49,11 +49,11 @@ def test_gradients_of_an_embedding_with_repeated_rows(options):
     weights = torch.randn(2, 3, 3)
     for layer in (ours, theirs):
         (layer(at) * weights).sum().backward()
-    found, want = ours.weight.grad, theirs.weight.grad
-    assert type(found) is torch.Tensor and found.layout is want.layout
-    assert torch.equal(found.to_dense(), want.to_dense())
+    gradient, want = ours.weight.grad, theirs.weight.grad
+    assert type(gradient) is torch.Tensor and gradient.layout is want.layout
+    assert torch.equal(gradient.to_dense(), want.to_dense())
     if "padding_idx" in options:
-        assert not found.to_dense()[options["padding_idx"]].any()
+        assert not gradient.to_dense()[options["padding_idx"]].any()
 
 
 INF, NAN = math.inf, math.nan
@@ -66,9 +66,9 @@ ROWS = torch.tensor([
 @pytest.mark.parametrize("nc", [1, 2, 3, 4])
 @pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax])
 def test_softmax_of_special_values_is_torchs(function, nc):
-    made, want = function(mcf.tensor(ROWS, nc=nc), -1), function(ROWS, -1)
-    assert torch.allclose(made.fc, want, rtol=1e-6, atol=1e-37, equal_nan=True)
-    lower = made.components[..., 1:]
+    share, want = function(mcf.tensor(ROWS, nc=nc), -1), function(ROWS, -1)
+    assert torch.allclose(share.fc, want, rtol=1e-6, atol=1e-37, equal_nan=True)
+    lower = share.components[..., 1:]
     assert not lower.isnan().any() and not lower[~want.isfinite()].any()
 
 
@@ -116,9 +116,9 @@ def test_gradients_of_a_wider_type_are_those_of_the_whole_numbers(name, dtype, w
     ours.grad_dtype = wider
     whole = ours.to_float64().requires_grad_()
     for parameter in (ours, narrow):
-        made = TWO_LAYERS[name](plain, parameter)
-        assert made.dtype is dtype and made.nc == 2
-        made.backward()
+        loss = TWO_LAYERS[name](plain, parameter)
+        assert loss.dtype is dtype and loss.nc == 2
+        loss.backward()
     TWO_LAYERS[name](plain.to_float64(), whole).backward()
     assert type(ours.grad) is torch.Tensor and ours.grad.dtype is wider
     assert narrow.grad.dtype is dtype

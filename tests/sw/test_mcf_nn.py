@@ -94,9 +94,9 @@ def test_layers_begin_as_torchs_do_and_compute_as_they_do():
     for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
         q.data.copy_(p.to_float64())
     at = torch.tensor([[1, 2, 6], [0, 1, 1]])
-    made, want = ours(at), theirs(at)
-    assert made.nc == 2 and (made.to_float64() - want).abs().max() < 2.0**-45
-    made[..., 0].sum().backward()
+    y, want = ours(at), theirs(at)
+    assert y.nc == 2 and (y.to_float64() - want).abs().max() < 2.0**-45
+    y[..., 0].sum().backward()
     want[..., 0].sum().backward()
     for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.allclose(p.grad.double(), q.grad, rtol=1e-4, atol=1e-6)

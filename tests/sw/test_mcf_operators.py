@@ -19,8 +19,8 @@ CLOSEST = {"exp": 46, "log": 46, "tanh": 46, "sqrt": 46, "sigmoid": 46, "gelu": 
 )
 @pytest.mark.parametrize("nc", [2, 3])
 def test_operator_worst_error_is_within_its_bits(name, nc):
-    found = accuracy.measured(name, nc, 4000 if nc == 2 or name not in CLOSEST else 500)
-    assert found.bits >= ({2: 48.5, 3: 73.0}[nc] if name not in CLOSEST else 24 * (nc - 2) + 46)
+    measured = accuracy.measured(name, nc, 4000 if nc == 2 or name not in CLOSEST else 500)
+    assert measured.bits >= ({2: 48.5, 3: 73.0}[nc] if name not in CLOSEST else 24 * (nc - 2) + 46)
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "matmul", "matmul plain", "log_softmax"])
@@ -69,10 +69,10 @@ def test_products_of_every_shape_and_mix(name, shapes, dtype, nc):
     for a, b in ((x, y), (x, y.fc), (x.fc, y)):
         wide = [t.to_float64() if isinstance(t, mcf.MCTensor) else t.double() for t in (a, b)]
         want, size = function(*wide), function(*map(torch.abs, wide))
-        made = function(a, b)
-        assert made.shape == want.shape and made.nc == nc and made.dtype is dtype
+        product = function(a, b)
+        assert product.shape == want.shape and product.nc == nc and product.dtype is dtype
         digits = min({F16: 22, BF16: 15, F32: 24 * nc, F64: 106}[dtype], 50)
-        error = (made.to_float64() - want).abs()
+        error = (product.to_float64() - want).abs()
         assert (error <= size * 2.0**-digits * 4 + 2.0**-24 * (dtype is F16)).all()
 
 
@@ -90,9 +90,9 @@ def test_batched_products_take_little_memory():
 def test_mcf_addmm_accepts_arguments_of_torch(shape):
     draw = torch.Generator().manual_seed(2)
     y, a, b = (_random(s, 2, F32, draw) for s in (shape, (5, 7), (7, 3)))
-    made = torch.addmm(y, a, b.fc, beta=0.5, alpha=-2)
+    result = torch.addmm(y, a, b.fc, beta=0.5, alpha=-2)
     want = torch.addmm(y.to_float64(), a.to_float64(), b.fc.double(), beta=0.5, alpha=-2)
-    assert (made.to_float64() - want).abs().max() <= 2.0**-44
+    assert (result.to_float64() - want).abs().max() <= 2.0**-44
 
 
 OF_TWO = (torch.add, torch.sub, torch.mul, torch.div)
@@ -118,12 +118,12 @@ def test_values_and_gradients_of_one_operand(name, dtype, nc):
     draw = torch.Generator().manual_seed(3)
     ours = _random((4, 3), nc, dtype, draw).requires_grad_()
     plain = ours.to_float64().requires_grad_()
-    made, want = OF_ONE[name](ours), OF_ONE[name](plain)
-    assert isinstance(made, mcf.MCTensor) and made.shape == want.shape
+    y, want = OF_ONE[name](ours), OF_ONE[name](plain)
+    assert isinstance(y, mcf.MCTensor) and y.shape == want.shape
     # float64 itself is the reference here; accuracy.py has the last digits
-    assert torch.allclose(made.to_float64(), want, rtol=2.0**-44, atol=2.0**-46)
+    assert torch.allclose(y.to_float64(), want, rtol=2.0**-44, atol=2.0**-46)
     weights = torch.randn(want.shape, generator=draw, dtype=F64)
-    (made * weights.to(dtype)).sum().backward()
+    (y * weights.to(dtype)).sum().backward()
     (want * weights.to(dtype).double()).sum().backward()
     assert type(ours.grad) is torch.Tensor
     close = {F32: 1e-5, F64: 1e-13}[dtype]
@@ -141,10 +141,10 @@ def test_values_and_gradients_of_two_operands(function, kinds):
         for x in ours
     ]
     ours = [x.requires_grad_() for x in ours]
-    made, want = function(*ours), function(*plain)
-    assert isinstance(made, mcf.MCTensor)
-    assert torch.allclose(made.to_float64(), want, rtol=2.0**-45, atol=2.0**-46)
-    made.sum().backward()
+    y, want = function(*ours), function(*plain)
+    assert isinstance(y, mcf.MCTensor)
+    assert torch.allclose(y.to_float64(), want, rtol=2.0**-45, atol=2.0**-46)
+    y.sum().backward()
     want.sum().backward()
     for x, p in zip(ours, plain, strict=True):
         assert torch.allclose(x.grad.double(), p.grad, rtol=1e-5, atol=1e-6)
@@ -155,8 +155,8 @@ def test_numbers_beside_components_are_exact_up_to_nc(value):
     x = mcf.tensor([1, 3], nc=2)
     number = value if isinstance(value, int | float) else value.item()
     for function in OF_TWO:
-        made, want = function(x, value), function(torch.tensor([1.0, 3.0], dtype=F64), number)
-        assert (made.to_float64() - want).abs().max() <= 2.0**-47
+        y, want = function(x, value), function(torch.tensor([1.0, 3.0], dtype=F64), number)
+        assert (y.to_float64() - want).abs().max() <= 2.0**-47
 
 
 def test_comparisons_see_the_lower_components():
@@ -181,16 +181,16 @@ SAME_AS_PLAIN = {
 @pytest.mark.parametrize("nc", [2, 3, 4])
 @pytest.mark.parametrize("name", SAME_AS_PLAIN)
 def test_special_values_are_those_of_plain_floats(name, nc):
-    made = SAME_AS_PLAIN[name](mcf.tensor(SPECIAL, nc=nc))
+    y = SAME_AS_PLAIN[name](mcf.tensor(SPECIAL, nc=nc))
     want = SAME_AS_PLAIN[name](SPECIAL.double()).float()
     if name == "gelu":  # torch's overflows on the way to 3e38, and has NaN beyond
         want = torch.where(SPECIAL.abs() > 100, torch.relu(SPECIAL), want)
     special = ~want.isfinite() | (want == 0)
-    assert torch.equal(made.fc.isnan(), want.isnan())
-    assert torch.equal(made.fc[special].nan_to_num(7.0), want[special].nan_to_num(7.0))
+    assert torch.equal(y.fc.isnan(), want.isnan())
+    assert torch.equal(y.fc[special].nan_to_num(7.0), want[special].nan_to_num(7.0))
     usual = want.isfinite() & (want != 0)
-    assert torch.allclose(made.fc[usual], want[usual], rtol=1e-6, atol=1e-44)
-    assert not made.components[..., 1:].isnan().any()
+    assert torch.allclose(y.fc[usual], want[usual], rtol=1e-6, atol=1e-44)
+    assert not y.components[..., 1:].isnan().any()
 
 
 def test_operands_that_do_not_fit_name_both():

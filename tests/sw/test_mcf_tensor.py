@@ -89,9 +89,9 @@ MOVES = {
 def test_numbers_move_as_a_whole(name):
     parts = torch.arange(48.0).reshape(2, 3, 4, 2) * torch.tensor([1.0, 2.0**-40])
     x = mcf.MCTensor.from_components(parts, normalise=False)
-    made = MOVES[name](x)
+    moved = MOVES[name](x)
     for k in range(2):
-        assert torch.equal(made.components[..., k], MOVES[name](parts[..., k]))
+        assert torch.equal(moved.components[..., k], MOVES[name](parts[..., k]))
 
 
 def test_writing_in_place():
@@ -125,8 +125,8 @@ def test_cuda_has_the_same_bits():
     draw = torch.Generator().manual_seed(0)
     x, y = (mcf.tensor(torch.randn(100, generator=draw), nc=2) / 3 for _ in range(2))
     for function in (torch.add, torch.mul, torch.div):
-        made = function(x.cuda(), y.cuda())
-        assert made.is_cuda and torch.equal(made.cpu().components, function(x, y).components)
+        result = function(x.cuda(), y.cuda())
+        assert result.is_cuda and torch.equal(result.cpu().components, function(x, y).components)
 
 
 def test_copies_and_files_keep_every_component(tmp_path):

@@ -77,9 +77,9 @@ def test_steps_are_those_of_the_literal_interpreter(seed, name):
             forward = driver.forward(given.inputs, given.model, given.scales).run
             backward = driver.backward(given.gradient, given.scales).run
             memories.append((accelerator.read(0, 1 << 22), forward, backward))
-        (ours, *runs), (theirs, *others) = memories
+        (ours, *runs), (theirs, *references) = memories
         assert np.array_equal(ours, theirs)
-        for run, other in zip(runs, others, strict=True):
+        for run, other in zip(runs, references, strict=True):
             for what in ("sums", "saturations", "underflows"):
                 assert np.array_equal(getattr(run, what), getattr(other, what))
             for engine, trace in run.traces.items():

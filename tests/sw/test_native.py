@@ -34,10 +34,10 @@ def test_native_kernel_is_compiled_once_and_kept(source, tmp_path):
     assert kernels.twice(1.5) == 3.0
     assert native.load(source) is kernels
     (entry,) = (tmp_path / "cache" / "builds").glob("twice-*[!k]")
-    made = (entry / library.LIBRARY).stat().st_mtime_ns
+    built_ns = (entry / library.LIBRARY).stat().st_mtime_ns
     again = library.build(source, tools.compiler("C"))
     assert again.parent == entry
-    assert again.stat().st_mtime_ns == made
+    assert again.stat().st_mtime_ns == built_ns
     source.with_suffix(".h").write_text("#define TWO 2.5\n")
     assert library.build(source, tools.compiler("C")).parent != entry
 
@@ -101,5 +101,5 @@ def test_native_kernels_are_c_to_the_system_s_compilers_too(compiler, kernels, o
         pytest.skip(f"no {compiler} here")
     (package,) = trainwright.__path__
     tool = Tool(compiler, (command,), "any")
-    made = library.build(Path(package) / kernels, tool, options, kept=Cache(tmp_path))
-    ctypes.CDLL(str(made))
+    built = library.build(Path(package) / kernels, tool, options, kept=Cache(tmp_path))
+    ctypes.CDLL(str(built))

@@ -29,55 +29,55 @@ def network(*layers, **more):
 
 
 def test_values_are_made_of_each_other():
-    found = network(STEM, SQUARE, SUM, {"weights": "inner", "name": "again"}, HEAD)
-    assert [(node.name, node.of) for node in found.nodes] == [
+    graph = network(STEM, SQUARE, SUM, {"weights": "inner", "name": "again"}, HEAD)
+    assert [(node.name, node.of) for node in graph.nodes] == [
         ("x", ()), ("l1", ("x",)), ("inner", ("l1",)), ("sum", ("inner", "l1")),
         ("again", ("sum",)), ("l3", ("again",)),
     ]  # fmt: skip
-    assert found.nodes[3] == Sum("sum", ("inner", "l1"), relu=True)
-    assert found.nodes[4] == Apply("again", ("sum",), 1)
-    assert len(found.layers) == 3 and not found.is_straight
-    assert [layer.relu for layer in found.layers] == [True, True, False]
-    assert found.heads == ("l3",) and found.head_sizes == (4,)
+    assert graph.nodes[3] == Sum("sum", ("inner", "l1"), relu=True)
+    assert graph.nodes[4] == Apply("again", ("sum",), 1)
+    assert len(graph.layers) == 3 and not graph.is_straight
+    assert [layer.relu for layer in graph.layers] == [True, True, False]
+    assert graph.heads == ("l3",) and graph.head_sizes == (4,)
 
 
 def test_values_are_put_in_order():
-    late = {**HEAD, "from": "sum", "name": "out"}
-    found = network(STEM, late, SQUARE | {"from": "l1"}, SUM, heads=["out"])
-    assert [node.name for node in found.nodes] == ["x", "l1", "inner", "sum", "out"]
+    head = {**HEAD, "from": "sum", "name": "out"}
+    graph = network(STEM, head, SQUARE | {"from": "l1"}, SUM, heads=["out"])
+    assert [node.name for node in graph.nodes] == ["x", "l1", "inner", "sum", "out"]
 
 
 def test_names_alone_leave_a_straight_line():
-    found = network(STEM | {"name": "stem"}, HEAD)
-    assert found.is_straight
+    named = network(STEM | {"name": "stem"}, HEAD)
+    assert named.is_straight
     plain = network(STEM, HEAD)
     assert plain.is_straight and plain.wiring == ()
     p = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2)
-    steps = [compile_step(one, 2, p) for one in (found, plain)]
+    steps = [compile_step(net, 2, p) for net in (named, plain)]
     assert steps[0].predicted_cycles == steps[1].predicted_cycles
 
 
 def test_windows_have_shapes():
     pool = {"pool": [2, 2], "padding": [1, 1]}
-    found = network(KERNEL | {"padding": [1, 1]}, pool, {**FLAT, "inputs": [9, 4]})
-    assert found.shapes == {"x": (4, 4, 1), "l1": (4, 4, 4), "n2": (3, 3, 4), "l2": (4,)}
-    assert found.nodes[2] == Pool("n2", ("l1",), Window((2, 2), (2, 2), (1, 1)))
-    assert found.layers[0].channels == 1 and not found.is_straight
-    assert found.layers[0].factor_shapes == ((1, 2, 9, 2), (2, 2, 1, 1))
+    net = network(KERNEL | {"padding": [1, 1]}, pool, {**FLAT, "inputs": [9, 4]})
+    assert net.shapes == {"x": (4, 4, 1), "l1": (4, 4, 4), "n2": (3, 3, 4), "l2": (4,)}
+    assert net.nodes[2] == Pool("n2", ("l1",), Window((2, 2), (2, 2), (1, 1)))
+    assert net.layers[0].channels == 1 and not net.is_straight
+    assert net.layers[0].factor_shapes == ((1, 2, 9, 2), (2, 2, 1, 1))
 
 
 @pytest.mark.parametrize("windows", (False, True))
 @pytest.mark.parametrize("seed", range(6))
 def test_plain_data_says_all(seed, windows):
-    found, _ = graph_network(seed, windows=windows)
-    assert network_from_dict(found.to_dict()) == found
+    net, _ = graph_network(seed, windows=windows)
+    assert network_from_dict(net.to_dict()) == net
 
 
 def test_images_of_several_channels():
-    found, _ = colour_network(0)
-    assert network_from_dict(found.to_dict()) == found
-    assert found.shapes["image"] == (4, 6, 3) and found.shapes["mean"] == (2, 3, 8)
-    assert found.input_size == 72 and found.layers[2].leading == 2
+    net, _ = colour_network(0)
+    assert network_from_dict(net.to_dict()) == net
+    assert net.shapes["image"] == (4, 6, 3) and net.shapes["mean"] == (2, 3, 8)
+    assert net.input_size == 72 and net.layers[2].leading == 2
 
 
 SIDES = [{"name": "left", "columns": [0, 2]}, {"name": "right", "columns": [2, 5]}]
@@ -136,9 +136,9 @@ def test_network_graph_names_fault_of_description(layers, more, message):
 
 
 def test_modules_in_a_row_are_no_graph():
-    found = network(STEM, SQUARE, SUM, HEAD)
+    net = network(STEM, SQUARE, SUM, HEAD)
     with pytest.raises(NetworkError, match="is a graph: modules in a row are for layers in one"):
-        from_network(found)
+        from_network(net)
 
 
 def test_network_graph_is_read_from_file(tmp_path):
@@ -168,5 +168,5 @@ inputs = [2, 3]
 ranks = [2]
 """
     )
-    found = load_network(str(path))
-    assert found.nodes[3] == Sum("n3", ("l1", "l2"), relu=True)
+    net = load_network(str(path))
+    assert net.nodes[3] == Sum("n3", ("l1", "l2"), relu=True)

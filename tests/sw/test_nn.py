@@ -56,11 +56,11 @@ def test_contraction_and_its_gradients_are_those_of_the_dense_matrix(outputs, in
     wanted_weight = to_matrix([f.detach() for f in layer.factors])
     assert torch.allclose(layer.weight, wanted_weight, atol=1e-12)
     leaves = [x, *layer.factors, layer.bias]
-    found = torch.autograd.grad(layer(x), leaves, g)
+    gradients = torch.autograd.grad(layer(x), leaves, g)
     dense = to_matrix(list(layer.factors))
     wanted = torch.autograd.grad(x @ dense.T + layer.bias, leaves, g)
-    for one, other in zip(found, wanted, strict=True):
-        assert torch.allclose(one, other, atol=1e-10)
+    for gradient, other in zip(gradients, wanted, strict=True):
+        assert torch.allclose(gradient, other, atol=1e-10)
     assert torch.allclose(layer(x), x @ wanted_weight.T + layer.bias, atol=1e-12)
 
 
@@ -73,8 +73,8 @@ def test_contraction_in_pieces_is_the_same(monkeypatch):
     monkeypatch.setattr(contraction, "CHUNK", 14 * 256 * 3)  # 3 of 4 outputs at once, then 1
     pieces = torch.autograd.grad(layer(x), [x, *layer.factors], g)
     assert torch.allclose(layer(x), y, atol=1e-6)
-    for one, other in zip(whole, pieces, strict=True):
-        assert torch.allclose(one, other, rtol=1e-4, atol=1e-4)
+    for value, other in zip(whole, pieces, strict=True):
+        assert torch.allclose(value, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("ranks", [(16, 16, 16), (12, 5, 13)])
@@ -146,7 +146,7 @@ def test_nn_size_that_cannot_be_is_one_error(sizes):
 @pytest.mark.parametrize(
     "function",
     [tnn.from_torch, tnn.to_torch, tnn.cut_ranks, tnn.rank_prior],
-    ids=lambda one: one.__name__,
+    ids=lambda module: module.__name__,
 )
 def test_nn_other_module_is_one_error(function):
     with pytest.raises(TypeError, match=r"a torch\.nn\.Module is wanted, not 5"):
@@ -354,13 +354,13 @@ def test_data_parallel_training(tmp_path):
     ]
     assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
     for name in ("torch", "golden"):
-        (first, gradients), (second, others) = (
+        (first, gradients), (second, plain_gradients) = (
             torch.load(tmp_path / f"{name}{rank}") for rank in range(2)
         )
         parameters = [key for key in first if "factors" in key or "bias" in key]
         assert len(parameters) == 6
         assert all(torch.equal(first[key], second[key]) for key in parameters)
-        assert all(torch.equal(a, b) for a, b in zip(gradients, others, strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(gradients, plain_gradients, strict=True))
         assert any(gradient.any() for gradient in gradients)
 
 
@@ -423,10 +423,10 @@ def test_embedding_gives_the_rows_of_its_matrix():
     indices = torch.tensor([[0, 1233], [17, 500]])
     assert torch.allclose(layer(indices), layer.weight[indices], atol=1e-6)
     loss = layer(indices).square().sum()
-    found = torch.autograd.grad(loss, list(layer.factors))
+    gradients = torch.autograd.grad(loss, list(layer.factors))
     wanted = torch.autograd.grad(layer.weight[indices].square().sum(), list(layer.factors))
-    for one, other in zip(found, wanted, strict=True):
-        assert torch.allclose(one, other, atol=1e-6)
+    for gradient, other in zip(gradients, wanted, strict=True):
+        assert torch.allclose(gradient, other, atol=1e-6)
     assert torch.allclose(tnn.to_torch(layer)(indices), layer(indices), atol=1e-6)
 
 
@@ -475,8 +475,8 @@ def test_nn_from_torch_meets_tolerance_and_leaves_small_layers():
 
 
 def test_from_torch_keeps_shared_layers_shared_and_the_training_mode():
-    one = torch.nn.Linear(64, 64)
-    tt = tnn.from_torch(torch.nn.ModuleList([one, one]).eval(), rank=2)
+    linear = torch.nn.Linear(64, 64)
+    tt = tnn.from_torch(torch.nn.ModuleList([linear, linear]).eval(), rank=2)
     assert tt[0] is tt[1] and isinstance(tt[0], tnn.TTLinear)
     assert not tt.training and not tt[0].training and not tt[0].quantise_input.training
 
@@ -574,8 +574,8 @@ def test_other_numbers_leave_parameters_and_choose_exponents():
     layer.set_numbers(Widths(factor=8))
     assert all(torch.equal(a, b) for a, b in zip(layer.factors, before, strict=True))
     assert (layer.factor_exponents <= exponents - 3).all()
-    for one, other in zip(layer.used_factors(), before, strict=True):
-        assert (one - other).norm() < 0.02 * other.norm()  # 1/40 of the deviation is a step
+    for factor, other in zip(layer.used_factors(), before, strict=True):
+        assert (factor - other).norm() < 0.02 * other.norm()  # 1/40 of the deviation is a step
     layer.set_numbers("float32")
     assert layer.is_float and layer(torch.rand(8, 64)).shape == (8, 32)
 
@@ -593,5 +593,5 @@ def test_nn_single_factor_is_a_dense_layer():
     y, dense = matrix.apply(x), x @ factor[0, :, :, 0].T
     torch.testing.assert_close(y, dense, rtol=1e-14, atol=1e-14)
     torch.testing.assert_close(matrix.dense(), factor[0, :, :, 0], rtol=0, atol=0)
-    (mine,), (theirs,) = (torch.autograd.grad(one.sum(), factor) for one in (y, dense))
+    (mine,), (theirs,) = (torch.autograd.grad(output.sum(), factor) for output in (y, dense))
     torch.testing.assert_close(mine, theirs, rtol=1e-14, atol=1e-14)

@@ -42,8 +42,8 @@ def in_this_process(command, *, run=subprocess.run, **options):
 
 def cells(path, kind):
     """Return sources of a notebook's cells of a kind."""
-    found = json.loads(path.read_text())["cells"]
-    return ["".join(cell["source"]) for cell in found if cell["cell_type"] == kind]
+    entries = json.loads(path.read_text())["cells"]
+    return ["".join(cell["source"]) for cell in entries if cell["cell_type"] == kind]
 
 
 def test_there_are_notebooks_and_the_site_has_them():

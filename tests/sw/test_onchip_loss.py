@@ -35,8 +35,8 @@ def test_shares_are_softmax_within_the_proven_bound(seed, classes):
     labels %= classes
     exact = torch.softmax(torch.from_numpy(z * 2.0**exponent), 1).numpy()
     shares = cross_entropy(z, exponent, labels, classes).gradient >> 8
-    others = np.arange(classes) != labels[:, None]  # a label has minus their sum
-    errors, exact = np.abs(shares - 128 * exact)[others], exact[others]
+    unlabelled = np.arange(classes) != labels[:, None]  # a label has minus their sum
+    errors, exact = np.abs(shares - 128 * exact)[unlabelled], exact[unlabelled]
     bound = 0.5 + 128 * (1.1 * (classes + 1) / 2**15 + 2**-13.8)
     assert errors[exact <= 127 / 128].max() <= bound
     assert errors.max() <= bound + 1
@@ -45,12 +45,12 @@ def test_shares_are_softmax_within_the_proven_bound(seed, classes):
 @pytest.mark.parametrize("seed", range(5))
 def test_loss_is_that_of_float64_within_the_proven_bound(seed):
     z, exponent, labels = logits(seed)
-    found = cross_entropy(z, exponent, labels, 10)
+    loss = cross_entropy(z, exponent, labels, 10)
     values = torch.from_numpy(z[:, :10] * 2.0**exponent)
     exact = torch.nn.functional.cross_entropy(values, torch.from_numpy(labels)).item()
     bits = 1.6 * 10 * 2**-15 + LOG2_ERROR + 1.45 * 2**-15 + 2**-17
-    assert abs(found.mean - exact) <= bits * log(2) + 4.9e-6 * exact
-    assert found.correct == int((values.argmax(1).numpy() == labels).sum())
+    assert abs(loss.mean - exact) <= bits * log(2) + 4.9e-6 * exact
+    assert loss.correct == int((values.argmax(1).numpy() == labels).sum())
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -59,22 +59,22 @@ def test_onchip_loss_labels_gradient_is_minus_the_sum_of_the_others(seed):
     g = cross_entropy(z, exponent, labels, 10).gradient
     assert not (g & 0xFF).any() and not g[:, 10:].any()
     rows = np.arange(len(labels))
-    others = g[:, :10].sum(1) - g[rows, labels]
-    assert g[rows, labels].tolist() == np.maximum(-others, -32768).tolist()
+    unlabelled = g[:, :10].sum(1) - g[rows, labels]
+    assert g[rows, labels].tolist() == np.maximum(-unlabelled, -32768).tolist()
     assert (np.delete(g, np.s_[10:], 1).min(1) <= 0).all()
 
 
 def test_onchip_loss_sure_sample_has_no_gradient_and_a_wrong_one_the_greatest():
     z = np.array([[4000, 0, 0, 9000], [0, 4000, 0, 9000]])
-    found = cross_entropy(z, -8, np.array([0, 0]), 3)
-    assert found.gradient.tolist() == [[0] * 4, [-127 << 8, 127 << 8, 0, 0]]
-    assert found.exponent == -16 and found.correct == 1
+    loss = cross_entropy(z, -8, np.array([0, 0]), 3)
+    assert loss.gradient.tolist() == [[0] * 4, [-127 << 8, 127 << 8, 0, 0]]
+    assert loss.exponent == -16 and loss.correct == 1
 
 
 def test_many_rounded_up_saturate_the_label():
     z = np.array([[-32768] + [0] * 90])  # 90 shares of 1.42: 127.99 in all, 90 after rounding
-    found = cross_entropy(z, -8, np.array([0]), 91)
-    assert found.gradient[0, 0] == -90 << 8
+    loss = cross_entropy(z, -8, np.array([0]), 91)
+    assert loss.gradient[0, 0] == -90 << 8
     z = np.array([[-32768] + [0] * 80])  # 80 shares of 1.6: 2 each
     assert cross_entropy(z, -8, np.array([0]), 81).gradient[0, 0] == -32768
 
@@ -128,13 +128,13 @@ def test_onchip_loss_batch_divides_by_the_next_power_of_two():
 def test_onchip_loss_squared_errors_gradient_is_the_error(exponent):
     z = np.array([[3000, -200, 77, 5], [-32768, 32767, 1, 9]])
     labels = np.array([0, 1])
-    found = squared_error(z, exponent, labels, 3)
-    for row, label, got in zip(z, labels, found.gradient, strict=True):
+    loss = squared_error(z, exponent, labels, 3)
+    for row, label, got in zip(z, labels, loss.gradient, strict=True):
         target = [4096 * (n == label) for n in range(3)]
         exact = [
             round(v * 2.0 ** (exponent + 12)) - t for v, t in zip(row[:3], target, strict=True)
         ]
         assert got.tolist() == [*(min(max(e, -32768), 32767) for e in exact), 0]
-    assert found.total == int((found.gradient**2).sum())
-    assert found.correct == 2
-    assert found.mean == pytest.approx(found.total * 2.0**-25 / 2)
+    assert loss.total == int((loss.gradient**2).sum())
+    assert loss.correct == 2
+    assert loss.mean == pytest.approx(loss.total * 2.0**-25 / 2)

@@ -49,11 +49,11 @@ def driver(network):
     return Driver(GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 20), network, 64)
 
 
-def same(one, other):
-    ours, found = one.model.state.to_arrays(), other.model.state.to_arrays()
-    assert one.scales.exponents == other.scales.exponents
-    assert one.model.network == other.model.network
-    return all((ours[name] == found[name]).all() for name in ours)
+def same(state, other):
+    ours, theirs = state.model.state.to_arrays(), other.model.state.to_arrays()
+    assert state.scales.exponents == other.scales.exponents
+    assert state.model.network == other.model.network
+    return all((ours[name] == theirs[name]).all() for name in ours)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 1437, 4096, 60000])
@@ -174,11 +174,11 @@ def test_onchip_training_loss_of_the_update_is_that_of_the_integers(data):
     update = ChipUpdate(state.model, SETTINGS, total=24, samples=1437, classes=10)
     logits = torch.zeros((64, 16), dtype=torch.float64)
     logits[:, 3] = 300 * 2.0**-8
-    found = update.loss(logits, torch.full((64,), 3))
+    loss = update.loss(logits, torch.full((64,), 3))
     p = torch.softmax(logits[:, :10], 1)
-    assert found.exponent == -21 and found.correct == 64
+    assert loss.exponent == -21 and loss.correct == 64
     wanted = (p * 128).round() / 128 / 64
-    assert torch.equal(found.gradient[:, :3], wanted[:, :3])
+    assert torch.equal(loss.gradient[:, :3], wanted[:, :3])
 
 
 def test_onchip_training_interrupted_run_ends_with_the_same_bits(data, tmp_path):
@@ -241,10 +241,10 @@ def test_biases_are_used_at_their_fixed_exponents(data):
     for part in model.state.layout.parts:
         if part.index < 0:  # 3 / 32 and the like: fitted, they would have a finer exponent
             model.state.weights.ravel()[part.places] = 3 << part.hidden
-    one = driver(model.network)
-    one.forward(torch.zeros((64, 64), dtype=torch.int64), model.quantised(), state.scales)
-    assert one._forward is not None
-    assert one._forward[1]["l1.b"] == -5
+    first = driver(model.network)
+    first.forward(torch.zeros((64, 64), dtype=torch.int64), model.quantised(), state.scales)
+    assert first._forward is not None
+    assert first._forward[1]["l1.b"] == -5
 
 
 def test_micro_batches_begin_at_the_gradients_own_exponent(data):
@@ -294,8 +294,8 @@ def test_command_trains_reports_sizes_and_evaluates(capsys, tmp_path):
     assert result["host_writes"] > 0  # images, labels, programs: with every step
     assert result["used_reduction"] > result["reduction"]
     assert main(["eval", f"{out}/model.safetensors", "--json", "--test-samples", "128"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["test_accuracy"] == result["test_accuracy"]
+    report = json.loads(capsys.readouterr().out)
+    assert report["test_accuracy"] == result["test_accuracy"]
 
 
 @pytest.mark.parametrize(

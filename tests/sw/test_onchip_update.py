@@ -102,8 +102,8 @@ def test_gradients_beyond_18_bits_say_no_more_than_saturated_ones():
     for byte in (0, 255):
         random = np.full(moments.shape, byte)
         for gradient in (131071, 1 << 20, -131072, -(1 << 20)):
-            found = update.next_moments(moments, moments * 0 + gradient, random)
-            assert (found == (127 if gradient > 0 else -128)).all()
+            following = update.next_moments(moments, moments * 0 + gradient, random)
+            assert (following == (127 if gradient > 0 else -128)).all()
 
 
 def test_moments_move_with_the_exponent_of_their_gradient():
@@ -167,11 +167,11 @@ def test_onchip_update_pull_is_the_storage_priors_gradient():
     entry = replace(ENTRY, weight_exponent=-21)
     pulls = prior.make_pulls(layout, sums, prior.column_costs(layout, state.kept), entry)
     assert set(np.unique(pulls.coefficients)) <= {0, *range(128, 256)}
-    found = prior.pull(layout, state.weights, pulls, np.array(EXPONENT_LIST))
+    pull = prior.pull(layout, state.weights, pulls, np.array(EXPONENT_LIST))
     weight = entry.weight * 2.0**entry.weight_exponent
     exact = [storage_gradients(layer, weight) for layer in factor_values(state)]
     for n, part in enumerate(layout.parts):
-        got = found.ravel()[part.places].reshape(part.shape)
+        got = pull.ravel()[part.places].reshape(part.shape)
         if part.index < 0:
             assert not got.any()
             continue
@@ -211,7 +211,7 @@ def test_onchip_update_pull_is_two_rounded_products_of_18_bits():
     pulls.coefficients[0] = 0
     weights = make_state().weights
     weights = np.where(random.random(weights.shape) < 0.3, -1, weights)
-    found = prior.pull(layout, weights, pulls, np.array(EXPONENT_LIST)).ravel()
+    pull = prior.pull(layout, weights, pulls, np.array(EXPONENT_LIST)).ravel()
     for n, part in enumerate(layout.parts):
         for at in part.places.tolist():
             total = 0
@@ -223,7 +223,7 @@ def test_onchip_update_pull_is_two_rounded_products_of_18_bits():
                 product = Fraction(int(weights.ravel()[at]) * coefficient, 1 << max(shift, 0))
                 rounded = (product + Fraction(1, 2)).__floor__()
                 total += min(max(rounded, -(1 << 17)), (1 << 17) - 1)
-            assert found[at] == total
+            assert pull[at] == total
 
 
 def test_onchip_update_coefficient_serves_eight_steps():
@@ -271,8 +271,8 @@ def test_onchip_update_column_at_the_distance_is_cut_and_one_above_stays():
     bond, kept = layout.bonds[0], [np.arange(b.left.columns) for b in layout.bonds]
     sums = np.ones(layout.columns, np.int64)
     sums[bond.left.first :][:4] = 1 << np.array([20, 9, 8, 7])
-    found = prior.kept_columns(layout, sums, kept, 12)[0].tolist()
-    assert found == [0, 1]
+    columns = prior.kept_columns(layout, sums, kept, 12)[0].tolist()
+    assert columns == [0, 1]
     sums[bond.right.first + 2] = 2  # the other side counts as much
     assert prior.kept_columns(layout, sums, kept, 12)[0].tolist() == [0, 1, 2]
 
@@ -351,11 +351,11 @@ def test_onchip_update_state_is_twenty_bits_and_comes_back():
     back = State.from_arrays(state.layout, arrays)
     for number in range(5, 18):
         given = gradients(state, number)
-        for one in (state, back):
-            one.step(given, EXPONENT_LIST, replace(STEP, number=number))
-    ours, found = state.to_arrays(), back.to_arrays()
-    assert ours.keys() == found.keys()
-    assert all((ours[name] == found[name]).all() for name in ours)
+        for copy in (state, back):
+            copy.step(given, EXPONENT_LIST, replace(STEP, number=number))
+    ours, theirs = state.to_arrays(), back.to_arrays()
+    assert ours.keys() == theirs.keys()
+    assert all((ours[name] == theirs[name]).all() for name in ours)
     with pytest.raises(ValueError, match="state of"):
         State.from_arrays(state.layout, {**arrays, "state": arrays["state"][1:]})
 
@@ -365,8 +365,8 @@ def optimised(optimiser, steps=6):
     torch.manual_seed(0)
     parameters = [torch.nn.Parameter(torch.randn(shape) * 0.2) for shape in ((5, 7), (3, 2, 4))]
     lr = 11 / 32 if optimiser == "esgd" else 11 / 4
-    one = IntegerSGD(parameters, lr=lr, optimiser=optimiser, seed=77)
-    return parameters, one, steps
+    integer = IntegerSGD(parameters, lr=lr, optimiser=optimiser, seed=77)
+    return parameters, integer, steps
 
 
 @pytest.mark.parametrize("optimiser", ["esgd", "momentum"])
@@ -416,16 +416,16 @@ def test_onchip_update_optimiser_of_torch_is_the_twin_of_the_state(optimiser):
 def test_onchip_update_optimiser_goes_on_from_its_state_dict():
     ends = []
     for interrupted in (False, True):
-        parameters, one, steps = optimised("esgd")
+        parameters, optimiser, steps = optimised("esgd")
         random = np.random.default_rng(5)
         for number in range(steps):
             if interrupted and number == 3:
-                stored = one.state_dict()
-                one = IntegerSGD(parameters, lr=11 / 32, seed=77)
-                one.load_state_dict(stored)
+                stored = optimiser.state_dict()
+                optimiser = IntegerSGD(parameters, lr=11 / 32, seed=77)
+                optimiser.load_state_dict(stored)
             for p in parameters:
                 p.grad = torch.from_numpy(random.normal(size=tuple(p.shape))).to(torch.float32)
-            one.step()
+            optimiser.step()
         ends.append([p.detach().clone() for p in parameters])
     assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
 
@@ -435,10 +435,10 @@ def test_onchip_update_optimiser_learns_and_refuses_nonsense():
     model = torch.nn.Linear(16, 4)
     x = torch.randn(256, 16)
     y = (x @ torch.randn(16, 4)).argmax(1)
-    one = IntegerSGD(model.parameters(), lr=2.0, width=6)
+    optimiser = IntegerSGD(model.parameters(), lr=2.0, width=6)
     for _ in range(100):
-        one.zero_grad()
-        loss = one.step(lambda: _backward(model, x, y))
+        optimiser.zero_grad()
+        loss = optimiser.step(lambda: _backward(model, x, y))
     assert (model(x).argmax(1) == y).float().mean() > 0.85 and loss < 1
     for options in ({"lr": 8.0}, {"lr": -1.0}, {"width": 11}, {"optimiser": "adam"}, {"seed": -1}):
         with pytest.raises(ValueError, match=next(iter(options))):

@@ -155,15 +155,15 @@ def test_parallel_sum_is_that_of_the_micro_batches(digits):
     single, total, saturated = golden_driver(NETWORK, 16), None, {}
     for n in range(4):
         part = slice(16 * n, 16 * n + 16)
-        there = single.forward(inputs[part], model, scales)
-        assert torch.equal(there.logits, forward.logits[part])
+        micro = single.forward(inputs[part], model, scales)
+        assert torch.equal(micro.logits, forward.logits[part])
         back = single.backward(gradient[part], scales, exponent=exponent)
         flat = [g for layer in back.factors for g in layer] + [b for b in back.biases]
         total = flat if total is None else [a + b for a, b in zip(total, flat, strict=True)]
-        for name, s in {**there.statistics, **back.statistics}.items():
+        for name, s in {**micro.statistics, **back.statistics}.items():
             saturated.setdefault(name, []).append((s.count, s.total, s.saturations, s.exponent))
-    found = [g for layer in backward.factors for g in layer] + [b for b in backward.biases]
-    assert all(torch.equal(a, b) for a, b in zip(found, total, strict=True))
+    gradients = [g for layer in backward.factors for g in layer] + [b for b in backward.biases]
+    assert all(torch.equal(a, b) for a, b in zip(gradients, total, strict=True))
     for name, s in {**forward.statistics, **backward.statistics}.items():
         counts, totals, saturations, exponents = zip(*saturated[name], strict=True)
         assert (s.count, s.total, s.saturations) == (sum(counts), sum(totals), sum(saturations))
@@ -237,13 +237,13 @@ def alone(capsys, out, *argv):
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_torchrun_workers_end_in_same_bits(count, capsys, tmp_path, drawing):
     with drawing():  # as the workers do
-        one = alone(capsys, tmp_path / "one", *SHORT)
+        single = alone(capsys, tmp_path / "one", *SHORT)
     status, out, err = finished(start(count, *SHORT, "--out", tmp_path / "many"))
     assert status == 0, err
     many = json.loads(out)  # one object: the other workers say nothing
-    assert many["digest"] == one["digest"] and many["ranks"] == one["ranks"] != [[16], [8]]
+    assert many["digest"] == single["digest"] and many["ranks"] == single["ranks"] != [[16], [8]]
     for name in ("test_accuracy", "final_loss", "model_bits"):
-        assert many[name] == one[name]
+        assert many[name] == single[name]
     stored = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("one", "many")]
     assert stored[0] == stored[1]
     names = [{path.name for path in (tmp_path / run).iterdir()} for run in ("one", "many")]

@@ -26,12 +26,12 @@ def pieces(sizes, axes, layout=None, *ops):
 
 def test_padding_that_another_reader_needs_comes_with_the_first_load():
     """Also for an index that takes whole rows by itself."""
-    found = pieces({"a": 8, "b": 3, "l": 4}, ("a", "b", "l"))
-    found.padding["t", ("l",)] = ("b",)
-    first = found.ensure("t", ("l",), {}, ("a",))
+    stage = pieces({"a": 8, "b": 3, "l": 4}, ("a", "b", "l"))
+    stage.padding["t", ("l",)] = ("b",)
+    first = stage.ensure("t", ("l",), {}, ("a",))
     assert first.layout.padded == ("b",) and first.rows == 8 * LANES
-    assert found.ensure("t", ("l",), {}, ("b",)) is first
-    (call,) = found.calls
+    assert stage.ensure("t", ("l",), {}, ("b",)) is first
+    (call,) = stage.calls
     assert isinstance(call, Move) and call.writes == (first,)
 
 
@@ -42,11 +42,11 @@ WINDOW_AXES = ("n", "p", "k", "l")
 def test_windows_have_rows_of_zeros_only_where_they_are_to(n, pad, lines):
     window = Window("w", "t", (Slide("h", "p", "k", 1, 1, -1),))
     sizes = {"n": n, "h": 5, "p": 5, "k": 3, "l": 4}
-    found = pieces(sizes, ("n", "h", "l"), None, window)
-    piece = found.ensure("w", ("l",), {}, ("n",), pad=pad)
+    stage = pieces(sizes, ("n", "h", "l"), None, window)
+    piece = stage.ensure("w", ("l",), {}, ("n",), pad=pad)
     assert piece.storage.rows == lines * (5 + 2)  # a place of zeros on both sides
-    assert [type(call) for call in found.calls] == [Clear, Move]
-    assert found.outer["zeros"].element_bytes == 1  # as it is read, see Emitter
+    assert [type(call) for call in stage.calls] == [Clear, Move]
+    assert stage.outer["zeros"].element_bytes == 1  # as it is read, see Emitter
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_windows_have_rows_of_zeros_only_where_they_are_to(n, pad, lines):
 )
 def test_pieces_cut_along_lanes_is_transposed_whole(cut, transposed):
     """Unless it starts at a first lane."""
-    found = pieces({"a": 8, "b": 7}, ("a", "b"), Layout(("a",), ("b",)))
-    whole = found.ensure("t", ("b",), {})
-    piece = found.ensure("t", ("a",), {"b": cut})
+    stage = pieces({"a": 8, "b": 7}, ("a", "b"), Layout(("a",), ("b",)))
+    whole = stage.ensure("t", ("b",), {})
+    piece = stage.ensure("t", ("a",), {"b": cut})
     assert piece.ranges == transposed and piece.covers({"b": cut})
-    call = found.calls[-1]
+    call = stage.calls[-1]
     assert isinstance(call, Transpose) and call.x.piece is whole and call.x.is_even

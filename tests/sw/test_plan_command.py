@@ -42,7 +42,7 @@ def test_sizes_that_are_no_multiples_of_the_lanes(plan):
     assert "a step of 64 samples: " in out
     figures = json.loads(plan(ODD, "--json")[1])
     assert figures["cycles"] > 0
-    assert [one["layer"] for one in figures["layers"]] == ["l1", "l2"]
+    assert [row["layer"] for row in figures["layers"]] == ["l1", "l2"]
     assert {row["layer"] for row in figures["orders"] if row["chosen"]} == {"l1", "l2"}
 
 
@@ -64,8 +64,8 @@ def test_plan_command_prints_order_of_paper(capsys):
         assert figures[plan]["plan"] == plan
     rows = [row for row in figures["paper"]["orders"] if row["name"] == "the paper's"]
     assert [row["chosen"] for row in rows] == [True, True]
-    others = [row for row in figures["paper"]["orders"] if not row["chosen"]]
-    assert others and {row["dropped"] for row in others} == {"not the paper's"}
+    dropped = [row for row in figures["paper"]["orders"] if not row["chosen"]]
+    assert dropped and {row["dropped"] for row in dropped} == {"not the paper's"}
     assert figures["paper"]["macs"] > figures["auto"]["macs"]
     assert main(["plan", "digits", "--plan", "small", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["macs"] > figures["auto"]["macs"]
@@ -76,7 +76,7 @@ def test_plan_command_prints_order_of_paper(capsys):
 def test_plan_command_orders_of_a_graph_and_why_each_was_dropped(capsys):
     assert main(["plan", "digits", "--batch", "8", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
-    assert figures["cycles"] == sum(one["cycles"] for one in figures["programs"].values())
+    assert figures["cycles"] == sum(program["cycles"] for program in figures["programs"].values())
     assert [layer["layer"] for layer in figures["layers"]] == ["l1", "l2"]
     for layer in ("l1", "l2"):
         rows = [row for row in figures["orders"] if row["layer"] == layer]
@@ -89,8 +89,8 @@ def test_plan_command_orders_of_a_graph_and_why_each_was_dropped(capsys):
             why = f"{more:,} more multiply-accumulates" if more else "as many multiply-accumulates"
             why = why if more >= 0 else "fills the arrays less"
             assert row["chosen"] or row["dropped"].startswith(why)
-    made = [row["makes"] for row in figures["stages"]]
-    assert len(set(made)) == len(made) and {"l1.y", "l2.a", "l1.dG1", "l2.db"} <= set(made)
+    results = [row["makes"] for row in figures["stages"]]
+    assert len(set(results)) == len(results) and {"l1.y", "l2.a", "l1.dG1", "l2.db"} <= set(results)
 
 
 def test_why_an_order_of_a_graph_is_dropped():

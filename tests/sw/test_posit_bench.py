@@ -41,9 +41,9 @@ def test_rows_of_every_way_and_of_a_peer(peer, capsys):
     if not native.usable(torch.zeros(1)):
         pytest.skip("no C compiler")
     assert cli.main([*SMALL, "--peer", f"softposit={peer}"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["format"], found["threads"]) == ("posit(16,2)", 1)
-    rows = {(row["what"], row["way"]): row for row in found["rows"]}
+    report = json.loads(capsys.readouterr().out)
+    assert (report["format"], report["threads"]) == ("posit(16,2)", 1)
+    rows = {(row["what"], row["way"]): row for row in report["rows"]}
     for what in ("add 100", "mul 100", "gemm 4 sequential", "gemm 4 quire"):
         for way in ("SoftPosit", "native", "torch", "float32"):
             row = rows[what, way]

@@ -74,11 +74,11 @@ def test_kernels_and_torch_give_the_same_bits_of_convolutions(fmt, mode):
 
 
 def test_errors_of_convolutions():
-    one = torch.ones(1, 1, 3, 3)
+    unit = torch.ones(1, 1, 3, 3)
     with pytest.raises(ValueError, match=r"mode must be one of"):
-        conv2d(one, one, None, Geometry(), P16, mode="float")
+        conv2d(unit, unit, None, Geometry(), P16, mode="float")
     with pytest.raises(PositError, match=r"posit\(32,2\) live in torch.float64"):
-        conv2d(one, one, None, Geometry(), P32)
+        conv2d(unit, unit, None, Geometry(), P32)
 
 
 @pytest.mark.parametrize(

@@ -149,8 +149,8 @@ def test_words_one_at_a_time_and_tensors_are_the_same(fmt):
             assert word.value(code, fmt) is None and x != x
             continue
         assert word.value(code, fmt) == value(code, fmt.n, fmt.es) == Fraction(x)
-        found = parts(code, fmt.n, fmt.es)
-        assert found is not None and word.round_exact(*found, fmt) == code
+        fields = parts(code, fmt.n, fmt.es)
+        assert fields is not None and word.round_exact(*fields, fmt) == code
         nudged = Fraction(x) * Fraction(2**70 + 7, 2**70)
         exponent = nudged.denominator.bit_length() - 1
         got = word.round_exact(nudged.numerator, -exponent, fmt)

@@ -82,14 +82,14 @@ def test_posit_explain_notes_other_rounding(number, note, capsys):
 def test_fields_make_up_the_word(n, es):
     fmt = PositFormat(n, es)
     for code in range(1 << n):
-        found = explain_code(code, fmt)
-        table = {name: bits.strip("-") for name, bits, _ in rows(found)}
-        if found.fields is None:
+        explanation = explain_code(code, fmt)
+        table = {name: bits.strip("-") for name, bits, _ in rows(explanation)}
+        if explanation.fields is None:
             assert code in (0, fmt.nar)
             continue
         body = int("0" + table["regime"] + table["exponent"] + table["fraction"], 2)
         assert (-body if table["sign"] == "1" else body) & fmt.mask == code
-        assert explain(found.value, fmt).code == code and found.error == 0
+        assert explain(explanation.value, fmt).code == code and explanation.error == 0
 
 
 @pytest.mark.parametrize("text", ["x", "1/0", "", "0x", "1e"])

@@ -78,8 +78,8 @@ def test_functions_of_32_bits(name):
     codes = torch.randint(0, 1 << 32, (400,), generator=g)
     codes = torch.cat([codes, torch.tensor([0, 1, fmt.nar - 1, fmt.nar + 1, fmt.mask])])
     got = codes_of(apply(name, PositTensor.from_codes(codes, fmt).values(), fmt), fmt)
-    for code, found in zip(codes.tolist(), got.tolist(), strict=True):
-        assert found == exact(name, code, fmt), code
+    for code, result in zip(codes.tolist(), got.tolist(), strict=True):
+        assert result == exact(name, code, fmt), code
 
 
 def test_functions_without_a_value_are_nar():

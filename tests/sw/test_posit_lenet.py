@@ -137,15 +137,15 @@ def test_training_by_the_command(tmp_path, capsys, data_root):
     command = ["reproduce", "posit", *options, "--out", str(tmp_path), "--json"]
     assert cli.main(command) == 0
     streams = capsys.readouterr()
-    found = json.loads(streams.out)["figure-9"]
-    assert found["images"] == 320 and list(found["runs"]) == ["posit(16,2)-quire", "float32"]
-    assert all(len(run) == 1 for run in found["runs"].values())
+    figure = json.loads(streams.out)["figure-9"]
+    assert figure["images"] == 320 and list(figure["runs"]) == ["posit(16,2)-quire", "float32"]
+    assert all(len(run) == 1 for run in figure["runs"].values())
     assert "320 of 320, epoch 1, test" in streams.err
     assert (tmp_path / "figure-9.png").exists() and "Figure 9" in (
         tmp_path / "tables.md"
     ).read_text()
     assert cli.main(command) == 0  # from the checkpoints, at once
-    assert json.loads(capsys.readouterr().out)["figure-9"] == found
+    assert json.loads(capsys.readouterr().out)["figure-9"] == figure
 
 
 def test_errors_of_the_command(tmp_path, capsys, monkeypatch):
@@ -162,9 +162,11 @@ def test_errors_of_the_command(tmp_path, capsys, monkeypatch):
 def test_posits_of_16_bits_train_as_float32_does(name, points, data_root, tmp_path):
     """The whole data set, one epoch; the documentation has seven."""
     data = load_data_set(name, data_root)
-    found = {}
+    accuracies = {}
     for way in ("float32", "posit(16,2)-quire"):
         kind = arithmetic(way)
         settings = RunSettings(name, kind.name, len(data.train))
-        found[way] = train(data, settings, kind, 1, tmp_path / f"{way}.safetensors")[-1].accuracy
-    assert 100 * (found["float32"] - found["posit(16,2)-quire"]) < points
+        accuracies[way] = train(data, settings, kind, 1, tmp_path / f"{way}.safetensors")[
+            -1
+        ].accuracy
+    assert 100 * (accuracies["float32"] - accuracies["posit(16,2)-quire"]) < points

@@ -117,7 +117,7 @@ class Reference:
 
     def gradients(self, x, target):
         b, (w1, b1, w2, b2) = self.b, self.parameters
-        one = b.number(1.0)
+        unit = b.number(1.0)
         h = b.apply("tanh", self.linear(x, w1, b1))
         logits = self.linear(h, w2, b2)
         top = posit.encode(posit.decode(logits, b.fmt).amax(1, keepdim=True), b.fmt)
@@ -126,10 +126,10 @@ class Reference:
         rows = torch.arange(len(x))
         loss = b.div(b.total(b.neg(y[rows, target]), 0), b.number(float(len(x))))
         g = torch.zeros_like(y)
-        g[rows, target] = b.neg(b.div(one, b.number(float(len(x)))))
+        g[rows, target] = b.neg(b.div(unit, b.number(float(len(x)))))
         g = b.sub(g, b.mul(b.apply("exp", y), b.total(g, 1).unsqueeze(1)))
         dh = b.matmul(g, w2)
-        dz = b.mul(dh, b.sub(one, b.mul(h, h)))
+        dz = b.mul(dh, b.sub(unit, b.mul(h, h)))
         return loss, (b.matmul(dz.t(), x), b.total(dz, 0), b.matmul(g.t(), h), b.total(g, 0))
 
     def step(self, gradients, lr=1e-3, beta=(0.9, 0.999), eps=1e-8):

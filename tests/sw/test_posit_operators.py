@@ -85,11 +85,11 @@ def argument(kind, x):
     return VALUES.get(kind)
 
 
-def floats(found):
-    if isinstance(found, torch.Tensor):
-        plain = not isinstance(found, PositTensor)
-        return [found] if plain and (found.is_floating_point() or found.is_complex()) else []
-    return [f for item in found for f in floats(item)] if isinstance(found, list | tuple) else []
+def floats(value):
+    if isinstance(value, torch.Tensor):
+        plain = not isinstance(value, PositTensor)
+        return [value] if plain and (value.is_floating_point() or value.is_complex()) else []
+    return [f for item in value for f in floats(item)] if isinstance(value, list | tuple) else []
 
 
 def test_nothing_falls_back_to_floats():
@@ -108,12 +108,12 @@ def test_nothing_falls_back_to_floats():
         for shape in ((), (2,), (2, 2), (1, 2, 2), (1, 2, 4, 4)):
             x = PositTensor(torch.ones(shape), P16)
             try:
-                found = func(*(argument(kind, x) for kind in kinds))
+                result = func(*(argument(kind, x) for kind in kinds))
             except (PositError, RuntimeError, IndexError, TypeError, ValueError):
                 errors += 1
                 continue
             returned += 1
-            assert floats(found) == [], func
+            assert floats(result) == [], func
     assert errors > 500 and returned > 200
 
 

@@ -79,9 +79,9 @@ def test_posit_products_sum_that_cancels_entirely_is_zero_and_a_minpos_squared_i
     y = any_codes((500,), fmt, 4)
     pair, twice = torch.cat([x, minus]), torch.cat([y, y])
     assert posit.dot(pair, twice, fmt) == 0
-    one = torch.tensor([1])
-    assert posit.dot(torch.cat([pair, one]), torch.cat([twice, one]), fmt) == 1
-    last = torch.cat([pair, one]), torch.cat([twice, torch.tensor([fmt.mask])])
+    unit = torch.tensor([1])
+    assert posit.dot(torch.cat([pair, unit]), torch.cat([twice, unit]), fmt) == 1
+    last = torch.cat([pair, unit]), torch.cat([twice, torch.tensor([fmt.mask])])
     assert posit.dot(*last, fmt) == fmt.mask
 
 
@@ -130,12 +130,12 @@ def neighbours(fmt):
 @pytest.mark.parametrize("fmt", [f for f in SOME if f.n > 2], ids=str)
 def test_sums_on_a_tie_and_beside_it(fmt, posit_path):
     """code * 1 + step * 1/2, and a minpos^2 more or less."""
-    one, half = posit.encode(torch.tensor([1.0, 0.5]), fmt).tolist()
+    whole, half = posit.encode(torch.tensor([1.0, 0.5]), fmt).tolist()
     cases = list(neighbours(fmt))
     assert len(cases) > 20
     for code, step in cases:
         x = torch.tensor([[code, step, a] for a in (0, 1, fmt.mask)])
-        got = posit.dot(x, torch.tensor([one, half, 1]), fmt)
+        got = posit.dot(x, torch.tensor([whole, half, 1]), fmt)
         assert got.tolist() == [code + code % 2, code + 1, code]
 
 

@@ -36,17 +36,22 @@ def test_zero_has_one_word_and_minus_zero_has_it_too(fmt, posit_path):
 
 @FORMATS
 def test_posit_nar_stands_for_non_reals_and_spreads(fmt, posit_path):
-    nar, one = codes(fmt.nar), posit.encode(torch.tensor([1.0]), fmt)
+    nar, unit = codes(fmt.nar), posit.encode(torch.tensor([1.0]), fmt)
     for x in (NAN, INF, -INF):
         assert code(x, fmt) == fmt.nar
     assert posit.decode(nar, fmt).isnan().all()
     for operation in (posit.add, posit.sub, posit.mul, posit.div):
-        assert operation(nar, one, fmt) == operation(one, nar, fmt) == fmt.nar
+        assert operation(nar, unit, fmt) == operation(unit, nar, fmt) == fmt.nar
         assert operation(nar, nar, fmt) == operation(nar, codes(0), fmt) == fmt.nar
     assert posit.sqrt(nar, fmt) == fmt.nar
-    for operands in ((nar, one, one), (one, nar, one), (one, one, nar), (codes(0), nar, one)):
+    for operands in (
+        (nar, unit, unit),
+        (unit, nar, unit),
+        (unit, unit, nar),
+        (codes(0), nar, unit),
+    ):
         assert posit.fma(*operands, fmt) == fmt.nar
-    x = torch.stack([one, nar, one]).T
+    x = torch.stack([unit, nar, unit]).T
     for mode in ("quire", "sequential"):
         assert posit.dot(x, x, fmt, mode=mode) == fmt.nar
         assert posit.dot(x, codes(0, 0, 0), fmt, mode=mode) == fmt.nar
@@ -203,16 +208,16 @@ def test_limits_and_quire_of_a_format():
     assert P16.quire_fraction == 112
     for fmt in (P8, P16, PositFormat(9, 4)):
         for c in range(1, fmt.nar):
-            found = word.fields(c, fmt)
-            assert found is not None
-            assert fmt.digits_at(found.scale) == len(found.fraction) + 1
+            fields = word.fields(c, fmt)
+            assert fields is not None
+            assert fmt.digits_at(fields.scale) == len(fields.fraction) + 1
 
 
 def test_fields_of_a_word():
-    found = word.fields(int(posit.encode(torch.tensor(3.14159), P16)), P16)
-    assert found is not None
-    assert (found.negative, found.regime, found.exponent) == (False, "10", "01")
-    assert (found.fraction, found.k, found.scale) == ("10010010001", 0, 1)
+    fields = word.fields(int(posit.encode(torch.tensor(3.14159), P16)), P16)
+    assert fields is not None
+    assert (fields.negative, fields.regime, fields.exponent) == (False, "10", "01")
+    assert (fields.fraction, fields.k, fields.scale) == ("10010010001", 0, 1)
     assert word.fields(0, P16) is None and word.fields(P16.nar, P16) is None
     cut = word.fields(0b1000000000000011, P16)  # -(0111111111111101): an exponent bit is left
     assert cut is not None

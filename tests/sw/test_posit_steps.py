@@ -76,11 +76,11 @@ def test_steps_of_random_networks_are_those_of_the_literal_interpreter(seed, nam
             driver = Driver(accelerator, network, batch)
             forward = driver.forward(given.inputs, given.model, given.scales)
             results.append((forward, driver.backward(given.gradient, given.scales)))
-    ours, found = results
-    assert torch.equal(ours[0].logits, found[0].logits)
-    for one, other in zip(ours, found, strict=True):
-        assert one.statistics == other.statistics
-    for mine, other in zip(ours[1].factors, found[1].factors, strict=True):
+    ours, theirs = results
+    assert torch.equal(ours[0].logits, theirs[0].logits)
+    for run, other in zip(ours, theirs, strict=True):
+        assert run.statistics == other.statistics
+    for mine, other in zip(ours[1].factors, theirs[1].factors, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
 
 
@@ -137,7 +137,7 @@ def test_results_are_near_those_of_exact_arithmetic(name):
 def computes(network, p, batch=8, plan="auto"):
     step = compile_step(network, batch, p)
     programs = (step.forward, step.backward)
-    return step, [d for one in programs for d in one.descriptors if isinstance(d, Compute)]
+    return step, [d for program in programs for d in program.descriptors if isinstance(d, Compute)]
 
 
 def test_descriptors_name_the_formats_of_their_tensors():
@@ -145,16 +145,18 @@ def test_descriptors_name_the_formats_of_their_tensors():
     p = accelerator_for(network, AcceleratorParameters())
     four, eight, clamped = (p.format_number(parse_format(name)) for name in p.formats)
     assert p.formats == ("posit(4,0)", "posit(8,0)", "posit(8,1)c")
-    step, found = computes(network, p)
-    by_name = {d.tensor: d for d in found}
-    for d in found:
+    step, descriptors = computes(network, p)
+    by_name = {d.tensor: d for d in descriptors}
+    for d in descriptors:
         if d.tensor == "l2.G2.dy":  # of a factor and a gradient, on either side
             assert four in (d.x_format, d.g_format)
         if d.operation is Operation.BIAS and d.tensor == "l1.a":
             assert (d.x_format, d.g_format, d.z_format) == (clamped, 0, eight)
     assert by_name["l2.a"].z_format == clamped and not by_name["l2.a"].underflow_zero
     assert by_name["l1.dG1"].z_format == clamped and by_name["l1.dG1"].underflow_zero
-    written = {t.name: t.format for one in (step.forward, step.backward) for t in one.tensors}
+    written = {
+        t.name: t.format for program in (step.forward, step.backward) for t in program.tensors
+    }
     assert written["l1.dG1"] == written["l2.a"] == parse_format("posit(8,1)c")
 
 
@@ -162,14 +164,14 @@ def test_copies_have_the_format_of_their_source():
     """Transposes have a constant of fixed point as their other operand."""
     network = load_network("digits").with_formats(FORMATS["factors"])
     step, _ = computes(network, accelerator_for(network, AcceleratorParameters()), batch=64)
-    found = []
+    formats = []
     for program in (step.forward, step.backward):
         for index, rule in program.rules.items():
             d = program.descriptors[index]
             if rule.exact and isinstance(d, Compute):
                 assert d.z_format == max(d.x_format, d.g_format), d
-                found.append(d.z_format)
-    assert max(found) > 0
+                formats.append(d.z_format)
+    assert max(formats) > 0
 
 
 @pytest.mark.parametrize(
@@ -180,11 +182,11 @@ def test_posit_steps_count_underflows(rule, expected):
     given = f"{NARROW},underflow={rule}"
     network = load_network("digits").with_formats(given)
     p = accelerator_for(network, AcceleratorParameters())
-    step, found = computes(network, p)
-    kinds = {t.name: t.kind for one in (step.forward, step.backward) for t in one.tensors}
+    step, descriptors = computes(network, p)
+    kinds = {t.name: t.kind for program in (step.forward, step.backward) for t in program.tensors}
     zero = {
         "gradient" if kinds[d.tensor] is TensorClass.GRADIENT else "forward"
-        for d in found
+        for d in descriptors
         if d.underflow_zero and d.tensor in kinds  # copies round nothing
     }
     assert zero == expected
@@ -297,9 +299,9 @@ def test_quantised_values_are_nearest_and_come_back(name, underflow):
     assert torch.equal(quantise(values, -3, fmt, underflow=underflow), words)
     between = torch.from_numpy(np.random.default_rng(1).standard_normal(2000) * 2.0**-2)
     between = torch.cat([between, between * 2.0**-20, between * 2.0**12, torch.tensor([0.0])])
-    found = quantise(between, -8, fmt, underflow=underflow)
+    codes = quantise(between, -8, fmt, underflow=underflow)
     expected = [nearest(fmt, v * 2.0**8, underflow == "zero") for v in between.tolist()]
-    assert found.tolist() == expected
+    assert codes.tolist() == expected
     ties = (dequantise(words[:-1], 0, fmt) + dequantise(words[1:], 0, fmt)) / 2
     assert quantise(ties, 0, fmt, underflow=underflow).tolist() == [
         nearest(fmt, v, underflow == "zero") for v in ties.tolist()
@@ -311,8 +313,8 @@ def test_exponents_of_posits():
         fmt = parse_format(name)
         for greatest in (0.75, 1.0, 3.0e-5):
             exponent = fitting_exponent(torch.tensor([greatest / 5, -greatest]), fmt)
-            one = 2.0 ** (exponent + fmt.scale)
-            assert one * 2 ** (2**fmt.es - 1) <= greatest < one * 2 ** (2**fmt.es)
+            unit = 2.0 ** (exponent + fmt.scale)
+            assert unit * 2 ** (2**fmt.es - 1) <= greatest < unit * 2 ** (2**fmt.es)
         ones = quantise(torch.ones(1), fmt.input_exponent, fmt)
         assert int(fmt.decode(ones.numpy())[0]) == 2 * 2**fmt.scale
 

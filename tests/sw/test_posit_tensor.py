@@ -91,12 +91,12 @@ def test_to_a_format_and_back():
     assert torch.equal(q.codes(), posit.convert(p.codes(), P16, P8)) and q.fmt == P8
     assert p.to(P16) is p
     g = some(40, fmt=P8, seed=3)
-    (found,) = torch.autograd.grad(q, p, g)
-    assert found.fmt == P16 and torch.equal(found.decode(), g.decode())
+    (gradient,) = torch.autograd.grad(q, p, g)
+    assert gradient.fmt == P16 and torch.equal(gradient.decode(), g.decode())
     wide = p.to(P32)
     assert wide.dtype is torch.float64
-    (found,) = torch.autograd.grad(wide, p, some(40, fmt=P32, seed=4))
-    assert torch.equal(found.codes(), posit.encode(some(40, fmt=P32, seed=4).decode(), P16))
+    (gradient,) = torch.autograd.grad(wide, p, some(40, fmt=P32, seed=4))
+    assert torch.equal(gradient.codes(), posit.encode(some(40, fmt=P32, seed=4).decode(), P16))
 
 
 def test_to_a_device_or_its_own_type():
@@ -155,9 +155,9 @@ def test_safetensors_of_words(fmt, tmp_path):
     safetensors = pytest.importorskip("safetensors")
     tensors = {"a": some(3, 4, fmt=fmt), "b.c": some(2, 3, fmt=fmt).t(), "steps": torch.tensor([7])}
     posit.save_file(tensors, tmp_path / "x.safetensors", {"of": "a test"})
-    found = posit.load_file(tmp_path / "x.safetensors")
-    assert same(found["a"], tensors["a"]) and same(found["b.c"], tensors["b.c"])
-    assert found["steps"].tolist() == [7]
+    loaded = posit.load_file(tmp_path / "x.safetensors")
+    assert same(loaded["a"], tensors["a"]) and same(loaded["b.c"], tensors["b.c"])
+    assert loaded["steps"].tolist() == [7]
     with safetensors.safe_open(tmp_path / "x.safetensors", framework="pt") as file:
         assert file.metadata()["of"] == "a test"
         assert file.get_tensor("a").element_size() == (1 if fmt.n <= 8 else fmt.n // 8)
@@ -198,9 +198,9 @@ def test_formats_layer_by_layer():
     x = some(4, 3)
     hidden = torch.tanh(torch.nn.functional.linear(x.to(P8), module[0].weight, module[0].bias))
     want = torch.nn.functional.linear(hidden.to(P16), module[2].weight, module[2].bias)
-    found = module(x)
-    assert same(found, want)
-    found.sum().backward()
+    y = module(x)
+    assert same(y, want)
+    y.sum().backward()
     assert [p.grad.fmt for p in module.parameters()] == [P8, P8, P16, P16]
     posit.convert(module, P16)  # what converted the layers' inputs is gone
     assert {p.fmt for p in module.parameters()} == {P16}
@@ -214,12 +214,12 @@ def test_weights_kept_in_one_format_and_used_in_another():
     assert kept.fmt == P16 and module[0].weight.fmt == P8
     assert same(module[0].weight, kept.to(P8))
     x = some(4, 3)
-    found = module(x)
+    y = module(x)
     linear = torch.nn.functional.linear
     hidden = torch.tanh(linear(x.to(P8), kept.to(P8), module[0].bias))
-    assert found.fmt == P16
-    assert same(found, linear(hidden.to(P16), module[2].weight, module[2].bias))
-    found.sum().backward()
+    assert y.fmt == P16
+    assert same(y, linear(hidden.to(P16), module[2].weight, module[2].bias))
+    y.sum().backward()
     assert all(p.grad.fmt == P16 for p in module.parameters())
     optimiser = torch.optim.Adam(module.parameters())
     before = kept.codes()
@@ -301,8 +301,8 @@ def test_posit_tensor_follows_accumulation_mode():
 def test_words_of_every_width_are_stored(n, tmp_path):
     x = some(37, fmt=posit.PositFormat(n, 1))
     posit.save_file({"x": x}, tmp_path / "x.safetensors")
-    found = posit.load_file(tmp_path / "x.safetensors")["x"]
-    assert found.fmt == x.fmt and torch.equal(found.codes(), x.codes())
+    loaded = posit.load_file(tmp_path / "x.safetensors")["x"]
+    assert loaded.fmt == x.fmt and torch.equal(loaded.codes(), x.codes())
 
 
 def test_kernels_are_usable_where_those_of_the_numbers_type_are(monkeypatch):

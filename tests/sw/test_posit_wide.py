@@ -38,13 +38,13 @@ def odd_numbers(digits, count, seed):
 
 def products_beside_ties(p):
     """Draw odd a, b of p digits with a product next to a tie of p digits."""
-    found = []
+    pairs = []
     for a in odd_numbers(p, 200, p):
         for off in (1, -1):
             b = ((1 << (p - 1)) + off) * pow(a, -1, 1 << p) % (1 << p)
             if b >> (p - 1) and (a * b) >> (2 * p - 1):
-                found.append((a, b))
-    a, b = zip(*found, strict=True)
+                pairs.append((a, b))
+    a, b = zip(*pairs, strict=True)
     return reals(a, p - 1), reals(b, p)  # [1, 2) and [1/2, 1), product in [1, 2)
 
 
@@ -85,7 +85,7 @@ def test_quotients_beside_ties(fmt, posit_path):
 
 def roots_beside_ties(p):
     """Draw x of p digits whose root is next to an odd number of p + 1 digits."""
-    bits, found = p + 1, set()
+    bits, roots = p + 1, set()
     for r in range(-63, 64, 8):  # odd squares are 1 modulo 8
         root = 1
         for k in range(3, bits + 1):  # one more bit at a time
@@ -95,18 +95,18 @@ def roots_beside_ties(p):
             m %= 1 << bits
             x = (m * m - r) >> bits
             if m >> p and x >> (p - 1) == 1 and (m * m - r) % (1 << bits) == 0:
-                found.add((x, m))
-    return found
+                roots.add((x, m))
+    return roots
 
 
 @FORMATS
 def test_roots_beside_ties(fmt, posit_path):
     p = fmt.digits
-    found = roots_beside_ties(p)
-    assert len(found) > 4
-    x = of_format(reals([x for x, _ in found], p - 1), fmt)  # [1, 2), root in [1, sqrt 2)
+    roots = roots_beside_ties(p)
+    assert len(roots) > 4
+    x = of_format(reals([x for x, _ in roots], p - 1), fmt)  # [1, 2), root in [1, sqrt 2)
     want = []
-    for number, m in found:
+    for number, m in roots:
         root = isqrt(number << (p + 1))  # below or at the exact root
         assert abs(root - m) <= 1
         above = Fraction(2 * root + 1, 1 << (p + 1))  # between root and root + 1
@@ -143,19 +143,19 @@ def left_over_beside_ties(fmt):
     """Draw a, b of p digits whose product less its upper half is next to a tie."""
     p = fmt.digits
     spare = p - fmt.digits_at(-p)  # digits that the lower half has too many
-    found = []
+    triples = []
     for a in odd_numbers(p, 300, p):
         for b in odd_numbers(p, 40, a):
             product = a * b
             if product >> (2 * p - 1) and product >> (p - 1) & 1:
                 off = product % (1 << spare) - (1 << (spare - 1))
                 b -= off * pow(a, -1, 1 << spare) % (1 << spare)
-                b += pow(a, -1, 1 << spare) if len(found) % 2 else -pow(a, -1, 1 << spare)
+                b += pow(a, -1, 1 << spare) if len(triples) % 2 else -pow(a, -1, 1 << spare)
                 product = a * b
                 if b >> (p - 1) == 1 and product >> (2 * p - 1) and product >> (p - 1) & 1:
                     assert abs(product % (1 << spare) - (1 << (spare - 1))) == 1
-                    found.append((a, b, product >> p))
-    return found[:100]
+                    triples.append((a, b, product >> p))
+    return triples[:100]
 
 
 @pytest.mark.parametrize("es", [1, 2, 3])
@@ -169,8 +169,8 @@ def test_posit_wide_rounds_rest_of_cancellation_by_last_bit(es, posit_path):
         of_format(t, fmt)
     want = expected(fmt, lambda x, y, z: x * y + z, x, y, z)
     assert codes_of(grid.fma(x, y, z, fmt), fmt).tolist() == want
-    one = torch.ones_like(z)
-    dots = posit.dot(*(codes_of(torch.stack(t, 1), fmt) for t in ((x, z), (y, one))), fmt)
+    unit = torch.ones_like(z)
+    dots = posit.dot(*(codes_of(torch.stack(t, 1), fmt) for t in ((x, z), (y, unit))), fmt)
     assert dots.tolist() == want
 
 

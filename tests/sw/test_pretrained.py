@@ -116,9 +116,9 @@ def test_pretrained_dense_network_becomes_a_run(capsys, tmp_path, monkeypatch, d
     argv += ["--low", "fp16", "--high", "fp32", "--cast-level", "block", "--out", str(factors)]
     assert main(argv) == 0
     printed = capsys.readouterr()
-    found = json.loads(printed.out)
-    assert all(layer["error"] < 0.31 for layer in found["layers"])
-    assert found["warnings"] == [] and "warning" not in printed.err
+    report = json.loads(printed.out)
+    assert all(layer["error"] < 0.31 for layer in report["layers"])
+    assert report["warnings"] == [] and "warning" not in printed.err
     train = ["train", "--initial", str(factors), "--steps", "22", "--out", str(out), "--json"]
     train += ["--no-prior", "--lr", "0.002", "--tt-round", "0.3", "--tt-round-epochs", "1"]
     assert main([*train, "--dataset", "digits"]) == 0
@@ -160,10 +160,10 @@ def test_pretrained_matrix_that_is_mostly_gone_is_told(capsys, tmp_path, dense):
     for rank in ("1", "1000"):
         assert main([*argv, "--rank", rank]) == 0
         printed = capsys.readouterr()
-        found = json.loads(printed.out)
-        large = [layer for layer in found["layers"] if layer["error"] > 0.5]
-        assert len(found["warnings"]) == len(large) == printed.err.count("trainwright: warning: ")
-        for layer, warning in zip(large, found["warnings"], strict=True):
+        report = json.loads(printed.out)
+        large = [layer for layer in report["layers"] if layer["error"] > 0.5]
+        assert len(report["warnings"]) == len(large) == printed.err.count("trainwright: warning: ")
+        for layer, warning in zip(large, report["warnings"], strict=True):
             assert warning in printed.err
             assert f"layer {layer['layer']}, {layer['matrix']}: " in warning
             assert f"relative error {layer['error']:.2f}" in warning

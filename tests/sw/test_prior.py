@@ -105,8 +105,8 @@ def test_prior_storage_gradient_is_that_of_its_loss(model):
         for left, right in itertools.pairwise(leaves):
             squares = left.square().sum((0, 1, 2)) * right.square().sum((1, 2, 3))
             loss = loss + column_cost(left, right) / 4 * squares.log().sum()
-        found = prior_gradients([f.value for f in factors], 0.125, "storage")
-        for pull, wanted in zip(found, torch.autograd.grad(0.125 * loss, leaves), strict=True):
+        pulls = prior_gradients([f.value for f in factors], 0.125, "storage")
+        for pull, wanted in zip(pulls, torch.autograd.grad(0.125 * loss, leaves), strict=True):
             assert pull is not None and torch.allclose(pull, wanted, rtol=1e-12)
         assert storage_loss([f.value for f in factors]) == pytest.approx(loss.item(), rel=1e-9)
 

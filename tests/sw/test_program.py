@@ -298,12 +298,12 @@ def test_built_in_programs_round_trip(name):
 def walked(fields: dict[str, int], base: int, name: str, levels: int, width: int) -> list[int]:
     """Return addresses as the hardware makes them: a running address plus deltas."""
     counts = [fields[f"count{i}"] for i in range(levels)]
-    index, address, found = [0] * levels, base, []
+    index, address, addresses = [0] * levels, base, []
     while True:
-        found.append(address)
+        addresses.append(address)
         advanced = next((i for i in reversed(range(levels)) if index[i] + 1 < counts[i]), None)
         if advanced is None:
-            return found
+            return addresses
         index[advanced] += 1
         index[advanced + 1 :] = [0] * (levels - advanced - 1)
         address = (address + fields[f"{name}_delta{advanced}"]) % (1 << width)
@@ -319,8 +319,8 @@ def test_deltas_walk_through_the_strides(seed):
         for level in d.levels:
             step = getattr(level, name)
             wanted = [a + i * step for a in wanted for i in range(level.count)]
-        found = walked(fields, base, f"{name}", 10, LOCAL_WIDTH)
-        assert found == [address % LOCAL for address in wanted]
+        addresses = walked(fields, base, f"{name}", 10, LOCAL_WIDTH)
+        assert addresses == [address % LOCAL for address in wanted]
 
 
 def test_fields_are_packed_from_bit_0():

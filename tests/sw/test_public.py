@@ -33,9 +33,9 @@ def test_public_methods_have_docstrings(module):
     for name in module.__all__:
         value = getattr(module, name)
         for own, method in vars(value).items() if inspect.isclass(value) else ():
-            of = getattr(method, "fget", None) or getattr(method, "__func__", method)
-            if not own.startswith("_") and inspect.isfunction(of):
-                assert len(of.__doc__ or "") > 15, f"{name}.{own}"
+            function = getattr(method, "fget", None) or getattr(method, "__func__", method)
+            if not own.startswith("_") and inspect.isfunction(function):
+                assert len(function.__doc__ or "") > 15, f"{name}.{own}"
 
 
 NAMES = [*(f"trainwright.{name}" for name in trainwright.__all__ if name != "nn"),
@@ -50,8 +50,8 @@ def test_public_docstring_examples_run(name):
     value = getattr(import_module(module), own)
     names = vars(import_module(value.__module__)) | {"__name__": "examples"}
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    for one in doctest.DocTestFinder(recurse=False).find(value, own, globs=dict(names)):
-        runner.run(one)
+    for example in doctest.DocTestFinder(recurse=False).find(value, own, globs=dict(names)):
+        runner.run(example)
     assert runner.summarize(verbose=False) == (0, runner.tries) and runner.tries
 
 

@@ -146,10 +146,10 @@ def test_batches_are_their_matrices(method, options):
     a[1, 2] = 0
     whole = METHODS[method](a, **options)
     for i, j in ((0, 0), (0, 2), (1, 2)):
-        one = METHODS[method](a[i, j], **options)
+        single = METHODS[method](a[i, j], **options)
         tolerance = 1e-13 if not options else 3e-2
-        assert (whole.R[i, j] - one.R).norm() <= tolerance * 10
-        assert (whole.Q[i, j] - one.Q).norm() <= tolerance * 10
+        assert (whole.R[i, j] - single.R).norm() <= tolerance * 10
+        assert (whole.Q[i, j] - single.Q).norm() <= tolerance * 10
     assert torch.equal(whole.R[1, 2], torch.zeros_like(whole.R[1, 2]))
     assert whole.errors.orthogonality < 0.05
 

@@ -15,8 +15,8 @@ DIGITS = CASES[0]
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_regression_bits_are_as_recorded(case):
-    found = check(case)
-    assert not found, f"{case.name}: {len(found)} differ, first: {found[0]}"
+    changes = check(case)
+    assert not changes, f"{case.name}: {len(changes)} differ, first: {changes[0]}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -55,17 +55,17 @@ def test_regression_first_tensor_that_differs_is_named():
     ]
     del changed["tensors"]["forward"]["pe1 l1.G1.G2"]
     changed["tensors"]["forward"]["pe1 gone"] = "0"
-    found = differences(changed, recorded)
-    assert found[0] == "forward: tensor pe1 l1.G1.G2"
-    assert found[-1] == "forward: tensor pe1 gone"
+    changes = differences(changed, recorded)
+    assert changes[0] == "forward: tensor pe1 l1.G1.G2"
+    assert changes[-1] == "forward: tensor pe1 gone"
 
 
 def test_regression_change_of_arithmetic_is_traced_to_its_tensor():
     recorded = load(DIGITS)
     exponents = recorded["exponents"] | {"l2.y": recorded["exponents"]["l2.y"] + 1}
-    found = differences(recorded, compute(DIGITS, exponents))
-    assert found[0] == "forward: tensor pe2 l2.y"
-    assert not any("l1." in name for name in found if name.startswith("forward: tensor"))
+    changes = differences(recorded, compute(DIGITS, exponents))
+    assert changes[0] == "forward: tensor pe2 l2.y"
+    assert not any("l1." in name for name in changes if name.startswith("forward: tensor"))
 
 
 def test_operands_do_not_depend_on_torch():

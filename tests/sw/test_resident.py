@@ -80,14 +80,14 @@ class Case:
         return driver
 
 
-def same(ours, found):
+def same(ours, theirs):
     """State, factors, images and exponents of moments, of a driver and of a resident one."""
-    assert (ours.rows(STATE) == found.rows(STATE)).all()
-    assert (ours.factors() == found.factors()).all()
-    images = zip(ours.images(), found.images(), strict=True)
-    assert all(one[0] == other[0] and (one[1] == other[1]).all() for one, other in images)
+    assert (ours.rows(STATE) == theirs.rows(STATE)).all()
+    assert (ours.factors() == theirs.factors()).all()
+    images = zip(ours.images(), theirs.images(), strict=True)
+    assert all(image[0] == other[0] and (image[1] == other[1]).all() for image, other in images)
     moments = ours.moments() if isinstance(ours, ResidentDriver) else ours.moment_exponents
-    assert list(moments) == found.moments()
+    assert list(moments) == theirs.moments()
 
 
 @pytest.fixture(scope="module")
@@ -97,62 +97,62 @@ def case():
 
 def test_repeated_steps_are_those_that_the_host_binds(case, deferred):
     ours, scales, losses, moved = case.by_host(8)
-    found = case.resident()
+    chip = case.resident()
     turns = {(getattr(d, "later", False), getattr(d, "last", False))
-             for d in found.resident.program.descriptors}  # fmt: skip
+             for d in chip.resident.program.descriptors}  # fmt: skip
     assert len(turns) == (3 if deferred else 1)
-    done = found.run_steps(8, step=0)
+    done = chip.run_steps(8, step=0)
     assert (done.total, done.correct) == losses and moved > 8
-    same(ours, found)
-    assert found.exponents() == scales.exponents
+    same(ours, chip)
+    assert chip.exponents() == scales.exponents
 
 
 @pytest.mark.parametrize("rows", [1 << 11, 1 << 12])
 def test_gradients_stay_where_the_scratchpad_is_short(case, rows, deferred):
     """The update reads them where the backward pass left them, and uses other rows."""
     ours, *_ = case.by_host(2, p=replace(HOST, scratchpad_rows=rows))
-    found = case.resident(p=replace(P, scratchpad_rows=rows))
-    found.run_steps(2, step=0)
-    same(ours, found)
+    chip = case.resident(p=replace(P, scratchpad_rows=rows))
+    chip.run_steps(2, step=0)
+    same(ours, chip)
 
 
 def test_frozen_scales_and_steps_in_two_runs(case, deferred):
     ours, _, losses, _ = case.by_host(5, frozen=True, first=2)
-    found = case.resident(frozen=True, step=2)
-    parts = [found.run_steps(n, step=step) for n, step in ((1, 2), (1, 3), (3, 4))]
-    assert (sum(one.total for one in parts), sum(one.correct for one in parts)) == losses
-    same(ours, found)
-    before = found.exponents()
-    found.run_steps(1, step=7)
-    assert found.exponents() == before
+    chip = case.resident(frozen=True, step=2)
+    parts = [chip.run_steps(n, step=step) for n, step in ((1, 2), (1, 3), (3, 4))]
+    assert (sum(part.total for part in parts), sum(part.correct for part in parts)) == losses
+    same(ours, chip)
+    before = chip.exponents()
+    chip.run_steps(1, step=7)
+    assert chip.exponents() == before
 
 
 def test_resident_number_of_the_step_counts(case):
-    one, other = case.resident(), case.resident()
-    one.run_steps(1, step=0)
+    first, other = case.resident(), case.resident()
+    first.run_steps(1, step=0)
     other.run_steps(1, step=1)
-    assert (one.rows(STATE) != other.rows(STATE)).any()
+    assert (first.rows(STATE) != other.rows(STATE)).any()
 
 
 def test_resident_steps_of_four_factors_are_exact():
     """With sums that grow, and tensors that both passes write."""
     case = Case(load_network("fashion").with_ranks([[3, 5, 2], [5]]), 16, 5)
     ours, scales, losses, moved = case.by_host(2)
-    found = case.resident()
-    done = found.run_steps(2, step=0)
+    chip = case.resident()
+    done = chip.run_steps(2, step=0)
     assert (done.total, done.correct) == losses and moved
-    same(ours, found)
-    assert found.exponents() == scales.exponents
+    same(ours, chip)
+    assert chip.exponents() == scales.exponents
 
 
 def test_resident_program_from_its_file_has_the_same_bits(case):
-    one, other = case.resident(), case.resident()
+    first, other = case.resident(), case.resident()
     read = decode(encode(other.resident.program), P)
-    assert read.descriptors[-2] == one.resident.program.descriptors[-2]
+    assert read.descriptors[-2] == first.resident.program.descriptors[-2]
     other.resident = replace(other.resident, program=read)
-    assert one.run_steps(2, step=1) == other.run_steps(2, step=1)
-    assert (one.rows(STATE) == other.rows(STATE)).all()
-    assert one.exponents() == other.exponents()
+    assert first.run_steps(2, step=1) == other.run_steps(2, step=1)
+    assert (first.rows(STATE) == other.rows(STATE)).all()
+    assert first.exponents() == other.exponents()
 
 
 def test_resident_step_rejects_unsupported_accelerator(case):

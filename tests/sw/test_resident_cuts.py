@@ -58,34 +58,34 @@ def weakened(network, seed):
     return state
 
 
-def stepped(case, looks, steps, *, p=P, first=0):
+def stepped(case, cuts, steps, *, p=P, first=0):
     """Step a resident driver and the definition; return the arrays of both."""
     state = case.state
     with GoldenAccelerator(p, memory_bytes=MEMORY) as golden:
         driver = ResidentDriver(
             golden, state.layout, case.batch, TABLE, seed=case.seed, ranges=case.scales.ranges,
-            pulled=True, looks=looks,
+            pulled=True, looks=cuts,
         )  # fmt: skip
         driver.put(state, model_of(state))
         driver.begin(case.scales, state, first)
         driver.put_batch(case.inputs, case.labels, case.classes)
         for number in range(first, first + steps):
-            distance = None if number % looks.interval else looks.distance
-            expected, found = states(driver, state, number, TABLE, case.seed, distance)
-            found["kept"] = kept_array(state.layout, driver.kept())
-            yield expected, found
+            distance = None if number % cuts.interval else cuts.distance
+            expected, actual = states(driver, state, number, TABLE, case.seed, distance)
+            actual["kept"] = kept_array(state.layout, driver.kept())
+            yield expected, actual
 
 
 def kept_array(layout, kept):
-    found = np.zeros(layout.columns, np.uint8)
+    array = np.zeros(layout.columns, np.uint8)
     for bond, own in zip(layout.bonds, kept, strict=True):
         for side in (bond.left, bond.right):
-            found[side.first + own] = 1
-    return found
+            array[side.first + own] = 1
+    return array
 
 
-def equal(expected, found):
-    return all((expected[name] == found[name]).all() for name in expected)
+def equal(expected, actual):
+    return all((expected[name] == actual[name]).all() for name in expected)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_columns_are_cut_as_they_are_defined(network, seed):
     """Over two looks, of which the first cuts and leaves gaps, and a renewal."""
     case = Case(network, 16, seed, state=weakened(network, seed))
     left = []
-    for expected, found in stepped(case, LOOKS, 8, first=1):
-        assert equal(expected, found)
-        left.append(int(found["kept"].sum()))
+    for expected, actual in stepped(case, LOOKS, 8, first=1):
+        assert equal(expected, actual)
+        left.append(int(actual["kept"].sum()))
     assert left[1] == case.state.layout.columns - 1 > left[2] == left[4]
     assert any(len(own) != own[-1] + 1 for own in case.state.kept)
 

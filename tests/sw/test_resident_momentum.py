@@ -35,10 +35,10 @@ def test_resident_momentum_shifts_stay_within_units(pulled):
         for number in range(len(SHIFTS)):
             if not pulled:  # no coefficients are renewed
                 case.state.renew_pulls = lambda _: None
-            expected, found = states(
+            expected, actual = states(
                 driver, case.state, number, TABLE, case.seed, optimiser="momentum"
             )
-            assert all((expected[name] == found[name]).all() for name in expected)
+            assert all((expected[name] == actual[name]).all() for name in expected)
             step = Step(number, case.seed, TABLE.at(number), "momentum")
             shifts = rate_shifts(case.state.layout, step, np.array(driver.moments()))
             seen.append((int(shifts.min()), int(shifts.max())))

@@ -30,16 +30,16 @@ def states(driver, state, step, table, seed, distance=None, optimiser="esgd"):
     """Return the driver's state after a step, and the definition's by its gradients."""
     driver.run_steps(1, step=step)
     names = [gradient_of(part) for part in state.layout.parts]
-    shapes = [one.shape for one in state.operands()]
+    shapes = [operand.shape for operand in state.operands()]
     gradients = [
         driver._get(name).numpy().reshape(shape) for name, shape in zip(names, shapes, strict=True)
     ]
     state.step(gradients, driver.moments(), Step(step, seed, table.at(step), optimiser, distance))
-    found = random_state(state.layout.network, 0)
-    found.kept = state.kept
-    found.take(driver.rows("state"), driver.factors(), np.array(driver.moments()))
-    found.pulls = driver.pulls()
-    return state.to_arrays(), found.to_arrays()
+    actual = random_state(state.layout.network, 0)
+    actual.kept = state.kept
+    actual.take(driver.rows("state"), driver.factors(), np.array(driver.moments()))
+    actual.pulls = driver.pulls()
+    return state.to_arrays(), actual.to_arrays()
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_steps_are_those_of_the_definition(network, kept, batch):
         driver.put_batch(case.inputs, case.labels, case.classes)
         seen = []
         for step in range(first, first + 12):
-            expected, found = states(driver, state, step, table, seed)
-            assert all((expected[name] == found[name]).all() for name in expected), step
-            seen.append(found["coefficients"].tolist())
+            expected, actual = states(driver, state, step, table, seed)
+            assert all((expected[name] == actual[name]).all() for name in expected), step
+            seen.append(actual["coefficients"].tolist())
     assert seen[0] == seen[1] != seen[2] == seen[9] != seen[10] == seen[11]
     assert any(seen[2]) and (network != DIGITS or any(seen[10]))
 
@@ -93,9 +93,9 @@ def test_resident_prior_weight_of_nothing_pulls_nothing():
         driver.begin(case.scales, case.state, 7)
         driver.put_batch(case.inputs, case.labels, case.classes)
         for step in (7, 8):
-            expected, found = states(driver, case.state, step, table, case.seed)
-            assert all((expected[name] == found[name]).all() for name in expected)
-            assert found["coefficients"].any() == (step == 7)
+            expected, actual = states(driver, case.state, step, table, case.seed)
+            assert all((expected[name] == actual[name]).all() for name in expected)
+            assert actual["coefficients"].any() == (step == 7)
 
 
 def test_costs_beyond_a_word_are_refused():

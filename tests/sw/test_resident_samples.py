@@ -68,8 +68,8 @@ class Set:
     ],
 )
 def test_resident_samples_batch_is_in_memory_as_if_written(network, batch, pixels, room, part):
-    others = [Region("others", room, S.scratchpad_rows - room)] if room else []
-    program = check_batches(network, batch, pixels, others, part=part)
+    occupied = [Region("others", room, S.scratchpad_rows - room)] if room else []
+    program = check_batches(network, batch, pixels, occupied, part=part)
     assert not room or rows_of(program.descriptors, S)[-1].stop <= room
 
 
@@ -83,15 +83,15 @@ def test_resident_samples_batch_is_in_memory_as_if_written(network, batch, pixel
 )
 def test_resident_samples_load_whole_batch_at_once(batch, gaps, draws):
     """Without a gap for all samples between other rows, samples lie in equal parts."""
-    others = [Region("others", start, stop - start) for start, stop in gaps]
-    program = check_batches(DIGITS, batch, 4, others, whole=True)
-    found = [d.local for d in program.descriptors if isinstance(d, Samples)]
-    assert [place - found[0] for place in found] == [place - draws[0] for place in draws]
+    occupied = [Region("others", start, stop - start) for start, stop in gaps]
+    program = check_batches(DIGITS, batch, 4, occupied, whole=True)
+    places = [d.local for d in program.descriptors if isinstance(d, Samples)]
+    assert [place - places[0] for place in places] == [place - draws[0] for place in draws]
     taken = rows_of(program.descriptors, S)
-    assert not any(a.start < b.stop and b.start < a.stop for a in taken for b in others)
+    assert not any(a.start < b.stop and b.start < a.stop for a in taken for b in occupied)
 
 
-def check_batches(network, batch, pixels, others, *, part=1, whole=False):
+def check_batches(network, batch, pixels, occupied, *, part=1, whole=False):
     """Check inputs and targets of three batches of two epochs; return the program."""
     size = network.layers[0].input_size
     given = Set(2 * batch + 5, size, pixels)
@@ -101,7 +101,7 @@ def check_batches(network, batch, pixels, others, *, part=1, whole=False):
         driver = ResidentDriver(golden, state.layout, batch, TABLE, seed=7, data=data)
         driver.put(state, model_of(state))
         golden.order = order_at(data.total, batch, 7, 1)
-        program = samples_program(driver.memory, data, others, whole=whole)
+        program = samples_program(driver.memory, data, occupied, whole=whole)
         inside, outside = (driver.step.buffers[name] for name in (SAMPLES_INSIDE, SAMPLES_OUTSIDE))
         read = rows_read(driver.step, inside)
         columns = slice(read.start * 16 // batch, read.stop * 16 // batch)
@@ -109,10 +109,10 @@ def check_batches(network, batch, pixels, others, *, part=1, whole=False):
         for number in range(1, 4):
             golden.run(program, 0)
             inputs, labels = given.batch(number, batch, 7)
-            found = outside.unpack(golden.read(outside.address, outside.size))
-            assert (found[:batch] == inputs).all()
-            found = inside.unpack(golden.read(inside.address, inside.size))
-            assert (found[:, columns] == inputs[:, columns]).all()
+            stored = outside.unpack(golden.read(outside.address, outside.size))
+            assert (stored[:batch] == inputs).all()
+            stored = inside.unpack(golden.read(inside.address, inside.size))
+            assert (stored[:, columns] == inputs[:, columns]).all()
             assert (driver.rows(TARGETS) == driver.memory.target_words(labels, 10)).all()
     return program
 
@@ -131,11 +131,11 @@ def test_steps_with_samples_of_their_own(network, pixels):
         total, correct = total + done.total, correct + done.correct
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
         data = place_data(golden, given.records, batch, case.seed, pixels)
-        found = case.resident(table=TABLE, golden=golden, data=data)
-        parts = [found.run_steps(5, step=0), found.run_steps(1, step=5)]
+        chip = case.resident(table=TABLE, golden=golden, data=data)
+        parts = [chip.run_steps(5, step=0), chip.run_steps(1, step=5)]
         assert (sum(p.total for p in parts), sum(p.correct for p in parts)) == (total, correct)
-        same(fed, found)
-        assert fed.exponents() == found.exponents()
+        same(fed, chip)
+        assert fed.exponents() == chip.exponents()
         assert golden.order == order_at(data.total, batch, case.seed, 7)  # fetched already
 
 
@@ -163,13 +163,13 @@ def test_resident_samples_schedule_goes_through_its_table(steps):
         for step in range(first, ENTRIES * steps + 2 * steps):
             traces = golden.run(program, 0, trace=True).traces
             assert traces is not None
-            rows, of = traces["pe2"], table.at(step)
+            rows, entry = traces["pe2"], table.at(step)
             names = [(name, count) for name, count in rows.labels if name == "registers"]
             assert names == [("registers", 24), ("registers", 16)]
-            found = rows.rows.reshape(-1, THREADS, P.lanes)
-            expected = (of.weight << 7, of.weight_exponent, step % 8)
-            assert all((found[1 + n] == value).all() for n, value in enumerate(expected))
-            assert (found[-2] == of.rate).all() and (found[-1] == of.rate_shift).all()
+            stored = rows.rows.reshape(-1, THREADS, P.lanes)
+            expected = (entry.weight << 7, entry.weight_exponent, step % 8)
+            assert all((stored[1 + n] == value).all() for n, value in enumerate(expected))
+            assert (stored[-2] == entry.rate).all() and (stored[-1] == entry.rate_shift).all()
             left = golden.read(buffer.address, buffer.size)
             after = schedule_words(table, step + 1)
             for kept in (schedule_pass.DEFERRED_POSITION, schedule_pass.DEFERRED_NUMBER):

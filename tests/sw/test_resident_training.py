@@ -73,25 +73,27 @@ def trainer(state, data, *, memory_bytes=1 << 20, **options):
 def test_resident_training_run_has_the_bits_of_the_definitions(data, chosen):
     """Over ends of epochs, with evaluations there; losses are the means of their steps'."""
     network = load_network("digits")
-    ours, found = initial_state(network, chosen), initial_state(network, chosen)
+    ours, theirs = initial_state(network, chosen), initial_state(network, chosen)
     Trainer(ours, data, driver).run()
-    run = trainer(found, data)
+    run = trainer(theirs, data)
     run.run()
-    assert same(ours, found) and ours.step == found.step
-    assert ours.history.evaluations == found.history.evaluations
-    ends = [0, *(record.step for record in found.history.steps)]
+    assert same(ours, theirs) and ours.step == theirs.step
+    assert ours.history.evaluations == theirs.history.evaluations
+    ends = [0, *(record.step for record in theirs.history.steps)]
     fitted = chosen.prior is not None and chosen.chip.cut_programs == "fitted"
-    looks = range(0, ours.step, 10 if fitted else EPOCH)
-    assert ends == sorted({*looks, *range(0, ours.step, EPOCH), ours.step})
-    for first, record in zip(ends, found.history.steps, strict=False):
+    cut_steps = range(0, ours.step, 10 if fitted else EPOCH)
+    assert ends == sorted({*cut_steps, *range(0, ours.step, EPOCH), ours.step})
+    for first, record in zip(ends, theirs.history.steps, strict=False):
         steps = ours.history.steps[first : record.step]
-        assert record.loss == pytest.approx(np.mean([one.loss for one in steps]), rel=1e-12)
+        assert record.loss == pytest.approx(
+            np.mean([step_record.loss for step_record in steps]), rel=1e-12
+        )
         assert record.learning_rate == steps[-1].learning_rate
         assert record.prior_weight == steps[-1].prior_weight
         assert (record.epoch, record.ranks) == (steps[-1].epoch, steps[-1].ranks)
         for name in ("correct", "samples", "saturations"):
-            assert getattr(record, name) == sum(getattr(one, name) for one in steps)
-    cuts = {one.ranks for one in ours.history.steps[:22]}
+            assert getattr(record, name) == sum(getattr(step_record, name) for step_record in steps)
+    cuts = {step_record.ranks for step_record in ours.history.steps[:22]}
     assert (len(cuts) > 2) == (chosen.prior is not None and chosen.prior.threshold == 0.5)
     assert run.host_writes is not None and (run.host_writes > 0) == (fitted and len(cuts) > 1)
 
@@ -127,18 +129,18 @@ def test_resident_training_run_goes_on_elsewhere(data, tmp_path, chosen):
 def test_records_are_the_inputs_of_the_batches(data, pixels):
     state = initial_state(load_network("digits"), settings(chip=ChipSettings(pixels=pixels)))
     assert isinstance(state.model, ChipModel)
-    found = stored_records(state.model, data, pixels)
+    records = stored_records(state.model, data, pixels)
     quantiser = InputQuantiser(state.network, data.full_scale, 0, pixels)
     chosen = chip_batch_indices(len(data.train), 64, 0, 3)
     assert (chosen == epoch_order(len(data.train), 0, 0)[192:256]).all()
     inputs = quantiser(data.train.images[chosen]).numpy()
-    values = found[chosen, :-16]
+    values = records[chosen, :-16]
     if pixels == 4:
         values = np.stack([values & 15, values >> 4], 2, dtype=np.uint8).reshape(len(chosen), -1)
-    assert found.shape == (len(data.train), 64 * pixels // 8 + 16)
+    assert records.shape == (len(data.train), 64 * pixels // 8 + 16)
     assert (expanded(values, pixels, 8) == inputs).all()
     labels = data.train.labels[chosen].astype(int)
-    assert (found[chosen, -16:][np.arange(len(chosen)), labels] == 1).all()
+    assert (records[chosen, -16:][np.arange(len(chosen)), labels] == 1).all()
 
 
 @pytest.mark.parametrize(
@@ -176,8 +178,8 @@ def test_resident_training_test_set_is_classified_by_the_accelerator(data, chose
         labels = test.labels[first : first + real].astype(int)
         z = (logits * 2.0**-exponent).long().numpy()
         batches.append(LOSSES[chosen.chip.loss](z, exponent, labels, 10))
-    assert loss == sum(one.total * one.unit for one in batches)
-    assert correct == sum(one.correct for one in batches)
+    assert loss == sum(batch_result.total * batch_result.unit for batch_result in batches)
+    assert correct == sum(batch_result.correct for batch_result in batches)
     engine.reopen()
     trainer(state, data).run()
     trainer(alone, data).run()
@@ -186,15 +188,15 @@ def test_resident_training_test_set_is_classified_by_the_accelerator(data, chose
 
 def test_resident_training_where_there_is_no_room_the_host_gives_the_test_set(data):
     """In a memory that the test samples do not fit in, and one in which the program would not."""
-    found, records = [], 1437 * 80
+    outcomes, records = [], 1437 * 80
     step = trainer(initial_state(load_network("digits"), CROSS), data).resident.driver.bytes_needed
     for size in (records + step + 5000, records + step + 25_000, 1 << 20):
         state = initial_state(load_network("digits"), CROSS)
         run = trainer(state, data, memory_bytes=size)
         run.run()
-        found.append((state.model.digest(), state.history.evaluations, run.resident.evaluates))
-    assert found[0][:2] == found[1][:2] == found[2][:2]
-    assert [one[2] for one in found] == [False, False, True] and len(found[0][1]) == 1
+        outcomes.append((state.model.digest(), state.history.evaluations, run.resident.evaluates))
+    assert outcomes[0][:2] == outcomes[1][:2] == outcomes[2][:2]
+    assert [outcome[2] for outcome in outcomes] == [False, False, True] and len(outcomes[0][1]) == 1
 
 
 def test_resident_training_rejects_small_memory(data):

@@ -43,9 +43,9 @@ def load(records, total: int, width: int, **fields) -> Samples:
 
 
 def accelerator(records, interpreted: bool) -> GoldenAccelerator:
-    made = GoldenAccelerator(P, memory_bytes=MEMORY, interpreted=interpreted)
-    made.write(BASE, records)
-    return made
+    golden = GoldenAccelerator(P, memory_bytes=MEMORY, interpreted=interpreted)
+    golden.write(BASE, records)
+    return golden
 
 
 @pytest.mark.parametrize("interpreted", (False, True))
@@ -99,7 +99,7 @@ def test_kernel_and_interpreter_agree(seed: int):
     total = random.randint(1, 90)
     width = random.choice((4, 8))
     records, _, _ = data_set(total, random.randint(1, 70), width, seed)
-    found = []
+    runs = []
     d = load(records, total, width, samples=random.randint(1, 40), drawn=True,
              input_bits=random.randint(1, 15), order_first=random.getrandbits(24),
              order_length=random.randint(1, total), local=200,
@@ -111,10 +111,10 @@ def test_kernel_and_interpreter_agree(seed: int):
             run = golden.run(program(d, d), 0, trace=True)
             assert run.traces is not None
             trace = run.traces["load"]
-            found.append((golden.order, trace.addresses.tolist(), trace.rows.tolist()))
-    assert found[0] == found[1]
+            runs.append((golden.order, trace.addresses.tolist(), trace.rows.tolist()))
+    assert runs[0] == runs[1]
     assert all(0 <= word < 1 << d.input_bits or address >= 10000
-               for address, row in zip(*found[0][1:], strict=True) for word in row)  # fmt: skip
+               for address, row in zip(*runs[0][1:], strict=True) for word in row)  # fmt: skip
 
 
 def test_epoch_draws_each_sample_once():

@@ -16,10 +16,10 @@ def _runtime() -> str:
     if sys.platform != "linux" or (gcc := which("gcc")) is None:
         pytest.skip("no gcc with sanitizers")
     asked = [gcc, "-print-file-name=libasan.so"]
-    found = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
-    if not Path(found).is_file():
+    path = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    if not Path(path).is_file():
         pytest.skip("gcc has no AddressSanitizer")
-    return found
+    return path
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_statistics_are_sums_over_all_runs():
 
 def test_statistics_are_those_of_an_accelerator_with_more_slots():
     network, batch = deep_network(9)
-    found = []
+    runs = []
     for p in (FEW, MANY):
         with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:
             driver = Driver(golden, network, batch)
@@ -94,9 +94,9 @@ def test_statistics_are_those_of_an_accelerator_with_more_slots():
             given = random_inputs(network, driver, 1)
             forward = driver.forward(given.inputs, given.model, given.scales)
             backward = driver.backward(given.gradient, given.scales)
-            found.append((forward.statistics, backward.statistics, backward.factors))
-    assert found[0][:2] == found[1][:2]
-    assert str(found[0][2]) == str(found[1][2])
+            runs.append((forward.statistics, backward.statistics, backward.factors))
+    assert runs[0][:2] == runs[1][:2]
+    assert str(runs[0][2]) == str(runs[1][2])
 
 
 def thirty_layers():

@@ -55,8 +55,8 @@ def test_definition_is_the_literal_one():
     random = Random("definition")
     for _ in range(300):
         stream, key = random.getrandbits(32), random.getrandbits(24)
-        found = unit_bytes(mixed(stream, [key]), UNITS)[0].tolist()
-        assert found == [random_byte(stream, key, unit) for unit in range(UNITS)]
+        drawn = unit_bytes(mixed(stream, [key]), UNITS)[0].tolist()
+        assert drawn == [random_byte(stream, key, unit) for unit in range(UNITS)]
 
 
 @pytest.mark.parametrize("shift", range(64))
@@ -67,8 +67,8 @@ def test_rounding_is_the_literal_one(shift):
                for off in (-1, 0, 1) if (n << shift) < 1 << 60]  # fmt: skip
     width = random.randint(4, 16)
     for value in values:
-        bytes_ = np.arange(256)
-        q, saturated = stochastic_requantise(np.full(256, value), shift, width, bytes_)
+        drawn = np.arange(256)
+        q, saturated = stochastic_requantise(np.full(256, value), shift, width, drawn)
         wanted = [stochastically(value, shift, width, byte) for byte in range(256)]
         assert list(zip(q.tolist(), saturated.tolist(), strict=True)) == wanted
 
@@ -125,12 +125,12 @@ def streams(count: int, name: str) -> list[int]:
     return [random.getrandbits(32) for _ in range(count)]
 
 
-def assert_uncorrelated(ours: np.ndarray, found: np.ndarray, *, itself: bool = False) -> None:
+def assert_uncorrelated(ours: np.ndarray, theirs: np.ndarray, *, itself: bool = False) -> None:
     """Check that no bit of one set correlates with any bit of the other."""
-    found = ours.T @ found / len(ours)
+    theirs = ours.T @ theirs / len(ours)
     if itself:
-        np.fill_diagonal(found, 0)
-    assert np.abs(found).max() < SIGMAS / sqrt(len(ours))
+        np.fill_diagonal(theirs, 0)
+    assert np.abs(theirs).max() < SIGMAS / sqrt(len(ours))
 
 
 ROWS = 1 << 12
@@ -189,10 +189,10 @@ def test_any_small_difference_is_uncorrelated(commands, keys):
 
 def test_following_steps_are_uncorrelated():
     keys = KEYS_A_ROW * np.arange(ROWS)
-    ours, found = (
+    ours, theirs = (
         np.stack([mixed(derived_seed(n, step, 1), keys) for n in range(12)]) for step in (7, 8)
     )
-    assert_uncorrelated(signs(ours), signs(found))
+    assert_uncorrelated(signs(ours), signs(theirs))
 
 
 @pytest.mark.parametrize("shift", [4, 8, 12, 20])
@@ -214,9 +214,9 @@ def test_rounding_is_unbiased_and_errors_add_as_independent_ones(shift, part):
     )
     variance = probability * (1 - probability)
     sums = up.reshape(12, ROWS // 16, 16, UNITS).sum(axis=2)  # 16 neighbouring rows
-    found = float(((sums - 16 * probability) ** 2).mean())
+    spread = float(((sums - 16 * probability) ** 2).mean())
     kurtosis = (1 - 6 * variance) / variance / 16 + 2 if variance else 0
-    assert abs(found - 16 * variance) <= SIGMAS * 16 * variance * sqrt(kurtosis / sums.size)
+    assert abs(spread - 16 * variance) <= SIGMAS * 16 * variance * sqrt(kurtosis / sums.size)
 
 
 def test_seeds_of_steps_differ():
@@ -243,10 +243,10 @@ def test_descriptors_round_trip():
 
 def test_stochastic_bit_changes_only_rounding():
     d = Compute(operation=Operation.MASK, levels=(Level(3, 1, 2, 3),), x=1, g=2, z=3)
-    ours, found = (
+    ours, theirs = (
         int.from_bytes(encode_descriptor(replace(d, stochastic=on)), "little") for on in (0, 1)
     )
-    assert found - ours == 1 << 942
+    assert theirs - ours == 1 << 942
 
 
 def bias_of(**options) -> Compute:
@@ -280,9 +280,9 @@ def kinds(p: AcceleratorParameters, size: int):
 
 
 def assert_same(p, memory, program, *, literal: bool) -> None:
-    golden, *others = kinds(p, memory.size)
+    golden, *references = kinds(p, memory.size)
     if literal:
-        others.append(ReferenceAccelerator(p, memory_bytes=memory.size))
+        references.append(ReferenceAccelerator(p, memory_bytes=memory.size))
     golden.write(0, memory)
     plain = golden.run(program, 0)
     left = golden.read(0, memory.size)
@@ -290,15 +290,15 @@ def assert_same(p, memory, program, *, literal: bool) -> None:
     ours = golden.run(program, 0, trace=True)
     assert np.array_equal(left, golden.read(0, memory.size))
     assert golden._executor is not None and golden._executor.flattened(program).valid
-    for other in others:
+    for other in references:
         other.write(0, memory)
-        found = other.run(program, 0, trace=True)
+        theirs = other.run(program, 0, trace=True)
         for name in ("sums", "saturations"):
-            assert np.array_equal(getattr(ours, name), getattr(found, name)), name
-            assert np.array_equal(getattr(plain, name), getattr(found, name)), name
+            assert np.array_equal(getattr(ours, name), getattr(theirs, name)), name
+            assert np.array_equal(getattr(plain, name), getattr(theirs, name)), name
         for engine, trace in ours.traces.items():
-            assert np.array_equal(trace.addresses, found.traces[engine].addresses)
-            assert np.array_equal(trace.rows, found.traces[engine].rows)
+            assert np.array_equal(trace.addresses, theirs.traces[engine].addresses)
+            assert np.array_equal(trace.rows, theirs.traces[engine].rows)
         assert np.array_equal(left, other.read(0, memory.size))
 
 
@@ -332,11 +332,11 @@ def test_every_execution_has_other_bits():
         body = (Loop(iterations=64), shifted, End())
         program = Program((load, Set(values=(), seed=seed), *body, Halt()), P.fingerprint)
         run = golden.run(program, 0, trace=True)
-        found = run.traces["pe2"].rows
+        rows = run.traces["pe2"].rows
         # of one bit a unit 8 bits are independent: 56 of 64 rows are expected to differ
-        assert len({tuple(row) for row in found.tolist()}) > 40
-        assert abs(found.mean() - 0.5) < SIGMAS * 0.5 / sqrt(found.size)
-        results.append(found)
+        assert len({tuple(row) for row in rows.tolist()}) > 40
+        assert abs(rows.mean() - 0.5) < SIGMAS * 0.5 / sqrt(rows.size)
+        results.append(rows)
     assert not np.array_equal(*results)
 
 
@@ -383,12 +383,12 @@ def test_each_rounding_has_bits_of_its_own_and_they_repeat(digits):
 def test_stochastic_hardware_rounds_to_nearest_as_before(digits):
     """On an accelerator with the option as on one without."""
     settings = TrainSettings(steps=6, prior=None)
-    found = []
+    digests = []
     for p in (PLAIN, P):
         state = initial_state(load_network("digits"), settings)
         trainer_of(state, digits, p).run()
-        found.append(state.model.digest())
-    assert found[0] == found[1]
+        digests.append(state.model.digest())
+    assert digests[0] == digests[1]
 
 
 @pytest.mark.parametrize("rounding", ROUNDINGS[1:])

@@ -64,10 +64,10 @@ def test_storage_zeros_stay():
 def test_factored_keeps_the_means_and_products():
     second = parameter().second
     kept = factored(second)
-    matrix, found = (t.double().reshape(12, 10) for t in (second, kept))
+    matrix, low_rank = (t.double().reshape(12, 10) for t in (second, kept))
     # Each element is rounded to float32 once.
     for dimension in (0, 1):
-        assert torch.allclose(found.mean(dimension), matrix.mean(dimension), rtol=2**-23, atol=0)
+        assert torch.allclose(low_rank.mean(dimension), matrix.mean(dimension), rtol=2**-23, atol=0)
     again = factored(kept)
     assert torch.allclose(again, kept, rtol=2**-21, atol=0)
 

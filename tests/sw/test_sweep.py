@@ -44,7 +44,7 @@ def asked(tmp_path, text):
 
 
 def test_trials_are_all_combinations_as_command_lines(tmp_path):
-    found = asked(
+    trials = asked(
         tmp_path,
         """
         [train]
@@ -59,18 +59,18 @@ def test_trials_are_all_combinations_as_command_lines(tmp_path):
     )
     common = "trainwright train --network digits --epochs 3"
     sizes = "--accelerator pe1_rows=8 --ranks 4 --formats"
-    assert [trial.command for trial in found] == [
+    assert [trial.command for trial in trials] == [
         f"{common} --no-prior {sizes} 'gradient=fixed(8)'",
         f"{common} --no-prior {sizes} 'gradient=posit(8,1)c'",
         f"{common} --prior-weight 0.5 {sizes} 'gradient=fixed(8)'",
         f"{common} --prior-weight 0.5 {sizes} 'gradient=posit(8,1)c'",
     ]
-    assert found[1].values == (
+    assert trials[1].values == (
         ("prior-weight", 0), ("gradient", "posit(8,1)c"), ("pe1-rows", 8), ("ranks", 4),
     )  # fmt: skip
-    assert {trial.checked.asked.network.ranks for trial in found} == {((4,), (4,))}
-    assert found[1].checked.accelerator.formats == ("posit(8,1)c",)
-    assert len({trial.folder for trial in found}) == 4
+    assert {trial.checked.asked.network.ranks for trial in trials} == {((4,), (4,))}
+    assert trials[1].checked.accelerator.formats == ("posit(8,1)c",)
+    assert len({trial.folder for trial in trials}) == 4
 
 
 def test_sweep_switch_and_formats_of_all_and_of_one():
@@ -82,11 +82,11 @@ def test_sweep_switch_and_formats_of_all_and_of_one():
 
 def test_other_packages_have_axes_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(axes, "other_axes", lambda: {"board": lambda name: ("--preset", name)})
-    found = asked(tmp_path, "[axes]\nboard = ['zu3eg', 'ecp5-85f']\nranks = [4]")
-    assert [trial.options for trial in found] == [
+    trials = asked(tmp_path, "[axes]\nboard = ['zu3eg', 'ecp5-85f']\nranks = [4]")
+    assert [trial.options for trial in trials] == [
         ("--preset", "zu3eg", "--ranks", "4"), ("--preset", "ecp5-85f", "--ranks", "4"),
     ]  # fmt: skip
-    sizes = [trial.checked.accelerator for trial in found]
+    sizes = [trial.checked.accelerator for trial in trials]
     assert sizes[0].multipliers > sizes[1].multipliers
     with pytest.raises(OptionError, match="leave preset or board away"):
         asked(tmp_path, "[train]\npreset = 'zu3eg'\n[axes]\nboard = ['ecp5-85f']")
@@ -95,8 +95,8 @@ def test_other_packages_have_axes_of_their_own(tmp_path, monkeypatch):
 
 
 def test_sweep_single_rank_is_of_every_bond_that_can_have_it(tmp_path):
-    found = asked(tmp_path, "[axes]\nranks = [30, '9|8']")
-    assert [t.checked.asked.network.ranks for t in found] == [((30,), (8,)), ((9,), (8,))]
+    trials = asked(tmp_path, "[axes]\nranks = [30, '9|8']")
+    assert [t.checked.asked.network.ranks for t in trials] == [((30,), (8,)), ((9,), (8,))]
 
 
 def test_sweep_folder_is_of_its_options_and_of_the_network_described(tmp_path):
@@ -105,11 +105,11 @@ def test_sweep_folder_is_of_its_options_and_of_the_network_described(tmp_path):
     digits = (files("trainwright.network") / "builtin" / "digits.toml").read_text()
     own = write(tmp_path / "own.toml", digits)
     text = f"[train]\nnetwork = '{own}'\nepochs = %s\n[axes]\nseed = %s"
-    one = asked(tmp_path, text % (1, "[0]"))[0].folder
-    assert asked(tmp_path, text % (1, "[1, 0]"))[1].folder == one
-    assert asked(tmp_path, text % (2, "[0]"))[0].folder != one
+    first = asked(tmp_path, text % (1, "[0]"))[0].folder
+    assert asked(tmp_path, text % (1, "[1, 0]"))[1].folder == first
+    assert asked(tmp_path, text % (2, "[0]"))[0].folder != first
     write(own, digits + "# other\n")
-    assert asked(tmp_path, text % (1, "[0]"))[0].folder != one
+    assert asked(tmp_path, text % (1, "[0]"))[0].folder != first
 
 
 @pytest.mark.parametrize(
@@ -178,15 +178,15 @@ def finished(point, **numbers):
 
 
 def test_sweep_combines_seeds_before_the_front(tmp_path):
-    found = asked(tmp_path, "[axes]\nranks = [4, 8, 2]\nseed = [0, 1]")
+    trials = asked(tmp_path, "[axes]\nranks = [4, 8, 2]\nseed = [0, 1]")
     for point, accuracy, bits in zip(
-        found, (0.5, 0.75, 0.5, 0.5, 0.25), (100, 300, 400, 400, 50), strict=False
+        trials, (0.5, 0.75, 0.5, 0.5, 0.25), (100, 300, 400, 400, 50), strict=False
     ):
         finished(point, test_accuracy=accuracy, model_bits=bits, reduction=1200 / bits)
-    rows = [results.trial_row(p, "boom" if p is found[5] else None, {}) for p in found]
+    rows = [results.trial_row(p, "boom" if p is trials[5] else None, {}) for p in trials]
     assert [row["status"] for row in rows] == ["finished"] * 5 + ["failed"]
     assert rows[5]["message"] == "boom" and rows[0]["cycles_are"] == "counted"
-    four, eight, two = settings(found, rows)
+    four, eight, two = settings(trials, rows)
     assert four.values == (("ranks", 4),) and four.trials == 2 and two.trials == 1
     assert (four.test_accuracy, four.least, four.greatest) == (0.625, 0.5, 0.75)
     assert four.model_bits == 200 and four.reduction == 1200 / 200
@@ -297,12 +297,12 @@ def test_sweep_writes_results_and_picture(tmp_path, monkeypatch, capsys):
     trial_of(tmp_path, monkeypatch, "sys.exit(130)")
     assert main([*command, "--json"]) == 130
     captured = capsys.readouterr()
-    found = json.loads(captured.out)
-    assert [row["status"] for row in found["trials"]] == ["finished", "finished", "unfinished"]
-    assert [s["front"] for s in found["settings"]] == [False, True]
+    report = json.loads(captured.out)
+    assert [row["status"] for row in report["trials"]] == ["finished", "finished", "unfinished"]
+    assert [s["front"] for s in report["settings"]] == [False, True]
     assert "2 of 3 runs are finished" in captured.err
     assert "interrupted; the same command goes on" in captured.err
-    assert json.loads((tmp_path / "o" / "results.json").read_text()) == found
+    assert json.loads((tmp_path / "o" / "results.json").read_text()) == report
     table = (tmp_path / "o" / "table.md").read_text().splitlines()
     assert table[2].startswith("| *     | 8 ") and table[3].startswith("|       | 4 ")
     spread = [cell.strip() for cell in table[0].split("|")].index("spread")
@@ -383,8 +383,8 @@ def test_trials_on_ray(tmp_path, monkeypatch, ray, capsys):
 
 def test_trials_on_ray_that_fail_and_that_are_interrupted(tmp_path, monkeypatch, ray):
     bad = trial_of(tmp_path, monkeypatch, "sys.exit('trainwright: error: no')", "bad")
-    found = ray_tune.train_all([bad], 1, None, lambda *_: None, out=tmp_path)
-    assert found == {bad: "`trainwright train --seed 3` failed: no"}
+    failures = ray_tune.train_all([bad], 1, None, lambda *_: None, out=tmp_path)
+    assert failures == {bad: "`trainwright train --seed 3` failed: no"}
     left = trial_of(tmp_path, monkeypatch, "sys.exit(130)", "left")
     assert ray_tune.train_all([left], 1, None, lambda *_: None, out=tmp_path) is None
 
@@ -428,17 +428,17 @@ def test_killed_sweep_ends_with_the_bits_of_a_run_of_its_own(tmp_path, capsys):
         process.send_signal(signal.SIGKILL)
     capsys.readouterr()
     assert main(again) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [row["status"] for row in found["trials"]] == ["finished"] * 2
+    report = json.loads(capsys.readouterr().out)
+    assert [row["status"] for row in report["trials"]] == ["finished"] * 2
     assert (tmp_path / "o" / "front.png").read_bytes()[:4] == b"\x89PNG"
-    for row in found["trials"]:
+    for row in report["trials"]:
         own = tmp_path / str(row["gradient"])
         options = ["--ranks", "4", "--formats", f"gradient=fixed({row['gradient']})"]
         common = ["train", "--network", "digits", "--epochs", "6", "--out", str(own), "--json"]
         assert main([*common, *options]) == 0
         assert json.loads(capsys.readouterr().out)["digest"] == row["digest"]
     assert os.listdir(tmp_path / "o" / "trials") and main(again) == 0
-    assert json.loads(capsys.readouterr().out) == found
+    assert json.loads(capsys.readouterr().out) == report
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,9 @@ def test_table1_means_of_seeds(done, tmp_path):
         result = run.result() | {"test_accuracy": accuracy, "model_bits": 100 * (seed + 1)}
         (run.folder / "result.json").write_text(json.dumps(result))
         runs.append(run)
-    found = outcome(runs)
-    assert (found.test, found.spread, found.seeds) == (62.5, 25.0, (0, 1))
-    assert found.bits == 150 and found.reduction == result["dense_bits"] / 150
+    combined = outcome(runs)
+    assert (combined.test, combined.spread, combined.seeds) == (62.5, 25.0, (0, 1))
+    assert combined.bits == 150 and combined.reduction == result["dense_bits"] / 150
 
 
 @pytest.mark.parametrize("rows", [("float",), pytest.param(ALL, marks=pytest.mark.slow)])

@@ -56,8 +56,8 @@ def test_every_bound_and_its_neighbours(fmt, rule, shift):
     near = np.unique(at[:, None] + np.arange(-2, 3))
     sums = np.concatenate([near, -near, [1 << 52, 1 - (1 << 52)]])
     expected, _, _ = fmt.encode(sums, shift, underflow=underflow)
-    found = looked_up(t.starts[rule], t.cuts, t.greatest, sums, shift)
-    assert np.array_equal(found, expected)
+    values = looked_up(t.starts[rule], t.cuts, t.greatest, sums, shift)
+    assert np.array_equal(values, expected)
     if t.registers is not None:
         assert np.array_equal(t.registers[rule, : len(t.cuts)], t.starts[rule])
         assert np.array_equal(t.registers[-1, : len(t.cuts)], t.cuts)

@@ -32,11 +32,11 @@ def test_torch_accuracy_mlp_on_a_table_of_signed_features():
     features, labels = load_breast_cancer(return_X_y=True)
     features = (features - features.mean(0)) / features.std(0)
     x, y = torch.from_numpy(features).float(), torch.from_numpy(labels)
-    found = {"dense": [], "golden": []}
+    accuracies = {"dense": [], "golden": []}
     for seed in range(3):
         order = torch.from_numpy(np.random.RandomState(seed).permutation(len(x)))
         train, test = order[142:], order[:142]
-        for kind in found:
+        for kind in accuracies:
             torch.manual_seed(seed)
             model = torch.nn.Sequential(
                 torch.nn.Linear(30, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2)
@@ -48,9 +48,9 @@ def test_torch_accuracy_mlp_on_a_table_of_signed_features():
                 )  # fmt: skip
                 model = trainwright.compile(model, batch=64)
             model = _trained(model, x[train], y[train], epochs=8, rate=1e-2)
-            found[kind].append(_accuracy(model, x[test], y[test]))
-    dense, golden = (float(np.mean(found[kind])) for kind in ("dense", "golden"))
-    assert dense > 0.95 and golden > dense - 0.025, found
+            accuracies[kind].append(_accuracy(model, x[test], y[test]))
+    dense, golden = (float(np.mean(accuracies[kind])) for kind in ("dense", "golden"))
+    assert dense > 0.95 and golden > dense - 0.025, accuracies
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
@@ -102,11 +102,11 @@ def test_torch_accuracy_regression_with_a_second_head():
     features, targets = load_diabetes(return_X_y=True)
     x = torch.from_numpy(features / features.std(0)).float()
     y = torch.from_numpy((targets - targets.mean()) / targets.std()).float()
-    found = {"dense": [], "golden": []}
+    scores = {"dense": [], "golden": []}
     for seed in range(3):
         order = torch.from_numpy(np.random.RandomState(seed).permutation(len(x)))
         train, test = order[100:], order[:100]
-        for kind in found:
+        for kind in scores:
             torch.manual_seed(seed)
             if kind == "dense":
                 model = _TwoHeads(torch.nn.Linear)
@@ -129,10 +129,10 @@ def test_torch_accuracy_regression_with_a_second_head():
                 value, above = model.eval()(x[test])
             right = float(((above > 0) == (y[test] > 0)).float().mean())
             explained = 1 - float((value - y[test]).square().mean() / y[test].var())
-            found[kind].append((explained, right))
-    dense, golden = (np.mean(found[kind], axis=0) for kind in ("dense", "golden"))
-    assert dense[0] > 0.35 and golden[0] > dense[0] - 0.05, found
-    assert dense[1] > 0.65 and golden[1] > dense[1] - 0.05, found
+            scores[kind].append((explained, right))
+    dense, golden = (np.mean(scores[kind], axis=0) for kind in ("dense", "golden"))
+    assert dense[0] > 0.35 and golden[0] > dense[0] - 0.05, scores
+    assert dense[1] > 0.65 and golden[1] > dense[1] - 0.05, scores
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])

@@ -80,8 +80,8 @@ def test_train_spread_is_a_setting(network):
 
 
 def test_initial_factors_depend_on_the_seed_alone(network):
-    one, again, other = (initial_state(network, TrainSettings(seed=s)).model for s in (5, 5, 6))
-    assert one.digest() == again.digest() != other.digest()
+    first, again, other = (initial_state(network, TrainSettings(seed=s)).model for s in (5, 5, 6))
+    assert first.digest() == again.digest() != other.digest()
 
 
 def test_quantise_rounds_half_to_even_and_saturates():
@@ -105,11 +105,11 @@ def test_clip_keeps_the_master_representable():
 def test_clip_holds_posits_within_eight_steps(name, most):
     """A posit's 1 is 4 steps; fixed point of 4 bits ends at 7 steps and -8."""
     fmt = parse_format(name)
-    one = 2.0**fmt.scale  # in its integers
+    unit = 2.0**fmt.scale  # in its integers
     master = torch.linspace(-5, 5, 101)
     clipped = clip(master, -fmt.scale, fmt)
     assert (clipped == master.clamp(-most, most)).all() and clipped.max() == most
-    assert fmt.decode(quantise(clipped, -fmt.scale, fmt).numpy()).max() == most * one
+    assert fmt.decode(quantise(clipped, -fmt.scale, fmt).numpy()).max() == most * unit
 
 
 def test_adam_is_torchs_adam():

@@ -89,7 +89,7 @@ def host(board, state, data, path, **options):
     assert isinstance(to, CountedUnattended)
     return Trainer(
         state, data, driver, resident=to, written=lambda: to.written,
-        save=lambda one: save_checkpoint(path, one), save_seconds=1e9, **options,
+        save=lambda saved_state: save_checkpoint(path, saved_state), save_seconds=1e9, **options,
     )  # fmt: skip
 
 
@@ -123,10 +123,10 @@ def test_unattended_host_that_dies_loses_nothing(data, tmp_path, chosen, dies):
     with pytest.raises(HostDied):
         host(board, initial_state(load_network("digits"), chosen), data, path).run()
     board.dies = 0
-    found = load_checkpoint(path).state
-    run = host(board, found, data, path)
+    resumed = load_checkpoint(path).state
+    run = host(board, resumed, data, path)
     assert run.run()
-    assert same(whole, found) and history(found) == history(whole)
+    assert same(whole, resumed) and history(resumed) == history(whole)
     assert board.starts == undisturbed.starts
     assert board.sizes.count(len(data.train) * RECORD_BYTES) == 1
 
@@ -135,7 +135,7 @@ def test_unattended_state_is_saved_before_each_start(data, tmp_path):
     board, path = Board(), tmp_path / "c.safetensors"
     state, saved = initial_state(load_network("digits"), PLAIN), []
     run = host(board, state, data, path)
-    run._save = lambda one: saved.append((one.step, board.starts))
+    run._save = lambda saved_state: saved.append((saved_state.step, board.starts))
     run.run()
     assert saved == [(0, 0), (22, 1), (22, 1), (44, 2), (44, 2), (47, 3)]
 
@@ -156,39 +156,39 @@ def test_unattended_host_resumes_at_any_step(data, tmp_path, what, start):
     whole = initial_state(load_network("digits"), KEPT)
     host(Board(), whole, data, tmp_path / "whole").run()
     board, path = Board(every=True, **{what: start}), tmp_path / "c.safetensors"
-    found = initial_state(load_network("digits"), KEPT)
+    resumed = initial_state(load_network("digits"), KEPT)
     try:
-        host(board, found, data, path).run()
+        host(board, resumed, data, path).run()
         assert what == "resets" and board.resets == 1
     except HostDied:
         board.dies = 0
         if path.exists():  # not where it dies before the first step
-            found = load_checkpoint(path).state
-        host(board, found, data, path).run()
-    assert same(whole, found) and history(found) == history(whole)
+            resumed = load_checkpoint(path).state
+        host(board, resumed, data, path).run()
+    assert same(whole, resumed) and history(resumed) == history(whole)
 
 
 @pytest.mark.parametrize("chosen", [PLAIN, pytest.param(WITH_CUTS, marks=pytest.mark.slow)])
 def test_unattended_reset_under_a_run_changes_nothing(data, tmp_path, chosen):
-    whole, found = (initial_state(load_network("digits"), chosen) for _ in range(2))
+    whole, interrupted = (initial_state(load_network("digits"), chosen) for _ in range(2))
     host(Board(), whole, data, tmp_path / "whole").run()
     board = Board(resets=2)
-    host(board, found, data, tmp_path / "c").run()
-    assert same(whole, found) and history(found) == history(whole)
+    host(board, interrupted, data, tmp_path / "c").run()
+    assert same(whole, interrupted) and history(interrupted) == history(whole)
     assert board.resets == 1
 
 
 def test_unattended_reset_between_two_runs_is_seen(data, tmp_path):
     """While the test set is classified: what the next start needs is written again."""
-    whole, found = (initial_state(load_network("digits"), PLAIN) for _ in range(2))
+    whole, interrupted = (initial_state(load_network("digits"), PLAIN) for _ in range(2))
     host(Board(), whole, data, tmp_path / "whole").run()
     board = Board()
-    run = host(board, found, data, tmp_path / "c")
+    run = host(board, interrupted, data, tmp_path / "c")
     run.step()
     board.noise()
     board.resets += 1
     run.run()
-    assert same(whole, found)
+    assert same(whole, interrupted)
 
 
 def test_another_run_is_not_taken_over(data, tmp_path):
@@ -259,9 +259,9 @@ def test_unattended_prior_of_no_cuts(data, tmp_path):
     board, path = Board(dies=2), tmp_path / "c.safetensors"
     with pytest.raises(HostDied):
         host(board, initial_state(load_network("digits"), chosen), data, path).run()
-    found = load_checkpoint(path).state
-    host(board, found, data, path).run()
-    assert same(whole, found)
+    resumed = load_checkpoint(path).state
+    host(board, resumed, data, path).run()
+    assert same(whole, resumed)
     with pytest.raises(AcceleratorError, match="use --pixels 4"):
         Trainer(
             initial_state(load_network("digits"), PLAIN), data, driver,

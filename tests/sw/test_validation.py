@@ -198,9 +198,9 @@ def kinds():
 def test_validation_accepts_executable_program(name):
     program = program_of(P, *ACCEPTED[name])
     check_program(program, P, memory_bytes=MEMORY)
-    found = decode(encode(program), P)
+    decoded = decode(encode(program), P)
     for accelerator in kinds():
-        accelerator.run(program_of(P, replace(LOAD, local=0), *found.descriptors[:-1]), 0)
+        accelerator.run(program_of(P, replace(LOAD, local=0), *decoded.descriptors[:-1]), 0)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -275,27 +275,27 @@ def random_program(random: Random) -> list[Descriptor]:
         return tuple((n, 16 * random.randint(-most, most)) for n in chosen)
 
     def body(depth: int) -> list[Descriptor]:
-        found: list[Descriptor] = []
+        descriptors: list[Descriptor] = []
         for _ in range(random.randint(1, 3)):
             kind = random.random()
             if kind < 0.35 and depth:
-                found += [
+                descriptors += [
                     Loop(iterations=random.randint(1, 4)),
                     *body(depth - 1),
                     End(steps=updates(2)),
                 ]
             elif kind < 0.5:
-                found.append(Set(values=updates(4)))
+                descriptors.append(Set(values=updates(4)))
             elif kind < 0.75:
-                found.append(replace(
+                descriptors.append(replace(
                     LOAD, address=16 * random.randint(9, 215), local=random.randint(60, 200),
                     address_register=random.randrange(4), local_register=random.randrange(4),
                 ))  # fmt: skip
             else:
                 places = {name: random.randint(60, 200) for name in "xgz"}
                 registers = {f"{name}_register": random.randrange(4) for name in "xgz"}
-                found.append(replace(random.choice((PE3, BIAS)), **places, **registers))
-        return found
+                descriptors.append(replace(random.choice((PE3, BIAS)), **places, **registers))
+        return descriptors
 
     return body(3)
 
@@ -309,11 +309,11 @@ def test_validation_range_of_every_register_is_exact():
         wanted = all(inside(d, now) for d, now in executed(descriptors, registers))
         try:
             check_program(program_of(P, *descriptors), P, memory_bytes=MEMORY)
-            found = True
+            accepted = True
         except ProgramError:
-            found = False
-        assert found == wanted, seed
-        verdicts.append(found)
+            accepted = False
+        assert accepted == wanted, seed
+        verdicts.append(accepted)
     assert 0.2 < np.mean(verdicts) < 0.9
 
 
@@ -357,10 +357,10 @@ def mangled(random: Random, body: bytes) -> bytes:
             continue
         name, width, *_ = random.choice(layout)
         position = 0
-        for other, its, *_ in layout:
+        for other, other_width, *_ in layout:
             if other == name:
                 break
-            position += its
+            position += other_width
         value = random.choice((0, 1, (1 << width) - 1, random.getrandbits(width), 2, 16))
         value %= 1 << width
         words[n] = words[n] & ~(((1 << width) - 1) << position) | value << position

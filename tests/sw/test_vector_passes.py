@@ -85,9 +85,9 @@ def test_vector_passes_update_is_that_of_its_definition(seed, weight):
     state, _ = executed(descriptors, rows, case.stream)
     count = case.layout.rows
     assert (state.pad[factors : factors + count] == case.after["factors"]).all()
-    found = state.pad[words : words + count].astype(np.uint16)
-    assert (found == case.after["state"]).all()
-    assert (found != case.before["state"]).any()
+    stored = state.pad[words : words + count].astype(np.uint16)
+    assert (stored == case.after["state"]).all()
+    assert (stored != case.before["state"]).any()
 
 
 def program_of(*descriptors) -> Program:

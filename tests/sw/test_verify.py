@@ -58,9 +58,9 @@ def verification(place):
 def test_sound_steps_compare_equal_before_and_after_a_cut():
     state = verification("")
     assert state.model.network.ranks != state.network.ranks
-    found = state.verification
-    assert found.steps == 3 and found.mismatches == 0
-    assert found.tensors > 3 * 50 and found.values > 3 * 50_000
+    totals = state.verification
+    assert totals.steps == 3 and totals.mismatches == 0
+    assert totals.tensors > 3 * 50 and totals.values > 3 * 50_000
 
 
 @pytest.mark.parametrize("place", ["memory", "trace", "statistics"])

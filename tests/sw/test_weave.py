@@ -31,7 +31,7 @@ STEPS = (0, 3, 7)
 """In one the prior's coefficients are renewed, in one its sums are taken; one of the others."""
 
 
-def driver_of(network, batch, accelerator, case=None, looks=None, *, deferred=False):
+def driver_of(network, batch, accelerator, case=None, cuts=None, *, deferred=False):
     given = Set(2 * batch + 5, network.layers[0].input_size, 4)
     case = case or Case(network, batch, 3)
     data = place_data(accelerator, given.records, batch, case.seed, 4)
@@ -42,7 +42,7 @@ def driver_of(network, batch, accelerator, case=None, looks=None, *, deferred=Fa
         choose(patch, deferred=deferred)
         driver = ResidentDriver(
             accelerator, case.state.layout, batch, TABLE, seed=case.seed,
-            ranges=case.scales.ranges, pulled=True, looks=looks, data=data, test=test,
+            ranges=case.scales.ranges, pulled=True, looks=cuts, data=data, test=test,
         )  # fmt: skip
     return driver, case
 
@@ -50,24 +50,24 @@ def driver_of(network, batch, accelerator, case=None, looks=None, *, deferred=Fa
 CASES = {
     "digits": (DIGITS, 16, Looks(interval=16, distance=5), True),
     "fashion": (SMALL, 16, Looks(interval=10, distance=5), True),
-    "no looks": (DIGITS, 16, None, False),
+    "no cuts": (DIGITS, 16, None, False),
 }
 
 
 @pytest.fixture(scope="module", params=CASES)
 def woven(request):
     """Return the driver of a step with samples and a prior."""
-    network, batch, looks, deferred = CASES[request.param]
+    network, batch, cuts, deferred = CASES[request.param]
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
-        return driver_of(network, batch, golden, looks=looks, deferred=deferred)[0]
+        return driver_of(network, batch, golden, cuts=cuts, deferred=deferred)[0]
 
 
 def test_weave_puts_rare_descriptors_in_fewest_steps():
-    for interval, turn in ((16, 8), (12, 4), (10, 2)):
+    for interval, slot in ((16, 8), (12, 4), (10, 2)):
         with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
-            driver, _ = driver_of(DIGITS, 16, golden, looks=Looks(interval, 5))
-        found = {getattr(d, "eighth", 0) for d in driver.resident.program.descriptors}
-        assert found == {0, turn, 2 * turn - 1}
+            driver, _ = driver_of(DIGITS, 16, golden, cuts=Looks(interval, 5))
+        slots = {getattr(d, "eighth", 0) for d in driver.resident.program.descriptors}
+        assert slots == {0, slot, 2 * slot - 1}
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -90,25 +90,25 @@ def test_no_wait_for_another_engine_is_idle(woven):
     """Without a command's waits something may be read too early, in one of the steps: of most
     commands, as spans of rows are wider than the rows."""
     descriptors = woven.resident.program.descriptors
-    needed = of = 0
+    needed = waits = 0
     waiting = [n for n, d in enumerate(descriptors) if hasattr(d, "tensor") and d.wait]
     for number in waiting[:: max(1, len(waiting) // 12)]:
         d = replace(descriptors[number], wait=Engine.NONE, wait_older=Engine.NONE)
         changed = (*descriptors[:number], d, *descriptors[number + 1 :])
-        of += 1
+        waits += 1
         try:
             for step, last in product(STEPS, (False, True)):
                 check_waits(changed, S, MEMORY, step, first=last, last=last)
         except HazardError:
             needed += 1
-    assert needed > of / 2
+    assert needed > waits / 2
 
 
-def in_order(monkeypatch, network, batch, accelerator, case=None, looks=None, *, deferred=False):
+def in_order(monkeypatch, network, batch, accelerator, case=None, cuts=None, *, deferred=False):
     """Return a driver of the same phases one after the other."""
     with monkeypatch.context() as patch:
         patch.setattr(resident, "can_weave", lambda _: False)
-        return driver_of(network, batch, accelerator, case, looks, deferred=deferred)[0]
+        return driver_of(network, batch, accelerator, case, cuts, deferred=deferred)[0]
 
 
 def commands(driver):
@@ -125,11 +125,11 @@ def eighth(d):
 
 
 def test_weave_same_commands_in_fewer_cycles(woven, request, monkeypatch):
-    network, batch, looks, deferred = CASES[request.node.callspec.params["woven"]]
+    network, batch, cuts, deferred = CASES[request.node.callspec.params["woven"]]
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
-        driver = in_order(monkeypatch, network, batch, golden, looks=looks, deferred=deferred)
+        driver = in_order(monkeypatch, network, batch, golden, cuts=cuts, deferred=deferred)
     assert commands(driver) == commands(woven)
-    cycles = [predict(one.resident.program.descriptors, S).cycles for one in (woven, driver)]
+    cycles = [predict(built.resident.program.descriptors, S).cycles for built in (woven, driver)]
     assert cycles[0] < cycles[1]
     assert not any(
         d.eighth for d in driver.resident.program.descriptors if isinstance(d, Transfer | Vector)
@@ -151,26 +151,26 @@ def test_instructions_are_in_the_engine_in_every_step(woven):
 
 LOOKS = Looks(4, 3)
 QUICK = ((False, False), LOOKS), ((True, False), None), ((True, True), LOOKS)
-"""Pairs of late parts in either order, and of looks, in the default suite."""
+"""Pairs of deferred parts in either order, and of cuts, in the default suite."""
 
 
 @pytest.mark.parametrize(
-    ("late", "looks"),
+    ("deferred", "cuts"),
     [
-        pytest.param(*one, marks=[] if one in QUICK else [pytest.mark.slow])
-        for one in product([late for late, _ in QUICK], (None, LOOKS))
+        pytest.param(*pair, marks=[] if pair in QUICK else [pytest.mark.slow])
+        for pair in product([deferred for deferred, _ in QUICK], (None, LOOKS))
     ],
 )
-def test_in_one_order_or_another_the_bits_are_the_same(looks, late, monkeypatch):
+def test_in_one_order_or_another_the_bits_are_the_same(cuts, deferred, monkeypatch):
     """Nine steps: renewed, summed up, renewed; parts deferred, or not."""
     case, drivers, tests = Case(DIGITS, 16, 3), [], []
     with (
-        GoldenAccelerator(S, memory_bytes=MEMORY) as one,
+        GoldenAccelerator(S, memory_bytes=MEMORY) as golden,
         GoldenAccelerator(S, memory_bytes=MEMORY) as other,
     ):
         for driver in (
-            driver_of(DIGITS, 16, one, case, looks, deferred=late[0])[0],
-            in_order(monkeypatch, DIGITS, 16, other, case, looks, deferred=late[1]),
+            driver_of(DIGITS, 16, golden, case, cuts, deferred=deferred[0])[0],
+            in_order(monkeypatch, DIGITS, 16, other, case, cuts, deferred=deferred[1]),
         ):
             driver.put(case.state, model_of(case.state))
             driver.begin(case.scales, case.state, 0)
@@ -181,16 +181,16 @@ def test_in_one_order_or_another_the_bits_are_the_same(looks, late, monkeypatch)
         same(*drivers)
         assert tests[0] == tests[1]
         assert drivers[0].exponents() == drivers[1].exponents()
-        assert [one.moments() for one in drivers] == [drivers[0].moments()] * 2
+        assert [driver.moments() for driver in drivers] == [drivers[0].moments()] * 2
         pulls = [driver.pulls() for driver in drivers]
         assert (pulls[0].coefficients == pulls[1].coefficients).all()
         assert pulls[0].coefficients.any()
-        assert one.order == other.order
+        assert golden.order == other.order
 
 
 def test_samples_are_fetched_again_after_other_inputs():
     """A forward pass of the host's inputs takes the place of the next step's."""
-    found = []
+    runs = []
     for disturbed in (False, True):
         case = Case(DIGITS, 16, 3)
         with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
@@ -206,8 +206,8 @@ def test_samples_are_fetched_again_after_other_inputs():
                 assert not driver.primed
                 driver.prime(2)
             driver.run_steps(2, step=2)
-            found.append((driver.rows(STATE).tolist(), driver.exponents(), golden.order))
-    assert found[0] == found[1]
+            runs.append((driver.rows(STATE).tolist(), driver.exponents(), golden.order))
+    assert runs[0] == runs[1]
 
 
 def test_weave_leaves_register_users_out():

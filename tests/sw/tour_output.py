@@ -55,20 +55,22 @@ def run(command: str) -> str:
 
 def examples(text: str) -> list[tuple[str, str]]:
     """Return each command with the output below it, in the document's order."""
-    found = []
+    pairs = []
     for block in BLOCK.findall(text):
         starts = list(COMMAND.finditer(block))
         ends = [match.start() for match in starts[1:]] + [len(block)]
-        found += [(m[1], block[m.end() : end]) for m, end in zip(starts, ends, strict=True)]
-    return found
+        pairs += [(m[1], block[m.end() : end]) for m, end in zip(starts, ends, strict=True)]
+    return pairs
 
 
 def rewritten(text: str) -> str:
     """Return the document with the output that its commands give now."""
 
     def block(match: re.Match[str]) -> str:
-        commands = [found[1] for found in COMMAND.finditer(match[1])]
-        return "```console\n" + "".join(f"$ {one}\n{run(one)}" for one in commands) + "```"
+        commands = [command[1] for command in COMMAND.finditer(match[1])]
+        return (
+            "```console\n" + "".join(f"$ {command}\n{run(command)}" for command in commands) + "```"
+        )
 
     return BLOCK.sub(block, text)
 

@@ -92,8 +92,8 @@ class UpdateCase:
 
         def gradients():
             scale = 900 * 10 ** random.uniform(-1, 1.3)
-            found = [random.normal(size=q.shape) * scale for q in state.quantised()]
-            return [g.astype(np.int64).clip(-32768, 32767) for g in found]
+            drawn = [random.normal(size=q.shape) * scale for q in state.quantised()]
+            return [g.astype(np.int64).clip(-32768, 32767) for g in drawn]
 
         exponents = random.integers(-22, -14, len(layout.parts))
         state.step(gradients(), exponents.tolist(), Step(0, 77, self.entry))
@@ -174,43 +174,43 @@ def random_passes(random: Random, *, rows: int = 256, passes: int = 3, stochasti
     reads, both, writes = streams[:3], streams[2:3], streams[2:]
     middle = [random_instruction(random, stochastic) for _ in range(random.randint(8, 20))]
     for stream in reads:
-        one = random_instruction(random, stochastic)
-        kind = Kind.PASS if one.kind is Kind.LANE else one.kind
+        instruction = random_instruction(random, stochastic)
+        kind = Kind.PASS if instruction.kind is Kind.LANE else instruction.kind
         fields = {"kind": kind, "memory": Memory.READ, "stream": stream, "keep": True}
-        middle.insert(random.randrange(len(middle)), replace(one, **fields))
+        middle.insert(random.randrange(len(middle)), replace(instruction, **fields))
     ends = [
         Instruction(a=n, shift=random.choice((0, 0, 9, 20)), memory=Memory.WRITE, stream=stream,
                     wrap=True, addend=Addend.PLUS, c=(n + 3) % REGISTERS, total=Total(n % 3))
         for n, stream in enumerate(random.sample(writes, len(writes)))
     ]  # fmt: skip
     code = [*start, *middle, *ends]
-    found: list[Code | Vector] = [
+    descriptors: list[Code | Vector] = [
         Code(first=5 + n, instructions=tuple(code[n : n + CODE_WORDS]))
         for n in range(0, len(code), CODE_WORDS)
     ]
     half, known = rows // 2, 0
     for _ in range(passes):
         outer, inner = random.randint(1, 4), random.randint(1, 5)
-        made = {}
+        places = {}
         for number, n in enumerate(writes):
-            made[n] = Stream(half + number * (rows // 12), 5, 1)
+            places[n] = Stream(half + number * (rows // 12), 5, 1)
         for n in reads:
             steps = random.randint(-6, 6), random.randint(-4, 4)
-            made[n] = made[n] if n in both else Stream(half // 2, *steps)
+            places[n] = places[n] if n in both else Stream(half // 2, *steps)
         # go on with the registers as they are
         first = random.random() < 0.5 and known >= min(outer * inner, THREADS)
         known = max(known, outer * inner)
         values = (random.randint(-(1 << 17), (1 << 17) - 1) for _ in range(CONSTANTS))
-        found.append(
+        descriptors.append(
             Vector(
                 entry=5 + len(start) * first, length=len(code) - len(start) * first,
-                outer=outer, inner=inner, streams=tuple(made[n] for n in range(STREAMS)),
+                outer=outer, inner=inner, streams=tuple(places[n] for n in range(STREAMS)),
                 reads=sum(1 << n for n in reads), writes=sum(1 << n for n in writes),
                 constants=tuple(random.choice((k, 1, -3)) for k in values),
                 key=random.getrandbits(LOCAL_WIDTH) >> 1, slot=random.randrange(8), tensor="random",
             )
         )  # fmt: skip
-    return found
+    return descriptors
 
 
 def random_instruction(random: Random, stochastic: bool) -> Instruction:
