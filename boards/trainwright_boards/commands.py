@@ -309,7 +309,7 @@ def _memory(args: argparse.Namespace, parameters: AcceleratorParameters, board: 
     """Return the requested memory, or the one that the network needs."""
     if args.network is None:
         return choose_memory(board, args.memory, 0, "nothing")
-    from trainwright.lowering import compile_step
+    from trainwright.compiler import compile_step
 
     step = compile_step(_network(args), args.batch, parameters)
     what = f"a step of {args.network} with batch {args.batch}"

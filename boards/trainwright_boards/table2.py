@@ -108,8 +108,7 @@ def memory_timing(memory: str, parameters: AcceleratorParameters) -> MemoryTimin
 
 def _cycles(figures: Mapping[str, Any]) -> dict[str, int | None]:
     """Return the predicted cycles of a step of each network; ``None`` if it needs more memory."""
-    from trainwright.compiler import CompileError
-    from trainwright.lowering import compile_step
+    from trainwright.compiler import CompileError, compile_step
     from trainwright.network import load_network
 
     parameters = AcceleratorParameters(**without_gone(figures["parameters"]))

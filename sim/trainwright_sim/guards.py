@@ -17,10 +17,9 @@ from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from trainwright.compiler import CompiledStep
-from trainwright.lowering import compile_step
-from trainwright.lowering.compile import compile_step as compile_uncached
-from trainwright.lowering.progress import followed
+from trainwright.compiler import CompiledStep, compile_step
+from trainwright.compiler.base.progress import followed
+from trainwright.compiler.step.compile import compile_network
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters, preset
 from trainwright.program.fields import DESCRIPTOR_BYTES
@@ -77,7 +76,7 @@ def _program_bytes(name: str) -> int:
 def _effort(name: str) -> int:
     """Count alternatives of compiling a step without the cache of programs."""
     with followed() as progress:
-        compile_uncached(load_network(name), BATCH, AcceleratorParameters())
+        compile_network(load_network(name), BATCH, AcceleratorParameters())
     return progress.effort
 
 

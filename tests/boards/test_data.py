@@ -178,7 +178,7 @@ def test_pads_of_an_sdram_are_registers(clock_hz, output, tmp_path):
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
 def test_board_memory_holds_step_of_digits(board):
-    from trainwright.lowering import compile_step
+    from trainwright.compiler import compile_step
 
     step = compile_step(load_network("digits"), 64, preset(board.preset))
     assert step.memory_bytes <= board.memory_bytes
@@ -297,7 +297,7 @@ def test_build_for_62_mhz_is_judged_by_the_62_5_that_run(reached, met, tmp_path,
 
 
 def test_clock_that_gives_no_serial_rate_is_refused_before_a_network_is_compiled(monkeypatch):
-    monkeypatch.setattr("trainwright.lowering.compile_step", lambda *_: pytest.fail("compiled"))
+    monkeypatch.setattr("trainwright.compiler.compile_step", lambda *_: pytest.fail("compiled"))
     with pytest.raises(BuildError, match="no 3000000 baud"):
         run(cli.build_command, "ulx3s-85f", "--network", "digits", "--clock", "40")
 

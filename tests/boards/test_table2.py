@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from trainwright.cli.core import Parser
-from trainwright.lowering import compile_step
+from trainwright.compiler import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters, preset
 from trainwright_boards import commands as cli

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from trainwright.check.step import check_step
-from trainwright.lowering import compile_step
+from trainwright.compiler import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright_sim.backend import RtlAccelerator

@@ -8,7 +8,7 @@ import pytest
 from trainwright.accelerator import Run
 from trainwright.check.hazards import check_hazards
 from trainwright.check.step import check_step
-from trainwright.compiler import hazards as scheduler
+from trainwright.compiler.base import hazards as scheduler
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor, Halt, Program

@@ -6,7 +6,7 @@ import pytest
 
 from trainwright.accelerator import backend_names
 from trainwright.cli import main
-from trainwright.lowering import compile_step
+from trainwright.compiler import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program

@@ -14,8 +14,8 @@ from accelerators import RESIDENT
 from trainwright.accelerator import Accelerator, AcceleratorError, registers
 from trainwright.check.comparison import compare_runs
 from trainwright.check.resident import check_resident_steps
-from trainwright.compiler.hazards import Hazards
-from trainwright.compiler.step import AUTO, SMALL
+from trainwright.compiler.base.compiled import AUTO, SMALL
+from trainwright.compiler.base.hazards import Hazards
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters

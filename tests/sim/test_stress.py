@@ -11,7 +11,7 @@ import pytest
 from accelerators import BUSY
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.compiler.hazards import Hazards
+from trainwright.compiler.base.hazards import Hazards
 from trainwright.program.descriptors import (
     Compute,
     Descriptor,

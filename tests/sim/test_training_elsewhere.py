@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from trainwright.accelerator.counted import counted
+from trainwright.compiler.step.in_rows import plan_of_loop
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.lowering.in_rows import plan_of_loop
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint

@@ -12,7 +12,7 @@ from accelerators import RESIDENT
 
 from trainwright.check.chip import check_chip_step
 from trainwright.check.comparison import compare_runs
-from trainwright.compiler.hazards import Hazards
+from trainwright.compiler.base.hazards import Hazards
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.onchip.loss import LOSSES

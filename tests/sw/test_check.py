@@ -9,9 +9,9 @@ import pytest
 from trainwright.accelerator import AcceleratorError
 from trainwright.check.comparison import Mismatch
 from trainwright.check.step import check_step, summary
+from trainwright.compiler import compile_step
 from trainwright.golden import interpreter
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.lowering import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 

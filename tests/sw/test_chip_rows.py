@@ -12,17 +12,16 @@ from test_resident_training import EPOCH, settings, trainer
 
 from trainwright.check.chip import check_chip_step, random_state
 from trainwright.check.resident import check_resident_steps
-from trainwright.compiler import CompileError
+from trainwright.compiler import CompileError, compile_step
+from trainwright.compiler.base.compiled import AUTO, IN_ROWS
+from trainwright.compiler.base.errors import DoesNotFitError
+from trainwright.compiler.base.memory import Region
 from trainwright.compiler.chip import beside
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.compiler.chip.update import gradient_of, update_program
-from trainwright.compiler.errors import DoesNotFitError
-from trainwright.compiler.memory import Region
-from trainwright.compiler.step import AUTO, IN_ROWS
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.lowering import compile_step
 from trainwright.network import Layer, load_network
 from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters

@@ -5,18 +5,18 @@ from itertools import permutations
 
 import pytest
 
+from trainwright.compiler.base.progress import followed
+from trainwright.compiler.choose.clocks import State
+from trainwright.compiler.cut.stages import Stages
+from trainwright.compiler.forms.calls import Contract
+from trainwright.compiler.forms.choices import Given
+from trainwright.compiler.schedule.place import Placement
+from trainwright.compiler.step.compile import compile_network
+from trainwright.compiler.step.lower import lower
+from trainwright.compiler.tile.tile import Tiler
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.ir import Einsum, Graph, Tensor
-from trainwright.lowering.calls import Contract
-from trainwright.lowering.choices import Given
-from trainwright.lowering.clocks import State
-from trainwright.lowering.compile import compile_step
-from trainwright.lowering.lower import lower
-from trainwright.lowering.place import Placement
-from trainwright.lowering.progress import followed
-from trainwright.lowering.stages import Stages
-from trainwright.lowering.tile import Tiler
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 
@@ -57,7 +57,7 @@ def compiled():
         for kind, (owner, name) in COUNTED.items():
             patch.setattr(owner, name, counting(kind, getattr(owner, name)))
         patch.setattr(Stages, "_deep", recording(Stages._deep))
-        compile_step(load_network("fashion-conv"), 16, AcceleratorParameters())
+        compile_network(load_network("fashion-conv"), 16, AcceleratorParameters())
     return counts, free
 
 

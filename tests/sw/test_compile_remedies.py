@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from trainwright.compiler.errors import DoesNotFitError, ResourceError
+from trainwright.compiler.base.errors import DoesNotFitError, ResourceError
+from trainwright.compiler.base.progress import CompileProgress, count, followed, is_spent
+from trainwright.compiler.step.compile import compile_network
+from trainwright.compiler.step.remedies import MOST_BATCHES, with_remedies
+from trainwright.compiler.step.stored import SWITCH, cached_step
 from trainwright.graph import order
-from trainwright.lowering.compile import compile_step
-from trainwright.lowering.progress import CompileProgress, count, followed, is_spent
-from trainwright.lowering.remedies import MOST_BATCHES, with_remedies
-from trainwright.lowering.stored import SWITCH, cached_step
 from trainwright.network import UserNames, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 
@@ -39,9 +39,9 @@ def test_error_of_a_network_names_its_layer_and_remedies_that_compile():
     rows = re.search(r"scratchpad_rows=(\d+) fits", message)
     assert batch or rows
     if batch:
-        compile_step(NETWORK, int(batch[1]), P)
+        compile_network(NETWORK, int(batch[1]), P)
     if rows:
-        compile_step(NETWORK, 64, replace(P, scratchpad_rows=int(rows[1])))
+        compile_network(NETWORK, 64, replace(P, scratchpad_rows=int(rows[1])))
 
 
 def test_remedies_are_the_first_trials_that_do_not_raise():
@@ -82,9 +82,9 @@ def test_named_error_keeps_names_and_kind_when_pickled():
 def test_effort_ends_a_search_with_a_program_that_is_whole():
     p = AcceleratorParameters()
     with followed() as unbounded:
-        best = compile_step(NETWORK, 64, p)
+        best = compile_network(NETWORK, 64, p)
     with followed() as bounded:
-        first = compile_step(NETWORK, 64, p, effort=1)
+        first = compile_network(NETWORK, 64, p, effort=1)
     assert bounded.effort < unbounded.effort
     assert {op.out for op in first.graph.whole.ops} >= set(best.graph.whole.results)
     assert best.cycles <= first.cycles
@@ -112,6 +112,6 @@ def test_equal_layers_are_searched_once(monkeypatch):
     layer = {"outputs": [4, 4], "inputs": [4, 4], "ranks": [3], "relu": True}
     layers = [*[layer] * 3, {**layer, "relu": False}]
     network = network_from_dict({"classes": 4, "image": [4, 4], "layers": layers})
-    compile_step(network, 16, AcceleratorParameters())
+    compile_network(network, 16, AcceleratorParameters())
     # The first layer makes no gradient of its input, and the last has no ReLU behind it.
     assert len(searched) <= 3

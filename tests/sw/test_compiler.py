@@ -7,14 +7,13 @@ import pytest
 from cases import random_case
 from hazards import HazardError, check_waits
 
-from trainwright.compiler import CompileError
-from trainwright.compiler.limits import require_accumulator
+from trainwright.compiler import CompileError, compile_step
+from trainwright.compiler.base.limits import require_accumulator
+from trainwright.compiler.emit.emit import COPIES
+from trainwright.compiler.step.compile import order_cost
 from trainwright.formats import Fixed
 from trainwright.graph.named import paper_order
 from trainwright.graph.step import step_graph
-from trainwright.lowering import compile_step
-from trainwright.lowering.compile import order_cost
-from trainwright.lowering.emit import COPIES
 from trainwright.network import Layer, Network, Widths, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, End, Halt, Loop, Program, Transfer

@@ -10,11 +10,10 @@ from cases import random_case
 from operands import calibrated, random_batch, random_model, roomy
 
 from trainwright.accelerator import AcceleratorError, Counters, open_accelerator
-from trainwright.compiler import CompileError
+from trainwright.compiler import CompileError, compile_step
 from trainwright.driver import Driver, QuantisedModel, fitting_exponent, quantise
 from trainwright.fixed.scale import PRESETS, Scales
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.lowering import compile_step
 from trainwright.network import load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Loop, Transfer

@@ -7,14 +7,14 @@ from math import prod
 import numpy as np
 import pytest
 
-from trainwright.compiler.memory import Buffer
+from trainwright.compiler.base.memory import Buffer
+from trainwright.compiler.emit.emit import Emitter
+from trainwright.compiler.forms.calls import Copy, External, Move
+from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage, counts_of
+from trainwright.compiler.forms.nests import copy_nest
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.ir import Graph, Tensor
-from trainwright.lowering.calls import Copy, External, Move
-from trainwright.lowering.emit import Emitter
-from trainwright.lowering.layout import Layout, Part, Piece, Storage, counts_of
-from trainwright.lowering.nests import copy_nest
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Halt, Transfer
 from trainwright.program.fields import COUNT_WIDTH, TRANSFER_LEVELS, Engine, Operation

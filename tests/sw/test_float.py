@@ -8,10 +8,9 @@ import torch
 from float_driver import ttm_matrix
 
 from trainwright.cli import main
-from trainwright.compiler import CompileError
+from trainwright.compiler import CompileError, compile_step
 from trainwright.driver import QuantisedModel
 from trainwright.fixed.scale import Scales
-from trainwright.lowering import compile_step
 from trainwright.network import FLOAT32, Widths, load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.float_driver import FloatDriver

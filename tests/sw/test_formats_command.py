@@ -11,7 +11,7 @@ from trainwright.cli.options import accelerator_parameters
 from trainwright.cli.reproduce.formats import FORMATS, NARROW_WORDS, ROWS, rows_named
 from trainwright.cli.reproduce.table1.runs import all_runs
 from trainwright.cli.train.options import add_arguments
-from trainwright.compiler.limits import require_words
+from trainwright.compiler.base.limits import require_words
 from trainwright.network import load_network
 from trainwright.parameters import CODED_ACCUMULATOR
 from trainwright.train.export import load_model

@@ -17,13 +17,13 @@ import trainwright
 import trainwright.nn as tnn
 from trainwright.check.step import check_step
 from trainwright.cli.options import OptionError, accelerator_parameters
-from trainwright.compiler.errors import CompileError
+from trainwright.compiler import compile_step
+from trainwright.compiler.base.errors import CompileError
 from trainwright.functions import function_names, function_of
 from trainwright.functions.record import _ENTRIES, element_pass
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.step import step_graph
 from trainwright.kernels import evaluate, trace
-from trainwright.lowering import compile_step
 from trainwright.network import NetworkError, network_from_dict
 from trainwright.network.nodes import Map
 from trainwright.parameters import AcceleratorParameters

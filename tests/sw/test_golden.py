@@ -10,11 +10,10 @@ from chains import Chains, plain_forward, straight_through
 from operands import calibrated, disturbed, random_batch, random_model, roomy
 from reference import ReferenceAccelerator
 
-from trainwright.compiler import CompiledStep
+from trainwright.compiler import CompiledStep, compile_step
 from trainwright.driver import Driver
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.lowering import compile_step
 from trainwright.network import Network, Widths, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, End, Halt, Level, Loop, Program, Transfer

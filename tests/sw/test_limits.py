@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 from odd_networks import odd_network
 
-from trainwright.compiler import PLANS, CompileError
-from trainwright.compiler.errors import ResourceError
-from trainwright.compiler.nests import fitted
-from trainwright.lowering import compile_step
+from trainwright.compiler import PLANS, CompileError, compile_step
+from trainwright.compiler.base.errors import ResourceError
+from trainwright.compiler.base.nests import fitted
 from trainwright.network import Layer, Network, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level

@@ -3,7 +3,7 @@
 import pytest
 from cases import random_case
 
-from trainwright.lowering import compile_step
+from trainwright.compiler import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (

@@ -18,15 +18,15 @@ from graph_runner import Runner
 from hazards import check_waits
 
 from trainwright.check.step import check_step
-from trainwright.compiler.errors import DoesNotFitError, ResourceError
-from trainwright.compiler.limits import STREAMED
-from trainwright.compiler.step import PAPER, SMALL
+from trainwright.compiler import compile_step
+from trainwright.compiler.base.compiled import PAPER, SMALL
+from trainwright.compiler.base.errors import DoesNotFitError, ResourceError
+from trainwright.compiler.base.limits import STREAMED
+from trainwright.compiler.step import lower as lower_module
+from trainwright.compiler.step.compile import compile_network
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import Einsum
 from trainwright.graph.remake import MARK
-from trainwright.lowering import compile_step as driver_step
-from trainwright.lowering import lower as lower_module
-from trainwright.lowering.compile import compile_step
 from trainwright.network import load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters, preset
 from trainwright.program.descriptors import Transfer
@@ -54,7 +54,7 @@ def stored_bytes(program):
 
 def checked(network, batch, parameters, seed=0, **options):
     """Check that each word and statistic of a step equals its graph's; return the step."""
-    step = compile_step(network, batch, parameters, **options)
+    step = compile_network(network, batch, parameters, **options)
     words = random_words(step.graph.whole, seed)
     exponents = dict.fromkeys(words, -3)
     ahead, words, all_exponents = settled(step.forward.lowered.graph, words, exponents)
@@ -129,7 +129,7 @@ def test_views_are_not_taken_of_rows_that_lie_otherwise():
     ]
     network = network_from_dict({"classes": 2, "image": [12, 2], "layers": layers})
     with pytest.raises(DoesNotFitError, match="needs 320 rows of the scratchpad, there are 512"):
-        compile_step(network, 64, AcceleratorParameters(scratchpad_rows=512))
+        compile_network(network, 64, AcceleratorParameters(scratchpad_rows=512))
 
 
 def test_tensors_that_are_but_large_are_sliced_where_nothing_else_fits(monkeypatch):
@@ -139,7 +139,7 @@ def test_tensors_that_are_but_large_are_sliced_where_nothing_else_fits(monkeypat
     checked(network, 16, few)
     monkeypatch.setattr(lower_module, "SCARCE", ())
     with pytest.raises(DoesNotFitError, match=r"needs \d+ rows of the scratchpad"):
-        compile_step(network, 16, few)
+        compile_network(network, 16, few)
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_networks_are_exact_and_fast(network, most):
 
 def test_lowering_papers_order_is_exact_and_has_its_products():
     step = checked(load_network("digits"), 64, DEFAULT, plan=PAPER)
-    paper = driver_step(load_network("digits"), 64, DEFAULT, plan="paper")
+    paper = compile_step(load_network("digits"), 64, DEFAULT, plan="paper")
     assert paper.plan == "paper"
     assert (paper.macs, paper.predicted_cycles) == (step.macs, step.cycles)
 
@@ -252,23 +252,23 @@ def test_posits_are_exact(underflow):
 )
 def test_lowering_names_tensor_that_does_not_fit(rows, message):
     with pytest.raises(DoesNotFitError, match=message):
-        compile_step(load_network("digits"), 64, AcceleratorParameters(scratchpad_rows=rows))
+        compile_network(load_network("digits"), 64, AcceleratorParameters(scratchpad_rows=rows))
 
 
 def test_programs_longer_than_their_memory_are_exact():
     parameters = AcceleratorParameters(program_depth=8)
     step = checked(load_network("digits"), 64, parameters)
-    whole = compile_step(load_network("digits"), 64, DEFAULT)
+    whole = compile_network(load_network("digits"), 64, DEFAULT)
     assert len(step.backward.descriptors) == len(whole.backward.descriptors) > 32
     assert step.cycles < 1.05 * whole.cycles
 
 
 def test_lowering_program_that_is_too_long_is_named(monkeypatch):
     short = replace(STREAMED, fixed=16)
-    monkeypatch.setattr("trainwright.lowering.lower.STREAMED", short)
+    monkeypatch.setattr("trainwright.compiler.step.lower.STREAMED", short)
     message = r"program needs \d+ descriptors, there are 16; use fewer layers or a smaller batch"
     with pytest.raises(ResourceError, match=message):
-        compile_step(load_network("digits"), 64, DEFAULT)
+        compile_network(load_network("digits"), 64, DEFAULT)
 
 
 FEW_SAMPLES = ((True, 114), (True, 134), (True, 138))

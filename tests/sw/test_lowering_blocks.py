@@ -9,19 +9,20 @@ from graph_runner import Runner
 from hazards import check_waits
 from test_lowering import DEFAULT, checked, in_parts, stored_bytes
 
+from trainwright.compiler.choose import huge
+from trainwright.compiler.choose.balance import balanced
+from trainwright.compiler.choose.choose import Chooser
+from trainwright.compiler.choose.clocks import State
+from trainwright.compiler.forms.choices import Given
+from trainwright.compiler.step import blocks
+from trainwright.compiler.step import lower as lower_module
+from trainwright.compiler.step.blocks import WAYS, blocks_of, places_of
+from trainwright.compiler.step.compile import compile_network, order_cost
+from trainwright.compiler.step.crossing import with_ones
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import Add, Einsum, View
 from trainwright.graph.order import ordered
 from trainwright.graph.step import step_graph
-from trainwright.lowering import blocks, huge
-from trainwright.lowering import lower as lower_module
-from trainwright.lowering.balance import balanced
-from trainwright.lowering.blocks import WAYS, blocks_of, places_of
-from trainwright.lowering.choices import Given
-from trainwright.lowering.choose import Chooser
-from trainwright.lowering.clocks import State
-from trainwright.lowering.compile import compile_step, order_cost
-from trainwright.lowering.crossing import with_ones
 from trainwright.network import Layer, Network, Widths, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 
@@ -86,7 +87,7 @@ def test_blocks_of_samples_are_exact(monkeypatch):
 
 def made(network, batch, parameters):
     """Return results of a step with 16-bit integer sums, and the sums that it splits."""
-    step = compile_step(network, batch, parameters)
+    step = compile_network(network, batch, parameters)
     rng = np.random.default_rng(7)
     graph = step.graph.whole
     words = {n: np.sign(w) * (rng.random(w.shape) < 0.3) for n, w in random_words(graph, 7).items()}
@@ -166,7 +167,7 @@ def test_arrays_have_as_much_to_do():
 @pytest.mark.slow
 @pytest.mark.parametrize(("network", "batch"), [(WIDE, 1024), (TALL, 1024)], ids=("wide", "tall"))
 def test_lowering_blocks_large_layer_fills_the_arrays(network, batch):
-    step = compile_step(network, batch, DEFAULT)
+    step = compile_network(network, batch, DEFAULT)
     assert step.macs / step.cycles / DEFAULT.multipliers > 0.70
     for program in (step.forward, step.backward):
         assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)

@@ -3,19 +3,19 @@
 import pytest
 from test_lowering import DEFAULT, LOW
 
+from trainwright.compiler.choose.choose import Chooser
+from trainwright.compiler.choose.divide import variants
+from trainwright.compiler.cut.slices import Stage
+from trainwright.compiler.forms.choices import Choice, Given, Work
+from trainwright.compiler.forms.impls import implementations
+from trainwright.compiler.schedule import place as place_module
+from trainwright.compiler.step import lower as lower_module
+from trainwright.compiler.step.compile import compile_network
+from trainwright.compiler.step.crossing import with_ones
+from trainwright.compiler.step.lower import SMALL, WAYS
 from trainwright.graph.ir import Einsum, urgent
 from trainwright.graph.order import ordered
 from trainwright.graph.step import step_graph
-from trainwright.lowering import lower as lower_module
-from trainwright.lowering import place as place_module
-from trainwright.lowering.choices import Choice, Given, Work
-from trainwright.lowering.choose import Chooser
-from trainwright.lowering.compile import compile_step
-from trainwright.lowering.crossing import with_ones
-from trainwright.lowering.divide import variants
-from trainwright.lowering.impls import implementations
-from trainwright.lowering.lower import SMALL, WAYS
-from trainwright.lowering.slices import Stage
 from trainwright.network import load_network
 
 DIGITS = load_network("digits")
@@ -44,9 +44,9 @@ def test_bounds_leave_the_choice_as_it_is(network, monkeypatch):
 
 
 def test_lowering_choices_ignore_earlier_compilations():
-    first = compile_step(DIGITS, 32, DEFAULT)
-    compile_step(DIGITS, 16, DEFAULT)
-    again = compile_step(DIGITS, 32, DEFAULT)
+    first = compile_network(DIGITS, 32, DEFAULT)
+    compile_network(DIGITS, 16, DEFAULT)
+    again = compile_network(DIGITS, 32, DEFAULT)
     assert first.forward.descriptors == again.forward.descriptors
     assert first.backward.descriptors == again.backward.descriptors
 
@@ -83,7 +83,7 @@ def test_lowering_choices_worse_placement_is_taken_back(monkeypatch):
     alone = lower_module.alone
     monkeypatch.setattr(lower_module, "alone", lambda *args: 1 << 40 if again else alone(*args))
     monkeypatch.setattr(lower_module, "place", place)
-    assert compile_step(DIGITS, 16, DEFAULT).cycles < 1 << 40
+    assert compile_network(DIGITS, 16, DEFAULT).cycles < 1 << 40
 
 
 def test_small_operations_come_before_large_ones():

@@ -19,9 +19,9 @@ from graph_shifts import Binding, bind
 from graph_values import Counted, evaluate
 from hazards import check_waits
 
+from trainwright.compiler.step.compile import Step, compile_network
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import Graph
-from trainwright.lowering.compile import Step, compile_step
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 
@@ -46,7 +46,7 @@ def made(
 
 def checked(network: Network, batch: int, p: AcceleratorParameters, seed: int = 0) -> Step:
     """Check that each word and statistic of a step equals its graph's; return the step."""
-    step = compile_step(network, batch, p)
+    step = compile_network(network, batch, p)
     words = random_words(step.graph.whole, seed)
     tensors = step.graph.whole.tensors
     exponents = {name: 1 - tensors[name].format.width for name in words}

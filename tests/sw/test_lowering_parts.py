@@ -8,14 +8,14 @@ from graph_shifts import bind
 from graph_values import evaluate
 from hazards import check_waits
 
-from trainwright.compiler.errors import CompileError
-from trainwright.compiler.hazards import Hazards, exact_hazards
+from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.base.hazards import Hazards, exact_hazards
+from trainwright.compiler.cut.slices import Stage, divided_sum, in_parts
+from trainwright.compiler.forms.choices import Choice, Given, Work
+from trainwright.compiler.forms.layout import Layout
+from trainwright.compiler.step import compile as compile_module
+from trainwright.compiler.step.compile import MOST_TRIED, compile_network
 from trainwright.graph.ir import Add, Einsum
-from trainwright.lowering import compile as compile_module
-from trainwright.lowering.choices import Choice, Given, Work
-from trainwright.lowering.compile import MOST_TRIED, compile_step
-from trainwright.lowering.layout import Layout
-from trainwright.lowering.slices import Stage, divided_sum, in_parts
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
@@ -28,7 +28,7 @@ CROSSING = "l1.G1.G2.x"
 
 @pytest.fixture(scope="module")
 def step():
-    return compile_step(SMALL, 64, DEFAULT)
+    return compile_network(SMALL, 64, DEFAULT)
 
 
 def crossing(step, name=CROSSING):
@@ -89,7 +89,7 @@ def test_lowering_parts_one_layout_is_taken_where_the_backward_pass_cannot_read_
 
     lower = compile_module.lower
     monkeypatch.setattr(compile_module, "lower", refusing)
-    step = compile_step(SMALL, 64, DEFAULT)
+    step = compile_network(SMALL, 64, DEFAULT)
     assert asked == [False, True, False, False]
     assert [outer.ranges for outer in crossing(step)] == [{}]
 
@@ -106,7 +106,7 @@ def test_lowering_parts_refusal_is_not_tried_again_where_all_lies_in_one_layout(
     lower = compile_module.lower
     monkeypatch.setattr(compile_module, "lower", refusing)
     with pytest.raises(CompileError, match="no"):
-        compile_step(load_network("digits"), 64, DEFAULT)
+        compile_network(load_network("digits"), 64, DEFAULT)
     assert asked == ["forward", "backward"] * MOST_TRIED
 
 
@@ -166,7 +166,7 @@ def test_rounding_of_the_parts_is_in_the_graph(step):
 
 def test_small_operations_go_along_with_slices_of_samples():
     """`digits`: bias, ReLU and the second layer of some samples, beside the first one of others."""
-    step = compile_step(load_network("digits"), 64, DEFAULT)
+    step = compile_network(load_network("digits"), 64, DEFAULT)
     chains = [
         stage
         for stage in step.forward.lowered.stages

@@ -6,14 +6,14 @@ from itertools import pairwise
 
 import pytest
 
-from trainwright.compiler.errors import CompileError
-from trainwright.lowering import lower as lower_module
-from trainwright.lowering.calls import Accumulate, Call
-from trainwright.lowering.layout import Layout, Part, Piece, Storage
-from trainwright.lowering.place import Life, Placement, lifetimes
-from trainwright.lowering.schedule import group_of
-from trainwright.lowering.slots import REACH, Slots, slots_of, slotted
-from trainwright.lowering.tight import MORE, tight
+from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.forms.calls import Accumulate, Call
+from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage
+from trainwright.compiler.schedule.place import Life, Placement, lifetimes
+from trainwright.compiler.schedule.schedule import group_of
+from trainwright.compiler.schedule.slots import REACH, Slots, slots_of, slotted
+from trainwright.compiler.schedule.tight import MORE, tight
+from trainwright.compiler.step import lower as lower_module
 from trainwright.parameters import AcceleratorParameters, preset
 from trainwright.program.fields import Engine
 from trainwright.timing import MemoryTiming, predict

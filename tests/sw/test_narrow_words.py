@@ -9,15 +9,14 @@ from cases import random_case
 from reference import ReferenceAccelerator
 
 from trainwright.check.step import random_inputs
-from trainwright.compiler import CompileError
-from trainwright.compiler.digits import cut
-from trainwright.compiler.rules import Rule, Written
-from trainwright.compiler.step import CompiledProgram
+from trainwright.compiler import CompileError, compile_step
+from trainwright.compiler.base.compiled import CompiledProgram
+from trainwright.compiler.base.digits import cut
+from trainwright.compiler.base.rules import Rule, Written
 from trainwright.driver import Driver
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.lowering import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (

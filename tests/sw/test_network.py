@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.lowering import compile_step
+from trainwright.compiler import compile_step
 from trainwright.network import (
     BUILT_IN,
     Layer,

@@ -3,7 +3,7 @@
 import pytest
 from graph_cases import colour_network, graph_network
 
-from trainwright.lowering import compile_step
+from trainwright.compiler import compile_step
 from trainwright.network import (
     Apply,
     NetworkError,

@@ -2,13 +2,13 @@
 
 import pytest
 
+from trainwright.compiler.forms.calls import Clear, Move, Transpose
+from trainwright.compiler.forms.choices import Given
+from trainwright.compiler.forms.layout import Layout
+from trainwright.compiler.tile.pieces import Pieces
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.ir import Graph, Slide, Tensor, Window
-from trainwright.lowering.calls import Clear, Move, Transpose
-from trainwright.lowering.choices import Given
-from trainwright.lowering.layout import Layout
-from trainwright.lowering.pieces import Pieces
 from trainwright.parameters import AcceleratorParameters
 
 LANES = 4

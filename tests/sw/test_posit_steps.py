@@ -12,14 +12,13 @@ from operands import random_batch
 from reference import ReferenceAccelerator
 
 from trainwright.check.step import check_step, random_inputs
-from trainwright.compiler import CompileError
+from trainwright.compiler import CompileError, compile_step
 from trainwright.driver import Driver
 from trainwright.fixed.quantise import dequantise, fitting_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
 from trainwright.formats import Fixed, Posit, parse_format
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.network import network_graph
-from trainwright.lowering import compile_step
 from trainwright.network import NetworkError, load_network, network_from_dict
 from trainwright.parameters import CODED_ACCUMULATOR, AcceleratorParameters
 from trainwright.program.descriptors import Compute

@@ -12,7 +12,7 @@ from cases import random_case
 from field_tables import CELL, DOCUMENT, LINE, pictures, tables
 from vector_cases import random_instruction
 
-from trainwright.lowering import compile_step
+from trainwright.compiler import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (

@@ -9,13 +9,13 @@ from test_resident import DIGITS, Case, P, same
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.check.chip import model_of, random_state
+from trainwright.compiler.base.memory import Region
+from trainwright.compiler.base.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.beside import rows_of
 from trainwright.compiler.chip.memory import SCHEDULE, TARGETS
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.samples import rows_read, samples_program
 from trainwright.compiler.chip.schedule import Schedule
-from trainwright.compiler.memory import Region
-from trainwright.compiler.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.fixed.scale import Scales

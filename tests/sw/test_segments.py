@@ -8,10 +8,10 @@ from trainwright.accelerator import Counters
 from trainwright.accelerator.interface import CommandRecord, Run, Trace
 from trainwright.accelerator.segmented import run_segments
 from trainwright.check.step import random_inputs
+from trainwright.compiler.step.compile import compile_network
 from trainwright.driver import Driver
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.lowering.compile import compile_step
 from trainwright.network import network_from_dict
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Loop, Program, Set
@@ -107,7 +107,7 @@ def thirty_layers():
 
 @pytest.mark.slow
 def test_thirty_layers_compile():
-    step = compile_step(thirty_layers(), 8, MANY)
+    step = compile_network(thirty_layers(), 8, MANY)
     assert len(step.backward.slots) > MANY.statistics_depth
     assert all(d.slot < len(step.backward.slots) for d in step.backward.descriptors
                if isinstance(d, Compute))  # fmt: skip

@@ -11,6 +11,7 @@ from nests import CONTRACTIONS, MAGNITUDES, filling, program_of, random_nest, ra
 from reference import ReferenceAccelerator, random_byte, stochastically
 
 from trainwright.accelerator import AcceleratorError
+from trainwright.compiler import compile_step
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
 from trainwright.fixed.random_bits import (
@@ -26,7 +27,6 @@ from trainwright.fixed.random_bits import (
 from trainwright.fixed.stochastic import stochastic_requantise, stochastic_shift
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.executor import SOURCE
-from trainwright.lowering import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, End, Halt, Level, Loop, Program, Set, Transfer

@@ -10,11 +10,11 @@ from functools import partial
 
 import pytest
 
-from trainwright.compiler.errors import CompileError, DoesNotFitError
-from trainwright.lowering import lower as lower_module
-from trainwright.lowering import stored
-from trainwright.lowering.compile import Step
-from trainwright.lowering.stored import SWITCH, StepCache, cached_step
+from trainwright.compiler.base.errors import CompileError, DoesNotFitError
+from trainwright.compiler.step import lower as lower_module
+from trainwright.compiler.step import stored
+from trainwright.compiler.step.compile import Step
+from trainwright.compiler.step.stored import SWITCH, StepCache, cached_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.waiting import waiting
@@ -25,7 +25,7 @@ DIGITS = load_network("digits")
 
 @pytest.fixture(scope="module")
 def digits() -> Step:
-    return stored.compile_step(DIGITS, 4, P)
+    return stored.compile_network(DIGITS, 4, P)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def compiled(monkeypatch, tmp_path, digits):
         calls.append((*args, *options.values()))
         return digits
 
-    monkeypatch.setattr(stored, "compile_step", compile_step)
+    monkeypatch.setattr(stored, "compile_network", compile_step)
     return calls
 
 
@@ -149,7 +149,7 @@ def test_folder_that_cannot_be_made_only_compiles(tmp_path, digits):
 
 def test_real_digits_step_is_the_same_in_another_process(tmp_path, digits):
     program = (
-        "from trainwright.lowering import compile_step\n"
+        "from trainwright.compiler import compile_step\n"
         "from trainwright.network import load_network\n"
         "from trainwright.parameters import AcceleratorParameters\n"
         "step = compile_step(load_network('digits'), 4, AcceleratorParameters())\n"
@@ -185,6 +185,6 @@ def test_stored_long_compilation_reports_its_phase_on_standard_error(monkeypatch
 def test_phases_name_both_programs_of_a_step_in_order(monkeypatch):
     phases: list[str] = []
     monkeypatch.setattr(lower_module, "enter_phase", phases.append)
-    stored.compile_step(DIGITS, 4, P)
+    stored.compile_network(DIGITS, 4, P)
     assert [text.split()[0] for text in phases if "search" in text] == ["forward", "backward"]
     assert re.fullmatch(r"backward program: draft \d of at most \d placed and timed", phases[-1])

@@ -10,7 +10,7 @@ from trainwright.cli.core import main
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import ALONE, accelerator_parameters, update_place
 from trainwright.cli.sweep.axes import checked
-from trainwright.lowering import compile_step
+from trainwright.compiler import compile_step
 from trainwright.network import load_network
 
 pytestmark = pytest.mark.usefixtures("programs_once")

@@ -14,8 +14,8 @@ import torch
 from trainwright.accelerator import Accelerator, Counters
 from trainwright.check.comparison import Comparison, RunProgram, compare_runs
 from trainwright.check.step import HARDWARE, KERNEL, StepCheck, compare_buffers, is_kernel
+from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.chip.memory import STATE
-from trainwright.compiler.step import AUTO
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel

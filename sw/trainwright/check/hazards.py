@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from trainwright.accelerator import Accelerator, Run
 from trainwright.check.comparison import Comparison, RunProgram, compare_runs
-from trainwright.compiler.hazards import exact_hazards
+from trainwright.compiler.base.hazards import exact_hazards
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Transfer

@@ -22,11 +22,10 @@ import numpy.typing as npt
 import torch
 
 from trainwright.accelerator import Run, Trace
-from trainwright.compiler import CompiledProgram, CompiledStep
+from trainwright.compiler import CompiledProgram, CompiledStep, compile_step
 from trainwright.driver import Driver, QuantisedModel
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.lowering import compile_step
 from trainwright.network import Network, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Program, Transfer

@@ -18,8 +18,8 @@ from trainwright.accelerator.counted import CountedFile
 from trainwright.check.chip import calibrated, model_of, random_state
 from trainwright.check.comparison import Comparison, Mismatch, RunProgram, compare_runs
 from trainwright.check.step import HARDWARE, KERNEL, StepCheck, is_kernel
+from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.chip.cuts import Looks
-from trainwright.compiler.step import AUTO
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.fixed.scale import Scales

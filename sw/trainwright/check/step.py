@@ -23,8 +23,8 @@ from trainwright.check.comparison import (
     mismatch_text,
 )
 from trainwright.compiler import CompiledStep
-from trainwright.compiler.memory import Buffer
-from trainwright.compiler.step import AUTO
+from trainwright.compiler.base.compiled import AUTO
+from trainwright.compiler.base.memory import Buffer
 from trainwright.driver import BackwardResult, Driver, ForwardResult, QuantisedModel
 from trainwright.fixed.quantise import extremes
 from trainwright.fixed.random_bits import step_seeds

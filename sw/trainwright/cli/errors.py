@@ -16,7 +16,7 @@ _EXPECTED = (
     ("trainwright.network", "NetworkError"),
     ("trainwright.accelerator", "AcceleratorError"),
     ("trainwright.program.encoding", "ProgramError"),
-    ("trainwright.compiler.errors", "CompileError"),
+    ("trainwright.compiler.base.errors", "CompileError"),
     ("trainwright.data.dataset", "DataError"),
     ("trainwright.train.checkpoint", "CheckpointError"),
     ("trainwright.posit.format", "PositError"),

@@ -91,7 +91,7 @@ def _save(folder: Path, part: str, program: Program) -> None:
 def _run(args: argparse.Namespace) -> int:
     if args.network.endswith(SUFFIX):
         return _list_file(args)
-    from trainwright.lowering import compile_step
+    from trainwright.compiler import compile_step
     from trainwright.network import UserNames, load_network
     from trainwright.program.listing import listing
 

@@ -141,7 +141,7 @@ def add_plan_option(parser: argparse.ArgumentParser) -> None:
 
 def check_chip_plan(plan: str) -> None:
     """Raise ``OptionError`` for plans whose programs an update on the chip does not go with."""
-    from trainwright.compiler.step import IN_ROWS
+    from trainwright.compiler.base.compiled import IN_ROWS
 
     if plan not in IN_ROWS:
         raise OptionError(

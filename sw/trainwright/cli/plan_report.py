@@ -4,8 +4,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainwright.compiler.step.compile import Lowered, Step
     from trainwright.graph.order import Order
-    from trainwright.lowering.compile import Lowered, Step
     from trainwright.network import Network, UserNames
     from trainwright.parameters import AcceleratorParameters
 
@@ -36,11 +36,11 @@ def _why(order: "Order", chosen: "Order", refused: str | None) -> str | None:
 
 
 def _orders(network: "Network", batch: int, step: "Step", plan: str) -> list[dict[str, Any]]:
-    from trainwright.compiler.step import PAPER
+    from trainwright.compiler.base.compiled import PAPER
+    from trainwright.compiler.forms.digits import between_width, in_digits
     from trainwright.graph.named import named_orders
     from trainwright.graph.order import ordered
     from trainwright.graph.step import step_graph
-    from trainwright.lowering.digits import between_width, in_digits
 
     p = step.parameters
     graph, cost = in_digits(step_graph(network, batch), p), step.cost
@@ -114,10 +114,10 @@ def report(
 
     Raises ``CompileError`` where the network does not fit.
     """
-    from trainwright.compiler.limits import require_batch, require_integers
-    from trainwright.lowering.plans import require_plan
-    from trainwright.lowering.progress import MOST_EFFORT
-    from trainwright.lowering.stored import cached_step
+    from trainwright.compiler.base.limits import require_batch, require_integers
+    from trainwright.compiler.base.progress import MOST_EFFORT
+    from trainwright.compiler.plans import require_plan
+    from trainwright.compiler.step.stored import cached_step
     from trainwright.timing import predict
 
     require_plan(plan)

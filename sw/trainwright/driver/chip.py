@@ -10,6 +10,8 @@ import torch
 
 from trainwright.accelerator import Accelerator, AcceleratorError, Run
 from trainwright.compiler import Bound, CompiledProgram
+from trainwright.compiler.base.compiled import AUTO, IN_ROWS
+from trainwright.compiler.base.names import activation_name, gradient_name
 from trainwright.compiler.chip.bound import UpdatePrograms
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
@@ -24,8 +26,6 @@ from trainwright.compiler.chip.memory import (
     Words,
 )
 from trainwright.compiler.chip.update import gradient_of
-from trainwright.compiler.names import activation_name, gradient_name
-from trainwright.compiler.step import AUTO, IN_ROWS
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
 from trainwright.fixed.random_bits import STREAM_STEP

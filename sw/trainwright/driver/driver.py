@@ -13,9 +13,9 @@ from trainwright.accelerator import (
     AcceleratorReset,
     Run,
 )
-from trainwright.compiler import Bound, CompiledProgram, CompiledStep
-from trainwright.compiler.memory import Buffer
-from trainwright.compiler.step import AUTO
+from trainwright.compiler import Bound, CompiledProgram, CompiledStep, compile_step
+from trainwright.compiler.base.compiled import AUTO
+from trainwright.compiler.base.memory import Buffer
 from trainwright.driver.model import (
     BackwardResult,
     ForwardResult,
@@ -26,7 +26,6 @@ from trainwright.driver.settling import MOST_REPETITIONS, settle
 from trainwright.fixed.quantise import dequantise, fitting_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.lowering import compile_step
 from trainwright.network import Input, Network
 from trainwright.program.fields import DESCRIPTOR_BYTES
 

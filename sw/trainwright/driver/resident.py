@@ -14,14 +14,14 @@ from trainwright.accelerator import (
     Run,
     UnattendedAccelerator,
 )
+from trainwright.compiler.base.compiled import AUTO
+from trainwright.compiler.base.names import gradient_name
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS, Words
 from trainwright.compiler.chip.resident import Resident, resident_evaluation, resident_step
 from trainwright.compiler.chip.samples import DataSet, samples_program
-from trainwright.compiler.names import gradient_name
-from trainwright.compiler.step import AUTO
 from trainwright.driver.card import PAGE, identity
 from trainwright.driver.chip import ChipDriver, LossResult
 from trainwright.driver.driver import ForwardResult

@@ -8,7 +8,7 @@ from math import prod
 import torch
 
 from trainwright.compiler import CompileError
-from trainwright.compiler.errors import ResourceError
+from trainwright.compiler.base.errors import ResourceError
 from trainwright.driver import BackwardResult, Driver, Pass, QuantisedModel, Runner, Settling
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.fixed.quantise import extremes, quantise

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from trainwright.accelerator import Run
+from trainwright.compiler import compile_step
 from trainwright.driver import Driver, fitting_exponent
 from trainwright.driver.model import BackwardResult, ForwardResult
 from trainwright.fixed.quantise import dequantise, quantise
 from trainwright.fixed.scale import Scales
 from trainwright.formats import CLASSES, Fixed
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.lowering import compile_step
 from trainwright.network import Network
 from trainwright.network.numbers import Widths
 from trainwright.parameters import AcceleratorParameters

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import Accelerator, UnattendedAccelerator
+from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.memory import STATE
 from trainwright.compiler.chip.samples import DataSet as Samples
-from trainwright.compiler.step import AUTO
 from trainwright.data import DataSet, Split
 from trainwright.driver.card import Card, end_of_start, identity, read_card, write_card
 from trainwright.driver.chip import LossResult

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from trainwright.accelerator import Accelerator
-from trainwright.compiler.step import AUTO
+from trainwright.compiler.base.compiled import AUTO
 from trainwright.data import DataSet
 from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel, Runner, persist
 from trainwright.fixed.health import LostTensorWarning, TensorHealth

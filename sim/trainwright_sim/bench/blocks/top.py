@@ -7,10 +7,10 @@ from cocotb.task import bridge
 from cocotbext.axi import AxiResp
 
 from trainwright.accelerator.registers import Error
+from trainwright.compiler import compile_step
 from trainwright.driver import Driver, QuantisedModel
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.lowering import compile_step
 from trainwright.network import Layer, Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Transfer

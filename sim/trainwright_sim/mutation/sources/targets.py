@@ -73,7 +73,7 @@ _ALL = (
     ),
     Target(
         "emit",
-        ("lowering/emit.py", "lowering/nests.py", "lowering/pieces.py"),
+        ("compiler/emit/emit.py", "compiler/forms/nests.py", "compiler/tile/pieces.py"),
         ("pieces", "emitter", "lowering_digits", "lowering"),
     ),
     Target(

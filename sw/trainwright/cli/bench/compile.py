@@ -31,8 +31,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _row(name: str, batch: int, args: argparse.Namespace) -> dict[str, Any]:
     from trainwright.compiler import CompileError
-    from trainwright.lowering.compile import compile_step
-    from trainwright.lowering.progress import MOST_EFFORT, followed
+    from trainwright.compiler.base.progress import MOST_EFFORT, followed
+    from trainwright.compiler.step.compile import compile_network
     from trainwright.network import load_network
 
     network = load_network(name)
@@ -41,7 +41,7 @@ def _row(name: str, batch: int, args: argparse.Namespace) -> dict[str, Any]:
     with followed() as progress:
         begun = process_time()
         try:
-            step = compile_step(network, batch, parameters, effort=args.effort or MOST_EFFORT)
+            step = compile_network(network, batch, parameters, effort=args.effort or MOST_EFFORT)
             row |= {
                 "cycles": step.cycles,
                 "descriptors": len(step.forward.descriptors) + len(step.backward.descriptors),
@@ -58,7 +58,7 @@ def _cases(args: argparse.Namespace) -> Iterator[tuple[str, int]]:
 
 def _run(args: argparse.Namespace) -> int:
     # Loaded here, as a module that is loaded while a network is compiled counts as compile time.
-    import trainwright.lowering  # noqa: F401  imported for its effect alone
+    import trainwright.compiler  # noqa: F401  imported for its effect alone
     from trainwright.cli.output import to_json
     from trainwright.report.tables import markdown
 

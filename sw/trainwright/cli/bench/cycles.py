@@ -69,8 +69,7 @@ def _simulated(step: Any, accelerator: Any) -> Any:
 
 def _row(network: Any, batch: int, plan: str, args: argparse.Namespace) -> dict[str, Any]:
     from trainwright.accelerator import open_accelerator
-    from trainwright.compiler import CompileError
-    from trainwright.lowering import compile_step
+    from trainwright.compiler import CompileError, compile_step
 
     parameters = accelerator_parameters(args.accelerator, network)
     row: dict[str, Any] = {
@@ -106,8 +105,8 @@ def _row(network: Any, batch: int, plan: str, args: argparse.Namespace) -> dict[
 
 def _run(args: argparse.Namespace) -> int:
     from trainwright.cli.output import to_json
-    from trainwright.compiler.step import AUTO
-    from trainwright.lowering.plans import require_plan
+    from trainwright.compiler.base.compiled import AUTO
+    from trainwright.compiler.plans import require_plan
     from trainwright.report.tables import markdown
 
     if args.ranks and not args.network:

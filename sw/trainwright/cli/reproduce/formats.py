@@ -122,7 +122,7 @@ def _network(row: Row) -> "Network":
 
 def _moved(row: Row, result: Mapping[str, Any]) -> int:
     """Bits that a step of a finished run moves."""
-    from trainwright.lowering import compile_step
+    from trainwright.compiler import compile_step
 
     network = _network(row).with_ranks(result["ranks"])
     p = _accelerator(row, network)

@@ -10,11 +10,11 @@ from trainwright.cli.backend import opened
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import check_chip_plan, tell_update_place, update_place
 from trainwright.cli.train.job import RunOptions, accelerator_of, on_chip
+from trainwright.compiler.base.errors import CompileError, ResourceError
 from trainwright.compiler.chip.live import Kept
-from trainwright.compiler.errors import CompileError, ResourceError
+from trainwright.compiler.step.in_rows import plan_of_loop
 from trainwright.driver import Driver
 from trainwright.driver.chip import ChipDriver
-from trainwright.lowering.in_rows import plan_of_loop
 from trainwright.network import Network
 from trainwright.onchip.layout import Layout
 from trainwright.train.engine import OpenChip

@@ -8,8 +8,7 @@ from typing import Any
 from trainwright.cli.options import update_place
 from trainwright.cli.train.folder import PICTURES, RESULT
 from trainwright.cli.train.job import Job, accelerator_of
-from trainwright.compiler import CompiledStep
-from trainwright.lowering import compile_step
+from trainwright.compiler import CompiledStep, compile_step
 from trainwright.report.memory import MemoryItem, state_bits_per_parameter, training_memory
 from trainwright.report.summary import (
     COUNTED,

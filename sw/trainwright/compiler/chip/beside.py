@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from trainwright.compiler.base.errors import DoesNotFitError
+from trainwright.compiler.base.memory import Buffer, LocalMemory, Region
+from trainwright.compiler.base.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.builder import MEMORY
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
 from trainwright.compiler.chip.samples import DataSet, ample_rows, samples_program
 from trainwright.compiler.chip.update import gradient_of, update_program
 from trainwright.compiler.chip.weave import Phase, can_weave, touches
-from trainwright.compiler.errors import DoesNotFitError
-from trainwright.compiler.memory import Buffer, LocalMemory, Region
-from trainwright.compiler.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.update_pass import PartUpdate

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partialmethod
 
-from trainwright.compiler.hazards import Hazards
-from trainwright.compiler.limits import COUNTS, MOST_COUNT, PROGRAM
-from trainwright.compiler.memory import Buffer, LocalMemory, Region, largest_divisor
+from trainwright.compiler.base.hazards import Hazards
+from trainwright.compiler.base.limits import COUNTS, MOST_COUNT, PROGRAM
+from trainwright.compiler.base.memory import Buffer, LocalMemory, Region, largest_divisor
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Halt, Transfer, TransferLevel
 from trainwright.program.fields import ENGINE_OF, Operation

@@ -5,6 +5,7 @@ What is cut here the passes of the update clear, as its shifts are under 0 (``on
 
 from dataclasses import dataclass
 
+from trainwright.compiler.base.row_images import Arrangement
 from trainwright.compiler.chip.memory import PRIOR
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.prior_rows import (
@@ -15,7 +16,6 @@ from trainwright.compiler.chip.prior_rows import (
     OWN_COST,
     PriorRows,
 )
-from trainwright.compiler.row_images import Arrangement
 from trainwright.kernels import VectorPass, lower
 from trainwright.onchip import cut_pass as by
 from trainwright.onchip import prior_pass

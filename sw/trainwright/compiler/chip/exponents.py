@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trainwright.compiler.errors import CompileError
-from trainwright.compiler.rules import Rule
-from trainwright.compiler.step import CompiledProgram
+from trainwright.compiler.base.compiled import CompiledProgram
+from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.base.rules import Rule
 from trainwright.fixed.scale import ScaleRanges, window
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor

@@ -6,11 +6,11 @@ transposes the samples of the next pass and the gradients of the one before whil
 
 from itertools import pairwise
 
+from trainwright.compiler.base.memory import Region
+from trainwright.compiler.base.names import activation_name, gradient_name
+from trainwright.compiler.base.row_images import Arrangement
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
 from trainwright.compiler.chip.passes import Passes
-from trainwright.compiler.memory import Region
-from trainwright.compiler.names import activation_name, gradient_name
-from trainwright.compiler.row_images import Arrangement
 from trainwright.onchip import loss as kernels
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import Program, TransferLevel

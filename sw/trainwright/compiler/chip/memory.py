@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from trainwright.compiler.base.compiled import IN_ROWS, CompiledStep
+from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.base.memory import Buffer, MemoryMap
+from trainwright.compiler.base.row_images import RowImage
 from trainwright.compiler.chip.live import (
     Kept,
     Live,
@@ -24,10 +28,6 @@ from trainwright.compiler.chip.prior_rows import (
     prior_rows,
     side_rows,
 )
-from trainwright.compiler.errors import CompileError
-from trainwright.compiler.memory import Buffer, MemoryMap
-from trainwright.compiler.row_images import RowImage
-from trainwright.compiler.step import IN_ROWS, CompiledStep
 from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, Layout, Part
 from trainwright.onchip.prior import Pulls, column_costs

@@ -6,11 +6,11 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
+from trainwright.compiler.base.code import CodeStore
+from trainwright.compiler.base.memory import Buffer, Region, largest_divisor
+from trainwright.compiler.base.row_images import Arrangement
 from trainwright.compiler.chip.builder import Builder
 from trainwright.compiler.chip.memory import ChipMemory
-from trainwright.compiler.code import CodeStore
-from trainwright.compiler.memory import Buffer, Region, largest_divisor
-from trainwright.compiler.row_images import Arrangement
 from trainwright.kernels import VectorPass
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import (

@@ -8,6 +8,8 @@ leaves nothing.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from trainwright.compiler.base.memory import Region
+from trainwright.compiler.base.names import activation_name
 from trainwright.compiler.chip.beside import Beside
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.exponents import Slots, moment_name, older_name, with_slots
@@ -21,8 +23,6 @@ from trainwright.compiler.chip.update import (
     update_program,
 )
 from trainwright.compiler.chip.weave import Phase, can_weave
-from trainwright.compiler.memory import Region
-from trainwright.compiler.names import activation_name
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.onchip import prior_pass, update_pass
 from trainwright.onchip.layout import Part

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from math import gcd
 
+from trainwright.compiler.base.memory import Region
 from trainwright.compiler.chip.cuts import Cuts, Looks
 from trainwright.compiler.chip.memory import COLUMNS, PRIOR, ChipMemory
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.prior_rows import COST, PriorRows, SideRows
 from trainwright.compiler.chip.schedule import Schedule
-from trainwright.compiler.memory import Region
 from trainwright.kernels import VectorPass, lower
 from trainwright.onchip import prior_pass as by
 from trainwright.onchip.layout import Part

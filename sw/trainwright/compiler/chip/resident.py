@@ -5,6 +5,8 @@ samples and exponents of the next step; shifts from the exponent file, rates fro
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from trainwright.compiler.base.compiled import CompiledProgram, CompiledStep
+from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.exponents import (
     Slots,
@@ -28,8 +30,6 @@ from trainwright.compiler.chip.phases import (
 from trainwright.compiler.chip.samples import DataSet, samples_program
 from trainwright.compiler.chip.update import gradient_of
 from trainwright.compiler.chip.weave import Phase, can_weave, woven
-from trainwright.compiler.errors import CompileError
-from trainwright.compiler.step import CompiledProgram, CompiledStep
 from trainwright.fixed.scale import ScaleRanges
 from trainwright.onchip.rates import RateTable
 from trainwright.parameters import AcceleratorParameters

@@ -8,13 +8,13 @@ transposes it to the other order, samples along the lanes. So few rows of the sc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainwright.compiler.base.compiled import CompiledStep
+from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.base.memory import Buffer, Region
+from trainwright.compiler.base.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
+from trainwright.compiler.base.row_images import Arrangement
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
 from trainwright.compiler.chip.passes import Passes
-from trainwright.compiler.errors import CompileError
-from trainwright.compiler.memory import Buffer, Region
-from trainwright.compiler.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
-from trainwright.compiler.row_images import Arrangement
-from trainwright.compiler.step import CompiledStep
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import Level, Program, Transfer, TransferLevel
 from trainwright.program.fields import Operation

@@ -8,13 +8,13 @@ one before are stored; PE1 makes the images of parts that are done.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trainwright.compiler.base.memory import Region
+from trainwright.compiler.base.row_images import Arrangement
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.memory import COLUMNS, STATE, ChipMemory
 from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.chip.prior import Prior, padded_blocks
 from trainwright.compiler.chip.schedule import Schedule
-from trainwright.compiler.memory import Region
-from trainwright.compiler.row_images import Arrangement
 from trainwright.onchip import update_pass as by
 from trainwright.onchip.layout import LANES, Part
 from trainwright.onchip.rates import RateTable

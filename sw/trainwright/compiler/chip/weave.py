@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, product
 
+from trainwright.compiler.base.hazards import ARRAYS, MASKS, Hazards, Waits
 from trainwright.compiler.chip.builder import MEMORY
 from trainwright.compiler.chip.pairs import Pairs, conflicts
-from trainwright.compiler.hazards import ARRAYS, MASKS, Hazards, Waits
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Set, Transfer, is_skipped
 from trainwright.program.fields import EIGHTH, ENGINE_OF, Engine, Operation

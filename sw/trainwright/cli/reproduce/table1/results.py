@@ -7,7 +7,7 @@ from typing import Any
 
 from trainwright.cli.reproduce.table1.rows import DENSE, Row
 from trainwright.cli.reproduce.table1.runs import Run
-from trainwright.lowering import compile_step
+from trainwright.compiler import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.report.memory import (

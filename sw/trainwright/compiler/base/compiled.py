@@ -1,0 +1,257 @@
+"""The two programs of a training step, as the driver takes them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trainwright.compiler.base.memory import Buffer
+from trainwright.compiler.base.rules import Rule, Written
+from trainwright.fixed.align import Alignment, aligned
+from trainwright.fixed.requantise import MAX_SHIFT
+from trainwright.network import Network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Descriptor, Program, Set
+from trainwright.program.fields import Operation
+from trainwright.program.vector import Vector
+from trainwright.timing import MemoryTiming, predict
+
+AUTO = "auto"
+"""Plan that searches contraction order, layouts and tiling."""
+PAPER = "paper"
+"""The contraction order of the paper's equations 8 to 19; layouts and tiling are searched."""
+SMALL = "small"
+"""As ``AUTO``, but the backward pass makes again what ``AUTO`` keeps between two factors of a
+layer (``trainwright.graph.remake``): a step needs less external memory."""
+PLANS = (AUTO, PAPER, SMALL)
+"""Names of the plans that a user can ask for."""
+IN_ROWS = {AUTO: "in-rows", SMALL: "small-in-rows"}
+"""Plans whose tensors lie in the rows of a state on the chip (``compiler.step.rows``)."""
+
+
+class FactorImage(Protocol):
+    """What the host writes for one program: a factor as it reads it, or a constant."""
+
+    @property
+    def name(self) -> str:
+        """Of its buffer."""
+        ...
+
+    @property
+    def is_factor(self) -> bool: ...
+
+    @property
+    def layer(self) -> int:
+        """The factor's layer, from 0."""
+        ...
+
+    @property
+    def index(self) -> int:
+        """The factor in its layer, from 0."""
+        ...
+
+    @property
+    def entries(self) -> int:
+        """Rows of the scratchpad that it takes."""
+        ...
+
+    def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> npt.NDArray[np.uint8]:
+        """The bytes of an int64 factor (R_{n-1}, J_n, I_n, R_n); a constant ignores it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A program with its shifts, and the exponents that follow from them.
+
+    ``exponents`` has every tensor written and every operand; ``floors`` the least exponent of
+    every tensor written: that of its exact sum.
+    """
+
+    program: Program
+    exponents: dict[str, int]
+    floors: dict[str, int]
+
+
+@dataclass
+class _Last:
+    """What was bound last: from one step to the next most exponents stay."""
+
+    asked: tuple[dict[str, int], dict[str, int], bool] | None = None
+    """Exponents wanted and given, and whether results are rounded stochastically."""
+    bound: Bound | None = None
+    """The answer, without a seed."""
+    descriptors: dict[int, Descriptor] = field(default_factory=dict)
+    """By index."""
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """Descriptors without shifts, and the rules that give them."""
+
+    descriptors: tuple[Descriptor, ...]
+    rules: dict[int, Rule]
+    tensors: tuple[Written, ...]
+    images: tuple[tuple[FactorImage, Buffer], ...]
+    macs: int
+    address: int
+    """Where in external memory the program lies."""
+    fingerprint: int
+    most_alignment: int
+    """Most bits by which a BIAS descriptor can shift an operand to the left."""
+    constants: Mapping[str, int] = field(default_factory=dict)
+    """The exponents of constants that it reads."""
+    _last: _Last = field(default_factory=_Last, compare=False, repr=False)
+
+    def _shifted(self, index: int, shifts: tuple[int, int, int], stochastic: bool) -> Descriptor:
+        """A descriptor with these shifts (result, x, g): the one bound last if its shifts are
+        these.
+        """
+        last = self._last.descriptors.get(index)
+        if (
+            isinstance(last, Compute)
+            and (last.shift, last.x_shift, last.g_shift) == shifts
+            and last.stochastic == stochastic
+        ):
+            return last
+        d = self.descriptors[index]
+        assert isinstance(d, Compute)
+        shift, x_shift, g_shift = shifts
+        self._last.descriptors[index] = new = replace(
+            d, shift=shift, x_shift=x_shift, g_shift=g_shift, stochastic=stochastic
+        )
+        return new
+
+    def _given(self, index: int, constants: tuple[int, ...]) -> Descriptor:
+        """Return a pass with these first constants: the one bound last where they are equal."""
+        d = self._last.descriptors.get(index, self.descriptors[index])
+        assert isinstance(d, Vector)
+        if d.constants[: len(constants)] != constants:
+            d = replace(d, constants=(*constants, *d.constants[len(constants) :]))
+            self._last.descriptors[index] = d
+        return d
+
+    @cached_property
+    def _makers(self) -> dict[str, str]:
+        """For each tensor made the one whose exponent it has."""
+        masks = [n for n, d in enumerate(self.descriptors) if d.operation is Operation.MASK]
+        passed = {self.rules[n].z.name: self.rules[n].x for n in masks}
+        passed |= {
+            rule.z.name: rule.x
+            for rule in self.rules.values()
+            if rule.kernel and rule.kernel.whole_bits is None
+        }
+        return {rule.z.name: passed.get(rule.z.name, rule.z.name) for rule in self.rules.values()}
+
+    def bind(
+        self,
+        wanted: Mapping[str, int],
+        operands: Mapping[str, int],
+        *,
+        seed: int | None = None,
+    ) -> Bound:
+        """Set every shift for the ``wanted`` exponents of the tensors written.
+
+        ``operands`` are the exponents of what the program reads: inputs, factors, biases, and
+        tensors of the program before it. A tensor gets its wanted exponent, or its floor where that
+        is larger: no shift goes to the left. Exponents of what is added are brought within
+        ``most_alignment`` of each other; ``exponents`` are as used. A running sum's is at most as
+        much above that of its parts. With a ``seed`` (32 bits) results are rounded
+        stochastically: the program begins with a SET of the seed.
+        """
+        asked = dict(wanted), {**self.constants, **operands}, seed is not None
+        bound = self._last.bound
+        if bound is None or self._last.asked != asked:
+            bound = aligned(lambda w, g: self._bound(w, g, stochastic=asked[2]), *asked[:2])
+            self._last.asked, self._last.bound = asked, bound
+        program = bound.program
+        if seed is not None:
+            seeded = (Set(values=(), seed=seed), *program.descriptors)
+            program = replace(program, descriptors=seeded)
+        return Bound(program, dict(bound.exponents), dict(bound.floors))
+
+    def _bound(
+        self, wanted: Mapping[str, int], operands: Mapping[str, int], *, stochastic: bool
+    ) -> Bound:
+        exponents, floors = dict(operands), {}
+        alignment = Alignment(self._makers, exponents, self.most_alignment)
+        descriptors = list(self.descriptors)
+        for index, rule in self.rules.items():
+            d = descriptors[index]
+            x, both = exponents[rule.x], [0, 0]
+            if rule.kernel is not None:
+                exponent = rule.kernel.exponent(x, rule.z.width)
+                exponents[rule.z.name] = floors[rule.z.name] = exponent
+                each = [x, exponents[rule.g]] if rule.g is not None else [x]
+                descriptors[index] = self._given(index, rule.kernel.constants(each))
+                continue
+            if d.operation is Operation.BIAS:
+                assert rule.g is not None
+                floor, *both = alignment.add(rule.x, rule.g)
+            elif d.operation is Operation.MASK:
+                floor = x
+            else:
+                floor = x + (exponents[rule.g] if rule.g is not None else 0)
+            exact = rule.exact or d.operation is Operation.MASK
+            exponent = floor if exact else max(floor, wanted.get(rule.z.name, floor))
+            exponent = min(exponent, floor + MAX_SHIFT)
+            if d.operation is Operation.BIAS and rule.g is not None and rule.g in floors:
+                # a sum that grows by its parts
+                exponent = min(exponent, exponents[rule.g] + self.most_alignment)
+            exponents[rule.z.name], floors[rule.z.name] = exponent, floor
+            shifts = (exponent - floor, both[0], both[1])
+            descriptors[index] = self._shifted(index, shifts, stochastic and not exact)
+        names = tuple(tensor.name for tensor in self.tensors)
+        return Bound(Program(tuple(descriptors), self.fingerprint, names), exponents, floors)
+
+
+@dataclass(frozen=True)
+class CompiledStep:
+    """The two programs of a training step, and where their tensors lie."""
+
+    network: Network
+    batch: int
+    parameters: AcceleratorParameters
+    plan: str
+    inputs: tuple[str, ...]
+    """Buffers that the host writes the inputs to."""
+    buffers: dict[str, Buffer]
+    memory_bytes: int
+    """External memory used."""
+    forward: CompiledProgram
+    backward: CompiledProgram
+    results: tuple[str, ...]
+    """Buffers of the logits of each head."""
+    uppers: tuple[str, ...]
+    """Buffers that the host writes the gradients to them to."""
+    input_gradients: tuple[str, ...] = ()
+    """Buffers of the gradients to the inputs, where they were asked for."""
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The buffers of a tensor that the host writes in several layouts."""
+
+    @cached_property
+    def predicted_cycles(self) -> int:
+        """Cycles of a step by the cycle model, with the memory of the simulation's default."""
+        return self.cycles_with(MemoryTiming.of(self.parameters))
+
+    def cycles_with(self, timing: MemoryTiming) -> int:
+        """Cycles of a step by the cycle model, with another memory."""
+        programs = (self.forward, self.backward)
+        return sum(predict(one.descriptors, self.parameters, timing).cycles for one in programs)
+
+    @cached_property
+    def bytes_moved(self) -> int:
+        """Bytes that a step reads from and writes to external memory, its programs among them."""
+        timing, programs = MemoryTiming(), (self.forward, self.backward)
+        return sum(
+            predict(one.descriptors, self.parameters, timing).bytes_moved for one in programs
+        )
+
+    @cached_property
+    def macs(self) -> int:
+        """Multiply-accumulates of a step, padding not counted."""
+        return self.forward.macs + self.backward.macs

@@ -1,0 +1,63 @@
+"""Tensors of more bits than a word: their digits in loop nests and in memory.
+
+The digits of a row are rows of their own, one behind the other, the highest first. So a tensor of
+n digits is one of n times as many rows: addresses and strides are n times as large, and wherever it
+is an operand a summed level more goes over its digits.
+"""
+
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trainwright.compiler.base.errors import CompileError
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import DIGIT_WIDTH, Level
+from trainwright.program.fields import Operation
+
+Values = TypeVar("Values", torch.Tensor, npt.NDArray[np.int64])
+"""Integers."""
+ELEMENTWISE = (Operation.BIAS, Operation.MASK)
+
+
+def most_bits(digits: int, p: AcceleratorParameters) -> int:
+    """Bits of the widest values of so many digits that are written."""
+    return min(p.result_width, 1 + DIGIT_WIDTH * digits)
+
+
+def cut(values: Values, digits: int) -> list[Values]:
+    """The digits of integers, the highest first: signed, and the others from 0 to 127."""
+    if digits == 1:
+        return [values]
+    lower = [
+        (values >> DIGIT_WIDTH * n) & ((1 << DIGIT_WIDTH) - 1) for n in reversed(range(digits - 1))
+    ]
+    return [values >> DIGIT_WIDTH * (digits - 1), *lower]
+
+
+def require_weights(name: str, x: int, g: int) -> None:
+    """Raise ``CompileError`` for a product of two operands of three digits each, whose weights no
+    order of two levels gives.
+    """
+    if min(x, g) > 2:
+        raise CompileError(
+            f"{name}: both of its operands have {min(x, g)} digits of 7 bits, one of two can "
+            "have more than 2 on words of 8 bits: choose fixed(15) instead of 16 bits for either"
+        )
+
+
+def digit_levels(x: int, g: int, step: int) -> list[Level]:
+    """The summed levels over the digits of the operands of a contraction, the outer one first:
+    ``x`` and ``g`` of them, ``step`` from one of g to the next. The inner one of two has 2.
+    """
+    over = [Level(x, x=1)] if x > 1 else []
+    over += [Level(g, g=step)] if g > 1 else []
+    return over[::-1] if len(over) == 2 and g > 2 else over
+
+
+def element_levels(x: int, g: int) -> list[Level]:
+    """The summed level over the ``x`` digits of both operands of BIAS or MASK; a mask may be of one
+    digit (``g``).
+    """
+    return [Level(x, x=1, g=int(g > 1))] if x > 1 else []

@@ -1,0 +1,182 @@
+"""What an accelerator has of all that programs need: the one place of limits and their errors.
+
+Every limit is a parameter of the accelerator, or fixed by the encoding of descriptors. None is a
+number of layers or factors: how many fit follows from these.
+"""
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from trainwright.compiler.base.errors import CompileError, DoesNotFitError, ResourceError
+from trainwright.formats import Format, sum_width
+from trainwright.network import Network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import COUNT_WIDTH, MOST_DESCRIPTORS
+
+MOST_SAMPLES = 4096
+"""Of a batch."""
+MOST_COUNT = (1 << COUNT_WIDTH) - 1
+"""Greatest count that a descriptor can hold."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One thing that programs need, and what to do where the accelerator has too little of it."""
+
+    what: str
+    remedy: str
+    """What changes the need."""
+    parameter: str = ""
+    """Of the accelerator, where its size is one."""
+    greatest: int = 0
+    """What that parameter can be at most."""
+    fixed: int = 0
+    """How many there are where that is no parameter."""
+    memory: bool = True
+    """Whether the parameter is the size of a memory, a power of two."""
+
+    def available(self, p: AcceleratorParameters) -> int:
+        """How many there are."""
+        return getattr(p, self.parameter) if self.parameter else self.fixed
+
+    def advice(self, needed: int, p: AcceleratorParameters) -> str:
+        """What can be done: less is needed, or the accelerator has more."""
+        enough = 1 << (needed - 1).bit_length() if self.memory else needed
+        if enough > self.greatest:
+            return self.remedy
+        return f"{self.remedy}, or an accelerator with {self.parameter}={enough} or more"
+
+    def require(self, needed: int, p: AcceleratorParameters, where: str) -> None:
+        """Raise ``ResourceError`` where ``needed`` are more than there are."""
+        available = self.available(p)
+        if needed > available:
+            raise ResourceError(
+                f"{where} needs {needed} {self.what}, there are {available}",
+                self.advice(needed, p),
+            )
+
+
+PROGRAM = Limit("descriptors", "use fewer layers or factors", "program_depth", 4096)
+STREAMED = Limit("descriptors", "use fewer layers or a smaller batch", fixed=MOST_DESCRIPTORS)
+"""Of a program without long loops, which is loaded as it goes on."""
+SCRATCHPAD = Limit(
+    "rows of the scratchpad",
+    "use a smaller batch, smaller layers or ranks",
+    "scratchpad_rows",
+    1 << 17,
+)
+COUNTS = Limit("iterations of one loop level", "use smaller layers or ranks", fixed=MOST_COUNT)
+
+
+def refuse_memory(
+    limit: Limit, p: AcceleratorParameters, name: str, needed: int, used: int, gap: int
+) -> NoReturn:
+    """Raise ``DoesNotFitError``: no gap of a memory takes the ``needed`` rows of ``name``."""
+    there = limit.available(p)
+    free = f", {used} of them in use and at most {gap} free in one piece" if used else ""
+    raise DoesNotFitError(
+        f"{name} needs {needed} {limit.what}, there are {there}{free}",
+        limit.advice(max(needed + used, there + 1), p),
+    )
+
+
+def require_accumulator(
+    terms: int, operands: tuple[Format, Format], p: AcceleratorParameters, name: str
+) -> None:
+    """Raise ``ResourceError`` where a sum of so many products of these formats could overflow."""
+    bits = sum_width(terms, *operands)
+    if bits <= p.accumulator_width:
+        return
+    x, g = operands
+    remedy = "use narrower numbers or smaller layers"
+    if bits <= 48:
+        remedy += f", or an accelerator with accumulator_width={bits} or more"
+    raise ResourceError(
+        f"{name}: {terms} products of {x.decoded_width} x {g.decoded_width} bits need "
+        f"accumulators of {bits} bits, these have {p.accumulator_width}",
+        remedy,
+    )
+
+
+def require_memory(needed: int, p: AcceleratorParameters) -> None:
+    """Raise ``ResourceError`` where so many bytes of external memory cannot be addressed."""
+    if needed >= 1 << p.address_width:
+        raise ResourceError(
+            f"the step needs {needed} bytes of external memory, addresses of {p.address_width} "
+            f"bits reach {1 << p.address_width}",
+            "use smaller layers",
+        )
+
+
+def require_batch(batch: int) -> None:
+    """Raise ``CompileError`` for a batch that is none."""
+    if not 1 <= batch <= MOST_SAMPLES:
+        raise CompileError(f"the batch must be from 1 to {MOST_SAMPLES} samples, not {batch!r}")
+
+
+def require_integers(network: Network) -> None:
+    """Raise ``CompileError`` for a network in float32."""
+    if network.widths.is_float:
+        raise CompileError(
+            f"network {network.name!r} is in float32, the accelerator computes with integers: "
+            "give it [widths]"
+        )
+
+
+def require_words(network: Network, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` for tensors that the graph's programs cannot hold in words of this
+    accelerator, by digits or whole.
+    """
+    _require_factors(network, p)
+    _require_widths(network, p)
+    _require_coded(network, p)
+    if network.widths.bias > p.result_width:
+        remedies = "an accelerator with word_width=16"
+        if p.narrow:
+            remedies = f"an accelerator with wide_tensors=1, or {remedies}"
+        raise CompileError(
+            f"network {network.name!r} has biases of {network.widths.bias} bits, the words of this "
+            f"accelerator have {p.result_width}: choose bias = {p.result_width}, or {remedies}"
+        )
+
+
+def _require_coded(network: Network, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` for coded formats that the accelerator has not."""
+    for kind, fmt in network.coded_used:
+        try:
+            p.format_number(fmt)
+        except ValueError as error:
+            raise CompileError(f"network {network.name!r} has {kind}s of {fmt}: {error}") from None
+
+
+def _require_factors(network: Network, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` where factors are wider than the multipliers take, by digits of a word
+    or whole.
+    """
+    widest = network.factor_width
+    needed = min(widest, p.word_width) if p.narrow else widest
+    if p.factor_width < needed:
+        raise CompileError(
+            f"network {network.name!r} has factors of {widest} bits, the "
+            f"accelerator takes at most {p.factor_width}: use narrower factors, or an accelerator "
+            f"with factor_width={needed}"
+        )
+
+
+def _require_widths(network: Network, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` where tensors other than factors are wider than can be stored."""
+    bits, remedies = p.result_width, "an accelerator with word_width=16"
+    if p.narrow and not p.wide_tensors:
+        remedies = f"an accelerator with wide_tensors=1, or {remedies}"
+    for name, width in vars(network.widths).items():
+        if width > bits and name not in ("factor", "bias"):
+            raise CompileError(
+                f"network {network.name!r} has {name}s of {width} bits, the words of this "
+                f"accelerator have {bits}: choose {name}=fixed({bits}) in [formats], or {remedies}"
+            )
+    for name, fmt in network.singles:
+        if fmt.width > bits and network.nameable[name] != "factor":
+            raise CompileError(
+                f"network {network.name!r} has {name} in {fmt}, the words of this accelerator have "
+                f"{bits} bits: choose {name}=fixed({bits}) in [formats], or {remedies}"
+            )

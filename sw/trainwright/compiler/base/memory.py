@@ -1,0 +1,184 @@
+"""Where things lie: buffers in external memory, rows in the scratchpad."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trainwright.compiler.base.errors import DoesNotFitError
+from trainwright.compiler.base.limits import SCRATCHPAD, refuse_memory
+from trainwright.parameters import AcceleratorParameters
+
+Bytes = npt.NDArray[np.uint8]
+
+BEAT = 64
+"""Bytes of a beat of the widest port."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor in external memory: row-major, its last dimension padded to a multiple of lanes.
+
+    ``shape`` is the logical shape, ``padded`` the stored last dimension in elements.
+    """
+
+    name: str
+    address: int
+    shape: tuple[int, ...]
+    padded: int
+    element_bytes: int
+    order: tuple[int, ...] = ()
+    """Where each dimension of ``shape`` comes from, if the host has them in another order."""
+    repeat: int = 1
+    """Times that the host's values are repeated along a last dimension of their own."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return prod(self.shape[:-1]) * self.padded * self.element_bytes
+
+    def pack(self, values: torch.Tensor) -> Bytes:
+        """The bytes of the host's integers, zero padded."""
+        kind = np.int8 if self.element_bytes == 1 else "<i2"
+        if self.repeat > 1:
+            values = values[..., None].expand(*values.shape, self.repeat)
+        data = values.permute(self.order) if self.order else values
+        data = data.reshape(*data.shape[:-1], -1).numpy().astype(kind)
+        if data.ndim != len(self.shape):
+            data = data.reshape(self.shape)
+        stored = (*self.shape[:-1], self.padded)
+        if stored != data.shape:
+            whole = np.zeros(stored, data.dtype)
+            whole[tuple(slice(size) for size in data.shape)] = data
+            data = whole
+        return np.ascontiguousarray(data).view(np.uint8).ravel()
+
+    def unpack(self, data: Bytes) -> torch.Tensor:
+        """The host's int64 integers from all bytes, padding removed."""
+        kind = np.int8 if self.element_bytes == 1 else "<i2"
+        values = data.view(kind).reshape(*self.shape[:-1], self.padded)
+        found = torch.from_numpy(values[..., : self.shape[-1]].astype(np.int64))
+        inverse = sorted(range(len(self.order)), key=self.order.__getitem__)
+        return found.permute(inverse) if inverse else found
+
+    @property
+    def stop(self) -> int:
+        return self.address + self.size
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one index of the first dimension."""
+        return self.size // self.shape[0]
+
+
+@dataclass
+class MemoryMap:
+    """External memory, filled from address 0 upwards; every buffer starts at a beat of any port."""
+
+    lanes: int
+    top: int = 0
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+
+    def add(self, name: str, shape: tuple[int, ...], element_bytes: int) -> Buffer:
+        """A new buffer; its last dimension is padded to a multiple of the lanes."""
+        assert name not in self.buffers, name
+        padded = -(-shape[-1] // self.lanes) * self.lanes
+        buffer = Buffer(name, self.top, shape, padded, element_bytes)
+        self.buffers[name] = buffer
+        self.top += -(-buffer.size // BEAT) * BEAT
+        return buffer
+
+    def add_bytes(self, name: str, size: int) -> Buffer:
+        """A new buffer of bytes."""
+        buffer = Buffer(name, self.top, (size,), size, 1)
+        self.buffers[name] = buffer
+        self.top += -(-size // BEAT) * BEAT
+        return buffer
+
+
+@dataclass(frozen=True)
+class Region:
+    """``count`` rows of the scratchpad from ``start``."""
+
+    name: str
+    start: int
+    count: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.count
+
+
+class LocalMemory:
+    """First-fit allocator of the scratchpad."""
+
+    def __init__(self, p: AcceleratorParameters):
+        self.parameters = p
+        self._used: list[Region] = []
+        self._avoided: tuple[Region, ...] = ()
+
+    def _gaps(self) -> list[tuple[int, int]]:
+        gaps, stop = [], 0
+        for region in sorted((*self._used, *self._avoided), key=lambda r: r.start):
+            gaps.append((stop, max(stop, region.start)))
+            stop = max(stop, region.stop)
+        return [*gaps, (stop, self.parameters.scratchpad_rows)]
+
+    def avoid(self, regions: Sequence[Region]) -> None:
+        """Allocate nothing there, until told of others; they may be in use."""
+        self._avoided = tuple(regions)
+
+    def allocate(
+        self, name: str, count: int, *, top: bool = False, within: range | None = None
+    ) -> Region:
+        """Rows for ``name``; ``within`` a range if they fit there, else anywhere; the first ones,
+        or the last ones of the ``top``.
+
+        Raises ``DoesNotFitError`` when no gap is large enough.
+        """
+        gaps = self._gaps()
+        if within is not None:
+            inside = [(max(a, within.start), min(b, within.stop)) for a, b in gaps]
+            gaps = [gap for gap in inside if gap[1] - gap[0] >= count] or gaps
+        for start, stop in reversed(gaps) if top else gaps:
+            if stop - start >= count:
+                region = Region(name, stop - count if top else start, count)
+                self._used.append(region)
+                return region
+        used = sum(region.count for region in self._used)
+        refuse_memory(SCRATCHPAD, self.parameters, name, count, used, self.largest_gap)
+
+    def free(self, region: Region) -> None:
+        """Give a region back."""
+        self._used.remove(region)
+
+    def free_rows(self, within: range) -> int:
+        """Rows of a range that are not allocated."""
+        inside = ((max(a, within.start), min(b, within.stop)) for a, b in self._gaps())
+        return sum(max(0, stop - start) for start, stop in inside)
+
+    def has_room(self, counts: Sequence[int]) -> bool:
+        """Whether regions of so many rows fit, one after the other."""
+        regions: list[Region] = []
+        try:
+            for count in counts:
+                regions.append(self.allocate("", count))
+        except DoesNotFitError:
+            return False
+        finally:
+            for region in regions:
+                self.free(region)
+        return True
+
+    @property
+    def largest_gap(self) -> int:
+        """Rows of the largest free gap."""
+        return max(stop - start for start, stop in self._gaps())
+
+
+def largest_divisor(value: int, limit: int) -> int:
+    """Largest divisor of ``value`` that is at most ``limit``; 0 where ``limit`` < 1."""
+    return next((n for n in range(min(value, limit), 0, -1) if value % n == 0), 0)

@@ -1,0 +1,1 @@
+"""Choose the array of each operation and the layouts of its operands."""

@@ -1,0 +1,172 @@
+"""How an operation can be computed: by which array, from which layouts, and how both divide it."""
+
+from collections.abc import Collection, Iterator, Mapping
+from math import prod
+
+from trainwright.compiler.choose.clocks import Operands
+from trainwright.compiler.choose.divide import divides
+from trainwright.compiler.choose.huge import Sliced, sliced_implementations
+from trainwright.compiler.choose.pairs import Pair
+from trainwright.compiler.forms.choices import Cut, Given, Way
+from trainwright.compiler.forms.impls import Impl, dot_cycles, outer_cycles
+from trainwright.compiler.forms.layout import Axes
+from trainwright.graph.ir import Einsum, Graph
+from trainwright.graph.network import SAMPLES
+from trainwright.parameters import AcceleratorParameters
+
+MOST_OF_AN_ARRAY = 4
+"""Implementations of one array that are tried where the arrays' results lie apart."""
+MOST_STEADY = 12
+"""As ``MOST_OF_AN_ARRAY`` where blocks of samples follow each other."""
+MOST_AXES = 4
+"""Axes along which an operation is divided between the arrays that are tried."""
+
+
+class Divisions:
+    """Implementations of the contractions of one program, and pairs of both arrays'."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        given: Mapping[str, Given],
+        kept: Collection[str],
+        p: AcceleratorParameters,
+        parted: Collection[str] = (),
+    ):
+        self.graph, self.given, self.p, self.parted = graph, given, p, parted
+        self.way = Way(0.0, False, False)
+        self.operands = Operands(graph, given, p)
+        self.sliced: Mapping[str, Sliced] = {}
+        self.kept = set(kept)
+        """Tensors that lie whole in one layout in the end, but for those of ``parted``: others read
+        them later."""
+        self._pairs: dict[tuple[str, bool, bool], list[list[Pair]]] = {}
+        self._known: dict[str, tuple[list[Impl], list[Impl]]] = {}
+        self._lanes: dict[tuple[str, bool], set[Axes]] = {}
+        self._times: dict[tuple[int, Cut], float] = {}
+
+    def _slice(self, sliced: Mapping[str, Sliced]) -> None:
+        """Leave these axes to slices: what is known of implementations is of others."""
+        if sliced != self.sliced:
+            self.sliced = sliced
+            for known in (self._pairs, self._known, self._lanes, self._times):
+                known.clear()
+
+    def _impls(self, op: Einsum) -> tuple[list[Impl], list[Impl]]:
+        if op.out not in self._known:
+            axes = self.sliced.get(op.out, Sliced()).cut
+            every = sliced_implementations(self.graph, op, self.p, axes)
+            dots, outers = [i for i in every if i.dot], [i for i in every if not i.dot]
+            self._known[op.out] = self._varied(dots), self._varied(outers)
+        return self._known[op.out]
+
+    @staticmethod
+    def _varied(impls: list[Impl]) -> list[Impl]:
+        """The fastest for each layout of the result and of the operands."""
+        found: dict[tuple, Impl] = {}
+        for impl in impls:
+            if impl.cycles <= 2.5 * impls[0].cycles:
+                found.setdefault((impl.along, impl.inner if impl.dot else impl.rows), impl)
+        return list(found.values())
+
+    def cycles(self, op: Einsum, impl: Impl, cut: Cut) -> float:
+        """Cycles of an array for an operation, or for its values in a cut."""
+        if cut is None:
+            return impl.cycles
+        key = id(impl), cut
+        if key not in self._times:
+            sizes = self.operands.sizes(cut)
+            free = prod(sizes[a] for a in self.graph.tensors[op.out].axes)
+            summed = prod(sizes[a] for a in self.graph.summed(op)) * self.graph.passes(op)
+            digits = self.graph.tensors[op.out].digits
+            axes = impl.rows, impl.along, impl.inner
+            self._times[key] = (
+                dot_cycles(self.p, sizes, free, summed, axes, digits)
+                if impl.dot
+                else outer_cycles(self.p, sizes, free, summed, axes[:2], digits)
+            )
+        return self._times[key]
+
+    def _every_pair(self, op: Einsum) -> list[list[Pair]]:
+        """Both arrays' implementations and the axes that they can divide, those together that come
+        to the same layouts.
+        """
+        alike, parts = self._alike(op), self._pairs
+        if (op.out in self.kept and op.out not in self.parted) or not self.way.apart:
+            return alike
+        key = op.out, True, self.way.sums
+        if key not in parts:
+            parts[key] = [*alike, *self._parted(op)]
+        return parts[key]
+
+    def _alike(self, op: Einsum) -> list[list[Pair]]:
+        """As ``_every_pair``, of parts that lie alike."""
+        key = op.out, False, False
+        if key not in self._pairs:
+            self._pairs[key] = list(self._joined(op))
+        return self._pairs[key]
+
+    def _joined(self, op: Einsum) -> Iterator[list[Pair]]:
+        """Of parts that lie alike."""
+        dots, outers = self._impls(op)
+        for dot in dots:
+            for outer in (o for o in outers if o.along == dot.along):
+                axes = self._axes(op, dot, outer)
+                # slices are of samples: then both arrays have something of each
+                axes.sort(key=lambda axis: axis == SAMPLES)
+                yield [self._pair(op, dot, outer, axis) for axis in axes]
+
+    def _parted(self, op: Einsum) -> Iterator[list[Pair]]:
+        """Of parts that lie in different layouts."""
+        most = MOST_STEADY if self.way.steady else MOST_OF_AN_ARRAY
+        dots, outers = (
+            [impl for impl in impls if impl.along in self._read_along(op.out, dot=impl.dot)]
+            for impls in self._impls(op)
+        )
+        for dot in dots[:most]:
+            for outer in outers[:most]:
+                if dot.along != outer.along:
+                    for axis in self._axes(op, dot, outer):
+                        if self._goes_on(op.out, axis):
+                            yield [self._pair(op, dot, outer, axis)]
+
+    def _read_along(self, name: str, *, dot: bool) -> set[Axes]:
+        """The axes along the lanes with which an array's implementations read a tensor."""
+        if (name, dot) not in self._lanes:
+            self._lanes[name, dot] = {
+                need.lanes
+                for op in self.graph.ops
+                if isinstance(op, Einsum) and name in op.operands
+                for impl in self._impls(op)[not dot]
+                for need in impl.needs
+                if need.tensor == name
+            }
+        return self._lanes[name, dot]
+
+    def _pair(self, op: Einsum, dot: Impl, outer: Impl, axis: str) -> Pair:
+        size, lanes = self.graph.sizes[axis], self.p.lanes
+        return Pair(op, (dot, outer), axis, size, lanes, self.cycles)
+
+    def _goes_on(self, name: str, axis: str) -> bool:
+        """Whether all that reads a tensor can be divided along an axis, too: also a sum over it,
+        where the way has sums of parts that lie apart.
+        """
+        sums = self.way.sums and name not in self.kept
+        return all(
+            isinstance(op, Einsum) and (sums or axis in self.graph.tensors[op.out].axes)
+            for op in self.graph.ops
+            if name in op.operands
+        )
+
+    def _axes(self, op: Einsum, dot: Impl, outer: Impl) -> list[str]:
+        """Axes along which both arrays can divide an operation."""
+        sizes, divided = self.graph.sizes, self.sliced.get(op.out, Sliced()).divided
+        axes = [
+            axis
+            for axis in divided or self.graph.tensors[op.out].axes
+            if sizes[axis] > 1 and divides(axis, dot) and divides(axis, outer)
+        ]
+        if self.way.steady:  # blocks of samples are not divided; who reads a slice waits for one
+            axes = [axis for axis in axes if axis != SAMPLES]
+            axes = [axis for axis in axes if self._goes_on(op.out, axis)] or axes
+        return sorted(axes, key=lambda axis: -min(sizes[axis], 16))[:MOST_AXES]

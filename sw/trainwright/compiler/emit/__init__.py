@@ -1,0 +1,1 @@
+"""Emit descriptors of ordered commands, and the buffers in external memory."""

@@ -1,0 +1,268 @@
+"""From commands with addresses to descriptors, with what each has to wait for: transfers here, loop
+nests in ``trainwright.compiler.forms.nests``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from trainwright.compiler.base.code import CodeStore
+from trainwright.compiler.base.digits import most_bits
+from trainwright.compiler.base.hazards import exact_hazards
+from trainwright.compiler.base.limits import MOST_COUNT, require_accumulator
+from trainwright.compiler.base.memory import Buffer, largest_divisor
+from trainwright.compiler.base.nests import fitted
+from trainwright.compiler.forms.calls import (
+    Accumulate,
+    Call,
+    Clear,
+    Contract,
+    Copy,
+    Elementwise,
+    External,
+    Move,
+    PassCall,
+    Transpose,
+)
+from trainwright.compiler.forms.layout import Part, Piece, Storage
+from trainwright.compiler.forms.nests import (
+    address_of,
+    copy_nest,
+    dot_nest,
+    elementwise_nest,
+    outer_nests,
+    sum_nest,
+    transpose_nests,
+)
+from trainwright.compiler.forms.passes import pass_vectors
+from trainwright.graph.ir import Graph
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import (
+    Compute,
+    Descriptor,
+    Halt,
+    Transfer,
+    TransferLevel,
+)
+from trainwright.program.fields import ENGINE_OF, TRANSFER_LEVELS, Operation
+from trainwright.program.footprint import Touch, footprint
+from trainwright.program.vector import Vector
+
+MEMORY = "memory"
+COPIES = "copies"
+"""The name of the statistics of copies and of parts of sums, which nobody reads."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a descriptor makes: its tensor; the operation's own tensors are in the graph."""
+
+    tensor: str
+    exact: bool = False
+    """A copy of the tensor, or two parts of it added: both at its exponent."""
+
+
+class Emitter:
+    """The descriptors of one program."""
+
+    def __init__(self, graph: Graph, p: AcceleratorParameters, buffers: Mapping[str, Buffer]):
+        self.graph, self.p, self.buffers = graph, p, buffers
+        self.descriptors: list[Descriptor] = []
+        self.made: dict[int, Made] = {}
+        """By the index of the descriptor."""
+        self.slots: dict[str, int] = {}
+        self._hazards = exact_hazards()
+        self._code = CodeStore()
+
+    def run(self, calls: Sequence[Call]) -> None:
+        """Emit all commands and the end of the program."""
+        for call in calls:
+            match call:
+                case Contract():
+                    self._check(call)
+                    dot, name = call.impl.dot, COPIES if call.part else call.op.out
+                    for d in [dot_nest(call, self.p)] if dot else outer_nests(call, self.p):
+                        self._compute(d, Made(call.op.out), (call.impl.x, call.impl.g), name)
+                case Transpose():
+                    name = call.x.piece.tensor
+                    for d in transpose_nests(call, call.reads[1], self.p):
+                        self._compute(d, Made(name, exact=True), ("", name), COPIES)
+                case Copy():
+                    name, digits = call.x.piece.tensor, call.z.digits
+                    width = most_bits(digits, self.p) if call.x.digits != digits else 0
+                    made = Made(name, exact=True)
+                    self._compute(copy_nest(call), made, (name, ""), COPIES, width)
+                case Accumulate():
+                    name = call.z.piece.tensor
+                    slot = name if call.last else COPIES
+                    self._compute(sum_nest(call), Made(name, exact=True), (name, name), slot)
+                case Elementwise():
+                    x, g = call.op.operands
+                    made = Made(call.op.out)
+                    self._compute(elementwise_nest(call), made, (x, g), call.op.out)
+                case PassCall():
+                    self._pass(call)
+                case Move():
+                    self._move(call)
+                case Clear():
+                    self._clear(call)
+        self.descriptors.append(Halt())
+
+    def _check(self, call: Contract) -> None:
+        operands = self.graph.tensors[call.impl.x].format, self.graph.tensors[call.impl.g].format
+        terms = prod(call.x.counts[a] for a in call.x.counts if a not in call.z.counts)
+        require_accumulator(terms, operands, self.p, call.op.out)
+
+    def _pass(self, call: PassCall) -> None:
+        entry, code = self._code.place(call.kernel.instructions)
+        self.descriptors += code
+        for d in pass_vectors(call):
+            self.made[len(self.descriptors)] = Made(call.op.out)
+            self._emit(replace(d, entry=entry))
+
+    def _emit(self, d: Compute | Transfer | Vector, memory: Sequence[Touch] = ()) -> None:
+        waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
+        # A copy takes as long as all the rest, and half of the descriptors wait for nothing.
+        self.descriptors.append(replace(d, **waits._asdict()) if any(waits) else d)
+
+    def _format(self, name: str) -> int:
+        """The number of a tensor's format; a constant, without a name, is in fixed point."""
+        return self.p.format_number(self.graph.tensors[name].format) if name else 0
+
+    def _compute(
+        self, d: Compute, made: Made, operands: tuple[str, str], counted: str, width: int = 0
+    ) -> None:
+        """Emit what makes ``made`` of two tensors, or of one and a constant without a name.
+
+        ``counted`` names its statistics; a copy has ``width`` bits, 0: those of a word.
+        """
+        z = self.graph.tensors[made.tensor]
+        slot = self.slots.setdefault(counted, len(self.slots))
+        copied = made.exact and "" in operands
+        label = f"{made.tensor} copy" if copied else made.tensor
+        d = replace(
+            d,
+            tensor=label,
+            slot=slot,
+            out_width=(width or self.p.word_width) if copied else z.format.width,
+            x_format=self._format(operands[0]),
+            g_format=self._format(operands[1]),
+            z_format=self._format(made.tensor),
+            underflow_zero=z.zero,
+        )
+        for part in fitted(d, self.p.nest_levels):
+            self.made[len(self.descriptors)] = made
+            self._emit(part)
+
+    def _move(self, call: Move) -> None:
+        part, outer = call.part, call.outer
+        operation = Operation.LOAD if call.writes else Operation.STORE
+        buffer = self.buffers[outer.name]
+        sizes = {a: self.graph.sizes.get(a, part.piece.counts.get(a, 1)) for a in part.counts}
+        sizes |= {a: hi - lo for a, (lo, hi) in outer.ranges.items()}
+        if "row" in sizes:
+            sizes = dict(part.piece.counts)
+        there = Piece(
+            outer.tensor, outer.layout, sizes, outer.ranges, self.p.lanes, Storage("", 0, 0),
+            digits=outer.digits,
+        )  # fmt: skip
+        self._transfer(operation, buffer, outer, there, part)
+
+    def _transfer(
+        self, operation: Operation, buffer: Buffer, outer: External, there: Piece, part: Part
+    ) -> None:
+        """Runs of rows between a buffer and a piece."""
+        source = Part(there, part.ranges)
+        row_bytes = outer.element_bytes * self.p.lanes
+        same = part.piece.steps is None and there.rows == part.piece.rows and source.offset == 0
+        same &= (there.layout.rows, there.layout.padded) == (
+            part.piece.layout.rows,
+            part.piece.layout.padded,
+        )
+        if same and part.counts == dict(part.piece.counts):
+            axes = [(there.rows, 1, 1)]
+        else:
+            axes = [
+                (part.counts[a], source.stride(a), part.stride(a)) for a in part.piece.layout.rows
+            ]
+            axes.append((part.blocks * part.digits, 1, 1))
+        run = 1
+        axes = [axis for axis in axes if axis[0] > 1]
+        axes.sort(key=lambda axis: -axis[2])
+        while axes and axes[-1][1] == axes[-1][2] == run:
+            run *= axes.pop()[0]
+        axes = _joined(axes)
+        first = source.offset
+        most = largest_divisor(run, MOST_COUNT // outer.element_bytes)
+        if most != run:
+            axes.append((run // most, most, most))
+            run = most
+        self._runs(operation, buffer, outer, axes, run, row_bytes, first, address_of(part))
+
+    def _runs(
+        self,
+        operation: Operation,
+        buffer: Buffer,
+        outer: External,
+        axes: list[tuple[int, int, int]],
+        run: int,
+        row_bytes: int,
+        first: int,
+        local: int,
+    ) -> None:
+        if len(axes) > TRANSFER_LEVELS:
+            count, far, near = axes[0]
+            for n in range(count):
+                self._runs(
+                    operation, buffer, outer, axes[1:], run, row_bytes,
+                    first + n * far, local + n * near,
+                )  # fmt: skip
+            return
+        address = buffer.address + first * row_bytes
+        reach = sum((count - 1) * far for count, far, _ in axes) + run
+        stop = address + reach * row_bytes
+        assert stop <= buffer.stop, (outer.name, stop, buffer)
+        self._emit(
+            Transfer(
+                operation=operation,
+                address=address,
+                local=local,
+                beats=run * outer.element_bytes,
+                levels=tuple(TransferLevel(n, far * row_bytes, near) for n, far, near in axes),
+                element_bytes=outer.element_bytes,
+                tensor=outer.tensor,
+            ),
+            (Touch(MEMORY, address, stop, operation is Operation.STORE),),
+        )
+
+    def _clear(self, call: Clear) -> None:
+        buffer, lanes = self.buffers["zeros"], self.p.lanes
+        first, gap, step, places = call.places
+        base, (whole, rest) = call.piece.storage.base + first, divmod(gap, lanes)
+        for start, times, rows in ((0, whole, lanes), (whole * lanes, 1, rest)):
+            if times and rows:
+                counts = ((places, step), (times, lanes))
+                levels = tuple(TransferLevel(n, 0, by) for n, by in counts if n > 1)
+                self._emit(
+                    Transfer(
+                        operation=Operation.LOAD,
+                        address=buffer.address,
+                        local=base + start,
+                        beats=rows,
+                        levels=levels,
+                        element_bytes=1,
+                        tensor="zeros",
+                    ),
+                    (Touch(MEMORY, buffer.address, buffer.stop, False),),
+                )
+
+
+def _joined(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Adjacent axes as one where both addresses go on evenly."""
+    found: list[tuple[int, int, int]] = []
+    for count, far, near in axes:
+        if found and found[-1][1] == count * far and found[-1][2] == count * near:
+            found[-1] = (found[-1][0] * count, far, near)
+        else:
+            found.append((count, far, near))
+    return found

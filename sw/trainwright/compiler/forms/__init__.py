@@ -1,0 +1,1 @@
+"""Forms that the stages hand to each other: layouts, ways to compute, commands, loop nests."""

@@ -1,0 +1,40 @@
+"""The plans by which a training step can be compiled."""
+
+from trainwright.compiler.base.compiled import AUTO, IN_ROWS, PLANS, CompiledStep
+from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.base.limits import require_batch, require_integers
+from trainwright.compiler.step.adapter import compiled
+from trainwright.compiler.step.in_rows import compiled_in_rows
+from trainwright.network import Network
+from trainwright.parameters import AcceleratorParameters
+
+
+def require_plan(plan: str) -> None:
+    """Raise ``CompileError`` for a plan that there is not."""
+    if plan not in PLANS:
+        raise CompileError(f"there is no plan {plan!r}; give one of {', '.join(PLANS)}")
+
+
+def compile_step(
+    network: Network,
+    batch: int,
+    parameters: AcceleratorParameters,
+    *,
+    plan: str = AUTO,
+    input_gradients: bool = False,
+) -> CompiledStep:
+    """Compile a training step of ``batch`` samples.
+
+    ``plan`` is one of ``trainwright.compiler.PLANS``: "auto" searches contraction orders, layouts
+    and tiling; "paper" has the contraction order of the paper, and searches the rest; "small" is
+    "auto" with less external memory. With ``input_gradients`` the backward pass also gives the
+    gradients to the inputs. Raises ``CompileError`` where the network does not fit.
+    """
+    rows = {name: of for of, name in IN_ROWS.items()}
+    if plan not in rows:
+        require_plan(plan)
+    require_batch(batch)
+    require_integers(network)
+    if plan in rows:
+        return compiled_in_rows(network, batch, parameters, rows[plan])
+    return compiled(network, batch, parameters, plan=plan, input_gradients=input_gradients)

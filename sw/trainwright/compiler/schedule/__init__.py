@@ -1,0 +1,1 @@
+"""Order the commands of a program and place its pieces in the scratchpad."""

@@ -1,0 +1,250 @@
+"""A compiled graph as the driver takes it: buffers, images, rules of shifts."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trainwright.compiler.base.compiled import AUTO, CompiledProgram, CompiledStep
+from trainwright.compiler.base.memory import Buffer
+from trainwright.compiler.base.row_images import RowImage
+from trainwright.compiler.base.rules import Rule, Written
+from trainwright.compiler.emit.emit import COPIES
+from trainwright.compiler.emit.outer import Packing, constant
+from trainwright.compiler.forms.calls import External
+from trainwright.compiler.step.compile import Emitted, Step
+from trainwright.compiler.step.stored import cached_step
+from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Fixed
+from trainwright.graph.differentiate import gradient_name
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask
+from trainwright.graph.network import SAMPLES, result_names, upper_names
+from trainwright.network import Input, Network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute
+from trainwright.program.fields import Operation
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedBuffer(Buffer):
+    """A tensor in outer memory as its ``packing`` has it, the host's with the samples first."""
+
+    packing: Packing
+    axes: tuple[int, ...]
+    """Sizes of the tensor's axes, samples last."""
+    sampled: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.packing.size
+
+    def pack(self, values: torch.Tensor) -> Bytes:
+        """The bytes of what the host has: (samples, values) or values."""
+        array = values.numpy()
+        if self.sampled:
+            array = array.reshape(array.shape[0], -1).T
+        return self.packing.pack(array.reshape(self.axes))
+
+    def unpack(self, data: Bytes) -> torch.Tensor:
+        """The inverse."""
+        array = self.packing.unpack(data)
+        if self.sampled:
+            array = array.reshape(-1, array.shape[-1]).T
+        return torch.from_numpy(np.ascontiguousarray(array))
+
+
+@dataclass(frozen=True)
+class GraphImage:
+    """A factor, or a constant (``layer`` -1), as one program reads it."""
+
+    name: str
+    layer: int
+    index: int
+    packing: Packing
+    shape: tuple[int, ...]
+    value: int = 0
+    """The word of all values of a constant."""
+
+    @property
+    def is_factor(self) -> bool:
+        return self.layer >= 0
+
+    @property
+    def entries(self) -> int:
+        """Rows of the scratchpad that it takes."""
+        return self.packing.rows
+
+    def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> Bytes:
+        """The bytes of int64 ``factor``; a constant ignores it."""
+        if self.is_factor:
+            return self.packing.pack(factor.numpy().reshape(self.shape))
+        return self._constant
+
+    @cached_property
+    def _constant(self) -> Bytes:
+        known = constant(self.packing.outer.tensor, self.packing.lanes)
+        return self.packing.pack(np.full(self.shape, self.value) if known is None else known)
+
+
+class Adapter:
+    """Makes a ``CompiledStep`` of a ``Step``."""
+
+    def __init__(self, network: Network, step: Step):
+        self.network, self.step, self.lanes = network, step, step.parameters.lanes
+        self.host = set(step.graph.whole.given)
+        self.buffers: dict[str, Buffer] = {}
+        self.aliases: dict[str, tuple[str, ...]] = {}
+        for name in ("program.forward", "program.backward"):
+            self.buffers[name] = step.buffers[name]
+
+    def origin(self, name: str) -> str:
+        """The tensor that a view is of."""
+        return self.step.graph.whole.origins.get(name, name)
+
+    def add_buffers(self, emitted: Emitted) -> None:
+        """The buffers of what the host writes and reads."""
+        graph = emitted.lowered.graph
+        factors = {f"l{n}.G{k + 1}" for n, layer in enumerate(self.network.layers, 1)
+                   for k in range(layer.order)}  # fmt: skip
+        for outer in emitted.lowered.outer.values():
+            tensor = graph.tensors.get(outer.tensor)
+            if tensor is None or outer.tensor in factors or tensor.constant:
+                continue
+            there, name = self.step.buffers[outer.name], self.origin(outer.tensor)
+            key = name if name not in self.buffers else outer.name
+            if key in self.buffers or any(
+                b.address == there.address for b in self.buffers.values()
+            ):
+                continue
+            self.buffers[key] = PackedBuffer(
+                name=key,
+                address=there.address,
+                shape=graph.shape(outer.tensor),
+                padded=0,
+                element_bytes=outer.element_bytes,
+                packing=Packing(graph, outer, self.lanes),
+                axes=graph.shape(outer.tensor),
+                sampled="s" in tensor.axes,
+            )
+            self.aliases[name] = (*self.aliases.get(name, ()), key)
+
+    def _images(self, emitted: Emitted) -> Iterable[tuple[GraphImage | RowImage, Buffer]]:
+        graph = emitted.lowered.graph
+        for outer in emitted.lowered.outer.values():
+            packing, buffer = Packing(graph, outer, self.lanes), self.step.buffers[outer.name]
+            layer, dot, index = outer.tensor.rpartition(".G")
+            if outer.tensor in self.host and dot and index.isdigit():
+                yield self.image(graph, outer, int(layer[1:]) - 1, int(index) - 1)
+            elif outer.tensor not in graph.tensors:
+                yield GraphImage(outer.name, -1, -1, packing, ()), buffer
+            elif word := graph.tensors[outer.tensor].constant:
+                shape = graph.shape(outer.tensor)
+                yield GraphImage(outer.name, -1, -1, packing, shape, word[0]), buffer
+
+    def image(
+        self, graph: Graph, outer: External, layer: int, index: int
+    ) -> tuple[GraphImage | RowImage, Buffer]:
+        """Factor ``index`` of layer ``layer`` (both from 0) as a program reads it, and where."""
+        packing = Packing(graph, outer, self.lanes)
+        image = GraphImage(outer.name, layer, index, packing, graph.shape(outer.tensor))
+        return image, self.step.buffers[outer.name]
+
+    def _rules(self, emitted: Emitted, tensors: dict[str, Written]) -> dict[int, Rule]:
+        graph = emitted.lowered.graph
+        rules = {}
+        for index, made in emitted.made.items():
+            if made.exact:
+                d, name = emitted.descriptors[index], self.origin(made.tensor)
+                bias = isinstance(d, Compute) and d.operation is Operation.BIAS
+                rules[index] = Rule(name, name if bias else None, tensors[COPIES], exact=True)
+                continue
+            op = graph.makers[made.tensor]
+            if isinstance(op, Kernel):
+                z = replace(self._written(graph, made.tensor), counted=False)
+                operands = [self.origin(name) for name in op.operands]
+                second = operands[1] if len(operands) > 1 else None
+                rules[index] = Rule(operands[0], second, z, kernel=op.function)
+                continue
+            z = tensors[made.tensor]
+            match op:
+                case Einsum():
+                    first, second = (self.origin(name) for name in op.operands)
+                    still = graph.tensors[made.tensor].exact
+                    rules[index] = Rule(first, second, z, exact=still)
+                case Add():
+                    rules[index] = Rule(self.origin(op.x), self.origin(op.y), z)
+                case Mask():
+                    rules[index] = Rule(self.origin(op.x), None, z)
+        return rules
+
+    def _written(self, graph: Graph, name: str) -> Written:
+        if name == COPIES:
+            return Written(
+                COPIES,
+                TensorClass.INTERMEDIATE,
+                Fixed(self.step.parameters.word_width),
+                1,
+                counted=False,
+            )
+        tensor = graph.tensors[name]
+        count = graph.count(name)
+        return Written(
+            name, tensor.kind, tensor.format, count, counted=not tensor.exact,
+            per_sample=SAMPLES in tensor.axes,
+        )  # fmt: skip
+
+    def program(self, emitted: Emitted) -> CompiledProgram:
+        """A program with its rules and images."""
+        self.add_buffers(emitted)
+        graph = emitted.lowered.graph
+        tensors = {name: self._written(graph, name) for name in emitted.slots}
+        return CompiledProgram(
+            descriptors=emitted.descriptors,
+            rules=self._rules(emitted, tensors),
+            tensors=tuple(tensors.values()),
+            images=tuple(self._images(emitted)),
+            macs=emitted.lowered.macs,
+            address=emitted.address,
+            fingerprint=self.step.parameters.fingerprint,
+            most_alignment=self.step.parameters.most_alignment,
+            constants={t.name: t.constant[1] for t in graph.tensors.values() if t.constant},
+        )
+
+
+@cache
+def compiled(
+    network: Network,
+    batch: int,
+    p: AcceleratorParameters,
+    *,
+    plan: str = AUTO,
+    input_gradients: bool = False,
+) -> CompiledStep:
+    """A training step compiled from its graph, for the driver. Raises ``CompileError``."""
+    step = cached_step(network, batch, p, inputs=input_gradients, plan=plan)
+    adapter = Adapter(network, step)
+    forward, backward = adapter.program(step.forward), adapter.program(step.backward)
+    inputs = tuple(node.name for node in network.nodes if isinstance(node, Input))
+    return CompiledStep(
+        network=network,
+        batch=batch,
+        parameters=p,
+        plan=plan,
+        inputs=inputs,
+        input_gradients=tuple(
+            adapter.origin(gradient_name(name)) for name in inputs if input_gradients
+        ),
+        results=result_names(network),
+        uppers=upper_names(network),
+        buffers=adapter.buffers,
+        memory_bytes=step.memory_bytes,
+        forward=forward,
+        backward=backward,
+        aliases=adapter.aliases,
+    )

@@ -1,0 +1,89 @@
+"""What lies in outer memory between the two programs of a step, and what the host writes."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from trainwright.compiler.forms.choices import Given
+from trainwright.compiler.forms.layout import Layout
+from trainwright.compiler.step.drafts import Lowered
+from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Fixed
+from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View
+from trainwright.graph.step import StepGraph
+
+
+def with_ones(graph: Graph) -> Graph:
+    """Sums of one tensor as products with ones."""
+    tensors, ops, given = dict(graph.tensors), list[Op](), list(graph.given)
+    for op in graph.ops:
+        if isinstance(op, Einsum) and len(op.operands) == 1:
+            axes = graph.summed(op)
+            name = f"ones {' '.join(axes)}"
+            tensors[name] = Tensor(name, axes, TensorClass.INTERMEDIATE, Fixed(2), constant=(1, 0))
+            given += [name] if name not in given else []
+            op = replace(op, operands=(name, *op.operands))
+        ops.append(op)
+    return Graph(graph.sizes, tensors, tuple(ops), tuple(given), graph.results)
+
+
+def direct(graph: Graph, host: Sequence[str]) -> Graph:
+    """Without views of what the host writes: it writes the views themselves.
+
+    What has other readers too is written as it is.
+    """
+    ops, given = [], list(graph.given)
+    readers = Counter(name for op in graph.ops for name in op.operands)
+    for op in graph.ops:
+        if isinstance(op, View) and op.x in host and op.x in given and readers[op.x] == 1:
+            given[given.index(op.x)] = op.out
+        else:
+            ops.append(op)
+    return graph.part(ops, given, graph.results)
+
+
+def may_part(step: StepGraph, origins: Mapping[str, str]) -> set[str]:
+    """Tensors of the forward pass that may be stored in two layouts: only contractions of the
+    backward pass read them.
+    """
+    found = {
+        name
+        for name, origin in origins.items()
+        if name == origin
+        and name not in step.forward.results
+        and isinstance(step.forward.makers.get(name), Einsum)
+    }
+    for op in step.backward.ops:
+        if not isinstance(op, Einsum):
+            found -= set(op.operands)
+    return found
+
+
+def lying(lowered: Lowered, name: str) -> Given:
+    """How a tensor lies that a program stores."""
+    found = [outer for outer in lowered.outer.values() if outer.tensor == name]
+    parts = [
+        Given(outer.layout, next(((a, *r) for a, r in outer.ranges.items()), None))
+        for outer in found
+    ]
+    return parts[0] if len(parts) == 1 else Given(parts=tuple(parts))
+
+
+def viewed(
+    backward: Graph, origins: Mapping[str, str], lies: Mapping[str, Layout]
+) -> tuple[Graph, dict[str, str]]:
+    """The backward pass, and the tensor in outer memory that each one it is given is a view of.
+
+    Views of a tensor that lies with an axis along the lanes that they lack are views there.
+    """
+    there = {}
+    views: list[Op] = []
+    for name, origin in origins.items():
+        if set(lies[origin].lanes) <= set(backward.tensors[name].axes):
+            there[name] = origin
+        else:
+            there[origin] = origin
+            views.append(View(name, origin))
+    moved = {op.out for op in views}
+    given = dict.fromkeys([*(name for name in backward.given if name not in moved), *there])
+    return backward.part((*views, *backward.ops), given, backward.results), there

@@ -1,0 +1,80 @@
+"""Where a state on the chip has what a step reads and writes: in rows of 16 words.
+
+Factors and their gradients lie as ``onchip.layout`` has them, R_n (I_n of the last factor) along
+the lanes; logits and their gradient in a row an output, samples along the lanes; inputs in both
+orders. Programs that read and write these rows need no images of factors.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from trainwright.compiler.forms.choices import Given, Stored
+from trainwright.compiler.forms.layout import Axes, Layout
+from trainwright.graph.ir import Graph
+from trainwright.graph.network import result_names, upper_names
+from trainwright.network import Network
+from trainwright.onchip.layout import LANES
+
+PIXELS = "l1.x"
+"""The inputs, by the axes of the first layer."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Layouts in external memory that programs are to keep to, by tensor."""
+
+    given: Mapping[str, Given] = field(default_factory=dict)
+    """Of what is read: each may be loaded again."""
+    stored: Mapping[str, Layout] = field(default_factory=dict)
+    """Of what is written."""
+
+    def read(self, names: Collection[str]) -> dict[str, Given]:
+        """Where these tensors lie; the host writes others as one likes."""
+        return {name: self.given.get(name, Given()) for name in names}
+
+    def written(self, names: Collection[str]) -> Stored:
+        """How these tensors are to lie; None: as one likes."""
+        return {name: self.stored.get(name) for name in names}
+
+
+def rows_of(network: Network, graph: Graph, lanes: int) -> Rows:
+    """The layouts of a step of a straight network on an accelerator of ``lanes`` lanes."""
+    unit = max(1, LANES // lanes)
+    last = len(network.layers)
+    given, stored = {}, {}
+    for n, layer in enumerate(network.layers, 1):
+        for k in range(1, layer.order + 1):
+            axes = graph.tensors[f"l{n}.G{k}"].axes
+            lies = Layout(axes[:-1], axes[-1:], unit=unit)
+            given[f"l{n}.G{k}"] = Given(lies, again=True)
+            stored[f"l{n}.dG{k}"] = lies
+        if layer.bias:
+            axes = graph.tensors[f"l{n}.b"].axes
+            inner = whole_rows(graph, axes, LANES)
+            stored[f"l{n}.db"] = Layout(axes[: len(axes) - len(inner)], inner, unit=unit)
+    outputs = Layout(graph.tensors[f"l{last}.b"].axes, ("s",))
+    stored |= dict.fromkeys(result_names(network), outputs)
+    given |= dict.fromkeys(upper_names(network), Given(outputs, again=True))
+    given[PIXELS] = Given(parts=samples_of(graph, lanes), again=True)
+    return Rows(given, stored)
+
+
+def samples_of(graph: Graph, lanes: int) -> tuple[Given, Given]:
+    """How the inputs lie: samples along the lanes, and pixels along them in rows of a sample."""
+    *axes, samples = graph.tensors[PIXELS].axes
+    inner = whole_rows(graph, axes, lanes)
+    outer = (samples, *axes[: len(axes) - len(inner)])
+    return (
+        Given(Layout(tuple(axes), (samples,)), again=True),
+        Given(Layout(outer, inner), again=True),
+    )
+
+
+def whole_rows(graph: Graph, axes: Sequence[str], unit: int) -> Axes:
+    """The fewest of the last axes that fill whole rows together, or all of them."""
+    for count in range(1, len(axes) + 1):
+        inner = tuple(axes[-count:])
+        if prod(graph.sizes[a] for a in inner) % unit == 0:
+            return inner
+    return tuple(axes)

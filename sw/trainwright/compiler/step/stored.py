@@ -1,0 +1,160 @@
+"""Cache compiled steps on disk, by everything that they follow from."""
+
+import hashlib
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from trainwright.compiler.base.compiled import AUTO
+from trainwright.compiler.base.errors import CompileError, DoesNotFitError, ResourceError
+from trainwright.compiler.base.progress import MOST_EFFORT, enter_phase, followed
+from trainwright.compiler.step.compile import Step, compile_network
+from trainwright.compiler.step.remedies import TRIAL_EFFORT, with_remedies
+from trainwright.network import Network, UserNames
+from trainwright.parameters import AcceleratorParameters
+from trainwright.support.native.cache import default_folder
+from trainwright.support.waiting import waiting
+
+MOST_BYTES = 256 << 20
+"""Bytes of all entries above which the least recently used are removed: about 1,000 networks."""
+SWITCH = "TRAINWRIGHT_PROGRAM_CACHE"
+"""Environment variable that switches the cache off where its value is ``0``."""
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_SUFFIX = ".step"
+
+
+@cache
+def _code() -> bytes:
+    """Return a digest of the source files: no entry outlives a change of the compiler."""
+    # All files, not the compiler's alone: which modules a program follows from changes over time,
+    # and a stale program would be wrong without a word. Reading them takes 20 ms.
+    folder = Path(__file__).resolve().parents[2]
+    digest = hashlib.sha256(f"{sys.version_info} {pickle.HIGHEST_PROTOCOL}".encode())
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.digest()
+
+
+class StepCache:
+    """Folder of compiled steps and of the reasons why others do not fit.
+
+    Several processes can use a folder at the same time: an entry is published by a rename, and
+    begins with a digest of the rest, so that a damaged or truncated one counts as missing.
+    """
+
+    def __init__(self, folder: Path | None = None, most_bytes: int = MOST_BYTES):
+        self.folder = default_folder() / "programs" if folder is None else folder
+        self.most_bytes = most_bytes
+
+    def path(self, key: str) -> Path:
+        """Return the file of an entry, whether it exists or not."""
+        return self.folder / f"{key}{_SUFFIX}"
+
+    def step(self, key: str, make: Callable[[], Step]) -> Step:
+        """Return the step of a key, made only if the folder has none.
+
+        Raises ``CompileError`` if ``make`` does, or did when the entry was written.
+        """
+        result = self._read(key)
+        if result is None:
+            try:
+                result = make()
+            except CompileError as error:
+                result = error
+            self._write(key, result)
+        if isinstance(result, CompileError):
+            raise result
+        return result
+
+    def _read(self, key: str) -> Step | CompileError | None:
+        path = self.path(key)
+        try:
+            data = path.read_bytes()
+            if hashlib.sha256(data[_DIGEST_BYTES:]).digest() != data[:_DIGEST_BYTES]:
+                return None
+            result = pickle.loads(data[_DIGEST_BYTES:])  # the user's own folder
+            os.utime(path)  # pruning removes the least recently used entries first
+        # Unpickling raises anything at all if the entry is of other code: compile again then.
+        except Exception:
+            return None
+        return result if isinstance(result, Step | CompileError) else None
+
+    def _write(self, key: str, result: Step | CompileError) -> None:
+        data = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+        # A full disk or a folder without write permission costs time only, on the next run.
+        with suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(hashlib.sha256(data).digest() + data)
+                os.replace(name, self.path(key))
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(name)
+            self._prune()
+
+    def _prune(self) -> None:
+        entries: list[tuple[float, int, Path]] = []
+        for path in self.folder.iterdir():  # with what a killed process left unpublished
+            with suppress(OSError):  # another process removed the entry
+                status = path.stat()
+                entries.append((status.st_mtime, status.st_size, path))
+        total = 0
+        for _, size, path in sorted(entries, reverse=True):
+            total += size
+            if total > self.most_bytes:
+                path.unlink(missing_ok=True)
+
+
+def _say(line: str) -> None:
+    print(f"trainwright: {line}", file=sys.stderr, flush=True)
+
+
+def cached_step(
+    network: Network,
+    batch: int,
+    p: AcceleratorParameters,
+    *,
+    inputs: bool = False,
+    plan: str = AUTO,
+    in_rows: bool = False,
+    effort: int = MOST_EFFORT,
+) -> Step:
+    """Return ``compile_network`` of the same arguments, from the user's cache folder if known.
+
+    Raises ``CompileError`` if the network does not fit, with remedies that do fit and the names of
+    layers in the user's network.
+    """
+
+    def make() -> Step:
+        what = f"compiling {network.name} for a batch of {batch}"
+        with followed() as progress, waiting(_say, what, detail=lambda: progress.phase):
+            try:
+                return compiled(batch, p, effort)
+            except ResourceError as error:
+                raise _helpful(error).named(UserNames.of_network(network)) from None
+
+    def compiled(samples: int, parameters: AcceleratorParameters, most: int) -> Step:
+        return compile_network(
+            network, samples, parameters, inputs=inputs, plan=plan, in_rows=in_rows, effort=most
+        )
+
+    def _helpful(error: ResourceError) -> ResourceError:
+        if not isinstance(error, DoesNotFitError):
+            return error
+        enter_phase("does not fit: smaller batches and larger scratchpads are tried")
+        most = min(effort, TRIAL_EFFORT)
+        unit = p.lanes if in_rows else 1
+        return with_remedies(error, batch, p, lambda n, q: compiled(n, q, most), unit=unit)
+
+    if os.environ.get(SWITCH) == "0":
+        return make()
+    asked = repr((network, batch, p, inputs, plan, in_rows, effort)).encode()
+    return StepCache().step(hashlib.sha256(_code() + asked).hexdigest(), make)

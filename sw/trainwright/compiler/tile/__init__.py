@@ -1,0 +1,1 @@
+"""Turn choices and slices into commands on pieces of tensors."""

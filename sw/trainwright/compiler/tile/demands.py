@@ -1,0 +1,73 @@
+"""What a program asks of each tensor: axes side by side, rows of zeros, cuts, what comes first."""
+
+from collections.abc import Sequence
+from math import prod
+
+from trainwright.compiler.cut.slices import Stage
+from trainwright.compiler.forms.choices import Choice, Pad, Work
+from trainwright.compiler.forms.impls import Impl, Need
+from trainwright.compiler.forms.layout import Axes
+from trainwright.compiler.tile.pieces import Pieces
+from trainwright.graph.ir import View
+from trainwright.graph.network import SAMPLES
+
+
+class Demands(Pieces):
+    """Pieces that lie as all the choices of a program need them."""
+
+    every: Sequence[Choice] = ()
+    """The choices of all stages."""
+    pads: Sequence[Pad] = ()
+
+    def _demands(self) -> None:
+        """Collect how each tensor is read and written: side by side, padded, divided."""
+        for choice in self.every:
+            for work in choice.works:
+                if work.impl:
+                    self._grouped(work.impl)
+                for need in self._needs(choice, work):
+                    key = need.tensor, need.lanes
+                    cut = work.cut
+                    if cut and cut[0] not in self.graph.tensors[need.tensor].axes:
+                        cut = None
+                    self.cuts.setdefault(key, set()).add(cut)
+        for name, lanes, axes in self.pads:
+            self._group(name, lanes, axes, pad=True)
+        for choice in self.every:
+            for work in choice.works:
+                if (impl := work.impl) and impl.dot:
+                    self._group(impl.x, impl.inner, impl.rows)
+                    self._group(impl.z, impl.along, impl.rows)
+
+    def _grouped(self, impl: Impl) -> None:
+        if impl.dot:
+            self._group(impl.g, impl.inner, impl.along, pad=True)
+        else:
+            self.hard.setdefault((impl.z, impl.along), []).append(impl.rows)
+
+    def _group(self, name: str, lanes: Axes, axes: Axes, *, pad: bool = False) -> None:
+        if len(axes) > 1:
+            self.groups.setdefault((name, lanes), []).append(axes)
+        if pad and prod(self.graph.sizes[a] for a in axes) % self.p.lanes:
+            self.padding.setdefault((name, lanes), axes)
+
+    def _leads(self, stages: Sequence[Stage]) -> None:
+        """For each tensor the axes to come first."""
+        views = {n for c in self.every if isinstance(c.op, View) for n in (c.op.out, c.op.x)}
+        wanted: dict[str, dict[str, None]] = {}
+        for stage in stages:
+            loops = [*([SAMPLES] if stage.blocked else []), *(axis for axis, _ in stage.loops)]
+            for choice in stage.choices:
+                cuts = [w.cut[0] for w in choice.works if w.cut]
+                for name in (choice.op.out, *choice.op.operands):
+                    wanted.setdefault(name, {}).update(dict.fromkeys([*cuts, *loops]))
+        padded = {(name, a) for (name, _), axes in self.padding.items() for a in axes}
+        for name, axes in wanted.items():
+            if name not in views:
+                mine = self.graph.tensors[name].axes
+                self.lead[name] = tuple(a for a in axes if a in mine and (name, a) not in padded)
+
+    def _needs(self, choice: Choice, work: Work) -> tuple[Need, ...]:
+        if work.impl:
+            return work.impl.needs
+        return tuple(Need(name, choice.lanes) for name in choice.op.operands)

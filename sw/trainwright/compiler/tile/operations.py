@@ -1,0 +1,329 @@
+"""The commands of single operations, for a slice of their results each."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from trainwright.compiler.cut.slices import Block, overlap
+from trainwright.compiler.forms.calls import Accumulate, Contract, Elementwise, PassCall
+from trainwright.compiler.forms.choices import Choice, Cut, Given, Pad, Stored, Work, ranges_of
+from trainwright.compiler.forms.digits import element_digits
+from trainwright.compiler.forms.impls import Impl, dot_cycles, outer_cycles
+from trainwright.compiler.forms.layout import (
+    Axes,
+    CutError,
+    Layout,
+    Part,
+    Piece,
+    Ranges,
+    Storage,
+    counts_of,
+)
+from trainwright.compiler.forms.passes import lowered, pass_cycles
+from trainwright.compiler.tile.demands import Demands
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, View, Window
+from trainwright.graph.network import SAMPLES
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import Engine
+
+SMALL = 32
+"""Tensors of this part of the scratchpad or less are not loaded in slices."""
+
+
+class Operations(Demands):
+    """Makes the commands of operations.
+
+    ``given`` are the tensors of outer memory, ``stored`` those that are written there, ``spilled``
+    those that are read from there again. With ``spare`` no more rows of zeros are loaded than are
+    needed.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        given: Mapping[str, Given],
+        stored: Stored,
+        pads: Sequence[Pad],
+        spilled: Collection[str],
+        p: AcceleratorParameters,
+        *,
+        spare: bool = False,
+    ):
+        super().__init__(graph, dict(given), p, spare=spare)
+        self.block: Block | None = None
+        """The samples that are computed now, of stages that take blocks of them."""
+        self.inside: set[str] = set()
+        """What is made and used up in slices of the stage that is computed now."""
+        self.stored, self.pads, self.spilled = {*stored, *spilled}, pads, set(spilled)
+        self.lies = stored
+        self.macs = 0
+
+    @property
+    def _whole(self) -> dict[str, tuple[int, int]]:
+        """The values of a tensor that are computed together: all, or those of a block."""
+        return {SAMPLES: self.block} if self.block else {}
+
+    def _ranges(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> dict:
+        """The values of a tensor that a piece is to have, for one work of one slice."""
+        axes = self.graph.tensors[name].axes
+        ranges = {a: r for a, r in slice_.items() if a in axes}
+        if (
+            name in self.given
+            and self.graph.count(name) * self.graph.tensors[name].digits * SMALL
+            <= self.p.lanes * self.p.scratchpad_rows
+        ):
+            ranges = {}
+        if cut and cut[0] in axes and self.cuts.get((name, lanes)) == {cut}:
+            return overlap(ranges, ranges_of(cut)) or {}
+        return ranges
+
+    def _target(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> Piece:
+        """The piece that a result is written to: of the slice, or the whole tensor."""
+        axes = self.graph.tensors[name].axes
+        some = slice_ if name in self.inside else self._whole
+        ranges = {a: r for a, r in some.items() if a in axes}
+        if cut and not self._joined(name):
+            whole = overlap(ranges, ranges_of(cut))
+            assert whole is not None
+            ranges = whole
+        return self.found(name, lanes, ranges) or self.made(name, lanes, ranges)
+
+    def _joined(self, name: str) -> bool:
+        """Whether all parts of a tensor lie in one layout."""
+        choice = next(c for c in self.every if c.op.out == name)
+        return len({work.impl.along for work in choice.works if work.impl}) == 1
+
+    def _choice(self, choice: Choice, slice_: Ranges) -> None:
+        match choice.op:
+            case View():
+                self._view(choice, slice_)
+            case Window():
+                return  # made where it is read, with what is read of it
+            case Einsum():
+                parts = [self._operands(choice.op, work, slice_) for work in reversed(choice.works)]
+                for work, operands in zip(choice.works, reversed(parts), strict=True):
+                    if operands:
+                        self._contract(choice.op, work, slice_, operands)
+            case Add() | Mask():
+                self._elementwise(choice, slice_)
+            case Kernel():
+                self._pass(choice.op, choice.lanes, slice_)
+        wanted = choice.op.out in self.stored and choice.op.out in self.inside
+        if wanted and self._is_whole(choice.op, slice_):
+            self._store(choice, slice_)
+
+    @staticmethod
+    def _is_whole(op: Op, slice_: Ranges) -> bool:
+        """Whether the values of a result in a slice have all parts of their sums after it."""
+        parts = op.parts if isinstance(op, Einsum) else ()
+        return not parts or all(slice_.get(axis, cut) == cut for axis, cut in parts[-1])
+
+    def _view(self, choice: Choice, slice_: Ranges) -> None:
+        op = choice.op
+        if op.operands[0] in self.spilled:
+            self._view_outside(op.out, op.operands[0])
+            return
+        source_axes = self.graph.tensors[op.operands[0]].axes
+        ranges = {a: r for a, r in slice_.items() if a in source_axes}
+        source = self.ensure(
+            op.operands[0],
+            choice.lanes,
+            ranges,
+            tuple(a for a in source_axes if a not in choice.lanes),
+            pad=False,
+        )
+        axes = self.graph.tensors[op.out].axes
+        layout = Layout(tuple(a for a in axes if a not in choice.lanes), choice.lanes)
+        counts = counts_of(axes, self.graph.sizes, source.ranges)
+        piece = Piece(
+            op.out, layout, counts, source.ranges, self.p.lanes, source.storage,
+            digits=source.digits,
+        )  # fmt: skip
+        if piece.rows > source.rows:  # fewer where the source has rows of zeros behind it
+            raise CutError(f"{op.out} does not lie in the rows of {op.operands[0]}")
+        self.pieces.setdefault((op.out, choice.lanes), []).append(piece)
+
+    def _view_outside(self, name: str, source: str) -> None:
+        """A view of a tensor of outer memory."""
+        given, axes = self.given[source].layout, self.graph.tensors[name].axes
+        if given is None or given.padded or not set(given.lanes) <= set(axes):
+            raise CutError(f"{name} does not lie in the rows of {source}")
+        layout = Layout(tuple(a for a in axes if a not in given.lanes), given.lanes)
+        self.given[name] = Given(layout)
+        self.views[name] = source
+
+    def _within(self, op: Einsum, work: Work, slice_: Ranges) -> dict | None:
+        """The values of the result that a work makes in a slice, and those that it sums."""
+        axes = self.graph.tensors[op.out].axes
+        axes += tuple(axis for axis, _ in op.parts[0]) if op.parts else ()
+        return overlap({a: r for a, r in slice_.items() if a in axes}, ranges_of(work.cut))
+
+    def _operands(self, op: Einsum, work: Work, slice_: Ranges) -> list[Part] | None:
+        """The operands, as they are needed; ``None`` where a slice has nothing of a work."""
+        assert work.impl
+        ranges = self._within(op, work, slice_)
+        if ranges is None:
+            return None
+        parts = []
+        for need in work.impl.needs:
+            axes = self.graph.tensors[need.tensor].axes
+            mine = {a: r for a, r in ranges.items() if a in axes}
+            wanted = self._ranges(need.tensor, need.lanes, slice_, work.cut)
+            group = work.impl.along if work.impl.dot and need.tensor == work.impl.g else ()
+            piece = self.found(need.tensor, need.lanes, mine, group)
+            piece = piece or self.ensure(need.tensor, need.lanes, wanted, group)
+            parts.append(Part(piece, mine))
+        return parts
+
+    def _even(self, impl: Impl, x: Part, z: Part) -> Impl:
+        """PE1's rows as they lie: fewer axes where those asked for are no even index."""
+        tries = (impl.rows[n:] for n in range(len(impl.rows) + 1))
+        best = next(r for r in tries if x.joint(r) is not None and z.joint(r) is not None)
+        return impl if best == impl.rows else replace(impl, rows=best)
+
+    def _contract(self, op: Einsum, work: Work, slice_: Ranges, parts: list[Part]) -> None:
+        impl, graph, p = work.impl, self.graph, self.p
+        assert impl
+        z_axes = graph.tensors[op.out].axes
+        ranges = self._within(op, work, slice_)
+        assert ranges is not None
+        target = self._target(op.out, impl.along, slice_, work.cut)
+        sizes = counts_of(tuple(graph.sizes), graph.sizes, ranges)
+        made = {a: r for a, r in ranges.items() if a in z_axes}
+        whole, cell = Part(target, made), ()
+        if op.parts:
+            cell = tuple((axis, ranges[axis]) for axis, _ in op.parts[0])
+        follows = op.parts and cell != op.parts[0]
+        if follows:
+            target = self.apart(op.out, impl.along, made)
+        free = prod(sizes[a] for a in z_axes)
+        summed = prod(sizes[a] for a in graph.summed(op))
+        self.macs += free * summed
+        steps, digits = summed * graph.passes(op), target.digits
+        if impl.dot:
+            axes = impl.rows, impl.along, impl.inner
+            cycles = dot_cycles(p, sizes, free, steps, axes, digits)
+        else:
+            cycles = outer_cycles(p, sizes, free, steps, (impl.rows, impl.along), digits)
+        x, g = parts
+        z = Part(target, made)
+        if impl.dot:
+            impl = self._even(impl, x, z)
+        self.calls.append(
+            Contract(
+                engine=Engine.PE1 if impl.dot else Engine.PE2,
+                cycles=cycles,
+                reads=(x.piece, g.piece),
+                writes=(target,),
+                op=op,
+                impl=impl,
+                x=x,
+                g=g,
+                z=z,
+                macs=free * summed,
+                part=bool(op.parts),
+            )
+        )
+        if op.parts and follows:
+            self._add(z, whole, last=cell == op.parts[-1])
+
+    def _add(self, x: Part, z: Part, *, last: bool) -> None:
+        """Add a part of a sum to those before it."""
+        rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks * z.digits
+        self.calls.append(
+            Accumulate(
+                engine=Engine.PE2, cycles=rows, reads=(z.piece, x.piece), writes=(z.piece,),
+                x=x, z=z, last=last,
+            )
+        )  # fmt: skip
+
+    def _elementwise(self, choice: Choice, slice_: Ranges) -> None:
+        op, lanes = choice.op, choice.lanes
+        assert isinstance(op, Add | Mask)
+        axes = self.graph.tensors[op.out].axes
+        ranges = {a: r for a, r in slice_.items() if a in axes}
+        x_name, g_name = op.operands
+        of_x, of_g = element_digits(op, self.graph)
+        x = Part(self.widened(x_name, lanes, ranges, of_x), ranges)
+        target = self._target(op.out, lanes, slice_, None)
+        z = Part(target, ranges)
+        if self.graph.tensors[g_name].axes == axes:
+            g = self.widened(g_name, lanes, ranges, of_g)
+            self._one(op, x, Part(g, ranges), z, (0, z.blocks), broadcast=False)
+            return
+        mine = {a: r for a, r in ranges.items() if a in self.graph.tensors[g_name].axes}
+        (samples,) = lanes
+        whole, rest = divmod(z.counts[samples], self.p.lanes)
+        if whole:
+            g = self._broadcast(g_name, samples, self.p.lanes, mine, of_g)
+            self._one(op, x, Part(g, mine), z, (0, whole), broadcast=True)
+        if rest:
+            g = self._broadcast(g_name, samples, rest, mine, of_g)
+            self._one(op, x, Part(g, mine), z, (whole, 1), broadcast=True)
+
+    def _broadcast(self, name: str, samples: str, count: int, ranges: Ranges, digits: int) -> Piece:
+        """A tensor repeated along ``count`` lanes of the samples, in so many digits."""
+        key = f"{name}*{count}", (samples,)
+        for piece in self.pieces.get(key, []):
+            if piece.covers(ranges):
+                return piece
+        axes = self.graph.tensors[name].axes
+        counts = counts_of(axes, self.graph.sizes, ranges) | {samples: count}
+        layout = Layout(axes, (samples,))
+        piece = Piece(
+            name, layout, counts, dict(ranges), self.p.lanes, Storage(key[0], 0), digits=digits
+        )
+        piece.storage.rows = piece.rows
+        self.pieces.setdefault(key, []).append(piece)
+        outer = self.external(piece, layout, {samples: (0, count)})
+        self.move(Engine.LOAD, piece, ranges, outer)
+        return piece
+
+    def _one(
+        self, op: Add | Mask, x: Part, g: Part, z: Part, blocks: tuple[int, int], *, broadcast: bool
+    ) -> None:
+        rows = prod(z.counts[a] for a in z.piece.layout.rows) * blocks[1]
+        rows *= max(x.digits, z.digits)
+        self.calls.append(
+            Elementwise(
+                engine=Engine.PE2, cycles=rows, reads=(x.piece, g.piece), writes=(z.piece,),
+                op=op, x=x, g=g, z=z, blocks=blocks, broadcast=broadcast,
+            )
+        )  # fmt: skip
+
+    def _pass(self, op: Kernel, lanes: Axes, slice_: Ranges) -> None:
+        axes = self.graph.tensors[op.out].axes
+        ranges = {a: r for a, r in slice_.items() if a in axes}
+        operands = tuple(Part(self.ensure(name, lanes, ranges), ranges) for name in op.operands)
+        z = Part(self._target(op.out, lanes, slice_, None), ranges)
+        kernel = lowered(op, self.graph.tensors)
+        rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
+        self.calls.append(
+            PassCall(
+                engine=Engine.PE2, cycles=pass_cycles(kernel, rows, self.p),
+                reads=tuple(part.piece for part in operands), writes=(z.piece,),
+                op=op, kernel=kernel, operands=operands, z=z,
+            )
+        )  # fmt: skip
+
+    def _store(self, choice: Choice, slice_: Ranges) -> None:
+        name = choice.op.out
+        axes = self.graph.tensors[name].axes
+        ranges = {a: r for a, r in slice_.items() if a in axes}
+        for lanes, outside in self._stored_as(choice):
+            mine = overlap(ranges, outside)
+            if mine is None:
+                continue
+            lies = self.lies.get(name)
+            piece = self.ensure(name, lies.lanes, mine) if lies else self.found(name, lanes, mine)
+            if piece is None:
+                raise CutError(f"{name} is not there in one piece of {mine}")
+            outer = self.external(piece, lies or piece.layout, outside)
+            self.move(Engine.STORE, piece, mine, outer)
+
+    def _stored_as(self, choice: Choice) -> list[tuple[Axes, Ranges]]:
+        """The axes along the lanes of a result, of each of its parts where these lie apart."""
+        works = [(w.impl.along, ranges_of(w.cut)) for w in choice.works if w.impl]
+        if works and not self._joined(choice.op.out):
+            return works
+        return [(works[0][0] if works else choice.lanes, {})]

@@ -1,0 +1,396 @@
+"""The pieces of one program: loaded, made, copied and transposed as they are asked for."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from trainwright.compiler.forms.calls import Call, Clear, Copy, External, Move, Transpose
+from trainwright.compiler.forms.choices import Cut, Given, ranges_of
+from trainwright.compiler.forms.digits import word_bytes
+from trainwright.compiler.forms.impls import up
+from trainwright.compiler.forms.layout import (
+    Axes,
+    CutError,
+    Layout,
+    Part,
+    Piece,
+    Ranges,
+    Storage,
+    counts_of,
+)
+from trainwright.compiler.forms.windows import Halo, halos, spread, steps
+from trainwright.graph.ir import Graph, Window
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import Engine
+
+ROW = Layout(("row",), ("lane",))
+"""The layout of a constant."""
+
+
+def together(order: Sequence[str], groups: Sequence[Axes]) -> Axes:
+    """The axes with each group side by side, as far as those before it allow."""
+    now = list(order)
+    kept: list[list[str]] = []
+    for group in groups:
+        wanted = [a for a in group if a in now]
+        if len(wanted) < 2:
+            continue
+        place = min(now.index(a) for a in wanted)
+        trial = [a for a in now if a not in wanted]
+        trial[place:place] = wanted
+        if all(_adjacent(trial, one) for one in kept):
+            now = trial
+            kept.append(wanted)
+    return tuple(now)
+
+
+def _adjacent(order: Sequence[str], group: Sequence[str]) -> bool:
+    start = order.index(group[0])
+    return list(order[start : start + len(group)]) == list(group)
+
+
+class Pieces:
+    """Gives pieces of tensors in the layouts asked for, and collects the commands they take."""
+
+    def __init__(
+        self, graph: Graph, given: dict[str, Given], p: AcceleratorParameters, *, spare: bool
+    ):
+        self.graph, self.given, self.p, self.spare = graph, given, p, spare
+        self.calls: list[Call] = []
+        self.pieces: dict[tuple[str, Axes], list[Piece]] = {}
+        self.outer: dict[str, External] = {}
+        self.views: dict[str, str] = {}
+        """Of tensors in outer memory: the tensor each is a view of."""
+        self.groups: dict[tuple[str, Axes], list[Axes]] = {}
+        """For each layout the axes that are to lie side by side."""
+        self.hard: dict[tuple[str, Axes], list[Axes]] = {}
+        """As ``groups``, of results: there is no other way to write them."""
+        self.padding: dict[tuple[str, Axes], Axes] = {}
+        self.lead: dict[str, Axes] = {}
+        """The axes that come first: parts of a tensor are then apart from each other."""
+        self.cuts: dict[tuple[str, Axes], set[Cut]] = {}
+        self._constants: dict[str, Piece] = {}
+
+    def ensure(
+        self, name: str, lanes: Axes, ranges: Ranges, group: Axes = (), *, pad: bool = True
+    ) -> Piece:
+        """A piece with these values and ``lanes`` along its lanes.
+
+        The axes of ``group`` are one even index of its rows, with rows of zeros up to a multiple of
+        the lanes where ``pad`` is set.
+        """
+        piece = self.found(name, lanes, ranges, group, pad=pad)
+        if piece:
+            return piece
+        if name in self.graph.windows:
+            return self._window(self.graph.windows[name], lanes, ranges, group, pad=pad)
+        there = self.found(name, lanes, ranges)
+        given = self._given(name, lanes, ranges)
+        if given and (there is None or given.is_free or given.again):
+            there = self._loaded(name, given, lanes, ranges, group)
+        there = there or self._turned(name, lanes, ranges, group)
+        if not self._suits(there, ranges, group, pad=pad):
+            there = self._copied(there, ranges, group, pad=pad)
+        if not self._suits(there, ranges, group, pad=pad):
+            raise CutError(f"{name} has no even index {group} in {there.layout.text}")
+        return there
+
+    def _given(self, name: str, lanes: Axes | None, ranges: Ranges) -> Given | None:
+        """Where these values lie in outer memory, with ``lanes`` or any axes along the lanes."""
+        given = self.given.get(name)
+        return given.part(lanes, ranges) if given else None
+
+    def found(
+        self, name: str, lanes: Axes, ranges: Ranges, group: Axes = (), *, pad: bool = True
+    ) -> Piece | None:
+        """A piece that is there."""
+        for piece in reversed(self.pieces.get((name, lanes), [])):
+            if piece.covers(ranges) and self._suits(piece, ranges, group, pad=pad):
+                return piece
+        return None
+
+    def _suits(self, piece: Piece, ranges: Ranges, group: Axes, *, pad: bool) -> bool:
+        if not group:
+            return True
+        part = Part(piece, ranges)
+        if part.joint(group) is None:
+            return False
+        size = prod(part.counts[a] for a in group)
+        whole = all(part.counts[a] == piece.counts[a] for a in group)
+        return not pad or size % self.p.lanes == 0 or (whole and piece.layout.padded == group)
+
+    def made(self, name: str, lanes: Axes, ranges: Ranges, groups: Sequence[Axes] = ()) -> Piece:
+        """A piece for a result, cleared where rows of it stay zero."""
+        piece = self._new(name, lanes, ranges, groups)
+        self._clear(piece)
+        return piece
+
+    def apart(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
+        """A piece for a part of a sum, which nobody else finds."""
+        piece = self._new(name, lanes, ranges, [])
+        self.pieces[name, lanes].remove(piece)
+        return piece
+
+    def _new(
+        self, name: str, lanes: Axes, ranges: Ranges, groups: Sequence[Axes], padded: Axes = ()
+    ) -> Piece:
+        axes = self.graph.tensors[name].axes
+        key = name, lanes
+        hard = [*groups, *self.hard.get(key, ())]
+        every = [*([padded] if padded else []), *hard, *self.groups.get(key, ())]
+        fixed = {a for group in every if len(group) > 1 for a in group}
+        first = [a for a in self.lead.get(name, ()) if a not in lanes and a not in fixed]
+        rest = [a for a in axes if a not in lanes and a not in first]
+        rows = together((*first, *rest), every)
+        if not padded:  # padding would part what has to be one index
+            usual = self.padding.get(key, ())
+            clear = all(group == usual or not set(group) & set(usual) for group in hard)
+            padded = usual if clear else ()
+        if padded and not (set(padded) <= set(rows) and _adjacent(rows, padded)):
+            padded = ()
+        counts = counts_of(axes, self.graph.sizes, ranges)
+        layout = Layout(rows, lanes, padded)
+        piece = Piece(
+            name, layout, counts, dict(ranges), self.p.lanes, Storage(name, 0),
+            digits=self.graph.tensors[name].digits,
+        )  # fmt: skip
+        piece.storage.rows = piece.rows
+        self.pieces.setdefault(key, []).append(piece)
+        return piece
+
+    # Windows.
+
+    def _window(self, op: Window, lanes: Axes, ranges: Ranges, group: Axes, *, pad: bool) -> Piece:
+        """Windows of a tensor, in the rows in which it lies with zeros around it."""
+        of, axes = halos(self.graph, op, ranges), self.graph.tensors[op.x].axes
+        mine = {a: r for a, r in ranges.items() if a in axes}
+        mine |= {a: one.values for a, one in of.items() if one.values != (0, one.size)}
+        if all(one.plain for one in of.values()):
+            base = self.ensure(op.x, lanes, mine, group, pad=pad)
+        else:
+            base = self._surrounded(op, of, lanes, mine, group, pad=pad)
+        stepped, first = steps(of, base.strides, {a: base.ranges.get(a, (0, 0))[0] for a in of})
+        positions = {one.slide.position for one in of.values()}
+        inner = {a: r for a, r in base.ranges.items() if a not in of}
+        inner |= {a: r for a, r in ranges.items() if a in positions}
+        axes = self.graph.tensors[op.out].axes
+        layout = Layout(tuple(a for a in axes if a not in lanes), lanes, base.layout.padded)
+        counts = counts_of(axes, self.graph.sizes, inner)
+        piece = Piece(
+            op.out, layout, counts, inner, self.p.lanes, base.storage, stepped, base.first + first,
+            base.digits,
+        )  # fmt: skip
+        if not self._suits(piece, ranges, group, pad=pad):
+            raise CutError(f"{op.out} has no even index {group} in {base.layout.text}")
+        self.pieces.setdefault((op.out, lanes), []).append(piece)
+        return piece
+
+    def _surrounded(
+        self,
+        op: Window,
+        of: Mapping[str, Halo],
+        lanes: Axes,
+        ranges: Ranges,
+        group: Axes,
+        *,
+        pad: bool,
+    ) -> Piece:
+        """The source of windows with its zeros, loaded or copied among them."""
+        axes = self.graph.tensors[op.x].axes
+        size = prod(counts_of(group, self.graph.sizes, {}).values())
+        padded = group if group and pad and size % self.p.lanes else ()
+        first = [a for a in self.lead.get(op.out, ()) if a in axes and a not in (*lanes, *group)]
+        rest = [a for a in axes if a not in lanes and a not in first]
+        groups = [group, *self.groups.get((op.out, lanes), ())]
+        rows = together((*first, *rest), [g for g in groups if set(g) <= set(rest)])
+        layout = Layout(rows, lanes, padded)
+        wide = {**ranges, **{a: (one.low, one.high) for a, one in of.items()}}
+        counts = counts_of(axes, self.graph.sizes, wide)
+        digits = self.graph.tensors[op.x].digits
+        piece = Piece(op.x, layout, counts, wide, self.p.lanes, Storage(op.out, 0), digits=digits)
+        piece.storage.rows = piece.rows
+        self._clear(piece, always=True)
+        if any(one.values[0] >= one.values[1] for one in of.values()):
+            return piece  # zeros alone
+        stepped, before = spread(of, piece.strides)
+        counts = counts_of(axes, self.graph.sizes, ranges)
+        inside = Piece(
+            op.x, layout, counts, dict(ranges), self.p.lanes, piece.storage, stepped, before,
+            digits,
+        )  # fmt: skip
+        given = self._given(op.x, lanes, ranges)
+        there = self.found(op.x, lanes, ranges)
+        if given and there is None:
+            self._load_into(inside, given, ranges)
+        else:
+            self._copy_into(inside, there or self.ensure(op.x, lanes, ranges), ranges)
+        return piece
+
+    def _clear(self, piece: Piece, *, always: bool = False) -> None:
+        if always or piece.is_padded:
+            self.outer.setdefault("zeros", External("zeros", ROW, {}, 1))
+            padding = self.spare and not always and piece.steps is None
+            call = Clear(
+                engine=Engine.LOAD, cycles=0, writes=(piece,), piece=piece, padding=padding
+            )
+            _, rows, _, times = call.places
+            call.cycles = self.p.beat_cycles * rows * times
+            self.calls.append(call)
+
+    def _loaded(self, name: str, given: Given, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
+        size = prod(self.graph.sizes[a] for a in group)
+        padded = group if size % self.p.lanes else ()
+        piece = self._new(name, lanes, ranges, [group] if group else [], padded)
+        outside = self._outside(piece, given)
+        lies, layout = piece.layout, given.layout
+        same = layout is None or (layout.rows, layout.padded) == (lies.rows, lies.padded)
+        if not same or dict(ranges) != dict(outside):  # rows of zeros are not loaded, too
+            self._clear(piece)
+        self._load_into(piece, given, ranges)
+        return piece
+
+    def _outside(self, piece: Piece, given: Given) -> Ranges:
+        """The values of an axis that lie outside, where only some do: the host is to write no more,
+        or the others lie in another layout.
+        """
+        if given.cut:
+            return ranges_of(given.cut)
+        cuts = self.cuts.get((piece.tensor, piece.layout.lanes), ())
+        if given.is_free and len(cuts) == 1:
+            (cut,) = cuts
+            return {cut[0]: (cut[1], cut[2])} if cut else {}
+        return {}
+
+    def _load_into(self, piece: Piece, given: Given, ranges: Ranges) -> None:
+        """Load a tensor from where it lies, or from where the host is to write it."""
+        name, outside = piece.tensor, self._outside(piece, given)
+        layout, of = given.layout or piece.layout, self.views.get(name, "")
+        self.move(Engine.LOAD, piece, ranges, self.external(piece, layout, outside, of))
+
+    def external(self, piece: Piece, layout: Layout, ranges: Ranges, of: str = "") -> External:
+        """The tensor of a piece in outer memory, ``ranges`` of it in a layout."""
+        bytes_ = word_bytes(self.graph.tensors[piece.tensor])
+        return External(piece.tensor, layout, ranges, bytes_, of, piece.digits)
+
+    def move(self, engine: Engine, piece: Piece, ranges: Ranges, outer: External) -> None:
+        """A load of a piece, or a store."""
+        outer = self.outer.setdefault(outer.name, outer)
+        load = engine is Engine.LOAD
+        self.calls.append(
+            Move(
+                engine=engine,
+                cycles=self.p.beat_cycles * piece.rows * outer.element_bytes,
+                reads=() if load else (piece,),
+                writes=(piece,) if load else (),
+                outer=outer,
+                part=Part(piece, ranges),
+            )
+        )
+
+    def constant(self, name: str, rows: int) -> Piece:
+        """``identity`` or ``zeros``, loaded when it is first needed."""
+        if name not in self._constants:
+            counts = {"row": rows, "lane": self.p.lanes}
+            piece = Piece(name, ROW, counts, {}, self.p.lanes, Storage(name, rows))
+            self._constants[name] = piece
+            self.move(Engine.LOAD, piece, {}, External(name, ROW, {}, 1))
+        return self._constants[name]
+
+    # Other layouts.
+
+    def _turned(self, name: str, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
+        """A tensor by PE1's array from a layout with other axes along the lanes."""
+        given = self._given(name, None, ranges)
+        there = [
+            piece
+            for (one, _), found in self.pieces.items()
+            if one == name
+            for piece in found
+            if piece.covers(ranges)
+        ]
+        if not there:
+            if given is None or given.lanes is None:
+                raise CutError(f"{name} is not there in one piece of {ranges}")
+            there = [self.ensure(name, given.lanes, ranges)]
+        whole = [piece for piece in there if not set(piece.layout.lanes) & set(ranges)]
+        if not whole:  # all that lies along the lanes, where a cut of it has no rows of its own
+            there = [piece for piece in there if Part(piece, ranges).is_even] or there[-1:]
+            if not Part(there[-1], ranges).is_even:
+                lying = there[-1].layout.lanes
+                ranges = {a: r for a, r in ranges.items() if a not in lying}
+        there = whole or there
+        apart = [piece for piece in there if not set(piece.layout.lanes) & set(lanes)]
+        if apart:
+            best = next((x for x in apart if self._suits(x, ranges, lanes, pad=True)), apart[-1])
+            return self._transposed(best, lanes, ranges, group)
+        source = there[-1]
+        busy = {*lanes, *source.layout.lanes}
+        free = [a for a in self.graph.tensors[name].axes if a not in busy and a not in ranges]
+        sizes = self.graph.sizes
+        between = tuple(sorted(free, key=lambda a: -sizes[a])[:1])
+        self._transposed(source, between, ranges, lanes)
+        return self._transposed(self.ensure(name, between, ranges), lanes, ranges, group)
+
+    def _transposed(self, source: Piece, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
+        old = source.layout.lanes
+        source = self.ensure(source.tensor, old, ranges, lanes)
+        identity = self.constant("identity", self.p.lanes)
+        piece = self.made(source.tensor, lanes, ranges, [old, *([group] if group else [])])
+        x, z = Part(source, ranges), Part(piece, ranges)
+        if z.joint(old) is None:
+            raise CutError(f"{piece.tensor} has no even index {old} in {piece.layout.text}")
+        values = z.blocks * z.digits * self.p.lanes
+        values *= prod(z.counts[a] for a in piece.layout.rows)
+        size = prod(x.counts[a] for a in old)
+        cycles = values / size * up(size, self.p.lanes) * self.p.lanes / self.p.pe1_rows
+        self.calls.append(
+            Transpose(
+                engine=Engine.PE1,
+                cycles=cycles,
+                reads=(source, identity),
+                writes=(piece,),
+                x=x,
+                z=z,
+            )
+        )
+        return piece
+
+    def _copied(self, source: Piece, ranges: Ranges, group: Axes, *, pad: bool) -> Piece:
+        """The same lanes, rows in another order or padded, by PE2's array."""
+        lanes = source.layout.lanes
+        size = prod(self.graph.sizes[a] for a in group)
+        padded = group if pad and size % self.p.lanes else ()
+        piece = self._new(source.tensor, lanes, ranges, [group], padded)
+        self._clear(piece)
+        self._copy_into(piece, source, ranges)
+        return piece
+
+    def widened(self, name: str, lanes: Axes, ranges: Ranges, digits: int) -> Piece:
+        """A piece with these values in so many digits, cut anew by PE2's array where its own are
+        fewer.
+        """
+        if self.graph.tensors[name].digits == digits:
+            return self.ensure(name, lanes, ranges)
+        key = f"{name} in {digits} digits", lanes
+        for piece in reversed(self.pieces.get(key, [])):
+            if piece.covers(ranges):
+                return piece
+        source = self.ensure(name, lanes, ranges)
+        counts = counts_of(self.graph.tensors[name].axes, self.graph.sizes, ranges)
+        piece = Piece(
+            name, Layout(source.layout.rows, lanes), counts, dict(ranges), self.p.lanes,
+            Storage(key[0], 0), digits=digits,
+        )  # fmt: skip
+        piece.storage.rows = piece.rows
+        self.pieces.setdefault(key, []).append(piece)
+        self._copy_into(piece, source, ranges)
+        return piece
+
+    def _copy_into(self, piece: Piece, source: Piece, ranges: Ranges) -> None:
+        zeros = self.constant("zeros", self.p.lanes)
+        rows = piece.blocks * piece.digits * prod(piece.counts[a] for a in piece.layout.rows)
+        self.calls.append(
+            Copy(
+                engine=Engine.PE2, cycles=rows, reads=(source, zeros), writes=(piece,),
+                x=Part(source, ranges), z=Part(piece, ranges),
+            )
+        )  # fmt: skip
