@@ -40,7 +40,7 @@ VERBS = frozenset(
     back balance begin bind bisect block bound branch break broadcast buffer build bypass cache
     calculate calibrate call cancel canonicalise cap capture carry cast catch centre chain change
     charge check choose claim clamp classify clean clear clip clock close cluster coalesce code
-    collapse
+    bring collapse
     collect combine command compare compile complete compose compress compute concatenate configure
     confirm connect consider construct consume contain continue contract control convert convolve
     copy correct correlate count cover create cross cut cycle deal debug decide declare decode
@@ -85,7 +85,7 @@ NOUN_FOLLOWERS = frozenset("of that which".split())
 """Second words after which the first is a noun: "Count of rows", "State that is saved"."""
 
 CLAUSE_VERBS = frozenset(
-    "assert assume check claim confirm ensure prove require show verify".split()
+    "assert assume check claim confirm ensure note prove require show verify".split()
 )
 """Verbs whose object may be a clause: "Check that the run ends"."""
 

@@ -17,7 +17,7 @@ from trainwright.onchip import samples
 from trainwright.onchip.rates import Entry, RateTable, digits, make_rates
 from trainwright.parameters import AcceleratorParameters
 from trainwright.report.memory import update_memory
-from trainwright.train.batches import InputQuantiser, chip_batch_indices
+from trainwright.train.batches import ImageQuantiser, chip_batch_indices
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.chip_update import ChipModel, ChipUpdate, chip_model
 from trainwright.train.model import initial_model
@@ -99,7 +99,7 @@ def test_fashions_images_fit_the_memory_as_planned():
 
 def test_inputs_are_the_stored_pixels(data):
     network = load_network("digits")
-    inputs = InputQuantiser(network, 16, -7, 4)(data.test.images[:3])
+    inputs = ImageQuantiser(network, 16, -7, 4)(data.test.images[:3])
     stored = samples.stored_pixels(data.test.images[:3], 16, 4)
     assert inputs.tolist() == samples.expanded(stored, 4, 8).reshape(3, 64).tolist()
     assert inputs.max() == 127

@@ -17,7 +17,7 @@ from trainwright.network import load_network
 from trainwright.onchip.loss import LOSSES
 from trainwright.onchip.samples import epoch_order, expanded
 from trainwright.parameters import AcceleratorParameters
-from trainwright.train.batches import InputQuantiser, chip_batch_indices
+from trainwright.train.batches import ImageQuantiser, chip_batch_indices
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.resident import stored_records
@@ -130,7 +130,7 @@ def test_records_are_the_inputs_of_the_batches(data, pixels):
     state = initial_state(load_network("digits"), settings(chip=ChipSettings(pixels=pixels)))
     assert isinstance(state.model, ChipModel)
     records = stored_records(state.model, data, pixels)
-    quantiser = InputQuantiser(state.network, data.full_scale, 0, pixels)
+    quantiser = ImageQuantiser(state.network, data.full_scale, 0, pixels)
     chosen = chip_batch_indices(len(data.train), 64, 0, 3)
     assert (chosen == epoch_order(len(data.train), 0, 0)[192:256]).all()
     inputs = quantiser(data.train.images[chosen]).numpy()
@@ -170,7 +170,7 @@ def test_resident_training_test_set_is_classified_by_the_accelerator(data, chose
     assert engine.driver.accelerator.order == before
     batches, test = [], data.test.first(150)
     assert isinstance(state.model, ChipModel)
-    quantiser = InputQuantiser(state.network, data.full_scale, 0, chosen.chip.pixels)
+    quantiser = ImageQuantiser(state.network, data.full_scale, 0, chosen.chip.pixels)
     for first in range(0, 150, chosen.batch):
         inputs, real = quantiser.padded_batch(test, first, chosen.batch)
         logits = engine.driver.forward(inputs, state.model.operands(), state.scales).logits[:real]

@@ -16,7 +16,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.adam import Parameter
-from trainwright.train.batches import InputQuantiser, batch_indices, check_data
+from trainwright.train.batches import ImageQuantiser, batch_indices, check_data
 from trainwright.train.connect import clip
 from trainwright.train.history import History
 from trainwright.train.initial import SPREAD, deviation, fresh_exponent, initial_factors
@@ -155,7 +155,7 @@ def test_inputs_are_quantised_and_padded_at_the_bottom_and_the_right():
     network = load_network("fashion")
     images = np.zeros((2, 28, 28), np.uint8)
     images[0, 27, 27], images[1, 0, 1], images[1, 1, 0] = 255, 128, 1
-    x = InputQuantiser(network, full_scale=255, exponent=-7)(images).reshape(2, 28, 32)
+    x = ImageQuantiser(network, full_scale=255, exponent=-7)(images).reshape(2, 28, 32)
     assert x[0, 27, 27] == 127  # 1.0 would be 128
     assert x[1, 0, 1] == 64  # 64.25
     assert x[1, 1, 0] == 1  # 0.502
@@ -163,7 +163,7 @@ def test_inputs_are_quantised_and_padded_at_the_bottom_and_the_right():
 
 
 def test_train_partial_batch_is_filled_up_with_blank_images(network, digits):
-    quantiser = InputQuantiser(network, 16, -7)
+    quantiser = ImageQuantiser(network, 16, -7)
     x, real = quantiser.padded_batch(digits.test, 320, 64)
     assert x.shape == (64, 64) and real == 40
     assert (x[:40] == quantiser(digits.test.images[320:])).all() and (x[40:] == 0).all()

@@ -20,7 +20,7 @@ from trainwright.cli.options import (
 if TYPE_CHECKING:
     from trainwright.network import Network
     from trainwright.parameters import AcceleratorParameters
-    from trainwright.train.adapter import Choice
+    from trainwright.train.adapter import WidthChoice
     from trainwright.train.pretrained import Pretrained
 
 DESCRIPTION = """\
@@ -99,13 +99,13 @@ def _choices(
     network: "Network",
     given: "Pretrained | None",
     p: "AcceleratorParameters",
-) -> "list[Choice]":
+) -> "list[WidthChoice]":
     import torch
 
     from trainwright.data import OwnOptions, load_data_set, own_data
     from trainwright.train.adapter import choose, in_width
     from trainwright.train.batches import (
-        InputQuantiser,
+        ImageQuantiser,
         batch_indices,
         check_data,
         label_tensor,
@@ -128,7 +128,7 @@ def _choices(
     data = load_data_set(name, args.data, fetch=args.download, own=own)
     check_data(network, data, args.batch)
     at = batch_indices(len(data.train), args.batch, args.seed, 0)
-    quantiser = InputQuantiser(wide, data.full_scale, wide.format("activation").input_exponent)
+    quantiser = ImageQuantiser(wide, data.full_scale, wide.format("activation").input_exponent)
     labels = label_tensor(data.train.labels[at])
 
     def gradient_of(logits: torch.Tensor) -> torch.Tensor:
@@ -137,7 +137,7 @@ def _choices(
     return choose(model, quantiser(data.train.images[at]), gradient_of, args.error, p)
 
 
-def _table(choices: "list[Choice]") -> str:
+def _table(choices: "list[WidthChoice]") -> str:
     from trainwright.report.tables import markdown
 
     head = ("tensor", "class", "bits", "error", "passes", "")

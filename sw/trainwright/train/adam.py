@@ -20,7 +20,7 @@ class Parameter:
 
     @classmethod
     def of(cls, value: torch.Tensor) -> "Parameter":
-        """A parameter that has not been trained yet."""
+        """Return a parameter that has not been trained: both moments are 0."""
         value = value.to(torch.float32)
         return cls(value, torch.zeros_like(value), torch.zeros_like(value))
 
@@ -30,18 +30,23 @@ class Parameter:
             setattr(self, name, getattr(self, name).index_select(dimension, kept).contiguous())
 
     def step(self, gradient: torch.Tensor, rate: float, number: int) -> None:
-        """One update; ``gradient`` of any float type, ``number`` counts updates from 1."""
+        """Update the value by one step of Adam.
+
+        ``gradient`` may have any float type; ``number`` counts updates from 1.
+        """
         self.value = self.value - self.move(gradient, rate, number)
 
     def move(self, gradient: torch.Tensor, rate: float, number: int) -> torch.Tensor:
-        """What an update subtracts from the value; the moments are updated.
+        """Update both moments and return the change to subtract from the value, float32.
 
-        One rounding to float32 an operation and no fused multiply-add, so that the bits do not
+        Each operation rounds once to float32 and no multiply-add is fused, so that the bits do not
         depend on how the tensor is cut into vectors.
         """
         g = gradient.to(torch.float32)
         self.first = self.first * BETA_1 + g * (1 - BETA_1)
         self.second = self.second * BETA_2 + g * g * (1 - BETA_2)
+        # Both bias corrections are Python floats: they are computed once in float64 and reach the
+        # tensors as scalars, which keeps the element-wise part free of further roundings.
         scale = rate / (1 - BETA_1**number)
         root = self.second.sqrt() * (1 / sqrt(1 - BETA_2**number)) + EPSILON
         return self.first * scale / root

@@ -1,8 +1,8 @@
-"""Widths by need: of each tensor the narrowest fixed point that holds a quantisation error.
+"""Widths by need: the narrowest fixed point of each tensor that holds a quantisation error.
 
-Values are those of one step in 16 bits on the golden model, of a calibration batch. The error of a
-tensor is that of rounding it alone, relative RMS: sqrt(sum (q - x)^2 / sum x^2), at the exponent
-where it is least.
+Values come from one step of a calibration batch on the golden model, in 16 bits. A tensor's error
+is the relative RMS error of rounding that tensor alone, sqrt(sum (q - x)^2 / sum x^2), at the
+exponent where the error is least.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,37 +28,40 @@ from trainwright.train.model import Model
 
 WIDEST = 16
 MOST_VALUES = 1 << 16
-"""Of a tensor that are looked at, evenly spread over it."""
+"""Values of a tensor that are measured, evenly spread over the tensor."""
 _EXPONENTS = 5
-"""Tried below the one at which nothing saturates."""
-_LEAST = {"factor": 2}
-_LEAST_OTHERS = 4
+"""Exponents tried below the one at which nothing saturates."""
+# Two bits are the least that hold a sign and a magnitude; a factor may go that low because training
+# adapts the factor to its levels. Activations and gradients follow the data instead.
+_LEAST_WIDTH = {"factor": 2}
+_LEAST_WIDTH_ELSEWHERE = 4
 
 Gradient = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What was chosen of one tensor."""
+class WidthChoice:
+    """Width chosen for one tensor, with the error and cost of that width."""
 
     tensor: str
     kind: str
-    """Its class."""
+    """Class of the tensor: factor, activation or gradient."""
     width: int
     error: float
-    """At that width."""
+    """Relative RMS quantisation error at ``width``."""
     passes: int
-    """That a contraction with it takes on the accelerator; of factors alone more than 1."""
+    """Passes of a contraction with this operand; above 1 for a factor wider than the array's words.
+    """
     held: bool
-    """Whether the error asked for is held: words may have too few bits."""
+    """Whether ``error`` meets the bound asked for: even the widest word may have too few bits."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return asdict(self)
 
 
 def error_at(values: torch.Tensor, width: int) -> float:
-    """Relative RMS error of rounding to ``width`` bits; 0 for values that are all 0."""
+    """Return the relative RMS error of rounding to ``width`` bits; 0 if all values are 0."""
     size = float(values.square().sum())
     if not size:
         return 0.0
@@ -69,38 +72,47 @@ def error_at(values: torch.Tensor, width: int) -> float:
         words = quantise(values, exponent, fmt)
         return float((dequantise(words, exponent, fmt) - values).square().sum())
 
+    # A few saturated outliers can cost less than a coarser step for all values, so exponents below
+    # the fitting one compete as well.
     return (min(map(lost, range(top - _EXPONENTS, top + 1))) / size) ** 0.5
 
 
 def narrowest(values: torch.Tensor, error: float, kind: str, most: int) -> tuple[int, float]:
-    """The least width up to ``most`` of at most this error, or ``most``; and its error."""
+    """Return the least width up to ``most`` that meets ``error``, and the error of that width.
+
+    Where no width meets it, the width is ``most``.
+    """
     step = -(-values.numel() // MOST_VALUES)
-    some = values.flatten()[::step].to(torch.float64)
-    width = _LEAST.get(kind, _LEAST_OTHERS)
-    while (found := error_at(some, width)) > error and width < most:
+    sample = values.flatten()[::step].to(torch.float64)
+    # Widths are tried upwards: the first that meets the bound is the answer, and the narrow ones
+    # that most tensors need are the cheapest to measure.
+    width = _LEAST_WIDTH.get(kind, _LEAST_WIDTH_ELSEWHERE)
+    while (lost := error_at(sample, width)) > error and width < most:
         width += 1
-    return width, found
+    return width, lost
 
 
 def _written(run: Run | None, result: ForwardResult | BackwardResult) -> dict[str, torch.Tensor]:
-    """The values of every tensor that a pass wrote and counted."""
-    found: dict[str, list[np.ndarray]] = {}
+    """Return the values of every tensor that a pass wrote and counted statistics of."""
+    rows_of: dict[str, list[np.ndarray]] = {}
     assert run is not None and run.traces is not None
     for engine in ("pe1", "pe2"):
         trace, start = run.traces[engine], 0
+        # A trace holds the rows of all tensors in the order of writing; `labels` cuts it into
+        # tensors.
         for name, rows in trace.labels:
             if name in result.statistics:
-                found.setdefault(name, []).append(trace.rows[start : start + rows])
+                rows_of.setdefault(name, []).append(trace.rows[start : start + rows])
             start += rows
     return {
         name: torch.from_numpy(np.concatenate(parts)).double()
         * 2.0 ** result.statistics[name].exponent
-        for name, parts in found.items()
+        for name, parts in rows_of.items()
     }
 
 
 def in_width(network: Network, width: int) -> Network:
-    """The same network, all tensors of ``width`` bits in fixed point."""
+    """Return the network with every tensor in fixed point of ``width`` bits."""
     widths = Widths(bias=network.widths.bias, **dict.fromkeys(CLASSES, width))
     return replace(network, widths=widths, coded=(), singles=())
 
@@ -113,14 +125,17 @@ def choose(
     p: AcceleratorParameters,
     *,
     plan: str = "auto",
-) -> list[Choice]:
-    """A width for each factor, the inputs, and every tensor that a step makes in its class's width.
+) -> list[WidthChoice]:
+    """Choose a width for each factor, the inputs, and every tensor whose width its class sets.
 
-    ``model``: of ``in_width(network, 16)``; ``inputs`` (batch, I) words of its activations;
-    ``gradient_of`` as for ``Driver.calibrate``. ``p``: the accelerator that the widths are for.
-    Tensors of more bits than its words are held at these; factors of more are computed by digits.
+    ``model`` belongs to ``in_width(network, 16)``; ``inputs`` (batch, I) are words of its
+    activations; ``gradient_of`` is the argument of ``Driver.calibrate``. ``p`` describes the
+    accelerator that the widths are for: tensors of more bits than its words stop at its word width,
+    factors of more bits are computed in digits.
     """
     network, batch = model.network, len(inputs)
+    # Measure on the widest machine there is, so that the values carry no error of the machine that
+    # the widths are chosen for.
     wide = replace(p, word_width=16, factor_width=WIDEST, formats=(), accumulator_width=48)
     with GoldenAccelerator(wide, memory_bytes=1 << 26) as golden:
         driver = Driver(golden, network, batch, plan=plan, trace=True)
@@ -130,7 +145,9 @@ def choose(
         backward = driver.backward(gradient_of(forward.logits), scales)
         tensors = _written(forward.run, forward) | _written(backward.run, backward)
         kinds = {
-            name: s.kind.value for one in (forward, backward) for name, s in one.statistics.items()
+            name: s.kind.value
+            for result in (forward, backward)
+            for name, s in result.statistics.items()
         }
     own = _follow_their_class(network, batch, wide, plan)
     inputs_real = inputs.double() * 2.0**driver.input_exponent
@@ -146,25 +163,30 @@ def choose(
 def _follow_their_class(
     network: Network, batch: int, p: AcceleratorParameters, plan: str
 ) -> frozenset[str]:
-    """Tensors whose width is that of their class: not those merged or summed on chip."""
+    """Return tensors whose width is that of their class: not those merged or summed on chip."""
+    # Merged tensors and partial sums have formats of their own. Compiled in 8 bits, only the
+    # tensors that take the format of their class have 8.
     step = compile_step(in_width(network, 8), batch, p, plan=plan)
     programs = (step.forward, step.backward)
-    return frozenset(t.name for one in programs for t in one.tensors if t.format == Fixed(8))
+    return frozenset(
+        t.name for program in programs for t in program.tensors if t.format == Fixed(8)
+    )
 
 
 def _choice(
     name: str, kind: str, values: torch.Tensor, error: float, p: AcceleratorParameters
-) -> Choice:
+) -> WidthChoice:
     most = WIDEST if kind == "factor" else p.word_width
-    width, found = narrowest(values, error, kind, most)
+    width, lost = narrowest(values, error, kind, most)
     passes = digit_count(width) if width > p.word_width else 1
-    return Choice(name, kind, width, found, passes, found <= error)
+    return WidthChoice(name, kind, width, lost, passes, lost <= error)
 
 
-def formats_text(network: Network, choices: Iterable[Choice]) -> str:
-    """What ``--formats`` takes: factors and activations by name, the other classes' widest."""
+def formats_text(network: Network, choices: Iterable[WidthChoice]) -> str:
+    """Return the value of ``--formats``: factors and activations by name, other classes' widest."""
     widest: dict[str, int] = {}
     singles = []
+    # Gradients cannot be named on the command line, so the widest need of a class decides for it.
     for choice in choices:
         if choice.tensor in network.nameable:
             singles.append(f"{choice.tensor}=fixed({choice.width})")

@@ -52,23 +52,25 @@ def label_tensor(labels: np.ndarray) -> torch.Tensor:
 
 
 def class_names(network: Network, data: DataSet) -> tuple[str, ...]:
-    """A name for each class of the network; those the data set lacks are numbered."""
+    """Return a name for each class of the network; classes that the data set lacks are numbered."""
     return (*data.class_names, *map(str, range(data.classes, network.classes)))
 
 
+# Two epochs: a step near the end of an epoch and the first of the next one alternate when a run is
+# verified or resumed, and a permutation costs as much as a step.
 @lru_cache(maxsize=2)
 def _order(samples: int, seed: int, epoch: int) -> np.ndarray:
     return np.random.RandomState([seed, 1, epoch]).permutation(samples)
 
 
 def chip_batch_indices(samples: int, batch: int, seed: int, step: int) -> np.ndarray:
-    """The same in the order in which the accelerator draws them (``onchip.samples``)."""
+    """Return the indices (batch,) of ``step`` in the accelerator's order (``onchip.samples``)."""
     epoch, position = divmod(step, samples // batch)
     return epoch_order(samples, seed, epoch)[position * batch : (position + 1) * batch]
 
 
 def batch_indices(samples: int, batch: int, seed: int, step: int) -> np.ndarray:
-    """Indices (batch,) of the samples of ``step`` (from 0).
+    """Return the indices (batch,) of the samples of ``step`` (from 0).
 
     Epoch e visits the samples in the order ``RandomState([seed, 1, e]).permutation(samples)``;
     samples after its last full batch are dropped. A pure function, so that the position of a run is
@@ -79,23 +81,25 @@ def batch_indices(samples: int, batch: int, seed: int, step: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class InputQuantiser:
-    """Turns images into the network's inputs: quantise, pad at the bottom and right, flatten."""
+class ImageQuantiser:
+    """Map from images to the network's inputs: quantise, pad at the bottom and right, flatten."""
 
     network: Network
     full_scale: int
     exponent: int
-    """The driver's ``input_exponent``."""
+    """Power of two of an input's unit: the driver's ``input_exponent``."""
     pixels: int | None = None
     """Bits of a pixel as the accelerator stores it; None where the host quantises each batch."""
 
     def __call__(self, images: np.ndarray) -> torch.Tensor:
-        """Inputs int64 (batch, I) of images uint8 (batch, rows, columns).
+        """Return inputs int64 (batch, I) for images uint8 (batch, rows, columns).
 
         A pixel is byte / ``full_scale``; its integer is that / 2^exponent, rounded half to even and
         saturated to the format of activations. A stored pixel is expanded by
         ``trainwright.onchip.samples.expanded``.
         """
+        # 256 entries at most: quantising the table and indexing it is exact and spares a float64
+        # division for each pixel.
         table = self._table()
         batch, rows, columns = images.shape
         padded = np.zeros((batch, *self.network.padded), np.int64)
@@ -103,7 +107,7 @@ class InputQuantiser:
         return torch.from_numpy(padded.reshape(batch, -1))
 
     def _table(self) -> np.ndarray:
-        """The input of each byte that a pixel can be."""
+        """Return the input word of each value that a pixel's byte can have."""
         if self.pixels is not None:
             stored = stored_pixels(np.arange(self.full_scale + 1), self.full_scale, self.pixels)
             return expanded(stored, self.pixels, self.network.widths.activation)
@@ -113,9 +117,10 @@ class InputQuantiser:
         return quantise(levels, self.exponent, fmt, underflow=network.host_underflow).numpy()
 
     def padded_batch(self, split: Split, start: int, batch: int) -> tuple[torch.Tensor, int]:
-        """Inputs of the samples from ``start`` on, filled up to ``batch`` with blank images.
+        """Return the inputs from sample ``start`` on and the number of samples in them.
 
-        Returns the inputs and how many of them are samples.
+        Where fewer than ``batch`` samples are left, blank images fill the batch: programs have one
+        size.
         """
         images = split.images[start : start + batch]
         real = len(images)

@@ -20,20 +20,25 @@ are moved; a move changes it by 2, so that they do not move back and forth."""
 
 
 def moves(left: torch.Tensor, right: torch.Tensor, exponents: tuple[int, int]) -> torch.Tensor:
-    """By how much b of each column should move: -1, 0 or 1; int64 (R_n,).
+    """Return by how much b of each column should move: -1, 0 or 1; int64 (R_n,).
 
     ``left`` (R_{n-1}, J_n, I_n, R_n) and ``right`` are master weights, quantised with
     ``exponents``. Size is the root of the mean square; a block of zeros does not move.
     """
     on_left = left.to(torch.float64).square().mean((0, 1, 2))
     on_right = right.to(torch.float64).square().mean((1, 2, 3))
+    # Mean squares grow with the square of the size, hence the factor of a half; the exponents turn
+    # sizes into quantisation steps.
     uneven = 0.5 * (on_left / on_right).log2() - (exponents[0] - exponents[1])
+    # A block of zeros has a ratio of 0, infinity or NaN: no move.
     uneven = uneven.where((on_left > 0) & (on_right > 0), 0.0)
     return (uneven < -UNEVEN).to(torch.int64) - (uneven > UNEVEN).to(torch.int64)
 
 
 def scale(parameter: Parameter, powers: torch.Tensor) -> None:
     """Multiply by 2^powers, of -1, 0 and 1, which broadcast; Adam's moments follow. Exact."""
+    # Powers of two multiply floats exactly. A value that grows by 2^b has a gradient that shrinks
+    # by 2^b, and Adam's second moment is a squared gradient.
     halves = torch.tensor([0.5, 1.0, 2.0])
     value, gradient = halves[1 + powers], halves[1 - powers]
     parameter.value = parameter.value * value

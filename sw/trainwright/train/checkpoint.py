@@ -34,7 +34,7 @@ FORMAT = "trainwright-checkpoint-3"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state with what else its run needs to know (``run``: plain data of the caller)."""
+    """State of a run with the caller's plain data (``run``) that its continuation needs."""
 
     state: TrainingState
     run: dict[str, Any] = field(default_factory=dict)
@@ -78,6 +78,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
             history=History.from_tensors(tensors),
             verification=of_plain(Verification, metadata["verification"]),
         )
+        # A step's record may stand for several steps, so the numbers must rise but need not be
+        # consecutive; the last must be the state's step, or the learning rate would continue from
+        # another place.
         recorded = [0, *(record.step for record in state.history.steps)]
         if recorded[-1] != state.step or recorded != sorted(set(recorded)):
             known = recorded[1:]
@@ -90,6 +93,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def _count(value: Any) -> int:
+    # `type(...) is int` because a bool is an int, too. Counts above 2^53 would not survive the
+    # history's float64 tables.
     if type(value) is not int or not 0 <= value < 1 << 53:
         raise ValueError(f"step is {shown(value)}, not a number of steps")
     return value
@@ -122,6 +127,8 @@ def _chip_model(
 
 
 def _model(network: Network, metadata: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Model:
+    # Ranks may have been cut since the network was described; the factors in the file have those of
+    # the metadata.
     network = network.with_ranks(metadata["ranks"])
 
     def parameter(name: str, shape: tuple[int, ...]) -> Parameter:
@@ -129,6 +136,8 @@ def _model(network: Network, metadata: dict[str, Any], tensors: dict[str, torch.
         for part in parts:
             if tuple(finite(name, part).shape) != shape:
                 raise ValueError(f"{name} is {list(part.shape)}, not {list(shape)}")
+        # Adam takes the root of the second moment: a negative element would turn the weight into
+        # NaN at the next step, long after the file was read.
         if bool((parts[2] < 0).any()):
             raise ValueError(f"{name}: its second moment is negative")
         return Parameter(*parts)

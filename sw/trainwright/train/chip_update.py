@@ -22,7 +22,7 @@ class ChipModel:
     """A model whose weights are the state on the chip; the counterpart of ``train.model.Model``."""
 
     def __init__(self, network: Network, state: State) -> None:
-        """``network`` has the ranks that are left in ``state``."""
+        """Hold ``state``, whose remaining ranks ``network`` has."""
         self.network = network
         self.state = state
         parts = {(part.layer, part.index): part.exponent for part in state.layout.parts}
@@ -33,7 +33,7 @@ class ChipModel:
         self.bias_exponents = [parts.get((number, -1), 0) for number in range(len(network.layers))]
 
     def quantised(self) -> QuantisedModel:
-        """The model at the ranks left: integer factors, biases at their fixed exponents."""
+        """Return the model at the remaining ranks: integer factors, biases at fixed exponents."""
         return self._quantised(self.network, self.state.quantised())
 
     @property
@@ -45,38 +45,38 @@ class ChipModel:
         return self.network.with_ranks(ranks)
 
     def operands(self) -> QuantisedModel:
-        """What these programs read."""
+        """Return the operands of the programs of ``compiled``, padded to their ranks."""
         return self._quantised(self.compiled, self.state.operands())
 
     def _quantised(self, network: Network, parts: list[np.ndarray]) -> QuantisedModel:
         factors: list[list[torch.Tensor]] = [[] for _ in network.layers]
         biases: list[torch.Tensor | None] = [None] * len(network.layers)
         for part, values in zip(self.state.layout.parts, parts, strict=True):
-            found = torch.from_numpy(values)
+            values_read = torch.from_numpy(values)
             if part.index < 0:
-                biases[part.layer] = found.to(torch.float64) * 2.0**part.exponent
+                biases[part.layer] = values_read.to(torch.float64) * 2.0**part.exponent
             else:
-                factors[part.layer].append(found)
+                factors[part.layer].append(values_read)
         return QuantisedModel(network, factors, self.exponents, biases, self.bias_exponents)
 
     def digest(self) -> str:
-        """SHA-256 over the quantised factors; see ``train.model.digest``."""
+        """Return the SHA-256 over the quantised factors; see ``train.model.digest``."""
         return digest(self.quantised())
 
 
 def operands_of(model: Model | ChipModel) -> QuantisedModel:
-    """What the programs of a step read."""
+    """Return the operands that the programs of a step read."""
     return model.operands() if isinstance(model, ChipModel) else model.quantised()
 
 
 def ranks_left(model: Model | ChipModel) -> tuple[int, ...]:
-    """The ranks of all layers after the last step."""
+    """Return the ranks of all layers after the last step, flat."""
     ranks = model.state.ranks if isinstance(model, ChipModel) else model.network.ranks
     return tuple(rank for layer in ranks for rank in layer)
 
 
 def layout_of(model: Model | ChipModel) -> Layout:
-    """Where the parameters of a model lie on the chip.
+    """Return the placement of a model's parameters on the chip.
 
     Raises ``ValueError`` for coded and for wide formats.
     """
@@ -98,13 +98,15 @@ def layout_of(model: Model | ChipModel) -> Layout:
 
 
 def chip_model(model: Model) -> ChipModel:
-    """The master weights of ``model`` as weights on the chip: to nearest, saturated."""
+    """Return the master weights of ``model`` as weights on the chip: to nearest, saturated."""
     layout = layout_of(model)
     weights = np.zeros((layout.rows, LANES), np.int64)
     for part in layout.parts:
         source = model.biases[part.layer] if part.index < 0 else None
         if source is None:
             source = model.factors[part.layer][part.index]
+        # A weight on the chip has hidden bits below the factor's own step: small updates collect
+        # there until they move the quantised factor.
         values = quantise(source.value, part.exponent - part.hidden, 32).numpy()
         weights.ravel()[part.places] = values.ravel().clip(*limits(part))
     return ChipModel(model.network, State(layout, weights))
@@ -140,35 +142,39 @@ class ChipUpdate:
         )
 
     def loss(self, logits: torch.Tensor, labels: torch.Tensor) -> BatchLoss:
-        """Loss of ``logits`` float64 (batch, outputs): integers of 16 bits times a power of two."""
+        """Return the loss of ``logits`` float64 (batch, outputs): 16-bit integers x 2^exponent."""
+        # The vector engine reads logits as 16-bit words of one exponent; host and chip must start
+        # from the same integers to agree in every bit.
         exponent = fitting_exponent(logits, 16)
         integers = (logits * 2.0**-exponent).to(torch.int64).numpy()
-        found = LOSSES[self._chip.loss](integers, exponent, labels.numpy(), self._classes)
-        gradient = torch.from_numpy(found.gradient).to(torch.float64) * 2.0**found.exponent
-        return BatchLoss(found.mean, found.correct, gradient, found.exponent)
+        loss = LOSSES[self._chip.loss](integers, exponent, labels.numpy(), self._classes)
+        gradient = torch.from_numpy(loss.gradient).to(torch.float64) * 2.0**loss.exponent
+        return BatchLoss(loss.mean, loss.correct, gradient, loss.exponent)
 
     def step(self, backward: BackwardResult, number: int, total: int) -> tuple[float, float]:
-        """One update; returns the learning rate and the prior weight used."""
+        """Update the weights once; return the learning rate and the prior weight used."""
         gradients, exponents = zip(*self._gradients(backward), strict=True)
-        self._model.state.step(gradients, exponents, self.what(number))
+        self._model.state.step(gradients, exponents, self.step_operands(number))
         return self.rates_used(number)
 
-    def what(self, number: int) -> Step:
-        """What step ``number`` needs beside the gradients."""
+    def step_operands(self, number: int) -> Step:
+        """Return the operands of step ``number`` apart from the gradients."""
         entry = self.rates.at(number)
         distance = None
+        # With kept programs the cut is part of the step itself, as the chip does it alone; fitted
+        # programs cut afterwards, in `cut`, because they have to be compiled again.
         prior = self._settings.prior
         if prior and self._keeps and number % prior.interval == 0:
             distance = cut_distance(prior.threshold)
         return Step(number, self._settings.seed, entry, self._chip.optimiser, distance)
 
     def rates_used(self, number: int) -> tuple[float, float]:
-        """Learning rate and prior weight of a step."""
+        """Return the learning rate and prior weight of a step as the chip's table holds them."""
         entry = self.rates.at(number)
         return entry.rate * 2.0**-entry.rate_shift, entry.weight * 2.0**entry.weight_exponent
 
     def _gradients(self, backward: BackwardResult) -> Iterator[tuple[np.ndarray, int]]:
-        """The accelerator's integers of every part's gradient, and their exponent."""
+        """Yield every part's gradient as the accelerator's integers, and its exponent."""
         for part in self._model.state.layout.parts:
             if part.index < 0:
                 value, exponent = backward.biases[part.layer], backward.bias_exponents[part.layer]
@@ -179,11 +185,14 @@ class ChipUpdate:
             yield (value * 2.0**-exponent).numpy().astype(np.int64), exponent
 
     def cut(self) -> Network | None:
-        """Zero weak columns, where a step did not; the network with the ranks left, or None where
-        nothing was cut.
+        """Cut weak columns unless the step did.
+
+        Return the new network, or None if nothing was cut.
         """
         prior, model = self._settings.prior, self._model
         assert prior is not None
+        # A step of kept programs has zeroed the columns already: `state.cut` would find nothing and
+        # the ranks alone tell.
         if not self._keeps and not model.state.cut(cut_distance(prior.threshold)):
             return None
         network = model.network.with_ranks(model.state.ranks)

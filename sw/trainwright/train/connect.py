@@ -16,18 +16,21 @@ from trainwright.network import Network
 
 
 def clip(value: torch.Tensor, exponent: int, fmt: Format) -> torch.Tensor:
-    """The master weight held within what the factor's format can represent.
+    """Clamp a master weight to the range that the factor's format can represent.
 
-    Beyond it the quantised factor no longer moves while the master weight would run away. Some
-    formats hold weights within fewer steps (``Format.factor_steps``).
+    Outside that range the quantised factor no longer moves while the master weight would run away.
+    Some formats hold weights within fewer steps (``Format.factor_steps``).
     """
     return value.clamp(*_held(exponent, fmt))
 
 
 @lru_cache
+# The range is asked for at every step and every factor, and depends on two small keys.
 def _held(exponent: int, fmt: Format) -> tuple[float, float]:
     least, greatest = fmt.integer_limits
     if fmt.factor_steps is not None:
+        # The largest words of such a format are sparse and far out: weights there grow until
+        # training fails. The bound is the same on both sides.
         greatest = min(greatest, int(fmt.factor_steps * fmt.step))
         least = -greatest
     return least * 2.0**exponent, greatest * 2.0**exponent
@@ -40,7 +43,7 @@ def quantised_model(
     biases: Sequence[torch.Tensor | None],
     bias_exponents: Sequence[int] | None = None,
 ) -> QuantisedModel:
-    """What the driver is given of master weights ``factors[l][n]`` and ``biases[l]`` (J,) or None.
+    """Return the driver's operands of master weights ``factors[l][n]`` and ``biases[l]`` (J,).
 
     Factors are rounded to the network's formats at 2^``exponents[l][n]``; those of a network in
     float32 stay as they are. The driver quantises biases.
@@ -62,12 +65,16 @@ def quantised_model(
 
 
 MEAN_STEPS = (1.5, 3.6)
-"""Where the mean magnitude of a factor may lie, in quantisation steps at 4 bits: its standard
-deviation is then 1.9 to 4.5 steps if it is normal, and the best for 16 levels is 3."""
+"""Quantisation steps at 4 bits that a factor's mean magnitude may have.
+
+A normal distribution then has a standard deviation of 1.9 to 4.5 steps; the best for 16 levels is
+3.
+"""
 
 
 def direction(value: torch.Tensor, exponent: int, fmt: Format) -> int:
-    """By how much the exponent of a factor should move: -1, 0 or 1."""
+    """Return by how much the exponent of a factor should move: -1, 0 or 1."""
     steps = float(value.to(torch.float64).abs().mean()) * 2.0**-exponent / fmt.step
     least, greatest = MEAN_STEPS
+    # A factor of zeros has no size to follow: its exponent stays.
     return 1 if steps > greatest else -1 if 0 < steps < least else 0

@@ -20,12 +20,12 @@ from trainwright.train.chip_update import ChipModel
 from trainwright.train.settings import TrainSettings
 
 OpenChip = Callable[[Layout, Kept, str], ChipDriver]
-"""Makes a driver for a layout of which programs have these columns, and for a loss."""
+"""Make a driver whose programs have the given columns of a layout, and a loss."""
 
 
 @dataclass(frozen=True)
 class EngineStep:
-    """What came of a step."""
+    """Outcome of a step on the vector engine."""
 
     loss: float
     """Mean over the batch."""
@@ -44,11 +44,11 @@ def require_programs(settings: TrainSettings) -> None:
         )
 
 
-class Engine:
+class StepEngine:
     """Runs whole steps of a model; its state is that of the accelerator after each of them."""
 
     def __init__(self, open_chip: OpenChip, model: ChipModel, settings: TrainSettings) -> None:
-        """Raises ``ValueError`` for what the engine's programs do not compute."""
+        """Open the driver; raise ``ValueError`` for settings that no program computes."""
         require_programs(settings)
         self._open, self._model = open_chip, model
         assert settings.chip is not None
@@ -57,7 +57,7 @@ class Engine:
         self.reopen()
 
     def reopen(self) -> None:
-        """A driver for the columns that programs are to have; it is given the state again."""
+        """Open a driver for the columns of the model's programs; the next step writes the state."""
         state = self._model.state
         kept = tuple(tuple(columns.tolist()) for columns in state.compiled)
         self.driver = self._open(state.layout, kept, self._loss)
@@ -68,6 +68,8 @@ class Engine:
     ) -> EngineStep:
         """Forward, loss, backward, update; the model's state changes at the end."""
         driver, state = self.driver, self._model.state
+        # Only a new driver needs the state: every step leaves the accelerator with what
+        # `state.take` reads back.
         if not self._put:
             driver.put(state, self._model.operands())
             self._put = True
@@ -75,16 +77,20 @@ class Engine:
         statistics = dict(driver.run_forward(inputs, scales))
         loss = driver.run_loss(labels.numpy(), self._classes)
         statistics |= driver.run_backward(scales)
+        # The look at the columns comes before pulls and update, as in `State.step`: what is cut in
+        # this step counts for nothing in its pulls.
         cuts = step.distance is not None and state.look(step.distance)
         if step.number % INTERVAL == 0:
             state.renew_pulls(step)
+        # Most steps lie between two renewals of the pulls; without a pull the update program
+        # without the prior's part is shorter.
         pulled = bool(state.pulls.coefficients.any())
         if pulled:
             driver.put_columns(state, driver.gradient_exponents)
         driver.run_update(step, pulled=pulled, cuts=cuts)
         words, factors = driver.rows(STATE), driver.factors()
         state.take(words, factors, driver.moment_exponents)
-        runs = [one.run for one in driver.executed]
+        runs = [execution.run for execution in driver.executed]
         return EngineStep(
             loss=loss.total * driver.loss_unit / len(labels),
             correct=loss.correct,

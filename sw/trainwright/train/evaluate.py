@@ -9,7 +9,7 @@ import numpy.typing as npt
 from trainwright.accelerator import Counters
 from trainwright.data import Split
 from trainwright.driver import QuantisedModel
-from trainwright.train.batches import InputQuantiser
+from trainwright.train.batches import ImageQuantiser
 from trainwright.train.chip_update import ChipModel, operands_of
 from trainwright.train.interfaces import StepDriver
 from trainwright.train.model import Model
@@ -33,6 +33,8 @@ class Regression:
         scale = np.abs(spread).max()
         if self.targets.max() == self.targets.min():  # whose mean may be rounded
             return float(np.array_equal(self.predictions, self.targets))
+        # Dividing by the largest deviation first keeps the squares in range for targets of any
+        # unit.
         error = (self.predictions - self.targets) / scale
         return float(1 - (error**2).sum() / ((spread / scale) ** 2).sum())
 
@@ -44,6 +46,7 @@ class Regression:
     @property
     def rmse(self) -> float:
         """Return the root of the mean squared error."""
+        # As above: squares of values near the ends of float64 would overflow or vanish.
         error = np.abs(self.predictions - self.targets)
         largest = error.max() or 1.0
         return float(largest * np.sqrt(((error / largest) ** 2).mean()))
@@ -51,7 +54,10 @@ class Regression:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """``predictions`` and ``labels`` int64 (samples,); all 0 of a regression."""
+    """Classes predicted of a split; ``predictions`` and ``labels`` int64 (samples,).
+
+    Both are all 0 for a regression, whose numbers are in ``regression``.
+    """
 
     predictions: npt.NDArray[np.int64]
     labels: npt.NDArray[np.int64]
@@ -62,13 +68,16 @@ class Evaluation:
 
     @property
     def accuracy(self) -> float:
-        """Fraction classified right; of a regression, R2, which is at most 1 too."""
+        """Fraction of samples classified correctly.
+
+        For a regression R2, which is at most 1, too.
+        """
         if self.regression is not None:
             return self.regression.r2
         return float((self.predictions == self.labels).mean())
 
     def confusion(self, classes: int) -> npt.NDArray[np.int64]:
-        """(classes, classes): samples of the row's class that were classified as the column's."""
+        """Count samples in a matrix (classes, classes): rows are labels, columns predictions."""
         matrix = np.zeros((classes, classes), np.int64)
         np.add.at(matrix, (self.labels, self.predictions), 1)
         return matrix
@@ -78,7 +87,7 @@ def evaluate(
     driver: StepDriver,
     model: Model | ChipModel | QuantisedModel,
     scales: Scales,
-    quantiser: InputQuantiser,
+    quantiser: ImageQuantiser,
     split: Split,
     batch: int,
     *,

@@ -25,7 +25,7 @@ FORMAT = "trainwright-model-2"
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What a model was trained on and how its programs were compiled.
+    """Data that a model was trained on and settings that its programs were compiled with.
 
     With the same batch, plan and accelerator the same program runs again: the logits have the bits
     they had in training.
@@ -50,7 +50,10 @@ class Origin:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Origin":
-        """What ``asdict`` made. Raises ``ValueError``/``TypeError``."""
+        """Return the origin that ``asdict`` made plain data of.
+
+        Raises ``ValueError`` or ``TypeError``.
+        """
         names, accelerator = tuple(values["class_names"]), tuple(values["accelerator"])
         origin = of_plain(cls, {**values, "class_names": names, "accelerator": accelerator})
         texts = (origin.dataset, origin.plan, *names, *accelerator)
@@ -66,14 +69,14 @@ def samples_crc(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) ->
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """What inference needs: the quantised model and the exponents it was trained with."""
+    """Everything that inference needs: a quantised model and its exponents."""
 
     model: QuantisedModel
     scales: Scales
     origin: Origin | None
-    """None where it was not told."""
+    """Origin of the model, or None where the file does not state one."""
     digest: str
-    """See ``Model.digest``."""
+    """SHA-256 of the factors; see ``Model.digest``."""
 
 
 def save_model(
@@ -106,7 +109,7 @@ def save_model(
 
 
 def _stored(network: Network) -> torch.dtype:
-    """Type of the factors in the file: the narrowest that holds their bits."""
+    """Return the type of the factors in the file: the narrowest that holds their bits."""
     if network.widths.is_float:
         return torch.float32
     return torch.int8 if network.factor_width <= 8 else torch.int16
@@ -138,6 +141,8 @@ def load_model(path: Path) -> TrainedModel:
         for n, (layer, bias) in enumerate(zip(network.layers, model.biases, strict=True)):
             if bias is not None and tuple(bias.shape) != (layer.output_size,):
                 raise ValueError(f"bias.{n} does not have the shape of the network")
+        # The file's own checksum proves that it arrived as written; this digest proves that the
+        # factors are those that training ended with.
         if digest(model) != metadata["digest"]:
             raise ValueError("its factors do not have the digest that it states")
         origin = metadata["origin"]
@@ -157,13 +162,18 @@ def _factor(
     shape: tuple[int, ...],
     tensors: dict[str, torch.Tensor],
 ) -> torch.Tensor:
-    """A factor of the shape and the bits of the network. Raises ``ValueError``, ``LookupError``."""
+    """Return a factor checked for the network's shape and bits.
+
+    Raises ``ValueError`` or ``LookupError``.
+    """
     name = "factor.{}.{}".format(*place)
     stored = tensors[name]
     if tuple(stored.shape) != shape:
         raise ValueError("factors do not have the shapes of the network")
     if network.widths.is_float:
         return finite(name, stored)
+    # int8 and int16 files hold the same integers, but only one of the two is what `save_model`
+    # writes for this network: the other comes from a file whose header was edited.
     if stored.dtype != _stored(network):
         raise ValueError(f"{name} is {stored.dtype}, not {_stored(network)}")
     factor = stored.to(torch.int64)

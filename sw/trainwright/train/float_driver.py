@@ -40,7 +40,8 @@ class FloatDriver:
         *,
         seed: int | None = None,
     ) -> ForwardResult:
-        """Logits of ``inputs`` int64 (batch, I) with the values of the model's factors."""
+        """Return logits of ``inputs`` int64 (batch, I) with the values of the model's factors."""
+        # Inputs arrive as integers, as on the accelerator: both kinds of run read one quantiser.
         x = inputs.to(torch.float32) * 2.0**self.input_exponent
         self._leaves = [
             [
@@ -67,22 +68,25 @@ class FloatDriver:
         seed: int | None = None,
         exponent: int | None = None,
     ) -> BackwardResult:
-        """Gradients of the last ``forward``; ``gradient`` float (batch, outputs of all heads)."""
+        """Return gradients of the last ``forward``; ``gradient`` (batch, outputs of all heads)."""
         every = [factor for leaves in self._leaves for factor in leaves]
-        found = list(
+        by_leaf = list(
             torch.autograd.grad(
+                # One call for all leaves: autograd walks the graph once. Layers without a bias
+                # still have a leaf of zeros so that factors and biases come back in fixed
+                # positions.
                 self._logits, [*every, *self._biases], gradient.to(torch.float32),
                 materialize_grads=True,
             )
         )  # fmt: skip
-        factors = [[found.pop(0) for _ in leaves] for leaves in self._leaves]
+        factors = [[by_leaf.pop(0) for _ in leaves] for leaves in self._leaves]
         biases = [
             by_bias if layer.bias else None
-            for layer, by_bias in zip(self.network.layers, found, strict=True)
+            for layer, by_bias in zip(self.network.layers, by_leaf, strict=True)
         ]
         return BackwardResult(factors, biases, {}, Counters(), 0.0, _NO_RUN)
 
     def calibrate(
         self, inputs: torch.Tensor, gradient_of: GradientOf, model: QuantisedModel, scales: Scales
     ) -> None:
-        """Nothing: there are no scales."""
+        """Do nothing: there are no scales."""

@@ -13,7 +13,7 @@ def outputs(
     biases: Sequence[torch.Tensor | None],
     images: torch.Tensor,
 ) -> torch.Tensor:
-    """Logits (batch, outputs of all heads) of ``images`` (batch, pixels of the padded image).
+    """Return logits (batch, outputs of all heads) of ``images`` (batch, pixels of padded images).
 
     ``weights`` are W (J, I) of each layer, ``biases`` (J,).
     """
@@ -23,6 +23,8 @@ def outputs(
         match node:
             case Input():
                 whole = images.reshape(-1, *network.padded)
+                # An input node may take a part of the image: heads and branches read different
+                # windows.
                 value = whole[:, slice(*node.rows), slice(*node.columns)]
             case Apply():
                 layer = network.layers[node.layer]
@@ -35,6 +37,8 @@ def outputs(
                 value = node.function(below[0])
             case Pool():
                 w = node.window
+                # Values are kept as (batch, rows, columns, channels), the accelerator's order;
+                # torch pools and convolves with channels before rows.
                 (rows, columns), image = w.padding, below[0].permute(0, 3, 1, 2)
                 image = torch.nn.functional.pad(image, (columns, columns, rows, rows))
                 value = torch.nn.functional.avg_pool2d(image, w.kernel, w.stride)
@@ -47,6 +51,8 @@ def _applied(
     layer: Layer, weight: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor
 ) -> torch.Tensor:
     if layer.window is None:
+        # A leading layer takes its channels first, as the factors of a dense layer after a
+        # convolution were laid out.
         x = (x.permute(0, 3, 1, 2) if layer.leading else x).flatten(1)
         return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
     w = layer.window

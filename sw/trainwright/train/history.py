@@ -1,4 +1,4 @@
-"""What happened in a run: a record a step, a record an evaluation, now and then the scales."""
+"""Records of a run: one for each step and evaluation, and the scales now and then."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -13,14 +13,16 @@ from trainwright.network import Network
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One training step, or several that the accelerator did alone: then their sums and means, and
-    the last one's number. All numbers are exact in float64, which is how checkpoints hold them.
+    """Training step, or several steps that the accelerator did alone.
+
+    A record of several has their sums and means, and the number of the last step. Checkpoints hold
+    all numbers as float64, exactly.
     """
 
     step: int
-    """From 1."""
+    """Number of the (last) step, from 1."""
     epoch: int
-    """From 1."""
+    """Number of the epoch, from 1."""
     loss: float
     """Mean cross-entropy of the samples, without the prior."""
     correct: int
@@ -33,13 +35,13 @@ class StepRecord:
     seconds: float
     """Wall time of forward and backward on the accelerator."""
     moved: int
-    """Exponents that moved after the step; of several steps those that are others in the end."""
+    """Exponents that moved after the step; for several steps, that differ in the end."""
     saturations: int
     """Values saturated in the step."""
     underflows: int
     """Values closer to 0 than the smallest posit."""
     ranks: tuple[int, ...]
-    """All bonds of all layers, as they were in the step."""
+    """Ranks of all bonds of all layers, as they were in the step."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,12 @@ class EvaluationRecord:
 
 @dataclass(frozen=True)
 class ScaleRecord:
-    """What the accelerator counted of one tensor in ``step``."""
+    """Accelerator's counts of one tensor in ``step``."""
 
     step: int
     tensor: str
     exponent: int
-    """It was computed with; a value is integer x 2^exponent."""
+    """Exponent that the tensor was computed with; a value is integer x 2^exponent."""
     mean: float
     """Mean of |q| as a fraction of full scale."""
     saturated: float
@@ -73,18 +75,20 @@ Record = StepRecord | ScaleRecord | EvaluationRecord
 _KINDS: dict[type[Record], str] = {
     StepRecord: "step", ScaleRecord: "scale", EvaluationRecord: "evaluation",
 }  # fmt: skip
-"""In the order in which they follow a step."""
+"""Kinds in the order in which their records follow a step."""
 
 SCALE_RECORDS = 200
 """Steps of a run, evenly spread, whose scales are kept."""
 
+# Ranks, the last field, differ in number between networks: a table holds them behind the fixed
+# columns.
 _STEP_FIELDS = tuple(f.name for f in fields(StepRecord))[:-1]
 _INTEGERS = frozenset(f.name for f in fields(StepRecord) if f.type in (int, "int"))
 
 
 @dataclass
 class History:
-    """All records of a run so far."""
+    """Records of a run so far, by kind."""
 
     steps: list[StepRecord] = field(default_factory=list)
     evaluations: list[EvaluationRecord] = field(default_factory=list)
@@ -110,18 +114,19 @@ class History:
         """Cycles of a step of each record, the mean of those that it has."""
         before = [0, *(record.step for record in self.steps)]
         return [
-            one.cycles // (one.step - first) for first, one in zip(before, self.steps, strict=False)
+            record.cycles // (record.step - first)
+            for first, record in zip(before, self.steps, strict=False)
         ]
 
     def last_epoch_accuracy(self) -> float:
-        """Accuracy on the training batches of the last epoch begun, each before its update."""
+        """Return the accuracy on batches of the last epoch begun, each before its update."""
         if not self.steps:
             return 0.0
         last = [r for r in self.steps if r.epoch == self.steps[-1].epoch]
         return sum(r.correct for r in last) / sum(r.samples for r in last)
 
     def epochs(self) -> Iterator[tuple[int, float, float]]:
-        """(last step, mean loss, accuracy) on the training batches of each epoch."""
+        """Yield (last step, mean loss, accuracy) on the training batches of each epoch."""
         for _, group in groupby(self.steps, key=lambda r: r.epoch):
             records = list(group)
             samples = sum(r.samples for r in records)
@@ -129,21 +134,30 @@ class History:
             yield records[-1].step, loss, sum(r.correct for r in records) / samples
 
     def scales_of(self, step: int) -> list[ScaleRecord]:
-        """The scales that were kept of the last ``step``, if any."""
+        """Return the scales recorded in ``step``, if it is the last recorded one."""
+        # Reversed: the list may hold a hundred thousand records, the step asked for has the last
+        # ones.
         return list(takewhile(lambda r: r.step == step, reversed(self.scales)))[::-1]
 
     def best_accuracy(self) -> float:
-        """Greatest accuracy on the test split after any epoch; 0 without an evaluation."""
+        """Return the greatest accuracy on the test split after any epoch.
+
+        0 without an evaluation.
+        """
         return max((r.accuracy for r in self.evaluations), default=0.0)
 
     def to_tensors(self) -> dict[str, torch.Tensor]:
-        """The lists as float64 tables, one record a row; names of tensors as lines of UTF-8."""
+        """Return the lists as float64 tables, one record a row.
+
+        Names of tensors as lines of UTF-8.
+        """
         steps = [
             (*(float(getattr(r, name)) for name in _STEP_FIELDS), *map(float, r.ranks))
             for r in self.steps
         ]
         evaluations = [tuple(map(float, astuple(r))) for r in self.evaluations]
         names = sorted({r.tensor for r in self.scales})
+        # Names become numbers so that a table has one type; a name would repeat with each record.
         numbers = {name: float(number) for number, name in enumerate(names)}
         scales = [
             (
@@ -167,7 +181,7 @@ class History:
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, torch.Tensor]) -> "History":
-        """The history that ``to_tensors`` wrote."""
+        """Return the history that ``to_tensors`` wrote."""
         history = cls()
         for row in tensors["history.steps"].tolist():
             values: dict[str, Any] = {
@@ -188,22 +202,22 @@ class History:
         return history
 
     def to_lines(self) -> str:
-        """JSON lines as things happened; ``kind`` is step, scale or evaluation."""
+        """Return the records in order as JSON lines; ``kind`` is step, scale or evaluation."""
         return "".join(map(to_line, self.in_order()))
 
     def in_order(self) -> Iterator["Record"]:
-        """All records as they happened: what a step left behind follows it."""
+        """Yield all records by step, the step's own record before scales and evaluations."""
         records: list[Record] = [*self.steps, *self.scales, *self.evaluations]
         kinds = list(_KINDS)
         yield from sorted(records, key=lambda r: (r.step, kinds.index(type(r))))
 
 
 def to_line(record: Record) -> str:
-    """A record as one line of JSON, with its newline."""
+    """Return a record as one line of JSON, with its newline."""
     return json.dumps({"kind": _KINDS[type(record)], **vars(record)}) + "\n"
 
 
 def with_flat_ranks(network: Network, flat: Sequence[int]) -> Network:
-    """The network with the ranks of a record, which has those of all layers in one row."""
+    """Return the network with a record's ranks, which are those of all layers in one row."""
     rest = list(flat)
     return network.with_ranks([[rest.pop(0) for _ in layer.ranks] for layer in network.layers])

@@ -15,7 +15,7 @@ from trainwright.train.settings import TrainSettings
 from trainwright.train.storage import store_master, store_moments
 
 RESCALE_INTERVAL = 10
-"""Steps between two updates of the factors' scales, where these follow."""
+"""Steps between two updates of the factors' scales, for ``factor_scales`` that follow the data."""
 
 
 class HostUpdate:
@@ -45,7 +45,7 @@ class HostUpdate:
         return BatchLoss(mean, correct, gradient, exponent)
 
     def step(self, backward: BackwardResult, number: int, total: int) -> tuple[float, float]:
-        """Adam on all master weights; returns the learning rate and the prior weight used."""
+        """Update all master weights by Adam; return the learning rate and the prior weight used."""
         model, settings = self._model, self._settings
         rate = settings.rate_at(number, total)
         weight = settings.prior_weight_at(number, total, self._samples)
@@ -58,11 +58,15 @@ class HostUpdate:
         for bias, gradient in zip(model.biases, backward.biases, strict=True):
             if bias is not None and gradient is not None:
                 bias.step(gradient, rate, number + 1)
+        # Exponents lag behind the weights by up to ten steps: a step moves a weight by a fraction
+        # of a quantisation step, and each move of a scale changes every quantised factor.
         if (number + 1) % RESCALE_INTERVAL == 0:
             if settings.factor_scales == "automatic":
                 model.rescale()
             elif settings.factor_scales == "blocks":
                 model.balance()
+        # After the scales have moved, so that weights are held in the range they will be quantised
+        # in.
         model.clip()
         self._store(number + 1)
         return rate, weight
@@ -70,6 +74,8 @@ class HostUpdate:
     def _store(self, number: int) -> None:
         """Round master weights and moments to their storage."""
         settings = self._settings
+        # Seeded by the step, not continued from step to step: a resumed run draws the same numbers.
+        # Streams 0 and 1 of a seed belong to the initial factors and the order of the samples.
         random = np.random.RandomState([settings.seed, 2, number])
         for _, parameter in self._model.parameters():
             store_master(parameter, settings.master_weights)

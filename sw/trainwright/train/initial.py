@@ -33,20 +33,22 @@ def deviation(layer: Layer, gain: float | None = None) -> float:
 
 
 def fresh_exponent(sigma: float, fmt: Format, spread: float = SPREAD) -> int:
-    """The exponent at which a standard deviation is nearest to ``spread`` steps at 4 bits."""
+    """Return the exponent that brings a deviation nearest to ``spread`` steps at 4 bits."""
     return round(log2(sigma / (spread * fmt.step)))
 
 
 def initial_factors(
     network: Network, seed: int, spread: float = SPREAD
 ) -> tuple[list[list[Parameter]], list[tuple[int, ...]]]:
-    """Normal factors of every layer, and their exponents.
+    """Return normal factors of every layer, and their exponents.
 
     The numbers come from numpy's ``RandomState``, whose stream is frozen.
     """
     random = np.random.RandomState([seed, 0])
     factors: list[list[Parameter]] = []
     exponents: list[tuple[int, ...]] = []
+    # Drawn in float64 for every format, so that networks that differ only in their formats start
+    # from the same numbers.
     for number, layer in enumerate(network.layers):
         sigma = deviation(layer, network.gain(number))
         values = [
@@ -57,7 +59,7 @@ def initial_factors(
         else:
             formats = network.factor_formats(number)
             scales = tuple(fresh_exponent(sigma, fmt, spread) for fmt in formats)
-            values = [clip(*one) for one in zip(values, scales, formats, strict=True)]
+            values = [clip(*operands) for operands in zip(values, scales, formats, strict=True)]
         factors.append([Parameter.of(value) for value in values])
         exponents.append(scales)
     return factors, exponents

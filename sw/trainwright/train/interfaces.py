@@ -1,4 +1,4 @@
-"""What the trainer asks of others: a driver, a verifier, an observer."""
+"""Interfaces that the trainer needs: a driver, an update, a verifier, an observer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from trainwright.network import Network
 from trainwright.train.history import EvaluationRecord, StepRecord
 
 GradientOf = Callable[[torch.Tensor], torch.Tensor]
-"""From logits float64 (batch, outputs) to the derivative of the loss by them."""
+"""Map from logits float64 (batch, outputs) to the derivative of the loss by them."""
 
 
 class StepDriver(RunnerDriver, Protocol):
@@ -26,7 +26,7 @@ class StepDriver(RunnerDriver, Protocol):
 
 
 DriverFactory = Callable[[Network], StepDriver]
-"""Makes a driver for a network of these ranks; called at the start and after each cut."""
+"""Make a driver for a network of the given ranks; called at the start and after each cut."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class StepCase:
     """A step that has just been run, with its operands and results."""
 
     number: int
-    """From 1."""
+    """Number of the step, from 1."""
     driver: StepDriver
     inputs: torch.Tensor
     model: QuantisedModel
@@ -44,9 +44,9 @@ class StepCase:
     forward: ForwardResult
     backward: BackwardResult
     seeds: tuple[int | None, int | None] = (None, None)
-    """Of stochastic rounding, forward and backward."""
+    """Seeds of stochastic rounding, forward and backward; None rounds to nearest."""
     gradient_exponent: int | None = None
-    """Of ``gradient``, where it is fixed."""
+    """Exponent of ``gradient``, where it is fixed."""
 
 
 @dataclass(frozen=True)
@@ -80,22 +80,25 @@ class BatchLoss:
     gradient: torch.Tensor
     """Derivative of the mean by the logits, float64 (batch, outputs)."""
     exponent: int | None = None
-    """Of the gradient's integers; None for the finest at which none saturates."""
+    """Exponent of the gradient's integers; None for the finest at which none saturates."""
 
 
 class Update(Protocol):
     """Loss, update and cuts: on the host in floats, or as the chip does them."""
 
     def loss(self, logits: torch.Tensor, labels: torch.Tensor) -> BatchLoss:
-        """Of ``logits`` float64 (batch, outputs), exact, and ``labels`` int64 (batch,)."""
+        """Return the loss of ``logits`` float64 (batch, outputs) and ``labels`` int64 (batch,)."""
         ...
 
     def step(self, backward: BackwardResult, number: int, total: int) -> tuple[float, float]:
-        """Update the model in step ``number``, from 0, of ``total``; rate and prior weight used."""
+        """Update the model in step ``number`` (from 0) of ``total``.
+
+        Return rate and prior weight.
+        """
         ...
 
     def cut(self) -> Network | None:
-        """Cut weak columns; the model's new network, or None where nothing was cut."""
+        """Cut weak columns; return the model's new network, or None if nothing was cut."""
         ...
 
 
@@ -107,19 +110,19 @@ class Observer:
     """Gets events; this one ignores them. Must not change its arguments."""
 
     def started(self, step: int, total: int, network: Network) -> None:
-        """Training goes on from ``step`` (0 for a new run) to ``total`` steps."""
+        """Note that training continues from ``step`` (0 for a new run) to ``total`` steps."""
 
     def stepped(self, record: StepRecord) -> None:
-        """A step is complete."""
+        """Note that a step is complete."""
 
     def cut(self, step: int, network: Network) -> None:
-        """Ranks were cut after ``step``; ``network`` has those that are left."""
+        """Note that ranks were cut after ``step``; ``network`` has the remaining ones."""
 
     def verified(self, total: Verification) -> None:
-        """One more step was compared with the golden model; ``total`` is over all of them."""
+        """Note that a step was compared with the golden model; ``total`` sums over such steps."""
 
     def evaluated(self, record: EvaluationRecord) -> None:
-        """The test split was classified."""
+        """Note that the test split was classified."""
 
     def evaluating(self, done: int, samples: int) -> None:
-        """Progress of an evaluation."""
+        """Note the progress of an evaluation: ``done`` of ``samples``."""

@@ -16,14 +16,14 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        """The signal that came first."""
+        """Signal that came first, or None."""
         self.abandonable: Callable[[], bool] = lambda: False
         self.on_request: Callable[[], None] = lambda: None
         """Called in the handler at the first signal, to tell the user."""
         self._previous: dict[int, Any] = {}
 
     def requested(self) -> bool:
-        """Whether to stop."""
+        """Return whether the run is to stop after the present step."""
         return self.signal is not None
 
     @property
@@ -47,4 +47,5 @@ class Interrupts:
             self.signal = number
             self.on_request()
         elif self.abandonable():
+            # Raising elsewhere could leave weights of one step with exponents of the next.
             raise KeyboardInterrupt

@@ -8,7 +8,7 @@ import torch
 def heads_loss(
     logits: torch.Tensor, labels: torch.Tensor, classes: int, heads: Sequence[int]
 ) -> tuple[float, torch.Tensor]:
-    """The sum of the heads' losses, and its derivative.
+    """Return the sum of the heads' losses, and its derivative.
 
     ``logits`` float64 (batch, outputs of all heads), of ``heads`` outputs each.
     """
@@ -16,6 +16,7 @@ def heads_loss(
         parts = [squared_error(part, labels) for part in logits.split(list(heads), 1)]
     else:
         parts = [cross_entropy(part, labels, classes) for part in logits.split(list(heads), 1)]
+    # Heads share the labels, and a head's derivative depends on its own logits alone.
     return sum(mean for mean, _ in parts), torch.cat([gradient for _, gradient in parts], 1)
 
 
@@ -29,10 +30,12 @@ def cross_entropy(
     """
     batch = len(labels)
     kept = logits[:, :classes]
+    # Through logsumexp: exp of a large logit would overflow, its logarithm does not.
     log_probabilities = kept - torch.logsumexp(kept, 1, keepdim=True)
     rows = torch.arange(batch)
     loss = -log_probabilities[rows, labels].mean()
     gradient = torch.zeros_like(logits)
+    # The derivative of the mean cross-entropy is (p - 1 at the label) / batch.
     gradient[:, :classes] = log_probabilities.exp()
     gradient[rows, labels] -= 1
     return loss.item(), gradient / batch

@@ -16,11 +16,12 @@ from trainwright.train.choices import SPREAD
 from trainwright.train.initial import initial_factors
 
 BIAS_RANGE = 2
-"""Where their exponents never move, biases reach from -2^BIAS_RANGE to 2^BIAS_RANGE."""
+"""Binary logarithm of the largest magnitude of a bias whose exponent never moves."""
 
 
 def fixed_bias_exponents(network: Network) -> list[int]:
-    """Exponents of the layers' biases that never move."""
+    """Return exponents of the layers' biases that never move: integers reach 2^``BIAS_RANGE``."""
+    # A signed integer of b bits reaches 2^(b-1).
     return [BIAS_RANGE + 1 - network.widths.bias] * len(network.layers)
 
 
@@ -37,10 +38,10 @@ class Model:
     exponents: list[tuple[int, ...]]
     biases: list[Parameter | None]
     bias_exponents: list[int] | None = None
-    """Of the biases' integers; None for the finest at which none saturates."""
+    """Exponents of the biases' integers; None for the finest at which none saturates."""
 
     def parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Every parameter with its name, ``factor.0.1`` or ``bias.0``."""
+        """Yield every parameter with its name, ``factor.0.1`` or ``bias.0``."""
         for number, (factors, bias) in enumerate(zip(self.factors, self.biases, strict=True)):
             for n, factor in enumerate(factors):
                 yield f"factor.{number}.{n}", factor
@@ -48,7 +49,7 @@ class Model:
                 yield f"bias.{number}", bias
 
     def quantised(self) -> QuantisedModel:
-        """What the driver is given: integer factors, biases that the driver quantises.
+        """Return the driver's operands: integer factors, and biases that the driver quantises.
 
         A network in float32 has the factors themselves, with exponents 0.
         """
@@ -61,7 +62,7 @@ class Model:
         )
 
     def _scaled(self, number: int) -> Iterator[tuple[Parameter, int, Format]]:
-        """The factors of a layer with their exponents and formats."""
+        """Yield the factors of a layer with their exponents and formats."""
         formats = self.network.factor_formats(number)
         yield from zip(self.factors[number], self.exponents[number], formats, strict=True)
 
@@ -90,18 +91,20 @@ class Model:
             balance(layer, exponents)
 
     def digest(self) -> str:
-        """SHA-256 over the quantised factors; see ``digest``."""
+        """Return the SHA-256 over the quantised factors; see ``digest``."""
         return digest(self.quantised())
 
 
 def digest(model: QuantisedModel) -> str:
-    """SHA-256 over quantised factors, as int16 (float32) in order with their exponents.
+    """Return the SHA-256 over quantised factors, as int16 (float32) in order with their exponents.
 
     Equal digests mean equal factors: runs on different back ends are compared by them.
     """
     sha = hashlib.sha256()
     for layer, exponents in zip(model.factors, model.factor_exponents, strict=True):
         for factor, k in zip(layer, exponents, strict=True):
+            # The shape and the exponent are part of what is hashed: equal integers at another
+            # exponent are another model.
             sha.update(f"{list(factor.shape)} 2^{k}\n".encode())
             kind = "<f4" if factor.is_floating_point() else "<i2"
             sha.update(factor.contiguous().numpy().astype(kind).tobytes())
@@ -109,7 +112,7 @@ def digest(model: QuantisedModel) -> str:
 
 
 def initial_model(network: Network, seed: int, spread: float = SPREAD) -> Model:
-    """An untrained model: factors of ``train/initial.py``, biases 0."""
+    """Return an untrained model: factors of ``train/initial.py``, biases 0."""
     factors, exponents = initial_factors(network, seed, spread)
     biases = [
         Parameter.of(torch.zeros(layer.output_size)) if layer.bias else None

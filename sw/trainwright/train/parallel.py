@@ -51,14 +51,14 @@ class ParallelDriver:
         return self._drivers[0].tensors
 
     def _rows(self) -> list[slice]:
-        """Samples of the batch that each of the drivers has."""
+        """Return this worker's drivers' slices of the batch."""
         size, first = self._micro_batch, self._workers.rank * len(self._drivers)
         return [
             slice((first + n) * size, (first + n + 1) * size) for n in range(len(self._drivers))
         ]
 
     def _seeds(self, seed: int | None) -> list[int | None]:
-        """A seed for each of the drivers, by the number of its micro-batch in the whole batch."""
+        """Return a seed for each driver, by the number of its micro-batch in the whole batch."""
         first = self._workers.rank * len(self._drivers)
         return [micro_seed(seed, first + n) for n in range(len(self._drivers))]
 
@@ -70,7 +70,7 @@ class ParallelDriver:
         *,
         seed: int | None = None,
     ) -> ForwardResult:
-        """Logits of the whole batch; see ``Driver.forward``."""
+        """Return the logits of the whole batch; see ``Driver.forward``."""
         if len(inputs) != self._batch:
             raise ValueError(f"inputs of {len(inputs)} samples, not {self._batch}")
         rows = self._rows()
@@ -79,8 +79,8 @@ class ParallelDriver:
             for driver, part, own_seed in zip(self._drivers, rows, self._seeds(seed), strict=True)
         ]
         logits = _zeros_like(done[0].logits, self._batch)
-        for part, one in zip(rows, done, strict=True):
-            logits[part] = one.logits
+        for part, result in zip(rows, done, strict=True):
+            logits[part] = result.logits
         own = torch.zeros(self._workers.count, dtype=torch.int64)
         own[self._workers.rank] = _fingerprint(model, scales)
         # The rows of others are zeros, bit for bit: to add the bits is to collect the rows.
@@ -90,7 +90,7 @@ class ParallelDriver:
             logits=logits.copy_(bits.view(torch.float64).reshape(logits.shape)),
             statistics=statistics,
             counters=counters,
-            seconds=sum(one.seconds for one in done),
+            seconds=sum(result.seconds for result in done),
             run=_run(done, counters),
         )
 
@@ -102,8 +102,10 @@ class ParallelDriver:
         seed: int | None = None,
         exponent: int | None = None,
     ) -> BackwardResult:
-        """Gradients of the sum over the whole batch; see ``Driver.backward``."""
+        """Return gradients of the sum over the whole batch; see ``Driver.backward``."""
         fmt = self.network.format("gradient")
+        # The exponent is chosen by the whole batch: every micro-batch must quantise its gradient in
+        # the same unit, or their integers could not be added.
         if exponent is None:
             exponent = fitting_exponent(gradient, fmt, zero=fmt.input_exponent)
         done = [
@@ -112,7 +114,7 @@ class ParallelDriver:
                 self._drivers, self._rows(), self._seeds(seed), strict=True
             )
         ]
-        integers = sum((_integers(one) for one in done[1:]), _integers(done[0]))
+        integers = sum((_integers(result) for result in done[1:]), _integers(done[0]))
         summed, statistics, counters = self._sum([integers], done)
         factors, biases = _values(summed, done[0])
         return replace(
@@ -121,59 +123,62 @@ class ParallelDriver:
             biases=biases,
             statistics=statistics,
             counters=counters,
-            seconds=sum(one.seconds for one in done),
+            seconds=sum(result.seconds for result in done),
             run=_run(done, counters),
         )
 
     def calibrate(
         self, inputs: torch.Tensor, gradient_of: GradientOf, model: QuantisedModel, scales: Scales
     ) -> int:
-        """As ``Driver.calibrate``, by the statistics of the whole batch, on the accelerators."""
+        """Calibrate by the statistics of the whole batch; see ``Driver.calibrate``."""
         return settle(self, inputs, gradient_of, model, scales)
 
     def _sum(
         self, values: list[torch.Tensor], done: Sequence[ForwardResult] | Sequence[BackwardResult]
     ) -> tuple:
-        """Each of ``values`` (int64 vectors) summed over the workers, then statistics, counters."""
+        """Sum ``values`` (int64 vectors) over the workers; return sums, statistics, counters."""
         names = list(done[0].statistics)
         counts = [
             count
             for name in names
             for count in (
-                sum(one.statistics[name].total for one in done),
-                sum(one.statistics[name].saturations for one in done),
-                sum(one.statistics[name].underflows for one in done),
+                sum(result.statistics[name].total for result in done),
+                sum(result.statistics[name].saturations for result in done),
+                sum(result.statistics[name].underflows for result in done),
             )
         ]
-        counters = sum((one.counters for one in done[1:]), done[0].counters)
+        counters = sum((result.counters for result in done[1:]), done[0].counters)
+        # Everything travels in one message: a reduction's cost is its latency, and one sum cannot
+        # be taken of different steps on different workers.
         last = torch.tensor([*counts, *vars(counters).values()], dtype=torch.int64)
         message = self._workers.total(torch.cat([*values, last]))
         *sums, last = message.split([len(part) for part in (*values, last)])
-        found = last.tolist()
+        last_sums = last.tolist()
         return (
             *sums,
-            self._statistics(done[0].statistics, found[:-_COUNTERS]),
-            Counters(*found[-_COUNTERS:]),
+            self._statistics(done[0].statistics, last_sums[:-_COUNTERS]),
+            Counters(*last_sums[-_COUNTERS:]),
         )
 
     def _statistics(
-        self, one: Mapping[str, TensorStatistics], counts: Sequence[int]
+        self, own: Mapping[str, TensorStatistics], counts: Sequence[int]
     ) -> dict[str, TensorStatistics]:
+        # Counts of values are not summed: each micro-batch of each worker has equally many.
         parts = self._batch // self._micro_batch
         return {
             name: replace(
                 s, count=s.count * parts, total=total, saturations=saturations, underflows=under
             )
             for (name, s), total, saturations, under in zip(
-                one.items(), counts[::3], counts[1::3], counts[2::3], strict=True
+                own.items(), counts[::3], counts[1::3], counts[2::3], strict=True
             )
         }
 
 
 def micro_seed(seed: int | None, number: int) -> int | None:
-    """The seed (32 bits) of stochastic rounding in micro-batch ``number`` of a step with ``seed``.
+    """Return the 32-bit seed of stochastic rounding in micro-batch ``number`` of a step.
 
-    None stays None; that of the first is the step's own.
+    None stays None; the first micro-batch uses the step's own ``seed``.
     """
     if seed is None or not number:
         return seed
@@ -181,7 +186,7 @@ def micro_seed(seed: int | None, number: int) -> int | None:
 
 
 def _zeros_like(part: torch.Tensor, rows: int) -> torch.Tensor:
-    """A float64 matrix of ``rows`` rows in the layout of ``part``.
+    """Return zeros, float64, of ``rows`` rows in the memory layout of ``part``.
 
     The layout decides in what order torch adds the terms of the loss.
     """
@@ -192,7 +197,7 @@ def _zeros_like(part: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def _fingerprint(model: QuantisedModel, scales: Scales) -> int:
-    """CRC-32 over factors and all exponents: what workers must have in common."""
+    """Return a CRC-32 over factors and all exponents, which must be equal on all workers."""
     crc = zlib.crc32(repr((model.factor_exponents, sorted(scales.exponents.items()))).encode())
     for layer in model.factors:
         for factor in layer:
@@ -204,7 +209,7 @@ def _fingerprint(model: QuantisedModel, scales: Scales) -> int:
 
 
 def _parts(result: BackwardResult) -> list[tuple[torch.Tensor, int]]:
-    """All gradients of a result with their exponents, factors first."""
+    """Return all gradients of a result with their exponents, factors first."""
     pairs = [
         (value, exponent)
         for layer, exponents in zip(result.factors, result.factor_exponents, strict=True)
@@ -217,7 +222,7 @@ def _parts(result: BackwardResult) -> list[tuple[torch.Tensor, int]]:
 
 
 def _integers(result: BackwardResult) -> torch.Tensor:
-    """All gradients as the accelerator has them, int64 in one vector."""
+    """Return all gradients as the accelerator's integers, int64 in one vector."""
     return torch.cat(
         [(value * 2.0**-exponent).to(torch.int64).ravel() for value, exponent in _parts(result)]
     )
@@ -240,11 +245,11 @@ def _values(
 
 
 def _run(done: Sequence[ForwardResult] | Sequence[BackwardResult], counters: Counters) -> Run:
-    """The runs of this worker added up, with the counters of all workers."""
+    """Return the sum of this worker's runs, with the counters of all workers."""
     return Run(
-        sums=np.sum([one.run.sums for one in done], 0),
-        saturations=np.sum([one.run.saturations for one in done], 0),
-        underflows=np.sum([one.run.underflows for one in done], 0),
+        sums=np.sum([result.run.sums for result in done], 0),
+        saturations=np.sum([result.run.saturations for result in done], 0),
+        underflows=np.sum([result.run.underflows for result in done], 0),
         counters=counters,
-        seconds=sum(one.seconds for one in done),
+        seconds=sum(result.seconds for result in done),
     )

@@ -27,8 +27,10 @@ FORMAT = "trainwright-factors-2"
 
 @dataclass(frozen=True, eq=False)
 class Pretrained:
-    """Float factors ``factors[l][n]`` (R_{n-1}, J_n, I_n, R_n) and ``biases[l]`` (J,) or None;
-    ``network`` has their ranks.
+    """Float factors and biases of a network that was trained elsewhere.
+
+    ``factors[l][n]`` is (R_{n-1}, J_n, I_n, R_n), ``biases[l]`` (J,) or None; ``network`` has the
+    ranks of the factors.
     """
 
     network: Network
@@ -38,7 +40,7 @@ class Pretrained:
 
 def fit_weight(weight: torch.Tensor, layer: Layer, image: tuple[int, int] | None = None,
                padded: tuple[int, int] | None = None) -> torch.Tensor:  # fmt: skip
-    """A dense weight (rows, columns) as large as a layer's W (J, I), filled up with zeros.
+    """Return a dense weight (rows, columns) filled up with zeros to a layer's W (J, I).
 
     With ``image`` and ``padded`` (the first layer) the columns are pixels of an image that the
     network pads at the bottom and the right; otherwise zeros follow the given columns. Raises
@@ -52,6 +54,8 @@ def fit_weight(weight: torch.Tensor, layer: Layer, image: tuple[int, int] | None
             f"a weight {rows} x {columns} does not fit into a layer of {layer.output_size} x "
             f"{layer.input_size}"
         )
+    # Padding an image inserts columns within each row of pixels; zeros at the end would shift every
+    # row but the first.
     if image and padded and columns == image[0] * image[1] != layer.input_size:
         grid = weight.new_zeros(rows, *padded)
         grid[:, : image[0], : image[1]] = weight.reshape(rows, *image)
@@ -62,9 +66,9 @@ def fit_weight(weight: torch.Tensor, layer: Layer, image: tuple[int, int] | None
 
 
 def quantisation(value: torch.Tensor, fmt: Format) -> int:
-    """Exponent with which a float factor loses least in a format.
+    """Return the exponent at which a float factor loses least in a format.
 
-    Tried are those around the one that gives the standard deviation of a fresh factor.
+    The candidates lie around the exponent for the standard deviation of a fresh factor.
     """
     deviation = float(value.to(torch.float64).square().mean().sqrt())
     if deviation == 0:
@@ -76,18 +80,19 @@ def quantisation(value: torch.Tensor, fmt: Format) -> int:
         error = dequantise(words, exponent, fmt) - value.to(torch.float64)
         return float(error.square().sum())
 
+    # More candidates below than above: clipping a few outliers costs less than a coarser step.
     return min(range(middle - 3, middle + 3), key=loss)
 
 
 def pretrained_model(given: Pretrained) -> Model:
-    """The model to start from: master weights are the given factors, clipped to their bits."""
+    """Return the model to start from, its master weights clipped to their bits."""
     factors: list[list[Parameter]] = []
     exponents: list[tuple[int, ...]] = []
     for number, layer in enumerate(given.factors):
         formats = given.network.factor_formats(number)
-        scales = tuple(quantisation(*one) for one in zip(layer, formats, strict=True))
+        scales = tuple(quantisation(*operands) for operands in zip(layer, formats, strict=True))
         exponents.append(scales)
-        clipped = (clip(*one) for one in zip(layer, scales, formats, strict=True))
+        clipped = (clip(*operands) for operands in zip(layer, scales, formats, strict=True))
         factors.append([Parameter.of(factor) for factor in clipped])
     biases = [None if bias is None else Parameter.of(bias) for bias in given.biases]
     return Model(given.network, factors, exponents, biases)

@@ -17,14 +17,14 @@ from trainwright.train.storage_prior import LEAST
 
 
 def rank_parameters(factor: torch.Tensor) -> torch.Tensor:
-    """lambda_n (equation 4): float64 (R_n,) of a factor (R_{n-1}, J_n, I_n, R_n)."""
+    """Return lambda_n (equation 4), float64 (R_n,), for a factor (R_{n-1}, J_n, I_n, R_n)."""
     left, j, i, _ = factor.shape
     squares = factor.to(torch.float64).square().sum((0, 1, 2))
     return 2 * squares / (1 + left * i * j)
 
 
 def prior_loss(factors: Sequence[torch.Tensor]) -> float:
-    """g of equation 2 over the bonds of one layer, without its weight."""
+    """Return g of equation 2 over the bonds of one layer, without its weight."""
     total = 0.0
     for factor in factors[:-1]:
         left, j, i, right = factor.shape
@@ -36,6 +36,10 @@ def prior_loss(factors: Sequence[torch.Tensor]) -> float:
 
 
 def prior_gradient(factor: torch.Tensor, weight: float) -> torch.Tensor:
-    """Gradient of the weighted prior at one factor that has a bond on its right; float64."""
+    """Return the gradient of the weighted prior at a factor that has a bond on its right.
+
+    Float64.
+    """
+    # The floor keeps the scale finite for a column of zeros, whose gradient is then 0 x finite = 0.
     scale = 2 * weight / rank_parameters(factor).clamp_min(LEAST)
     return factor.to(torch.float64) * scale

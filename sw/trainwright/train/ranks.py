@@ -14,21 +14,28 @@ from trainwright.train.storage_prior import storage_gradients, storage_strengths
 def prior_gradients(
     factors: Sequence[torch.Tensor], weight: float, form: str
 ) -> list[torch.Tensor | None]:
-    """What the weighted prior adds to the gradient of each factor of a layer."""
+    """Return the weighted prior's addition to the gradient of each factor of a layer.
+
+    None for a factor that the prior leaves alone.
+    """
     if form == "storage":
         return list(storage_gradients(factors, weight))
+    # The paper's prior sees a bond only in the factor at its left; the last factor has none there.
     return [*(prior_gradient(factor, weight) for factor in factors[:-1]), None]
 
 
 def strengths(left: torch.Tensor, right: torch.Tensor, form: str) -> torch.Tensor:
-    """How much each column of a bond is used: lambda for the paper's prior; float64 (R_n,)."""
+    """Return how much each column of a bond is used, float64 (R_n,).
+
+    The paper's prior measures it by lambda.
+    """
     return storage_strengths(left, right) if form == "storage" else rank_parameters(left)
 
 
 def kept_columns(strength: torch.Tensor, threshold: float) -> torch.Tensor:
-    """Indices (int64) of the columns of at least ``threshold`` times the largest strength.
+    """Return the indices (int64) of columns of at least ``threshold`` times the largest strength.
 
-    Never empty: the largest is always among them.
+    The indices are never empty: the largest strength is among them.
     """
     return torch.nonzero(strength >= threshold * strength.max()).flatten()
 
@@ -41,6 +48,8 @@ def cut_ranks(model: Model, threshold: float, form: str) -> Network | None:
     cut = False
     ranks: list[list[int]] = []
     for factors in model.factors:
+        # Bonds go from left to right, so that a bond's right factor has lost columns only at bonds
+        # to its left when it is judged; rows that were cut were the weak ones.
         for left, right in pairwise(factors):
             kept = kept_columns(strengths(left.value, right.value, form), threshold)
             if len(kept) == left.value.shape[3]:

@@ -1,4 +1,4 @@
-"""Runs of whole steps by one resident program: the host starts them and reads what came of it."""
+"""Training by one resident program: the host starts many steps and reads their result."""
 
 import json
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ from trainwright.train.settings import TrainSettings
 
 
 @dataclass(frozen=True)
-class Steps:
-    """What came of several steps together."""
+class ResidentSteps:
+    """Outcome of several steps together."""
 
     loss: float
     """Mean over all samples."""
@@ -42,12 +42,15 @@ class Steps:
 def stored_records(
     model: ChipModel, data: DataSet, pixels: int, split: Split | None = None
 ) -> npt.NDArray[np.uint8]:
-    """The samples of a split, the training samples where it is None, as the accelerator stores
-    them, (samples, bytes).
+    """Return the samples of a split as the accelerator stores them, uint8 (samples, bytes).
+
+    None stands for the training samples.
     """
     split = split or data.train
     images, network = split.images, model.network
     stored = stored_pixels(images, data.full_scale, pixels)
+    # Images are padded before they are stored: the chip's address counter then reads whole rows of
+    # the network's input.
     height, width = network.padded
     edges = ((0, 0), (0, height - images.shape[1]), (0, width - images.shape[2]))
     whole = np.pad(stored, edges).reshape(len(images), -1)
@@ -65,8 +68,9 @@ class ResidentEngine:
         self, accelerator: Accelerator, model: ChipModel, settings: TrainSettings, table: RateTable,
         data: DataSet, test: Split | None = None, plan: str = AUTO,
     ) -> None:  # fmt: skip
-        """The ``test`` split is placed beside the training samples where there is room for it: then
-        ``evaluates``.
+        """Lay out data and programs; ``test`` is placed before the training samples if it fits.
+
+        ``evaluates`` tells whether it did.
         """
         chip = settings.chip
         assert chip is not None
@@ -83,6 +87,7 @@ class ResidentEngine:
         self._unattended = (
             cast(UnattendedAccelerator, accelerator) if hasattr(accelerator, "attend") else None
         )
+        # -1 is no count of resets: the first start always writes the data.
         self._resets = -1  # of the accelerator, when it was given the data sets
         self._attended: LossResult | None = None
         self._test_records = np.zeros((0, 0), np.uint8)
@@ -95,9 +100,14 @@ class ResidentEngine:
         self.reopen()
 
     def _lay_out(self, model: ChipModel, data: DataSet, test: Split, pixels: int) -> Samples | None:
-        """The test set before the training samples; None where it is more than what is left."""
+        """Place the test set before the training samples.
+
+        None if it is larger than the room there.
+        """
         settings, batch = self._settings, self._settings.batch
         stored = stored_records(model, data, pixels, test)
+        # Programs classify whole batches; the fillers' labels match no class, so they count
+        # nothing.
         stored = filled_up(stored, batch)
         if stored.size > self._data.address:
             return None
@@ -112,19 +122,23 @@ class ResidentEngine:
         return self._test is not None
 
     def evaluate(self, scales: Scales, step: int) -> tuple[float, int]:
-        """Summed loss of the test set after ``step`` steps, and samples that are right."""
+        """Return the summed loss of the test set after ``step`` steps, and its correct samples."""
         self._put(scales, step)
         done = self.driver.evaluate()
         return done.total * self.driver.loss_unit, done.correct
 
     def reopen(self) -> None:
-        """A driver for the columns that programs are to have; it is given the state again."""
+        """Open a driver for the columns of the model's programs.
+
+        The next start writes the state.
+        """
         self._begun = -1
         self.driver = self._open(self._model.state.compiled)
 
     def _open(self, columns: Sequence[npt.NDArray[np.int64]]) -> ResidentDriver:
-        """A driver of programs that have these columns of each bond; the test set goes where there
-        is no room beside them.
+        """Open a driver whose programs have these columns of each bond.
+
+        The test set gives way where programs and test set together do not fit the memory.
         """
         driver = self._opened(columns)
         if self._test and driver.bytes_needed > self._test.address:
@@ -155,12 +169,12 @@ class ResidentEngine:
         return prior.interval if prior and not self._looks else 0
 
     def end(self, step: int) -> int:
-        """Where a run from ``step`` ends."""
+        """Return the step at which a run from ``step`` ends."""
         return end_of_start(step, self._epoch, self._total, self._interval)
 
     @property
     def _sets(self) -> list[tuple[Samples, npt.NDArray[np.uint8]]]:
-        """The data sets in the accelerator's memory, and where they lie."""
+        """Return the data sets in the accelerator's memory with their records."""
         test = [(self._test, self._test_records)] if self._test else []
         return [(self._data, self._records), *test]
 
@@ -169,8 +183,10 @@ class ResidentEngine:
         driver, settings = self.driver, self._settings
         chosen = json.dumps(settings.to_dict(), sort_keys=True)
         return Card(
+            # The card names data and run apart: another run on the same data leaves the samples,
+            # which take the longest to write, where they are.
             data=identity(
-                *(one for where, whole in self._sets for one in (whole.tobytes(), str(where)))
+                *(item for where, whole in self._sets for item in (whole.tobytes(), str(where)))
             ),
             run=identity(driver.identity, chosen),
             network=driver.layout.network.name,
@@ -185,33 +201,38 @@ class ResidentEngine:
         )
 
     def attend(self, step: int) -> bool:
-        """Whether the accelerator is at the steps from ``step`` on, by a host before this one, or
-        has done them; ``run`` then awaits their end.
+        """Return whether the accelerator runs, or ran, the steps from ``step`` for an earlier host.
+
+        ``run`` then waits for the end of those steps.
         """
         accelerator, self._attended = self._unattended, None
+        # A count of resets that is known means that this process wrote the data itself.
         if accelerator is None or self._resets >= 0:
             return False
-        there, mine = read_card(accelerator), self._card
-        if there is None or there.data != mine.data or not accelerator.kept:
+        stored, mine = read_card(accelerator), self._card
+        if stored is None or stored.data != mine.data or not accelerator.kept:
             return False
         self._resets = accelerator.resets
-        if there.run != mine.run:
+        if stored.run != mine.run:
             return False
         self._attended = self.driver.attend_steps(self.end(step) - step, step=step)
         self._begun = -1 if self._attended is None else step
         return self._begun == step
 
     def begin(self, scales: Scales, step: int) -> None:
-        """Write what the accelerator has not yet, as ``_put``, and have the samples of ``step``
-        fetched where others were classified meanwhile.
+        """Bring the accelerator to ``step`` as ``_put`` does, and fetch the step's first samples.
+
+        Samples are fetched again where an evaluation has used the buffers meanwhile.
         """
         self._put(scales, step)
         if not self.driver.primed:
             self.driver.prime(step)
 
     def _put(self, scales: Scales, step: int) -> None:
-        """Write what the accelerator has not yet: the data sets, and state, programs and exponents
-        where it is not at ``step``.
+        """Write whatever the accelerator lacks at ``step``.
+
+        Data sets after a reset; state, programs and exponents unless the accelerator is at
+        ``step``.
         """
         accelerator = self._unattended
         resets = accelerator.resets if accelerator else 0
@@ -219,12 +240,15 @@ class ResidentEngine:
             return
         card = self._card
         if self._resets != resets:
+            # While data is being written the card is void: a host that dies in between must not
+            # leave a card that describes half of it.
             if accelerator:
                 write_card(accelerator, None)
             for where, whole in self._sets:
                 self._accelerator.write(where.address, whole)
             self._resets = resets
         if accelerator:
+            # Data is whole, the run is not: a host that looks now may keep the data.
             write_card(accelerator, replace(card, run=""))
         self.driver.put(self._model.state, self._model.operands())
         self.driver.begin(scales, self._model.state, step)
@@ -232,8 +256,11 @@ class ResidentEngine:
             write_card(accelerator, card)
         self._begun = step
 
-    def run(self, count: int, scales: Scales) -> Steps:
-        """``count`` steps; at the end the model's state and ``scales`` are the accelerator's."""
+    def run(self, count: int, scales: Scales) -> ResidentSteps:
+        """Run ``count`` steps.
+
+        Copy the accelerator's state and exponents to model and ``scales``.
+        """
         driver, state = self.driver, self._model.state
         step, self._begun = self._begun, -1  # what is abandoned begins again
         done, self._attended = self._attended, None
@@ -247,7 +274,7 @@ class ResidentEngine:
             state.kept = driver.kept()
         scales.exponents |= driver.exponents()
         self._begun = step + count
-        return Steps(
+        return ResidentSteps(
             loss=done.total * driver.loss_unit / samples,
             correct=done.correct,
             saturations=driver.saturations,

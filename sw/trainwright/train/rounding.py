@@ -17,7 +17,7 @@ from trainwright.train.trainer import Trainer
 from trainwright.tt import Numbers, balance, ranks_of, tt_round
 
 TOLERANCES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
-"""What is tried beside the tolerance asked for."""
+"""Tolerances that are tried in addition to the one asked for."""
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,20 @@ class Rounded:
     ranks: tuple[tuple[int, ...], ...]
     model_bits: int
     accuracy: float
-    """As rounded."""
+    """Accuracy right after rounding."""
     tuned: float | None
-    """After further training at these ranks; None where there was none."""
+    """Accuracy after further training at these ranks; None where there was none."""
 
 
 def rounded_model(
     model: Model | ChipModel, tolerance: float, numbers: Numbers | None = None
 ) -> Model:
-    """The quantised layers rounded to ``tolerance``, in the balanced gauge, quantised again.
+    """Return the quantised layers rounded to ``tolerance`` in the balanced gauge, quantised again.
 
     Moments start at 0. The arithmetic is that of ``numbers`` (default: float64).
     """
+    # Round the quantised factors, not the master weights: those are the network whose accuracy is
+    # known, and what a user who has only the model file can round.
     quantised = model.quantised()
     layers = []
     for number, factors in enumerate(quantised.factors):
@@ -48,7 +50,11 @@ def rounded_model(
             quantised.factor_exponents[number],
             model.network.factor_formats(number),
         )
-        values = [dequantise(*one) for one in zip(factors, exponents, formats, strict=True)]
+        values = [
+            dequantise(*operands) for operands in zip(factors, exponents, formats, strict=True)
+        ]
+        # The balanced gauge gives neighbouring factors equal norms; rounding alone leaves all of
+        # the norm in one factor, whose few levels would then have to span it.
         layers.append(balance(tt_round(values, tolerance=tolerance, numbers=numbers or Numbers())))
     network = model.network.with_ranks([ranks_of(layer) for layer in layers])
     biases = [None if b is None else b.to(torch.float32) for b in quantised.biases]
@@ -80,19 +86,19 @@ def round_trained(
     progress: Callable[[int, int], None] = lambda done, total: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[tuple[Rounded, TrainingState]]:
-    """The model at each tolerance, classified through the accelerator, with its state.
+    """Return the model at each tolerance, classified through the accelerator, with its state.
 
     ``epochs`` of further training follow each rounding, without prior and at a quarter of the
     learning rate. Equal ranks are done once. The trained state stays as it is.
     """
-    found: dict[tuple[tuple[int, ...], ...], tuple[float, float | None, TrainingState]] = {}
+    by_ranks: dict[tuple[tuple[int, ...], ...], tuple[float, float | None, TrainingState]] = {}
     results: list[tuple[Rounded, TrainingState]] = []
     for number, tolerance in enumerate(tolerances, 1):
         if stop():
             break
         model = rounded_model(trained.model, tolerance, numbers)
         ranks = model.network.ranks
-        if ranks not in found:
+        if ranks not in by_ranks:
             state = _state(trained, model, epochs)
             trainer = Trainer(state, data, open_driver, test_samples=test_samples, stop=stop)
             trainer.calibrate()
@@ -101,8 +107,8 @@ def round_trained(
                 if not trainer.run():
                     break
                 tuned = trainer.evaluate_test().accuracy
-            found[ranks] = accuracy, tuned, state
-        accuracy, tuned, state = found[ranks]
+            by_ranks[ranks] = accuracy, tuned, state
+        accuracy, tuned, state = by_ranks[ranks]
         bits = state.model.network.model_bits
         results.append((Rounded(tolerance, ranks, bits, accuracy, tuned), state))
         progress(number, len(tolerances))
@@ -119,7 +125,7 @@ class PriorPoint:
 
 
 def prior_points(trained: TrainingState) -> list[PriorPoint]:
-    """Size and test accuracy after every evaluation of the run."""
+    """Return size and test accuracy after every evaluation of the run."""
     ranks = {record.step: record.ranks for record in trained.history.steps}
     last = trained.history.steps[-1].step if trained.history.steps else 0
     points = []
@@ -128,6 +134,8 @@ def prior_points(trained: TrainingState) -> list[PriorPoint]:
             continue
         network = (
             trained.model.network
+            # Ranks in a record are those of its step, before the cut that may follow; the last
+            # record's network may have been cut since, and the model knows.
             if record.step == last
             else with_flat_ranks(trained.network, ranks[record.step])
         )

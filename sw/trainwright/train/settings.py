@@ -77,9 +77,11 @@ class ChipSettings:
     pixels: int = 8
     """Bits in which a pixel of the data set is stored."""
     cut_programs: str = "kept"
-    """What steps are computed by after a cut. ``kept``: by the programs of the initial ranks,
-    so that the accelerator cuts alone; ``fitted``: by programs that are compiled for the ranks left
-    at once, which are shorter and round otherwise."""
+    """Programs that compute the steps after a cut.
+
+    ``kept``: the programs of the initial ranks, so that the accelerator cuts alone. ``fitted``:
+    programs compiled at once for the remaining ranks; they are shorter and round differently.
+    """
 
     def __post_init__(self) -> None:
         known = {
@@ -95,7 +97,10 @@ class ChipSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    """One training run. Two runs with equal settings and data give equal bits on every back end."""
+    """Settings of one training run.
+
+    Two runs with equal settings and data give equal bits on every back end.
+    """
 
     epochs: int = 20
     batch: int = 64
@@ -129,7 +134,7 @@ class TrainSettings:
     moments: str = "float32"
     """Type in which Adam's moments are kept between steps (``train.storage``)."""
     rounding: str = "nearest"
-    """What the accelerator rounds stochastically: ``trainwright.fixed.random_bits.ROUNDINGS``."""
+    """Passes rounded stochastically: one of ``trainwright.fixed.random_bits.ROUNDINGS``."""
     prior: PriorSettings | None = field(default_factory=PriorSettings)
     chip: ChipSettings | None = None
     """How the chip updates; None for an update on the host. Then ``learning_rate`` is that of
@@ -160,11 +165,13 @@ class TrainSettings:
                 f"{name.replace('_', ' ')} must be one of {', '.join(known)}, not {value!r}",
             )
 
+        # After the ranges, so that a misspelt choice is called unknown rather than unsuitable for
+        # the chip.
         if self.chip is not None:
             self._check_chip()
 
     def _check_chip(self) -> None:
-        """The choices that an update on the chip does not have."""
+        """Raise ``ValueError`` for choices that an update on the chip does not have."""
         fixed = {"master_weights": "float32", "moments": "float32", "factor_scales": "fixed"}
         for name, only in fixed.items():
             value = getattr(self, name)
@@ -184,18 +191,20 @@ class TrainSettings:
         return self.batch // self.micro_batches
 
     def total_steps(self, samples: int) -> int:
-        """Steps of the whole run on ``samples`` training samples."""
+        """Return the steps of the whole run on ``samples`` training samples."""
+        # Samples after the last full batch are dropped: programs have one batch size.
         steps = self.epochs * (samples // self.batch)
         return steps if self.steps is None else min(steps, self.steps)
 
     def rate_at(self, step: float, total: int) -> float:
-        """Learning rate of ``step`` (from 0) of ``total``."""
+        """Return the learning rate of ``step`` (from 0) of ``total``."""
+        # A fractional step is the middle of an entry of the chip's table (`onchip.rates`).
         if self.schedule == "constant":
             return self.learning_rate
         return self.learning_rate * 0.5 * (1 + cos(pi * step / total))
 
     def prior_weight_at(self, step: float, total: int, samples: int) -> float:
-        """Weight w of the prior at ``step``; 0 without a prior."""
+        """Return the weight w of the prior at ``step``; 0 without a prior."""
         if self.prior is None:
             return 0.0
         warmup = self.prior.warmup * total
@@ -203,14 +212,15 @@ class TrainSettings:
         return self.prior.weight / samples * rise
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that ``settings_from_dict`` reads back."""
+        """Return plain data that ``settings_from_dict`` reads back."""
         return asdict(self)
 
 
 def settings_from_dict(values: dict[str, Any]) -> TrainSettings:
-    """The settings that ``TrainSettings.to_dict`` wrote. Raises ``ValueError``/``TypeError``.
+    """Return the settings that ``TrainSettings.to_dict`` wrote.
 
-    Runs on the chip from before there was ``cut_programs`` go on as they began: fitted.
+    Raises ``ValueError`` or ``TypeError``. Runs on the chip from before there was ``cut_programs``
+    continue as they began: fitted.
     """
     parts = {"prior": PriorSettings, "chip": ChipSettings}
     if isinstance(values, dict):

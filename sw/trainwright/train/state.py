@@ -19,12 +19,12 @@ class TrainingState:
     """
 
     network: Network
-    """As it was described, with its initial ranks; ``model.network`` has the present ones."""
+    """Network as it was described, with initial ranks; ``model.network`` has the present ones."""
     settings: TrainSettings
     model: Model | ChipModel
     scales: Scales
     step: int = 0
-    """Steps done."""
+    """Number of steps done."""
     history: History = field(default_factory=History)
     verification: Verification = field(default_factory=Verification)
 
@@ -32,7 +32,7 @@ class TrainingState:
 def initial_state(
     network: Network, settings: TrainSettings, model: Model | None = None
 ) -> TrainingState:
-    """The state before the first step, of a fresh model where none is given.
+    """Return the state before the first step, of a fresh model where none is given.
 
     Raises ``ValueError`` for formats that an update on the chip does not take.
     """
@@ -46,19 +46,19 @@ def initial_state(
 
 
 def scale_ranges(network: Network, settings: TrainSettings) -> ScaleRanges:
-    """Where automatic scales hold the means of a network's tensors."""
+    """Return the ranges in which automatic scales hold the means of a network's tensors."""
     every = () if network.widths.is_float else range(len(network.layers))
     coded = any(fmt.coded for n in every for fmt in network.factor_formats(n))
     return ranges_of(settings.scale_range, coded_factors=coded)
 
 
 def scaled(model: Model, settings: TrainSettings) -> Model:
-    """The model, its biases' exponents as the settings have them."""
+    """Return the model with its biases' exponents set as the settings have them."""
     if settings.scales == "all-frozen" and not model.network.widths.is_float:
         model.bias_exponents = fixed_bias_exponents(model.network)
     return model
 
 
 def copy_scales(scales: Scales) -> Scales:
-    """An independent copy."""
+    """Return an independent copy."""
     return Scales(scales.ranges, dict(scales.exponents))

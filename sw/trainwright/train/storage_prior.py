@@ -23,12 +23,12 @@ LEAST = 1e-30
 
 
 def column_cost(left: torch.Tensor, right: torch.Tensor) -> int:
-    """k_n: elements of ``left`` (R_{n-1}, J_n, I_n, R_n) and ``right`` that a column takes."""
+    """Return k_n: the elements of ``left`` (R_{n-1}, J_n, I_n, R_n) and ``right`` in a column."""
     return left[..., 0].numel() + right[0].numel()
 
 
 def _squares(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Squared norms of every column of the bond on its two sides; float64 (R_n,)."""
+    """Return squared norms of every column of the bond on its two sides; float64 (R_n,)."""
     return (
         left.to(torch.float64).square().sum((0, 1, 2)),
         right.to(torch.float64).square().sum((1, 2, 3)),
@@ -36,13 +36,13 @@ def _squares(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, tor
 
 
 def storage_strengths(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Product of the norms of every column on both sides of its bond; float64 (R_n,)."""
+    """Return the product of every column's norms on both sides of its bond; float64 (R_n,)."""
     on_left, on_right = _squares(left, right)
     return (on_left * on_right).sqrt()
 
 
 def storage_loss(factors: Sequence[torch.Tensor]) -> float:
-    """The prior of one layer, without its weight."""
+    """Return the prior of one layer, without its weight."""
     total = 0.0
     for left, right in pairwise(factors):
         quarter = column_cost(left, right) / 4
@@ -52,11 +52,14 @@ def storage_loss(factors: Sequence[torch.Tensor]) -> float:
 
 
 def storage_gradients(factors: Sequence[torch.Tensor], weight: float) -> list[torch.Tensor]:
-    """Gradient of the weighted prior at every factor of a layer; float64."""
+    """Return the gradient of the weighted prior at every factor of a layer; float64."""
     gradients = [torch.zeros_like(factor, dtype=torch.float64) for factor in factors]
     for n, (left, right) in enumerate(pairwise(factors)):
+        # The derivative of k/4 log s by an element g of the column is k/4 x 2 g / s, as s is the
+        # sum of squares: k/2 g / s.
         scale = weight * column_cost(left, right) / 2
         on_left, on_right = (scale / s.clamp_min(LEAST) for s in _squares(left, right))
+        # An inner factor has a bond on either side and gets both pulls.
         gradients[n] += left.to(torch.float64) * on_left
         gradients[n + 1] += right.to(torch.float64) * on_right[:, None, None, None]
     return gradients

@@ -11,7 +11,7 @@ from trainwright.train.export import Origin, TrainedModel, load_model
 
 
 def load_trained(path: Path) -> tuple[TrainedModel, Origin]:
-    """The model of a ``model.safetensors`` or ``checkpoint.safetensors``, and its origin.
+    """Return the model of a ``model.safetensors`` or ``checkpoint.safetensors``, and its origin.
 
     Raises ``CheckpointError`` for any other file, and for a model without its origin.
     """

@@ -1,4 +1,4 @@
-"""What a stored model may hold: finite numbers and exponents that numbers can have.
+"""Checks of a stored model: finite numbers, and exponents that numbers can have.
 
 A file's digest says that it is as it was written, not that what was written is a model.
 """
@@ -12,11 +12,14 @@ from trainwright.network import Network
 from trainwright.support.text import shown
 
 MOST_EXPONENT = 256
-"""Of a tensor: a float32 reaches 128, and every product of two of them stays a float64."""
+"""Largest magnitude of a tensor's exponent.
+
+A float32 reaches 128, and every product of two such numbers stays a float64.
+"""
 
 
 def finite(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, float32. Raises ``ValueError`` for another type, NaN and infinities."""
+    """Return the float32 tensor; raise ``ValueError`` for another type, NaN and infinities."""
     if tensor.dtype != torch.float32:
         raise ValueError(f"{name} is {tensor.dtype}, not float32")
     if not bool(tensor.isfinite().all()):
@@ -25,7 +28,8 @@ def finite(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def exponent(name: str, value: Any) -> int:
-    """An exponent. Raises ``ValueError`` for what is none."""
+    """Return an exponent; raise ``ValueError`` for anything but an integer in range."""
+    # A bool is an int to `isinstance`: JSON's true is no exponent.
     if type(value) is not int or abs(value) > MOST_EXPONENT:
         raise ValueError(
             f"the exponent of {name} is {shown(value)}, not an integer of at most {MOST_EXPONENT}"
@@ -34,7 +38,7 @@ def exponent(name: str, value: Any) -> int:
 
 
 def factor_exponents(network: Network, values: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
-    """One exponent a factor, layer by layer. Raises ``ValueError``."""
+    """Return exponents layer by layer, one for each factor. Raises ``ValueError``."""
     orders = [layer.order for layer in network.layers]
     if [len(layer) for layer in values] != orders:
         raise ValueError(f"exponents of {[len(layer) for layer in values]} factors, not {orders}")
@@ -45,5 +49,5 @@ def factor_exponents(network: Network, values: Sequence[Sequence[Any]]) -> list[
 
 
 def tensor_exponents(values: Mapping[str, Any]) -> dict[str, int]:
-    """The exponents of tensors by name. Raises ``ValueError``."""
+    """Return the exponents of tensors by name. Raises ``ValueError``."""
     return {name: exponent(name, value) for name, value in values.items()}

@@ -17,14 +17,14 @@ from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.network import Network
 from trainwright.train.batches import (
-    InputQuantiser,
+    ImageQuantiser,
     batch_indices,
     check_data,
     chip_batch_indices,
     label_tensor,
 )
 from trainwright.train.chip_update import ChipModel, ChipUpdate, operands_of, ranks_left
-from trainwright.train.engine import Engine, OpenChip
+from trainwright.train.engine import OpenChip, StepEngine
 from trainwright.train.evaluate import Evaluation, evaluate
 from trainwright.train.history import SCALE_RECORDS, EvaluationRecord, ScaleRecord, StepRecord
 from trainwright.train.host_update import HostUpdate
@@ -37,13 +37,13 @@ from trainwright.train.interfaces import (
     Verification,
     Verifier,
 )
-from trainwright.train.resident import ResidentEngine, Steps
+from trainwright.train.resident import ResidentEngine, ResidentSteps
 from trainwright.train.state import TrainingState, copy_scales
 
 
 @dataclass(frozen=True)
 class _Result:
-    """What came of a step, wherever loss and update were computed."""
+    """Outcome of a step, wherever loss and update were computed."""
 
     loss: float
     correct: int
@@ -98,13 +98,13 @@ class Trainer:
         self._test = data.test if test_samples is None else data.test.first(test_samples)
         self._open_driver = open_driver
         self._update = self._make_update()
-        self._engine: Engine | None = None
+        self._engine: StepEngine | None = None
         self.resident: ResidentEngine | None = None
         """What does whole runs of steps, where the accelerator can."""
         if resident is not None:
             self.resident = self._make_resident(resident, plan)
         elif open_chip is not None and isinstance(state.model, ChipModel):
-            self._engine = Engine(open_chip, state.model, state.settings)
+            self._engine = StepEngine(open_chip, state.model, state.settings)
         self._runner: Runner[StepDriver] = Runner()
         self._open()
         self._written = written or (lambda: 0)
@@ -113,7 +113,7 @@ class Trainer:
         """Bytes that the host gave the accelerator in the last epoch that this trainer saw whole,
         from its first step to its last; None before."""
         self._health = TensorHealth()
-        self._quantiser = InputQuantiser(
+        self._quantiser = ImageQuantiser(
             state.network,
             data.full_scale,
             self._runner.driver.input_exponent,
@@ -136,6 +136,7 @@ class Trainer:
         the end, call ``evaluate_test``.
         """
         self._observer.started(self.state.step, self.total_steps, self.state.model.network)
+        # Monotonic: the wall clock may be set while a run goes on for days.
         saved = time.monotonic()
         while self.state.step < self.total_steps:
             if self._stop():
@@ -145,6 +146,8 @@ class Trainer:
                     self._evaluate()
                 except Stopped:
                     return False
+            # A step is the unit that cannot be half done: stops, evaluations and saves lie between
+            # steps.
             self.step()
             if self._save and time.monotonic() - saved > self._save_seconds:
                 self._save(self.state)
@@ -152,8 +155,9 @@ class Trainer:
         return True
 
     def step(self) -> StepRecord:
-        """One training step, or those that a resident program does alone; the state changes only
-        after all results are in.
+        """Run one training step, or as many as a resident program does alone.
+
+        The state changes only after all results are in.
         """
         if self.resident:
             return self._resident_steps(self.resident)
@@ -177,16 +181,17 @@ class Trainer:
         self._epoch_began = step, written
 
     def _engine_step(
-        self, engine: Engine, inputs: torch.Tensor, labels: torch.Tensor
+        self, engine: StepEngine, inputs: torch.Tensor, labels: torch.Tensor
     ) -> StepRecord:
-        """Loss and update by the accelerator's vector engine."""
+        """Run a step whose loss and update are programs of the accelerator's vector engine."""
         state, update = self.state, self._update
         assert isinstance(update, ChipUpdate)
+        # Work on a copy: an exception or a signal in the middle leaves the state as it was.
         scales = copy_scales(state.scales)
         with self._waiting():
             if not self._runner.is_calibrated(scales):
                 self._calibrate(inputs, labels, operands_of(state.model), scales)
-            done = engine.step(inputs, labels, scales, update.what(state.step))
+            done = engine.step(inputs, labels, scales, update.step_operands(state.step))
         result = _Result(
             done.loss, done.correct, len(labels), update.rates_used(state.step), done.cycles,
             done.seconds, done.statistics,
@@ -194,12 +199,13 @@ class Trainer:
         return self._record(result, scales)
 
     def _resident_steps(self, engine: ResidentEngine) -> StepRecord:
-        """The steps up to the end of the epoch or of the run, or to the next look at the ranks."""
+        """Run the steps up to the end of the epoch or run, or to the next look at the ranks."""
         state, update = self.state, self._update
         assert isinstance(update, ChipUpdate)
         scales, epoch = copy_scales(state.scales), self._steps_an_epoch()
         with self._waiting():
             count = engine.end(state.step) - state.step
+            # A lost board is reset and the steps run again from the saved state, to the same bits.
             done = persist(lambda: self._run_resident(engine, count, scales))
         before, rates = state.scales.exponents, update.rates_used(state.step + count - 1)
         record = StepRecord(
@@ -212,8 +218,11 @@ class Trainer:
             prior_weight=rates[1],
             cycles=done.cycles,
             seconds=done.seconds,
+            # Exponents that moved and moved back count 0: the accelerator reports only where they
+            # end.
             moved=sum(scales.exponents[name] != was for name, was in before.items()),
             saturations=done.saturations,
+            # The chip has fixed point alone, which counts no underflows.
             underflows=0,
             ranks=ranks_left(state.model),
         )
@@ -224,13 +233,15 @@ class Trainer:
         self._keep(engine)
         return record
 
-    def _run_resident(self, engine: ResidentEngine, count: int, scales: Scales) -> Steps:
-        """``count`` steps from this one, or the end of those that the accelerator is at already.
+    def _run_resident(self, engine: ResidentEngine, count: int, scales: Scales) -> ResidentSteps:
+        """Run ``count`` steps, or wait for those that the accelerator is at already.
 
-        Where it goes on without this process it does so from a state that is saved.
+        Where the accelerator continues without this process, it does so from a state that is saved.
         """
         state = self.state
         attended = self._runner.is_calibrated(scales) and engine.attend(state.step)
+        # The accelerator outlives this process here: exponents and state have to be on disk before
+        # it starts, or a later process could not tell from where it went on.
         if not attended:
             if not self._runner.is_calibrated(scales):
                 self._calibrate(*self._batch(state.step), operands_of(state.model), scales)
@@ -251,10 +262,12 @@ class Trainer:
         self._observer.stepped(record)
 
     def _host_step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepRecord:
-        """Loss and update by the host."""
+        """Run a step whose loss and update are the host's."""
         state = self.state
         model, scales = operands_of(state.model), copy_scales(state.scales)
         with self._waiting():
+            # The first step of a run, or of a network whose tensors changed: some tensor has no
+            # exponent.
             if not self._runner.is_calibrated(scales):
                 self._calibrate(inputs, labels, model, scales)
             seeds = step_seeds(state.settings.rounding, state.settings.seed, state.step)
@@ -273,6 +286,7 @@ class Trainer:
             state.verification += verified
             self._observer.verified(state.verification)
         statistics = {**forward.statistics, **backward.statistics}
+        # The update is the last thing that can fail: after it the state is complete.
         rates = self._update.step(backward, state.step, self.total_steps)
         result = _Result(
             loss.mean, loss.correct, len(labels), rates, _cycles(forward, backward),
@@ -280,10 +294,11 @@ class Trainer:
         )  # fmt: skip
         return self._record(result, scales)
 
-    def _record(self, result: "_Result", scales: Scales) -> StepRecord:
-        """A step is complete: its record; the state goes on with the exponents ``scales``."""
+    def _record(self, result: _Result, scales: Scales) -> StepRecord:
+        """Complete a step: record it, and continue the state with the exponents ``scales``."""
         state, statistics = self.state, result.statistics
         state.scales = scales
+        # Before the scales move, while the statistics still belong to the exponents in use.
         for message in self._health.observe(statistics):
             warnings.warn(message, LostTensorWarning, stacklevel=2)
         record = StepRecord(
@@ -303,6 +318,8 @@ class Trainer:
         )
         state.step += 1
         state.history.steps.append(record)
+        # A long run keeps the scales of about SCALE_RECORDS steps: a record for each tensor and
+        # step would outgrow the checkpoint's weights.
         if state.step % max(1, self.total_steps // SCALE_RECORDS) == 0:
             state.history.scales += _scale_records(state.step, statistics)
         self._observer.stepped(record)
@@ -341,7 +358,7 @@ class Trainer:
         return result
 
     def _evaluate(self) -> None:
-        """The same between two epochs: by the accelerator alone where the test split is there."""
+        """Classify the test split between epochs, on the accelerator alone if it can."""
         if not self.resident or not self.resident.evaluates:
             self.evaluate_test()
             return
@@ -354,6 +371,8 @@ class Trainer:
         step = self.state.step
         record = EvaluationRecord(
             step=step,
+            # Rounded up: an evaluation at the end of an epoch belongs to the epoch, one in the
+            # middle to the epoch under way.
             epoch=-(-step // self._steps_an_epoch()),
             accuracy=accuracy,
             samples=len(self._test),
@@ -386,6 +405,7 @@ class Trainer:
         return len(self._data.train) // self.state.settings.batch
 
     def _evaluation_is_due(self) -> bool:
+        # A resumed run may start at an epoch's end that it has evaluated already.
         step, evaluations = self.state.step, self.state.history.evaluations
         done = bool(evaluations) and evaluations[-1].step == step
         return step > 0 and step % self._steps_an_epoch() == 0 and not done
@@ -425,9 +445,10 @@ class Trainer:
         return chip is not None and chip.cut_programs == "kept"
 
     def _open(self) -> None:
-        """A driver for the ranks that programs are compiled for."""
+        """Open a driver for the ranks that programs are compiled for."""
         model = self.state.model
         network = model.compiled if isinstance(model, ChipModel) else model.network
+        # The runner asks for a new driver only where ranks differ: compiling a step takes seconds.
         self._runner.at(network.ranks, lambda: self._opened(network))
 
     def _opened(self, network: Network) -> StepDriver:
@@ -437,6 +458,8 @@ class Trainer:
 
     def _cut(self) -> None:
         prior, keeps = self.state.settings.prior, self._keeps_programs
+        # Kept programs cut on the accelerator at any step; their ranks are compared after every
+        # step.
         if prior is None or (self.state.step % prior.interval and not keeps):
             return
         network = self._update.cut()

@@ -15,7 +15,7 @@ from trainwright.train.state import copy_scales
 
 
 def make_verifier(accelerator: Accelerator, *, batch: int, plan: str = "auto") -> Verifier:
-    """A verifier of the steps that ``accelerator`` runs.
+    """Return a verifier of the steps that ``accelerator`` runs.
 
     A step is run once more on it and once on the golden model, both traced, from memories of
     zeros, and compared as ``trainwright.check`` does: every row that any engine wrote to the
@@ -25,14 +25,18 @@ def make_verifier(accelerator: Accelerator, *, batch: int, plan: str = "auto") -
 
     def verify(case: StepCase) -> Verification:
         network = case.model.network
+        # New drivers with traces: the trainer's own have none, as tracing slows every step.
         driver = Driver(accelerator, network, batch, plan=plan, trace=True)
         size = driver.step.memory_bytes
+        # Both memories start from zeros, so that padding the programs never write compares equal.
         accelerator.write(0, np.zeros(size, np.uint8))
         with GoldenAccelerator(accelerator.parameters, memory_bytes=size) as golden:
             twin = Driver(golden, network, batch, plan=plan, trace=True)
-            ours, found = _run(twin, case), _run(driver, case)
-            comparison = compare_results(driver.step, ours, found)
-            comparison.merge(compare_memory(driver.step, golden, accelerator, found))
+            ours, theirs = _run(twin, case), _run(driver, case)
+            comparison = compare_results(driver.step, ours, theirs)
+            comparison.merge(compare_memory(driver.step, golden, accelerator, theirs))
+        # The step that training continued with ran without traces, perhaps on another worker's
+        # drivers: its results are compared, too.
         _compare_results(comparison, ours, (case.forward, case.backward))
         first = comparison.first_mismatch
         return Verification(
@@ -47,6 +51,7 @@ def make_verifier(accelerator: Accelerator, *, batch: int, plan: str = "auto") -
 
 
 def _run(driver: Driver, case: StepCase) -> Results:
+    # Both runs start from the exponents asked for and choose their own repeats; a copy each.
     scales = copy_scales(case.scales)
     forward = driver.forward(case.inputs, case.model, scales, seed=case.seeds[0])
     return forward, driver.backward(
@@ -55,9 +60,9 @@ def _run(driver: Driver, case: StepCase) -> Results:
 
 
 def _compare_results(comparison: Comparison, golden: Results, used: Results) -> None:
-    for (name, ours), (_, found) in zip(_values(golden), _values(used), strict=True):
+    for (name, ours), (_, theirs) in zip(_values(golden), _values(used), strict=True):
         label, wanted = f"{name} as trained on", ours.numpy()
-        comparison.add_arrays(label, wanted, found.numpy(), wanted.shape[-1])
+        comparison.add_arrays(label, wanted, theirs.numpy(), wanted.shape[-1])
 
 
 def _values(results: Results) -> Iterator[tuple[str, torch.Tensor]]:

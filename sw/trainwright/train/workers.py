@@ -28,9 +28,15 @@ class Workers:
         """Whether any was, by the last sum."""
 
     def total(self, values: torch.Tensor) -> torch.Tensor:
-        """Sum of an int64 vector over all workers. ``AcceleratorError`` where one is gone."""
+        """Return the sum of an int64 vector over all workers.
+
+        ``AcceleratorError`` if one is gone.
+        """
         if self.count == 1:
             return values
+        # The request to stop rides on every sum: a message of its own would have to be awaited in
+        # every step, and workers that learn of it in different steps would wait for each other for
+        # ever.
         message = torch.cat([values, torch.tensor([int(self.requested())])])
         try:
             torch.distributed.all_reduce(message)
@@ -43,6 +49,7 @@ class Workers:
 
     def agree(self, what: str, data: bytes) -> None:
         """Raise ``AcceleratorError`` on every worker unless all have the same ``data``."""
+        # A sum of one-hot vectors is a gather, without a second kind of message.
         own = torch.zeros(self.count, dtype=torch.int64)
         own[self.rank] = zlib.crc32(data)
         self.check_same(what, self.total(own))
@@ -50,18 +57,20 @@ class Workers:
     def check_same(self, what: str, sums: torch.Tensor) -> None:
         """Raise ``AcceleratorError`` unless all numbers, one a worker, are the same."""
         if bool((sums != sums[0]).any()):
-            others = torch.nonzero(sums != sums[0]).ravel().tolist()
-            raise AcceleratorError(f"workers {others} have another {what} than worker 0")
+            different = torch.nonzero(sums != sums[0]).ravel().tolist()
+            raise AcceleratorError(f"workers {different} have another {what} than worker 0")
 
     def together(self, make: Callable[[], T]) -> T:
-        """``make()`` on every worker, on the first before the others.
+        """Call ``make()`` on every worker, on the first before the rest.
 
-        Where it raises on one, that one raises the error, and the others ``SystemExit``.
+        Where the call fails on some workers, these raise the error, and the rest ``SystemExit``.
         """
         if self.count == 1:
             return make()
         result: list[T] = []
         error: Exception | None = None
+        # The first worker goes ahead alone: it makes the folder of the run and fills the caches,
+        # which the rest then find.
         for mine in (self.rank == 0, self.rank != 0):
             if mine:
                 try:
@@ -78,7 +87,7 @@ class Workers:
 
 @contextmanager
 def joined() -> Iterator[Workers]:
-    """The workers that ``torchrun`` started, connected by gloo; one alone without it."""
+    """Yield the workers that ``torchrun`` started, connected by gloo; a single one without it."""
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_torchelastic_launched()):
         yield Workers()

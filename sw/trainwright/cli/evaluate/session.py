@@ -26,7 +26,7 @@ from trainwright.data.npz import FULL_SCALE, TEST_PART, cut_off_test
 from trainwright.data.registry import OWN
 from trainwright.driver import Driver
 from trainwright.report.classes import ClassResult, class_results, class_table
-from trainwright.train.batches import InputQuantiser, check_fit, class_names
+from trainwright.train.batches import ImageQuantiser, check_fit, class_names
 from trainwright.train.evaluate import Evaluation, evaluate
 from trainwright.train.export import Origin, TrainedModel, samples_crc
 from trainwright.train.float_driver import FloatDriver
@@ -157,7 +157,7 @@ def _classify(
     tell = teller(f"classifying test {data.samples_are}")
 
     def classify(driver: StepDriver) -> Evaluation:
-        quantiser = InputQuantiser(network, data.full_scale, driver.input_exponent, origin.pixels)
+        quantiser = ImageQuantiser(network, data.full_scale, driver.input_exponent, origin.pixels)
         return evaluate(
             driver, trained.model, trained.scales, quantiser, test, origin.batch, scale=data.scale,
             progress=tell,
