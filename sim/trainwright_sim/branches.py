@@ -70,7 +70,7 @@ class Reason:
             branch.source == self.source
             and self.signal in ("", branch.signal)
             and self.block in ("", block)
-            and any(self.condition in one for one in (*branch.conditions, ""))
+            and any(self.condition in condition for condition in (*branch.conditions, ""))
         )
 
 
@@ -90,8 +90,8 @@ class Verilog:
         source = ""
         body: list[tuple[int, str]] = []
         for number, line in enumerate(text.splitlines(), 1):
-            if (found := _SOURCE.match(line)) and not source:
-                source = found[1]
+            if (match := _SOURCE.match(line)) and not source:
+                source = match[1]
             body.append((number, line))
             if line.startswith("endmodule"):
                 self.branches |= _Module(source, body).branches()
@@ -126,8 +126,8 @@ class _Module:
         self._register: dict[str, str] = {}
         """What gets such a wire's value."""
         for _, line in body:
-            if found := _ASSIGNMENT.fullmatch(line):
-                name, value = found[1], found[2]
+            if match := _ASSIGNMENT.fullmatch(line):
+                name, value = match[1], match[2]
                 if line.startswith("  assign ") and _ANONYMOUS.fullmatch(name):
                     self._meaning[name] = value
                 elif _ANONYMOUS.fullmatch(value.strip()):
@@ -148,8 +148,8 @@ class _Module:
                     yield (number, otherwise), Branch(self._source, _plain_name(name), term)
             if text.startswith(("begin", "endcase")) or text == "end":
                 continue
-            before = next((one for one in open_ if one.indent == indent), None)
-            open_ = [one for one in open_ if one.indent < indent]
+            before = next((block for block in open_ if block.indent == indent), None)
+            open_ = [block for block in open_ if block.indent < indent]
             outer = list(open_)
             if test := _TEST.match(text):
                 failed = before.failed if test[1] and before else ()
@@ -167,7 +167,7 @@ class _Module:
                 yield (number, False), self._branch(signal, open_)
 
     def _branch(self, signal: str, open_: list["_Open"]) -> Branch:
-        return Branch(self._source, signal, tuple(term for one in open_ for term in one.terms))
+        return Branch(self._source, signal, tuple(term for block in open_ for term in block.terms))
 
     def _terms(self, text: str, otherwise: bool = False) -> tuple[str, ...]:
         """A condition; ``otherwise``: that it is not met."""
@@ -177,8 +177,8 @@ class _Module:
     def _named(self, index: int) -> str:
         """What the assignments from a line on are to."""
         for _, line in self._body[index:]:
-            if found := re.match(r"\s*(?:if \(.*\) )?(\\?[^\s\[(]+) *(?:\[[^\]]*\] *)*<?= ", line):
-                name = found[1]
+            if match := re.match(r"\s*(?:if \(.*\) )?(\\?[^\s\[(]+) *(?:\[[^\]]*\] *)*<?= ", line):
+                name = match[1]
                 return _plain_name(self._register.get(name, name))
         return ""
 
@@ -201,12 +201,12 @@ class _Module:
     def _case(self, select: str, label: str) -> tuple[str, ...]:
         """A label as conditions of the bits that it is about."""
         parts = select.strip("{} ").split(",")
-        if "{" in select and (found := _CASE.fullmatch(label)):
-            digits = found[3]
-            if found[2] == "h":
+        if "{" in select and (match := _CASE.fullmatch(label)):
+            digits = match[3]
+            if match[2] == "h":
                 digits = "".join("????" if d == "?" else f"{int(d, 16):04b}" for d in digits)
             digits = digits[-len(parts) :]
-            if len(digits) == len(parts) == int(found[1]):
+            if len(digits) == len(parts) == int(match[1]):
                 pairs = [(p, d) for p, d in zip(parts, digits, strict=True) if d != "?"]
                 return tuple(self._terms(part, digit == "0")[0] for part, digit in pairs)
         return (f"{self._plain(select)} = {label}",)

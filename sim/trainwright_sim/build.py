@@ -82,8 +82,8 @@ def _built(
 ) -> Path:
     cxx = native_tools.compiler("C++", compiler)
     key = _key(engine, harness, cxx, rtlil)
-    if found := cache.find(key):
-        return found / LIBRARY
+    if entry := cache.find(key):
+        return entry / LIBRARY
     with cache.building(key) as folder:
         if folder is not None:
             begin = time.monotonic()
@@ -133,8 +133,8 @@ def _build(
         driving = sorted({*harness.folder.glob("*.cc")} - {*_shared(engine, harness)})
         flags = [*COMPILE, *_include(folder, NATIVE, *sources.includes)]
         objects = _compile(log, cxx, flags, [*_units(folder, sources.files), *driving])
-        made = [str(path) for path in (*objects, *runtime.result())]
-    log.run(cxx, [*LINK, *made, "-o", LIBRARY], remedy=_REMEDY)
+        linked = [str(path) for path in (*objects, *runtime.result())]
+    log.run(cxx, [*LINK, *linked, "-o", LIBRARY], remedy=_REMEDY)
     _tidy(folder)
 
 
@@ -151,9 +151,9 @@ def _units(folder: Path, files: Sequence[Path]) -> list[Path]:
     once = [file for file in files if file.stem.endswith(_ONCE)]
     often = [file for file in files if file not in once]
     units: list[Path] = []
-    for name, some, most in (("Often", often, processors), (_ONCE, once, (processors + 1) // 2)):
-        shares: list[list[Path]] = [[] for _ in range(min(most, len(some)))]
-        for file in sorted(some, key=_size, reverse=True):
+    for name, group, most in (("Often", often, processors), (_ONCE, once, (processors + 1) // 2)):
+        shares: list[list[Path]] = [[] for _ in range(min(most, len(group)))]
+        for file in sorted(group, key=_size, reverse=True):
             min(shares, key=lambda share: sum(map(_size, share))).append(file)
         for number, share in enumerate(shares):
             units.append(folder / f"unit{number}{name}.cpp")

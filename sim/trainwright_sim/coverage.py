@@ -92,8 +92,8 @@ class Coverage:
 
     def row(self) -> dict[str, object]:
         """For JSON."""
-        some = ("block", "toggles", "toggled", "lines", "executed")
-        return {**{name: getattr(self, name) for name in some}, "still": list(self.still)}
+        names = ("block", "toggles", "toggled", "lines", "executed")
+        return {**{name: getattr(self, name) for name in names}, "still": list(self.still)}
 
 
 @dataclass(frozen=True)
@@ -115,40 +115,40 @@ HOW = ("constant", "elsewhere", "reason", "open")
 
 
 def explained(
-    coverage: Coverage, others: Iterable[Coverage], known: Sequence[Reason]
+    coverage: Coverage, coverages: Iterable[Coverage], known: Sequence[Reason]
 ) -> list[Untaken]:
     """What a block's bench does not take, and why, as far as can be told."""
-    found = []
+    untaken = []
     for branch in coverage.untaken:
-        taken = [o.block for o in others if o.block != coverage.block and branch in o.taken]
+        taken = [o.block for o in coverages if o.block != coverage.block and branch in o.taken]
         why = [reason.why for reason in known if reason.explains(coverage.block, branch)]
         if branch.is_constant:
-            found.append(Untaken(branch, "constant"))
+            untaken.append(Untaken(branch, "constant"))
         elif taken:
-            found.append(Untaken(branch, "elsewhere", taken[0]))
+            untaken.append(Untaken(branch, "elsewhere", taken[0]))
         elif why:
-            found.append(Untaken(branch, "reason", why[0]))
+            untaken.append(Untaken(branch, "reason", why[0]))
         else:
-            found.append(Untaken(branch, "open"))
-    return found
+            untaken.append(Untaken(branch, "open"))
+    return untaken
 
 
 def points(text: str) -> list[Point]:
     """Of a file of Verilator; signals that yosys named alone are left out."""
-    found = []
+    listed = []
     for line in text.splitlines():
         if not line.startswith("C '"):
             continue
         fields, count = dict(_POINT.findall(line)), int(line.rsplit(" ", 1)[1])
         kind, what = fields.get("t", ""), fields.get("o", "")
         if kind != "toggle":
-            found.append(Point(kind, f"{fields.get('l')}.{fields.get('n')} {what}", "", count))
+            listed.append(Point(kind, f"{fields.get('l')}.{fields.get('n')} {what}", "", count))
             continue
         name = _CODE.sub(lambda code: chr(int(code[1], 16)), what)
         name = re.sub(r"(\[\d+\])*:[01]->[01]$", "", name)
         if "$" not in name:
-            found.append(Point(kind, f"{fields.get('h')}.{what}", name, count))
-    return found
+            listed.append(Point(kind, f"{fields.get('h')}.{what}", name, count))
+    return listed
 
 
 def measure(bench: Bench) -> Coverage:
@@ -168,12 +168,12 @@ def measure(bench: Bench) -> Coverage:
     return Coverage.of(bench.name, points(text), Verilog(rtlil_to_verilog(rtlil, system=True)))
 
 
-def markdown(found: Sequence[Coverage], known: Sequence[Reason] = ()) -> str:
+def markdown(coverages: Sequence[Coverage], known: Sequence[Reason] = ()) -> str:
     """The table of the page."""
     lines = [f"| block | edges of bits | seen | branches | taken | {' | '.join(HOW)} |"]
     lines.append("|---|---:|---:|---:|---:|" + "---:|" * len(HOW))
-    for c in found:
-        counts = Counter(one.how for one in explained(c, found, known))
+    for c in coverages:
+        counts = Counter(entry.how for entry in explained(c, coverages, known))
         lines.append(
             f"| {c.block} | {c.toggles} | {_percent(c.toggled, c.toggles)} | {c.lines} "
             f"| {_percent(c.executed, c.lines)} | {' | '.join(str(counts[how]) for how in HOW)} |"
@@ -213,25 +213,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         known = reasons()
-        found = [measure(BENCHES[name]) for name in args.blocks or DEFAULT]
+        coverages = [measure(BENCHES[name]) for name in args.blocks or DEFAULT]
         if args.write:
-            put(args.write, COMMAND, markdown(found, known))
+            put(args.write, COMMAND, markdown(coverages, known))
     except (BenchError, OSError, ValueError) as error:
         print(f"coverage: {error}", file=sys.stderr)
         return 2
     if args.json:
         rows = [
-            {**c.row(), "untaken": [one.row() for one in explained(c, found, known)]} for c in found
+            {**c.row(), "untaken": [entry.row() for entry in explained(c, coverages, known)]}
+            for c in coverages
         ]
         print(json.dumps({"blocks": rows}))
         return 0
-    print(markdown(found, known))
-    for c in found:
+    print(markdown(coverages, known))
+    for c in coverages:
         rest = f" and {len(c.still) - _SHOWN} more" if len(c.still) > _SHOWN else ""
         print(f"{c.block}: bits that stay, of {', '.join(c.still[:_SHOWN]) or 'nothing'}{rest}")
-        for one in explained(c, found, known):
-            if one.how == "open":
-                print(f"{c.block}: not taken, and no reason: {one.branch}")
+        for entry in explained(c, coverages, known):
+            if entry.how == "open":
+                print(f"{c.block}: not taken, and no reason: {entry.branch}")
     return 0
 
 

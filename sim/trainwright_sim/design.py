@@ -58,8 +58,8 @@ def kept_rtlil(
     Conversion takes seconds; reading its result, milliseconds.
     """
     key = _key(parameters, trace, leaves)
-    found = cache.find(key)
-    if found is None:
+    entry = cache.find(key)
+    if entry is None:
         text, uncovered = _converted(parameters, trace, leaves)
         with cache.building(key) as folder:
             if folder is not None:
@@ -67,8 +67,8 @@ def kept_rtlil(
                 if leaves:
                     (folder / UNCOVERED).write_text(json.dumps(uncovered))
         return text, uncovered
-    uncovered = tuple(json.loads((found / UNCOVERED).read_text())) if leaves else ()
-    return (found / FILE).read_text(), uncovered
+    uncovered = tuple(json.loads((entry / UNCOVERED).read_text())) if leaves else ()
+    return (entry / FILE).read_text(), uncovered
 
 
 def _converted(

@@ -65,8 +65,8 @@ class Port:
 def ports(rtlil: str) -> dict[str, Port]:
     """Every port of the top module, by name."""
     top = rtlil[rtlil.index(f"\nmodule \\{TOP}\n") :]
-    found = _PORT.findall(top[: top.index("\nend\n")])
-    return {name: Port(name, int(width or 1), direction) for width, direction, name in found}
+    matches = _PORT.findall(top[: top.index("\nend\n")])
+    return {name: Port(name, int(width or 1), direction) for width, direction, name in matches}
 
 
 def wrapper(rtlil: str, models: Sequence[Placed] = (), *, registered: bool = True) -> str:
@@ -76,13 +76,13 @@ def wrapper(rtlil: str, models: Sequence[Placed] = (), *, registered: bool = Tru
     with its own new state. So one evaluation an edge settles everything, and none is due to an
     input alone. The same goes for what ``models`` of leaf blocks give.
     """
-    found = ports(rtlil)
-    clock = ".clk(clk), " if "clk" in found else ""
-    clocked = [port for port in found.values() if port.name != "clk"]
+    top = ports(rtlil)
+    clock = ".clk(clk), " if "clk" in top else ""
+    clocked = [port for port in top.values() if port.name != "clk"]
     inner = {port.name: port.name for port in clocked}
     for model in models:
-        for direction, of in (("output", model.inputs), ("input", model.outputs)):
-            for name, width in of.values():
+        for direction, fields in (("output", model.inputs), ("input", model.outputs)):
+            for name, width in fields.values():
                 if member(name) not in inner:  # one may drive several models
                     inner[member(name)] = f"\\{name} "
                     clocked.append(Port(member(name), width, direction))
@@ -102,9 +102,9 @@ def wrapper(rtlil: str, models: Sequence[Placed] = (), *, registered: bool = Tru
     )
 
 
-def _accelerator_header(found: dict[str, Port]) -> list[str]:
-    lines = [f"#define BEAT_BYTES {found['m_axi_wdata'].width // 8}"]
-    if row := found.get("trace_load_row"):
+def _accelerator_header(top: dict[str, Port]) -> list[str]:
+    lines = [f"#define BEAT_BYTES {top['m_axi_wdata'].width // 8}"]
+    if row := top.get("trace_load_row"):
         lines += ["#define TRACE", f"#define ROW_BYTES {row.width // 8}"]
     return lines
 
@@ -123,7 +123,7 @@ class Harness:
     """Whether inputs pass a register (``wrapper``)."""
     shared: tuple[str, ...] = ()
     """Of its sources those that do not depend on the design: compiled once for all of them."""
-    header: Callable[[dict[str, Port]], list[str]] = lambda found: []
+    header: Callable[[dict[str, Port]], list[str]] = lambda top: []
     """Lines of its own in ``ports.h``."""
 
 
@@ -138,18 +138,18 @@ SERIAL = Harness(
     folder=NATIVE / "serial",
     needs=("clk", "rst", "rx", "tx"),
     what="board with a serial line",
-    header=lambda found: ["#define SDRAM"] if "sdram_dq_oe" in found else [],
+    header=lambda top: ["#define SDRAM"] if "sdram_dq_oe" in top else [],
 )
 
 
 def ports_header(rtlil: str, engine: SimulationEngine, harness: Harness = ACCELERATOR) -> str:
     """``ports.h`` (see ``native/model.h``)."""
-    found = ports(rtlil)
+    top = ports(rtlil)
     for required in harness.needs:
-        if required not in found:
+        if required not in top:
             raise AcceleratorError(f"the design has no port {required}: it is no {harness.what}")
-    lines = ["#pragma once", f"#define ENGINE_{engine.name.upper()}", *harness.header(found)]
-    lines += [f"#define PORT_{name} {engine.member(name)}" for name in found]
+    lines = ["#pragma once", f"#define ENGINE_{engine.name.upper()}", *harness.header(top)]
+    lines += [f"#define PORT_{name} {engine.member(name)}" for name in top]
     return "\n".join(lines) + "\n"
 
 

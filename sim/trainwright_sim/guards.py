@@ -211,7 +211,7 @@ def load(path: Path = FILE) -> dict[str, int]:
         read = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise GuardError(f"{path}: {error}") from None
-    return {f"{of}.{what}": value for of, row in read.items() for what, value in row.items()}
+    return {f"{group}.{what}": value for group, row in read.items() for what, value in row.items()}
 
 
 def compare(recorded: Mapping[str, int], measured: Mapping[str, int]) -> list[str]:
@@ -240,10 +240,10 @@ def text_of(figures: Mapping[str, int]) -> str:
     lines.append("# python -m trainwright_sim.guards --all --write")
     groups: dict[str, list[str]] = {}
     for name, value in figures.items():
-        of, what = name.split(".")
-        groups.setdefault(of, []).append(f"{what} = {value}")
-    for of, rows in groups.items():
-        lines += ["", f"[{of}]", *rows]
+        group, what = name.split(".")
+        groups.setdefault(group, []).append(f"{what} = {value}")
+    for group, rows in groups.items():
+        lines += ["", f"[{group}]", *rows]
     return "\n".join(lines) + "\n"
 
 

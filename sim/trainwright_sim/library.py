@@ -140,16 +140,16 @@ class Simulator(NativeModel):
         records = np.empty((self._call("commands_length"), 6), np.uint64)
         self._call("commands_copy", records.ctypes.data_as(POINTER(c_uint64)))
         begun = int(records[0, 2]) if len(records) else 0
-        found = []
+        commands = []
         for engine, number, taken, done, operand, result in records.tolist():
             number = number if number < MOST_DESCRIPTORS else -1  # a load of the program itself
             span = (taken - begun, done - begun)
-            found.append(CommandRecord(number, ENGINES[engine], *span, operand, result))
-        return tuple(found)
+            commands.append(CommandRecord(number, ENGINES[engine], *span, operand, result))
+        return tuple(commands)
 
     def traces(self, parameters: AcceleratorParameters) -> dict[str, Trace]:
         """What was traced, by engine."""
-        found = {}
+        traces = {}
         for number, engine in enumerate(TRACES):
             length = self._call("trace_length", number)
             addresses = np.empty(length, np.uint32)
@@ -160,5 +160,5 @@ class Simulator(NativeModel):
                 addresses.ctypes.data_as(POINTER(c_uint32)),
                 rows.ctypes.data_as(POINTER(c_uint8)),
             )
-            found[engine] = Trace(addresses.astype(np.int64), rows.astype(np.int16))
-        return found
+            traces[engine] = Trace(addresses.astype(np.int64), rows.astype(np.int16))
+        return traces

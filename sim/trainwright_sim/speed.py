@@ -56,12 +56,12 @@ def _round(driver: Any, accelerator: Any, operands: Any, into: _Measured) -> Non
     if spent.instructions is not None:
         into.instructions.append(spent.instructions / spent.cycles)
     into.cycles = forward.counters.cycles + backward.counters.cycles
-    found = hashlib.sha256(accelerator.read(0, driver.step.memory_bytes).tobytes())
+    digest = hashlib.sha256(accelerator.read(0, driver.step.memory_bytes).tobytes())
     for result in (forward, backward):
         run = result.run
         counts = (run.sums, run.saturations, run.underflows)
-        found.update(repr((result.counters, [one.tolist() for one in counts])).encode())
-    into.results.add(found.hexdigest())
+        digest.update(repr((result.counters, [count.tolist() for count in counts])).encode())
+    into.results.add(digest.hexdigest())
 
 
 def measured(args: argparse.Namespace) -> dict[str, Any]:
@@ -76,25 +76,25 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
     parameters = accelerator_parameters(args.accelerator or (), network)
     with GoldenAccelerator(parameters, memory_bytes=MEMORY_BYTES) as golden:
         operands = random_inputs(network, Driver(golden, network, args.batch), args.seed)
-    found = {engine: _Measured() for engine in (REFERENCE, FAST)}
+    totals = {engine: _Measured() for engine in (REFERENCE, FAST)}
     with ExitStack() as stack:
         drivers = {}
-        for engine in found:
+        for engine in totals:
             accelerator = stack.enter_context(
                 closing(RtlAccelerator(parameters, memory_bytes=MEMORY_BYTES, engine=engine))
             )
             drivers[engine] = accelerator, Driver(accelerator, network, args.batch)
         for _ in range(args.rounds):  # in turn: others may be using the machine
             for engine, (accelerator, driver) in drivers.items():
-                _round(driver, accelerator, operands, found[engine])
-    reference, fast = found[REFERENCE], found[FAST]
+                _round(driver, accelerator, operands, totals[engine])
+    reference, fast = totals[REFERENCE], totals[FAST]
     return {
         "network": network.name,
         "batch": args.batch,
         "rounds": args.rounds,
         "cycles": reference.cycles,
         "same": len(reference.results | fast.results) == 1,
-        "engines": {engine: one.to_dict() for engine, one in found.items()},
+        "engines": {engine: total.to_dict() for engine, total in totals.items()},
         "ratio": median(fast.rates) / median(reference.rates),
     }
 
@@ -107,10 +107,10 @@ def _run(args: argparse.Namespace) -> int:
         print(to_json(figures))
     else:
         print(f"{figures['network']}, batch {figures['batch']}: {figures['cycles']:,} cycles")
-        for engine, of in figures["engines"].items():
-            counted = of["instructions_per_cycle"]
+        for engine, engine_figures in figures["engines"].items():
+            counted = engine_figures["instructions_per_cycle"]
             more = "" if counted is None else f", {counted:,.0f} instructions each"
-            print(f"{engine}: {of['cycles_per_second']:,.0f} cycles a second{more}")
+            print(f"{engine}: {engine_figures['cycles_per_second']:,.0f} cycles a second{more}")
         same = "the same" if figures["same"] else "DIFFERENT"
         print(f"{figures['ratio']:.2f} times as fast; results are {same}")
     return 0 if figures["same"] else 1

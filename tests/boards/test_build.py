@@ -144,8 +144,8 @@ def test_relaxed_build_passes_clock_to_mapping(board, tmp_path, monkeypatch):
     scripts = []
     monkeypatch.setattr(Steps, "run", lambda *given, **_: scripts.append(given[2][-1]))
     job = Build(BOARDS[board], SMALL, 50_000_000, tmp_path)
-    for one in (job, replace(job, relaxed=True)):
-        flow.synthesise(one, Steps(tmp_path, print))
+    for variant in (job, replace(job, relaxed=True)):
+        flow.synthesise(variant, Steps(tmp_path, print))
     plain, relaxed = scripts
     assert " -D " not in plain and relaxed.count("-W 1000 -D 12000; clean") == 1
     assert relaxed.replace(" -D 12000", "") == plain
@@ -177,7 +177,7 @@ def test_floorplan_checks_every_change_it_makes(tmp_path, monkeypatch):
     steps = Steps(tmp_path, print)
     flow.floorplan(job, steps)
     changes = ["registers moved into block RAM", "places"]
-    assert [made["change"] for made in steps.checks.records] == changes
+    assert [record["change"] for record in steps.checks.records] == changes
 
 
 @pytest.mark.parametrize("change", ["absorb", "tie"])

@@ -200,11 +200,11 @@ CLOCKS = [
 
 @pytest.mark.parametrize("source, wanted", CLOCKS)
 def test_pll_settings_are_within_their_ranges(source, wanted):
-    found = pll_settings(source, wanted)
-    assert abs(found.output_hz / wanted - 1) <= 0.01
-    assert DETECTOR_HZ[0] <= source / found.input_divider <= DETECTOR_HZ[1]
-    assert OSCILLATOR_HZ[0] <= found.output_hz * found.output_divider <= OSCILLATOR_HZ[1]
-    assert found.output_hz == source / found.input_divider * found.feedback
+    settings = pll_settings(source, wanted)
+    assert abs(settings.output_hz / wanted - 1) <= 0.01
+    assert DETECTOR_HZ[0] <= source / settings.input_divider <= DETECTOR_HZ[1]
+    assert OSCILLATOR_HZ[0] <= settings.output_hz * settings.output_divider <= OSCILLATOR_HZ[1]
+    assert settings.output_hz == source / settings.input_divider * settings.feedback
 
 
 def test_impossible_clock_or_baud_is_rejected_by_value():
@@ -477,9 +477,9 @@ def test_board_with_memory_chip_has_fitting_preset():
 
 def test_obstacles_name_resources_that_do_not_fit():
     board = BOARDS["ulx3s-85f"]
-    found = obstacles(AcceleratorParameters(), board.part, board.memory_bytes)
-    assert len(found) == 2
-    assert "288 multipliers, it has 156" in found[0]
+    problems = obstacles(AcceleratorParameters(), board.part, board.memory_bytes)
+    assert len(problems) == 2
+    assert "288 multipliers, it has 156" in problems[0]
 
 
 def parsed(*arguments: str) -> argparse.Namespace:

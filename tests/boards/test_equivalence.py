@@ -184,9 +184,9 @@ def test_every_change_leaves_the_same_machine(change):
     apply(module)
     assert module != before
     checks.held(change, module)
-    (made,) = checks.records
-    assert (made["change"], made["check"]) == (change, "proof")
-    assert made["cells"] == len(module["cells"]) and made["seconds"] > 0
+    (record,) = checks.records
+    assert (record["change"], record["check"]) == (change, "proof")
+    assert record["cells"] == len(module["cells"]) and record["seconds"] > 0
     checks.held("nothing", module)
 
 
@@ -225,8 +225,8 @@ def test_difference_finds_altered_register_copy(pin, told):
         copy["parameters"][pin] = "SET"
     else:
         copy["connections"][pin] = [OTHER]
-    found = difference(Machine(before), Machine(after))
-    assert found is not None and re.match(told, found)
+    text = difference(Machine(before), Machine(after))
+    assert text is not None and re.match(told, text)
 
 
 def _set(module: dict, what: dict) -> Machine:
@@ -292,8 +292,8 @@ def test_another_register_is_no_block_ram_s_own(pins, settings):
 def test_ports_are_compared():
     before, after = design(), design()
     after["ports"]["out"]["bits"].pop()
-    found = difference(Machine(before), Machine(after))
-    assert found == f"port out: output, {ROW + 2} bits before, output, {ROW + 1} bits after"
+    text = difference(Machine(before), Machine(after))
+    assert text == f"port out: output, {ROW + 2} bits before, output, {ROW + 1} bits after"
     del after["ports"]["out"]
     assert "absent" in (difference(Machine(before), Machine(after)) or "")
 
@@ -309,8 +309,8 @@ def test_cells_that_drive_no_net_count():
     for name, pin in (("reset", "GSR"), ("pad", "I")):
         after = deepcopy(module)
         after["cells"][name]["connections"][pin] = [15]
-        found = f"{name}.{pin}: soc.state.Q before, soc.choose.Q after"
-        assert difference(Machine(module), Machine(after)) == found
+        text = f"{name}.{pin}: soc.state.Q before, soc.choose.Q after"
+        assert difference(Machine(module), Machine(after)) == text
         del after["cells"][name]
         assert difference(Machine(module), Machine(after)) == f"{name} is only there before"
 
@@ -341,7 +341,8 @@ def _random(random: Random) -> dict:
     registers = range(100, 112)
     luts = {200 + n: random.sample([*registers, OTHER, ADDRESS], 3) for n in range(14)}
     cells = {
-        f"l{z}": _lut(z, *its, init=f"{random.getrandbits(16):016b}") for z, its in luts.items()
+        f"l{z}": _lut(z, *inputs, init=f"{random.getrandbits(16):016b}")
+        for z, inputs in luts.items()
     }
     for q in registers:
         more = {"CE": random.choice([ENABLE, OTHER])} if random.random() < 0.5 else {}
@@ -357,19 +358,19 @@ def _simulated(module: dict, seed: int, cycles: int = 40) -> list[list[int]]:
     luts = [c for c in cells if c["type"] == "LUT4"]
     registers = [c for c in cells if c["type"] == "TRELLIS_FF"]
     state = {c["connections"]["Q"][0]: c["parameters"]["REGSET"] == "SET" for c in registers}
-    found = []
+    outputs = []
     for _ in range(cycles):
         nets = {net: random.randrange(2) for net in INPUTS.values()} | {"0": 0} | state
         for cell in luts:
             pins = (cell["connections"].get(pin, ["0"])[0] for pin in "ABCD")
             index = sum(nets.get(net, 0) << n for n, net in enumerate(pins))
             nets[cell["connections"]["Z"][0]] = int(cell["parameters"]["INIT"][15 - index])
-        found.append([int(nets[net]) for net in module["ports"]["out"]["bits"]])
+        outputs.append([int(nets[net]) for net in module["ports"]["out"]["bits"]])
         for cell in registers:
             pins = cell["connections"]
             if "CE" not in pins or nets[pins["CE"][0]]:
                 state[pins["Q"][0]] = nets.get(pins["DI"][0], 0)
-    return found
+    return outputs
 
 
 def _spoilt(module: dict, random: Random) -> dict:

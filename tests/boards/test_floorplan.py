@@ -61,17 +61,17 @@ def test_floorplan_cell_names_match_design(word_width):
     arithmetic = FixedArithmetic(
         left_width=word_width, right_width=4, accumulator_width=28, word_width=word_width
     )
-    target, found = DevicePlatform("ecp5"), set[str]()
+    target, names = DevicePlatform("ecp5"), set[str]()
     for where, block in (
         ("pe1.array", DotProductArray(p, arithmetic=arithmetic)),
         ("pe2.array", OuterProductArray(p, arithmetic=arithmetic)),
     ):
         text = component_to_rtlil(block, name="block", target=target)
         cells = re.findall(r"cell \\?MULT18X18D \\?(\w+_multiplier)", text)
-        found |= {f"{ACCELERATOR}.{where}.{cell}" for cell in cells}
+        names |= {f"{ACCELERATOR}.{where}.{cell}" for cell in cells}
     named = {cell for group in pe1_groups(p) + pe2_groups(p) for cell in group}
-    assert found == {cell for cell in named if ".array." in cell}
-    assert len(found) == 24 * word_width // 16
+    assert names == {cell for cell in named if ".array." in cell}
+    assert len(names) == 24 * word_width // 16
     assert len([cell for cell in named if ".vector." in cell]) == 8 * word_width // 16
 
 
@@ -98,8 +98,8 @@ def test_multipliers_without_room_are_left_unplaced():
 def _banks(count: int) -> dict:
     """Make block RAMs in each of four banks, in any order, and other cells."""
     names = [f"{BANK}{b}.0.{n}" for n in range(count) for b in (2, 0, 3, 1)]
-    others = ["soc.memory.memory.0.0", f"{BANK}0.0.0_LUT4_Z"]
-    return {"cells": dict.fromkeys([*others, *names[::-1]])}
+    more = ["soc.memory.memory.0.0", f"{BANK}0.0.0_LUT4_Z"]
+    return {"cells": dict.fromkeys([*more, *names[::-1]])}
 
 
 def test_bits_of_the_scratchpad_are_side_by_side_and_a_bank_in_one_row():

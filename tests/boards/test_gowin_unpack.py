@@ -46,10 +46,10 @@ CONNECTIONS = {(TILE, "A1", "F2"): {(20, 1), (20, 2)}}
 
 
 def bits() -> set[tuple[int, int]]:
-    found = {(20, 1), (20, 2)}
+    ones = {(20, 1), (20, 2)}
     for number, init in ((2, AND), (7, BUFFER), (0, "01" * 8)):
-        found |= {(number, n) for n, bit in enumerate(reversed(init)) if bit == "0"}
-    return found
+        ones |= {(number, n) for n, bit in enumerate(reversed(init)) if bit == "0"}
+    return ones
 
 
 def test_luts_and_wires_of_a_routed_design():
@@ -70,8 +70,8 @@ def test_gowin_bitstream_of_design_has_all_bits():
     ],
 )
 def test_gowin_bitstream_with_wrong_bit_is_reported(change, complaint):
-    found, seen = missing(MODULE, {TILE: bits() ^ {change}}, FUNCTIONS, CONNECTIONS)
-    assert found == [complaint] and seen == 4
+    complaints, seen = missing(MODULE, {TILE: bits() ^ {change}}, FUNCTIONS, CONNECTIONS)
+    assert complaints == [complaint] and seen == 4
 
 
 class Tile:

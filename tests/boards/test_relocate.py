@@ -169,11 +169,11 @@ def legal(module) -> None:
                 for n, c in module["cells"].items()
                 if nets.get("DI") in c["connections"].values() and n != name
             ]:
-                its = SITE.match(module["cells"][driver[0]]["attributes"][BEL]).groups()
-                assert its == (x, y, f"{part}.K{kind[-1]}")
+                source = SITE.match(module["cells"][driver[0]]["attributes"][BEL]).groups()
+                assert source == (x, y, f"{part}.K{kind[-1]}")
         else:
             modes[x, y, part].add(cell["parameters"].get("MODE", "LOGIC"))
-    assert all(len(its) == 1 for its in (*controls.values(), *modes.values()))
+    assert all(len(values) == 1 for values in (*controls.values(), *modes.values()))
     for (x, y, site), name in at.items():
         other = at.get((x, y, site.replace(".K", ".FF")))
         if ".K" in site and other and "M" in module["cells"][name]["connections"]:
@@ -194,23 +194,25 @@ def test_random_designs_stay_legal(seed):
     enable = {half: random.choice((90, 91)) for _, half in free}
     nets = [0]
     for n, (site, half) in enumerate(free[:40]):
-        some = [random.choice(nets) for _ in range(3)]
+        inputs = [random.choice(nets) for _ in range(3)]
         match random.randrange(6):
             case 0:
-                nets.append(d.lut(f"carry{n}", f"{site}.K0", *some, mode="CCU2"))
+                nets.append(d.lut(f"carry{n}", f"{site}.K0", *inputs, mode="CCU2"))
             case 1:
-                nets.append(d.ff(f"ff{n}", f"{site}.FF0", M=some[0], CE=enable[half]))
-                nets.append(d.lut(f"lut{n}", f"{site}.K0", *some))
+                nets.append(d.ff(f"ff{n}", f"{site}.FF0", M=inputs[0], CE=enable[half]))
+                nets.append(d.lut(f"lut{n}", f"{site}.K0", *inputs))
             case 2:
-                behind = d.lut(f"lut{n}", f"{site}.K1", *some)
+                behind = d.lut(f"lut{n}", f"{site}.K1", *inputs)
                 nets.append(d.ff(f"ff{n}", f"{site}.FF1", DI=behind, CE=enable[half]))
             case 3:
-                inner = d.lut(f"one{n}", f"{site}.K1", *some)
+                inner = d.lut(f"one{n}", f"{site}.K1", *inputs)
                 nets.append(
-                    d.lut(f"zero{n}", f"{site}.K0", *some, outputs=("OFX",), F1=inner, M=some[0])
+                    d.lut(
+                        f"zero{n}", f"{site}.K0", *inputs, outputs=("OFX",), F1=inner, M=inputs[0]
+                    )
                 )
             case _:
-                nets.append(d.lut(f"lut{n}", f"{site}.K{random.randrange(2)}", *some))
+                nets.append(d.lut(f"lut{n}", f"{site}.K{random.randrange(2)}", *inputs))
     for n, (site, half) in enumerate(free[40:52]):
         d.ff(f"end{n}", f"{site}.FF1", M=random.choice(nets), CE=enable[half])
     legal(d.module)

@@ -82,8 +82,8 @@ def pad_register(clock: int) -> dict:
 def test_bidirectional_pin_needs_register_in_pad():
     cells = bidirectional(pad_register(4))
     assert rules(cells) == []
-    found = netlist(cells).crossings({"clk_in"})
-    assert [(c.source, c.register, c.guarded) for c in found if c.source == "dq"] == [
+    crossings = netlist(cells).crossings({"clk_in"})
+    assert [(c.source, c.register, c.guarded) for c in crossings if c.source == "dq"] == [
         ("dq", "reader", True)
     ]
     assert "2 clocks" in rules(bidirectional(pad_register(2)))[0]
@@ -223,8 +223,8 @@ def test_timing_report_uses_names_of_design():
 def test_gowin_resources_count_sums_as_luts():
     used = {"LUT4": 1000, "ALU": 200, "RAM16SDP4": 10, "DFF": 700, "MULTALU27X18": 80, "BSRAM": 158}
     counted = {cell: {"used": n, "available": 10 * n} for cell, n in used.items()}
-    found = resources({"utilization": counted}, GW5AST_138)
-    assert found == {
+    counts = resources({"utilization": counted}, GW5AST_138)
+    assert counts == {
         "luts": {"used": 1240, "available": 138240},
         "flip_flops": {"used": 700, "available": 7000},
         "multipliers": {"used": 80, "available": 298},

@@ -78,9 +78,9 @@ def test_spacers_per_net_follow_count_of_users(users, spacers):
 
 
 def test_spacers_of_equal_netlists_are_equal():
-    one, other = (_netlist(40)["modules"]["top"] for _ in range(2))
-    assert add_spacers(one, 1000) == add_spacers(other, 1000)
-    assert one == other
+    first, other = (_netlist(40)["modules"]["top"] for _ in range(2))
+    assert add_spacers(first, 1000) == add_spacers(other, 1000)
+    assert first == other
 
 
 def test_no_net_no_spacer():

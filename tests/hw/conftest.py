@@ -75,7 +75,7 @@ DIGIT = 1 << 7
 
 def element(d: Compute, x: list[int], g: list[int]) -> int:
     """Compute a result of BIAS or MASK from the digits of both operands, highest first."""
-    whole = [reduce(lambda so_far, digit: so_far * DIGIT + digit, one) for one in (x, g)]
+    whole = [reduce(lambda so_far, digit: so_far * DIGIT + digit, digits) for digits in (x, g)]
     if d.operation is Operation.MASK:
         return whole[0] if next((digit for digit in g if digit), 0) > 0 else 0
     total = (whole[0] << d.x_shift) + (whole[1] << d.g_shift)
@@ -123,8 +123,8 @@ def execute(
                 x = d.x + sum(i * level.x for i, level in index)
                 g = d.g + sum(i * level.g for i, level in index)
                 if d.operation in ELEMENTWISE:
-                    for of, address in zip(elements, (x, g), strict=True):
-                        of.append(pad.row(address)[lane])
+                    for words, address in zip(elements, (x, g), strict=True):
+                        words.append(pad.row(address)[lane])
                     continue
                 if d.digits and inner[d.digits - 1] and not any(inner[d.digits :]):
                     value *= DIGIT

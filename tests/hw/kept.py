@@ -25,8 +25,8 @@ class Simulated:
 
     def _numbered(self, number: int) -> Testbench:
         async def testbench(ctx) -> None:
-            for one in self._testbenches[number : number + 1]:
-                await one(ctx)
+            for process in self._testbenches[number : number + 1]:
+                await process(ctx)
 
         return testbench
 

@@ -70,9 +70,9 @@ def test_corner_parameters_convert(name, trace):
     text = rtlil_to_verilog(converted(parameters, trace=trace))
     head = text[text.index("module trainwright(") :]
     head = head[: head.index(";")].replace("\n", " ")
-    found = {name.strip() for name in head[head.index("(") + 1 : head.index(")")].split(",")}
+    ports = {name.strip() for name in head[head.index("(") + 1 : head.index(")")].split(",")}
     signature = accelerator_signature(parameters, trace=trace)
-    assert found == {"clk", "rst"} | flat_ports(signature, signature.create()).keys()
+    assert ports == {"clk", "rst"} | flat_ports(signature, signature.create()).keys()
     assert not re.search(r"\[-1:0\]|\{0\{|\b0'", text), "something is of no bits"
 
 
@@ -83,7 +83,7 @@ def test_no_element_is_named_like_a_bit():
     platform = DevicePlatform("gw5a")
     texts = converted(parameters, trace=False), to_rtlil(parameters, target=platform)
     for target, text, mark in ((None, texts[0], "["), (platform, texts[1], ".")):
-        assert {found[1][0] for found in named.finditer(text)} == {mark}
+        assert {match[1][0] for match in named.finditer(text)} == {mark}
         assert bool(re.search(r"\S\[\d+\]", text)) == (target is None)
 
 
@@ -153,8 +153,8 @@ def test_ports_that_would_have_the_same_name_are_refused():
 
 def test_undriven_output_stays_output_in_rtlil():
     text = component_to_rtlil(_component({"x": Out(Port()), "y": In(4)}))
-    found = {name: kind for kind, name in re.findall(r"wire width 4 (\w+) \d+ +\\(\w+)", text)}
-    assert found == {"x_row": "output", "y": "input"}
+    directions = {name: kind for kind, name in re.findall(r"wire width 4 (\w+) \d+ +\\(\w+)", text)}
+    assert directions == {"x_row": "output", "y": "input"}
 
 
 def test_operand_fetch_keeps_every_port():

@@ -76,7 +76,9 @@ class Model:
             if isinstance(d, Vector):
                 self.file.scalars(d)
                 e = self.file.exponents
-                return tuple(e[one.plus] - e[one.minus] + one.offset for one in d.scalars)
+                return tuple(
+                    e[scalar.plus] - e[scalar.minus] + scalar.offset for scalar in d.scalars
+                )
             for entry in d.entries:
                 self.file.move(entry, self.sums[entry.statistics])
                 self.sums[entry.statistics] = 0
@@ -142,15 +144,15 @@ class Driver:
         self.ctx.set(host.write, 0)
 
     async def exponents(self, slots: int) -> list[int]:
-        host, found = self.bench.file.host, []
+        host, values = self.bench.file.host, []
         self.ctx.set(host.read, 1)
         for slot in range(slots):
             self.ctx.set(host.slot, slot)
             value, done = await self.ctx.tick().sample(host.value, host.done).repeat(2)
             assert done
-            found.append(value)
+            values.append(value)
         self.ctx.set(host.read, 0)
-        return found
+        return values
 
     async def add(self, slot: int, total: int) -> None:
         item = self.bench.statistics.ports[0].item
@@ -165,12 +167,12 @@ class Driver:
         self.ctx.set(statistics.slot, slot)
         self.ctx.set(statistics.read, 1)
         while True:
-            found = await self.ctx.tick().sample(
+            sampled = await self.ctx.tick().sample(
                 statistics.totals.sum, statistics.totals.saturations, statistics.read_done
             )
-            if found[-1]:
+            if sampled[-1]:
                 self.ctx.set(statistics.read, 0)
-                return found[-3], found[-2]
+                return sampled[-3], sampled[-2]
 
     async def execute(self, d, *, watched: bool):
         """Return error and results; if ``watched``, the host reads a statistics slot meanwhile."""
@@ -194,10 +196,10 @@ class Driver:
                     results = file.scalars[: len(d.scalars)]
                 else:
                     results = ()
-                found = tuple(self.ctx.get(one) for one in results)
+                values = tuple(self.ctx.get(result) for result in results)
                 await self.ctx.tick()
-                assert found == tuple(self.ctx.get(one) for one in results)
-                return Error(error), found
+                assert values == tuple(self.ctx.get(result) for result in results)
+                return Error(error), values
         raise AssertionError(f"{d} is not done after {MOST_CYCLES} cycles")
 
 
@@ -232,8 +234,8 @@ def test_exponent_file_matches_model_on_random_descriptors(name, seed):
                 kind = random.randrange(3)
                 if kind == 0:
                     for _ in range(random.randrange(4)):
-                        some = random.getrandbits(random.randint(1, 48))
-                        slot, total = random.randrange(8), random.choice((0, 1, 1 << 47, some))
+                        large = random.getrandbits(random.randint(1, 48))
+                        slot, total = random.randrange(8), random.choice((0, 1, 1 << 47, large))
                         await driver.add(slot, total)
                         model.sums[slot] = (model.sums[slot] + total) % (1 << 48)
                         saturations[slot] += 1
@@ -244,12 +246,12 @@ def test_exponent_file_matches_model_on_random_descriptors(name, seed):
                 )
                 d = make[kind]()
                 expected = model.execute(d)
-                error, found = await driver.execute(d, watched=random.random() < 0.3)
+                error, outputs = await driver.execute(d, watched=random.random() < 0.3)
                 if isinstance(expected, str):
                     assert TEXTS[error] in expected
                     refused.add(error)
                 else:
-                    assert error is Error.NONE and found == expected
+                    assert error is Error.NONE and outputs == expected
             assert await driver.exponents(p.exponents) == model.file.exponents
             totals = [await driver.total(slot) for slot in range(8)]
             assert totals == list(zip(model.sums[:8], saturations, strict=True))
@@ -265,11 +267,11 @@ def test_every_error_is_met():
     """
     p = PARAMETERS["16"]
     limit = (1 << 48) - 1
-    one = {"levels": (Level(1),), "x": 0, "g": 0, "z": 0}
+    nest = {"levels": (Level(1),), "x": 0, "g": 0, "z": 0}
     by = {"x_exponent": 1, "g_exponent": 2, "z_exponent": 3}
-    product = Compute(operation=Operation.PE4, **one, **by)
-    total = Compute(operation=Operation.BIAS, **one, **by)
-    exact = Compute(operation=Operation.PE4, **one, **by, exact=True)
+    product = Compute(operation=Operation.PE4, **nest, **by)
+    total = Compute(operation=Operation.BIAS, **nest, **by)
+    exact = Compute(operation=Operation.PE4, **nest, **by, exact=True)
     strict = random_pass(Random(0), 4)
     strict = Vector(**{**vars(strict), "scalars": (Scalar(ScalarKind.SHIFT, 0, 1, 2, 0, True),)})
     up = MoveScales(entries=(ScaleEntry(1, 1, 0, 4),))
@@ -292,8 +294,8 @@ def test_every_error_is_met():
         for descriptors, (x, g), expected in cases:
             await driver.put_exponents([0, x, g, -128 if down in descriptors else 0])
             await driver.add(1, 5)
-            found = [(await driver.execute(d, watched=False))[0] for d in descriptors]
-            assert found[-1] is expected, (descriptors, x, g)
+            errors = [(await driver.execute(d, watched=False))[0] for d in descriptors]
+            assert errors[-1] is expected, (descriptors, x, g)
             moved = isinstance(descriptors[-1], MoveScales) and expected is Error.NONE
             left = 0 if moved else left + 5
             assert (await driver.total(1))[0] == left
@@ -421,16 +423,16 @@ def test_every_entry_has_its_own_limits():
 
     async def test(ctx, bench):
         driver = Driver(ctx, bench, Random(1))
-        for one in range(ENTRIES):
+        for moved in range(ENTRIES):
             for move, limits in ((1, (0, 8)), (-1, (10, MOST))):
                 await driver.put_exponents(values)
                 for n in range(ENTRIES):
                     await driver.execute(above_its_floor(3 + n), watched=False)
                     await driver.add(n, 9)
                 entries = [ScaleEntry(3 + n, n, 0, MOST) for n in range(ENTRIES)]
-                entries[one] = ScaleEntry(3 + one, one, *limits)
+                entries[moved] = ScaleEntry(3 + moved, moved, *limits)
                 await driver.execute(MoveScales(entries=tuple(entries)), watched=False)
-                expected = [value + move * (n == 3 + one) for n, value in enumerate(values)]
+                expected = [value + move * (n == 3 + moved) for n, value in enumerate(values)]
                 assert await driver.exponents(len(values)) == expected
 
     run(p, test)

@@ -131,8 +131,8 @@ def test_product_of_carry_chains_is_exact(monkeypatch, left, right):
         held, due = 0, [0, 0]
         for number in range(600):
             values = [
-                random.choice(some) if number % 2 else random.randrange(low, -low)
-                for some, low in zip(corners, least, strict=True)
+                random.choice(corner) if number % 2 else random.randrange(low, -low)
+                for corner, low in zip(corners, least, strict=True)
             ]
             take = random.random() < 0.8
             for port, value in zip((a, b, enable), (*values, take), strict=True):

@@ -21,7 +21,8 @@ CYCLES, SETTLED = 500, 50
 class Dsp48e2(Elaboratable):
     """The primitive, with the registers and the operation that are asked for."""
 
-    made = 0
+    instances = 0
+    """Primitives that the design under test has."""
 
     def __init__(self, kind: str, **ports):
         assert kind == "DSP48E2"
@@ -30,7 +31,7 @@ class Dsp48e2(Elaboratable):
         assert [ports[name] for name in registers] == [1, 1, 1, 1, 0, 0, 0]
         assert ports["p_AMULTSEL"] == "AD"
         self._ports = ports
-        Dsp48e2.made += 1
+        Dsp48e2.instances += 1
 
     def elaborate(self, platform) -> Module:
         m, port = Module(), self._ports
@@ -88,10 +89,10 @@ def test_paired_products_are_those_of_single_ones(monkeypatch, kind):
     for name, block, platform in zip("ab", blocks, (DevicePlatform("xcup"), None), strict=True):
         m.submodules[name] = Fragment.get(block, platform)
     multipliers = {DotProductArray: 16, OuterProductArray: 16, VectorUnit: 8}
-    assert Dsp48e2.made == multipliers[kind] // 2
+    assert Dsp48e2.instances == multipliers[kind] // 2
     random = Random(f"pairs {kind.__name__}")
     (first, wanted), (second, given) = (ports(block) for block in blocks)
-    found = set()
+    products = set()
 
     async def testbench(ctx):
         for cycle in range(CYCLES):
@@ -100,16 +101,18 @@ def test_paired_products_are_those_of_single_ones(monkeypatch, kind):
                 value = fixed.get(name, random.getrandbits(len(port)))
                 if len(port) > 1 and random.random() < 0.2:  # the least of every word
                     value = fixed.get(name, sum(128 << n for n in range(0, len(port), 8)))
-                for one in (port, second[name]):
-                    ctx.set(one, value & ((1 << len(one)) - 1))
+                for operand in (port, second[name]):
+                    ctx.set(operand, value & ((1 << len(operand)) - 1))
             await ctx.tick()
-            left, right = ([ctx.get(Value.cast(port)) for port in of] for of in (wanted, given))
+            left, right = (
+                [ctx.get(Value.cast(port)) for port in halves] for halves in (wanted, given)
+            )
             # the first products are of registers that no reset clears
             assert left == right or cycle < SETTLED, cycle
-            found.update(left)
+            products.update(left)
 
     simulator = Simulator(m)
     simulator.add_clock(1e-8)
     simulator.add_testbench(testbench)
     simulator.run()
-    assert len(found) > 100
+    assert len(products) > 100

@@ -38,6 +38,6 @@ def test_posit_command_latency_matches_cycle_model(engines, operation):
     ):
         make = OPERATIONS[operation]
         cycles[p] = engines.check(make, p, [d], pad, random=Random("stalls")).cycles
-    for p, found in cycles.items():
+    for p, measured in cycles.items():
         engine = ENGINE_OF[operation]
-        assert found - cycles[FIXED] == finish(engine, p) - finish(engine, FIXED)
+        assert measured - cycles[FIXED] == finish(engine, p) - finish(engine, FIXED)

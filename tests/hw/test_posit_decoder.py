@@ -39,18 +39,18 @@ def words_of(formats: list[Coded], width: int = 16) -> list[tuple[int, int, int 
     Fixed point has some words of all sizes; words that stand for no number have None.
     """
     limit = 1 << width - 1
-    found: list[tuple[int, int, int | None]] = [
+    words: list[tuple[int, int, int | None]] = [
         (0, word, word)
         for word in (*range(-300, 300), -32768, 32767, 12345, -21846)
         if -limit <= word < limit
     ]
     for number, fmt in enumerate(formats, 1):
-        found += [(number, w, int(fmt.decode(w))) for w in range(-fmt.largest, fmt.largest + 1)]
+        words += [(number, w, int(fmt.decode(w))) for w in range(-fmt.largest, fmt.largest + 1)]
         beyond = range(fmt.largest + 1, 1 << (fmt.width - 1))
-        found += [(number, w, None) for word in beyond for w in (word, -word)]
-        found.append((number, -1 << (fmt.width - 1), None))
-    Random(1).shuffle(found)
-    return found
+        words += [(number, w, None) for word in beyond for w in (word, -word)]
+        words.append((number, -1 << (fmt.width - 1), None))
+    Random(1).shuffle(words)
+    return words
 
 
 def simulate(dut, testbench) -> None:
@@ -96,18 +96,18 @@ def test_table_decoder_matches_formats_word_by_word(kind, width):
     """Two lanes of one format, with words of their own."""
     formats = formats_of(kind)
     dut, cases = RomDecoder(formats, word_width=width), words_of(formats, width)
-    others = {number: [case for case in cases if case[0] == number] for number, _, _ in cases}
+    by_format = {number: [case for case in cases if case[0] == number] for number, _, _ in cases}
     random = Random(2)
 
     async def testbench(ctx):
         waiting = [None] * ROM_DECODE_CYCLES
         for case in [*cases, *waiting]:
             number, word, integer = case or (0, 0, 0)
-            _, other, its = random.choice(others[number])
+            _, other, other_integer = random.choice(by_format[number])
             ctx.set(dut.format, number)
             for lane, given in enumerate((word, other)):
                 ctx.set(dut.word[lane], given)
-            waiting.append(case and (case, integer, its))
+            waiting.append(case and (case, integer, other_integer))
             if due := waiting.pop(0):
                 for lane, want in enumerate(due[1:]):
                     assert ctx.get(dut.invalid[lane]) == (want is None), due

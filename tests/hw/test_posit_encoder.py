@@ -35,25 +35,25 @@ def near(fmt: Format, shift: int, width: int) -> list[int]:
         return sums_near(fmt, shift, width)
     most = fmt.largest
     places = {0, 1, 2, 3, most // 2, most - 1, most, most + 1, 2 * most, 2 * most + 2}
-    found = {place << shift for place in places}
-    found |= {(place << shift) + ((1 << shift) >> 1) for place in places}
-    found |= {0, *(1 << place for place in range(width))}
+    sizes = {place << shift for place in places}
+    sizes |= {(place << shift) + ((1 << shift) >> 1) for place in places}
+    sizes |= {0, *(1 << place for place in range(width))}
     limit = 1 << (width - 1)
-    sums = {sign * size + off for size in found for sign in (1, -1) for off in (-1, 0, 1)}
+    sums = {sign * size + off for size in sizes for sign in (1, -1) for off in (-1, 0, 1)}
     sums |= {-limit, limit - 1, 1 - limit}
     return sorted(value for value in sums if -limit <= value < limit)
 
 
 def random_sums(fmt: Format, width: int, random: np.random.Generator) -> list[int]:
     """Return sums of 1 to 512 products of the format's words, and values of all sizes."""
-    found = []
+    sums = []
     for terms in (1, 2, 9, 64, 512):
         reach = random.integers(1, fmt.largest + 1, size=(8, 1))
         x, g = (fmt.decode(random.integers(-reach, reach + 1, size=(8, terms))) for _ in range(2))
-        found += (x * g).sum(axis=1).tolist()
+        sums += (x * g).sum(axis=1).tolist()
     limit = 1 << (width - 1)
-    found += (random.integers(-limit, limit, 40) >> random.integers(0, width, 40)).tolist()
-    return [max(-limit, min(limit - 1, value)) for value in found]
+    sums += (random.integers(-limit, limit, 40) >> random.integers(0, width, 40)).tolist()
+    return [max(-limit, min(limit - 1, value)) for value in sums]
 
 
 def run(dut: Encoder, commands: Sequence[tuple[int, Format, int, bool, list[int]]]) -> None:
@@ -83,8 +83,8 @@ def run(dut: Encoder, commands: Sequence[tuple[int, Format, int, bool, list[int]
             for name, value in zip(("shift", "out_width", "format", "zero"), settings, strict=True):
                 ctx.set(getattr(dut, name), value)
             for lane in range(LANES):
-                its = under_way[lane]
-                ctx.set(dut.value[lane], its[1][lane] if its else random.randrange(1 << 20))
+                case = under_way[lane]
+                ctx.set(dut.value[lane], case[1][lane] if case else random.randrange(1 << 20))
                 if due := under_way[lane + LANE_CYCLES]:
                     got = tuple(
                         ctx.get(each[lane]) for each in (dut.word, dut.saturated, dut.underflow)
@@ -141,8 +141,8 @@ def test_posit_encoder_rounds_random_sums(kind):
     formats, width = SETS[kind], WIDTHS.get(kind, 40)
     random = np.random.default_rng(len(kind))
     commands = [
-        (number, fmt, int(shift), bool(turn % 2), random_sums(fmt, width, random))
-        for turn in range(4)
+        (number, fmt, int(shift), bool(repeat % 2), random_sums(fmt, width, random))
+        for repeat in range(4)
         for number, fmt in enumerate([Fixed(8), *formats])
         for shift in random.integers(0, 24, size=3)
     ]

@@ -76,8 +76,8 @@ def test_requantiser_matches_definition(engines, width, word_width, with_random)
                 due = [random.choice(draw) if stochastic else None for _ in range(LANES)]
                 row = [random.choice(values) for _ in range(LANES)]
                 for lane in range(LANES):
-                    its = rows[lane]
-                    ctx.set(dut.value[lane], its[0][lane] if its else 0)
+                    case = rows[lane]
+                    ctx.set(dut.value[lane], case[0][lane] if case else 0)
                 if with_random:  # a cycle after the lane's value
                     for lane in range(LANES):
                         byte = rows[1 + lane][1][lane] if rows[1 + lane] else None

@@ -75,7 +75,7 @@ def simulate(
         faults=frozenset(faults),
     )
     random, writes = Random(seed), []
-    found = SampleOrder()
+    final = SampleOrder()
 
     async def sink(ctx):
         port, place, over = dut.scratchpad, None, True
@@ -110,7 +110,7 @@ def simulate(
             cycles += 1
 
     async def bench(ctx):
-        nonlocal found
+        nonlocal final
         if cut:
             await give(ctx, cut)
             ctx.set(rst, 1)
@@ -121,10 +121,10 @@ def simulate(
             writes.clear()
         await give(ctx, 0)
         await ctx.tick()
-        found = order_of(ctx, dut)
+        final = order_of(ctx, dut)
 
     top.run(bench, bus.read_side, sink)
-    return writes, found, bus
+    return writes, final, bus
 
 
 def expected(p, commands, memory, order):
@@ -161,8 +161,8 @@ def test_sample_loads_match_model_on_random_commands(name, stall):
             )
             commands.append(other)
     latency = random.choice((1, 4, 30))
-    writes, found, bus = simulate(p, commands, memory, order, stall=stall, latency=latency)
-    assert (writes, found) == expected(p, commands, memory, order)
+    writes, final, bus = simulate(p, commands, memory, order, stall=stall, latency=latency)
+    assert (writes, final) == expected(p, commands, memory, order)
     assert max(beats for _, beats in bus.read_bursts) <= p.burst_beats
 
 
@@ -357,8 +357,8 @@ def test_reset_in_the_middle(cut):
     p, random = PARAMETERS["16"], Random(f"cut {cut}")
     memory, order = random.randbytes(MEMORY_BYTES), random_order(random)
     d = random_samples(p, random)
-    writes, found, _ = simulate(p, [d, d], memory, order, cut=cut)
-    assert (writes, found) == expected(p, [d, d], memory, order)
+    writes, final, _ = simulate(p, [d, d], memory, order, cut=cut)
+    assert (writes, final) == expected(p, [d, d], memory, order)
 
 
 @pytest.mark.parametrize("stall", (0, 0.4))

@@ -83,7 +83,7 @@ class Bench:
 
     async def take(self, ctx, bursts) -> list[tuple[bytes, int]]:
         """Return data and response of each requested burst."""
-        axi, found = self.dut.axi, []
+        axi, bursts_read = self.dut.axi, []
         for _, beats in bursts:
             data, responses = [], set()
             while len(data) < beats:
@@ -96,9 +96,9 @@ class Bench:
                     responses.add(response)
                     assert last == (len(data) == beats)
             assert len(responses) == 1
-            found.append((b"".join(data), responses.pop()))
+            bursts_read.append((b"".join(data), responses.pop()))
         ctx.set(axi.rready, 0)
-        return found
+        return bursts_read
 
     async def name(self, ctx, bursts) -> None:
         """Write addresses of (address, data, strobes)."""
@@ -122,14 +122,14 @@ class Bench:
 
     async def confirm(self, ctx, bursts) -> list[int]:
         """Receive the responses of the bursts."""
-        axi, found = self.dut.axi, []
-        while len(found) < len(bursts):
+        axi, responses = self.dut.axi, []
+        while len(responses) < len(bursts):
             ctx.set(axi.bready, self._go())
             _, _, taken, response = await ctx.tick().sample(axi.bvalid & axi.bready, axi.bresp)
             if taken:
-                found.append(response)
+                responses.append(response)
         ctx.set(axi.bready, 0)
-        return found
+        return responses
 
     async def host(self, ctx, address: int, value: int | None = None) -> int:
         """Access a word as the host does."""
@@ -143,18 +143,18 @@ class Bench:
         await ctx.tick()
         return word
 
-    def reads(self, bursts, found: list) -> list:
+    def reads(self, bursts, data: list) -> list:
         """Return processes that read bursts and append the data to ``found``."""
 
         async def ask(ctx):
             await self.ask(ctx, bursts)
 
         async def take(ctx):
-            found.extend(await self.take(ctx, bursts))
+            data.extend(await self.take(ctx, bursts))
 
         return [ask, take]
 
-    def writes(self, bursts, found: list) -> list:
+    def writes(self, bursts, responses: list) -> list:
         """Return processes that write bursts and append the responses to ``found``."""
 
         async def name(ctx):
@@ -164,7 +164,7 @@ class Bench:
             await self.fill(ctx, bursts)
 
         async def confirm(ctx):
-            found.extend(await self.confirm(ctx, bursts))
+            responses.extend(await self.confirm(ctx, bursts))
 
         return [name, fill, confirm]
 
@@ -211,8 +211,8 @@ def test_random_bursts_are_as_a_bytearray_has_them(lanes, clock_hz, stall, seed)
     size = 3 * area
     memory = bytearray(random.randbytes(size))
     bench.chip.memory[:size] = list(memory)
-    for turn in range(3):
-        areas = [(n + turn) % 3 * area for n in range(3)]
+    for rotation in range(3):
+        areas = [(n + rotation) % 3 * area for n in range(3)]
         before = bytes(memory)
         asked = [random_burst(random, beat, areas[0], areas[0] + area) for _ in range(12)]
         written = [random_write(random, beat, areas[1], areas[1] + area) for _ in range(12)]
@@ -253,8 +253,8 @@ def test_sdram_write_response_guarantees_visibility():
             apply(memory, bench.beat, [write])
             address, beats = write[0], len(write[1]) // bench.beat
             await bench.ask(ctx, [(address, beats)])
-            found = await bench.take(ctx, [(address, beats)])
-            assert found == [(bytes(memory[address : address + beats * bench.beat]), 0)]
+            read = await bench.take(ctx, [(address, beats)])
+            assert read == [(bytes(memory[address : address + beats * bench.beat]), 0)]
             word = await bench.host(ctx, address)
             assert word.to_bytes(4, "little") == memory[address : address + 4]
 

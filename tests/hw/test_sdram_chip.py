@@ -116,8 +116,8 @@ FAULTS = {
 @pytest.mark.parametrize("message", FAULTS)
 def test_sdram_chip_names_protocol_breach(message):
     """The last command of each script, and none before, is one too many."""
-    (script, *first), *others = FAULTS[message]()
-    steps = [tuple(first), *others]
+    (script, *first), *later = FAULTS[message]()
+    steps = [tuple(first), *later]
     for n, (command, pins) in enumerate(steps):
         assert n == 0 or script.chip.fault == ""
         if isinstance(command, int):
@@ -147,8 +147,8 @@ def test_read_data_is_taken_well_within_its_time(clock_hz):
     timing = SdramTiming()
     margins = timing.capture_margins(clock_hz)
     assert max(margins) > 1.2
-    late = timing.cycles(clock_hz).late_capture
-    assert margins[late] == max(margins)
+    lead = timing.cycles(clock_hz).late_capture
+    assert margins[lead] == max(margins)
 
 
 def test_sdram_timing_rejects_fast_clock_and_wide_beat():

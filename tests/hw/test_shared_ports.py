@@ -28,12 +28,12 @@ def test_reads_in_turn(seed):
     got: list[list[int]] = [[], []]
 
     async def testbench(ctx):
-        for turn in (0, 1, 1, 0, 1, 0):
-            ctx.set(part.seconds, turn)
+        for client in (0, 1, 1, 0, 1, 0):
+            ctx.set(part.seconds, client)
             on_way: list[int | None] = [None] * ROW_LATENCY
             wanted = [random.getrandbits(LOCAL_WIDTH) for _ in range(random.randint(1, 12))]
             while wanted or any(place is not None for place in on_way):
-                own, other = part.clients[turn], part.clients[1 - turn]
+                own, other = part.clients[client], part.clients[1 - client]
                 ctx.set(own.request.valid, bool(wanted))
                 ctx.set(
                     own.request.payload, wanted[0] if wanted else random.getrandbits(LOCAL_WIDTH)
@@ -47,14 +47,14 @@ def test_reads_in_turn(seed):
                 assert not ctx.get(other.request.ready) and not ctx.get(other.valid)
                 assert ctx.get(own.valid) == (due is not None)
                 if due is not None:
-                    got[turn].append(ctx.get(own.row.as_value()))
+                    got[client].append(ctx.get(own.row.as_value()))
                 request = part.port.request
                 assert ctx.get(request.valid) == bool(wanted)
                 taken = ctx.get(own.request.ready)
                 assert taken == (bool(wanted) and free)
                 on_way.append(ctx.get(request.payload) if taken else None)
                 if taken:
-                    asked[turn].append(row_of(wanted.pop(0)))
+                    asked[client].append(row_of(wanted.pop(0)))
                 await ctx.delay(1e-8)
 
     simulator = Simulator(part)  # of no registers
@@ -69,7 +69,7 @@ def test_writes_by_either(seed):
     random = Random(f"writes {seed}")
     part = WriteByEither(P)
     given: list[list[tuple[int, int, int]]] = [[], []]
-    found: list[list[tuple[int, int, int]]] = [[], []]
+    taken: list[list[tuple[int, int, int]]] = [[], []]
 
     async def testbench(ctx):
         offered: list[tuple[int, int, int] | None] = [None, None]
@@ -85,11 +85,11 @@ def test_writes_by_either(seed):
                 ctx.set(client.banks, banks)
                 idle = random.getrandbits(ROW_WIDTH)
                 ctx.set(client.row.as_value(), idle if rows[n] is None else rows[n])
-            late = ctx.get(part.port.row.as_value())
-            assert late in [row for row in rows if row is not None] or rows == [None, None]
+            written = ctx.get(part.port.row.as_value())
+            assert written in [row for row in rows if row is not None] or rows == [None, None]
             for n in range(2):
                 if rows[n] is not None:
-                    found[n][-1] = (*found[n][-1][:2], late)
+                    taken[n][-1] = (*taken[n][-1][:2], written)
             rows = [None, None]
             request = part.port.request
             ctx.set(request.ready, ctx.get(request.valid) and random.random() < 0.7)
@@ -101,7 +101,7 @@ def test_writes_by_either(seed):
                 if ready[n]:
                     assert offered[n] is not None
                     given[n].append(offered[n])
-                    found[n].append((ctx.get(request.payload), ctx.get(part.port.banks), -1))
+                    taken[n].append((ctx.get(request.payload), ctx.get(part.port.banks), -1))
                     rows[n], offered[n] = offered[n][2], None
             await ctx.tick()
 
@@ -109,4 +109,4 @@ def test_writes_by_either(seed):
     simulator.add_clock(1e-8)
     simulator.add_testbench(testbench)
     simulator.run()
-    assert found == given and all(len(some) > 20 for some in given)
+    assert taken == given and all(len(requests) > 20 for requests in given)

@@ -73,9 +73,9 @@ def unpacked(bits: int, lanes: int) -> list[int]:
     return [(word ^ 0x8000) - 0x8000 for word in words]
 
 
-def value_of(one: Scalar, exponents: list[int]) -> int:
+def value_of(scalar: Scalar, exponents: list[int]) -> int:
     """Return the value that the exponent file gives the engine."""
-    return exponents[one.plus] - exponents[one.minus] + one.offset
+    return exponents[scalar.plus] - exponents[scalar.minus] + scalar.offset
 
 
 def simulate(
@@ -116,8 +116,8 @@ def simulate(
             ctx.set(engine.command.valid, bool(waiting) and not busy)
             if waiting:
                 ctx.set(engine.command.payload, waiting[0])
-                for n, one in enumerate(scalars[0]):
-                    ctx.set(engine.scalars[n], value_of(one, exponents))
+                for n, scalar in enumerate(scalars[0]):
+                    ctx.set(engine.scalars[n], value_of(scalar, exponents))
             due = pending.pop(0)
             ctx.set(engine.read.valid, due is not None)
             row = sum((int(w) & 0xFFFF) << 16 * n for n, w in enumerate(pad[due or 0]))
@@ -139,8 +139,8 @@ def simulate(
             address = ctx.get(put.payload) if ctx.get(put.valid) and ctx.get(put.ready) else None
             item = engine.statistics.item
             if ctx.get(item.valid) and ctx.get(item.ready):
-                found = ctx.get(item.payload.sum), ctx.get(item.payload.saturations)
-                items.append((ctx.get(item.payload.slot), *found))
+                counts = ctx.get(item.payload.sum), ctx.get(item.payload.saturations)
+                items.append((ctx.get(item.payload.slot), *counts))
             done = waiting and ctx.get(engine.command.valid) and ctx.get(engine.command.ready)
             await ctx.tick()
             if done:
@@ -179,12 +179,12 @@ def check(
         rows = zip(done.addresses.tolist(), done.rows.tolist(), strict=True)
         expected += rows
         items.append((d.slot, done.total, done.saturations))
-    found = simulate(
+    outcome = simulate(
         p, descriptors, pad.copy(), expected, random=random, stall=stall, stream=stream,
         exponents=exponents, shut=shut,
     )  # fmt: skip
-    assert found[1] == items
-    assert found[0] == expected
+    assert outcome[1] == items
+    assert outcome[0] == expected
     return len(expected)
 
 
@@ -263,7 +263,7 @@ def test_vector_pass_counts_last_unwritten_row(engine_lanes):
 
 @pytest.mark.parametrize(
     "engine_lanes, odd",
-    [(2, 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((2, 1), (0, 0), (0, 1)))],
+    [(2, 0), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((2, 1), (0, 0), (0, 1)))],
 )
 def test_vector_engine_wraps_and_saturates_every_width(engine_lanes, odd):
     """Numbers of up to 37 bits, wrapped to each other width and saturated to the rest, all bits."""
@@ -286,7 +286,7 @@ def test_vector_engine_wraps_and_saturates_every_width(engine_lanes, odd):
             Instruction(kind=Kind.LENGTH, a=3, memory=Memory.WRITE, stream=4),
         )
         streams = tuple(Stream(48 * n + width, 0, 1) for n in range(5))
-        constants = [int(one) | 1 for one in numbers.integers(-(1 << 17), 1 << 17, 8)]
+        constants = [int(value) | 1 for value in numbers.integers(-(1 << 17), 1 << 17, 8)]
         if width > 30:
             constants[width % 8] = (1 << 17) - 1
         passes += [
@@ -328,8 +328,8 @@ def test_rounding_at_its_edges(lanes, engine_lanes):
     less = replace(d, streams=tuple(Stream(base, 0, 1) for base in of_less))
     passes = [Code(first=0, instructions=tuple(code)), d, less, *wide_passes(p, pad)]
     passes += shifted_pass(p, pad)
-    found = check(p, passes, pad, random=Random("edges"), stall=0.2, stream=STREAM)
-    assert found == 6 * rows + 8 + 3 * 64 // lanes
+    cycles = check(p, passes, pad, random=Random("edges"), stall=0.2, stream=STREAM)
+    assert cycles == 6 * rows + 8 + 3 * 64 // lanes
 
 
 def test_vector_engine_keeps_rows_while_port_is_shut():
@@ -344,8 +344,8 @@ def test_vector_engine_keeps_rows_while_port_is_shut():
     d = Vector(entry=0, length=4, outer=1, inner=rows, streams=streams, reads=1, writes=14)
     few = replace(d, length=2, inner=9, writes=2)
     passes = [Code(first=0, instructions=code), few, d]
-    found = check(p, passes, pad, random=Random("shut"), stall=0, shut=200)
-    assert found == few.inner + 3 * rows
+    cycles = check(p, passes, pad, random=Random("shut"), stall=0, shut=200)
+    assert cycles == few.inner + 3 * rows
 
 
 def test_words_of_code():

@@ -41,7 +41,9 @@ def test_vector_unit_values_match_definition(engines, name, seed):
     """Values of either context in turn, with gaps between their digits and between them."""
     p, random = PARAMETERS[name], Random(f"vector {name} {seed}")
     dut, width = VectorUnit(p), p.word_width
-    commands = [random_settings(random, p, one) for one in (Operation.BIAS, Operation.MASK)]
+    commands = [
+        random_settings(random, p, operation) for operation in (Operation.BIAS, Operation.MASK)
+    ]
     least, greatest = -(1 << (width - 1)), (1 << (width - 1)) - 1
     latency = vector_cycles(lane_format(p))
     due: dict[tuple[int, int], int] = {}

@@ -158,7 +158,7 @@ class Bench:
         self.engines, self.dut, self.p, self.random = engines, dut, p, random
         self.sources, self.stall, self.takes = sources, stall, 0.4
         self.cycle = 0
-        self.row_lead, self.column_lead = (of(lane_format(p)) for of in (row_lead, column_lead))
+        self.row_lead, self.column_lead = (lead(lane_format(p)) for lead in (row_lead, column_lead))
         self.due: list[dict[int, list[tuple[int, int]]]] = [{}, {}]
         """By cycle: (lane, value) of either port."""
         self.window = 0  # cycles of PE1's slot to come
@@ -177,21 +177,21 @@ class Bench:
                     if command.z_format:
                         rule = "zero" if command.underflow_zero else "never"
                         fmt = self.p.number_formats[command.z_format]
-                        found = [
-                            int(one) for one in fmt.encode(value, command.shift, underflow=rule)
+                        rounded = [
+                            int(field) for field in fmt.encode(value, command.shift, underflow=rule)
                         ]
-                        underflows += found[2]
+                        underflows += rounded[2]
                     elif command.stochastic:
                         key, unit = (16 * tile.z + lane, r) if engine == 0 else (16 * address, lane)
                         byte = int(unit_bytes(mixed(command.stream, [key]), 16)[0, unit])
-                        found = self.engines.stochastically(
+                        rounded = self.engines.stochastically(
                             value, command.shift, command.out_width, byte
                         )
                     else:
-                        found = self.engines.requantise(value, command.shift, command.out_width)
-                    row.append(found[0])
-                    total += abs(found[0])
-                    saturations += found[1]
+                        rounded = self.engines.requantise(value, command.shift, command.out_width)
+                    row.append(rounded[0])
+                    total += abs(rounded[0])
+                    saturations += rounded[1]
                 self.sources[engine].wanted += self.digits(address, row, command.out_width)
         self.sources[engine].items.append((command.slot, total, saturations, underflows))
 

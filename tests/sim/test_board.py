@@ -76,9 +76,9 @@ def quiet(sdram_line) -> Quiet:
 
         def marked(*arguments, **options):
             marks.append(borrowed.writes)
-            found = run(*arguments, **options)
+            counters = run(*arguments, **options)
             marks.append(borrowed.writes)
-            return found
+            return counters
 
         with patch.object(board, "run", marked):
             outcome = check_step(NETWORK, BATCH, board)
@@ -101,7 +101,7 @@ def test_compiled_model_at_serial_port_has_golden_bits(sdram_line, monkeypatch):
         return Borrowed(sdram_line)
 
     monkeypatch.setattr("trainwright.link.backend.SerialLine", port)
-    found = {}
+    tensors = {}
     for backend in ("golden", "serial:/dev/ttyUSB0@3000000"):
         torch.manual_seed(0)
         layers = tnn.TTLinear(64, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 10, rank=2)
@@ -112,11 +112,11 @@ def test_compiled_model_at_serial_port_has_golden_bits(sdram_line, monkeypatch):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        found[backend[:6]] = [loss.detach(), *(p.detach() for p in model.parameters())]
+        tensors[backend[:6]] = [loss.detach(), *(p.detach() for p in model.parameters())]
         cycles = model.report().cycles
         model.close()
     assert opened == [("/dev/ttyUSB0", 3000000)] and cycles > 0
-    assert all(torch.equal(a, b) for a, b in zip(*found.values(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(*tensors.values(), strict=True))
 
 
 @pytest.mark.parametrize(

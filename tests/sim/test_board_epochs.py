@@ -104,7 +104,7 @@ def trainer(board, state, data, **options):
 def outcome(state):
     """Return the state without times and cycles: equal wherever a run was."""
     steps = [replace(record, seconds=0.0, cycles=0) for record in state.history.steps]
-    arrays = {name: one.tobytes() for name, one in state.model.state.to_arrays().items()}
+    arrays = {name: array.tobytes() for name, array in state.model.state.to_arrays().items()}
     return state.model.network, state.scales.exponents, arrays, steps, state.history.evaluations
 
 
@@ -130,11 +130,11 @@ def test_board_epochs_match_golden_training(known, board, data):
     run = trainer(board, state, data)
     assert run.run() and outcome(state) == wanted
     assert chosen.prior or run.host_writes == 0
-    found = look(board)
-    assert (found.state, found.step, found.epoch) == ("done", 14, 2)
-    assert found.exponents == state.scales.exponents
-    assert found.correct == state.history.steps[-1].correct
-    assert found.loss == pytest.approx(state.history.steps[-1].loss, rel=1e-12)
+    view = look(board)
+    assert (view.state, view.step, view.epoch) == ("done", 14, 2)
+    assert view.exponents == state.scales.exponents
+    assert view.correct == state.history.steps[-1].correct
+    assert view.loss == pytest.approx(state.history.steps[-1].loss, rel=1e-12)
 
 
 def test_board_epoch_takes_time_of_its_steps(board, data, line, monkeypatch):
@@ -153,11 +153,11 @@ def test_board_epoch_takes_time_of_its_steps(board, data, line, monkeypatch):
     monkeypatch.setattr(link_backend, "await_run", awaited)
     state = state_of(chosen)
     trainer(board, state, data).run()
-    whole, one = state.history.steps  # ten steps by one start, and a single one
+    whole, single = state.history.steps  # ten steps by one start, and a single one
     epoch = [cycles for cycles in marks if cycles >= whole.cycles]
     assert len(epoch) == 1
     assert whole.cycles <= epoch[0] <= 1.02 * whole.cycles
-    assert 0.8 * 10 * one.cycles < whole.cycles <= 10 * one.cycles
+    assert 0.8 * 10 * single.cycles < whole.cycles <= 10 * single.cycles
 
 
 @pytest.mark.parametrize("start", [1, 2])
@@ -206,7 +206,9 @@ def test_board_training_is_continued_by_second_host(
         patch.setattr(link_backend, "await_run", lost)
         with pytest.raises(LinkError):
             first = state_of(chosen)
-            trainer(board, first, data, save=lambda one: save_checkpoint(path, one)).run()
+            trainer(
+                board, first, data, save=lambda saved_state: save_checkpoint(path, saved_state)
+            ).run()
     begun = load_checkpoint(path).state.step
     line.read(1e-3)
     other = BackDoor(P, plugged(line))
@@ -261,8 +263,8 @@ def test_board_training_resumes_after_killed_host(port, tmp_path):
     looked = subprocess.run(
         [*command, "--backend", f"serial:{port}@5000"], check=True, capture_output=True
     )
-    found = json.loads(looked.stdout)
-    assert found["state"] == "running" and found["total"] == 89 and found["ranks"] == [[16], [8]]
+    view = json.loads(looked.stdout)
+    assert view["state"] == "running" and view["total"] == 89 and view["ranks"] == [[16], [8]]
     again = subprocess.run(
         [*TRAIN, "--resume", "--out", str(out)], check=True, capture_output=True, text=True
     )

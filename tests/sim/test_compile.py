@@ -18,7 +18,7 @@ POSITS = "activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
 @pytest.mark.parametrize("formats", [None, pytest.param(POSITS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("inputs", [False, True])
 def test_compiled_step_on_rtl_has_golden_bits(formats, inputs):
-    found = {}
+    tensors = {}
     for backend in ("golden", "rtl"):
         torch.manual_seed(3)
         layers = tnn.TTLinear(60, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 10, rank=4)
@@ -26,45 +26,45 @@ def test_compiled_step_on_rtl_has_golden_bits(formats, inputs):
         x = torch.rand(11, 60, requires_grad=inputs)
         y = model(x)
         y.square().sum().backward()
-        found[backend] = [y, *(parameter.grad for parameter in model.parameters())]
-        found[backend] += [x.grad] if inputs else []
+        tensors[backend] = [y, *(parameter.grad for parameter in model.parameters())]
+        tensors[backend] += [x.grad] if inputs else []
         if backend == "rtl":
             assert model.report().cycles > 0
             model.close()
-    assert all(torch.equal(a, b) for a, b in zip(*found.values(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(*tensors.values(), strict=True))
 
 
 class _Heads(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.body = tnn.TTLinear(64, 32, rank=4)
-        self.one, self.other = tnn.TTLinear(32, 10, rank=4), tnn.TTLinear(32, 3, rank=2)
+        self.first, self.other = tnn.TTLinear(32, 10, rank=4), tnn.TTLinear(32, 3, rank=2)
 
     def forward(self, x):
         h = torch.relu(self.body(x))
-        return self.one(h), self.other(h)
+        return self.first(h), self.other(h)
 
 
 def test_two_heads_have_the_bits_of_the_golden_model():
     """Gradient to the inputs is the sum over both heads of a single program."""
-    found = {}
+    tensors = {}
     for backend in ("golden", "rtl"):
         torch.manual_seed(3)
         model = trainwright.compile(_Heads(), backend, 8)
         x = torch.rand(7, 64, requires_grad=True)
-        one, other = model(x)
-        (one.square().sum() + other.square().sum()).backward()
-        found[backend] = [one, other, x.grad, *(p.grad for p in model.parameters())]
+        first, other = model(x)
+        (first.square().sum() + other.square().sum()).backward()
+        tensors[backend] = [first, other, x.grad, *(p.grad for p in model.parameters())]
         assert len(model.chains) == 1
         if backend == "rtl":
             assert model.report().cycles > 0
             model.close()
-    assert all(torch.equal(a, b) for a, b in zip(*found.values(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(*tensors.values(), strict=True))
 
 
 def test_compiled_convolution_on_rtl_has_golden_bits():
     """Convolution, average and head, with the gradient to the images."""
-    found = {}
+    tensors = {}
     for backend in ("golden", "rtl"):
         torch.manual_seed(3)
         module = torch.nn.Sequential(
@@ -75,13 +75,13 @@ def test_compiled_convolution_on_rtl_has_golden_bits():
         x = torch.rand(7, 2, 4, 4, requires_grad=True)
         y = model(x)
         y.square().sum().backward()
-        found[backend] = [y, x.grad, *(parameter.grad for parameter in model.parameters())]
+        tensors[backend] = [y, x.grad, *(parameter.grad for parameter in model.parameters())]
         (chain,) = model.chains.values()
         assert len(chain.stretch.wiring) == 3
         if backend == "rtl":
             assert model.report().cycles > 0
             model.close()
-    assert all(torch.equal(a, b) for a, b in zip(*found.values(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(*tensors.values(), strict=True))
 
 
 def test_readme_example_runs_as_printed(capsys):
@@ -91,6 +91,6 @@ def test_readme_example_runs_as_printed(capsys):
     names = {"loader": [(torch.rand(64, 784), torch.arange(64) % 10)], "mlp": mlp}
     exec(code[1], names)
     assert "back end rtl, batch 64" in capsys.readouterr().out
-    assert [type(one) for one in names["dense"]] == [type(one) for one in mlp]
+    assert [type(layer) for layer in names["dense"]] == [type(layer) for layer in mlp]
     assert isinstance(names["tt"][0], tnn.TTLinear)
     names["model"].close()

@@ -36,11 +36,11 @@ TEXT = "\n".join([
 
 
 def test_bits_and_branches_are_counted():
-    found = Coverage.of("some", points(TEXT))
-    assert (found.toggles, found.toggled) == (7, 3)
-    assert (found.lines, found.executed) == (3, 2)
-    assert found.still == ("command.count", "i__valid", "level")
-    assert markdown([found, Coverage("none", 0, 0, 0, 0, ())]).splitlines()[2:] == [
+    coverage = Coverage.of("some", points(TEXT))
+    assert (coverage.toggles, coverage.toggled) == (7, 3)
+    assert (coverage.lines, coverage.executed) == (3, 2)
+    assert coverage.still == ("command.count", "i__valid", "level")
+    assert markdown([coverage, Coverage("none", 0, 0, 0, 0, ())]).splitlines()[2:] == [
         "| some | 7 | 42.9 % | 3 | 66.7 % | 0 | 0 | 0 | 0 |",
         "| none | 0 | - | 0 | - | 0 | 0 | 0 | 0 |",
     ]
@@ -105,15 +105,15 @@ def test_coverage_explains_untaken_branches():
     """By a constant, else by another bench, else by the file."""
     cases = branch("1'h0"), branch("b"), branch("c"), branch("d"), branch("c", signal="other")
     here = Coverage("here", 0, 0, 5, 0, (), untaken=cases)
-    there = Coverage("there", 0, 0, 1, 1, (), taken=frozenset([branch("b")]))
+    elsewhere = Coverage("there", 0, 0, 1, 1, (), taken=frozenset([branch("b")]))
     known = [Reason(source="dma/some.py", signal="state", condition="c", why="so")]
     known.append(Reason(source="dma/some.py", condition="d", block="there", why="elsewhere"))
-    found = explained(here, [here, there], known)
-    assert [one.how for one in found] == ["constant", "elsewhere", "reason", "open", "open"]
-    assert [one.why for one in found] == ["", "there", "so", "", ""]
-    assert markdown([here, there], known).splitlines()[2].endswith("| 1 | 1 | 1 | 2 |")
-    assert found[1].row()["conditions"] == ["b"]
-    assert str(found[1].branch) == "dma/some.py, state: b"
+    reasons = explained(here, [here, elsewhere], known)
+    assert [reason.how for reason in reasons] == ["constant", "elsewhere", "reason", "open", "open"]
+    assert [reason.why for reason in reasons] == ["", "there", "so", "", ""]
+    assert markdown([here, elsewhere], known).splitlines()[2].endswith("| 1 | 1 | 1 | 2 |")
+    assert reasons[1].row()["conditions"] == ["b"]
+    assert str(reasons[1].branch) == "dma/some.py, state: b"
 
 
 def test_reasons_are_of_sources_that_are_there():
@@ -141,6 +141,6 @@ def test_coverage_of_skid_buffer_is_complete(capsys):
     if reason := runner.unavailable("verilator"):
         pytest.skip(reason)
     assert main(["skid", "--json"]) == 0
-    [found] = json.loads(capsys.readouterr().out)["blocks"]
-    assert found["toggled"] == found["toggles"] > 40 and not found["still"]
-    assert found["executed"] == found["lines"] > 4 and not found["untaken"]
+    [block] = json.loads(capsys.readouterr().out)["blocks"]
+    assert block["toggled"] == block["toggles"] > 40 and not block["still"]
+    assert block["executed"] == block["lines"] > 4 and not block["untaken"]

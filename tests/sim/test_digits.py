@@ -26,8 +26,8 @@ def rtl() -> Iterator[RtlAccelerator]:
         yield accelerator
 
 
-def formats(intermediate: int, gradient: int, **others: int) -> str:
-    widths = {"intermediate": intermediate, "gradient": gradient, **others}
+def formats(intermediate: int, gradient: int, **more: int) -> str:
+    widths = {"intermediate": intermediate, "gradient": gradient, **more}
     return ",".join(f"{name.replace('_', '.')}=fixed({width})" for name, width in widths.items())
 
 

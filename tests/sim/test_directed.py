@@ -218,8 +218,8 @@ def test_rtl_address_outside_memory_ends_run(rtl, name):
     code, at = registers.status_error(status)
     assert code == registers.Error.ADDRESS
     assert at >= number
-    wanted, found = data(5), rtl.read(0, MEMORY_BYTES)
-    changed = np.flatnonzero(wanted[:PROGRAM] != found[:PROGRAM])
+    wanted, read = data(5), rtl.read(0, MEMORY_BYTES)
+    changed = np.flatnonzero(wanted[:PROGRAM] != read[:PROGRAM])
     assert changed.size and changed.min() >= OUT
     assert_same(rtl, GOOD, seed=6)
 
@@ -271,7 +271,7 @@ def test_programs_back_to_back(rtl):
     bodies = [GOOD, program(reduction(Operation.PE4)), Program((Halt(),), P.fingerprint), GOOD]
     for seed, body in enumerate(bodies):
         assert_same(rtl, body, seed)
-    simulator, found = rtl._simulator(True), []
+    simulator, outputs = rtl._simulator(True), []
     golden = GoldenAccelerator(P, memory_bytes=MEMORY_BYTES)
     for seed in range(4):  # without clearing what the last one left
         for accelerator in (rtl, golden):
@@ -281,8 +281,8 @@ def test_programs_back_to_back(rtl):
         assert simulator.read_register(registers.STATUS) & 7 == registers.STATUS_DONE
         golden.run(GOOD, PROGRAM)
         assert np.array_equal(rtl.read(0, PROGRAM), golden.read(0, PROGRAM))
-        found.append(rtl.read(OUT, 64).tolist())
-    assert len({tuple(rows) for rows in found}) == 4
+        outputs.append(rtl.read(OUT, 64).tolist())
+    assert len({tuple(rows) for rows in outputs}) == 4
 
 
 # Resets.
@@ -432,16 +432,16 @@ def test_rtl_longest_counts_are_exact(rtl):
 def test_transfers_at_their_ends(rtl):
     """Last rows, last bytes, steps back, runs of one beat's worth, three levels."""
     rtl.memory = MemoryModel(bandwidth=0.5)
-    one = Transfer(operation=Operation.STORE, address=OUT, local=ROWS - 1, beats=2)
+    store = Transfer(operation=Operation.STORE, address=OUT, local=ROWS - 1, beats=2)
     down = (TransferLevel(2, -256, -8), TransferLevel(3, 64, 2), TransferLevel(1, -(1 << 31), 0))
     cases = [
-        one,
-        replace(one, address=PROGRAM - 32),
-        replace(one, address=PROGRAM - 512, local=0, beats=32),
-        replace(one, address=OUT + 512, local=ROWS - 9, levels=down),
-        replace(one, element_bytes=1, beats=1, address=OUT + 16 * 77),
-        replace(one, operation=Operation.LOAD, address=MEMORY_BYTES - 32, wait=Engine.ALL),
-        replace(one, operation=Operation.LOAD, local=0, wait=Engine.ALL),
+        store,
+        replace(store, address=PROGRAM - 32),
+        replace(store, address=PROGRAM - 512, local=0, beats=32),
+        replace(store, address=OUT + 512, local=ROWS - 9, levels=down),
+        replace(store, element_bytes=1, beats=1, address=OUT + 16 * 77),
+        replace(store, operation=Operation.LOAD, address=MEMORY_BYTES - 32, wait=Engine.ALL),
+        replace(store, operation=Operation.LOAD, local=0, wait=Engine.ALL),
     ]
     assert_same(rtl, program(*cases))
 
@@ -462,7 +462,9 @@ def test_rtl_read_waits_for_older_command(rtl, seed):
         z, last = RESULTS + 32 * (n % 3), random.randint(1, P.pe1_rows)
         tiles = random.randint(1, 5)
         levels = (Level(tiles, x=1, z=P.pe1_rows), Level(random.randint(1, 9), x=1, g=1))
-        made = reduction(Operation.PE4, levels=levels, z=z, last_rows=last, slot=n, wait=Engine.PE2)
+        reduced = reduction(
+            Operation.PE4, levels=levels, z=z, last_rows=last, slot=n, wait=Engine.PE2
+        )
         other = reduction(Operation.PE4, z=RESULTS + 200, slot=60, levels=(Level(40), Level(1)))
         rows = P.pe1_rows * (tiles - 1) + last
         read = Compute(
@@ -472,7 +474,7 @@ def test_rtl_read_waits_for_older_command(rtl, seed):
         traffic = Transfer(
             operation=Operation.STORE, address=OUT, local=random.randrange(RESULTS - 64), beats=64
         )
-        body += [traffic, made, other, read]
+        body += [traffic, reduced, other, read]
     assert_same(rtl, program(*body), seed)
 
 
@@ -487,7 +489,7 @@ def test_pe4_among_others(rtl, seed):
     rtl.memory = MemoryModel(bandwidth=random.choice((0.5, 2.0)), stall=stalls, seed=seed + 1)
     body: list[Descriptor] = []
     while len(body) < 40:
-        one = reduction(
+        reduced = reduction(
             Operation.PE4,
             levels=(
                 Level(random.randint(1, 4), x=random.randint(0, 3), z=P.pe1_rows),
@@ -502,7 +504,7 @@ def test_pe4_among_others(rtl, seed):
             Transfer(operation=Operation.STORE, address=OUT, local=random.randrange(400), beats=32),
             Transfer(operation=Operation.LOAD, address=0, local=ROWS - 64, beats=64),
         ))  # fmt: skip
-        body += [one, beside] if random.random() < 0.5 else [one]
+        body += [reduced, beside] if random.random() < 0.5 else [reduced]
     assert_same(rtl, program(*body[:40]), seed)
 
 
@@ -537,17 +539,17 @@ def test_damaged_programs_are_refused_or_executed_alike(rtl):
     refused = alike = 0
     for seed in range(120):
         try:
-            found = decode(sealed(damaged(Random(f"damaged {seed}"))), P)
-            found = replace(found, descriptors=tuple(map(waiting, found.descriptors)))
-            if max(map(work, found.descriptors)) >= MOST_STEPS or any(
-                map(crosses, found.descriptors)
+            program = decode(sealed(damaged(Random(f"damaged {seed}"))), P)
+            program = replace(program, descriptors=tuple(map(waiting, program.descriptors)))
+            if max(map(work, program.descriptors)) >= MOST_STEPS or any(
+                map(crosses, program.descriptors)
             ):
                 continue
-            GoldenAccelerator(P, memory_bytes=MEMORY_BYTES).run(found, PROGRAM)
+            GoldenAccelerator(P, memory_bytes=MEMORY_BYTES).run(program, PROGRAM)
         except ProgramError:
             refused += 1
             continue
-        assert_same(rtl, found, seed)
+        assert_same(rtl, program, seed)
         alike += 1
     assert refused > 20 and alike > 20
 

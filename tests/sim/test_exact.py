@@ -283,10 +283,10 @@ def test_stochastic_training_ends_with_the_same_bits_as_on_the_golden_model(rand
                 random_rtl.memory = random_memory(rng)
                 trainer.step()
             states.append(state)
-    ours, found = states
-    assert found.history.steps[-1].cycles > 0
-    assert ours.model.digest() == found.model.digest()
-    assert ours.scales.exponents == found.scales.exponents
+    ours, simulated = states
+    assert simulated.history.steps[-1].cycles > 0
+    assert ours.model.digest() == simulated.model.digest()
+    assert ours.scales.exponents == simulated.scales.exponents
 
 
 @pytest.mark.slow

@@ -149,11 +149,11 @@ def test_flips_on_rtl_match_golden_model(rtl, seed):
         changed = flipped
     rtl.write(0, accelerator.read(0, MEMORY_BYTES))
     expected = accelerator.run(changed, PROGRAM, trace=True)
-    found = rtl.run(changed, PROGRAM, trace=True)
+    simulated = rtl.run(changed, PROGRAM, trace=True)
     differ = 0
     for engine, trace in expected.traces.items():
-        assert found.traces[engine].addresses.tolist() == trace.addresses.tolist()
-        assert np.array_equal(found.traces[engine].rows, trace.rows)
+        assert simulated.traces[engine].addresses.tolist() == trace.addresses.tolist()
+        assert np.array_equal(simulated.traces[engine].rows, trace.rows)
         differ += not np.array_equal(trace.rows, plain.traces[engine].rows)
     assert differ
     assert np.array_equal(rtl.read(0, PROGRAM), accelerator.read(0, PROGRAM))
@@ -163,8 +163,8 @@ def test_flips_command_reports_harm_by_memory(capsys):
     asked = ["--flips", "6", "--memory", "external", "--rate", "0", "--rate", "2", "--runs", "1",
              "--epochs", "1"]  # fmt: skip
     assert main([*asked, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    [step], [without, hit] = found["steps"], found["runs"]
+    report = json.loads(capsys.readouterr().out)
+    [step], [without, hit] = report["steps"], report["runs"]
     assert step["memory"] == "external" and step["flips"] == 6 and not step["noticed"]
     assert 0 < step["harmless"] < 6 and 0 < step["half"] <= step["worst"]
     assert (without["memory"], without["flips"], hit["memory"]) == ("none", 0, "external")

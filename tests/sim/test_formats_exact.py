@@ -63,13 +63,13 @@ def test_rtl_training_in_format_has_golden_bits(simulated, request, name, row, s
     rtl = simulated[8 if row in NARROW_WORDS else 16]
     with GoldenAccelerator(rtl.parameters, memory_bytes=MEMORY_BYTES) as golden:
         ours = trained(golden, name, formats, scales, data)
-    found = trained(rtl, name, formats, scales, data)
-    assert found.history.steps[-1].cycles > 0
-    assert found.model.digest() == ours.model.digest()
-    assert found.scales.exponents == ours.scales.exponents
+    theirs = trained(rtl, name, formats, scales, data)
+    assert theirs.history.steps[-1].cycles > 0
+    assert theirs.model.digest() == ours.model.digest()
+    assert theirs.scales.exponents == ours.scales.exponents
     for field in ("loss", "saturations", "underflows"):
         of_steps = [
-            [getattr(record, field) for record in state.history.steps] for state in (ours, found)
+            [getattr(record, field) for record in state.history.steps] for state in (ours, theirs)
         ]
         assert of_steps[0] == of_steps[1]
-    assert any(record.underflows for record in found.history.steps) == ("posit" in formats)
+    assert any(record.underflows for record in theirs.history.steps) == ("posit" in formats)

@@ -66,9 +66,9 @@ def other(request) -> Iterator[RtlAccelerator]:
 
 def exact(rtl: RtlAccelerator, network: Network, batch: int, seed: int) -> StepCheck:
     """Check a step: each tensor, statistic and byte equals the golden model's."""
-    found = check_step(network, batch, rtl, seed=seed)
-    assert found.comparison.values and found.comparison.mismatches == {}
-    return found
+    result = check_step(network, batch, rtl, seed=seed)
+    assert result.comparison.values and result.comparison.mismatches == {}
+    return result
 
 
 SEEDS = [
@@ -116,11 +116,11 @@ def test_more_tensors_than_statistics_slots(default):
     network, batch = any_graph(1)
     few = replace(SIZES["default"], statistics_depth=8)
     with RtlAccelerator(few, memory_bytes=1 << 24) as short:
-        found = exact(short, network, batch, 1)
-        assert len(found.step.backward.tensors) > 8
+        result = exact(short, network, batch, 1)
+        assert len(result.step.backward.tensors) > 8
     default.memory = MemoryModel()
     whole = exact(default, network, batch, 1)
-    assert found.comparison.values == whole.comparison.values
+    assert result.comparison.values == whole.comparison.values
 
 
 @pytest.mark.slow
@@ -128,5 +128,5 @@ def test_more_tensors_than_statistics_slots(default):
 def test_cycle_model_of_random_graph_is_near_rtl(default, seed):
     default.memory = MemoryModel()
     network, batch = any_graph(seed, kinds=4)
-    found = exact(default, network, batch, seed)
-    assert found.step.predicted_cycles == pytest.approx(found.counters.cycles, rel=NEAR)
+    result = exact(default, network, batch, seed)
+    assert result.step.predicted_cycles == pytest.approx(result.counters.cycles, rel=NEAR)

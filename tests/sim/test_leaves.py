@@ -170,11 +170,11 @@ def fed(port: str, width: int, bits: Value, mode: Value) -> Value:
     """Draw inputs like ``stimulus``, with short loops and at most one writer of a bank."""
     if port == "command":
         parts, at = [], 0
-        for name, of in COMPUTE_LAYOUT:
-            part = bits[at : at + of.width]
+        for name, field in COMPUTE_LAYOUT:
+            part = bits[at : at + field.width]
             short = name.startswith("count")
-            parts.append(Cat(part[:2], C(0, of.width - 2)) if short else part)
-            at += of.width
+            parts.append(Cat(part[:2], C(0, field.width - 2)) if short else part)
+            at += field.width
         return Cat(*parts)
     if port == "granted":
         return Cat(*(bits[n] & ~bits[n - 1] if n % 2 else bits[n] for n in range(width)))
@@ -183,12 +183,12 @@ def fed(port: str, width: int, bits: Value, mode: Value) -> Value:
     return stimulus(port, width, bits, mode)
 
 
-def differences(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> dict[str, int]:
+def differences(ours: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Return the first cycle in which a block differs, by name."""
     return {
-        name: int((one[name] != other[name]).any(axis=1).argmax())
-        for name in one
-        if (one[name] != other[name]).any()
+        name: int((ours[name] != other[name]).any(axis=1).argmax())
+        for name in ours
+        if (ours[name] != other[name]).any()
     }
 
 

@@ -89,8 +89,8 @@ def test_every_byte_value_passes(link):
 
 
 def test_registers_are_those_of_the_accelerator(link):
-    found = link.read(Request.READ_REGISTERS, registers.IDENTITY, 2).tolist()
-    assert found == [registers.IDENTITY_VALUE, P.fingerprint]
+    values = link.read(Request.READ_REGISTERS, registers.IDENTITY, 2).tolist()
+    assert values == [registers.IDENTITY_VALUE, P.fingerprint]
     link.write(Request.WRITE_REGISTERS, registers.PROGRAM_ADDRESS, words(1))
     assert (link.read(Request.READ_REGISTERS, registers.PROGRAM_ADDRESS, 1) == words(1)).all()
 
@@ -145,10 +145,10 @@ def test_damage_is_mended(line, damage, seed):
     faulty = FaultyLine(line, seed=seed, **damage)
     link = Link(faulty, patience=PATIENCE, attempts=40)
     link.hello()
-    for turn in range(12):
-        data = words(random.Random(turn).randrange(1, 200), seed=turn)
-        link.write(Request.WRITE_MEMORY, 512 * turn, data)
-        assert (link.read(Request.READ_MEMORY, 512 * turn, len(data)) == data).all()
+    for number in range(12):
+        data = words(random.Random(number).randrange(1, 200), seed=number)
+        link.write(Request.WRITE_MEMORY, 512 * number, data)
+        assert (link.read(Request.READ_MEMORY, 512 * number, len(data)) == data).all()
     assert faulty.damaged > 0
     assert link.counts.repeats > 0
 
@@ -310,11 +310,11 @@ def test_frames_survive_any_split():
     bodies = [bytes(random.Random(n).randbytes(4 * (n % 9 + 1))) for n in range(40)]
     stream = b"\x11\x22" + b"".join(encode_frame(body) for body in bodies)
     for seed in range(5):
-        decoder, found, rest = FrameDecoder(), [], stream
+        decoder, decoded, rest = FrameDecoder(), [], stream
         rng = random.Random(seed)
         while rest:
             size = rng.randrange(1, 30)
-            found += decoder.feed(rest[:size])
+            decoded += decoder.feed(rest[:size])
             rest = rest[size:]
-        assert found == bodies
+        assert decoded == bodies
         assert decoder.bad == 0

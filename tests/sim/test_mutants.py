@@ -70,8 +70,8 @@ class Twice(wiring.Component):
 
 
 def mutant(**changes) -> NetlistMutant:
-    of = {"number": 1, "mode": "inv", "cell": "add", "port": "A", "bit": 3, "control": None}
-    return NetlistMutant(**{**of, "wire": "level", "source": "bus/axi.py:1", **changes})
+    fields = {"number": 1, "mode": "inv", "cell": "add", "port": "A", "bit": 3, "control": None}
+    return NetlistMutant(**{**fields, "wire": "level", "source": "bus/axi.py:1", **changes})
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +96,9 @@ def test_multiplexers_are_of_the_lines_of_their_if(redundant):
     design, _ = redundant
     lines = Path(__file__).read_text().splitlines()
     assert all(m.source for m in design.mutants)
-    found = [m for m in design.mutants if m.cell == "mux" and m.wire != "rst"]
-    assert found
-    for m in found:
+    multiplexers = [m for m in design.mutants if m.cell == "mux" and m.wire != "rst"]
+    assert multiplexers
+    for m in multiplexers:
         named = [lines[int(s.split(":")[-1]) - 1] for s in m.source.split() if "test_mutants" in s]
         assert any("count" in line for line in named), m
 
@@ -138,8 +138,8 @@ def test_submodules_tested_elsewhere_get_no_faults():
     assert len(mutable(rtlil, 30, seed=1).mutants) == 30
     assert len(mutable(rtlil, 30, seed=1, without=["within"]).mutants) == 0
     assert len(mutable(rtlil, 30, seed=1, only=["within."]).mutants) == 30
-    some = mutable(rtlil, 30, seed=1, without=["sim/test_mutants.py"]).mutants
-    assert some and not any("test_mutants" in m.source for m in some if m.cell != "mux")
+    mutants = mutable(rtlil, 30, seed=1, without=["sim/test_mutants.py"]).mutants
+    assert mutants and not any("test_mutants" in m.source for m in mutants if m.cell != "mux")
 
 
 def test_mutant_equivalence_is_proved_or_disproved(redundant):
@@ -173,8 +173,8 @@ def test_tests_find_mutants_and_go_on_where_they_were_cut_off(tmp_path):
     assert both[:6] == first
     assert execute.recorded(STATISTICS, 1, cache) == both
     assert not execute.recorded(STATISTICS, 2, cache)
-    found = Score.of("statistics", both, 0)
-    assert found.mutants > 6 and found.killed > 6
+    score = Score.of("statistics", both, 0)
+    assert score.mutants > 6 and score.killed > 6
     twins = Twins.of(execute.prepared(STATISTICS, 1, cache)[0].rtlil)
     killed = [v.mutant.number for v in both if v.status == "killed"]
     assert not any(twins.is_equivalent(number) for number in killed)
@@ -184,14 +184,14 @@ def test_tests_find_mutants_and_go_on_where_they_were_cut_off(tmp_path):
 def test_tests_of_amaranths_simulator_find_mutants(tmp_path):
     """Unchanged, the compiled block passes; tests of other designs are skipped."""
     block, cache = Block("shared-writes", 12), Cache(tmp_path)
-    found = execute.verdicts(block, 1, list(range(1, 7)), cache)
-    assert len(found) == 6
-    assert sum(v.status == "killed" and "test_writes" in v.by for v in found) >= 3
-    others = replace(
+    verdicts = execute.verdicts(block, 1, list(range(1, 7)), cache)
+    assert len(verdicts) == 6
+    assert sum(v.status == "killed" and "test_writes" in v.by for v in verdicts) >= 3
+    unkilled = replace(
         SUITES["vector"],
         tests=("hw/test_vector_engine.py::test_vector_engine_scalars_match_exponent_file[0]",),
     )
-    assert outcome(others, execute.prepared(block, 1, cache)[0].rtlil, 0).passed == 0
+    assert outcome(unkilled, execute.prepared(block, 1, cache)[0].rtlil, 0).passed == 0
 
 
 def test_mutant_sample_draws_from_few_blocks():
@@ -232,11 +232,11 @@ def test_mutation_score_table_counts_verdicts():
 
 def test_rows_of_other_blocks_stay_in_the_page(tmp_path):
     page = tmp_path / "page.md"
-    rows = [Score("store", 9, 1, 6, 2, 1.0), Score("gone", 9, 1, 6, 2, 1.0)]
-    page.write_text(score.markdown(rows))
-    found = score.with_rows(page, [Score("nest", 4, 0, 4, 0, 1.0), Score("host", 1, 1, 0, 0, 1.0)])
-    assert [one.block for one in found] == ["nest", "store", "host"]
-    assert (found[1].mutants, found[1].equivalent, found[1].killed) == (9, 1, 6)
+    written = [Score("store", 9, 1, 6, 2, 1.0), Score("gone", 9, 1, 6, 2, 1.0)]
+    page.write_text(score.markdown(written))
+    rows = score.with_rows(page, [Score("nest", 4, 0, 4, 0, 1.0), Score("host", 1, 1, 0, 0, 1.0)])
+    assert [row.block for row in rows] == ["nest", "store", "host"]
+    assert (rows[1].mutants, rows[1].equivalent, rows[1].killed) == (9, 1, 6)
     assert score.with_rows(page, [Score("store", 4, 0, 4, 0, 1.0)])[0].mutants == 4
 
 
@@ -279,8 +279,11 @@ def test_bad_usage_is_one_clear_error(arguments, message, capsys):
 
 
 def test_json_has_the_figures(monkeypatch, capsys, tmp_path):
-    made = [Verdict(mutant(), "survived", "seen"), Verdict(mutant(number=2), "killed", "a test")]
-    monkeypatch.setattr("trainwright_sim.mutation.__main__.verdicts", lambda *_: made)
+    verdicts = [
+        Verdict(mutant(), "survived", "seen"),
+        Verdict(mutant(number=2), "killed", "a test"),
+    ]
+    monkeypatch.setattr("trainwright_sim.mutation.__main__.verdicts", lambda *_: verdicts)
     assert main(["nest", "--json"]) == 1
     printed = json.loads(capsys.readouterr().out)
     assert {"mutants": 2, "equivalent": 0, "killed": 1, "survived": 1, "score": 0.5}.items() <= (
@@ -291,8 +294,11 @@ def test_json_has_the_figures(monkeypatch, capsys, tmp_path):
 
 @pytest.mark.parametrize(("least", "status"), [("50", 0), ("50.1", 1)])
 def test_mutation_command_fails_below_held_score(monkeypatch, capsys, least, status):
-    made = [Verdict(mutant(), "survived", "seen"), Verdict(mutant(number=2), "killed", "a test")]
-    monkeypatch.setattr("trainwright_sim.mutation.__main__.verdicts", lambda *_: made)
+    verdicts = [
+        Verdict(mutant(), "survived", "seen"),
+        Verdict(mutant(number=2), "killed", "a test"),
+    ]
+    monkeypatch.setattr("trainwright_sim.mutation.__main__.verdicts", lambda *_: verdicts)
     assert main(["nest", "--least", least]) == status
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("50.0 % of 2 faults killed, 1 of 1 survivors without a reason")

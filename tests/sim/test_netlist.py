@@ -88,11 +88,11 @@ def test_netlist_resident_step_is_exact():
     for design in (ecp5.netlist_rtlil, None):
         with RtlAccelerator(
             CHIP, memory_bytes=1 << 20, trace=False, **({"design": design} if design else {})
-        ) as one:
-            found = check_resident_steps(network, 16, Untraced(one), seed=3, steps=1)
-        assert found.comparison.mismatches == {} and found.host_writes == 0
-        assert found.comparison.values > 100_000
-        cycles.append(found.counters.cycles)
+        ) as netlist:
+            result = check_resident_steps(network, 16, Untraced(netlist), seed=3, steps=1)
+        assert result.comparison.mismatches == {} and result.host_writes == 0
+        assert result.comparison.values > 100_000
+        cycles.append(result.counters.cycles)
     assert cycles[0] == cycles[1]
 
 

@@ -22,8 +22,10 @@ LOW_RANKS = ((12, 5, 13), (16,))
 def simulated(step) -> int:
     with RtlAccelerator(P, memory_bytes=step.memory_bytes) as rtl:
         return sum(
-            rtl.run(Program(one.descriptors, one.fingerprint), one.address).counters.cycles
-            for one in (step.forward, step.backward)
+            rtl.run(
+                Program(program.descriptors, program.fingerprint), program.address
+            ).counters.cycles
+            for program in (step.forward, step.backward)
         )
 
 
@@ -58,14 +60,14 @@ def test_fashion_step_beats_cycles_of_paper():
 
 def test_commands_of_a_traced_run():
     step = compile_step(load_network("digits"), 16, P)
-    one = step.forward
+    forward = step.forward
     with RtlAccelerator(P, memory_bytes=step.memory_bytes) as rtl:
-        program = Program(one.descriptors, one.fingerprint)
-        assert rtl.run(program, one.address).commands is None
-        run = rtl.run(program, one.address, trace=True)
+        program = Program(forward.descriptors, forward.fingerprint)
+        assert rtl.run(program, forward.address).commands is None
+        run = rtl.run(program, forward.address, trace=True)
     assert run.commands is not None
     assert run.commands[0].number == -1 and run.commands[0].engine is Engine.LOAD
-    expected = [n for n, d in enumerate(one.descriptors) if hasattr(d, "tensor")]
+    expected = [n for n, d in enumerate(forward.descriptors) if hasattr(d, "tensor")]
     assert [command.number for command in run.commands[1:]] == expected
     for command in run.commands:
         assert 0 <= command.start < command.end <= run.counters.cycles
@@ -94,7 +96,10 @@ def test_profile_command_writes_report_and_trace(backend, capsys, tmp_path):
     assert step["useful_macs"] == compiled.macs < step["macs"]
     assert step["mac_utilisation"] == compiled.macs / (256 * step["cycles"])
     parts = profile["totals"][:-1]
-    assert [one["useful_macs"] for one in parts] == [compiled.forward.macs, compiled.backward.macs]
+    assert [part["useful_macs"] for part in parts] == [
+        compiled.forward.macs,
+        compiled.backward.macs,
+    ]
     assert all(line["occupancy"] == line["utilisation"] for line in profile["descriptors"])
     lines = profile["descriptors"]
     assert sum(line["macs"] for line in lines) == step["macs"]

@@ -69,10 +69,10 @@ def test_both_arrays_at_full_rate(rtl):
     outer = pe3(2 * BANK, 3 * BANK, 2 * BANK + 2048, 32, 64)
     contraction = pe4(0, BANK, 2048, 16, 8)
     assert outer.steps == P.lanes * contraction.steps
-    found = counted(rtl, *[outer, contraction] * 8)
-    assert found.busy_pe1 <= 8 * outer.steps + ENDS_PE1 + 8 * 4
-    assert found.busy_pe2 <= 8 * outer.steps + ENDS_PE2 + 8 * 4
-    assert found.stall_pe1_operand + found.stall_pe2_operand <= 100
+    counters = counted(rtl, *[outer, contraction] * 8)
+    assert counters.busy_pe1 <= 8 * outer.steps + ENDS_PE1 + 8 * 4
+    assert counters.busy_pe2 <= 8 * outer.steps + ENDS_PE2 + 8 * 4
+    assert counters.stall_pe1_operand + counters.stall_pe2_operand <= 100
 
 
 def test_arrays_overlap_on_double_buffer(rtl):
@@ -86,6 +86,6 @@ def test_arrays_overlap_on_double_buffer(rtl):
             pe3(3 * BANK, BANK + 2048, place, 8, 16, wait_older=Engine.PE1),
             contraction,
         ]
-    found = counted(rtl, *commands)
+    counters = counted(rtl, *commands)
     # PE1 is never out of work: the outer product is done under the contraction before it
-    assert found.busy_pe1 <= 16 * P.lanes * contraction.steps + ENDS_PE1
+    assert counters.busy_pe1 <= 16 * P.lanes * contraction.steps + ENDS_PE1

@@ -70,17 +70,17 @@ def rtl() -> Iterator[RtlAccelerator]:
 def ordered(descriptors, p=P) -> Program:
     """Add the waits that rows ask for, whatever is left out, and HALT."""
     turns = list(product(range(EIGHTH), (False, True), (False, True)))
-    hazards, found = [Hazards() for _ in turns], []
+    hazards, waiting = [Hazards() for _ in turns], []
     for d in descriptors:
         if not isinstance(d, Code | Set | MoveScales):
-            for one, (step, first, last) in zip(hazards, turns, strict=True):
+            for tracker, (step, first, last) in zip(hazards, turns, strict=True):
                 if is_skipped(d, step, first=first, last=last):
                     continue
-                waits = one.issue(ENGINE_OF[d.operation], footprint(d, p))
+                waits = tracker.issue(ENGINE_OF[d.operation], footprint(d, p))
                 wait, older = d.wait | waits.wait, d.wait_older | waits.wait_older
                 d = replace(d, wait=wait, wait_older=older)
-        found.append(d)
-    return Program((*found, Halt()), p.fingerprint)
+        waiting.append(d)
+    return Program((*waiting, Halt()), p.fingerprint)
 
 
 def nest(random: Random, operation: Operation, p=P) -> Compute:
@@ -118,14 +118,14 @@ def repeated(accelerator, memory, program, exponents, times, step):
     accelerator.write(0, memory)
     accelerator.write(PROGRAM, np.frombuffer(encode_descriptors(program), np.uint8))
     accelerator.exponents = exponents
-    found = {}
+    outputs = {}
     try:
-        found["run"] = accelerator.repeat(program, times, address=PROGRAM, step=step, trace=True)
+        outputs["run"] = accelerator.repeat(program, times, address=PROGRAM, step=step, trace=True)
     except ProgramError as error:
-        found["error"] = str(error)
-    found["memory"] = accelerator.read(0, PROGRAM).tolist()
-    found["exponents"] = accelerator.exponents
-    return found
+        outputs["error"] = str(error)
+    outputs["memory"] = accelerator.read(0, PROGRAM).tolist()
+    outputs["exponents"] = accelerator.exponents
+    return outputs
 
 
 def compared(rtl: Accelerator, memory, program, exponents, *, times=1, step=0):
@@ -133,14 +133,14 @@ def compared(rtl: Accelerator, memory, program, exponents, *, times=1, step=0):
     p = rtl.parameters
     with GoldenAccelerator(p, memory_bytes=MEMORY) as golden:
         ours = repeated(golden, memory, program, exponents, times, step)
-    found = repeated(rtl, memory, program, exponents, times, step)
-    assert found.get("error") == ours.get("error")
-    assert found["exponents"] == ours["exponents"]
-    assert found["memory"] == ours["memory"]
+    theirs = repeated(rtl, memory, program, exponents, times, step)
+    assert theirs.get("error") == ours.get("error")
+    assert theirs["exponents"] == ours["exponents"]
+    assert theirs["memory"] == ours["memory"]
     if "run" in ours:
         names = tuple(map(str, range(p.statistics_depth)))
-        assert compare_runs(ours["run"], found["run"], names).mismatches == {}
-    return found
+        assert compare_runs(ours["run"], theirs["run"], names).mismatches == {}
+    return theirs
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -189,10 +189,10 @@ def test_resident_run_after_repetitions_is_single(rtl):
     compared(rtl, memory, program, exponents, times=2, step=9)
     with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
         runs = []
-        for one in (golden, rtl):
-            one.write(0, memory)
-            one.exponents = exponents
-            runs.append(one.run(program, PROGRAM, trace=True))
+        for accelerator in (golden, rtl):
+            accelerator.write(0, memory)
+            accelerator.exponents = exponents
+            runs.append(accelerator.run(program, PROGRAM, trace=True))
         assert compare_runs(*runs, tuple(map(str, range(16)))).mismatches == {}
         assert golden.exponents == rtl.exponents
     assert rtl.read_register(registers.STEP) == 1
@@ -247,8 +247,8 @@ def test_resident_exponent_error_ends_run(rtl, descriptors, exponents, message):
     store = replace(load, operation=Operation.STORE, address=1024, beats=6)
     program = ordered([load, *descriptors, store])
     for _ in range(2):
-        found = compared(rtl, memory, program, exponents, times=9)
-        assert message in found["error"]
+        outputs = compared(rtl, memory, program, exponents, times=9)
+        assert message in outputs["error"]
         assert rtl.read_register(registers.STEP) in (2, 3)
     compared(rtl, *case(3), times=2)
 
@@ -291,7 +291,7 @@ def test_traced_runs_of_a_design_without_traces_go_on(rtl):
     """Exponents move to the other simulation and back."""
     memory, program, exponents = case(9)
     with RtlAccelerator(P, memory_bytes=MEMORY) as other:
-        simulators = [one._simulator(True) for one in (rtl, other)]
+        simulators = [machine._simulator(True) for machine in (rtl, other)]
         rtl._traced, rtl._simulators[False] = False, simulators[1]
         try:
             rtl.exponents = exponents
@@ -344,12 +344,12 @@ def test_resident_board_repeats_as_golden_model():
             memory, program, exponents = case(seed)
             with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
                 both = []
-                for one in (golden, board):
-                    one.write(0, memory)
-                    one.write(PROGRAM, np.frombuffer(encode_descriptors(program), np.uint8))
-                    one.exponents = exponents
+                for accelerator in (golden, board):
+                    accelerator.write(0, memory)
+                    accelerator.write(PROGRAM, np.frombuffer(encode_descriptors(program), np.uint8))
+                    accelerator.exponents = exponents
                     try:
-                        run = one.repeat(program, 3, address=PROGRAM, step=seed)
+                        run = accelerator.repeat(program, 3, address=PROGRAM, step=seed)
                         both.append((run.sums.tolist(), run.saturations.tolist()))
                     except ProgramError as error:
                         both.append(str(error))
@@ -373,5 +373,5 @@ def test_steps_by_one_start(ranks, batch, stalled, deferred, plan, monkeypatch):
     choose(monkeypatch, deferred=deferred)
     with RtlAccelerator(p, memory_bytes=1 << 20, memory=memory) as rtl:
         network = load_network("digits").with_ranks(ranks)
-        found = check_resident_steps(network, batch, rtl, seed=3, plan=plan)
-    assert found.comparison.mismatches == {} and found.host_writes == 0
+        result = check_resident_steps(network, batch, rtl, seed=3, plan=plan)
+    assert result.comparison.mismatches == {} and result.host_writes == 0

@@ -48,12 +48,12 @@ def test_batches_of_epochs(accelerators, width, stalled):
     )  # fmt: skip
     body = (Set(values=((1, 5),)), Loop(iterations=5), d, End(steps=((1, 100),), wait=Engine.ALL))
     program = Program((*body, Halt()), P.fingerprint)
-    for one in accelerators:
-        one.write(BASE, records)
-        one.order = definition.order_at(TOTAL, BATCH, SEED, 0)
+    for accelerator in accelerators:
+        accelerator.write(BASE, records)
+        accelerator.order = definition.order_at(TOTAL, BATCH, SEED, 0)
     for run in range(1, 5):
-        runs = [one.run(program, 0, trace=True) for one in accelerators]
-        traces = [one.traces["load"] for one in runs]
+        runs = [accelerator.run(program, 0, trace=True) for accelerator in accelerators]
+        traces = [run.traces["load"] for run in runs]
         assert (traces[0].addresses == traces[1].addresses).all()
         assert (traces[0].rows == traces[1].rows).all()
         assert golden.order == rtl.order == definition.order_at(TOTAL, BATCH, SEED, 5 * run)
@@ -65,9 +65,9 @@ def test_samples_beyond_memory_are_one_error(accelerators):
                 total=5000, drawn=True, order_length=5000)  # fmt: skip
     program = Program((d, Halt()), P.fingerprint)
     texts = []
-    for one in accelerators:
+    for accelerator in accelerators:
         with pytest.raises(ProgramError) as error:
-            one.run(program, 0)
+            accelerator.run(program, 0)
         texts.append(str(error.value))
     assert texts[0] == texts[1]
     assert "bytes 8192 to 248191 of a memory of 65536 bytes" in texts[0]

@@ -101,14 +101,14 @@ def ordered(module: dict) -> list[tuple]:
     known = {"0", "1"}
     for port in module["ports"].values():
         known |= set(port["bits"]) if port["direction"] == "input" else set()
-    found = []
+    sorted_cells = []
     while cells:
         ready = [cell for cell in cells if known.issuperset(cell[1])]
         assert ready
-        found += ready
+        sorted_cells += ready
         known |= {output for _, _, output in ready}
         cells = [cell for cell in cells if cell[2] not in known]
-    return found
+    return sorted_cells
 
 
 def integers(bits: np.ndarray, width: int) -> np.ndarray:
@@ -166,6 +166,9 @@ def test_narrow_word_accelerator_has_half_the_multipliers():
     )
     assert p.device_multipliers == (p.multipliers + 2 * p.lanes) // 2
     assert to_rtlil(p, target=XCUP).count("cell \\DSP48E2 ") == p.device_multipliers
-    for one in (replace(p, word_width=16), replace(p, formats="posit(8,0)", accumulator_width=44)):
-        assert lane_format(one).sharing(XCUP, one.operand_width) == 1
-        assert one.device_multipliers == one.multipliers + 2 * one.lanes
+    for narrow in (
+        replace(p, word_width=16),
+        replace(p, formats="posit(8,0)", accumulator_width=44),
+    ):
+        assert lane_format(narrow).sharing(XCUP, narrow.operand_width) == 1
+        assert narrow.device_multipliers == narrow.multipliers + 2 * narrow.lanes

@@ -28,12 +28,12 @@ C = """#define N 1 + 1
 def changes(module, tmp_path: Path, name: str, text: str) -> list[tuple[int, str, str]]:
     path = tmp_path / name
     path.write_text(text)
-    found = module.faults(path)
-    for fault in found:
+    faults = module.faults(path)
+    for fault in faults:
         changed = fault.apply(path.read_bytes()).decode()
         assert changed != text
         assert fault.text(path.read_bytes()) == text.splitlines()[fault.line - 1].strip()
-    return [(fault.line, fault.old, fault.new) for fault in found]
+    return [(fault.line, fault.old, fault.new) for fault in faults]
 
 
 def test_faults_of_python(tmp_path):
@@ -80,7 +80,7 @@ def test_mutant_module_is_imported_by_child_alone():
 def test_code_that_is_not_built_is_the_same(tmp_path):
     """Changed comments make an equal library, wherever the copy of the sources lies."""
     target = TARGETS["golden-kernel"]
-    path = next(one for one in target.files if one.name == "pack.h")
+    path = next(file for file in target.files if file.name == "pack.h")
     fault = Fault(path, path.read_bytes().index(b"packed"), "packed", "pocked", 1)
     assert trial.kernel(target, fault, tmp_path) == trial.kernel(target, None, tmp_path)
 
@@ -88,7 +88,11 @@ def test_code_that_is_not_built_is_the_same(tmp_path):
 def test_code_that_only_one_build_has_is_not_the_same(tmp_path):
     """Posits have kernels in float and in double, and some in double alone."""
     target = TARGETS["posit-kernel"]
-    fault = next(one for one in target.faults() if (one.path.name, one.old) == ("odd.h", "=="))
+    fault = next(
+        candidate
+        for candidate in target.faults()
+        if (candidate.path.name, candidate.old) == ("odd.h", "==")
+    )
     assert trial.kernel(target, fault, tmp_path) != trial.kernel(target, None, tmp_path)
 
 

@@ -16,6 +16,6 @@ def test_simulation_engines_agree_and_leaves_is_faster(capsys):
     assert command.run(parser.parse_args(arguments)) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["same"] is True
-    rates = {name: of["cycles_per_second"] for name, of in figures["engines"].items()}
+    rates = {name: engine["cycles_per_second"] for name, engine in figures["engines"].items()}
     assert figures["ratio"] == rates[FAST] / rates[REFERENCE]
     assert figures["ratio"] > 1.5

@@ -50,13 +50,13 @@ def program_of(descriptors, rows: Rows, seed: int, p) -> Program:
     beats = 2 * rows.next
     load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=beats, tensor="in")
     store = replace(load, operation=Operation.STORE, address=MEMORY // 2, tensor="out")
-    hazards, found = Hazards(), []
+    hazards, waiting = Hazards(), []
     for d in (load, *descriptors, store):
         if not isinstance(d, Code):
             waits = hazards.issue(ENGINE_OF[d.operation], footprint(d, p))
             d = replace(d, **waits._asdict())
-        found.append(d)
-    return Program((Set(values=(), seed=seed), *found, Halt()), p.fingerprint)
+        waiting.append(d)
+    return Program((Set(values=(), seed=seed), *waiting, Halt()), p.fingerprint)
 
 
 def compared(rtl, descriptors, rows: Rows, seed: int = 5):
@@ -73,7 +73,7 @@ def compared(rtl, descriptors, rows: Rows, seed: int = 5):
         comparison = compare_runs(*runs, tuple(map(str, range(p.statistics_depth))))
         assert comparison.mismatches == {}
         size = words.size * 2
-        after = [one.read(MEMORY // 2, size) for one in (golden, rtl)]
+        after = [accelerator.read(MEMORY // 2, size) for accelerator in (golden, rtl)]
         assert after[0].tolist() == after[1].tolist()
     return after[1].view(np.int16).reshape(words.shape), runs[1]
 
@@ -129,5 +129,5 @@ def test_passes_among_commands_of_both_arrays(small):
         last_rows=2, x_row_stride=1, z_row_stride=1, g_row_stride=1, shift=20, slot=10,
     )  # fmt: skip
     passes = [random_passes(random, rows=256, passes=4) for _ in range(12)]
-    mixed = [d for some in passes for d in (*some, bias, dot)]
+    mixed = [d for commands in passes for d in (*commands, bias, dot)]
     compared(small, mixed, rows)

@@ -292,7 +292,7 @@ class _Pair(torch.nn.Module):
         self.first, self.other = first, other
 
     def forward(self, x):
-        return self.one(x) + self.other(x)
+        return self.first(x) + self.other(x)
 
 
 def test_values_of_other_sizes_are_not_added_on_the_accelerator():
