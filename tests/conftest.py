@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures and options of every test."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ os.environ["TRAINWRIGHT_PROGRAM_CACHE"] = "0"
 
 @pytest.fixture(scope="session")
 def data_root() -> Path:
-    """The folder of data sets that do not ship with the project (MNIST and the like)."""
+    """Return the folder of data sets that do not ship with the project (MNIST and the like)."""
     root = os.environ.get("TRAINWRIGHT_DATA")
     if root is None:
         pytest.skip("TRAINWRIGHT_DATA names no folder of data sets")

@@ -50,7 +50,7 @@ VERBS = frozenset(
     duplicate elaborate elect eliminate embed emit enable encode end enforce enqueue ensure enter
     enumerate equalise erase estimate evaluate evict examine exchange exclude execute exit expand
     expect explain export expose express extend extract factor factorise fail feed fetch fill filter
-    find finish fit fix flag flatten flip float flush fold follow force forget form format forward
+    find finish fit fix flag flatten flip float flush fold follow force forget fork form format forward
     freeze fuse gate gather generate get give go grant group grow guard guess halve handle hash hide
     hold host identify ignore implement import include increase increment index infer inherit
     initialise inject insert inspect install instantiate interleave interpolate interpret invert
@@ -76,7 +76,7 @@ VERBS = frozenset(
     take tell terminate test throttle tie tile time toggle tokenise total trace track train transfer
     transform translate transmit transpose traverse treat trim truncate try tune turn undo unfold
     unify unlink unpack unroll unscale unwrap unzip update upload use validate verify view visit
-    wait walk warm warn watch weigh widen wire withhold work wrap write yield zero
+    wait walk warm warn watch weaken weigh widen wire withhold work wrap write yield zero
     """.split()
 )
 """Imperatives that a function's docstring may begin with; add a verb where one is missing."""
@@ -94,7 +94,7 @@ ARTICLES = frozenset("a an the of for in to and its".split())
 
 @dataclass(frozen=True)
 class Violation:
-    """One place that breaks a rule."""
+    """Place that breaks a rule."""
 
     rule: str
     path: Path
@@ -168,7 +168,7 @@ def documented_values(node: ast.ClassDef | ast.Module) -> Iterator[tuple[str, st
 
 
 def opener_fault(kind: str, text: str) -> str | None:
-    """Say what is wrong with the first words of a docstring, if anything is."""
+    """Return the fault in the first words of a docstring, or `None`."""
     words = [w.strip(".,:;()").lower() for w in text.split()[:2]] + ["", ""]
     for opener in BANNED_OPENERS:
         if words[: len(opener.split())] == opener.split():
@@ -228,7 +228,7 @@ def name_violations(path: Path) -> Iterator[Violation]:
             yield Violation("name", path, node.lineno, f"{name!r} does not say what it holds")
 
 
-def test_name_violations(path: Path) -> Iterator[Violation]:
+def misnamed_tests(path: Path) -> Iterator[Violation]:
     """Check that tests are called `test_<unit>_<condition>_<result>`."""
     for node in nodes(path):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
@@ -302,7 +302,7 @@ def violations() -> tuple[Violation, ...]:
     """Collect the violations of every rule."""
     checks = (docstring_violations, name_violations)
     per_file = [v for path in python_files() for check in checks for v in check(path)]
-    tests = [v for path in python_files() if is_test(path) for v in test_name_violations(path)]
+    tests = [v for path in python_files() if is_test(path) for v in misnamed_tests(path)]
     return (*per_file, *tests, *class_violations())
 
 

@@ -62,7 +62,7 @@ def random_scalars(random: Random, descriptors: Sequence, *, used: int = USED) -
 
 
 def random_turns(random: Random, descriptors: Sequence) -> list:
-    """Now and then, leave the last pass out of some steps.
+    """Leave the last pass out of some steps, now and then.
 
     The other passes write the registers that the last pass reads. If it runs in the last step
     alone, its instructions are put into the engine then.

@@ -214,8 +214,10 @@ def random_words(graph: Graph, seed: int) -> dict[str, np.ndarray]:
 
 
 def mixed_widths(network: Network, seed: int) -> Network:
-    """The network with classes, a few tensors and biases of 3 to 16 bits, on words of 8 bits: one
-    to three digits, but no two of three meet."""
+    """Give the network classes, a few tensors and biases of 3 to 16 bits, on words of 8 bits.
+
+    A tensor then has one to three digits, but no two tensors of three digits meet.
+    """
     draw = random.Random(f"widths {seed}")
     widths = (7, 8, 9, 12, 15)
     chosen = {
@@ -237,11 +239,12 @@ class _Again(Exception):
 def settled(
     graph: Graph, words: dict[str, np.ndarray], exponents: dict[str, int], most: int = 15
 ) -> tuple[dict[str, int], dict[str, np.ndarray], dict[str, int]]:
-    """Exponents that bring every tensor's largest value to ``HEADROOM`` of its format's range.
+    """Return exponents at which every tensor's largest value is ``HEADROOM`` of its range.
 
-    They, the words of all tensors, and the exponents of all. Where two that are added are more bits
-    apart than the ``most`` that can be shifted, the finer one is made coarser; a shared bias is
-    moved to where it meets all that it is added to, which are coarser where they are too far apart.
+    The result is (chosen exponents, words of all tensors, exponents of all tensors). If two addends
+    are more bits apart than ``most``, which the adder can shift, the finer one is made coarser. A
+    shared bias moves to an exponent that meets all its addends; addends too far from it become
+    coarser.
     """
     least: dict[str, int] = {}
     exponents = dict(exponents)
@@ -295,8 +298,10 @@ def _check_alignment(
     added: dict[str, list[str]],
     most: int,
 ) -> None:
-    """Begin anew where the operands of an addition are too far apart; ``added``: to what else each
-    bias is."""
+    """Begin anew if the operands of an addition are too far apart.
+
+    ``added`` lists the other addends of each bias.
+    """
     first, before, after = exponents
     if op.y not in first:
         if before[op.y] == after[op.y] and before[op.x] == after[op.x]:

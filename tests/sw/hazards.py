@@ -121,10 +121,10 @@ def check_waits(
     descriptors: Sequence[Descriptor], p: AcceleratorParameters, memory_bytes: int, step: int = 0,
     *, first: bool = False, last: bool = False,
 ) -> int:  # fmt: skip
-    """Replay a program, in the step of this number, which may be the ``first`` of a run, and the
-    ``last``; the commands issued. Raises ``HazardError``.
+    """Replay a program and return the number of commands issued; raise ``HazardError``.
 
-    Instructions of the vector engine touch nothing; that they are executed in order is left out.
+    ``step`` is the number of the repetition, ``first`` and ``last`` its place in the run. The
+    replay leaves out instructions of the vector engine, which touch nothing and execute in order.
     """
     sizes = {"pad": p.scratchpad_rows, "memory": memory_bytes // p.beat_bytes}
     readers = {space: np.zeros(size, np.uint8) for space, size in sizes.items()}

@@ -102,7 +102,7 @@ class Table:
         return np.where(x == 0, 0, np.where(x < 0, 2 * nar - code, code))
 
     def wrong(self, operation: str, got: np.ndarray, *codes: np.ndarray) -> np.ndarray:
-        """Where ``got`` is not the correctly rounded result of an operation on codes.
+        """Return a mask of codes in ``got`` that are not the correctly rounded result.
 
         The exact result must lie between the values half-way to the neighbours of ``got``, or on
         one of them if ``got`` is even; past 0, NaR and the extremes as the standard says. Signs of

@@ -95,7 +95,7 @@ def test_bits_are_those_of_the_command_lines_trainer(formats, steps):
 
 
 def test_outputs_and_gradients_are_near_those_of_torch():
-    """The same factors, activations of 16 bits: what is left are roundings to 16 bits.
+    """Activations have 16 bits, so that only roundings to 16 bits are left.
 
     A mean is at least 0.008 x 2^15 = 262 steps, so that one rounding (0.29 steps) is about 0.1 %.
     """

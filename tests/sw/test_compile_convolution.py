@@ -147,10 +147,10 @@ WIDE = Widths(activation=16, bias=16)
 
 
 def _near(model, plain, x, bound=0.005):
-    """Outputs and all gradients are those of torch, but for roundings to 16 bits.
+    """Assert that outputs and gradients differ from torch by roundings to 16 bits only.
 
-    As in ``test_compile``: one rounding is about 0.1 % of a tensor whose mean is in its range. The
-    seed is one by which no value before a ReLU is so small that a rounding changes its sign.
+    One rounding is about 0.1 % of a tensor whose mean is in its range (see ``test_compile``). The
+    seed leaves no value before a ReLU so small that a rounding changes its sign.
     """
     ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
     y, wanted = model(ours), plain(theirs)

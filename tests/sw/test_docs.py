@@ -63,7 +63,7 @@ def defined(body: list[ast.stmt]) -> dict[str, ast.stmt]:
 
 
 def missing(reference: str) -> str | None:
-    """The first part of ``package.module.name`` that is not in the sources, or ``None``."""
+    """Find the first part of ``package.module.name`` that the sources lack, or ``None``."""
     package, *rest = reference.split(".")
     place = ROOT / PACKAGES[package] / package
     while rest and (place / rest[0]).is_dir():
@@ -85,12 +85,12 @@ REFERENCE = re.compile(rf"({'|'.join(PACKAGES)})(\.\w+)+")
 
 
 def references(page: Path) -> list[str]:
-    """Names of modules, classes and functions that a page has in code type."""
+    """Find the modules, classes and functions that a page names in code type."""
     return [span for span in spans(page) if REFERENCE.fullmatch(span)]
 
 
 def paths(page: Path) -> list[str]:
-    """Files and folders of the checkout that a page has in code type."""
+    """Find the files and folders of the checkout that a page names in code type."""
     pattern = rf"({'|'.join(FOLDERS)})/[\w./-]*"
     return [span for span in spans(page) if re.fullmatch(pattern, span)]
 
@@ -117,7 +117,7 @@ def test_files_and_names_exist(page):
 
 
 def tables_of_files(page: Path) -> list[tuple[Path, str]]:
-    """Folder and name (or pattern) of every file in a table headed ``file of `FOLDER/` ``."""
+    """Read (folder, file name or pattern) from tables headed ``file of `FOLDER/` ``."""
     entries, folder = [], None
     for line in page.read_text().splitlines():
         if head := re.match(r"\| file of `([\w/]+)/` \|", line):

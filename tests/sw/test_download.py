@@ -80,7 +80,7 @@ def source(mirror, *mirrors):
 
 @pytest.fixture
 def mnist(mirror, monkeypatch, tmp_path):
-    """``load_data_set("mnist")`` of this machine's server, with a cache folder of its own."""
+    """Serve the files of MNIST from this machine, with an empty cache folder."""
     served = source(mirror)
     monkeypatch.setattr(registry, "SOURCES", {"mnist": served})
     monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))

@@ -219,7 +219,7 @@ def test_counters_add_up():
 
 
 def test_bytes_moved_are_those_of_the_transfers():
-    """What comes in is written by the host or stored before; what goes out is read again."""
+    """The host or an earlier store writes what is loaded; what is stored is read again."""
     case = random_case(3)
     p = case.parameters
     step = compile_step(case.network, case.batch, p)

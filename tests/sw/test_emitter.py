@@ -24,8 +24,10 @@ P = AcceleratorParameters(lanes=LANES, pe1_rows=2, pe2_rows=2, scratchpad_rows=1
 
 
 def emitted(sizes, here, outside, ranges, *, load, element_bytes=2, digits=1):
-    """The transfers of ``ranges`` of a tensor, which lies in rows as ``here`` and ``there`` say:
-    a layout, and of what values it has rows."""
+    """Emit the transfers of ``ranges`` of a tensor between two layouts.
+
+    ``here`` and ``outside`` are (layout, ranges of the values that have rows).
+    """
     layout, cut = here
     counts = counts_of((*layout.rows, *layout.lanes), sizes, cut)
     storage = Storage("t", 0, BASE)
@@ -45,7 +47,7 @@ def emitted(sizes, here, outside, ranges, *, load, element_bytes=2, digits=1):
 
 
 def literal(sizes, lies, ranges, digits):
-    """The rows of ``ranges`` of a tensor, in the order of its axes by name, blocks and digits."""
+    """List the rows of ``ranges`` in the order of the axes by name, blocks and digits."""
     layout, cut = lies
     counts = counts_of((*layout.rows, *layout.lanes), sizes, cut)
     blocks = -(-prod(counts[a] for a in layout.lanes) // LANES)
@@ -60,7 +62,7 @@ def literal(sizes, lies, ranges, digits):
 
 
 def walked(transfers, element_bytes):
-    """Pairs of a row of outer memory and a local row, in order of the first."""
+    """List pairs (row of outer memory, local row) in order of the former."""
     row_bytes, pairs = LANES * element_bytes, []
     for d in transfers:
         assert isinstance(d, Transfer) and len(d.levels) <= TRANSFER_LEVELS
@@ -135,7 +137,7 @@ def test_runs_that_are_too_long_to_count_are_several(count, runs):
     [((6, 5), [30]), ((6, 5, 4), [120]), ((255, 257), [65535]), ((256, 256), [256, 256])],
 )
 def test_axes_that_go_on_evenly_are_one_level(counts, levels):
-    """As far as a level counts."""
+    """A level holds as many steps as its counter can count."""
     layout = Layout(tuple("abc"[: len(counts)]), ("l",))
     sizes = {**dict(zip(layout.rows, counts, strict=True)), "l": LANES}
     x, z, zeros = (

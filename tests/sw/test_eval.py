@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def run(capsys, *argv):
-    """(status, stdout, stderr) of a command line."""
+    """Run a command line; return (status, stdout, stderr)."""
     status = main([str(word) for word in argv])
     return status, *capsys.readouterr()
 
@@ -36,7 +36,7 @@ def complaint(capsys, *argv):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, drawing):
-    """The folder of a finished run whose plan and batch are not the default ones."""
+    """Train a run whose plan and batch are not the default ones; return its folder."""
     out = tmp_path_factory.mktemp("trained") / "r"
     arguments = ["train", "--steps", "30", "--batch", "48", "--out", str(out)]
     with drawing():

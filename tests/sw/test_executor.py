@@ -55,7 +55,7 @@ def interpreter(p: AcceleratorParameters, **options) -> GoldenAccelerator:
 
 
 def outcome(accelerator, memory, program, trace: bool) -> dict[str, object]:
-    """All that a run leaves behind."""
+    """Collect memory, sums, saturations, counters and traces of a run."""
     accelerator.write(0, memory)
     run = accelerator.run(program, 0, trace=trace)
     outputs = {
@@ -76,7 +76,10 @@ def assert_same(ours: dict[str, object], theirs: dict[str, object]) -> None:
 
 
 def assert_executed(p, memory, program, *, literal: bool = False) -> None:
-    """Traced and not (tiles in another order), natively and interpreted: all the same."""
+    """Assert equal outcomes of traced and plain runs, of the C kernel and its interpreter.
+
+    A traced run visits tiles in another order. ``literal`` adds the literal interpreter.
+    """
     kinds = [GoldenAccelerator, interpreter, *([ReferenceAccelerator] if literal else [])]
     golden, *references = (kind(p, memory_bytes=memory.size) for kind in kinds)
     plain = outcome(golden, memory, program, trace=False)
@@ -131,7 +134,7 @@ def test_random_nests_of_digits(operation, seed):
 
 
 def wide_nest(random: Random, operation: Operation, p: AcceleratorParameters) -> Compute:
-    """A nest of operands by digits, and a result of up to 16 bits by its digits."""
+    """Draw a nest with operands of several digits and a result of up to 16 bits by digits."""
     while True:
         d = random_nest(random, operation, p)
         digits = random.choice((0, 1, 1, 2))
@@ -183,7 +186,7 @@ PROCESSORS = {"AVX2 at most": NO_AVX_512, "plain C": (*NO_AVX_512, "-U__AVX2__")
 
 @pytest.fixture
 def kernel_of(request, monkeypatch) -> None:
-    """The kernel as it is for a processor without some instructions, whatever this one has."""
+    """Load the kernel of a processor without some instructions, whichever this one has."""
     without = PROCESSORS[request.param]
     monkeypatch.setattr(native, "load", lambda source, *more: library.load(source, *more, *without))
     assert native.load(SOURCE) is not None
@@ -265,7 +268,7 @@ NUMBERS = ("posit(8,0)", "posit(8,1)c", "posit(9,0)")
 def one_word(
     word: int, at: int = 3, *, lanes: int = P.lanes, **options
 ) -> tuple[np.ndarray, Program, AcceleratorParameters]:
-    """A program that reads rows of 0, one word of them ``word``."""
+    """Build a program that reads rows of 0 in which one word is ``word``."""
     tile = min(P.pe1_rows, lanes)
     p = replace(P, lanes=lanes, pe1_rows=tile, pe2_rows=tile, scratchpad_rows=ROWS, formats=NUMBERS)
     rows = np.zeros((ROWS, p.lanes), "<i2")
@@ -451,7 +454,7 @@ def bias(*counts: int, **options) -> Compute:
 
 
 def pe3(*summed: Level, outer: tuple[int, ...] = (1,), **options) -> Compute:
-    """A sum over ``summed``, for every index of ``outer``, of row 0 with words of row 0."""
+    """Build a sum over ``summed``, for every index of ``outer``, of row 0 times row 0."""
     return Compute(
         operation=Operation.PE3,
         levels=(*(Level(count) for count in outer), *summed),
@@ -511,7 +514,7 @@ def test_both_refuse_the_same(name):
 
 
 def test_sums_of_many_steps_that_do_not_move():
-    """As many terms as a sum may have, of strides 0: by both, with the same bits."""
+    """A sum has its greatest number of terms, at strides of 0."""
     memory = np.full(4096, 1, np.uint8)
     store = Transfer(operation=Operation.STORE, address=0, local=2, beats=2, tensor="t")
     many = pe3(Level(1 << 15), Level(1 << 3), shift=23)
@@ -559,7 +562,7 @@ def test_executor_seed_that_there_is_not_is_refused_beside_a_kept_program():
 
 @pytest.mark.parametrize("operation", [Operation.LOAD, Operation.STORE], ids=lambda o: o.name)
 def test_programs_that_differ_in_element_bytes_alone(operation):
-    """One accelerator executes both, in either order, each as it is."""
+    """Each accelerator executes both programs, in either order, without mixing them up."""
     load = load_of(0, 4)
     store = Transfer(operation=Operation.STORE, address=64, local=0, beats=2, tensor="t")
     programs = []
@@ -592,7 +595,7 @@ def test_halt_and_set():
 
 
 def passes_of(seed: int, p: AcceleratorParameters) -> Program:
-    """Rows are loaded, passes write others, of which all are stored."""
+    """Build a program that loads rows, writes others by passes and stores both."""
     random = Random(f"passes {seed}")
     beats = 256 * 2 * p.lanes // p.beat_bytes
     load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=beats)

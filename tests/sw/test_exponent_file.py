@@ -31,7 +31,7 @@ def there_is_a_compiler():
 
 
 def outcome(accelerator, memory, program, exponents, *, times, step, trace):
-    """All that repeated runs leave behind; the error where they end with one."""
+    """Collect the state after repeated runs, with the error that ended them, if any."""
     accelerator.write(0, memory)
     accelerator.exponents = exponents
     outputs = {}
@@ -50,7 +50,7 @@ def outcome(accelerator, memory, program, exponents, *, times, step, trace):
 
 
 def both(p, memory, program, exponents, *, times=1, step=0, trace=True):
-    """What the C kernel leaves behind, compared with what the interpreter does."""
+    """Run on the C kernel and on its interpreter; assert equal outcomes and return the first."""
     outputs = []
     for interpreted in (False, True):
         with GoldenAccelerator(p, memory_bytes=memory.size, interpreted=interpreted) as golden:

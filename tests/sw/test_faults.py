@@ -1,4 +1,4 @@
-"""What fails around a run while it trains: one error, and nothing that was there before is lost."""
+"""Faults around a training run end in one error and lose nothing that was stored before."""
 
 import errno
 import json
@@ -31,7 +31,7 @@ def model(folder: Path) -> bytes:
 
 
 def unfinished(folder: Path) -> None:
-    """A run that was killed, with its checkpoint."""
+    """Leave a run that was killed, with its checkpoint."""
     child = os.fork()
     if not child:
         null = os.open(os.devnull, os.O_RDWR)
@@ -47,7 +47,7 @@ def unfinished(folder: Path) -> None:
 
 
 def limited(most_bytes: int, argv: list[str], log: Path) -> int:
-    """The command in a child whose files cannot be longer: as on a full disk. Its status."""
+    """Run a command in a child with a limit of file size, as on a full disk; return its status."""
     child = os.fork()
     if not child:
         status = 70
@@ -63,7 +63,7 @@ def limited(most_bytes: int, argv: list[str], log: Path) -> int:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> bytes:
-    """The model of a run that nothing disturbed."""
+    """Return the model of an undisturbed run."""
     out = tmp_path_factory.mktemp("whole") / "run"
     assert main([*TRAIN, "--out", str(out)]) == 0
     return model(out)
@@ -126,7 +126,7 @@ def test_faults_second_run_in_a_folder_disturbs_nothing(tmp_path, whole, capsys)
 
 
 def damage(path: Path, kind: str) -> None:
-    """A file as no program leaves it."""
+    """Overwrite a file with contents that no program writes."""
     data = path.read_bytes()
     path.chmod(0o644)
     match kind:

@@ -28,7 +28,7 @@ def by_fractions(value: int, shift: int, width: int) -> tuple[int, bool]:
 
 
 def values_for(shift: int, width: int, bits: int, seed: int) -> list[int]:
-    """Corners of the format, of rounding and of saturation, and random values; ``bits`` signed."""
+    """Return corners of format, rounding and saturation, and random values of ``bits`` bits."""
     rng = random.Random(seed)
     least, greatest = limits(width)
     half = 1 << shift >> 1

@@ -20,7 +20,7 @@ NETWORK = load_network("digits").in_float32()
 
 
 def as_double(model: QuantisedModel):
-    """Leaves in float64 with the values of the model."""
+    """Return the model's factors and biases as float64 leaves."""
     factors = [[f.double().requires_grad_() for f in layer] for layer in model.factors]
     biases = [None if b is None else b.double().requires_grad_() for b in model.biases]
     return factors, biases

@@ -1,4 +1,4 @@
-"""What a descriptor touches, by its footprint and exactly."""
+"""Footprints of descriptors cover the addresses that the descriptors touch."""
 
 import random
 from dataclasses import replace

@@ -63,7 +63,7 @@ def encoded(fmt: Posit, sums: list[int], shift: int, underflow: str) -> list[lis
 
 
 def near(fmt: Posit, shift: int) -> list[int]:
-    """Every word, tie and power of two, and their neighbours, of either sign; the ends."""
+    """Return words, ties and powers of two with their neighbours, of either sign, and the ends."""
     finer = PositFormat(fmt.n + 1, fmt.es)
     magnitudes = {(1 << (SUM_WIDTH - 1)) - 2, *(1 << place for place in range(SUM_WIDTH - 1))}
     for code in range(1, finer.nar):
@@ -92,7 +92,7 @@ def test_format_decodes_every_word(fmt):
 @pytest.mark.parametrize("fmt", [Fixed(4), Posit(8, 0), Posit(8, 1, clamped=True)], ids=str)
 @pytest.mark.parametrize("terms", [1, 3, 512])
 def test_accumulators_are_as_wide_as_the_greatest_sum(fmt, terms):
-    """Of words of both signs: the least one of fixed point is greater than the greatest."""
+    """Words have both signs: the magnitude of the least fixed-point one exceeds the greatest."""
     products = np.multiply.outer(fmt.decode(fmt.limits), fmt.decode(fmt.limits))
     width = sum_width(terms, fmt, fmt)
     assert max(abs(products * terms).ravel()) < 1 << (width - 1)

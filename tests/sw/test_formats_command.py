@@ -200,7 +200,7 @@ def test_reproduced_and_given_again(folder, tmp_path, capsys):
 
 
 def test_formats_command_tabulates_finished_runs(folder, tmp_path, capsys):
-    """Of one run of a row and none of another; nothing is trained, no data set is read."""
+    """A row has one finished run, another has none; nothing is trained, no data set is read."""
     out = tmp_path / "f"
     arguments = ["--seeds", "2", "--epochs", "2", "--out", str(out), "--finished"]
     arguments += ["--data", str(tmp_path), "--rows", "posit-8-frozen", "fixed-8-frozen"]

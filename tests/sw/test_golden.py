@@ -25,14 +25,14 @@ from trainwright.support import native
 def open_driver(
     network: Network, batch: int, p: AcceleratorParameters, *, plan: str = "auto", **options
 ) -> Driver:
-    """A driver of the golden model."""
+    """Open a driver of a golden model with as much memory as the step needs."""
     size = compile_step(network, batch, p, plan=plan).memory_bytes
     golden = GoldenAccelerator(p, memory_bytes=size)
     return Driver(golden, network, batch, plan=plan, **options)
 
 
 def with_room(case: Case) -> Case:
-    """The same on an accelerator that takes any of them."""
+    """Widen the accelerator of a case until any other case fits, too."""
     p = replace(case.parameters, scratchpad_rows=1 << 15, accumulator_width=48)
     return replace(case, parameters=p)
 
@@ -44,8 +44,10 @@ def same_arrays(ours, theirs, names) -> None:
 
 
 def assert_same_step(case: Case, seed: int) -> None:
-    """One step on the golden model, with and without its C kernel, and on the literal interpreter:
-    every bit the same."""
+    """Assert that three executors of one step agree in every bit.
+
+    The executors are the golden model, the same without its C kernel, and the literal interpreter.
+    """
     network, batch, p = case.network, case.batch, case.parameters
     golden = open_driver(network, batch, p, trace=True)
     size = golden.step.memory_bytes
@@ -79,7 +81,7 @@ def same_runs(ours, theirs) -> None:
 
 
 QUICK = {*range(7)} - {2}
-"""Of the default suite: the compilation of 2 takes as long as those of all others."""
+"""Seeds of the default suite; seed 2 compiles as long as the rest together."""
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_golden_random_cases_cover_every_size():
 
 @pytest.mark.parametrize("seed", (0, 1, 3, 4, 5, pytest.param(2, marks=pytest.mark.slow)))
 def test_decoded_programs_run_the_same(seed):
-    """What the hardware reads back from memory is the same computation."""
+    """Descriptors decoded from memory, as the hardware decodes them, compute the same."""
     case = with_room(random_case(seed))
     driver = open_driver(case.network, case.batch, case.parameters, trace=True)
     model = random_model(case.network, seed)
@@ -190,7 +192,7 @@ CHAINS = [
 
 
 def in_parts(step: CompiledStep) -> bool:
-    """Whether something is added to a part of a sum: a BIAS of a tensor and itself."""
+    """Return whether a BIAS adds a tensor to itself, which sums up the parts of a sum."""
     return any(
         program.descriptors[n].operation is Operation.BIAS and rule.x == rule.g
         for program in (step.forward, step.backward)
@@ -199,7 +201,7 @@ def in_parts(step: CompiledStep) -> bool:
 
 
 def step_of(network: Network, batch: int, p: AcceleratorParameters, seed: int, choose):
-    """A step in the paper's order on the golden model, and the same by chains."""
+    """Run a step in the paper's order on the golden model, and the same step by chains."""
     driver = open_driver(network, batch, p, plan="paper")
     model = random_model(network, seed)
     inputs, gradient = random_batch(network, batch, seed)
@@ -298,7 +300,7 @@ def test_bounds_are_not_vacuous():
 
 
 def test_relu_masks_the_gradient():
-    """Where the hidden activation is 0 no gradient reaches the first layer's bias."""
+    """No gradient reaches the first layer's bias if the hidden activation is 0."""
     _, backward, chains, inputs, _ = step_of(
         load_network("digits"), 5, AcceleratorParameters(), 4, calibrated
     )

@@ -272,7 +272,7 @@ def test_lowering_program_that_is_too_long_is_named(monkeypatch):
 
 
 FEW_SAMPLES = ((True, 114), (True, 134), (True, 138))
-"""One sample fills lanes less than positions of windows do, which cannot lie there."""
+"""Cases in which samples fill fewer lanes than the positions of windows, which cannot lie there."""
 GRAPHS = [
     pytest.param(windows, seed, marks=[] if (windows, seed) in FAST else [pytest.mark.slow])
     for windows in (False, True)

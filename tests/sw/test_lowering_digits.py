@@ -35,7 +35,7 @@ windows = partial(graph_network, windows=True)
 def made(
     graph: Graph, words: dict[str, np.ndarray], exponents: Mapping[str, int], most: int
 ) -> tuple[dict[str, int], Binding, dict[str, Counted]]:
-    """Wanted exponents, what follows from them, and statistics; adds what is made to ``words``."""
+    """Return (wanted exponents, binding, statistics) and add the results to ``words``."""
     wanted, _, _ = settled(graph, dict(words), dict(exponents), most)
     binding = bind(graph, wanted, exponents, most_alignment=most)
     given = {name: words[name] for name in graph.given if name in words}

@@ -27,8 +27,10 @@ def piece(name: str, rows: int) -> Piece:
 
 
 def sliced(count: int, *, ahead: int = 0) -> list[Call]:
-    """Commands on slices of two tensors, b made of a and two constants; ``ahead`` slices of a are
-    made before the first of b."""
+    """Build commands on slices of two tensors, b made of a and two constants.
+
+    ``ahead`` slices of a are made before the first slice of b.
+    """
     x, y = piece("x", 32), piece("y", 24)
 
     def made(engine: Engine, z: Piece, first: Piece, second: Piece, start: float) -> Call:

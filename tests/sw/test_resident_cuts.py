@@ -47,7 +47,7 @@ def weaken_side(state, side, column, by):
 
 
 def weakened(network, seed):
-    """Weaken some columns of each bond, some nearly to nothing; one has no weights on a side."""
+    """Weaken some columns of each bond, some nearly to nothing; one side of a bond is all zeros."""
     state, random = random_state(network, seed), np.random.default_rng(seed)
     for number, bond in enumerate(state.layout.bonds):
         for column in range(1, bond.left.columns):
@@ -123,8 +123,7 @@ def test_more_bonds_than_threads():
     "distance", [1, 6, 25, 400_000, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 13))]
 )
 def test_resident_cuts_are_exact_at_every_distance(distance):
-    """One that cuts all but the strongest, some that cut some, one that cuts what has no weights on
-    a side alone, one that cuts nothing."""
+    """The distances cut all but the strongest columns, some, only those of zeros, or none."""
     case = Case(SMALL, 16, 6, state=weakened(SMALL, 6))
     assert all(equal(*both) for both in stepped(case, Looks(8, distance), 1, first=8))
     cut = sum(8 - len(own) for own in case.state.kept[3:])

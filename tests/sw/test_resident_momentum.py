@@ -17,8 +17,10 @@ TABLE = RateTable(tuple(Entry(9, shift, 200, -14) for shift in SHIFTS), steps=1)
 
 @pytest.mark.parametrize("pulled", [False, True])
 def test_resident_momentum_shifts_stay_within_units(pulled):
-    """Exponents of some gradients are far above the others, and go down in each step: nothing is
-    shifted to the left."""
+    """Exponents of some gradients start far above the others and go down in each step.
+
+    A shift to the left would be an error.
+    """
     case = Case(DIGITS, 16, 3)
     names = ("l1.dG1", "l2.dG2", "l1.db")
     for name in names:

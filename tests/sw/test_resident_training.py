@@ -107,8 +107,10 @@ def test_resident_training_run_has_the_bits_of_the_definitions(data, chosen):
     ],
 )
 def test_resident_training_run_goes_on_elsewhere(data, tmp_path, chosen):
-    """From a step of the definitions within an epoch, then from a checkpoint of the accelerator's
-    to one that computes loss and update on the host."""
+    """The run begins in the definitions, within an epoch, and ends on the host.
+
+    The accelerator's checkpoint passes to a run that computes loss and update on the host.
+    """
     network = load_network("digits")
     whole = initial_state(network, chosen)
     Trainer(whole, data, driver).run()
@@ -157,8 +159,10 @@ def test_resident_training_rejects_settings_before_running(data, chosen, message
 
 @pytest.mark.parametrize("chosen", [CROSS, SQUARED, replace(CROSS, batch=96)])
 def test_resident_training_test_set_is_classified_by_the_accelerator(data, chosen):
-    """Loss and correct samples are the host's, batch by batch; samples that fill up do not count,
-    and training goes on to the same bits."""
+    """Loss and correct samples equal the host's, batch by batch.
+
+    Samples that fill up the last batch do not count, and training goes on to the same bits.
+    """
     state, alone = (initial_state(load_network("digits"), chosen) for _ in range(2))
     run = trainer(state, data, test_samples=150, stop=lambda: state.step > 4)
     run.run()

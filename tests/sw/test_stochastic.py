@@ -198,7 +198,7 @@ def test_following_steps_are_uncorrelated():
 @pytest.mark.parametrize("shift", [4, 8, 12, 20])
 @pytest.mark.parametrize("part", [0.002, 0.1, 0.5, 0.93])
 def test_rounding_is_unbiased_and_errors_add_as_independent_ones(shift, part):
-    """One value everywhere: the mean of its results, and the variance of sums over rows.
+    """Every word has one value: check the mean of results and the variance of sums over rows.
 
     The bias of the definition itself is at most 2^-9; the mean of n results deviates by SIGMAS
     standard errors at most. Were errors of neighbouring rows correlated, sums of 16 rows would

@@ -27,8 +27,10 @@ def _accuracy(model, x, y):
 
 
 def test_torch_accuracy_mlp_on_a_table_of_signed_features():
-    """Breast cancer: 30 standardised features, 2 classes, three seeds. The means differ by at most
-    2.5 points of 142 test samples, of which one is 0.7."""
+    """Breast cancer: 30 standardised features, 2 classes, three seeds.
+
+    The means differ by at most 2.5 points of 142 test samples, of which one is 0.7.
+    """
     features, labels = load_breast_cancer(return_X_y=True)
     features = (features - features.mean(0)) / features.std(0)
     x, y = torch.from_numpy(features).float(), torch.from_numpy(labels)
@@ -55,8 +57,10 @@ def test_torch_accuracy_mlp_on_a_table_of_signed_features():
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
 def test_torch_accuracy_convolutional_network(seed):
-    """`digits`: two TT convolutions, averages and a TT head, one program of the golden model,
-    against a dense float32 network of the same shape; at most 3 points of 360 samples below it."""
+    """`digits`: two TT convolutions, averages and a TT head, one program of the golden model.
+
+    The accuracy is at most 3 points of 360 samples below a dense float32 network of the same shape.
+    """
     data = load_data_set("digits")
     x, tx = (
         torch.from_numpy(split.images / data.full_scale).float()[:, None]
@@ -97,8 +101,10 @@ class _TwoHeads(torch.nn.Module):
 
 
 def test_torch_accuracy_regression_with_a_second_head():
-    """Diabetes: progression, and whether it is above average; three seeds. Of the variance, 342
-    samples explain 0.45 or so of 100 others; the means differ by at most 0.05."""
+    """Diabetes: progression, and whether it is above average; three seeds.
+
+    Of the variance, 342 samples explain about 0.45 of 100 others; the means differ by at most 0.05.
+    """
     features, targets = load_diabetes(return_X_y=True)
     x = torch.from_numpy(features / features.std(0)).float()
     y = torch.from_numpy((targets - targets.mean()) / targets.std()).float()

@@ -36,8 +36,11 @@ class HostDied(Exception):
 
 
 class Board(GoldenAccelerator):
-    """A board; its memory begins as noise. At start ``dies`` (from 1) the host ends, at ``resets``
-    the board is reset; starts are those of training steps, or all."""
+    """Board whose memory begins as noise, and which fails at chosen starts.
+
+    The host ends at start ``dies`` (from 1), the board is reset at start ``resets``. ``every``
+    counts all starts, not those of training steps alone.
+    """
 
     def __init__(self, *, dies=0, resets=0, every=False):
         super().__init__(P, memory_bytes=MEMORY)

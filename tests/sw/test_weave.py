@@ -87,8 +87,10 @@ def test_waits_of_the_test_set_are_enough(woven):
 
 
 def test_no_wait_for_another_engine_is_idle(woven):
-    """Without a command's waits something may be read too early, in one of the steps: of most
-    commands, as spans of rows are wider than the rows."""
+    """Dropping a command's waits lets some step read too early, for most commands.
+
+    Some waits are idle all the same, since spans of rows are wider than the rows.
+    """
     descriptors = woven.resident.program.descriptors
     needed = waits = 0
     waiting = [n for n, d in enumerate(descriptors) if hasattr(d, "tensor") and d.wait]

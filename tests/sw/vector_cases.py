@@ -56,8 +56,10 @@ WITHOUT_EXPONENTS = tuple(by for by in ShiftBy if by is not ShiftBy.SCALAR)
 
 
 def loss_pass_of(z, labels, classes, exponent, rows: Rows, loss="cross-entropy", *, counting=False):
-    """Code and VECTOR of a loss of logits (n, 16), and where the gradient goes; rows of label -1
-    have none."""
+    """Return the code and VECTOR of a loss of logits (n, 16), and the place of the gradient.
+
+    Rows of label -1 have no gradient.
+    """
     samples, lanes = z.shape
     parts = {
         kernels.LOGITS: z,
