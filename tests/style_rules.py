@@ -51,7 +51,8 @@ VERBS = frozenset(
     enumerate equalise erase estimate evaluate evict examine exchange exclude execute exit expand
     expect explain export expose express extend extract factor factorise fail feed fetch fill filter
     find finish fit fix flag flatten flip float flush fold follow force forget fork form format
-    forward freeze fuse gate gather generate get give go grant group grow guard guess halve handle hash hide
+    forward freeze fuse gate gather generate get give go grant group grow guard guess halve handle
+    hash hide
     hold host identify ignore implement import include increase increment index infer inherit
     initialise inject insert inspect install instantiate interleave interpolate interpret invert
     invoke issue iterate jit join judge jump keep key kill label latch lay leave let lift limit line
