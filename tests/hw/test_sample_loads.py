@@ -10,7 +10,7 @@ from amaranth.hdl import Elaboratable, Module, ResetInserter, Signal, Value
 from kept import simulated
 
 from trainwright.golden.samples import samples
-from trainwright.golden.state import State
+from trainwright.golden.state import MachineState
 from trainwright.golden.transfer import transfer
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer
@@ -128,7 +128,7 @@ def simulate(
 
 
 def expected(p, commands, memory, order):
-    state = State.fresh(np.frombuffer(memory, np.uint8), p)
+    state = MachineState.fresh(np.frombuffer(memory, np.uint8), p)
     state.order = order
     writes = []
     for d in commands:

@@ -10,7 +10,7 @@ import pytest
 from kept import simulated
 
 from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_bytes
-from trainwright.golden.state import State
+from trainwright.golden.state import MachineState
 from trainwright.golden.vector import vector
 from trainwright.kernels.slots import Slot
 from trainwright.parameters import AcceleratorParameters
@@ -164,7 +164,7 @@ def check(
     shut=0,
 ) -> int:
     """Compare with the golden model; rows that were written. ``stream``: any, if not given."""
-    state = State.fresh(np.zeros(0, np.uint8), p)
+    state = MachineState.fresh(np.zeros(0, np.uint8), p)
     state.write(np.arange(ROWS), pad)
     state.stream = stream = random.getrandbits(32) if stream is None else stream
     if p.exponents:

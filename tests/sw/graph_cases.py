@@ -9,7 +9,7 @@ from graph_shifts import bind
 from graph_values import constants, evaluate, evaluate_float, windowed
 
 from trainwright.fixed.requantise import MAX_SHIFT
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Unfold, View
 from trainwright.network import Layer, Network, Widths, network_from_dict, rank_bounds
 
 HEADROOM = 0.7
@@ -165,7 +165,7 @@ def bounds(
             error[op.out] = error[op.x].reshape(graph.shape(op.out))
         else:
             error[op.out] = windowed(graph, op, error[op.x])
-        if not isinstance(op, View | Window | Mask):
+        if not isinstance(op, View | Unfold | Mask):
             error[op.out] = error[op.out] + 2.0 ** (exponents[op.out] - 1)
     return error
 
@@ -271,7 +271,7 @@ def _settled(
         if isinstance(op, Add):
             moved = first, exponents, binding.exponents
             _check_alignment(graph, op, moved, least, added, most)
-        if not isinstance(op, View | Mask | Kernel | Window):
+        if not isinstance(op, View | Mask | Kernel | Unfold):
             limit = 1 << (graph.tensors[op.out].format.width - 1)
             for shift in range(MAX_SHIFT):
                 exponent = binding.floors[op.out] + shift

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from trainwright.fixed.align import Alignment, aligned
 from trainwright.fixed.requantise import MAX_SHIFT
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def _bound(
     for op in graph.ops:
         x, y = 0, 0
         match op:
-            case View() | Window():
+            case View() | Unfold():
                 exponents[op.out] = exponents[op.x]
                 continue
             case Kernel():
@@ -78,4 +78,4 @@ def _passes(op: Op) -> bool:
     """Return whether a result has the exponent of its operand."""
     if isinstance(op, Kernel):
         return op.function.whole_bits is None
-    return isinstance(op, View | Window | Mask)
+    return isinstance(op, View | Unfold | Mask)

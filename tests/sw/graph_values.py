@@ -10,7 +10,7 @@ import torch
 from graph_shifts import Shifts
 
 from trainwright.functions.record import element_pass
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Tensor, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Tensor, Unfold, View
 from trainwright.kernels import evaluate as kernel_evaluate
 from trainwright.kernels import trace
 from trainwright.kernels.trace import LANES
@@ -49,7 +49,7 @@ def _broadcast(graph: Graph, name: str, like: str, value: Values) -> Values:
     return value.transpose(order).reshape(shape)
 
 
-def windowed(graph: Graph, op: Window, value: Values) -> Values:
+def windowed(graph: Graph, op: Unfold, value: Values) -> Values:
     """Cut the windows of an array that has the axes of ``op.x``."""
     axes = list(graph.tensors[op.x].axes)
     for slide in op.slides:
@@ -82,7 +82,7 @@ def _sum(graph: Graph, op: Op, values: Mapping[str, Values], left: tuple[int, in
             return op.function.real(*operands).numpy()
         case View():
             return values[op.x].reshape(graph.shape(op.out))
-        case Window():
+        case Unfold():
             return windowed(graph, op, values[op.x])
 
 
@@ -152,7 +152,7 @@ def evaluate(
             words[op.out] = words[op.x].reshape(graph.shape(op.out))
             integers[op.out] = integers[op.x].reshape(graph.shape(op.out))
             continue
-        if isinstance(op, Window):
+        if isinstance(op, Unfold):
             words[op.out] = windowed(graph, op, words[op.x])
             integers[op.out] = windowed(graph, op, integers[op.x])
             continue

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trainwright.golden import vector as golden
-from trainwright.golden.state import State
+from trainwright.golden.state import MachineState
 from trainwright.kernels import Body, KernelError, Register, Value, evaluate, lower, trace, where
 from trainwright.kernels.execute import execute
 from trainwright.kernels.slots import Slot
@@ -24,7 +24,7 @@ KEPT = Register(5, -(1 << 20), (1 << 20) - 1)
 def executed(kernel, rows: dict[str, np.ndarray], registers=None, count: int = ROWS, **options):
     """Run a lowered kernel on the golden engine; give rows, registers and totals it leaves."""
     code = lower(kernel, **options)
-    state = State.fresh(np.zeros(0, np.uint8), PARAMETERS)
+    state = MachineState.fresh(np.zeros(0, np.uint8), PARAMETERS)
     state.stream, state.code = STREAM, dict(enumerate(code.instructions))
     state.vector = {(n, t): words[t] for n, words in (registers or {}).items() for t in range(8)}
     streams = {name: Stream(n * ROWS, 0, 1) for n, name in enumerate(code.streams)}

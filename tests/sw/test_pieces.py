@@ -8,7 +8,7 @@ from trainwright.compiler.forms.layout import Layout
 from trainwright.compiler.tile.pieces import Pieces
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
-from trainwright.graph.ir import Graph, Slide, Tensor, Window
+from trainwright.graph.ir import Graph, Slide, Tensor, Unfold
 from trainwright.parameters import AcceleratorParameters
 
 LANES = 4
@@ -40,7 +40,7 @@ WINDOW_AXES = ("n", "p", "k", "l")
 
 @pytest.mark.parametrize(("n", "pad", "lines"), [(3, False, 3), (3, True, 4), (4, True, 4)])
 def test_windows_have_rows_of_zeros_only_where_they_are_to(n, pad, lines):
-    window = Window("w", "t", (Slide("h", "p", "k", 1, 1, -1),))
+    window = Unfold("w", "t", (Slide("h", "p", "k", 1, 1, -1),))
     sizes = {"n": n, "h": 5, "p": 5, "k": 3, "l": 4}
     stage = pieces(sizes, ("n", "h", "l"), None, window)
     piece = stage.ensure("w", ("l",), {}, ("n",), pad=pad)

@@ -9,7 +9,7 @@ from vector_cases import Rows, UpdateCase, loss_pass_of, random_passes
 
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.interpreter import _execute, _Record  # pyright: ignore[reportPrivateUsage]
-from trainwright.golden.state import State
+from trainwright.golden.state import MachineState
 from trainwright.onchip.loss import LOSSES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import End, Halt, Loop, Program, Set, Transfer
@@ -24,7 +24,7 @@ P = AcceleratorParameters(vector_engine=1)
 
 def executed(descriptors, rows: Rows, stream: int = 0):
     """State and statistics after ``descriptors`` on a scratchpad that holds ``rows``."""
-    state = State.fresh(np.zeros(0, np.uint8), P)
+    state = MachineState.fresh(np.zeros(0, np.uint8), P)
     state.write(np.arange(rows.next), np.concatenate(rows.words).astype(np.int16))
     state.stream = stream
     sums = np.zeros((3, P.statistics_depth), np.int64)

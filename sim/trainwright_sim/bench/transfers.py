@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.golden.state import State
+from trainwright.golden.state import MachineState
 from trainwright.golden.transfer import transfer
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer, TransferLevel
@@ -139,13 +139,13 @@ Writes = list[tuple[int, list[int]]]
 
 def loaded_rows(d: Transfer, memory: Bytes, p: AcceleratorParameters) -> Writes:
     """List address and words of each row that a load writes to the scratchpad, in order."""
-    written = transfer(d, State.fresh(memory, p), p)
+    written = transfer(d, MachineState.fresh(memory, p), p)
     assert written is not None
     return list(zip(*(array.tolist() for array in written), strict=True))
 
 
 def stored(d: Transfer, rows: npt.NDArray[np.int64], memory: Bytes, p) -> None:
     """Store from scratchpad ``rows`` to ``memory``, in place."""
-    state = State.fresh(memory, p)
+    state = MachineState.fresh(memory, p)
     state.pad, state.known = rows.astype(np.int16), np.ones(len(rows), np.bool_)
     transfer(d, state, p)

@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 
 from trainwright.golden.compute import compute
-from trainwright.golden.state import Addresses, State, Words
+from trainwright.golden.state import Addresses, MachineState, Words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute
 from trainwright_sim.bench.commands import SPACE, Rows
 
 
-def state_of(rows: Rows) -> State:
+def state_of(rows: Rows) -> MachineState:
     """Make the golden model's state; ``rows`` stay unchanged."""
-    return State(**_contents(rows))
+    return MachineState(**_contents(rows))
 
 
 def _contents(rows: Rows) -> dict:
@@ -25,7 +25,7 @@ def _contents(rows: Rows) -> dict:
     }
 
 
-class _Reads(State):
+class _Reads(MachineState):
     """Keeps the addresses that were read."""
 
     rows: Addresses

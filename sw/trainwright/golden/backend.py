@@ -32,6 +32,7 @@ class GoldenAccelerator:
         self.memory_bytes = memory_bytes
         self._memory = np.zeros(memory_bytes, np.uint8)
         self._file = ExponentFile(parameters.exponents)
+        # The executor works on this very array: a program's results are in memory without a copy.
         self._executor = None if interpreted else Executor.open(parameters, self._memory)
 
         self.order = SampleOrder()
@@ -93,12 +94,16 @@ class GoldenAccelerator:
         return self._execute(program, trace=trace)
 
     def _execute(self, program: Program, *, trace: bool, times: int = 1, step: int = 0) -> Run:
+        # A program holds sizes of its accelerator: on another one the same words mean other
+        # addresses.
         if program.fingerprint != self.parameters.fingerprint:
             raise ProgramError("the program was compiled for other accelerator parameters")
         started, file = time.perf_counter(), self._file
         run = None
         if self._executor is not None:
             run = self._executor.run(program, trace=trace, file=file, times=times, step=step)
+        # Only the interpreter tracks which row was written when, so only it can name the row that a
+        # program reads too early. Programs like that are rare, and cost two attempts.
         if run is None:  # there is no compiler, or a row is read before it is written: this says so
             check_program(program, self.parameters, memory_bytes=self.memory_bytes)
             run, self.order = interpret(

@@ -18,7 +18,7 @@ from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_b
 from trainwright.fixed.requantise import requantise_float
 from trainwright.fixed.stochastic import stochastic_requantise
 from trainwright.formats import Format, FormatError
-from trainwright.golden.state import Addresses, State, Words
+from trainwright.golden.state import Addresses, MachineState, Words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, Compute, Level
 from trainwright.program.encoding import ProgramError
@@ -55,9 +55,12 @@ class Nest:
         self.tile_rows = tile_rows
         by_entries = d.operation is Operation.PE4
         groups: tuple[list[int], list[int], list[int]] = ([], [], [])
+        # The tile level moves the rows of PE4's left operand even where x has no stride.
         for index, level in enumerate(d.outer):
             moves_x = level.x or (by_entries and index == d.tile_level)
             groups[0 if moves_x and level.g else 2 if level.g else 1].append(index)
+        # Levels that move neither operand repeat a product; they belong to the first group, whose
+        # results are then written again to the addresses of that level.
         self.both, self.first, self.second = groups
 
     def group(self, indices: Sequence[int], operand: str) -> Addresses:
@@ -71,8 +74,11 @@ class Nest:
 
     @property
     def weights(self) -> Values:
-        """Return the weight of each term of a sum: 2^(7 n), n times multiplied after it."""
+        """Weight of each term of a sum: 2^(7 n), n counting the digit steps after the term."""
         reduction, number = self.d.reduction, self.d.digits
+        # An array with operands of several digits multiplies its sums by 2^7 each time that a new
+        # digit begins: a term that is added before n such steps ends up 2^(7 n) times as large. The
+        # model gives each term its final weight at once.
         terms = np.arange(prod(level.count for level in reduction))
         inner = prod(level.count for level in reduction[number:])
         digits = reduction[number - 1].count if number else 1
@@ -88,11 +94,14 @@ class Nest:
             if d.tile_level in group:
                 levels = [d.levels[index] for index in group]
                 index = offsets(levels, [int(i == d.tile_level) for i in group])
+                # Broadcasts against the axes of the remaining groups.
                 shape = [-1 if other == axis else 1 for other in range(len(groups))]
                 last = (index == d.levels[d.tile_level].count - 1).reshape(shape)
         return np.where(last, d.last_rows, self.tile_rows)
 
     def ordered(self, values: Values) -> Values:
+        # Groups put their levels out of the nest's order; rows are written, traced and rounded
+        # randomly in that order.
         """Reorder (both, first, second, rows, lanes) to the nest's (tiles, rows, lanes)."""
         order = [*self.both, *self.first, *self.second]
         counts = [self.d.levels[index].count for index in order]
@@ -102,11 +111,11 @@ class Nest:
 
 
 @dataclass(frozen=True)
-class Operands:
-    """The integers of both operands' words."""
+class OperandReader:
+    """Reader of both operands, as the integers that their words stand for."""
 
     d: Compute
-    state: State
+    state: MachineState
     formats: Sequence[Format]
 
     def x(self, rows: Addresses) -> Values:
@@ -133,32 +142,39 @@ class Operands:
             raise ProgramError(f"{self.d.tensor or self.d.operation.name}: {error}") from None
 
 
-def _by_entries(nest: Nest, x: int, g: int, operands: Operands) -> Values:
+def _by_entries(nest: Nest, x: int, g: int, operands: OperandReader) -> Values:
     """Compute the terms of PE4: (both, first, second, rows, lanes)."""
     d, lanes = nest.d, operands.state.pad.shape[1]
     tile = np.arange(nest.tile_rows)
     used = nest.used_rows(nest.both, nest.first)[..., None]
     place = nest.group(nest.both, "x")[:, None, None] + nest.group(nest.first, "x")[:, None]
+    # Rows beyond the end of a tensor may lie outside the scratchpad: they read row 0 and are
+    # dropped before anything is written.
     place = place + np.where(tile < used, tile, 0) * d.x_row_stride  # row 0 where there is none
     rows = operands.x(x + place[..., None] + nest.summed("x"))  # (both, first, rows, sum, k)
     place = nest.group(nest.both, "g")[:, None] + nest.group(nest.second, "g")
     entry = (np.arange(lanes) * d.g_row_stride)[:, None]
     place = place[..., None, None] + entry + nest.summed("g")
+    # Every lane holds another entry of g, a whole row; PE4 is a matrix product of rows with
+    # entries.
     entries = operands.g(g + place)  # (both, second, lanes, sum, k)
     batch, terms = rows.shape[0], prod(rows.shape[3:])
     left = rows.reshape(batch, -1, terms)
     right = (entries * nest.weights[:, None]).reshape(batch, -1, terms)
+    # No sum passes 2^53: float64 is exact in any order, and BLAS may choose its own.
     z = left @ right.transpose(0, 2, 1)
     return z.reshape(*rows.shape[:3], *entries.shape[1:3]).transpose(0, 1, 3, 2, 4)
 
 
-def _by_scalars(nest: Nest, x: int, g: int, operands: Operands) -> Values:
+def _by_scalars(nest: Nest, x: int, g: int, operands: OperandReader) -> Values:
     """Compute the terms of PE3: (both, first, second, rows, lanes)."""
     width = nest.tile_rows
     place = nest.group(nest.both, "x")[:, None, None] + nest.group(nest.first, "x")
     rows = operands.x(x + place + nest.summed("x")[:, None])  # (both, sum, first, lanes)
     place = nest.group(nest.both, "g")[:, None, None] + nest.group(nest.second, "g")[:, None]
     place = g + place + nest.summed("g")
+    # PE3 takes single words of g, by groups of as many as a tile has rows; a row holds several
+    # groups.
     scalars = operands.groups(place, width)
     batch, terms = rows.shape[:2]
     left = (scalars * nest.weights[:, None]).transpose(0, 1, 3, 2)  # (both, second, rows, sum)
@@ -166,7 +182,7 @@ def _by_scalars(nest: Nest, x: int, g: int, operands: Operands) -> Values:
     return z.reshape(*left.shape[:3], *rows.shape[2:]).transpose(0, 3, 1, 2, 4)
 
 
-def _elementwise(d: Compute, x: int, g: int, operands: Operands) -> Values:
+def _elementwise(d: Compute, x: int, g: int, operands: OperandReader) -> Values:
     """Compute BIAS and MASK: (tiles, 1, lanes)."""
     nest = Nest(d, 1)
     place = {name: offsets(d.outer, [getattr(v, name) for v in d.outer])[:, None] for name in "xg"}
@@ -174,6 +190,8 @@ def _elementwise(d: Compute, x: int, g: int, operands: Operands) -> Values:
     first = (operands.x(x + place["x"] + nest.summed("x")) * weights).sum(1)
     digits = operands.g(g + place["g"] + nest.summed("g"))
     if d.operation is Operation.MASK:  # the first digit that is not 0 says the sign
+        # Digits below the first that is not 0 are positive parts of a value that may be negative:
+        # the powers of two let the first one outweigh the rest.
         signs = np.sign(digits) * 2.0 ** np.arange(digits.shape[1] - 1, -1, -1)[:, None]
         return np.where(signs.sum(1) > 0, first, 0.0)[:, None]
     second = (digits * weights).sum(1)
@@ -220,13 +238,13 @@ def _by_digits(addresses: Addresses, rows: Words, digits: int) -> tuple[Addresse
     return places.ravel(), cut.reshape(-1, rows.shape[1]).astype(np.int16)
 
 
-def compute(d: Compute, state: State, p: AcceleratorParameters) -> Result:
+def compute(d: Compute, state: MachineState, p: AcceleratorParameters) -> Result:
     """Execute ``d`` on ``state``, with its address registers."""
     x, g, z = (
         base + state.registers[register]
         for base, register in ((d.x, d.x_register), (d.g, d.g_register), (d.z, d.z_register))
     )
-    operands = Operands(d, state, p.number_formats)
+    operands = OperandReader(d, state, p.number_formats)
     by_entries = d.operation is Operation.PE4
     if d.operation in (Operation.BIAS, Operation.MASK):
         nest = Nest(d, 1)
@@ -237,6 +255,8 @@ def compute(d: Compute, state: State, p: AcceleratorParameters) -> Result:
     tile = np.arange(nest.tile_rows)
     levels = range(len(d.outer))
     written = tile < nest.used_rows(levels)[:, None]
+    # Numbers belong to addresses, not to an order of execution: tiles may be computed in any order,
+    # by any engine, with equal bits.
     written = np.broadcast_to(written, values.shape[:2])
     places = z + nest.group(levels, "z")[:, None] + tile * d.z_row_stride
     addresses = places[written]
@@ -247,9 +267,11 @@ def compute(d: Compute, state: State, p: AcceleratorParameters) -> Result:
         rows, total = words.astype(np.int16), int(np.abs(words).sum())
         saturations, underflows = int(saturated.sum()), 0
     else:
+        # Statistics count values; digits are only their storage.
         fmt = operands.formats[d.z_format]
         rows, total, saturations, underflows = _encoded(d, values[written], fmt)
     addresses, rows = _by_digits(addresses, rows, result_digits(d, p))
     state.write(addresses, rows)
+    # Each compute descriptor has a stream of its own: a repeated descriptor rounds differently.
     state.stream += STREAM_STEP
     return Result(total, saturations, underflows, addresses, rows)

@@ -25,9 +25,12 @@ from trainwright.program.validation import check_program
 from trainwright.program.vector import Vector
 from trainwright.support import native
 
+# One translation unit includes all headers: the compiler inlines across them.
 SOURCE = Path(__file__).parent / "native" / "execute.c"
 MOST_FLAT = 8
-"""Programs kept flattened."""
+"""Programs that are kept in their flat form."""
+# Names and order of the fields of the C structures: a field added on one side alone shifts all that
+# follow.
 _SIZES = (
     "lanes", "pe1_rows", "pe2_rows", "pad_rows", "slots", "memory_bytes", "formats",
     "wide_tensors", "most_alignment", "tracing",
@@ -151,6 +154,7 @@ class Executor:
         self._tables = np.array(table_words(), np.int64)
         pointers = ctypes.addressof(self._numbers), self._tables.ctypes.data
         self._machine = _Machine(*sizes, *addresses, *pointers)
+        # The kernel allocates buffers that grow with the programs and outlive a run.
         weakref.finalize(self, self._library.trainwright_release, self._machine)
         self._flats: list[Flat] = []
 
@@ -162,7 +166,7 @@ class Executor:
 
     @property
     def order(self) -> SampleOrder:
-        """In which samples are drawn."""
+        """Order in which samples are drawn."""
         m = self._machine
         return SampleOrder(m.order_next, m.order_increment, m.order_left)
 
@@ -176,6 +180,8 @@ class Executor:
 
         Raises ``ProgramError`` for what ``trainwright.program.validation`` refuses.
         """
+        # Steps alternate between a few programs: forward, backward, update, evaluation. `become`
+        # lets a program whose shifts moved reuse the words that were validated.
         for index, flat in enumerate(self._flats):
             if flat.become(program.descriptors, self.parameters):
                 if index:
@@ -189,6 +195,7 @@ class Executor:
         return flat
 
     def _validate(self, flat: Flat) -> None:
+        # Two counts of 64 bits for each row, and a byte for its width.
         scratch = np.zeros(17 * self.parameters.scratchpad_rows, np.uint8)
         status = self._library.trainwright_validate(
             self._machine, flat.words.ctypes.data, scratch.ctypes.data, flat.rows.ctypes.data
@@ -201,6 +208,7 @@ class Executor:
             self._machine.short_of_memory = 0
             raise MemoryError("too little memory for the golden model's operands")
 
+    # The kernel notes word, format and descriptor and stops: messages are made in one place.
     def _check_words(self, flat: Flat) -> None:
         """Raise ``ProgramError`` where the execution met a word that stands for no number."""
         machine = self._machine
@@ -228,6 +236,7 @@ class Executor:
         else:
             assert isinstance(d, Compute)
             file.shifts(d, p.most_alignment)
+        # Kernel and file implement the same rules: asking the file for its message must raise.
         raise AssertionError(f"{d} is refused by the kernel alone")
 
     def _exchange(self, file: ExponentFile, *, back: bool) -> None:
@@ -252,15 +261,19 @@ class Executor:
         if not flat.valid:
             return None
         machine = self._machine
+        # A program of several segments uses more slots than the accelerator has: hardware runs the
+        # segments one by one, the model at once.
         self._count(max(self.parameters.statistics_depth, len(program.slots)))
         machine.bytes_read = machine.bytes_written = 0
         traces = self._traced(flat, times, step) if trace else None
         self._exchange(file, back=False)
+        # The step number is a 32-bit register.
         status = self._library.trainwright_execute(
             machine, flat.words.ctypes.data, times, step % (1 << 32)
         )
         self._exchange(file, back=True)
         machine.tracing = 0
+        # First the causes, then the status: a word without a number also ends the run with -1.
         self._check_words(flat)
         self._check_exponents(flat, file)
         self._check_memory(status)
@@ -274,6 +287,7 @@ class Executor:
 
     def _count(self, slots: int) -> None:
         """Begin to count in so many slots."""
+        # The C side holds addresses of these arrays: they are replaced together or not at all.
         if slots != len(self._sums):
             self._sums, self._saturations, self._underflows = np.zeros((3, slots), np.int64)
             self._machine.slots = slots
@@ -287,12 +301,14 @@ class Executor:
         """Make arrays that ``times`` executions from ``step`` on fill with what engines write."""
         traces = {}
         for index, engine in enumerate(TRACED):
-            turns = [((step + n) % EIGHTH, not n, n + 1 == times) for n in range(times)]
-            of = {
+            # A descriptor may run in every second, fourth or eighth step alone, or in the first or
+            # last of a run: labels repeat every EIGHTH steps, so a long run costs no more.
+            runs = [((step + n) % EIGHTH, not n, n + 1 == times) for n in range(times)]
+            labels_of = {
                 (n, first, last): _labels(flat, self.parameters, engine, n, first=first, last=last)
-                for n, first, last in set(turns)
+                for n, first, last in set(runs)
             }
-            labels = [one for turn in turns for one in of[turn]]
+            labels = [label for key in runs for label in labels_of[key]]
             count = sum(rows for *_, rows in labels)
             addresses = np.zeros(count, np.int64)
             rows = np.zeros((count, self.parameters.lanes), np.int16)

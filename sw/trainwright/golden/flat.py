@@ -61,6 +61,8 @@ class Flat:
         if len(descriptors) != len(self.descriptors):
             return False
         changed: dict[int, tuple[Any, Any]] = {}
+        # Training changes shifts (exponents moved), seeds and constants from step to step; anything
+        # else makes another program, whose addresses and loops have to be checked again.
         for index, (old, new) in enumerate(zip(self.descriptors, descriptors, strict=True)):
             if old is new:
                 continue
@@ -79,6 +81,8 @@ class Flat:
                 changed[index] = _whole(new)
             if same != old:
                 return False
+        # Only after every descriptor has been compared: a program that differs at its end must not
+        # leave half of its shifts here.
         for index, (places, values) in changed.items():
             self.words[index, places] = values
         self.descriptors = descriptors
@@ -95,6 +99,7 @@ def _with_shifts(new: Code, old: Code) -> tuple[Instruction, ...]:
     """Return the instructions of ``new``, with the shifts of ``old`` where there are as many."""
     if len(new.instructions) != len(old.instructions):
         return new.instructions
+    # More or fewer instructions: the comparison after this call then finds a difference.
     pairs = zip(new.instructions, old.instructions, strict=True)
     return tuple(a if a == b else replace(a, shift=b.shift) for a, b in pairs)
 
@@ -128,6 +133,7 @@ def rows_of(d: Compute | Transfer | Samples, rows: int, p: AcceleratorParameters
         return d.samples * (d.rows + 1)
     if isinstance(d, Transfer):
         return d.runs * d.beats // d.element_bytes if d.operation is Operation.LOAD else 0
+    # A tile at the end of the tile level is short; each of the other levels repeats such a tile.
     short = d.tiles // d.levels[d.tile_level].count
     return ((d.tiles - short) * rows + short * d.last_rows) * result_digits(d, p)
 

@@ -11,7 +11,7 @@ from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.golden.compute import compute
 from trainwright.golden.flat import TRACED, engine_of
 from trainwright.golden.samples import samples
-from trainwright.golden.state import Addresses, Bytes, State, Words
+from trainwright.golden.state import Addresses, Bytes, MachineState, Words
 from trainwright.golden.transfer import transfer
 from trainwright.golden.vector import COUNT_WIDTH, SUM_WIDTH, vector
 from trainwright.parameters import AcceleratorParameters
@@ -33,7 +33,7 @@ from trainwright.program.segments import needed
 from trainwright.program.vector import Code, Vector
 
 _Written = tuple[int, str, Addresses, Words]
-"""Number and tensor of a descriptor, and what it wrote to the scratchpad."""
+"""Number and tensor of a descriptor, with the addresses and rows that it wrote."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ def _matching_end(program: Sequence[Descriptor], start: int) -> int:
 
 def _execute(
     program: Sequence[Descriptor],
-    state: State,
+    state: MachineState,
     record: _Record,
     p: AcceleratorParameters,
     base: int = 0,
@@ -78,27 +78,33 @@ def _execute(
             for register, value in d.values:
                 state.registers[register] = value
             if d.seed is not None:
+                # Each step has two streams: forward and backward draw different bits from one seed.
                 state.stream = d.seed + 2 * STREAM_STEP * state.step * d.by_step
+        # Recursion instead of a stack of counters: depth is bounded, and the body is a slice.
         elif isinstance(d, Loop):
             end = _matching_end(program, index - 1)
             closing = program[end]
             assert isinstance(closing, End)
             for _ in range(d.iterations):
                 _execute(program[index:end], state, record, p, base + index)
+                # Registers move after each round, the last one included, as in the sequencer.
                 for register, step in closing.steps:
                     state.registers[register] += step
             index = end + 1
         elif isinstance(d, Code):
             state.code |= dict(enumerate(d.instructions, d.first))
         elif isinstance(d, MoveScales):
+            # A sum is taken as it is used: the next step counts from 0.
             for entry in d.entries:
                 state.file.move(entry, int(record.sums[entry.statistics]))
                 record.sums[entry.statistics] = 0
         elif isinstance(d, Compute | Vector):
+            # The shift is known only now: exponents may have moved in an earlier step of this run.
             if isinstance(d, Compute) and d.z_exponent:
                 by = state.file.shifts(d, p.most_alignment)
                 d = replace(d, shift=by.result, x_shift=by.x, g_shift=by.g)
             done = compute(d, state, p) if isinstance(d, Compute) else vector(d, state, p)
+            # Sums and counts wrap as the hardware's registers do.
             record.sums[d.slot] = (record.sums[d.slot] + done.total) % (1 << SUM_WIDTH)
             record.saturations[d.slot] = (record.saturations[d.slot] + done.saturations) % (
                 1 << COUNT_WIDTH
@@ -132,15 +138,14 @@ def interpret(
     times: int = 1,
     step: int = 0,
 ) -> tuple[Run, SampleOrder]:
-    """Execute a program on ``memory``, one that ``trainwright.program.validation`` has checked.
+    """Execute a program that ``trainwright.program.validation`` has checked on ``memory``.
 
-    ``times`` times, from ``step`` on, with the exponents of ``file``. Registers and stream are 0
-    each time; memories and statistics go on. Samples are drawn from ``order`` on; gives where it
-    is then.
-
-    Raises ``ProgramError`` where rows are read before they are written.
+    The program runs ``times`` times, from ``step`` on, with the exponents of ``file``. Registers
+    and stream are 0 at each start; memories and statistics continue. Samples are drawn from
+    ``order`` on; the result has the order after the last one. Raises ``ProgramError`` where rows
+    are read before they are written.
     """
-    state = State.fresh(memory, p)
+    state = MachineState.fresh(memory, p)
     state.order = order or state.order
     slots = max(p.statistics_depth, needed(program))
     sums, saturations, underflows = np.zeros((3, slots), np.int64)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trainwright.golden.state import Addresses, State, Words
+from trainwright.golden.state import Addresses, MachineState, Words
 from trainwright.onchip.samples import expanded
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.samples import Samples
@@ -10,7 +10,7 @@ from trainwright.program.samples import Samples
 NIBBLE_BITS = 4
 
 
-def drawn(d: Samples, state: State) -> Addresses:
+def drawn(d: Samples, state: MachineState) -> Addresses:
     """Return the numbers of the records, (samples,); the order goes on where they are drawn."""
     if not d.drawn:
         return np.arange(d.samples)
@@ -20,7 +20,7 @@ def drawn(d: Samples, state: State) -> Addresses:
     return numbers
 
 
-def samples(d: Samples, state: State, p: AcceleratorParameters) -> tuple[Addresses, Words]:
+def samples(d: Samples, state: MachineState, p: AcceleratorParameters) -> tuple[Addresses, Words]:
     """Execute ``d`` on ``state``; gives the rows that it wrote, in order."""
     base = d.address + state.registers[d.address_register]
     local = d.local + state.registers[d.local_register]
@@ -28,9 +28,11 @@ def samples(d: Samples, state: State, p: AcceleratorParameters) -> tuple[Address
     rows = []
     for place, number in enumerate(drawn(d, state).tolist()):
         start = base + number * d.stride
+        # The last beat of a record is its target row, one byte a lane; pixels come before it.
         record = state.memory[start : start + d.record_beats * p.beat_bytes]
         pixels, targets = record[: -p.beat_bytes], record[-p.beat_bytes :]
         if d.pixels == NIBBLE_BITS:
+            # The lower nibble is the first pixel.
             pixels = np.stack([pixels & 15, pixels >> NIBBLE_BITS], 1).ravel().astype(np.uint8)
         inputs = expanded(pixels, d.pixels, d.input_bits + 1).reshape(-1, p.lanes)
         for to, words in (
@@ -38,6 +40,7 @@ def samples(d: Samples, state: State, p: AcceleratorParameters) -> tuple[Address
             (np.array([d.targets + place]), targets.view(np.int8).astype(np.int16)[None]),
         ):
             state.write(to, words)
+            # Whole records count, as they cross the memory's port, labels and padding included.
             addresses.append(to)
             rows.append(words)
     state.bytes_read += d.samples * d.record_beats * p.beat_bytes

@@ -20,7 +20,7 @@ VectorRegisters = dict[tuple[int, int], npt.NDArray[np.int64]]
 
 
 @dataclass
-class State:
+class MachineState:
     """Accelerator in the middle of a program."""
 
     memory: Bytes
@@ -32,23 +32,23 @@ class State:
     stream: int = 0
     """Stream of stochastic rounding, for the next compute descriptor."""
     order: SampleOrder = field(default_factory=SampleOrder)
-    """In which samples are drawn."""
+    """Order in which samples are drawn."""
     file: ExponentFile = field(default_factory=lambda: ExponentFile(0))
     step: int = 0
     """Number of the step, modulo 2^32."""
     is_first: bool = True
     is_last: bool = True
-    """Whether the step is that of a run."""
+    """Whether the step is the first, or the last, of a run."""
     code: dict[int, Instruction] = field(default_factory=dict)
-    """The vector engine's instructions."""
+    """Instructions of the vector engine, by address."""
     vector: VectorRegisters = field(default_factory=dict)
     """Registers of the vector engine that were written."""
     bytes_read: int = 0
     bytes_written: int = 0
 
     @classmethod
-    def fresh(cls, memory: Bytes, p: AcceleratorParameters) -> "State":
-        """State at the start of a program."""
+    def fresh(cls, memory: Bytes, p: AcceleratorParameters) -> "MachineState":
+        """Return the state at the start of a program: an empty scratchpad on ``memory``."""
         return cls(
             memory=memory,
             pad=np.zeros((p.scratchpad_rows, p.lanes), np.int16),
@@ -57,6 +57,7 @@ class State:
 
     def read(self, rows: Addresses) -> Words:
         """Read rows of the scratchpad: (..., lanes) for addresses (...)."""
+        # Rows are zero at first, and a program could be right by chance on a fresh model alone.
         if not self.known[rows].all():
             unknown = int(rows[~self.known[rows]].min())
             raise ProgramError(

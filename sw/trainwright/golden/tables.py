@@ -32,20 +32,22 @@ class Table:
     integers: npt.NDArray[np.float32]
     """(65536,) by word as uint16; NaN where a word stands for no number."""
     starts: npt.NDArray[np.int64]
-    """(rules, places); by rule for what underflows, never first."""
+    """Integers added to a size's fraction, (rules, places); underflow rule "never" is first."""
     cuts: npt.NDArray[np.int64]
-    """(places,)."""
+    """Bits cut off the sum of start and fraction, (places,)."""
     greatest: int
-    """The greatest word."""
+    """Greatest word."""
     registers: npt.NDArray[np.uint32] | None
-    """(rules + 1, 32): starts and cuts where these fit 32 bits and their places are so few."""
+    """Starts and cuts for vector registers, (rules + 1, 32); None where they do not fit 32 bits."""
     upper: npt.NDArray[np.uint8] | None
-    """(2, 128) lower and upper byte of the upper half of the float32 of each word from 0 on; of
-    words of up to 8 bits, whose integers have no other bits."""
+    """Upper halves of the float32 of each word from 0 on, as bytes, (2, 128); None above 8 bits.
+
+    Integers of words of up to 8 bits have no bits in the lower half.
+    """
 
     @property
     def largest(self) -> float:
-        """The integer of the greatest word."""
+        """Integer of the greatest word, as a float."""
         return float(self.integers[self.greatest])
 
 
@@ -54,6 +56,7 @@ def table(fmt: Coded) -> Table:
     """Return the table of a format that is decoded."""
     words = fmt.words()
     integers = np.full(WORDS, np.nan, np.float32)
+    # Index by the word's bits: negative words are the upper half of the table.
     integers[words.astype(np.uint16)] = fmt.decode(words)
     starts, cuts = _places(fmt)
     return Table(

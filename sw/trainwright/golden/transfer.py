@@ -3,7 +3,7 @@
 import numpy as np
 
 from trainwright.golden.compute import offsets
-from trainwright.golden.state import Addresses, State, Words
+from trainwright.golden.state import Addresses, MachineState, Words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Level, Transfer
 from trainwright.program.fields import Operation
@@ -17,24 +17,28 @@ def _runs(d: Transfer, base: int, stride: str, size: int) -> Addresses:
     return (starts[:, None] + np.arange(size)).ravel()
 
 
-def _bytes(d: Transfer, state: State, beat_bytes: int) -> Addresses:
+def _bytes(d: Transfer, state: MachineState, beat_bytes: int) -> Addresses:
     """List the addresses of the bytes outside, in the order of transfer."""
     address = d.address + state.registers[d.address_register]
     return _runs(d, address, "address", d.beats * beat_bytes)
 
 
-def _local(d: Transfer, state: State, p: AcceleratorParameters) -> Addresses:
+def _local(d: Transfer, state: MachineState, p: AcceleratorParameters) -> Addresses:
     """List the rows inside, in the order of transfer."""
     base = d.local + state.registers[d.local_register]
     return _runs(d, base, "local", rows_of_run(d, p))
 
 
-def transfer(d: Transfer, state: State, p: AcceleratorParameters) -> tuple[Addresses, Words] | None:
+def transfer(
+    d: Transfer, state: MachineState, p: AcceleratorParameters
+) -> tuple[Addresses, Words] | None:
     """Execute ``d`` on ``state``; gives the scratchpad rows that it wrote, in order."""
+    # int8 sign-extends: a value of one byte is the same number in the scratchpad's 16 bits.
     kind = np.dtype(np.int8 if d.element_bytes == 1 else "<i2")
     where, local = _bytes(d, state, p.beat_bytes), _local(d, state, p)
     if d.operation is Operation.STORE:
         words = state.read(local)
+        # Of two runs to the same bytes the later one stays, as in the order of the beats.
         state.memory[where] = words.astype(kind).view(np.uint8).ravel()
         state.bytes_written += where.size
         return None

@@ -6,7 +6,7 @@ import numpy.typing as npt
 from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, UNITS, mixed, unit_bytes
 from trainwright.fixed.rounding import clamp
 from trainwright.golden.compute import Result
-from trainwright.golden.state import State
+from trainwright.golden.state import MachineState
 from trainwright.kernels.evaluate import bit_length, rounded, wrapped
 from trainwright.kernels.slots import table_of
 from trainwright.kernels.tables import FRACTION, SLOPE_SHIFT
@@ -33,13 +33,13 @@ Integers = npt.NDArray[np.int64]
 SHIFT_MASK = 63
 FRACTION_MASK = (1 << FRACTION) - 1
 SUM_WIDTH, COUNT_WIDTH = 48, 32
-"""Bits of the totals of a pass; both are modulo them."""
+"""Bits of the totals of a pass, which wrap."""
 
 
-class Pass:
-    """A VECTOR descriptor and what its instructions need."""
+class PassExecution:
+    """Execution of a VECTOR descriptor: operands, places, constants and random bits."""
 
-    def __init__(self, d: Vector, state: State, p: AcceleratorParameters) -> None:
+    def __init__(self, d: Vector, state: MachineState, p: AcceleratorParameters) -> None:
         self.d, self.state, self.p = d, state, p
         outer, inner = np.divmod(np.arange(d.rows), d.inner)
         self.places = {
@@ -49,6 +49,7 @@ class Pass:
         # All operands are read before any row is written, so that a pass may work in place.
         self.rows = {n: state.read(self.places[n]).astype(np.int64) for n in d.users(d.reads)}
         self.constants, self.shifts = state.file.scalars(d)
+        # A key gives bits for several rows of few lanes: rows share a key, each with its own units.
         rows_a_key = UNITS // p.lanes
         places = d.key + np.arange(d.rows)
         self._units = (places % rows_a_key * p.lanes)[:, None] + np.arange(p.lanes)
@@ -57,14 +58,17 @@ class Pass:
 
     def random(self, number: int) -> Integers:
         """Draw random bits of every row and lane, of the stream or of the next stream."""
+        # Drawn once a pass: instructions that name the same stream get the same bits.
         if number not in self._random:
-            found = mixed(self.state.stream + number * STREAM_STEP, self._keys)
-            self._random[number] = np.take_along_axis(unit_bytes(found, UNITS), self._units, 1)
+            drawn = mixed(self.state.stream + number * STREAM_STEP, self._keys)
+            self._random[number] = np.take_along_axis(unit_bytes(drawn, UNITS), self._units, 1)
         return self._random[number]
 
     def register(self, number: int, threads: int, place: int) -> Integers:
         """Read a register of the first ``threads`` threads, (threads, lanes)."""
         held = self.state.vector
+        # Every thread has registers of its own: a block of more rows than any before it reads
+        # threads that nothing wrote.
         for thread in range(threads):
             if (number, thread) not in held:
                 name = self.d.tensor or "VECTOR"
@@ -74,39 +78,43 @@ class Pass:
                 )
         return np.array([held[number, thread] for thread in range(threads)])
 
-    def execute(self, one: Instruction, place: int, span: slice) -> Integers:
+    def execute(self, op: Instruction, place: int, span: slice) -> Integers:
         """Compute q of the rows of a block, (rows, lanes); registers are written."""
         threads = span.stop - span.start
-        r = {n: self.register(n, threads, place) for n in registers_read(one)}
-        a = self.rows[one.stream][span] if one.memory is Memory.READ else r.get(one.a)
-        constant = self.constants[one.k]
-        s = np.int64(constant) if one.use_k else r.get(one.b)
-        x, y = self._terms(one, (threads, self.p.lanes), a, s, r.get(one.c), constant)
-        shift: Integers | int = one.shift
-        if one.shift_by is ShiftBy.SCALAR:
-            shift = self.shifts[one.shift]
-        elif one.shift_by is not ShiftBy.FIELD:
-            shift = r[one.c if one.shift_by is ShiftBy.C else one.a] & SHIFT_MASK
-        q = self._fitted(one, wrapped(x + y, WIDTH), shift, span)
-        if one.keep:
-            self._keep(one, q, r, threads)
+        r = {n: self.register(n, threads, place) for n in registers_read(op)}
+        a = self.rows[op.stream][span] if op.memory is Memory.READ else r.get(op.a)
+        constant = self.constants[op.k]
+        s = np.int64(constant) if op.use_k else r.get(op.b)
+        x, y = self._terms(op, (threads, self.p.lanes), a, s, r.get(op.c), constant)
+        shift: Integers | int = op.shift
+        if op.shift_by is ShiftBy.SCALAR:
+            shift = self.shifts[op.shift]
+        elif op.shift_by is not ShiftBy.FIELD:
+            shift = r[op.c if op.shift_by is ShiftBy.C else op.a] & SHIFT_MASK
+        q = self._fitted(op, wrapped(x + y, WIDTH), shift, span)
+        if op.keep:
+            self._keep(op, q, r, threads)
         return q
 
     @staticmethod
-    def _terms(one, shape, a, s, c, constant) -> tuple[Integers, Integers]:
+    def _terms(op, shape, a, s, c, constant) -> tuple[Integers, Integers]:
         y = {
             Addend.NOTHING: lambda: np.zeros(shape, np.int64),
             Addend.PLUS: lambda: c,
             Addend.MINUS: lambda: -c,
             Addend.CONSTANT: lambda: np.full(shape, constant),
-        }[one.addend]()
-        match one.kind:
+        }[op.addend]()
+        match op.kind:
             case Kind.PASS:
                 return a, y
             case Kind.PRODUCT:
+                # The multiplier takes the low bits of both operands; wider values wrap, as in
+                # hardware.
                 return wrapped(a, FACTOR_WIDTH) * wrapped(s, FACTOR_WIDTH), y
             case Kind.TABLE:
-                base, product = table_of(one.b).terms(a & FRACTION_MASK)
+                # A table holds a base and a slope for each part of the fraction: both come as
+                # terms.
+                base, product = table_of(op.b).terms(a & FRACTION_MASK)
                 return product, base << SLOPE_SHIFT
             case Kind.SUM:
                 return np.broadcast_to(wrapped(a.sum(1, keepdims=True), WIDTH), shape), y
@@ -123,42 +131,44 @@ class Pass:
             case _:
                 return np.broadcast_to(np.arange(shape[1]), shape), y
 
-    def _fitted(self, one: Instruction, value: Integers, shift, span: slice) -> Integers:
+    def _fitted(self, op: Instruction, value: Integers, shift, span: slice) -> Integers:
         bits = None
-        if one.rounding >= Rounding.RANDOM:
-            bits = self.random(one.rounding - Rounding.RANDOM)[span]
-        q = rounded(value, shift, one.rounding, bits)
-        return (wrapped if one.wrap else clamp)(q, one.width)
+        if op.rounding >= Rounding.RANDOM:
+            bits = self.random(op.rounding - Rounding.RANDOM)[span]
+        q = rounded(value, shift, op.rounding, bits)
+        return (wrapped if op.wrap else clamp)(q, op.width)
 
-    def _keep(self, one: Instruction, q: Integers, r: dict[int, Integers], threads: int) -> None:
-        if one.when is not When.ALWAYS:
-            c = r[one.c]
-            chosen = {When.POSITIVE: c > 0, When.NEGATIVE: c < 0, When.ZERO: c == 0}[one.when]
-            q = np.where(chosen, q, r[one.d])
+    def _keep(self, op: Instruction, q: Integers, r: dict[int, Integers], threads: int) -> None:
+        if op.when is not When.ALWAYS:
+            c = r[op.c]
+            chosen = {When.POSITIVE: c > 0, When.NEGATIVE: c < 0, When.ZERO: c == 0}[op.when]
+            q = np.where(chosen, q, r[op.d])
         for thread in range(threads):
-            self.state.vector[one.d, thread] = q[thread]
+            self.state.vector[op.d, thread] = q[thread]
 
 
-def vector(d: Vector, state: State, p: AcceleratorParameters) -> Result:
+def vector(d: Vector, state: MachineState, p: AcceleratorParameters) -> Result:
     """Execute ``d`` on ``state``. Rows are written block by block, instruction by instruction.
 
     The total of the result is the sum, its saturations are the count. Raises ``ProgramError`` for
     a register that nothing wrote.
     """
-    work = Pass(d, state, p)
+    work = PassExecution(d, state, p)
     code = [(place, state.code[place]) for place in range(d.entry, d.entry + d.length)]
     totals = {Total.SUM: 0, Total.COUNT: 0}
     addresses, written = [np.zeros(0, np.int64)], [np.zeros((0, p.lanes), np.int16)]
+    # Blocks of THREADS rows run through all instructions before the next block starts, so that
+    # registers are needed for one block alone.
     for start in range(0, d.rows, THREADS):
         span = slice(start, min(start + THREADS, d.rows))
-        for place, one in code:
-            q = work.execute(one, place, span)
+        for place, op in code:
+            q = work.execute(op, place, span)
             # Lane 0 counts whatever lanes the condition of the instruction chooses.
-            if one.total is not Total.NONE:
-                totals[one.total] += int(q[:, 0].sum())
-            if one.memory is Memory.WRITE:
+            if op.total is not Total.NONE:
+                totals[op.total] += int(q[:, 0].sum())
+            if op.memory is Memory.WRITE:
                 words = wrapped(q, 16).astype(np.int16)
-                addresses.append(work.places[one.stream][span])
+                addresses.append(work.places[op.stream][span])
                 written.append(words)
                 state.write(addresses[-1], words)
     return Result(

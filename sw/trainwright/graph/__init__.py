@@ -1,7 +1,7 @@
 """Networks as graphs of tensors with named axes: built, differentiated, ordered, evaluated."""
 
 from trainwright.graph.differentiate import differentiate
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Tensor, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Tensor, Unfold, View
 from trainwright.graph.network import network_graph
 from trainwright.graph.order import Order, ordered
 
@@ -14,8 +14,8 @@ __all__ = [
     "Op",
     "Order",
     "Tensor",
+    "Unfold",
     "View",
-    "Window",
     "differentiate",
     "network_graph",
     "ordered",

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Slide, Tensor, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Slide, Tensor, Unfold, View
 
 
 def gradient_name(name: str) -> str:
@@ -21,18 +21,24 @@ class _Backward:
         self.tensors = dict(graph.tensors)
         self.ops: list[Op] = []
         self.parts: dict[str, list[str]] = defaultdict(list)
+        # Gradients are computed only on the way to a tensor that is wanted: inputs and constants
+        # usually are not.
         self.needed = set(wanted)
         self.uses: Counter[str] = Counter()
         """Parts of the gradient to each tensor."""
         for op in graph.ops:
             if self.needed & set(op.operands):
                 self.needed.add(op.out)
-            if not isinstance(op, Window):  # their readers give the gradient to what they are of
+            # An unfolding rounds nothing and has no gradient of its own: the operation that reads
+            # it counts as a reader of the tensor it unfolds.
+            if not isinstance(op, Unfold):  # their readers give the gradient to what they are of
                 names = set(op.operands)
                 self.uses.update(graph.windows[n].x if n in graph.windows else n for n in names)
 
     def gradient(self, name: str) -> str:
         """Add the parts of the gradient to a tensor; return the name of their sum."""
+        # Parts are added pairwise, each sum rounded, in the order in which the backward pass meets
+        # the readers: that order is part of the result's bits.
         parts = self.parts[name]
         total = parts[0]
         for number, part in enumerate(parts[1:], 2):
@@ -51,6 +57,7 @@ class _Backward:
     def part(self, to: str) -> str:
         """Add a new part of the gradient to a tensor; return its name."""
         name = gradient_name(to)
+        # A single part is the gradient itself and takes its name: no copy, no extra rounding.
         if self.uses[to] > 1:
             name = f"{name}.{len(self.parts[to]) + 1}"
         self.parts[to].append(self.tensor(name, to))
@@ -61,6 +68,8 @@ class _Backward:
         upper = self.gradient(op.out)
         match op:
             case Einsum():
+                # A tensor that occurs twice in a product gets one gradient, as in the forward pass
+                # it is one leaf.
                 for name in dict.fromkeys(op.operands):
                     if name in self.needed:
                         self._factor(op, name, upper)
@@ -70,7 +79,7 @@ class _Backward:
                 self._add(op, upper)
             case Kernel():
                 self._kernel(op, upper)
-            case Mask() | Window():
+            case Mask() | Unfold():
                 raise ValueError(f"{op.out}: a mask has no gradient, windows of it none of theirs")
 
     def _factor(self, op: Einsum, name: str, upper: str) -> None:
@@ -79,20 +88,22 @@ class _Backward:
         Where the operand is windows, it is the one to what they are windows of: windows of the
         gradient with the others, so that each value is one sum, rounded once.
         """
-        others, site = tuple(other for other in op.operands if other != name), op.site
+        rest, site = tuple(n for n in op.operands if n != name), op.site
+        # Scattering values from windows back would add overlapping parts that were rounded one by
+        # one. Reading windows of the gradient instead makes each value one sum.
         if name in self.graph.windows:
             window = self.graph.windows[name]
             slides = tuple(slide.adjoint for slide in window.slides)
             upper, site = self._windows(upper, slides), f"{site}.dx" if site else ""
             name = window.x
-        self.ops.append(Einsum(self.part(name), (*others, upper), site))
+        self.ops.append(Einsum(self.part(name), (*rest, upper), site))
 
     def _windows(self, name: str, slides: tuple[Slide, ...]) -> str:
-        of = {slide.axis: (slide.position, slide.offset) for slide in slides}
-        axes = [a for axis in self.tensors[name].axes for a in of.get(axis, (axis,))]
+        axes_of = {slide.axis: (slide.position, slide.offset) for slide in slides}
+        axes = [a for axis in self.tensors[name].axes for a in axes_of.get(axis, (axis,))]
         new = f"{name}w"
         self.tensors[new] = replace(self.like, name=new, axes=tuple(axes))
-        self.ops.append(Window(new, name, slides))
+        self.ops.append(Unfold(new, name, slides))
         return new
 
     def _kernel(self, op: Kernel, upper: str) -> None:
@@ -104,6 +115,7 @@ class _Backward:
         self.ops.append(Kernel(self.part(x), (upper, second), op.gradient))
 
     def _add(self, op: Add, upper: str) -> None:
+        # The mask reads the result of the ReLU, not the sum before it: that one is never stored.
         if op.relu:
             new = self.tensor(gradient_name(f"{op.out.rpartition('.')[0]}.y"), op.out)
             self.ops.append(Mask(new, upper, op.out))
@@ -111,6 +123,8 @@ class _Backward:
         for name in op.operands:
             if name not in self.needed:
                 continue
+            # Equal axes: the gradient of a sum is the upper gradient, for both operands, without a
+            # copy. Axes that the operand lacks were broadcast, and are summed here.
             if set(self.tensors[name].axes) == set(self.tensors[op.out].axes):
                 self.parts[name].append(upper)
             else:
@@ -130,10 +144,13 @@ def differentiate(
     for result, name in upper.items():
         back.parts[result].append(back.tensor(name, result))
         back.uses[result] += 1
+    # Reversed order meets every reader of a tensor before the operation that makes it, so that all
+    # parts are there when they are added.
     for op in reversed(graph.ops):
-        if op.out in back.needed and not isinstance(op, Window):
+        if op.out in back.needed and not isinstance(op, Unfold):
             back.step(op)
     results = tuple(back.gradient(name) for name in wanted)
+    # Only what the backward pass reads from the forward pass is kept for it in memory.
     results_of_ops = {op.out for op in back.ops}
     read = dict.fromkeys(
         name for op in back.ops for name in op.operands if name not in results_of_ops

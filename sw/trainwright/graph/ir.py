@@ -28,7 +28,7 @@ class Tensor:
     constant: tuple[int, int] | None = None
     """The word and the exponent of all values of a constant, which the host writes."""
     exact: bool = False
-    """Whether its format holds every sum of its products: then nothing is ever shifted out."""
+    """Whether the format holds every sum of the products: then nothing is ever shifted out."""
     digits: int = 1
     """Words that each value is cut into on the accelerator that the graph is compiled for."""
 
@@ -138,13 +138,17 @@ class Slide:
     @property
     def adjoint(self) -> "Slide":
         """Slide that reads positions from values of the axis, for gradients."""
+        # A spread slide skips positions; no operation of a network makes one in the forward pass.
         assert self.spread == 1
+        # p and k of the forward slide give axis value v = p * stride + k * step + first; solved for
+        # p, that is (v - k * step - first) / stride: a slide over the axis that is spread by the
+        # stride.
         return Slide(self.position, self.axis, self.offset, 1, -self.step, -self.first, self.stride)
 
 
 @dataclass(frozen=True)
-class Window:
-    """``out`` = windows of ``x``: some axes read by two each. Nothing is rounded."""
+class Unfold:
+    """Unfolding of ``x`` to ``out``: some axes read by two each, as windows. Nothing is rounded."""
 
     out: str
     x: str
@@ -156,7 +160,7 @@ class Window:
         return (self.x,)
 
 
-Op = Einsum | Add | Mask | Kernel | View | Window
+Op = Einsum | Add | Mask | Kernel | View | Unfold
 
 
 @dataclass(frozen=True)
@@ -182,22 +186,23 @@ class Graph:
 
     @cached_property
     def makers(self) -> dict[str, Op]:
-        """The operation that makes each tensor that is not given."""
+        """Operation that makes each tensor that is not given."""
         return {op.out: op for op in self.ops}
 
     @cached_property
     def origins(self) -> dict[str, str]:
-        """The tensor that each one is a view or windows of: itself where it is none."""
-        found = {name: name for name in self.tensors}
+        """Tensor that each tensor is a view or an unfolding of: itself where it is none."""
+        origins = {name: name for name in self.tensors}
+        # In the order of computation: `x` of a view of a view is resolved already.
         for op in self.ops:
-            if isinstance(op, View | Window):
-                found[op.out] = found[op.x]
-        return found
+            if isinstance(op, View | Unfold):
+                origins[op.out] = origins[op.x]
+        return origins
 
     @cached_property
-    def windows(self) -> dict[str, Window]:
-        """The windows, by what they make."""
-        return {op.out: op for op in self.ops if isinstance(op, Window)}
+    def windows(self) -> dict[str, Unfold]:
+        """Unfoldings, by the tensor that they make."""
+        return {op.out: op for op in self.ops if isinstance(op, Unfold)}
 
     @property
     def macs(self) -> int:
@@ -237,6 +242,7 @@ def needed(graph: Graph, results: Iterable[str]) -> tuple[Op, ...]:
     """Select the operations that ``results`` need, in their order."""
     wanted = set(results)
     kept = []
+    # From the end to the start: readers come before the operations that make what they read.
     for op in reversed(graph.ops):
         if op.out in wanted:
             kept.append(op)
@@ -254,6 +260,8 @@ def urgent(graph: Graph, large: float = 1.0) -> Graph:
     for op in graph.ops:
         for name in set(op.operands):
             readers.setdefault(name, []).append(op)
+    # List scheduling by the critical path: an operation is as urgent as the work that still has to
+    # follow it, its own included.
     height: dict[str, int] = {}
     own = {
         op.out: graph.work_of(op) if isinstance(op, Einsum) else graph.count(op.out)
@@ -266,10 +274,15 @@ def urgent(graph: Graph, large: float = 1.0) -> Graph:
         )
     pending, done, ordered = list(graph.ops), set(graph.given), list[Op]()
     while pending:
+        # Quadratic in the number of operations, which is a few hundred at most.
         ready = [op for op in pending if done.issuperset(op.operands)]
         op = max(ready, key=lambda op: height[op.out])
+        # A large contraction would hold the arrays for most of the step, and its slices need whole
+        # operands: smaller ones fill the time before it.
         if own[op.out] > most:
-            small = [one for one in ready if isinstance(one, Einsum) and own[one.out] <= most]
+            small = [
+                other for other in ready if isinstance(other, Einsum) and own[other.out] <= most
+            ]
             op = max(small or ready, key=lambda op: height[op.out])
         pending.remove(op)
         done.add(op.out)

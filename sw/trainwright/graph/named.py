@@ -11,17 +11,18 @@ from trainwright.graph.order import Cost, Order, Site, Tree, made_of, united
 
 
 class _Leaves:
-    """The leaves of a site by what they are, as masks."""
+    """Masks of a site's leaves by their roles."""
 
     def __init__(self, site: Site):
         place = {name: 1 << n for n, name in enumerate(site.leaves)}
         factors = sorted(name for name in place if _is_factor(name))
         self.factors = [place[name] for name in factors]
+        # The forward contraction is the one that reads every factor; what else it reads is X.
         forward = next(op for op in site.contractions if {*factors} < {*op.operands})
         (x,) = {*forward.operands} - {*factors}
         self.x = place[x]
         self.upper = sum(place.values()) - sum(self.factors) - self.x
-        """0 where there is none."""
+        """Mask of the upper gradient; 0 in a site without a backward pass."""
 
 
 def _is_factor(name: str) -> bool:
@@ -29,10 +30,12 @@ def _is_factor(name: str) -> bool:
     return tail.startswith("G") and tail[1:].isdigit()
 
 
-def _chain(tree: Tree, first: int, others: Sequence[int]) -> int:
-    """Multiply ``first`` by the others, one after the other; pairs as the search has them."""
-    for other in others:
+def _chain(tree: Tree, first: int, rest: Sequence[int]) -> int:
+    """Multiply ``first`` by ``rest``, one leaf after another; pairs as the search has them."""
+    for other in rest:
         whole = first | other
+        # The search lists a pair with the lowest leaf first. A tree written the other way round
+        # would be the same product but another key.
         lowest = whole & -whole
         tree[whole] = (first, other) if first & lowest else (other, first)
         first = whole
@@ -49,6 +52,8 @@ def paper_tree(site: Site) -> Tree:
     factors = leaves.factors
     _chain(tree, leaves.x, factors[::-1])
     if leaves.upper:
+        # The paper makes the gradient of the whole W first: the largest tensor of the layer, and
+        # the reason why other orders are faster.
         gradient = _chain(tree, leaves.x, [leaves.upper])
         for n in range(len(factors)):
             _chain(tree, _chain(tree, gradient, factors[:n:-1]), factors[:n])
@@ -85,6 +90,7 @@ def bond_tree(site: Site, bond: int, *, rebuilt: bool) -> Tree:
             _chain(tree, left | right, [upper])
         else:
             _chain(tree, upper, [left, right])
+    # Chains make products that no contraction reads, such as X by all factors backward.
     return united(tree, list(site.wanted.values()))
 
 

@@ -36,6 +36,7 @@ def upper_names(network: Network) -> tuple[str, ...]:
 def average(size: int) -> tuple[int, int]:
     """Return word and exponent of 1 / ``size``: exact for a power of two, else of 15 bits."""
     exponent = -(size - 1).bit_length()
+    # The exponent that makes 1 / size use all the bits that a positive constant of 16 has.
     if size & (size - 1):
         exponent -= CONSTANT_WIDTH - 2
     return round(2.0**-exponent / size), exponent
@@ -64,6 +65,7 @@ class _Build:
         return name
 
     def give(self, name: str, axes: tuple[str, ...], kind: TensorClass, fmt: Format) -> str:
+        # Two nodes may apply one layer: its factors are given once.
         if name not in self.tensors:
             self.tensors[name] = Tensor(name, axes, kind, fmt)
             self.given.append(name)
@@ -77,19 +79,22 @@ class _Build:
     def numbered(self, owner: str, letter: str, sizes: Sequence[int]) -> tuple[str, ...]:
         return self.axes(owner, [f"{letter}{n}" for n in range(1, len(sizes) + 1)], sizes)
 
-    def view(self, name: str, of: str, axes: tuple[str, ...]) -> str:
-        """Add a view of a value by other axes; return its name."""
-        self.ops.append(View(self.copy(name, of, axes), of))
+    def view(self, name: str, source: str, axes: tuple[str, ...]) -> str:
+        # A view keeps words and exponent: it may only rename axes, so it takes the format of its
+        # source.
+        """Add a view source a value by other axes; return its name."""
+        self.ops.append(View(self.copy(name, source, axes), source))
         return name
 
-    def copy(self, name: str, of: str, axes: tuple[str, ...]) -> str:
-        """Add a tensor with the values and the format of another; return its name."""
-        self.tensors[name] = replace(self.tensors[of], name=name, axes=axes)
+    def copy(self, name: str, source: str, axes: tuple[str, ...]) -> str:
+        """Add a tensor with the values and the format source another; return its name."""
+        self.tensors[name] = replace(self.tensors[source], name=name, axes=axes)
         return name
 
     def kind(self, name: str) -> TensorClass:
         """Return the class of a value: logits are not rounded to activations."""
         heads = self.network.heads
+        # Logits go to the host as intermediates do, with the bits that a loss needs.
         return TensorClass.INTERMEDIATE if name in heads else TensorClass.ACTIVATION
 
     def node(self, node: Node) -> None:
@@ -97,6 +102,8 @@ class _Build:
         prefix = self.prefixes[node.name]
         match node:
             case Input():
+                # The name of the main input's axis is part of the layout of memory that the driver
+                # fills.
                 axes = ("pixel",) if node.name == "x" else (f"{node.name}.pixel",)
                 shape = self.network.shapes[node.name]
                 self.sizes[axes[0]] = prod(shape)
@@ -120,12 +127,16 @@ class _Build:
         if layer.window is None:
             inputs = [(axis,) for axis in self.numbered(owner, "i", layer.inputs)]
             flat = tuple(axis for axes in inputs for axis in axes)
+            # The value below has its channels last, a leading layer reads them first: a view, no
+            # copy.
             flat = flat[layer.leading :] + flat[: layer.leading]  # as the values lie
             x = self.view(f"{prefix}.x", below.tensor, (*flat, SAMPLES))
             positions: tuple[str, ...] = ()
         else:
             kernel = self.axes(owner, ("kh", "kw"), layer.window.kernel)
             every = self.numbered(owner, "i", layer.inputs)
+            # Both kernel axes belong to the first input mode of the train; channels to the
+            # remaining ones.
             inputs = [kernel, *((axis,) for axis in every[1:])]
             x, positions = self.windows(prefix, below, layer.window, kernel, every[1:])
         factors = self.factors(owner, layer, outputs, inputs)
@@ -149,6 +160,8 @@ class _Build:
         return [
             self.give(
                 f"{owner}.G{n + 1}",
+                # Boundary factors have one rank: the slice is empty before the first factor, after
+                # the last.
                 (*ranks[n - 1 : n][: n > 0], outputs[n], *inputs[n], *ranks[n : n + 1]),
                 TensorClass.INTERMEDIATE,
                 self.network.tensor_format(f"{owner}.G{n + 1}", "factor"),
@@ -171,12 +184,18 @@ class _Build:
         slides = tuple(
             Slide(axis, position, offset, stride, 1, -padding)
             for axis, position, offset, stride, padding in zip(
-                image, positions, kernel, window.stride, window.padding, strict=True
+                # Position p and offset k read row p * stride + k - padding; rows outside are zeros.
+                image,
+                positions,
+                kernel,
+                window.stride,
+                window.padding,
+                strict=True,
             )
         )
         axes = (positions[0], kernel[0], positions[1], kernel[1], *channels, SAMPLES)
         name = self.copy(f"{prefix}.xw", x, axes)
-        self.ops.append(ir.Window(name, x, slides))
+        self.ops.append(ir.Unfold(name, x, slides))
         return name, positions
 
     def sum(self, node: Sum, prefix: str) -> str:
@@ -205,6 +224,7 @@ class _Build:
         windows, positions = self.windows(prefix, below, node.window, kernel, channels)
         word, exponent = average(node.window.size)
         name = f"{prefix}.share"
+        # A power of two needs no rounding: word 1 at a negative exponent, 2 bits instead of 16.
         fmt = Fixed(2 if word == 1 else CONSTANT_WIDTH)
         self.tensors[name] = Tensor(
             name, kernel, TensorClass.INTERMEDIATE, fmt, constant=(word, exponent)

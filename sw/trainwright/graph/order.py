@@ -19,6 +19,7 @@ from trainwright.graph.ir import Einsum, Graph, Op, Tensor
 LEAST_WIDTH = 8
 """Fewest bits that a tensor keeps whose sums would overflow an accumulator."""
 APART = 1e6
+# Large enough that any computable order is cheaper, finite so that costs can still be compared.
 """Factor on the cost of a product that no array can compute."""
 MOST_VARIED = 4
 """Families of trees whose neighbours are searched too."""
@@ -61,6 +62,7 @@ class Site:
         self.wanted = {op.out: sum(bit[name] for name in op.operands) for op in contractions}
         self.axes_of = {bit[name]: graph.tensors[name].axes for name in self.leaves}
         self.whole = (1 << len(self.leaves)) - 1
+        # Such axes cannot be summed away inside the site although no other leaf has them.
         self.open = frozenset(
             axis
             for out, mask in self.wanted.items()
@@ -83,6 +85,8 @@ class Site:
     @property
     def shape(self) -> tuple:
         """Return all that a search depends on, axes by number in place of names."""
+        # Names of axes differ from layer to layer while the search depends on sizes and on who
+        # shares what: numbering axes in order of appearance lets equal layers share one search.
         number: dict[str, int] = {}
         for axes in (*self.axes_of.values(), sorted(self.open)):
             for axis in axes:
@@ -114,8 +118,11 @@ class Site:
         key = (first, second) if first < second else (second, first)
         if key not in self._costs:
             sizes = self.graph.sizes
+            # The smaller mask first: a product has one cost, whichever factor is first.
             axes = self.leaf_axes(first) | self.leaf_axes(second)
             macs = prod(sizes[axis] for axis in axes) / self._fill(first, second)
+            # Counting the cycles of arrays that are partly idle, not the multiplications, decides
+            # between orders: a product of thin factors keeps few multipliers busy.
             macs *= self._passes(first, second)
             values = prod(sizes[axis] for axis in self.kept(first | second))
             self._costs[key] = max(macs, self.cost.least) + self.cost.value * values
@@ -125,9 +132,11 @@ class Site:
         """Return the words of a value of a leaf or a partial result."""
         if mask not in self._digits:
             leaves = [self.graph.tensors[n] for b, n in enumerate(self.leaves) if mask >> b & 1]
+            # A product with the gradient among its leaves is a gradient and has as many words as
+            # one.
             gradients = [leaf for leaf in leaves if leaf.kind is TensorClass.GRADIENT]
-            one = leaves if len(leaves) == 1 else gradients
-            self._digits[mask] = one[0].digits if one else max(1, self.cost.digits)
+            deciding = leaves if len(leaves) == 1 else gradients
+            self._digits[mask] = deciding[0].digits if deciding else max(1, self.cost.digits)
         return self._digits[mask]
 
     def _passes(self, first: int, second: int) -> float:
@@ -153,11 +162,16 @@ class Site:
         Results of the forward pass are in external memory for the backward pass.
         """
         total = 0.0
+        # Without a bound nothing is ever computed again.
         for mask, (a, b) in tree.items() if self.cost.held else ():
             if not self._large(mask):
                 continue
+            # A large result is used up slice by slice if all its readers share the axes it is
+            # sliced along; else each further reader makes it anew.
             made_from = [m for m, parts in tree.items() if mask in parts]
             if not mask & self.given_later:
+                # What the forward pass made is in external memory by the time the backward pass
+                # reads it.
                 made_from = [m for m in made_from if not m & self.given_later]
             if len(made_from) < 2:
                 continue
@@ -186,6 +200,8 @@ class Site:
 
     def splits(self, mask: int) -> Iterable[tuple[int, int]]:
         """Divide a set of leaves in two, in every way."""
+        # The lowest leaf stays in the first half, so that every division comes once; `(part - 1) &
+        # rest` counts through the subsets of the rest.
         first = mask & -mask
         rest = part = mask ^ first
         while part:
@@ -215,7 +231,10 @@ def _new_tree(site: Site, target: int, free: frozenset[int]) -> Tree:
     def solve(mask: int) -> float:
         least, parts = float("inf"), None
         for total, a, b in site.products(mask):
+            # Costs only grow: a product that is no cheaper alone need not be solved, which cuts
+            # most of the subsets.
             if total < least:
+                # A mask with one bit is a leaf and costs nothing.
                 if a & (a - 1):
                     total += costs[a] if a in costs else solve(a)
                 if b & (b - 1):
@@ -232,6 +251,7 @@ def _new_tree(site: Site, target: int, free: frozenset[int]) -> Tree:
     pending = [target]
     while pending:
         mask = pending.pop()
+        # Masks that are free, or leaves, end the descent.
         if mask in best and mask not in tree and (split := best[mask][1]):
             tree[mask] = split
             pending += split
@@ -255,19 +275,22 @@ def _improved(site: Site, targets: Sequence[int], free: Sequence[int]) -> dict[i
     """
     trees: dict[int, Tree] = {}
     given: Tree = {mask: (0, 0) for mask in free}
+    # One target after another, each using what the earlier ones computed.
     for target in targets:
         trees[target] = _tree(site, target, given | _joined(trees))
     for mask in free:
-        made = _tree(site, mask, {m: s for m, s in _joined(trees).items() if m != mask})
-        trees = {target: made | tree for target, tree in trees.items()}
+        # What was free at the start has to be paid now.
+        tree_of_free = _tree(site, mask, {m: s for m, s in _joined(trees).items() if m != mask})
+        trees = {target: tree_of_free | tree for target, tree in trees.items()}
     trees = {target: _full(_joined(trees), target) for target in targets}
     now = _total(site, trees)
     while True:
         for target in targets:
-            # What others need stays; those that relied on this tree's partial results keep them.
-            others = {t: _full(_joined(trees), t) for t in trees if t != target}
-            fixed = _joined(others)
-            trial = others | {target: _tree(site, target, fixed)}
+            # What other trees need stays; a tree that relied on this one keeps its partial results.
+            rest = {t: _full(_joined(trees), t) for t in trees if t != target}
+            fixed = _joined(rest)
+            trial = rest | {target: _tree(site, target, fixed)}
+            # Strictly less, so that the loop ends.
             if _total(site, trial) < now:
                 trees = trial
         total = _total(site, trees)
@@ -317,6 +340,7 @@ def search(graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, most: in
     site = Site(graph, contractions, cost)
     shape = site.shape
     if shape not in _FOUND:
+        # The oldest shape goes: insertion order is the order of use closely enough.
         while len(_FOUND) >= MOST_SHAPES:
             del _FOUND[next(iter(_FOUND))]
         _FOUND[shape] = _families(site)
@@ -330,21 +354,21 @@ _FOUND: dict[tuple, list[Tree]] = {}
 def _families(site: Site) -> list[Tree]:
     """Search families of trees, the cheapest first."""
     targets = sorted(set(site.wanted.values()))
-    found: dict[tuple, tuple[float, Tree]] = {}
+    families: dict[tuple, tuple[float, Tree]] = {}
     for free in _starts(site):
         trees = _improved(site, targets, free)
-        _keep(site, found, united(_joined(trees), targets))
-    best = sorted(found.values(), key=lambda pair: pair[0])[:MOST_VARIED]
+        _keep(site, families, united(_joined(trees), targets))
+    best = sorted(families.values(), key=lambda pair: pair[0])[:MOST_VARIED]
     for _, tree in best:
         for other in _varied(site, tree, targets):
-            _keep(site, found, other)
-    return [tree for _, tree in sorted(found.values(), key=lambda pair: pair[0])]
+            _keep(site, families, other)
+    return [tree for _, tree in sorted(families.values(), key=lambda pair: pair[0])]
 
 
-def _keep(site: Site, found: dict[tuple, tuple[float, Tree]], tree: Tree) -> None:
+def _keep(site: Site, families: dict[tuple, tuple[float, Tree]], tree: Tree) -> None:
     key = tuple(sorted(tree.items()))
-    if key not in found:
-        found[key] = site.total(tree), tree
+    if key not in families:
+        families[key] = site.total(tree), tree
 
 
 def united(joined: Tree, targets: Sequence[int]) -> Tree:
@@ -355,18 +379,21 @@ def united(joined: Tree, targets: Sequence[int]) -> Tree:
     return united
 
 
+# A free partial result at the start can steer a search past the best family; one division at a time
+# around the best families finds what starts missed.
 def _varied(site: Site, tree: Tree, targets: Sequence[int]) -> Iterable[Tree]:
     """Make the families in which one partial result is divided otherwise."""
     for mask in tree:
         for a, b in site.splits(mask):
             if (a, b) != tree[mask]:
-                others = {m: parts for m, parts in tree.items() if m != mask}
-                made = _tree(site, a, others) | others | {mask: (a, b)}
-                made |= _tree(site, b, made)
-                yield united(made, targets)
+                rest = {m: parts for m, parts in tree.items() if m != mask}
+                grown = _tree(site, a, rest) | rest | {mask: (a, b)}
+                grown |= _tree(site, b, grown)
+                yield united(grown, targets)
 
 
 def _starts(site: Site) -> list[tuple[int, ...]]:
+    # Targets themselves are computed anyway: making them free says nothing.
     """List what costs nothing at the start of a search: nothing, or one partial result."""
     masks = range(1, site.whole)
     partial = [m for m in masks if m & (m - 1) and m not in site.wanted.values()]
@@ -378,18 +405,18 @@ class _Names:
 
     def __init__(self, site: Site, name: str, word: int):
         self.site, self.name, self.word = site, name, word
-        self.made = {mask: out for out, mask in site.wanted.items()}
+        self.names = {mask: out for out, mask in site.wanted.items()}
         for n, leaf in enumerate(site.leaves):
-            self.made[1 << n] = leaf
+            self.names[1 << n] = leaf
 
     def of(self, mask: int) -> str:
         """Name a partial result by its leaves: ``l1.G1.G2.x``."""
-        if mask not in self.made:
+        if mask not in self.names:
             tails = [
                 leaf.rpartition(".")[2] for n, leaf in enumerate(self.site.leaves) if mask >> n & 1
             ]
-            self.made[mask] = f"{self.name}.{'.'.join(tails)}"
-        return self.made[mask]
+            self.names[mask] = f"{self.name}.{'.'.join(tails)}"
+        return self.names[mask]
 
     def tensor(self, mask: int, tree: Tree, graph: Graph) -> Tensor:
         """Describe a partial result, in the format of its class."""
@@ -401,9 +428,11 @@ class _Names:
         gradients = [leaf for leaf in leaves if leaf.kind is TensorClass.GRADIENT]
         if gradients:
             return replace(gradients[0], name=name, axes=axes)
+        # Coded formats apply to whole classes: a partial result follows the results of its site.
         for result in (graph.tensors[out] for out in self.site.wanted):
             if result.kind is TensorClass.INTERMEDIATE and result.format.coded:
                 return replace(result, name=name, axes=axes)
+        # A partial result that fits its word exactly needs no shift, and loses nothing.
         bits = self._bits(mask, tree)
         fmt, exact = Fixed(min(self.word, bits)), bits <= self.word
         return Tensor(name, axes, TensorClass.INTERMEDIATE, fmt, exact=exact)
@@ -411,6 +440,7 @@ class _Names:
     def _axes(self) -> tuple[str, ...]:
         """Order the axes of the site so that axes of one letter are adjacent."""
         axes = dict.fromkeys(a for names in self.site.axes_of.values() for a in names)
+        # Factor axes next to each other, ranks first: layouts then join axes without gaps.
         return tuple(sorted(axes, key=lambda axis: "rjis".find(axis.rpartition(".")[2][:1])))
 
     def _bits(self, mask: int, tree: Tree) -> int:
@@ -420,6 +450,8 @@ class _Names:
         a, b = tree[mask]
         axes = (self.site.leaf_axes(a) & self.site.leaf_axes(b)) - self.site.kept(mask)
         terms = prod(self.site.graph.sizes[axis] for axis in axes)
+        # Two signed operands of a and b bits have products of at most 2^(a+b-2), reached by the two
+        # most negative words alone; a sign bit comes on top of the sum.
         bits = min(self.word, self._bits(a, tree)) + min(self.word, self._bits(b, tree)) - 2
         return (terms << bits).bit_length() + 1
 
@@ -449,6 +481,7 @@ def made_of(site: Site, tree: Tree, *, word: int = 16, accumulator: int = 48) ->
     graph, name = site.graph, site.name
     names = _Names(site, name, word)
     tensors, products = dict(graph.tensors), []
+    # Fewer leaves first: factors of a product come before the product.
     for mask in sorted(tree, key=lambda mask: (mask.bit_count(), mask)):
         tensor = names.tensor(mask, tree, graph)
         tensors[tensor.name] = tensor
@@ -473,6 +506,7 @@ def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:
         free = [name for name in op.operands if name not in fixed]
         free = [name for name in free if not tensors[name].format.coded]
         if excess > 0 and free:
+            # The widest operand gives bits up: relative to its range it loses least.
             name = max(free, key=lambda name: tensors[name].width)
             width = max(LEAST_WIDTH, tensors[name].width - excess)
             tensors[name] = replace(tensors[name], format=Fixed(width), exact=False)
@@ -481,18 +515,19 @@ def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:
 
 def replaced(graph: Graph, orders: Sequence[Order]) -> Graph:
     """Replace the contractions of each site by the products of its order."""
-    made: dict[str, list[Einsum]] = {}
+    by_target: dict[str, list[Einsum]] = {}
     tensors = dict(graph.tensors)
     for order in orders:
         tensors |= order.graph.tensors
+        # A partial result that two contractions share is computed where the first of them needs it.
         done: set[str] = set()
         makers = {op.out: op for op in order.products}
         for op in graph.ops:
             if isinstance(op, Einsum) and op.site == order.site:
-                made[op.out] = _needed_by(op.out, makers, done)
+                by_target[op.out] = _needed_by(op.out, makers, done)
     ops: list[Op] = []
     for op in graph.ops:
-        ops += made.get(op.out, [op])
+        ops += by_target.get(op.out, [op])
     return Graph(graph.sizes, tensors, tuple(ops), graph.given, graph.results)
 
 

@@ -8,7 +8,7 @@ from trainwright.graph.order import Order
 from trainwright.graph.step import StepGraph, split
 
 MARK = "'"
-"""Behind the name of a product that is made again: a tensor with an exponent of its own."""
+"""Suffix of a product that is made again: a tensor with an exponent of its own."""
 
 
 def ordered_small(step: StepGraph, orders: Sequence[Order]) -> StepGraph:
@@ -16,23 +16,27 @@ def ordered_small(step: StepGraph, orders: Sequence[Order]) -> StepGraph:
 
     Both passes compute such a partial result, the backward pass where it is first read.
     """
-    found, kept = step.ordered(orders), {op.out for op in step.whole.ops}
-    whole, ahead = found.whole, {op.out: op for op in found.forward.ops}
+    ordered, kept = step.ordered(orders), {op.out for op in step.whole.ops}
+    whole, ahead = ordered.whole, {op.out: op for op in ordered.forward.ops}
     tensors, ops = dict(whole.tensors), list[Op]()
 
-    def there(name: str) -> str:
+    def remade(name: str) -> str:
+        # Operations of the graph before ordering stay: activations are needed by the host or the
+        # layers around; only the products that the order introduced are made again.
         op = ahead.get(name)
         if not isinstance(op, Einsum) or name in kept:
             return name
         again = name + MARK
+        # Another name, as the product made again has an exponent of its own.
         if again not in tensors:
             tensors[again] = replace(tensors[name], name=again)
-            ops.append(replace(op, out=again, operands=tuple(map(there, op.operands))))
+            ops.append(replace(op, out=again, operands=tuple(map(remade, op.operands))))
         return again
 
     for op in whole.ops:
+        # An operation of the backward pass alone.
         if op.out not in ahead and isinstance(op, Einsum):
-            op = replace(op, operands=tuple(map(there, op.operands)))
+            op = replace(op, operands=tuple(map(remade, op.operands)))
         ops.append(op)
     whole = replace(whole, tensors=tensors, ops=tuple(ops))
     return split(whole, step.forward.results, step.backward.results)

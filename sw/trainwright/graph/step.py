@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.graph.differentiate import differentiate
-from trainwright.graph.ir import Einsum, Graph, Window, needed
+from trainwright.graph.ir import Einsum, Graph, Unfold, needed
 from trainwright.graph.network import class_tensor, network_graph, upper_names
 from trainwright.graph.order import Order, replaced
 from trainwright.network import Input, Network
@@ -13,7 +13,7 @@ from trainwright.network import Input, Network
 
 @dataclass(frozen=True)
 class StepGraph:
-    """``forward`` makes ``results`` of it; ``backward`` reads them and what the host gives it."""
+    """Step of training: ``backward`` reads results of ``forward`` and the host's gradient."""
 
     whole: Graph
     forward: Graph
@@ -22,11 +22,11 @@ class StepGraph:
     @property
     def sites(self) -> dict[str, tuple[Einsum, ...]]:
         """The contractions of each layer, forward and backward."""
-        found: dict[str, tuple[Einsum, ...]] = {}
+        by_site: dict[str, tuple[Einsum, ...]] = {}
         for op in self.whole.ops:
             if isinstance(op, Einsum) and op.site:
-                found[op.site] = (*found.get(op.site, ()), op)
-        return found
+                by_site[op.site] = (*by_site.get(op.site, ()), op)
+        return by_site
 
     def ordered(self, orders: Sequence[Order]) -> "StepGraph":
         """Return the step by products of two."""
@@ -36,10 +36,12 @@ class StepGraph:
 def split(whole: Graph, forward: tuple[str, ...], backward: tuple[str, ...]) -> StepGraph:
     """Split a whole step into its passes, by the results of each."""
     ahead = needed(whole, forward)
-    there = {op.out for op in ahead if not isinstance(op, Window)}
-    behind = tuple(op for op in needed(whole, backward) if op.out not in there)
-    made = {op.out for op in behind}
-    read = dict.fromkeys(n for op in behind for n in op.operands if n not in made)
+    # Unfoldings cost nothing and are not stored: the backward pass has its own.
+    forward_results = {op.out for op in ahead if not isinstance(op, Unfold)}
+    behind = tuple(op for op in needed(whole, backward) if op.out not in forward_results)
+    backward_results = {op.out for op in behind}
+    # What the backward pass reads without making it crosses external memory between the passes.
+    read = dict.fromkeys(n for op in behind for n in op.operands if n not in backward_results)
     given = tuple(name for name in whole.given if any(name in op.operands for op in ahead))
     return StepGraph(
         whole,
@@ -57,6 +59,8 @@ def step_graph(network: Network, batch: int, *, inputs: bool = False) -> StepGra
     """
     forward = network_graph(network, batch)
     passed = {node.name for node in network.nodes if isinstance(node, Input) and not inputs}
+    # A layer without a bias still has one, of zeros that the host writes, so that all layers have
+    # the same operations; it is not trained.
     passed |= {f"l{n}.b" for n, layer in enumerate(network.layers, 1) if not layer.bias}
     passed |= {name for name in forward.given if forward.tensors[name].constant}
     wanted = [name for name in forward.given if name not in passed]

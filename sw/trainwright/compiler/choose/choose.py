@@ -20,7 +20,7 @@ from trainwright.compiler.forms.choices import AFTER, Choice, Chosen, Cut, Given
 from trainwright.compiler.forms.impls import Impl, Need
 from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.passes import lowered, pass_cycles
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
 from trainwright.parameters import AcceleratorParameters
 
 LESSER = 0.3
@@ -266,7 +266,7 @@ class Chooser(Divisions):
         match op:
             case View():
                 made = self._view(state, op)
-            case Window():
+            case Unfold():
                 new = state.copy()
                 new.choices = (*new.choices, Choice(op, (), self.graph.tensors[op.x].axes[-1:]))
                 made = iter((new,))

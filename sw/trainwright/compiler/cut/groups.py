@@ -14,7 +14,7 @@ from trainwright.compiler.forms.choices import Choice, Chosen, Given
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.windows import share
-from trainwright.graph.ir import Einsum, Graph, View, Window
+from trainwright.graph.ir import Einsum, Graph, Unfold, View
 from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters
 
@@ -116,10 +116,10 @@ class Groups:
             members = {
                 n
                 for n in self.readers.get(name, ())
-                if not isinstance(self.choices[n].op, View | Window)
+                if not isinstance(self.choices[n].op, View | Unfold)
             }
             members |= {self.place[name]} if name in self.place else set()
-            if name in self.place and isinstance(self.choices[self.place[name]].op, View | Window):
+            if name in self.place and isinstance(self.choices[self.place[name]].op, View | Unfold):
                 for n in members:
                     of[n].big.add(name)
                 continue
@@ -257,7 +257,7 @@ class Groups:
             for n in group.members:
                 name = self.choices[n].op.out
                 outside = set(self.readers.get(name, ())) - set(group.members)
-                view = isinstance(self.choices[n].op, View | Window)
+                view = isinstance(self.choices[n].op, View | Unfold)
                 if outside and not view and self.rows(name) > large:
                     found.add(name)
         return found

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainwright.compiler.forms.layout import Ranges
-from trainwright.graph.ir import Graph, Slide, Window
+from trainwright.graph.ir import Graph, Slide, Unfold
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ def halo(graph: Graph, slide: Slide, positions: tuple[int, int] | None = None) -
     return Halo(slide, graph.sizes[slide.axis], first, min(ends), max(ends) + 1)
 
 
-def halos(graph: Graph, window: Window, ranges: Ranges | None = None) -> dict[str, Halo]:
+def halos(graph: Graph, window: Unfold, ranges: Ranges | None = None) -> dict[str, Halo]:
     """The places of each axis of the source that is read by two, for positions in ``ranges``."""
     ranges = ranges or {}
     return {slide.axis: halo(graph, slide, ranges.get(slide.position)) for slide in window.slides}
 
 
-def is_plain(graph: Graph, window: Window) -> bool:
+def is_plain(graph: Graph, window: Unfold) -> bool:
     """Whether the source needs no zeros."""
     return all(one.plain for one in halos(graph, window).values())
 
@@ -75,7 +75,7 @@ def slid(graph: Graph, name: str) -> frozenset[str]:
     return frozenset(a for slide in window.slides for a in (slide.position, slide.offset))
 
 
-def share(graph: Graph, window: Window, chunks: Mapping[str, int]) -> float:
+def share(graph: Graph, window: Unfold, chunks: Mapping[str, int]) -> float:
     """Places of a slice, ``chunks`` values of some axes, for each value of the whole source."""
     ranges = {axis: (0, count) for axis, count in chunks.items()}
     found = 1.0

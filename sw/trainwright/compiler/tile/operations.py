@@ -21,7 +21,7 @@ from trainwright.compiler.forms.layout import (
 )
 from trainwright.compiler.forms.passes import lowered, pass_cycles
 from trainwright.compiler.tile.demands import Demands
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
 from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
@@ -97,7 +97,7 @@ class Operations(Demands):
         match choice.op:
             case View():
                 self._view(choice, slice_)
-            case Window():
+            case Unfold():
                 return  # made where it is read, with what is read of it
             case Einsum():
                 parts = [self._operands(choice.op, work, slice_) for work in reversed(choice.works)]

@@ -18,7 +18,7 @@ from trainwright.compiler.forms.layout import (
     counts_of,
 )
 from trainwright.compiler.forms.windows import Halo, halos, spread, steps
-from trainwright.graph.ir import Graph, Window
+from trainwright.graph.ir import Graph, Unfold
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
@@ -159,7 +159,7 @@ class Pieces:
 
     # Windows.
 
-    def _window(self, op: Window, lanes: Axes, ranges: Ranges, group: Axes, *, pad: bool) -> Piece:
+    def _window(self, op: Unfold, lanes: Axes, ranges: Ranges, group: Axes, *, pad: bool) -> Piece:
         """Windows of a tensor, in the rows in which it lies with zeros around it."""
         of, axes = halos(self.graph, op, ranges), self.graph.tensors[op.x].axes
         mine = {a: r for a, r in ranges.items() if a in axes}
@@ -186,7 +186,7 @@ class Pieces:
 
     def _surrounded(
         self,
-        op: Window,
+        op: Unfold,
         of: Mapping[str, Halo],
         lanes: Axes,
         ranges: Ranges,
