@@ -49,14 +49,14 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_preserve_defaults = True
 
-_AWAY = re.compile(r"\[([^\]]*)\]\((?:\.\./)?((?:sw|hw|sim|boards|scripts)/[^)]*|LICENSE)\)")
+_AWAY = re.compile(r"\[([^\]]*)\]\((?:\.\./)*((?:sw|hw|sim|boards|scripts)/[^)]*|LICENSE)\)")
 
 
 def _read(app: object, page: str, source: list[str]) -> None:
     """The README where the first page says so; links to files that are no pages become text."""
     if page == "index":
         readme = (ROOT / "README.md").read_text()
-        readme = re.sub(r"\[docs/[\w-]+\.md\]\(", "[](", readme)  # by the pages' titles
+        readme = re.sub(r"\[docs/[\w/-]+\.md\]\(", "[](", readme)  # by the pages' titles
         source[0] = source[0].replace("README", readme.replace("](docs/", "]("))
     source[0] = _AWAY.sub(r"\1", source[0])
 

@@ -69,7 +69,9 @@ def _table2(folder: Path, as_json: bool) -> int:
     return 0
 
 
-NOT_ROUTED = "nextpnr as it comes routed no arrays of {} multipliers on it, see docs/boards.md"
+NOT_ROUTED = (
+    "nextpnr as it comes routed no arrays of {} multipliers on it, see docs/guide/boards.md"
+)
 
 
 def board_figures(board: Board) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 Left alone, place and route fills the rows of DSP blocks, which cross the whole device, in any
 order. A product may then be 30 tiles away from its adder, on a device 128 tiles wide
-(docs/timing-closure.md). So the terms of each sum are placed side by side, and what one unit of an
-array passes to the next travels only to a neighbour.
+(docs/reference/timing-closure.md). So the terms of each sum are placed side by side, and what one
+unit of an array passes to the next travels only to a neighbour.
 
 Block RAMs lie in such rows too. Those that hold the same bits of a scratchpad row are neighbours,
 because a client selects one of them. All of them lie close together, because each address of a bank

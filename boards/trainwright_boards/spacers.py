@@ -3,7 +3,7 @@
 nextpnr's placers pack an ECP5 to about 70 % of every region that they fill, and leave the rest of
 the device empty: more wires come together there than can be routed. A spacer hangs on a net of few
 users, and so stays near its driver; where it lies, nothing else does. They are there for placement
-alone: routing begins with the placed design without them (docs/timing-closure.md).
+alone: routing begins with the placed design without them (docs/reference/timing-closure.md).
 """
 
 import re

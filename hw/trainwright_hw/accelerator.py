@@ -52,7 +52,7 @@ def accelerator_signature(
 
 
 class Accelerator(wiring.Component):
-    """The whole accelerator (``docs/accelerator.md``).
+    """The whole accelerator (``docs/reference/accelerator.md``).
 
     Members: ``m_axi``, the memory port; ``s_axil``, the host's port; ``interrupt``. With ``trace``
     also, for each engine of ``TRACED_ENGINES``, ``trace_{engine}_valid``, ``_address`` and

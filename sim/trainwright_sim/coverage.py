@@ -194,7 +194,10 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--list", action="store_true", help="print the benches")
     options.add_argument("--json", action="store_true", help="print one JSON object")
     options.add_argument(
-        "--write", type=Path, metavar="PAGE", help="put the table into docs/verification.md"
+        "--write",
+        type=Path,
+        metavar="PAGE",
+        help="put the table into docs/reference/verification.md",
     )
     return options
 

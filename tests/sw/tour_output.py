@@ -1,4 +1,4 @@
-"""The console blocks of ``docs/tour.md``: their commands, and the output that these give.
+"""The console blocks of ``docs/reference/tour.md``: their commands, and the output that these give.
 
 ``python tests/sw/tour_output.py`` runs every command and writes its output into the document.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from trainwright.cli import main
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "tour.md"
+DOCUMENT = ROOT / "docs" / "reference" / "tour.md"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^\$ (.*?<<'(\w+)'\n.*?^\2$|.*?$)\n?", re.DOTALL | re.MULTILINE)
 SHELL = 'trainwright() { "$PYTHON" -m trainwright.cli "$@"; }; python() { "$PYTHON" "$@"; }\n'

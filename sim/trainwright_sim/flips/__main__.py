@@ -42,7 +42,10 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--seed", type=int, default=1, metavar="S", help="of the single flips")
     options.add_argument("--json", action="store_true", help="print one JSON object")
     options.add_argument(
-        "--write", type=Path, metavar="PAGE", help="put the tables into docs/verification.md"
+        "--write",
+        type=Path,
+        metavar="PAGE",
+        help="put the tables into docs/reference/verification.md",
     )
     return options
 

@@ -1,1 +1,1 @@
-"""Leaf blocks as C++ models in the compiled simulation (``docs/simulation.md``)."""
+"""Leaf blocks as C++ models in the compiled simulation (``docs/reference/simulation.md``)."""

@@ -188,7 +188,7 @@ FILES = {"trainwright.rdl": system_rdl, "trainwright.svd": svd, "trainwright_reg
 
 
 def reference() -> list[str]:
-    """Return the rows of the table of registers in ``docs/accelerator.md``."""
+    """Return the rows of the table of registers in ``docs/reference/accelerator.md``."""
     lines = ["| offset | register | access | meaning |", "|---|---|---|---|"]
     for register in REGISTERS:
         size = "64 bits, low word first: " if register.words == 2 else ""

@@ -1,4 +1,4 @@
-"""APE: float32 and int16 arithmetic on narrow multipliers, exact to the last bit (docs/ape.md)."""
+"""APE: float32 and int16 arithmetic on narrow multipliers, bit by bit (docs/reference/ape.md)."""
 
 from trainwright.ape.accumulate import NEAREST, TENSOR_CORE, Accumulation
 from trainwright.ape.adapter import Adapter

@@ -39,7 +39,7 @@ class Scheme:
     precision: float
     """Largest |join(split(x)) - x| / |x| in range, as the paper states it."""
     product_error: float
-    """Largest relative error of one product before any accumulation (docs/ape.md)."""
+    """Largest relative error of one product before any accumulation (docs/reference/ape.md)."""
 
     @property
     def parts(self) -> int:

@@ -51,7 +51,7 @@ by one start, the second of which looks for columns to cut; where samples are fe
 classified behind them.
 
 Utilisation (`mac_utilisation` in --json) is the useful multiply-accumulates, `macs`, over
-multipliers times cycles: padding and copies left out (docs/cycles.md).
+multipliers times cycles: padding and copies left out (docs/reference/cycles.md).
 """
 
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from trainwright.driver.look import Look
 
 DESCRIPTION = """\
-Say where a board is that trains alone (`trainwright train --update chip`, docs/boards.md): step,
-epoch, loss and accuracy since the last start, ranks, exponents. Nothing on it is changed, and what
-it is at goes on. Any computer can do that; the one that has the run's folder goes on with it by
-`trainwright train --resume`.
+Show the state of a board that trains alone (`trainwright train --update chip`, see
+docs/guide/boards.md): step, epoch, loss and accuracy since the last start, ranks, exponents. The
+board's run goes on unchanged. Any computer may look; the computer that has the run's folder takes
+the run over with `trainwright train --resume`.
 """
 
 

@@ -70,7 +70,7 @@ def add_data_options(parser: Any) -> None:
         "--data",
         metavar="DIR",
         help="folder of the data set's files (default: TRAINWRIGHT_DATA), or data of your own: "
-        ".npz, .csv, .tsv, .parquet, .txt, a folder of pictures (docs/data.md)",
+        ".npz, .csv, .tsv, .parquet, .txt, a folder of pictures (docs/guide/data.md)",
     )
     parser.add_argument(
         "--download", action="store_true", help="fetch the data set's files where they are not"
@@ -87,7 +87,7 @@ def image_size(text: str) -> tuple[int, int]:
 
 def add_own_data_options(parser: Any) -> None:
     """Declare what a user may say of tables and pictures of their own."""
-    group = parser.add_argument_group("data of your own (docs/data.md)")
+    group = parser.add_argument_group("data of your own (docs/guide/data.md)")
     group.add_argument(
         "--target",
         metavar="COLUMN",

@@ -1,7 +1,8 @@
 """Number formats of tensors: fixed point, and coded ones as fixed point on a coarser grid.
 
 Formats decode words to integers and encode exact sums; ``parse_format``, ``parse_formats`` and
-``parse_list`` read their names. See ``docs/formats.md`` and ``docs/posit-datapath.md``.
+``parse_list`` read their names. See ``docs/reference/formats.md`` and
+``docs/reference/posit-datapath.md``.
 """
 
 from trainwright.formats.base import UNDERFLOWS, Format, FormatError, sum_width

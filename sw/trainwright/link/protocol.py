@@ -1,4 +1,4 @@
-"""What host and board agree on: frames, operations, status (``docs/link.md``).
+"""What host and board agree on: frames, operations, status (``docs/reference/link.md``).
 
 A frame lies between two ``FLAG`` bytes; inside, ``FLAG`` and ``ESCAPE`` are sent as ``ESCAPE`` and
 the byte with ``ESCAPE_XOR``. Unescaped it is words of 32 bits, little-endian: a header, a payload,

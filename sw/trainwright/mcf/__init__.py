@@ -1,4 +1,4 @@
-"""Multi-component floats for PyTorch (``docs/mcf.md``).
+"""Multi-component floats for PyTorch (``docs/reference/mcf.md``).
 
 ``mcf.tensor(data, nc=2)`` makes an ``MCTensor``, which torch's own functions accept. The corrected
 algorithms of the paper are functions on component tensors (..., nc): ``two_sum`` to ``matmul``.

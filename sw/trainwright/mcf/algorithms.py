@@ -1,7 +1,7 @@
 """The named algorithms of the MCTensor paper, corrected, on component tensors (..., nc).
 
-``docs/mcf.md`` compares each with the paper's version. Plain operands ``v`` have no component
-dimension. All components have one type: float16, bfloat16, float32 or float64.
+``docs/reference/mcf.md`` compares each with the paper's version. Plain operands ``v`` have no
+component dimension. All components have one type: float16, bfloat16, float32 or float64.
 """
 
 import torch

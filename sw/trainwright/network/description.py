@@ -71,7 +71,7 @@ def network_from_dict(description: Mapping[str, Any]) -> Network:
 
 
 def load_network(name: str) -> Network:
-    """Load a built-in network by name, or a network from a TOML file (``docs/networks.md``).
+    """Load a built-in network by name, or a network from a TOML file (``docs/guide/networks.md``).
 
     Raises ``NetworkError`` for an unknown name, a file that cannot be read, or a description that
     is not a network.

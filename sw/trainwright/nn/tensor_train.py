@@ -503,7 +503,7 @@ class TensorTrain(torch.nn.Module):
         """The rank prior of this layer, a scalar to add to a loss, times a weight of one's own.
 
         It shrinks the columns of every bond; ``cut_ranks`` removes those that are gone. ``form`` is
-        ``"storage"`` or ``"paper"`` (``docs/training.md``). For a mean loss over N training
+        ``"storage"`` or ``"paper"`` (``docs/guide/training.md``). For a mean loss over N training
         samples a weight of 0.25/N to 0.5/N is usual.
         """
         return prior([factor.to(self._real) for factor in self.factors], form)

@@ -1,4 +1,4 @@
-"""Posit arithmetic, correctly rounded, for PyTorch (``docs/posit.md``).
+"""Posit arithmetic, correctly rounded, for PyTorch (``docs/reference/posit.md``).
 
 ``PositTensor`` is a torch tensor on which every operation is rounded; ``convert`` makes posits of a
 module's parameters. ``add`` to ``matmul`` take integer tensors of codes, with the format last;

@@ -1,4 +1,4 @@
-"""Accumulation mode of posit tensors: a setting of the process (``docs/posit.md``)."""
+"""Accumulation mode of posit tensors: a setting of the process (``docs/reference/posit.md``)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

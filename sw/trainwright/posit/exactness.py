@@ -1,4 +1,4 @@
-"""Proofs that one float operation followed by one rounding is correctly rounded (docs/posit.md).
+"""Proofs that a float operation and a rounding are one correct rounding (docs/reference/posit.md).
 
 Let p = ``fmt.digits`` and P = 24 or 53, the digits of the float. Rounding twice goes wrong only
 where the float is the midpoint of two posits, a number of at most p + 1 digits, and the exact

@@ -1,4 +1,4 @@
-"""Low-precision arithmetic to study with, simulated in float32 and float64 (``docs/qr.md``)."""
+"""Low-precision arithmetic, simulated in float32 and float64 (``docs/reference/qr.md``)."""
 
 from trainwright.precision.dot import dot_mixed, dot_rounded
 from trainwright.precision.formats import NAMES, Format, PrecisionError, get_format

@@ -1,4 +1,4 @@
-"""The versioned binary encoding of programs (``docs/program.md``)."""
+"""The versioned binary encoding of programs (``docs/reference/program.md``)."""
 
 import struct
 import zlib

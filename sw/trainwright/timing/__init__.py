@@ -2,7 +2,7 @@
 
 ``predict`` follows a program command by command: the sequencer, what waits for what, the arrays'
 steps, the external memory's bandwidth, and the banks of the scratchpad that commands at work share.
-Data, shifts and exponents do not matter. docs/cycles.md compares it with the simulation.
+Data, shifts and exponents do not matter. docs/reference/cycles.md compares it with the simulation.
 """
 
 from trainwright.timing.timeline import MemoryTiming, Span, Timeline, predict

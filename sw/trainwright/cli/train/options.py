@@ -302,7 +302,7 @@ def _add_output(group: Any) -> None:
         action="append",
         metavar="NAME",
         help="where curves go too: csv (OUT/curves.csv), tensorboard (both stored for --resume), "
-        "or MODULE:CLASS of your own, see docs/sweeps.md (repeatable)",
+        "or MODULE:CLASS of your own, see docs/guide/sweeps.md (repeatable)",
     )
     group.add_argument(
         "--tensorboard",
