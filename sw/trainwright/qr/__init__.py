@@ -1,4 +1,4 @@
-"""Householder QR in any precision: by columns, in blocks, tall and skinny (docs/reference/qr.md)."""
+"""Householder QR in any precision: by columns, by blocks, tall skinny (docs/reference/qr.md)."""
 
 from trainwright.qr.apriori import ErrorBound
 from trainwright.qr.bounds import BoundError
