@@ -33,7 +33,8 @@ class Copier(wiring.Component):
     Ports and registers are those of the accelerator (``docs/reference/accelerator.md``), of the
     counters only CYCLES. The sum of statistics slot 0 is the number of beats read. Each beat read
     is traced as a row written by LOAD: its number, and the beat followed by zeros. ``FAULT_STATUS``
-    stops at once with error 3 in descriptor 7, ``FAULT_BEYOND`` reads 1 GiB further up."""
+    stops at once with error 3 in descriptor 7, ``FAULT_BEYOND`` reads 1 GiB further up.
+    """
 
     def __init__(self, parameters: AcceleratorParameters, *, trace: bool = False):
         self.parameters = parameters
