@@ -1,4 +1,10 @@
-"""What cuts of a stage cost, by estimates: rows, loads, cycles."""
+"""Estimate what a cut of a stage costs: rows, loads and cycles.
+
+A cut is a tuple of loops, each an axis and the number of its values in a slice. ``Costs`` adds to
+the groups of ``cut.groups`` the rows that a cut takes in the scratchpad, the rows that it loads
+over all slices, and a time made of both. ``cut.stages`` ranks cuts by these figures. They only have
+to put cuts in order: the best ones are tiled, issued and timed afterwards.
+"""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -15,30 +21,32 @@ from trainwright.graph.ir import Einsum
 Loops = tuple[tuple[str, int], ...]
 """Axes that are cut and how many values a slice has, outermost first."""
 PLACES = 3
-"""Slices of a tensor that are there at once."""
+"""Slices of a tensor that are in the scratchpad at once: one is written, one read, one on its way.
+"""
 SLICE = 200
-"""Cycles that arrays lose at a slice, about."""
+"""Cycles that the arrays lose at the border of two slices, about."""
 KEPT = 0.25
-"""Part of the scratchpad that may hold what is read again in other slices."""
+"""Share of the scratchpad that tensors may take which stay loaded because other slices read them.
+"""
 TURNED = 4
-"""Loads of what the host writes that cost as much as one of what was stored."""
+"""Cost of loading a row that has to be transposed, where a row loaded as it is costs its bytes."""
 
 
 class _Read(NamedTuple):
-    """Tensor that a group reads and does not make."""
+    """Tensor that a group reads and does not compute."""
 
     name: str
     axes: frozenset[str]
     rows: int
     weight: int
-    """Cost of loading a row, as of ``Costs._weight``."""
+    """Cost of loading a row, from ``Costs._weight``."""
     given: bool
 
     def again(self, counted: Sequence[tuple[str, int]]) -> list[int]:
         """Return the rows loaded within each prefix of loops (axis, slices), the empty one first.
 
-        Inner loops along other axes reuse what lies there, so only loops outside the tensor's
-        deepest axis count.
+        Inner loops along other axes reuse the rows that are loaded, so only loops outside the
+        tensor's deepest axis count.
         """
         loaded, outside, times = [self.rows], 1, 1
         for axis, slices in counted:
@@ -51,17 +59,15 @@ class _Read(NamedTuple):
 
 
 class Costs(Groups):
-    """Groups of operations, and what ways to cut them cost."""
+    """Groups of operations, and the cost of every cut of them."""
 
     @cached_property
     def _constants(self) -> dict[tuple[int, ...], list[_Read]]:
-        """Constants of what each group reads, by its members."""
+        """Cache the operands of each group, by its members."""
         return {}
 
     def _loaded(self, group: Group, loops: Loops) -> float:
-        """Rows of large tensors that are loaded, over all slices; those that lie in outer memory in
-        some layout count more, as they are transposed.
-        """
+        """Return the rows that all slices load of large tensors, weighted by ``_weight``."""
         total, depths = 0.0, dict(self._kept(group, loops))
         counted = self._counted(loops)
         for read in self._read_as(group):
@@ -74,18 +80,18 @@ class Costs(Groups):
         return [(axis, up(self.graph.sizes[axis], chunk)) for axis, chunk in loops]
 
     def _read(self, group: Group) -> list[str]:
-        """What a group reads and does not make."""
+        """Return the tensors that a group reads and does not compute."""
         key = tuple(group.members)
         if key not in self._reads:
-            made = {self.choices[n].op.out for n in key}
+            results = {self.choices[n].op.out for n in key}
             names = {name for n in key for name in self.choices[n].op.operands}
-            self._reads[key] = sorted(names - made)
+            self._reads[key] = sorted(names - results)
         return self._reads[key]
 
     def _read_as(self, group: Group) -> list[_Read]:
-        """Return what a group reads with the constants that every order of loops asks for."""
-        # Orders of six loops are 720, each asks for every tensor: looking these constants up
-        # anew took four fifths of the compile time of `fashion-conv`.
+        """Return the operands of a group with the constants that every order of loops asks for."""
+        # Six loops have 720 orders, and each order asks for every tensor: looking the constants up
+        # each time took four fifths of the compile time of `fashion-conv`.
         key = tuple(group.members)
         if key not in self._constants:
             self._constants[key] = [
@@ -98,42 +104,48 @@ class Costs(Groups):
         return self._constants[key]
 
     def _weight(self, name: str) -> int:
-        """What loading a row costs: its bytes, more where it has to be transposed; nothing where it
-        stays in the scratchpad.
-        """
+        """Return the cost of loading a row; 0 for a tensor that stays in the scratchpad."""
         if name in self.given:
             return word_bytes(self.graph.tensors[name])
+        # A spilled tensor was stored in the layout of its maker, so that most readers have it
+        # transposed by PE1 after the load.
         return TURNED if name in self.spilled else 0
 
     def _kept(self, group: Group, loops: Loops) -> tuple[tuple[str, int], ...]:
-        """What is given and stays where slices read it again, as far as there are rows: that first
-        which saves most for a row.
+        """Return operands that stay loaded, each with the depth of loops from which it stays.
+
+        A tensor that several slices read is worth keeping, but rows are few: the tensors that save
+        most loads for a row are taken first, until ``KEPT`` of the scratchpad is used.
         """
         if not self.deep:
             return ()
         sizes, depths = self.graph.sizes, dict[str, int]()
-        counted, ways = self._counted(loops), []
+        counted, candidates = self._counted(loops), []
         for read in self._read_as(group):
             if not read.given:
                 continue
             again, inner = read.again(counted), 1.0
             if again[-1] == again[0]:
-                continue  # no loop loads it twice
+                continue  # no loop loads the tensor twice
+            # Loops of smaller depth are outside: the smaller the depth, the more rows stay, and the
+            # more loads are saved.
             for depth, (axis, chunk) in enumerate(loops):
                 saved = again[-1] - again[depth]
                 if saved > 0:
-                    ways.append((-saved / inner / read.rows, read.name, depth, inner))
+                    candidates.append((-saved / inner / read.rows, read.name, depth, inner))
                 if axis in read.axes:
                     inner *= chunk / sizes[axis]
         left = KEPT * self.p.scratchpad_rows
-        for _, name, depth, inner in sorted(ways):
+        # A greedy choice, not the best knapsack: gains are estimates. The name breaks ties, so that
+        # a program depends on nothing but its network, batch and accelerator.
+        for _, name, depth, inner in sorted(candidates):
             if name not in depths and (rows := inner * self.rows(name)) <= left:
                 depths[name] = depth
                 left -= rows
         return tuple(depths.items())
 
     def _added(self, group: Group, loops: Loops) -> int:
-        """Rows that are added where sums are taken in parts."""
+        """Return the rows that PE2 adds because sums are taken in parts."""
         total = 0
         for n in group.members:
             op = self.choices[n].op
@@ -144,7 +156,7 @@ class Costs(Groups):
         return total
 
     def _cycles(self, group: Group) -> float:
-        """Cycles of the array with more to do."""
+        """Return the cycles of the array with more to do."""
         total = {True: 0.0, False: 0.0}
         for n in group.members:
             for work in self.choices[n].works:
@@ -154,10 +166,12 @@ class Costs(Groups):
         return max(total.values())
 
     def _time(self, group: Group, loops: Loops) -> float:
-        """Cycles of a stage, by an estimate: of the arrays, or of the outer memory."""
+        """Estimate the cycles of a stage: those of the arrays or of the external memory."""
         slices = prod(up(self.graph.sizes[a], c) for a, c in loops)
         beats = self._loaded(group, loops) * self.p.beat_cycles
         added = self._added(group, loops)
+        # Arrays and memory work at the same time, so the slower one counts. A quarter of the other
+        # traffic is never hidden: first and last slices have nothing to overlap with.
         return max(self._cycles(group) + added, beats) + SLICE * slices + beats / 4
 
     def _rows_for(self, group: Group, loops: Loops, *, any_order: bool = False) -> float:
@@ -166,34 +180,40 @@ class Costs(Groups):
         With ``any_order`` return a lower bound that holds for every order of the loops: no tensor
         stays while a loop runs that does not need it.
         """
-        made = {self.choices[n].op.out: self.choices[n].op for n in group.members}
+        results = {self.choices[n].op.out: self.choices[n].op for n in group.members}
         depths = {} if any_order else dict(self._kept(group, loops))
         spilled, total = self.spilled, 0.0
-        for name in sorted({*made, *self._read(group)}):
+        for name in sorted({*results, *self._read(group)}):
             rows, cut = self.rows(name), self._part(name, loops)
             layouts = self._layouts_in(group, name)
-            if name in made:
+            if name in results:
                 outside = name in self.stored or set(self.readers.get(name, ())) - {*group.members}
-                summed = self._added_to(name, made[name], loops)
+                summed = self._added_to(name, results[name], loops)
+                # A result that later stages read stays whole; any other one needs a few slices
+                # only, and a sum in parts two slices more: the part that is computed and the part
+                # that is added.
                 whole = outside and (name not in spilled)
                 total += (rows if whole else PLACES * cut) + (2 * cut if summed else 0)
             elif name in self.given or name in spilled:
-                there = cut if any_order else self._part(name, loops[: depths.get(name)])
-                total += layouts * min(rows, there + cut)
+                resident = cut if any_order else self._part(name, loops[: depths.get(name)])
+                total += layouts * min(rows, resident + cut)
             else:
                 axes = self.graph.tensors[name].axes
+                # What an earlier stage left in the scratchpad is there whole. A further layout of
+                # it is transposed slice by slice, and stays while the leading loops do not change
+                # it.
                 lead = next((n for n, (a, _) in enumerate(loops) if a not in axes), len(loops))
-                there = cut if any_order else self._part(name, loops[:lead])
-                total += rows + (layouts - 1) * min(rows, there + cut)
+                resident = cut if any_order else self._part(name, loops[:lead])
+                total += rows + (layouts - 1) * min(rows, resident + cut)
         return total
 
     def _part(self, name: str, loops: Loops) -> float:
-        """Rows of a tensor within an iteration of loops."""
+        """Return the rows of a tensor within one iteration of loops."""
         axes, sizes = self.graph.tensors[name].axes, self.graph.sizes
         return self.rows(name) * prod(c / sizes[a] for a, c in loops if a in axes)
 
     def _layouts_in(self, group: Group, name: str) -> float:
-        """Layouts in which a group reads a tensor; of a layout of some values alone, their part."""
+        """Count the layouts in which a group reads a tensor, each by the share that it reads."""
         key = tuple(group.members), name
         if key not in self._read_in:
             parts: dict[Axes, float] = {}
@@ -206,13 +226,13 @@ class Costs(Groups):
         return self._read_in[key]
 
     def _share(self, name: str, cut: Cut) -> float:
-        """The part of the values of a tensor that lies in a cut."""
+        """Return the share of a tensor's values that lies in a cut."""
         if cut is None or cut[0] not in self.graph.tensors[name].axes:
             return 1.0
         return (cut[2] - cut[1]) / self.graph.sizes[cut[0]]
 
     def _added_to(self, name: str, op: object, loops: Loops) -> bool:
-        """Whether a result is a sum in parts."""
+        """Return whether loops cut the sums of a result into parts."""
         if not isinstance(op, Einsum):
             return False
         summed, sizes = self.graph.summed(op), self.graph.sizes

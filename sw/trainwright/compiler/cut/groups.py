@@ -1,8 +1,10 @@
-"""Operations that are computed together, a slice of their results at a time, and what is cut.
+"""Decide which operations are computed together, a slice of their results at a time.
 
-A tensor too large to lie in the scratchpad whole is made and used up slice by slice: the operation
-that makes it and those that read it are one stage, cut along axes that all their results have. So
-no sum is ever cut. Where there is no such axis the tensor goes through the outer memory.
+A tensor too large to lie in the scratchpad whole is computed and used up slice by slice: its maker
+and its readers form one group, cut along axes that all their results have. So no sum is ever cut,
+and slices change no bit of a result. Where no such axis exists the tensor goes through the external
+memory ("spilled"), or the sums are taken in parts. In: the choices of ``choose``. Out: ``Group`` in
+an order in which they can be computed; ``cut.costs`` and ``cut.stages`` build on ``Groups``.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,9 +21,12 @@ from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters
 
 BUDGETS = (0.12, 0.065, 0.035, 0.15, 0.25, 0.45, 0.01)
-"""Parts of the scratchpad that the slices of a stage may take, the likely ones first: slices must
-be small enough for what is read together to lie in different banks."""
+"""Shares of the scratchpad that the slices of a stage may take, the likely best first.
+
+Small slices come first: tensors that are read together then find room in different banks, and two
+reads of one bank take twice the cycles."""
 LARGEST = max(BUDGETS)
+"""Share of the scratchpad above which no slice of a group is tried."""
 
 
 @dataclass
@@ -31,15 +36,15 @@ class Group:
     members: list[int]
     big: set[str]
     chained: bool = False
-    """Whether it is all that is computed of samples: then slices are of samples alone."""
+    """Whether the group holds every operation on samples, and its slices are of samples alone."""
 
 
 class Groups:
-    """The stages of one program; a tensor of more than ``large`` rows is used up in slices.
+    """Groups of the operations of one program.
 
-    With ``deep`` sums are cut along several axes, too. With ``chained`` all that is computed of
-    samples is one stage, if it can be: what is small, before and after what is used up in slices,
-    is then computed beside other slices.
+    A tensor of more than ``large`` rows is used up in slices. With ``deep`` sums are cut along
+    several axes, too. With ``chained`` all operations on samples are one group if possible: the
+    small ones before and after a large tensor are then computed next to other slices.
     """
 
     def __init__(
@@ -69,10 +74,9 @@ class Groups:
         self._read_in: dict[tuple[tuple[int, ...], str], float] = {}
         self.groups = self._grouped()
 
-    # Groups.
-
+    # -- groups ------------------------------------------------------------------------------------
     def rows(self, name: str) -> int:
-        """Rows of a tensor in the layout in which it is made, or first read."""
+        """Return the rows of a tensor in the layout in which it is computed, or first read."""
         if name not in self._rows:
             self._rows[name] = self._count(name)
         return self._rows[name]
@@ -90,28 +94,30 @@ class Groups:
         return self._lanes.get(name, [])
 
     def _every_layout(self) -> dict[str, list[Axes]]:
-        """Of each tensor the axes along the lanes, as it is made and as it is read."""
-        found: dict[str, list[Axes]] = {}
+        """Return for each tensor the axes along the lanes, as it is written and as it is read."""
+        lanes: dict[str, list[Axes]] = {}
         for choice in self.choices:
             for work in choice.works:
                 if work.impl is None:
-                    found.setdefault(choice.op.out, []).append(choice.lanes)
+                    lanes.setdefault(choice.op.out, []).append(choice.lanes)
                     continue
-                found.setdefault(work.impl.z, []).append(work.impl.along)
+                lanes.setdefault(work.impl.z, []).append(work.impl.along)
                 for need in work.impl.needs:
-                    found.setdefault(need.tensor, []).append(need.lanes)
-        return found
+                    lanes.setdefault(need.tensor, []).append(need.lanes)
+        return lanes
 
     def _common(self, members: Sequence[int]) -> set[str]:
-        """The axes that all results have."""
+        """Return the axes that all results have."""
         sets = [set(self.graph.tensors[self.choices[n].op.out].axes) for n in members]
         return {a for a in set.intersection(*sets) if self.graph.sizes[a] > 1}
 
     def _grouped(self) -> list[Group]:
-        """Groups in an order in which they can be computed."""
-        of = {n: Group([n], set()) for n in range(len(self.choices))}
+        """Join operations to groups, and sort the groups so that each follows what it reads."""
+        group_by_op = {n: Group([n], set()) for n in range(len(self.choices))}
         names = set(self.place) | set(self.graph.given)
         large = [name for name in names if self.rows(name) > self.large]
+        # The largest tensor chooses first: it gains most from slices, and every join removes axes
+        # that a later join could be cut along.
         for name in sorted(large, key=lambda name: (-self.rows(name), name)):
             members = {
                 n
@@ -119,55 +125,62 @@ class Groups:
                 if not isinstance(self.choices[n].op, View | Unfold)
             }
             members |= {self.place[name]} if name in self.place else set()
+            # A view or window has no rows of its own: its readers take slices of the rows of the
+            # source.
             if name in self.place and isinstance(self.choices[self.place[name]].op, View | Unfold):
                 for n in members:
-                    of[n].big.add(name)
+                    group_by_op[n].big.add(name)
                 continue
-            if name not in self.place:  # given: each reader takes its slices
+            if name not in self.place:  # in external memory: each reader loads its slices
                 for n in members:
-                    of[n].big.add(name)
+                    group_by_op[n].big.add(name)
                 continue
-            joined = sorted({m for n in members for m in of[n].members})
+            joined = sorted({m for n in members for m in group_by_op[n].members})
+            # Without a common axis a join would cut sums: the members stay apart and the tensor is
+            # cut in each of them on its own.
             if not self._common(joined):
                 for n in members:
-                    of[n].big.add(name)
+                    group_by_op[n].big.add(name)
                 continue
-            group = Group(joined, {name}.union(*(of[n].big for n in members)))
+            group = Group(joined, {name}.union(*(group_by_op[n].big for n in members)))
+            # Even the smallest slices of all members would not fit side by side.
             if self._least(group) > LARGEST * self.p.scratchpad_rows:
                 for n in members if self.deep else (self.place[name],):
-                    of[n].big.add(name)
+                    group_by_op[n].big.add(name)
                 continue
-            before = dict(of)
-            of |= {n: group for n in joined}
-            if self._sorted(of) is None:
-                of = before
-        ordered = self._sorted(self._chain(of) if self.chained else of)
+            before = dict(group_by_op)
+            group_by_op |= {n: group for n in joined}
+            # A join may close a cycle: a third operation would have to come before and after the
+            # group.
+            if self._sorted(group_by_op) is None:
+                group_by_op = before
+        ordered = self._sorted(self._chain(group_by_op) if self.chained else group_by_op)
         assert ordered is not None
         return ordered
 
     @property
     def chain(self) -> bool:
-        """Whether all that is computed of samples is one stage."""
+        """Return whether all operations on samples form one group."""
         return any(group.chained for group in self.groups)
 
-    def _chain(self, of: dict[int, Group]) -> dict[int, Group]:
-        """The groups with one of all that is computed of samples, where there can be one."""
+    def _chain(self, group_by_op: dict[int, Group]) -> dict[int, Group]:
+        """Join all operations on samples to one group, if that is possible."""
         sampled = [
             n
             for n, choice in enumerate(self.choices)
             if SAMPLES in self.graph.tensors[choice.op.out].axes
         ]
-        joined = sorted({m for n in sampled for m in of[n].members})
+        joined = sorted({m for n in sampled for m in group_by_op[n].members})
         big = {self.choices[n].op.out for n in sampled}
         group = Group(joined, big, chained=True)
         if len(sampled) < 2 or SAMPLES not in self._common(joined) | self._partial(group):
-            return of
-        chain = of | dict.fromkeys(joined, group)
-        return of if self._sorted(chain) is None else chain
+            return group_by_op
+        chain = group_by_op | dict.fromkeys(joined, group)
+        return group_by_op if self._sorted(chain) is None else chain
 
-    def _sorted(self, of: dict[int, Group]) -> list[Group] | None:
-        """The groups, each after all that it reads; ``None`` where they wait for each other."""
-        groups = list({id(group): group for group in of.values()}.values())
+    def _sorted(self, group_by_op: dict[int, Group]) -> list[Group] | None:
+        """Return the groups, each after what it reads; ``None`` where two wait for each other."""
+        groups = list({id(group): group for group in group_by_op.values()}.values())
         done: set[int] = set()
         ordered: list[Group] = []
         while groups:
@@ -187,45 +200,49 @@ class Groups:
             done |= set(group.members)
         return ordered
 
-    # Cuts.
-
+    # -- cuts --------------------------------------------------------------------------------------
     def _unit(self, axis: str, choices: Sequence[Choice]) -> int:
-        """Of what the slices of an axis are multiples; 0 where it cannot be cut, -1: one value."""
+        """Return the unit of an axis's slices, 0: it cannot be cut, -1: a slice has one value."""
         unit, single = 1, False
         for choice in choices:
             lanes = [choice.lanes] if choice.lanes else []
             for name in (choice.op.out, *choice.op.operands):
                 lanes += self._layouts(name)
                 if name in self.given and not self.given[name].again:
-                    lanes += [one.lanes for one in self.given[name].stored if one.lanes]
+                    lanes += [given.lanes for given in self.given[name].stored if given.lanes]
             for work in choice.works:
                 if work.impl:
                     lanes += [work.impl.along, *(need.lanes for need in work.impl.needs)]
+                    # PE2 takes the rows of a tile as one even index; an inner axis of it that is
+                    # cut breaks the index, unless a slice has a single value of the axis.
                     single |= axis in work.impl.rows[1:] and not work.impl.dot
             for group in lanes:
                 if axis in group:
+                    # Lanes can be cut only between whole rows, so an axis that shares the lanes
+                    # stays whole.
                     if group != (axis,):
                         return 0
                     unit = self.p.lanes
         names = {name for choice in choices for name in (choice.op.out, *choice.op.operands)}
+        # Rows of zeros follow the whole run of padded axes: a slice would lack them.
         if any(axis in axes for name, _, axes in self.chosen.pads if name in names):
             return 0
         return (-1 if unit == 1 else 0) if single else unit
 
     def _partial(self, group: Group) -> set[str]:
-        """Axes along which sums can be taken in parts: members either sum them or keep them."""
-        found: set[str] | None = None
+        """Return the axes along which sums can be cut: every member sums or keeps them."""
+        shared: set[str] | None = None
         for n in group.members:
             op = self.choices[n].op
             axes = set(self.graph.tensors[op.out].axes)
             axes |= set(self.graph.summed(op)) if isinstance(op, Einsum) else set()
-            found = axes if found is None else found & axes
-        found = found or set()
-        found &= {axis for name in group.big for axis in self.graph.tensors[name].axes}
-        return {a for a in found if self.graph.sizes[a] > 1} - self._common(group.members)
+            shared = axes if shared is None else shared & axes
+        shared = shared or set()
+        shared &= {axis for name in group.big for axis in self.graph.tensors[name].axes}
+        return {a for a in shared if self.graph.sizes[a] > 1} - self._common(group.members)
 
     def _need(self, group: Group, chunks: dict[str, int]) -> float:
-        """Rows that the large tensors of a group take in a slice."""
+        """Return the rows that the large tensors of a group take in a slice."""
         total = 0.0
         for name in group.big:
             window = self.graph.windows.get(name)
@@ -240,7 +257,7 @@ class Groups:
         return total
 
     def _least(self, group: Group) -> float:
-        """Rows that the large tensors of a group take in the smallest slices."""
+        """Return the rows that the large tensors of a group take in the smallest slices."""
         choices = [self.choices[n] for n in group.members]
         axes = self._common(group.members) | self._partial(group)
         chunks = {axis: abs(self._unit(axis, choices)) for axis in axes}
@@ -248,10 +265,12 @@ class Groups:
 
     @cached_property
     def spilled(self) -> set[str]:
-        """Large tensors that not all operations read in the stage that makes them; ``deep``, also
-        less large ones beside larger ones that are used up in slices.
+        """Return the large tensors with a reader outside of the stage that computes them.
+
+        With ``deep`` the bound is half as high for results of a group that is sliced: the slices of
+        its larger tensors need the rows.
         """
-        found = set()
+        names = set()
         for group in self.groups:
             large = self.large // 2 if self.deep and group.big else self.large
             for n in group.members:
@@ -259,5 +278,5 @@ class Groups:
                 outside = set(self.readers.get(name, ())) - set(group.members)
                 view = isinstance(self.choices[n].op, View | Unfold)
                 if outside and not view and self.rows(name) > large:
-                    found.add(name)
-        return found
+                    names.add(name)
+        return names

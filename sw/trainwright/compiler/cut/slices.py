@@ -1,4 +1,8 @@
-"""Stages and their slices: the ranges of each, sums in parts, and tiles that suit them."""
+"""Stages and the slices that they are computed in.
+
+``Stage`` is what ``cut`` hands on: operations and loops. The functions here turn a stage into what
+``tile`` computes: the ranges of each slice, sums in parts, and tiles of PE1 that fill the slices.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,67 +21,76 @@ from trainwright.parameters import AcceleratorParameters
 class Stage:
     """Operations that are computed for a slice of their results at a time.
 
-    ``loops`` are axes and how many values a slice has, outermost first.
+    ``loops`` are axes and the number of values in a slice, outermost first.
     """
 
     choices: tuple[Choice, ...]
     loops: tuple[tuple[str, int], ...] = ()
     together: int = 1
-    """Slices of which each operation is computed before the next: then the arrays can read
-    different slices of what they both need."""
+    """Slices on which each operation is computed before the next operation.
+
+    With two, the arrays can read different slices of a tensor that both need."""
     kept: tuple[tuple[str, int], ...] = ()
-    """Tensors of outer memory, and how many of the loops there are, from the outermost, in an
-    iteration of which what is loaded stays; others are loaded again where a slice is another."""
+    """Tensors of external memory, each with the number of outer loops whose iteration keeps it
+    loaded.
+
+    A tensor that is not listed is loaded again whenever a slice needs other values of it."""
     blocked: bool = False
-    """Whether it is computed for one block of samples after the other, with its neighbours of which
-    the same is so."""
+    """Whether the stage is computed for one block of samples after the other.
+
+    Neighbouring blocked stages share the loop over the blocks."""
 
 
 Block = tuple[int, int]
-"""Samples that are computed before others: the first, and the one after the last."""
+"""Samples that are computed before the next ones: the first, and the one after the last."""
 
 
 def overlap(first: Ranges, second: Ranges) -> dict[str, tuple[int, int]] | None:
-    """The values within both; ``None`` where there are none."""
-    found = dict(first)
+    """Return the values within both ranges; ``None`` where there are none."""
+    common = dict(first)
     for axis, (lo, hi) in second.items():
-        a, b = found.get(axis, (lo, hi))
-        found[axis] = max(a, lo), min(b, hi)
-        if found[axis][0] >= found[axis][1]:
+        a, b = common.get(axis, (lo, hi))
+        common[axis] = max(a, lo), min(b, hi)
+        if common[axis][0] >= common[axis][1]:
             return None
-    return found
+    return common
 
 
 def slices_of(
     graph: Graph, stage: Stage, lanes: int, block: Block | None = None
 ) -> Iterator[dict[str, tuple[int, int]]]:
-    """The slices, those of both arrays in turn where an axis is divided between them; with a
-    ``block``, those of its samples.
+    """Yield the slices of a stage, restricted to the samples of ``block`` if one is given.
+
+    Where an axis is divided between the arrays, slices of PE1 and PE2 take turns.
     """
     loops = [chunks_of(graph, stage, axis, step, lanes, block) for axis, step in stage.loops]
-    for one in product(*loops):
-        yield {**({SAMPLES: block} if block else {}), **dict(one)}
+    for chunks in product(*loops):
+        yield {**({SAMPLES: block} if block else {}), **dict(chunks)}
 
 
 def chunks_of(
     graph: Graph, stage: Stage, axis: str, step: int, lanes: int, block: Block | None = None
 ) -> list[tuple[str, tuple[int, int]]]:
-    """The parts of an axis: none across a place where the arrays divide it."""
+    """Return the parts of an axis; none lies across a place where the arrays divide it."""
     first, stop = block if block and axis == SAMPLES else (0, graph.sizes[axis])
     cuts = {w.cut[1] for c in stage.choices for w in c.works if w.cut and w.cut[0] == axis}
     edges = sorted({first, stop, *cuts})
     parts = []
     for lo, hi in pairwise(edges):
         unit = lanes if (lo % lanes, step % lanes) == (0, 0) else 1
+        # Equal parts rather than full ones and a rest: the shortest slice would still cost its
+        # start.
         count = up(hi - lo, step)
         each = up(up(hi - lo, count), unit) * unit
         parts.append([(axis, (n, min(n + each, hi))) for n in range(lo, hi, each)])
-    return [one for some in zip_longest(*parts) for one in some if one]
+    # Interleaved, so that both arrays have work from the first slices on.
+    return [part for round_ in zip_longest(*parts) for part in round_ if part]
 
 
 def divided_sum(graph: Graph, choice: Choice, stage: Stage) -> list[tuple[str, tuple[int, int]]]:
-    """The parts of an axis that is summed, each by one array, in order; nothing where the arrays
-    do not divide a sum, or slices along this axis do.
+    """Return the parts of a summed axis that the arrays divide, in order, or an empty list.
+
+    The list is empty where no sum is divided, or where slices cut the axis already.
     """
     summed = graph.summed(choice.op) if isinstance(choice.op, Einsum) else ()
     cuts = [work.cut for work in choice.works if work.cut]
@@ -85,8 +98,10 @@ def divided_sum(graph: Graph, choice: Choice, stage: Stage) -> list[tuple[str, t
 
 
 def in_parts(graph: Graph, stage: Stage, lanes: int, blocks: Sequence[Block] = ()) -> Stage:
-    """The stage with the parts of the sums that it cuts; ``blocks`` of samples cut those over
-    samples, too.
+    """Return the stage with sums in parts wherever its slices or ``blocks`` of samples cut them.
+
+    ``Einsum.parts`` records the cells in the order of computation: the rounding of each part is
+    part of the result's definition, so the graph, the golden model and the hardware all need it.
     """
     choices = []
     for choice in stage.choices:
@@ -112,13 +127,14 @@ def in_parts(graph: Graph, stage: Stage, lanes: int, blocks: Sequence[Block] = (
 def refitted(
     graph: Graph, stage: Stage, p: AcceleratorParameters, blocks: Sequence[Block] = ()
 ) -> Stage:
-    """The stage with the rows of PE1's tiles that suit its slices."""
+    """Return the stage with rows of PE1's tiles that suit its slices."""
     whole = {SAMPLES: blocks[0][1] - blocks[0][0]} if blocks and stage.blocked else {}
     choices = []
     for choice in stage.choices:
         works = []
         for work in choice.works:
             if work.impl and work.impl.dot:
+                # Tiles were chosen for whole axes; an axis that is cut may fill a tile badly.
                 sizes = dict(graph.sizes) | whole | dict(stage.loops)
                 if work.cut:
                     sizes[work.cut[0]] = min(sizes[work.cut[0]], work.cut[2] - work.cut[1])
@@ -129,14 +145,14 @@ def refitted(
 
 
 def _rows_of(graph: Graph, impl: Impl, sizes: Mapping[str, int], p: AcceleratorParameters) -> Impl:
-    """The implementation with the rows that fill tiles best. Raises ``CutError`` where none do."""
+    """Return the implementation with the rows that fill tiles best. Raises ``CutError``."""
     z = graph.tensors[impl.z].axes
     other = graph.tensors[impl.g].axes
     free = tuple(a for a in graph.tensors[impl.x].axes if a in z and a not in other)
-    best = [impl, *(replace(impl, rows=rows) for rows in runs(free, sizes, p.pe1_rows))]
+    candidates = [impl, *(replace(impl, rows=rows) for rows in runs(free, sizes, p.pe1_rows))]
     sliced = replace(graph, sizes=sizes)
-    fitting = [one for one in best if even(sliced, one)]
+    fitting = [tiled for tiled in candidates if even(sliced, tiled)]
     if not fitting:
         raise CutError(f"no rows of a slice of {impl.z} lie evenly for PE1's array")
-    return min(fitting, key=lambda one: up(size := prod(sizes[a] for a in one.rows),
+    return min(fitting, key=lambda tiled: up(size := prod(sizes[a] for a in tiled.rows),
                                            p.pe1_rows) / size)  # fmt: skip
