@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 
 from trainwright.compiler.base.progress import followed
-from trainwright.compiler.choose.clocks import State
+from trainwright.compiler.choose.clocks import SearchState
 from trainwright.compiler.cut.stages import Stages
 from trainwright.compiler.forms.calls import Contract
 from trainwright.compiler.forms.choices import Given
@@ -27,7 +27,7 @@ About a third above the counts of today; orders of loops were 108,982 before imp
 were left out.
 """
 COUNTED = {
-    "orders": (Stages, "_loaded"), "rows": (Stages, "_rows_for"), "states": (State, "key"),
+    "orders": (Stages, "_loaded"), "rows": (Stages, "_rows_for"), "states": (SearchState, "key"),
     "places": (Placement, "_place"), "tiled": (Tiler, "run"),
 }  # fmt: skip
 

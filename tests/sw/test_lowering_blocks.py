@@ -12,11 +12,11 @@ from test_lowering import DEFAULT, checked, in_parts, stored_bytes
 from trainwright.compiler.choose import huge
 from trainwright.compiler.choose.balance import balanced
 from trainwright.compiler.choose.choose import Chooser
-from trainwright.compiler.choose.clocks import State
+from trainwright.compiler.choose.clocks import SearchState
 from trainwright.compiler.forms.choices import Given
 from trainwright.compiler.step import blocks
 from trainwright.compiler.step import lower as lower_module
-from trainwright.compiler.step.blocks import WAYS, blocks_of, places_of
+from trainwright.compiler.step.blocks import MODES, blocks_of, places_of
 from trainwright.compiler.step.compile import compile_network, order_cost
 from trainwright.compiler.step.crossing import with_ones
 from trainwright.golden.backend import GoldenAccelerator
@@ -147,8 +147,8 @@ def test_arrays_have_as_much_to_do():
     given = {name: Given() for name in graph.given}
     chooser = Chooser(graph, given, dict.fromkeys((*graph.results, "l1.G1.G2.x")), DEFAULT)
     best = graph.macs / DEFAULT.multipliers
-    for way in WAYS:
-        chosen = chooser.search(way)
+    for mode in MODES:
+        chosen = chooser.search(mode)
         dots = outers = 0.0
         for choice in chosen.choices:
             for work in choice.works:
@@ -159,7 +159,7 @@ def test_arrays_have_as_much_to_do():
                         outers + (not work.impl.dot) * cycles,
                     )
         assert max(dots, outers) < 1.02 * best
-        state = State((dots, outers, 0.0), {}, chosen.choices, chosen.pads)
+        state = SearchState((dots, outers, 0.0), {}, chosen.choices, chosen.pads)
         again = balanced(graph, state, chooser.cycles, DEFAULT.lanes)
         assert again.choices == chosen.choices and again.cycles == max(dots, outers)
 

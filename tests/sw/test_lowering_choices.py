@@ -12,7 +12,7 @@ from trainwright.compiler.schedule import place as place_module
 from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step.compile import compile_network
 from trainwright.compiler.step.crossing import with_ones
-from trainwright.compiler.step.lower import SMALL, WAYS
+from trainwright.compiler.step.lower import MODES, SMALL
 from trainwright.graph.ir import Einsum, urgent
 from trainwright.graph.order import ordered
 from trainwright.graph.step import step_graph
@@ -36,7 +36,7 @@ def test_bounds_leave_the_choice_as_it_is(network, monkeypatch):
         chooser = Chooser(
             graph, {name: Given() for name in graph.given}, dict.fromkeys(graph.results), DEFAULT
         )
-        return [chooser.search(way) for way in WAYS]
+        return [chooser.search(mode) for mode in MODES]
 
     pruned = chosen()
     monkeypatch.setattr(Chooser, "_least", lambda self, way, op: way.least)

@@ -1,8 +1,11 @@
-"""Which array computes what, from operands in which layouts: a beam search over estimated clocks.
+"""Choose arrays and layouts by a beam search over estimated clocks.
 
 Operations are taken in order. For each, one array computes all of it or both divide it along an
-axis; their parts may even lie in different layouts, if what reads them is divided alike. An operand
-that does not lie as it is needed is loaded (factors, inputs) or transposed by PE1's array.
+axis; the parts may even lie in different layouts, if what reads them is divided alike. An operand
+that does not lie as needed is loaded (factors, inputs) or transposed by PE1's array. A state of the
+search has a clock for each array and for the loads; after each operation the best few states are
+kept. The result goes to ``cut``; ``step`` calls ``choose`` with several modes and compares
+programs.
 """
 
 from bisect import insort
@@ -12,11 +15,20 @@ from typing import NamedTuple
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.progress import count, is_spent
 from trainwright.compiler.choose.balance import balanced
-from trainwright.compiler.choose.clocks import Lies, Loaded, State, There
+from trainwright.compiler.choose.clocks import InPlace, Replica, SearchState, ToLoad
 from trainwright.compiler.choose.divisions import Divisions
 from trainwright.compiler.choose.huge import Sliced, sliced_axes
 from trainwright.compiler.choose.pairs import Pair
-from trainwright.compiler.forms.choices import AFTER, Choice, Chosen, Cut, Given, Stored, Way, Work
+from trainwright.compiler.forms.choices import (
+    AFTER,
+    Choice,
+    Chosen,
+    Cut,
+    Given,
+    SearchMode,
+    Stored,
+    Work,
+)
 from trainwright.compiler.forms.impls import Impl, Need
 from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.passes import lowered, pass_cycles
@@ -24,22 +36,22 @@ from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, V
 from trainwright.parameters import AcceleratorParameters
 
 LESSER = 0.3
-"""Of the cycles of the array with less to do, what counts."""
+"""Weight of the less busy array's cycles in the score, where the busier one's count 1."""
 INFINITE = float("inf")
 MOST_OF_A_PAIR = 2
-"""Axes tried for two implementations whose results lie alike."""
+"""Axes tried for two implementations whose results have the same layout."""
 BEAM = 24
 """Partial programs kept after each operation."""
 LEAST_BEAM = 6
 """Partial programs kept after each operation of a graph of any length."""
 MOST_STATES = 1536
-"""Partial programs kept in all, from which on fewer are kept after each operation.
+"""Partial programs kept in total above which fewer are kept after each operation.
 
-64 operations have ``BEAM``. The programs of an encoder take between 233,000 and 253,000 cycles with
-6, 12 and 24 partial programs, in no order: what is kept beyond a few is chance.
-"""
+A graph of 64 operations has ``BEAM``. The programs of an encoder take between 233,000 and 253,000
+cycles with 6, 12 and 24 partial programs, in no order: beyond a few, what is kept is chance."""
 WIDER = 4
-"""As many more where what is given lies in rows: many differ in what they transpose first."""
+"""Factor on the beam where given tensors lie in rows: states then differ in what they transpose
+first."""
 RECENT = 16
 """Operations after the last reader for which states differ by the layout of a stored tensor.
 
@@ -48,33 +60,34 @@ cycles of `fashion-conv`. Layouts of all tensors, however old, are a third of th
 encoder's search and lead to the same program.
 """
 SLACK = 0.25
-"""Of the least cycles of a program, what a state may be worse than the best one."""
+"""Share of a program's least cycles by which a kept state may be worse than the best state."""
 SLICES = 16
-"""Slices of a tensor, of which one array makes one while the other one reads the one before."""
+"""Slices of a tensor, where one array computes a slice while the other one reads the slice before.
+"""
 
 
-class _Try(NamedTuple):
-    """What an operation can make of a state."""
+class _Candidate(NamedTuple):
+    """State after an operation, not computed yet, with a lower bound of its score."""
 
     least: float
-    """The score that it has at least."""
-    state: State
+    """Lower bound of the score: later terms only add to it."""
+    state: SearchState
     works: tuple[Work, ...] | None = None
-    """How the operation is computed after ``state``; ``None`` where ``state`` has it."""
+    """Works of the operation to add to ``state``; ``None`` if ``state`` has them already."""
     dots: float = 0.0
     outers: float = 0.0
-    """When the arrays are free after it at the earliest."""
+    """Earliest times at which the arrays are free after the operation."""
     shared: tuple[float, float] = (0.0, 0.0)
-    """As ``State.shared`` after it."""
+    """Value of ``SearchState.shared`` after the operation."""
 
 
-def _shared(state: State, dots: float, outers: float) -> tuple[float, float]:
-    """As ``State.shared`` after an operation that both arrays divide."""
+def _shared(state: SearchState, dots: float, outers: float) -> tuple[float, float]:
+    """Return ``SearchState.shared`` after an operation that both arrays divide."""
     return state.shared[0] + dots, state.shared[1] + outers
 
 
 class Chooser(Divisions):
-    """Searches one program."""
+    """Search of one program's choices."""
 
     def __init__(
         self,
@@ -85,44 +98,51 @@ class Chooser(Divisions):
         parted: Collection[str] = (),
     ):
         super().__init__(graph, given, kept, p, parted)
-        self.turned = {name: layout.lanes for name, layout in kept.items() if layout}
-        """The lanes with which tensors are stored, where these are not those they are made with."""
-        self.flexible = {name for name, one in given.items() if one.is_free}
-        wider = WIDER if any(one.again for one in given.values()) else 1
+        self.stored_lanes = {name: layout.lanes for name, layout in kept.items() if layout}
+        """Lanes that a stored tensor must have, whatever lanes its maker gives it."""
+        self.flexible = {name for name, source in given.items() if source.is_free}
+        wider = WIDER if any(source.again for source in given.values()) else 1
         self.beam = wider * min(BEAM, max(LEAST_BEAM, MOST_STATES // max(1, len(graph.ops))))
         last: dict[str, int] = {}
         for n, op in enumerate(graph.ops):
             last |= dict.fromkeys((op.out, *self._read(op)), n)
         self.over: dict[int, list[str]] = {}
-        """By operation: tensors whose layouts tell no states apart after it."""
+        """Tensors, by operation, whose layouts no longer distinguish states after it."""
         for name, n in last.items():
             self.over.setdefault(n + (RECENT if name in self.kept else 0), []).append(name)
         self.due = 0.0, 0.0
         self.slack = SLACK * graph.work / p.multipliers
 
-    def search(self, way: Way) -> Chosen:
-        """The best choice found for every operation. Raises ``CompileError``."""
-        self.way, self.operands.steady = way, way.steady
-        self._slice(sliced_axes(self.graph, self.p, large=way.large) if way.sliced else {})
-        lies: dict[str, tuple[Lies, ...]] = {}
+    def search(self, mode: SearchMode) -> Chosen:
+        """Return the best choice found for every operation. Raises ``CompileError``."""
+        self.mode, self.operands.steady = mode, mode.steady
+        self._slice(sliced_axes(self.graph, self.p, large=mode.large) if mode.sliced else {})
+        replicas: dict[str, tuple[Replica, ...]] = {}
         for name, given in self.given.items():
-            lies[name] = tuple(
-                Lies(one.layout.lanes, () if one.again else one.layout.padded or None, one.cut, 0.0)
-                for one in given.stored
-                if one.layout
+            replicas[name] = tuple(
+                Replica(
+                    source.layout.lanes,
+                    () if source.again else source.layout.padded or None,
+                    source.cut,
+                    0.0,
+                )
+                for source in given.stored
+                if source.layout
             )
-        states = [State((0.0, 0.0, 0.0), lies, (), ())]
+        states = [SearchState((0.0, 0.0, 0.0), replicas, (), ())]
         for n, op in enumerate(self.graph.ops):
             self.due = self._later(n)
-            tries = (one for state in states for one in self._tries(state, op))
-            states = self._pruned(op, sorted(tries, key=lambda one: one.least), n)
+            candidates = (new for state in states for new in self._candidates(state, op))
+            ascending = sorted(candidates, key=lambda candidate: candidate.least)
+            states = self._pruned(op, ascending, n)
             if not states:
                 raise CompileError(f"{op.out}: no array can compute it; use other sizes or ranks")
-        if not way.steady:
+        if not mode.steady:
             return Chosen(states[0].choices, states[0].pads)
+        # Balancing changes the order of the states, so all that are left are balanced.
         best = min(
             (balanced(self.graph, state, self.cycles, self.p.lanes) for state in states),
-            key=lambda one: one.cycles,
+            key=lambda program: program.cycles,
         )
         return Chosen(best.choices, best.pads)
 
@@ -132,11 +152,14 @@ class Chooser(Divisions):
         return (*op.operands, *(windows[name].x for name in op.operands if name in windows))
 
     def _later(self, n: int) -> tuple[float, float]:
-        """Cycles of each array after operation ``n`` for what the other one cannot compute: an
-        operand lies in outer memory in a layout that only one of them reads.
+        """Return each array's cycles after operation ``n`` for work that only this array can do.
+
+        Such an operation has an operand in external memory in a layout that only one array reads.
+        Without these cycles the search balances the arrays too early, and one of them idles at the
+        end.
         """
         due = [0.0, 0.0]
-        if not self.way.due:
+        if not self.mode.due:
             return 0.0, 0.0
         for op in self.graph.ops[n + 1 :]:
             fixed = [name for name in op.operands if name in self.given]
@@ -151,7 +174,7 @@ class Chooser(Divisions):
         return due[0], due[1]
 
     def _reads(self, impl: Impl, names: Sequence[str]) -> bool:
-        """Whether an implementation reads these tensors as they lie in outer memory."""
+        """Return whether an implementation reads these tensors as they lie in external memory."""
         lanes = {need.tensor: need.lanes for need in impl.needs}
         return all(lanes[name] == self.given[name].lanes for name in names)
 
@@ -163,16 +186,22 @@ class Chooser(Divisions):
         shared: tuple[float, float],
     ) -> float:
         dots, outers = dots + self.due[0], outers + self.due[1]
-        if self.way.steady:  # arrays are balanced in the end
+        if self.mode.steady:
+            # ``balanced`` evens out the shared cycles in the end, as far as they reach: neither
+            # array can fall below what it has to do alone.
             even = max((dots + outers) / 2, dots - shared[0], outers - shared[1])
-            return max(even, loads) + self.way.weight * loads
-        return max(dots, outers) + LESSER * min(dots, outers) + self.way.weight * loads
+            return max(even, loads) + self.mode.weight * loads
+        # The less busy array counts a little: of states with equal maxima, the one with idle time
+        # has room for what comes.
+        return max(dots, outers) + LESSER * min(dots, outers) + self.mode.weight * loads
 
-    def _pruned(self, op: Op, tries: Sequence[_Try], n: int) -> list[State]:
-        """The best states, of those with the same future one: ``tries`` begin with the least score
-        that each can have, and those are not made that cannot be among the best.
+    def _pruned(self, op: Op, candidates: Sequence[_Candidate], n: int) -> list[SearchState]:
+        """Return the best states; of several with the same future only the best.
+
+        ``candidates`` are sorted by their lower bounds, so that the loop ends at the first one that
+        cannot be among the best, and half of the states are never computed.
         """
-        best: dict[tuple, tuple[float, int, State]] = {}
+        best: dict[tuple, tuple[float, int, SearchState]] = {}
         scores: list[float] = []
         evaluated = 0
         self.operands.forget()
@@ -180,33 +209,34 @@ class Chooser(Divisions):
         names = (op.out, *self._read(op))
         touched = [name for name in dict.fromkeys(names) if name not in self.flexible]
         untouched = self.flexible.union(touched)
-        # Tries of a state differ in the tensors that the operation touches, so the others are
-        # compared once a state: comparing all of them took a fifth of a search.
-        others: dict[int, int] = {}
+        # Candidates of a state differ in the tensors that the operation touches, so all other
+        # tensors are compared once a state: comparing them each time took a fifth of a search.
+        bystanders: dict[int, int] = {}
         numbers: dict[tuple, int] = {}
-        for number, one in enumerate(tries):
+        for number, candidate in enumerate(candidates):
             most = min(scores[0] + self.slack if scores else INFINITE,
                        scores[self.beam - 1] if len(scores) >= self.beam else INFINITE)  # fmt: skip
-            if one.least > most:
+            if candidate.least > most:
                 break
-            state = one.state
-            if id(state) not in others:
-                key = state.key(name for name in state.lies if name not in untouched)
-                others[id(state)] = numbers.setdefault(key, len(numbers))
-            number_of_others = others[id(state)]
-            if one.works is not None:
-                if self._least(one, op) > most:
+            state = candidate.state
+            if id(state) not in bystanders:
+                key = state.key(name for name in state.replicas if name not in untouched)
+                bystanders[id(state)] = numbers.setdefault(key, len(numbers))
+            bystander_key = bystanders[id(state)]
+            if candidate.works is not None:
+                # A sharper bound, which copies no state: most candidates end here.
+                if self._least(candidate, op) > most:
                     continue
                 evaluated += 1
-                state = self._made(state, op, one.works)
+                state = self._computed(state, op, candidate.works)
                 if state is None:
                     continue
             score = self._score(state.dots, state.outers, state.loads, state.shared)
             if len(scores) >= self.beam and score > scores[self.beam - 1]:
                 continue
             for name in over:
-                state.lies.pop(name, None)
-            key = number_of_others, state.key(touched)
+                state.replicas.pop(name, None)
+            key = bystander_key, state.key(touched)
             if key in best:
                 if score >= best[key][0]:
                     continue
@@ -214,18 +244,23 @@ class Chooser(Divisions):
             best[key] = score, number, state
             insort(scores, score)
         count("states", evaluated)
-        return [
-            state for _, _, state in sorted(best.values(), key=lambda one: one[:2])[: self.beam]
-        ]
+        # The number breaks ties: equal scores keep the order in which they were found, so that a
+        # program does not depend on addresses of objects.
+        ascending = sorted(best.values(), key=lambda entry: entry[:2])
+        return [state for _, _, state in ascending[: self.beam]]
 
-    def _least(self, one: _Try, op: Op) -> float:
-        """The score that a state has at least, with what its operands take."""
-        assert isinstance(op, Einsum) and one.works
-        state, operands = one.state, self.operands
+    def _least(self, candidate: _Candidate, op: Op) -> float:
+        """Return a lower bound of a candidate's score, with what its operands take.
+
+        The loop mirrors ``_computed`` without changing the state: where it cannot know a time, it
+        takes an earlier one.
+        """
+        assert isinstance(op, Einsum) and candidate.works
+        state, operands = candidate.state, self.operands
         dots, outers, loads = state.dots, state.outers, state.loads
         readable: list[float] = []
         fetched: dict[str, dict[tuple[Axes, Cut], float]] = {}
-        for work in reversed(one.works):
+        for work in reversed(candidate.works):
             assert work.impl
             latest = 0.0
             for need in work.impl.needs:
@@ -234,76 +269,79 @@ class Chooser(Divisions):
                 known = fetched.setdefault(name, {})
                 ready = known.get((need.lanes, cut))
                 if ready is None:
-                    source = operands.source(state.lies.get(name, ()), need, cut)
+                    source = operands.source(state.replicas.get(name, ()), need, cut)
                     if source is None:
                         return INFINITE
-                    if isinstance(source, There):
-                        ready = source.found.ready
-                    elif isinstance(source, Loaded):
+                    if isinstance(source, InPlace):
+                        ready = source.replica.ready
+                    elif isinstance(source, ToLoad):
                         loads += source.cycles
                         ready = operands.at(loads) if source.cycles else 0.0
-                    elif known:  # the layout just made may be the better source
+                    elif known:  # the layout of the other work may be the better source
                         ready = 0.0
                     else:
-                        dots = max(dots, source.found.ready) + source.cycles
+                        dots = max(dots, source.replica.ready) + source.cycles
                         ready = operands.at(dots + AFTER)
                     known[need.lanes, cut] = ready
                 latest = max(latest, ready)
             readable.append(latest)
-        for work, ready in zip(one.works, reversed(readable), strict=True):
+        for work, ready in zip(candidate.works, reversed(readable), strict=True):
             assert work.impl
             cycles = self.cycles(op, work.impl, work.cut)
             if work.impl.dot:
                 dots = max(dots, ready) + cycles
             else:
                 outers = max(outers, ready) + cycles
-        return self._score(dots, outers, loads, one.shared)
+        return self._score(dots, outers, loads, candidate.shared)
 
-    # Operations.
+    # -- operations --------------------------------------------------------------------------------
 
-    def _tries(self, state: State, op: Op) -> Iterator[_Try]:
-        """What an operation can make of a state."""
+    def _candidates(self, state: SearchState, op: Op) -> Iterator[_Candidate]:
+        """Yield the states that an operation can lead to."""
         match op:
             case View():
-                made = self._view(state, op)
+                states = self._view(state, op)
             case Unfold():
                 new = state.copy()
                 new.choices = (*new.choices, Choice(op, (), self.graph.tensors[op.x].axes[-1:]))
-                made = iter((new,))
+                states = iter((new,))
             case Einsum():
                 yield from self._contractions(state, op)
                 return
             case Add() | Mask() | Kernel():
-                made = self._elementwise(state, op)
-        for new in made:
-            yield _Try(self._score(new.dots, new.outers, new.loads, new.shared), new)
+                states = self._elementwise(state, op)
+        for new in states:
+            yield _Candidate(self._score(new.dots, new.outers, new.loads, new.shared), new)
 
-    def _contractions(self, state: State, op: Einsum) -> Iterator[_Try]:
+    def _contractions(self, state: SearchState, op: Einsum) -> Iterator[_Candidate]:
         fixed = self._fixed(state, op)
-        piped = self.way.piped and op.out in self.sliced
+        piped = self.mode.piped and op.out in self.sliced
         if not fixed and (piped or not self.sliced.get(op.out, Sliced()).divided):
             dots, outers = self._impls(op)
             for impl in self._lying(state, op, [*dots, *outers]):
-                one = impl.cycles if impl.dot else 0.0, 0.0 if impl.dot else impl.cycles
-                yield self._try(state, (Work(impl, None),), *one)
-        if self.way.piped and op.out not in self.sliced and set(op.operands) & set(self.sliced):
-            return  # it would have slices transposed
-        if piped and not self.way.shared:
+                dots = impl.cycles if impl.dot else 0.0
+                yield self._candidate(state, (Work(impl, None),), dots, impl.cycles - dots)
+        if self.mode.piped and op.out not in self.sliced and set(op.operands) & set(self.sliced):
+            return  # a division of the arrays would have slices transposed
+        if piped and not self.mode.shared:
             return
         yield from self._sums(state, op, fixed)
         for pairs in self._alike(op) if piped else self._every_pair(op):
-            tries = [
+            candidates = [
                 self._divided(state, pair, middle)
                 for pair in pairs
                 for middle in pair.middles(state, self.due, fixed)
             ]
-            if tries and not fixed:
-                yield from sorted(tries, key=lambda one: one.least)[:MOST_OF_A_PAIR]
+            if candidates and not fixed:
+                # Axes of one pair lead to nearly the same clocks: a few of them stand for all, and
+                # leave places in the beam to other layouts.
+                ascending = sorted(candidates, key=lambda candidate: candidate.least)
+                yield from ascending[:MOST_OF_A_PAIR]
             else:
-                yield from tries
+                yield from candidates
 
-    def _sums(self, state: State, op: Einsum, fixed: set[Cut]) -> Iterator[_Try]:
-        """A sum divided between the arrays: an operand lies in parts along an axis of it."""
+    def _sums(self, state: SearchState, op: Einsum, fixed: set[Cut]) -> Iterator[_Candidate]:
+        """Divide a sum between the arrays, where an operand lies in parts along a summed axis."""
         cuts = [cut for cut in fixed if cut and cut[0] in self.graph.summed(op)]
         if len(cuts) != 2 or len(fixed) != 2:
             return
@@ -312,54 +350,62 @@ class Chooser(Divisions):
             for outer in (o for o in outers if o.along == dot.along):
                 for first, second in (sorted(cuts), sorted(cuts)[::-1]):
                     works = Work(dot, first), Work(outer, second)
-                    yield self._try(
+                    yield self._candidate(
                         state, works, self.cycles(op, dot, first), self.cycles(op, outer, second)
                     )
 
-    def _lying(self, state: State, op: Einsum, impls: list[Impl]) -> list[Impl]:
-        """Those of an operation outside the slices that have nothing transposed or padded that
-        slices read, if there are any: it would lie there whole, and twice.
+    def _lying(self, state: SearchState, op: Einsum, impls: list[Impl]) -> list[Impl]:
+        """Return the implementations that read the operands of slices as they lie, if any do.
+
+        An operation outside the slices that has such a tensor transposed or padded would keep a
+        second, whole layout of it in a scratchpad that is short already.
         """
-        if not self.way.piped or op.out in self.sliced:
+        if not self.mode.piped or op.out in self.sliced:
             return impls
         makers = self.graph.makers
         read = {n for name in self.sliced if name in makers for n in makers[name].operands}
         read -= self.operands.free
-        found = [
+        unmoved = [
             impl
             for impl in impls
             if all(
                 need.tensor not in read
                 or (
                     not need.padded
-                    and any(one.lanes == need.lanes for one in state.lies.get(need.tensor, ()))
+                    and any(
+                        replica.lanes == need.lanes
+                        for replica in state.replicas.get(need.tensor, ())
+                    )
                 )
                 for need in impl.needs
             )
         ]
-        return found or impls
+        return unmoved or impls
 
-    def _divided(self, state: State, pair: Pair, middle: int) -> _Try:
+    def _divided(self, state: SearchState, pair: Pair, middle: int) -> _Candidate:
         dots, outers, works = pair.divided(middle)
-        return self._try(state, works, dots, outers)
+        return self._candidate(state, works, dots, outers)
 
-    def _try(self, state: State, works: tuple[Work, ...], dots: float, outers: float) -> _Try:
+    def _candidate(
+        self, state: SearchState, works: tuple[Work, ...], dots: float, outers: float
+    ) -> _Candidate:
         shared = _shared(state, dots, outers) if len(works) > 1 else state.shared
         dots, outers = state.dots + dots, state.outers + outers
         score = self._score(dots, outers, state.loads, shared)
-        return _Try(score, state, works, dots, outers, shared)
+        return _Candidate(score, state, works, dots, outers, shared)
 
-    def _view(self, state: State, op: View) -> Iterator[State]:
+    def _view(self, state: SearchState, op: View) -> Iterator[SearchState]:
+        # A view keeps the rows and only renames axes in rows, so the lanes must stay whole.
         lanes = self.graph.tensors[op.x].axes[-1:]
         new = state.copy()
         got = self.operands.fetch(new, Need(op.x, lanes), None)
         if got is not None:
-            new.lies[op.out] = (Lies(lanes, None, None, got),)
+            new.replicas[op.out] = (Replica(lanes, None, None, got),)
             new.choices = (*new.choices, Choice(op, (), lanes))
             yield new
 
-    def _elementwise(self, state: State, op: Add | Mask | Kernel) -> Iterator[State]:
-        seen = {x.lanes for name in op.operands for x in state.lies.get(name, ())}
+    def _elementwise(self, state: SearchState, op: Add | Mask | Kernel) -> Iterator[SearchState]:
+        seen = {x.lanes for name in op.operands for x in state.replicas.get(name, ())}
         broadcast = self.graph.tensors[op.operands[-1]].axes != self.graph.tensors[op.out].axes
         if broadcast:
             seen = {self.graph.tensors[op.out].axes[-1:]}
@@ -377,12 +423,12 @@ class Chooser(Divisions):
                     cycles = pass_cycles(lowered(op, self.graph.tensors), rows, self.p)
                 new.outers = max(new.outers, ready) + cycles
                 ready = self.operands.at(new.outers + AFTER)
-                new.lies[op.out] = (Lies(lanes, (), None, ready),)
+                new.replicas[op.out] = (Replica(lanes, (), None, ready),)
                 new.choices = (*new.choices, Choice(op, (Work(None, None),), lanes))
                 yield new
 
-    def _fetched(self, state: State, impl: Impl, cut: Cut) -> float | None:
-        """When the operands of a work can be read."""
+    def _fetched(self, state: SearchState, impl: Impl, cut: Cut) -> float | None:
+        """Return when an implementation can read its operands; ``None`` if never."""
         ready = 0.0
         for need in impl.needs:
             got = self.operands.fetch(state, need, cut)
@@ -391,8 +437,8 @@ class Chooser(Divisions):
             ready = max(ready, got)
         return ready
 
-    def _run(self, state: State, op: Einsum, work: Work, ready: float) -> float:
-        """Let an array work: when its result can be read."""
+    def _run(self, state: SearchState, op: Einsum, work: Work, ready: float) -> float:
+        """Advance an array's clock by a work, and return when its result can be read."""
         impl = work.impl
         assert impl
         cycles = self.cycles(op, impl, work.cut)
@@ -402,47 +448,50 @@ class Chooser(Divisions):
         state.outers = max(state.outers, ready) + cycles
         return self.operands.at(state.outers + AFTER)
 
-    def _made(self, state: State, op: Op, works: Sequence[Work]) -> State | None:
-        """The state with an operation by one array, or by both, PE1 first; ``None`` where operands
-        cannot lie as they are needed.
+    def _computed(self, state: SearchState, op: Op, works: Sequence[Work]) -> SearchState | None:
+        """Return the state after an operation by one array or by both, PE1's work first.
+
+        ``None`` where operands cannot lie as needed.
         """
         assert isinstance(op, Einsum)
-        new, there = state.copy(), list[float]()
+        new, readable = state.copy(), list[float]()
+        # PE2's operands first: a transpose for PE2 runs on PE1, ahead of PE1's own work.
         for work in reversed(works):
             assert work.impl
             ready = self._fetched(new, work.impl, work.cut)
             if ready is None:
                 return None
-            there.append(ready)
+            readable.append(ready)
         if len(works) > 1:
             first, second = (self.cycles(op, work.impl, work.cut) for work in works if work.impl)
             new.shared = _shared(state, first, second)
-        done = [self._run(new, op, w, at) for w, at in zip(works, reversed(there), strict=True)]
+        done = [self._run(new, op, w, at) for w, at in zip(works, reversed(readable), strict=True)]
         along = [work.impl.along for work in works if work.impl]
-        if self.way.piped and op.out in self.sliced and works[0].impl:  # slice by slice
+        if self.mode.piped and op.out in self.sliced and works[0].impl:
+            # A reader can begin after the first slice, not after all of them.
             done = [at - works[0].impl.cycles * (1 - 1 / SLICES) for at in done]
         if len(set(along)) == 1:
-            new.lies[op.out] = (Lies(along[0], (), None, max(done)),)
+            new.replicas[op.out] = (Replica(along[0], (), None, max(done)),)
         else:
-            new.lies[op.out] = tuple(
-                Lies(lanes, (), work.cut, ready)
+            new.replicas[op.out] = tuple(
+                Replica(lanes, (), work.cut, ready)
                 for lanes, work, ready in zip(along, works, done, strict=True)
             )
         new.choices = (*new.choices, Choice(op, tuple(works), ()))
-        if op.out in self.turned:
-            self.operands.fetch(new, Need(op.out, self.turned[op.out]), None)
+        if op.out in self.stored_lanes:
+            self.operands.fetch(new, Need(op.out, self.stored_lanes[op.out]), None)
         return new
 
-    def _fixed(self, state: State, op: Einsum) -> set[Cut]:
-        """The cuts of operands that lie in parts of different layouts."""
-        found: set[Cut] = set()
+    def _fixed(self, state: SearchState, op: Einsum) -> set[Cut]:
+        """Return the cuts of operands that lie in parts of different layouts."""
+        cuts: set[Cut] = set()
         for name in op.operands:
-            lies = state.lies.get(name, ())
+            replicas = state.replicas.get(name, ())
             if name in self.graph.windows or (name in self.given and not self.given[name].parts):
                 continue
-            if all(x.cut for x in lies):
-                found |= {x.cut for x in lies}
-        return found
+            if all(x.cut for x in replicas):
+                cuts |= {x.cut for x in replicas}
+        return cuts
 
 
 def choose(
@@ -450,20 +499,20 @@ def choose(
     given: Mapping[str, Given],
     kept: Stored,
     p: AcceleratorParameters,
-    ways: Sequence[Way],
+    modes: Sequence[SearchMode],
     parted: Collection[str] = (),
 ) -> list[Chosen]:
-    """How each operation of a program is computed, in several ways. Raises ``CompileError``.
+    """Return the different choices that several search modes lead to. Raises ``CompileError``.
 
-    What is ``kept`` lies in one layout in the end; what is ``parted`` may lie in two, some values
-    in each.
+    A ``kept`` tensor lies in one layout in the end; a ``parted`` one may lie in two, some values in
+    each.
     """
     chooser = Chooser(graph, given, kept, p, parted)
-    found: list[Chosen] = []
-    for way in ways:
-        if found and is_spent():
+    results: list[Chosen] = []
+    for mode in modes:
+        if results and is_spent():
             break
-        chosen = chooser.search(way)
-        if chosen not in found:
-            found.append(chosen)
-    return found
+        chosen = chooser.search(mode)
+        if chosen not in results:
+            results.append(chosen)
+    return results

@@ -1,4 +1,9 @@
-"""Estimated clocks of the arrays and the loads, and where tensors lie: the states of a search."""
+"""States of the search: estimated clocks of the arrays and the loads, and where tensors lie.
+
+A state has three clocks (PE1's array ``dots``, PE2's array ``outers``, the loads) and the replicas
+of every tensor: its layouts and the time from which each can be read. ``OperandSources`` finds the
+cheapest origin of an operand and advances the clocks by what it takes. ``choose`` is the only user.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
@@ -12,100 +17,108 @@ from trainwright.graph.ir import Graph
 from trainwright.parameters import AcceleratorParameters
 
 
-class Lies(NamedTuple):
-    """A tensor, or its values in ``cut``, in a layout, and when."""
+class Replica(NamedTuple):
+    """Tensor, or its values in ``cut``, in one layout from a time on."""
 
     lanes: Axes
     padded: Axes | None
-    """Axes of the rows that are padded; ``None`` where none can be."""
+    """Axes of the rows that are padded; () where any can be, ``None`` where none can be."""
     cut: Cut
     ready: float
-    """When it can be read."""
+    """Time from which the replica can be read."""
 
     def pads(self, axes: Axes) -> bool:
-        """Whether these axes can be padded."""
+        """Return whether these axes can be padded."""
         return not axes or self.padded in ((), axes)
 
 
-class State:
-    """The operations so far: when each array is free, what lies where, what was chosen."""
+class SearchState:
+    """Operations so far: when each array is free, where tensors lie, what was chosen."""
 
-    __slots__ = ("choices", "dots", "lies", "loads", "outers", "pads", "shared")
+    # Slots, as a search makes hundreds of thousands of states.
+    __slots__ = ("choices", "dots", "loads", "outers", "pads", "replicas", "shared")
 
     def __init__(
         self,
         clocks: tuple[float, float, float],
-        lies: dict[str, tuple[Lies, ...]],
+        replicas: dict[str, tuple[Replica, ...]],
         choices: tuple[Choice, ...],
         pads: tuple[Pad, ...],
         shared: tuple[float, float] = (0.0, 0.0),
     ):
         self.dots, self.outers, self.loads = clocks
         self.shared = shared
-        """Cycles of each array that the other one can take over: of what both divide."""
-        self.lies, self.choices, self.pads = lies, choices, pads
+        """Cycles of each array that the other one can take over: of operations that both divide."""
+        self.replicas, self.choices, self.pads = replicas, choices, pads
 
-    def copy(self) -> "State":
-        """A state to go on from."""
+    def copy(self) -> "SearchState":
+        """Return a state to go on from; only the dictionary of replicas is copied."""
         clocks = self.dots, self.outers, self.loads
-        return State(clocks, self.lies.copy(), self.choices, self.pads, self.shared)
+        return SearchState(clocks, self.replicas.copy(), self.choices, self.pads, self.shared)
 
     def key(self, names: Iterable[str]) -> tuple:
-        """Return the layouts of some tensors: all that later operations can tell of them."""
-        found: list[tuple] = []
+        """Return the layouts of some tensors, which are all that later operations can see of them.
+
+        Clocks are no part of the key: of two states with equal keys the one with the better score
+        is at least as good for everything that follows.
+        """
+        layouts_by_tensor: list[tuple] = []
         for name in names:
-            if lies := self.lies.get(name):
-                layouts = [(x.lanes, x.padded or (), x.cut or ()) for x in lies]
+            if replicas := self.replicas.get(name):
+                layouts = [(x.lanes, x.padded or (), x.cut or ()) for x in replicas]
                 if len(layouts) > 1:
                     layouts.sort()
-                found.append((name, *layouts))
-        return tuple(found)
+                layouts_by_tensor.append((name, *layouts))
+        return tuple(layouts_by_tensor)
 
 
-class There(NamedTuple):
+class InPlace(NamedTuple):
     """Operand that lies as needed."""
 
-    found: Lies
+    replica: Replica
 
 
-class Loaded(NamedTuple):
+class ToLoad(NamedTuple):
     """Operand that is loaded as needed, or windows of a tensor."""
 
     cycles: float
 
 
-class Turned(NamedTuple):
+class ToTranspose(NamedTuple):
     """Operand that PE1 transposes."""
 
-    found: Lies
+    replica: Replica
     cycles: float
     apart: bool
-    """Whether at once: the lanes before and after have no axis in common."""
+    """Whether one transpose is enough: the lanes before and after have no axis in common."""
 
 
-Source = There | Loaded | Turned
+Source = InPlace | ToLoad | ToTranspose
+"""Origin of an operand in the layout that an implementation needs."""
 
 
-class Operands:
-    """Has operands lie as they are needed, in states that it changes."""
+class OperandSources:
+    """Origins of operands, in states whose clocks it advances."""
 
     def __init__(self, graph: Graph, given: Mapping[str, Given], p: AcceleratorParameters):
         self.graph, self.given, self.p = graph, given, p
         self.axes = {name: frozenset(t.axes) for name, t in graph.tensors.items()}
-        self.free = {name for name, one in given.items() if one.is_free} | set(graph.windows)
-        """What lies as one likes, and windows."""
+        self.free = {name for name, source in given.items() if source.is_free} | set(graph.windows)
+        """Tensors in a layout of the compiler's choice, and windows."""
         self.steady = False
-        """Whether all can be read at once: arrays are at work on what was made before."""
+        """Whether every result can be read at once, as arrays work on an earlier block then."""
         self._rows: dict[tuple[str, Axes, Cut], float] = {}
         self._turns: dict[tuple[str, Axes, Axes, Cut], float] = {}
-        self._sources: dict[tuple[int, int, Cut], tuple[Source | None, tuple[Lies, ...], Need]] = {}
+        self._sources: dict[
+            tuple[int, int, Cut], tuple[Source | None, tuple[Replica, ...], Need]
+        ] = {}
 
     def sizes(self, cut: Cut) -> Mapping[str, int]:
-        """Sizes of the axes within a cut."""
+        """Return the sizes of all axes within a cut."""
         return {**self.graph.sizes, cut[0]: cut[2] - cut[1]} if cut else self.graph.sizes
 
     def at(self, time: float) -> float:
-        """When what is there at a time can be read."""
+        """Return when a result of this time can be read."""
         return 0.0 if self.steady else time
 
     def _values(self, name: str, cut: Cut) -> int:
@@ -115,7 +128,7 @@ class Operands:
         return count
 
     def rows(self, name: str, lanes: Axes, cut: Cut) -> float:
-        """Rows of a tensor."""
+        """Count the rows of a tensor within a cut."""
         key = name, lanes, cut
         if key not in self._rows:
             size = prod(self.sizes(cut)[a] for a in lanes)
@@ -123,58 +136,60 @@ class Operands:
             self._rows[key] = self._values(name, cut) / size * rows
         return self._rows[key]
 
-    def fetch(self, state: State, need: Need, cut: Cut) -> float | None:
-        """When an operand can be read as needed; ``None``: never."""
+    def fetch(self, state: SearchState, need: Need, cut: Cut) -> float | None:
+        """Return when an operand can be read as needed; ``None`` if never. Changes the state."""
         name = need.tensor
         cut = self.cut_of(name, cut)
-        source = self.source(state.lies.get(name, ()), need, cut)
+        source = self.source(state.replicas.get(name, ()), need, cut)
         if source is None:
             return None
-        if isinstance(source, There):
-            self._pad(state, name, source.found, need.padded)
-            return source.found.ready
-        if isinstance(source, Turned):
+        if isinstance(source, InPlace):
+            self._pad(state, name, source.replica, need.padded)
+            return source.replica.ready
+        if isinstance(source, ToTranspose):
             return self._transposed(state, need, cut, source)
         if name in self.graph.windows:
             return self._windows(state, need, cut)
         state.loads += source.cycles
         ready = self.at(state.loads)
-        self._new(state, name, Lies(need.lanes, need.padded, cut, ready))
+        self._new(state, name, Replica(need.lanes, need.padded, cut, ready))
         return ready
 
     def cut_of(self, name: str, cut: Cut) -> Cut:
         """Return the cut of a tensor: none where it lacks the axis."""
         return cut if cut is None or cut[0] in self.axes[name] else None
 
-    def source(self, lies: tuple[Lies, ...], need: Need, cut: Cut) -> "Source | None":
+    def source(self, replicas: tuple[Replica, ...], need: Need, cut: Cut) -> Source | None:
         """Return from where an operand comes as needed; ``None``: from nowhere."""
-        # Hundreds of tries of an operation ask the same of tuples that their states share. An
-        # entry keeps its tuple and its need alive, so that numbers of both stay theirs.
-        key = id(lies), id(need), cut
+        # Hundreds of candidates of an operation ask about tuples that their states share. An entry
+        # keeps its tuple and its need alive, so that no other object gets their id.
+        key = id(replicas), id(need), cut
         if key not in self._sources:
-            self._sources[key] = self._source(lies, need, cut), lies, need
+            self._sources[key] = self._source(replicas, need, cut), replicas, need
         return self._sources[key][0]
 
     def forget(self) -> None:
         """Drop what is known of sources: the next operation asks for other tensors."""
         self._sources.clear()
 
-    def _source(self, lies: tuple[Lies, ...], need: Need, cut: Cut) -> "Source | None":
+    def _source(self, replicas: tuple[Replica, ...], need: Need, cut: Cut) -> Source | None:
+        """Find the cheapest origin: in place, loaded, or transposed."""
         name = need.tensor
-        there: list[Lies] = []
-        for found in lies:
-            if found.cut is None or found.cut == cut:
-                if found.lanes == need.lanes:
-                    return There(found)
-                there.append(found)
+        present: list[Replica] = []
+        for replica in replicas:
+            if replica.cut is None or replica.cut == cut:
+                if replica.lanes == need.lanes:
+                    return InPlace(replica)
+                present.append(replica)
         if name in self.graph.windows:
-            return Loaded(0.0)
+            # ``fetch`` charges the source of the window instead: the window itself has no rows.
+            return ToLoad(0.0)
         if name in self.free:
-            return Loaded(BEAT * self.rows(name, need.lanes, cut))
-        return self._turn(need, cut, there) if there else None
+            return ToLoad(BEAT * self.rows(name, need.lanes, cut))
+        return self._turn(need, cut, present) if present else None
 
-    def _windows(self, state: State, need: Need, cut: Cut) -> float | None:
-        """When windows can be read: their source as needed, with zeros around it."""
+    def _windows(self, state: SearchState, need: Need, cut: Cut) -> float | None:
+        """Return when windows can be read: once their source lies with zeros around it."""
         window = self.graph.windows[need.tensor]
         if slid(self.graph, need.tensor).intersection(need.lanes):
             return None
@@ -182,45 +197,53 @@ class Operands:
         if ready is None:
             return None
         if not is_plain(self.graph, window) and window.x not in self.given:
+            # A computed source is copied among rows of zeros by PE2, a row a cycle; a source from
+            # external memory is loaded among them.
             state.outers = max(state.outers, ready) + self.rows(window.x, need.lanes, None)
             ready = self.at(state.outers + AFTER)
-        self._new(state, need.tensor, Lies(need.lanes, (), cut, ready))
+        self._new(state, need.tensor, Replica(need.lanes, (), cut, ready))
         return ready
 
-    def _new(self, state: State, name: str, new: Lies) -> None:
-        """A tensor lies in another layout, too."""
-        state.lies[name] = (*state.lies.get(name, ()), new)
+    def _new(self, state: SearchState, name: str, new: Replica) -> None:
+        """Add a replica of a tensor to a state."""
+        state.replicas[name] = (*state.replicas.get(name, ()), new)
         if new.padded:
             state.pads = (*state.pads, (name, new.lanes, new.padded))
 
-    def _pad(self, state: State, name: str, found: Lies, axes: Axes) -> None:
-        """Pad a tensor that lies somewhere, if that can still be."""
-        if not axes or not found.pads(axes) or found.padded == axes:
+    def _pad(self, state: SearchState, name: str, replica: Replica, axes: Axes) -> None:
+        """Pad a replica, if its rows allow that."""
+        if not axes or not replica.pads(axes) or replica.padded == axes:
             return
-        others = tuple(x for x in state.lies[name] if x != found)
-        state.lies[name] = (*others, found._replace(padded=axes))
-        state.pads = (*state.pads, (name, found.lanes, axes))
+        rest = tuple(x for x in state.replicas[name] if x != replica)
+        state.replicas[name] = (*rest, replica._replace(padded=axes))
+        state.pads = (*state.pads, (name, replica.lanes, axes))
 
-    def _turn(self, need: Need, cut: Cut, there: Sequence[Lies]) -> "Turned":
-        """From what PE1 transposes an operand, its cycles, and whether at once."""
+    def _turn(self, need: Need, cut: Cut, present: Sequence[Replica]) -> ToTranspose:
+        """Return the replica that PE1 transposes, with its cycles."""
         lanes, wanted = self.p.lanes, need.lanes
-        apart = next((one for one in there if frozenset(one.lanes).isdisjoint(wanted)), None)
-        found = apart or there[0]
-        key = need.tensor, wanted, found.lanes, cut
+        apart = next(
+            (replica for replica in present if frozenset(replica.lanes).isdisjoint(wanted)), None
+        )
+        origin = apart or present[0]
+        key = need.tensor, wanted, origin.lanes, cut
         if key not in self._turns:
             sizes, values = self.sizes(cut), float(self._values(need.tensor, cut))
             values *= self.graph.tensors[need.tensor].digits
-            for axes in (wanted, found.lanes):
+            for axes in (wanted, origin.lanes):
                 size = prod(sizes[a] for a in axes)
                 values *= up(size, lanes) * lanes / size
+            # Lanes before and after that share an axis need a transpose through lanes that share
+            # none.
             self._turns[key] = values / self.p.pe1_rows * (1 if apart else 2)
-        return Turned(found, self._turns[key], apart is not None)
+        return ToTranspose(origin, self._turns[key], apart is not None)
 
-    def _transposed(self, state: State, need: Need, cut: Cut, turned: "Turned") -> float:
-        state.dots = max(state.dots, turned.found.ready) + turned.cycles
+    def _transposed(
+        self, state: SearchState, need: Need, cut: Cut, transpose: ToTranspose
+    ) -> float:
+        state.dots = max(state.dots, transpose.replica.ready) + transpose.cycles
         size = prod(self.graph.sizes[a] for a in need.lanes)
-        if turned.apart and size % self.p.lanes:
-            self._pad(state, need.tensor, turned.found, need.lanes)
+        if transpose.apart and size % self.p.lanes:
+            self._pad(state, need.tensor, transpose.replica, need.lanes)
         ready = self.at(state.dots + AFTER)
-        self._new(state, need.tensor, Lies(need.lanes, need.padded, cut, ready))
+        self._new(state, need.tensor, Replica(need.lanes, need.padded, cut, ready))
         return ready

@@ -1,6 +1,7 @@
-"""Operations that both arrays compute, divided between them along an axis of their stage's slices.
+"""Divide operations between both arrays along an axis that slices are cut along.
 
-Then each array has slices of its own, and the arrays do not read the same rows at the same time.
+Each array then has slices of its own, and the arrays do not read the same rows at the same time.
+``step.drafts`` takes the variants of a cut that come out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,20 +13,24 @@ from trainwright.compiler.forms.impls import Impl
 from trainwright.graph.ir import Einsum, Graph
 
 UNEVEN = 0.1
-"""Of an operation, what may go to the other array than the one that is to have it."""
+"""Share of an operation that may move to the other array so that the division falls between slices.
+"""
 
 
 def divides(axis: str, impl: Impl) -> bool:
-    """Whether an implementation can have some values of an axis of its result."""
+    """Return whether an implementation can have some values of an axis of its result."""
+    # Rows of a tile are one even index over their axes. Any axis but the outermost that is cut
+    # leaves gaps in it; PE2 takes the rows from one operand's lanes, so none of them can be cut.
     if axis in impl.rows[1:] or (axis in impl.rows and not impl.dot):
         return False
     return axis not in impl.along or impl.along == (axis,)
 
 
 def variants(graph: Graph, stages: Sequence[Stage], lanes: int) -> Iterator[list[Stage]]:
-    """The stages as they are, then with operations divided along axes of slices."""
+    """Yield the stages unchanged, then with operations divided along axes of slices."""
     yield list(stages)
     for number, stage in enumerate(stages):
+        # Innermost first: its slices alternate most often between the arrays.
         for axis, _ in reversed(stage.loops):
             choices = tuple(_along(graph, choice, axis, lanes) for choice in stage.choices)
             if choices != stage.choices:
@@ -36,7 +41,7 @@ def variants(graph: Graph, stages: Sequence[Stage], lanes: int) -> Iterator[list
 
 
 def _along(graph: Graph, choice: Choice, axis: str, lanes: int) -> Choice:
-    """An operation divided along an axis, as it is where that cannot be."""
+    """Return an operation divided along an axis, or unchanged where that is impossible."""
     if len(choice.works) != 2 or not isinstance(choice.op, Einsum):
         return choice
     first, second = choice.works
@@ -44,7 +49,7 @@ def _along(graph: Graph, choice: Choice, axis: str, lanes: int) -> Choice:
         return choice
     impls = first.impl, second.impl
     axes = graph.tensors[choice.op.out].axes
-    if first.cut[0] not in axes:  # parts of a sum, each of operands that lie for one array
+    if first.cut[0] not in axes:  # parts of a sum: their operands lie for one array each
         return choice
     if axis not in axes or not all(divides(axis, impl) for impl in impls):
         return choice

@@ -1,13 +1,17 @@
-"""How an operation can be computed: by which array, from which layouts, and how both divide it."""
+"""List how an operation can be computed: by which array, from which layouts, divided how.
+
+``Divisions`` has the implementations of every contraction of a program, and the pairs of one of
+each array that can divide it; ``choose.Chooser`` searches among them.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from math import prod
 
-from trainwright.compiler.choose.clocks import Operands
+from trainwright.compiler.choose.clocks import OperandSources
 from trainwright.compiler.choose.divide import divides
 from trainwright.compiler.choose.huge import Sliced, sliced_implementations
 from trainwright.compiler.choose.pairs import Pair
-from trainwright.compiler.forms.choices import Cut, Given, Way
+from trainwright.compiler.forms.choices import Cut, Given, SearchMode
 from trainwright.compiler.forms.impls import Impl, dot_cycles, outer_cycles
 from trainwright.compiler.forms.layout import Axes
 from trainwright.graph.ir import Einsum, Graph
@@ -15,15 +19,16 @@ from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters
 
 MOST_OF_AN_ARRAY = 4
-"""Implementations of one array that are tried where the arrays' results lie apart."""
+"""Implementations of an array that are tried where the arrays' results have different layouts."""
 MOST_STEADY = 12
-"""As ``MOST_OF_AN_ARRAY`` where blocks of samples follow each other."""
+"""Limit in place of ``MOST_OF_AN_ARRAY`` for programs of blocks, where no array waits for another.
+"""
 MOST_AXES = 4
 """Axes along which an operation is divided between the arrays that are tried."""
 
 
 class Divisions:
-    """Implementations of the contractions of one program, and pairs of both arrays'."""
+    """Implementations of the contractions of one program, and pairs for both arrays."""
 
     def __init__(
         self,
@@ -34,19 +39,19 @@ class Divisions:
         parted: Collection[str] = (),
     ):
         self.graph, self.given, self.p, self.parted = graph, given, p, parted
-        self.way = Way(0.0, False, False)
-        self.operands = Operands(graph, given, p)
+        self.mode = SearchMode(0.0, False, False)
+        self.operands = OperandSources(graph, given, p)
         self.sliced: Mapping[str, Sliced] = {}
         self.kept = set(kept)
-        """Tensors that lie whole in one layout in the end, but for those of ``parted``: others read
-        them later."""
+        """Tensors that end up whole in one layout, as later programs read them, except for
+        ``parted`` ones."""
         self._pairs: dict[tuple[str, bool, bool], list[list[Pair]]] = {}
         self._known: dict[str, tuple[list[Impl], list[Impl]]] = {}
         self._lanes: dict[tuple[str, bool], set[Axes]] = {}
         self._times: dict[tuple[int, Cut], float] = {}
 
     def _slice(self, sliced: Mapping[str, Sliced]) -> None:
-        """Leave these axes to slices: what is known of implementations is of others."""
+        """Leave these axes to slices, and forget implementations that use them."""
         if sliced != self.sliced:
             self.sliced = sliced
             for known in (self._pairs, self._known, self._lanes, self._times):
@@ -62,15 +67,17 @@ class Divisions:
 
     @staticmethod
     def _varied(impls: list[Impl]) -> list[Impl]:
-        """The fastest for each layout of the result and of the operands."""
-        found: dict[tuple, Impl] = {}
+        """Return the fastest implementation for each layout of the result and of the operands."""
+        fastest: dict[tuple, Impl] = {}
         for impl in impls:
+            # Slower ones would only fill the beam: transposing operands for a faster one mostly
+            # costs less.
             if impl.cycles <= 2.5 * impls[0].cycles:
-                found.setdefault((impl.along, impl.inner if impl.dot else impl.rows), impl)
-        return list(found.values())
+                fastest.setdefault((impl.along, impl.inner if impl.dot else impl.rows), impl)
+        return list(fastest.values())
 
     def cycles(self, op: Einsum, impl: Impl, cut: Cut) -> float:
-        """Cycles of an array for an operation, or for its values in a cut."""
+        """Return an array's cycles for an operation, or for its values in a cut."""
         if cut is None:
             return impl.cycles
         key = id(impl), cut
@@ -88,37 +95,39 @@ class Divisions:
         return self._times[key]
 
     def _every_pair(self, op: Einsum) -> list[list[Pair]]:
-        """Both arrays' implementations and the axes that they can divide, those together that come
-        to the same layouts.
+        """Return pairs of implementations with axes to divide, grouped by the layouts they lead to.
+
+        A group has one pair of implementations and several axes.
         """
         alike, parts = self._alike(op), self._pairs
-        if (op.out in self.kept and op.out not in self.parted) or not self.way.apart:
+        if (op.out in self.kept and op.out not in self.parted) or not self.mode.apart:
             return alike
-        key = op.out, True, self.way.sums
+        key = op.out, True, self.mode.sums
         if key not in parts:
             parts[key] = [*alike, *self._parted(op)]
         return parts[key]
 
     def _alike(self, op: Einsum) -> list[list[Pair]]:
-        """As ``_every_pair``, of parts that lie alike."""
+        """Return the pairs of ``_every_pair`` whose parts have the same layout."""
         key = op.out, False, False
         if key not in self._pairs:
             self._pairs[key] = list(self._joined(op))
         return self._pairs[key]
 
     def _joined(self, op: Einsum) -> Iterator[list[Pair]]:
-        """Of parts that lie alike."""
+        """Find pairs whose parts have the same layout."""
         dots, outers = self._impls(op)
         for dot in dots:
             for outer in (o for o in outers if o.along == dot.along):
                 axes = self._axes(op, dot, outer)
-                # slices are of samples: then both arrays have something of each
+                # Samples last: slices are mostly of samples, and along another axis both arrays
+                # have a share of every slice.
                 axes.sort(key=lambda axis: axis == SAMPLES)
                 yield [self._pair(op, dot, outer, axis) for axis in axes]
 
     def _parted(self, op: Einsum) -> Iterator[list[Pair]]:
-        """Of parts that lie in different layouts."""
-        most = MOST_STEADY if self.way.steady else MOST_OF_AN_ARRAY
+        """Find pairs whose parts have different layouts, each read by its own array later."""
+        most = MOST_STEADY if self.mode.steady else MOST_OF_AN_ARRAY
         dots, outers = (
             [impl for impl in impls if impl.along in self._read_along(op.out, dot=impl.dot)]
             for impls in self._impls(op)
@@ -131,7 +140,7 @@ class Divisions:
                             yield [self._pair(op, dot, outer, axis)]
 
     def _read_along(self, name: str, *, dot: bool) -> set[Axes]:
-        """The axes along the lanes with which an array's implementations read a tensor."""
+        """Return the axes along the lanes with which an array's implementations read a tensor."""
         if (name, dot) not in self._lanes:
             self._lanes[name, dot] = {
                 need.lanes
@@ -148,10 +157,11 @@ class Divisions:
         return Pair(op, (dot, outer), axis, size, lanes, self.cycles)
 
     def _goes_on(self, name: str, axis: str) -> bool:
-        """Whether all that reads a tensor can be divided along an axis, too: also a sum over it,
-        where the way has sums of parts that lie apart.
+        """Return whether every reader of a tensor can be divided along the axis, too.
+
+        With ``SearchMode.sums`` a reader may also sum over the axis: each array sums its own part.
         """
-        sums = self.way.sums and name not in self.kept
+        sums = self.mode.sums and name not in self.kept
         return all(
             isinstance(op, Einsum) and (sums or axis in self.graph.tensors[op.out].axes)
             for op in self.graph.ops
@@ -159,14 +169,17 @@ class Divisions:
         )
 
     def _axes(self, op: Einsum, dot: Impl, outer: Impl) -> list[str]:
-        """Axes along which both arrays can divide an operation."""
+        """Return axes along which both arrays can divide an operation."""
         sizes, divided = self.graph.sizes, self.sliced.get(op.out, Sliced()).divided
         axes = [
             axis
             for axis in divided or self.graph.tensors[op.out].axes
             if sizes[axis] > 1 and divides(axis, dot) and divides(axis, outer)
         ]
-        if self.way.steady:  # blocks of samples are not divided; who reads a slice waits for one
+        if self.mode.steady:
+            # A block of samples is the unit of work: divided along samples, one array would wait
+            # for the other one's share of each block.
             axes = [axis for axis in axes if axis != SAMPLES]
             axes = [axis for axis in axes if self._goes_on(op.out, axis)] or axes
+        # Long axes can be divided more evenly; beyond 16 values the gain is below 1/16.
         return sorted(axes, key=lambda axis: -min(sizes[axis], 16))[:MOST_AXES]

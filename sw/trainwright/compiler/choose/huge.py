@@ -1,7 +1,8 @@
-"""Axes that are to be cut where a tensor is many times as large as the scratchpad.
+"""Find axes to leave to slices where a tensor is many times as large as the scratchpad.
 
-An array keeps whole axes in its tiles and lanes, so that what lies there cannot be cut. Where a
-tensor has to be used up in many slices, small axes are left to the slices.
+An array keeps whole axes in its tiles and lanes, and an axis that lies there cannot be cut. Where a
+tensor has to be used up in many slices, small axes are kept out of tiles and lanes. ``divisions``
+takes its implementations from here for ``SearchMode.sliced``.
 """
 
 from collections.abc import Mapping
@@ -12,9 +13,9 @@ from trainwright.graph.ir import Einsum, Graph, Op
 from trainwright.parameters import AcceleratorParameters
 
 HUGE = 2
-"""Times the scratchpad from which on a tensor is."""
+"""Size of a tensor, in scratchpads, above which its small axes are left to slices."""
 LARGE = 0.5
-"""The same where nothing fits otherwise."""
+"""Size of a tensor, in scratchpads, above which this is done where no other program fits."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,13 @@ class Sliced:
 
     cut: frozenset[str] = frozenset()
     divided: tuple[str, ...] = ()
-    """Those of them that no operation sums: along these the arrays divide the slices, so that each
-    makes its own from end to end."""
+    """Axes among ``cut`` that no operation sums.
+
+    Along these the arrays divide the slices, so that each makes its own from end to end."""
 
 
 def axes_of(graph: Graph, op: Op) -> set[str]:
-    """The axes of an operation: of its result, and those that it sums."""
+    """Return the axes of an operation: those of its result, and those that it sums."""
     summed = graph.summed(op) if isinstance(op, Einsum) else ()
     return {*graph.tensors[op.out].axes, *summed}
 
@@ -36,9 +38,11 @@ def axes_of(graph: Graph, op: Op) -> set[str]:
 def sliced_axes(
     graph: Graph, p: AcceleratorParameters, *, large: bool = False
 ) -> Mapping[str, Sliced]:
-    """For each contraction that makes or reads a huge tensor, or one that is ``large``, its axes of
-    fewer values than lanes that all have which make or read it, and those that hang together with
-    them.
+    """Return the axes to cut of each contraction that makes or reads a huge tensor.
+
+    With ``large`` tensors above ``LARGE`` scratchpads count, too. Operations that share such a
+    tensor form a group, and have to be cut along the same axes: those with fewer values than lanes
+    that all of the group have. Longer axes fill lanes well, and can be cut there by whole rows.
     """
     most = (LARGE if large else HUGE) * p.scratchpad_rows
     groups: dict[str, set[str]] = {}
@@ -49,30 +53,33 @@ def sliced_axes(
                 continue
             joined = groups.get(op.out, {op.out}) | groups.get(name, {name})
             groups |= dict.fromkeys(joined, joined)
-    makers, found = graph.makers, dict[str, Sliced]()
+    makers, sliced = graph.makers, dict[str, Sliced]()
     for name, group in groups.items():
-        ops = [makers[one] for one in sorted(group) if one in makers]
+        ops = [makers[member] for member in sorted(group) if member in makers]
         axes = set.intersection(*(axes_of(graph, op) for op in ops))
         cut = frozenset(a for a in axes if 1 < graph.sizes[a] < p.lanes)
         free = set.intersection(*({*graph.tensors[op.out].axes} for op in ops))
-        found[name] = Sliced(cut, tuple(sorted(cut & free, key=lambda a: graph.sizes[a] % 2)))
-    return found
+        sliced[name] = Sliced(cut, tuple(sorted(cut & free, key=lambda a: graph.sizes[a] % 2)))
+    return sliced
 
 
 def sliced_implementations(
     graph: Graph, op: Einsum, p: AcceleratorParameters, axes: frozenset[str]
 ) -> list[Impl]:
-    """As ``implementations``, with these axes neither in tiles nor along lanes; where there are no
-    others, with some in PE1's tiles, which can be refitted to slices, or as they are.
+    """Return ``implementations`` that keep these axes out of tiles and lanes, the fastest first.
+
+    Where there are none, implementations of PE1 with the axes in its tiles are returned, as tiles
+    can be refitted to slices; failing that, all of them.
     """
     mine = axes & axes_of(graph, op)
+    # Axes of size 1 fill nothing, so the enumeration does not choose them.
     small = replace(graph, sizes={**graph.sizes, **dict.fromkeys(mine, 1)})
-    found = [
+    outside = [
         replace(impl, cycles=cycles(graph, op, impl, p))
         for impl in implementations(small, op, p)
         if not mine & {*impl.rows, *impl.along, *impl.inner}
     ]
-    if found:
-        return sorted(found, key=lambda impl: impl.cycles)
+    if outside:
+        return sorted(outside, key=lambda impl: impl.cycles)
     every = implementations(graph, op, p)
     return [i for i in every if i.dot and not mine & {*i.along, *i.inner}] or every

@@ -43,8 +43,8 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Way:
-    """What a search prefers."""
+class SearchMode:
+    """Preferences of one search for arrays and layouts."""
 
     weight: float
     """Of a cycle of loads: much where the scratchpad is short."""

@@ -12,7 +12,7 @@ from trainwright.compiler.base.progress import is_spent
 from trainwright.compiler.choose.choose import choose
 from trainwright.compiler.cut.slices import Block, Stage
 from trainwright.compiler.cut.stages import Stages
-from trainwright.compiler.forms.choices import Choice, Chosen, Given, Stored, Way
+from trainwright.compiler.forms.choices import Choice, Chosen, Given, SearchMode, Stored
 from trainwright.compiler.schedule.place import lost, place
 from trainwright.compiler.schedule.schedule import scheduled
 from trainwright.compiler.step.drafts import Draft, Lowered
@@ -29,7 +29,7 @@ FEW, MORE = 3, 5
 """Blocks of the programs that are compared."""
 TIMED = 8
 """Programs that are placed and timed by the cycle model: the best by the estimate."""
-WAYS = (Way(0.1, False, True, steady=True), Way(0.1, False, False, steady=True))
+MODES = (SearchMode(0.1, False, True, steady=True), SearchMode(0.1, False, False, steady=True))
 """How arrays and layouts are chosen."""
 MOST = 12
 """Ways to cut the stages that are compared for each choice of arrays."""
@@ -111,7 +111,7 @@ class Blocks:
         if any(part.cut for part in parts):  # arrays cannot be balanced then
             return
         found: list[tuple[float, int, _Body]] = []
-        every = choose(self.graph, self.given, self.stored, self.p, WAYS)
+        every = choose(self.graph, self.given, self.stored, self.p, MODES)
         for size in (size for size in SIZES if batch >= MORE * size):
             for chosen in every:
                 if found and is_spent():

@@ -13,7 +13,7 @@ from trainwright.compiler.choose.huge import sliced_axes
 from trainwright.compiler.emit.emit import Emitter
 from trainwright.compiler.emit.outer import Packing
 from trainwright.compiler.forms.calls import Call
-from trainwright.compiler.forms.choices import Given, Stored, Way
+from trainwright.compiler.forms.choices import Given, SearchMode, Stored
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import CutError, Storage
 from trainwright.compiler.schedule.place import alternatives, place
@@ -27,13 +27,13 @@ from trainwright.timing import predict
 
 PLACEMENTS = 8
 """Orders at random in which the pieces of the chosen program are placed."""
-WAYS = (
-    Way(0.02, False, True, sums=True),
-    Way(0.02, True, True),
-    Way(0.6, False, False),
+MODES = (
+    SearchMode(0.02, False, True, sums=True),
+    SearchMode(0.02, True, True),
+    SearchMode(0.6, False, False),
 )
 """How arrays and layouts are chosen, one way after the other."""
-BALANCED = WAYS[1:2]
+BALANCED = MODES[1:2]
 """The way where loads are little: both arrays are balanced with what only one can compute later.
 All are tried if it leads to nothing that fits."""
 LONG = 48
@@ -52,11 +52,11 @@ SMALL = 1 / 1000
 """Of all multiply-accumulates, what an operation may have to come before all larger ones."""
 SHORT = (
     (
-        Way(0.02, False, False, sliced=True, piped=True),
-        Way(0.02, False, False, sliced=True, piped=True, shared=True),
+        SearchMode(0.02, False, False, sliced=True, piped=True),
+        SearchMode(0.02, False, False, sliced=True, piped=True, shared=True),
     ),
-    (Way(0.02, False, False, sliced=True),),
-    (Way(0.6, False, False, sliced=True, piped=True),),
+    (SearchMode(0.02, False, False, sliced=True),),
+    (SearchMode(0.6, False, False, sliced=True, piped=True),),
 )
 """The same where a tensor is many times as large as the scratchpad: the first that fit."""
 SCARCE = tuple(tuple(replace(way, large=True) for way in ways) for ways in SHORT)
@@ -176,7 +176,7 @@ def _timed(
 
 def _tries(
     graph: Graph, given: Mapping[str, Given], stored: Stored, p: AcceleratorParameters
-) -> Iterator[tuple[Graph, bool, Sequence[Way]]]:
+) -> Iterator[tuple[Graph, bool, Sequence[SearchMode]]]:
     """Orders of operations, whether the scratchpad is short for them, and ways to choose arrays and
     layouts: to be tried one after the other, until there are programs.
     """
@@ -191,7 +191,7 @@ def _tries(
             continue
         if not is_long and not in_rows and _loaded(ops, (*given, *stored), p) < LOADED:
             yield ops, False, BALANCED
-        yield ops, False, WAYS
+        yield ops, False, MODES
     for ops in orders:
         if not sliced_axes(ops, p) and sliced_axes(ops, p, large=True):
             yield from ((ops, True, ways) for ways in SCARCE)
