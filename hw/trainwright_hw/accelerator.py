@@ -76,6 +76,7 @@ class Accelerator(wiring.Component):
         m.submodules.write_back = write_back = WriteBack(self.parameters)
         m.submodules.sequencer = sequencer = Sequencer(self.parameters)
         vector = VectorEngine(self.parameters) if self.parameters.vector_engine else None
+        # The vector engine counts on its own port: its results do not pass the write-back unit.
         ports = [write_back.statistics, *([vector.statistics] if vector else [])]
         m.submodules.statistics = statistics = StatisticsSlots(self.parameters, engines=len(ports))
         engines = {"load": load, "store": store, "pe1": pe1, "pe2": pe2}
@@ -88,6 +89,7 @@ class Accelerator(wiring.Component):
         for port, to in zip(ports, statistics.ports, strict=True):
             connect(m, port, to)
         for name, engine in engines.items():
+            # PE2 and the vector engine share a sequencer's port, as they share reader and writer.
             if vector is None or name != "pe2":
                 connect(m, getattr(sequencer, name), engine.command)
         busy = {name: engine.status.busy for name, engine in engines.items()}
@@ -110,6 +112,7 @@ class Accelerator(wiring.Component):
         self._memories(m, sequencer, load, store, pe1, pe2, vector, write_back)
         if self.trace:
             status = [engine.status for engine in engines.values()]
+            # Recorded for `trainwright profile` alone: without a trace none of this exists.
             m.d.comb += [
                 self.trace_events.eq(
                     Cat(
@@ -130,6 +133,7 @@ class Accelerator(wiring.Component):
             (sequencer.pe2, pe2.command, vector.status.busy),
             (sequencer.vector, vector.command, pe2.status.busy),
         )
+        # Either may start only when the other is idle: their rows take the same ports.
         for source, to, other in pairs:
             m.d.comb += [
                 to.payload.eq(source.payload),
@@ -152,6 +156,8 @@ class Accelerator(wiring.Component):
 
     def _memories(self, m: Module, sequencer, load, store, pe1, pe2, vector, write_back) -> None:
         """Connect the scratchpad; report whether anything moves in it or at the memory port."""
+        # A vector engine borrows PE2's read port and the results' write port: the scratchpad would
+        # need one more of each, whose arbiters would slow all clients.
         p = self.parameters
         reader, writer = pe2.x, write_back.z
         if vector is not None:
@@ -177,6 +183,7 @@ class Accelerator(wiring.Component):
             connect(m, client, port)
         bus = self.m_axi
         ports = [port.request for port in (*scratchpad.read, *scratchpad.write)]
+        # Anything that moves shows the watchdog that the program is alive.
         progress = Cat(
             *(port.valid & port.ready for port in ports),
             *(bus_valid & bus_ready for bus_valid, bus_ready in handshakes(bus)),
@@ -192,6 +199,7 @@ class Accelerator(wiring.Component):
 
     def _trace(self, m: Module, engine: str, port, is_own: Value) -> None:
         request = port.request
+        # One cycle later, as the row follows the address of its request.
         m.d.sync += [
             getattr(self, f"trace_{engine}_valid").eq(request.valid & request.ready & is_own),
             getattr(self, f"trace_{engine}_address").eq(request.payload),
@@ -203,6 +211,7 @@ class Accelerator(wiring.Component):
         request = vector.z.request
         taken = Signal()
         m.d.sync += taken.eq(request.valid & request.ready)
+        # Overrides PE2's assignments above: only one of both writes at a time.
         with m.If(request.valid & request.ready):
             m.d.sync += [
                 self.trace_pe2_valid.eq(1),
@@ -237,6 +246,7 @@ class Accelerator(wiring.Component):
             registers.hung.eq(sequencer.hung),
             *(to.eq(last) for to, last in zip(registers.last, sequencer.last, strict=True)),
             sequencer.watchdog.eq(registers.watchdog),
+            # Counts belong to a run: a start clears them before the first descriptor is read.
             statistics.clear.eq(registers.start),
             statistics.read.eq(registers.read),
             statistics.slot.eq(registers.slot),

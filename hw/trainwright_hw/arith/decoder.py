@@ -58,9 +58,13 @@ class ShiftDecoder(wiring.Component):
         sign = self.word[-1]
         is_format = [self.format == number for number in range(1, len(self._formats) + 1)]
         cuts, prefixes, none = [], [], []
+        # One-hot from the start: every format's tables are gated by its flag and joined by OR,
+        # which is shorter than a choice of the format behind them.
         for flag, fmt in zip(is_format, self._formats, strict=True):
             size = fmt.width - 1
             rest = Signal(size, name=f"rest_{fmt.identifier}")
+            # A negative word, complemented, has the pattern of a positive one: the tables see both
+            # with the same prefix.
             m.d.comb += rest.eq(self.word[:size] ^ sign.replicate(size))
             tables = TruthTables(m, [sign, *rest], f"of_{fmt.identifier}")
             places = [
@@ -139,6 +143,7 @@ class RomDecoder(wiring.Component):
         for table, fmt in enumerate(self._formats):
             words = fmt.words()
             for word, integer in zip(words.tolist(), fmt.decode(words).tolist(), strict=True):
+                # Words that stand for no number keep this marker, which no integer reaches.
                 contents[table * size + word % size] = integer
         rom = m.submodules.rom = Memory(
             shape=signed(ROM_DATA_WIDTH), depth=len(contents), init=contents
@@ -151,6 +156,8 @@ class RomDecoder(wiring.Component):
         table = Signal(range(ROM_TABLES))
         m.d.comb += table.eq(self.format - 1)
         is_fixed = Signal()
+        # Fixed point passes the decoder unchanged, with the same latency: arrays need no second
+        # path.
         m.d.sync += is_fixed.eq(self.format == 0)
         for lane in range(2):
             port = rom.read_port()

@@ -58,6 +58,7 @@ class FixedArithmetic(LaneFormat):
         """Shape of the second operand, signed."""
         return signed(self.right_width)
 
+    # A product of two most negative words needs every bit of the sum of the widths.
     @property
     def product(self) -> Shape:
         """Shape of a product, as wide as both operands together."""
@@ -117,11 +118,14 @@ class FixedArithmetic(LaneFormat):
 
     def sum_shape(self, terms: int) -> Shape:
         """Add a bit for each doubling of terms, up to the accumulator's width."""
+        # Growth stops at the accumulator's width: upper bits of a term would be cut off there
+        # anyway.
         growth = (terms - 1).bit_length()
         return signed(min(self.product.width + growth, self.accumulator_width))
 
     def reduce(self, terms: Sequence[Value]) -> Value:
         """Build a balanced tree of adders."""
+        # Balanced: the depth of the tree, not its size, decides the clock.
         level = list(terms)
         while len(level) > 1:
             # An odd element out joins the next level unchanged.
@@ -139,6 +143,8 @@ class FixedArithmetic(LaneFormat):
     ) -> Value:
         """Choose the sum to add to: by ``first`` zero or the sum, by ``digit`` shifted or not."""
         if digit is not None:
+            # Digits come highest first: what was summed so far is worth 2^7 times as much for the
+            # next one.
             accumulator = Mux(digit, accumulator << DIGIT_WIDTH, accumulator)
         return accumulator if first is None else Mux(first, self.zero, accumulator)
 
@@ -168,4 +174,6 @@ class FixedArithmetic(LaneFormat):
 
     def magnitude(self, word: Value) -> Value:
         """Return |word| in as many bits as the word."""
+        # The most negative word has no positive counterpart in its own bits, but its magnitude fits
+        # them as an unsigned number.
         return Mux(word[-1], -word, word)[: len(word)]

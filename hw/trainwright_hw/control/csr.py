@@ -73,6 +73,7 @@ class Registers(wiring.Component):
         self._times = Signal(LITE_DATA_WIDTH, name="times", init=1)
         self._writes = Signal(name="writes_exponent")
         window = window_layout(parameters)
+        # Without a restriction by the host, programs may touch every page.
         everything = {"first": 0, "last": (1 << window["last"].width) - 1}
         of_file = {"exponents": In(HostSlot()), "steps": In(StepPort())}
         super().__init__(
@@ -108,6 +109,7 @@ class Registers(wiring.Component):
         self._write(m, done, failed, code, enable)
         with m.If(self.finished):
             m.d.sync += [done.eq(self.error == 0), failed.eq(self.error != 0), code.eq(self.error)]
+        # Level, not pulse: the line falls when the host has cleared what caused it.
         m.d.comb += self.interrupt.eq(enable & (done | failed))
         status = _status(
             BUSY=self.running, DONE=done, ERROR=failed, HUNG=self.hung, CODE=code,
@@ -129,7 +131,11 @@ class Registers(wiring.Component):
         m.d.sync += [self.start.eq(begin), self.clear.eq(begin)]
         with m.If(bus.write), m.Switch(bus.write_address):
             with m.Case(CONTROL >> 2):
+                # A start while a program runs is ignored: the host would have to stop the program
+                # first.
                 m.d.comb += begin.eq(written[0] & ~self.running & ~self.start)
+                # The results of the last run disappear with a start, so that the host never reads
+                # an old DONE.
                 with m.If(written[1] | begin):
                     m.d.sync += [done.eq(0), failed.eq(0), code.eq(0)]
             with m.Case(PROGRAM_ADDRESS >> 2):
@@ -140,6 +146,8 @@ class Registers(wiring.Component):
                 m.d.sync += enable.eq(masked(enable))
             with m.Case(WATCHDOG >> 2):
                 m.d.sync += self.watchdog.eq(masked(self.watchdog))
+            # Registers behind other blocks are written there: one bit each says which, data and
+            # mask go to all.
             for bit in range(len(self._order())):
                 with m.Case((ORDER >> 2) + bit):
                     m.d.comb += self.order.write[bit].eq(1)
@@ -192,6 +200,7 @@ class Registers(wiring.Component):
         slot_width = exact_log2(self.parameters.statistics_depth)
         base = STATISTICS_BASE >> 2
         in_statistics = Signal()
+        # Statistics have another latency than plain registers, so the two answers are kept apart.
         word, total = Signal(LITE_DATA_WIDTH), Signal(LITE_DATA_WIDTH)
         m.d.comb += [
             in_statistics.eq(
@@ -226,6 +235,7 @@ class Registers(wiring.Component):
         if self.parameters.exponents:
             plain |= {TIMES: self._times, STEP: self.steps.step}
         # statistics and plain registers are joined a cycle later
+        # Zero unless selected: the halves are joined without a further decision.
         m.d.sync += [total.eq(0), word.eq(0)]
         with m.Switch(bus.read_address[:slot_shift]):
             with m.Case(0):
@@ -261,6 +271,8 @@ class Registers(wiring.Component):
             value = getattr(self.values, name)
             if name.startswith("beats"):
                 beat_shift = exact_log2(self.parameters.beat_bytes)
+                # Counters count beats, the host wants bytes: a shift of constant distance costs
+                # nothing.
                 value = Cat(C(0, beat_shift), value[: COUNTER_WIDTH - beat_shift])
             offset = COUNTERS_BASE + 8 * index
             words[offset] = value[:LITE_DATA_WIDTH]

@@ -30,6 +30,8 @@ def command_layout(fields: tuple[Field, ...]) -> data.StructLayout:
     Fields of the exponent file, which engines do not see, are left out. They must be the last ones:
     raises ``ValueError`` for a field behind them, whose bits the structure would move.
     """
+    # Engines see a prefix of the descriptor: the layout is a cast of the memory's bits, without a
+    # rewiring.
     seen = {field.name: field.width for field in fields if not field.resident}
     for field, kept in zip(fields, seen, strict=False):
         if field.name != kept:
@@ -51,12 +53,14 @@ TRANSFER_LAYOUT = command_layout(Transfer.layout)
 
 def totals_layout(parameters: AcceleratorParameters) -> data.StructLayout:
     """Lay out the counts of results; underflows only with posits."""
+    # Fixed point never underflows: the count would be a constant that the host would have to read.
     counts = ("saturations", *(["underflows"] if parameters.formats else []))
     return data.StructLayout({"sum": SUM_WIDTH, **dict.fromkeys(counts, SATURATIONS_WIDTH)})
 
 
 def window_layout(parameters: AcceleratorParameters) -> data.StructLayout:
     """Lay out the first and last page of the external memory that programs may touch."""
+    # Pages, not bytes: a comparison of few bits fits into the cycle of a burst's address.
     width = parameters.address_width - PAGE_SHIFT
     return data.StructLayout({"first": width, "last": width})
 

@@ -48,6 +48,7 @@ class SampleAddresses(wiring.Component):
         m = Module()
         d, order = samples_view(self.command), self.order
         left = Signal(COUNT_WIDTH)  # samples left, the present one included
+        # `after` and the address advance by the same bits of the index, so one loop serves both.
         rest, factor, after = (
             Signal(ORDER_WIDTH, name=name) for name in ("rest", "factor", "after")
         )
@@ -76,6 +77,8 @@ class SampleAddresses(wiring.Component):
                 ]
                 m.next = "MULTIPLY"
             with m.State("MULTIPLY"):
+                # One bit a cycle is fast enough: a record takes many beats, and addresses run ahead
+                # of them.
                 m.d.sync += [rest.eq(rest >> 1), factor.eq(factor << 1), step.eq(step << 1)]
                 with m.If(rest[0]):
                     m.d.sync += [after.eq(after + factor), address.eq(address + step)]
@@ -103,6 +106,8 @@ class SampleAddresses(wiring.Component):
         """Advance the generator after a sample, or begin the next epoch."""
         order = self.order
         m.d.sync += [order.next.eq(after & d.order_mask), order.left.eq(order.left - 1)]
+        # The order of the next epoch starts at another place with another increment: no table is
+        # stored.
         with m.If(order.left == 1):
             m.d.sync += [
                 order.next.eq(d.order_first),

@@ -43,6 +43,8 @@ class SampleRows(wiring.Component):
             Signal(LOCAL_WIDTH, name=name) for name in ("first", "target", "following")
         )
         m.d.comb += [
+            # The last beat of a record is its targets; pixels of 4 bits make two rows of each other
+            # beat.
             rows.eq(Mux(d.pixel_bytes[0], d.record_beats - 1, (d.record_beats - 1) << 1)),
             following.eq(first + d.local_step),
             self.address.valid.eq(skid.o.valid),
@@ -61,6 +63,8 @@ class SampleRows(wiring.Component):
                 samples.eq(d.samples),
             ]
         with m.Elif(skid.i.valid & skid.i.ready):
+            # Targets of all samples are adjacent, apart from the inputs: both become whole
+            # operands.
             with m.If(targets):
                 m.d.sync += [
                     row.eq(following),
@@ -106,6 +110,8 @@ class Pixels(wiring.Component):
             final.eq(d.pixel_bytes[0] | upper),
             self.o.valid.eq(self.i.valid),
             self.i.ready.eq(self.o.ready & final),
+            # Repeating a pixel's bits scales its greatest value to the greatest input, as
+            # multiplying by 255/15 does for 4 bits.
             by.eq(-d.input_bits),
             kept.eq((1 << d.input_bits) - 1),
         ]

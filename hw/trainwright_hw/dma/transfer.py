@@ -71,6 +71,8 @@ class BurstSource(wiring.Component):
         m = Module()
         m.submodules.runs = runs = Runs(self.parameters.address_width)
         m.submodules.bursts = bursts = Bursts(self.parameters)
+        # The skid buffer cuts the path of `ready` from the memory controller back to the address
+        # adder.
         m.submodules.skid = skid = SkidBuffer(burst_layout(self.parameters))
         if self.parameters.address_checks:
             m.submodules.window = window = Window(self.parameters)
@@ -87,12 +89,16 @@ class BurstSource(wiring.Component):
             bursts.run.payload.address.eq(runs.value),
             bursts.run.payload.beats.eq(self.command.beats),
             runs.next.eq(bursts.run.ready & runs.valid),
+            # Busy until the last burst is taken by the bus, not only computed: the engine's command
+            # must not change before.
             self.busy.eq(runs.valid | bursts.busy | skid.holding),
         ]
         if self.samples:
             m.submodules.records = records = SampleAddresses()
             connect(m, records.order, flipped(self.order))
             is_samples = self.command.operation == Operation.SAMPLES
+            # Runs and records share the burst splitter; a command uses one of them, the other stays
+            # idle.
             m.d.comb += [
                 records.command.eq(self.command),
                 records.start.eq(self.start & is_samples),
@@ -134,12 +140,16 @@ class LocalRuns(wiring.Component):
         address = skid.i
         valid, value = Signal(), Signal(LOCAL_WIDTH)
         left = Signal(LOCAL_WIDTH)  # items of this run, the present one included
+        # Comparisons with constants are registered a row ahead: `left` would otherwise decide
+        # `valid` and the next run's start within a cycle.
         final = Signal()  # left == 1
         m.d.comb += [
             *start_runs(runs, self.command, "local"),
             runs.start.eq(self.start),
             address.valid.eq(valid),
             address.payload.eq(value),
+            # The next run is fetched in the cycle that sends this one's last item: no gap between
+            # runs.
             runs.next.eq(runs.valid & (~valid | (address.ready & final))),
             self.busy.eq(runs.valid | self.address.valid),
         ]

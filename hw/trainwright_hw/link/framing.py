@@ -43,9 +43,12 @@ class Deframer(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.crc = crc = frame_crc()
+        # Hunting after an error or at the start: bytes are dropped up to the next flag.
         hunting, escaped, anything = Signal(init=1), Signal(), Signal()
         place = Signal(range(WORD_BYTES))
         # the byte, delayed by a cycle, with its classification
+        # A classification of the byte in registers: comparisons do not lengthen the path of the
+        # CRC.
         valid, byte = Signal(), Signal(8)
         flag, escape, data_byte = Signal(), Signal(), Signal(8)
         m.d.sync += [
@@ -58,6 +61,7 @@ class Deframer(wiring.Component):
         complete = Signal()  # this byte completes a word
         m.d.comb += [
             end.eq(flag & ~hunting & anything & self.enable),
+            # An escape is not part of the frame; the byte after it is, whatever it is.
             take.eq(valid & ~hunting & (~escape | escaped)),
             data_byte.eq(Mux(escaped, byte ^ ESCAPE_XOR, byte)),
             crc.valid.eq(take),
@@ -65,22 +69,27 @@ class Deframer(wiring.Component):
             crc.start.eq(flag),
             complete.eq(take & (place == WORD_BYTES - 1)),
         ]
+        # A frame that ends within a word or an escape is damaged, even if its CRC should match.
         whole = (place == 0) & (self.index <= MOST_FRAME_WORDS) & ~escaped
         m.d.sync += [
             self.word_valid.eq(complete),
             self.good.eq(end & whole & crc.match_detected),
             self.bad.eq(end & ~(whole & crc.match_detected)),
         ]
+        # The count stops beyond the longest frame, so that an endless one is not taken for a short
+        # one.
         with m.If(self.word_valid & (self.index <= MOST_FRAME_WORDS)):
             m.d.sync += self.index.eq(self.index + 1)
         with m.If(take):
             m.d.sync += [
+                # Words arrive with the lowest byte first.
                 self.word.eq(Cat(self.word[8:], data_byte)),
                 place.eq(place + 1),
                 anything.eq(1),
                 escaped.eq(0),
             ]
         with m.Elif(valid):  # an escape byte
+            # A lone escape counts as content: a frame of it alone is bad, not empty.
             m.d.sync += [escaped.eq(1), anything.eq(1)]
         with m.If(flag):
             m.d.sync += [hunting.eq(0), place.eq(0), anything.eq(0), escaped.eq(0)]
@@ -109,6 +118,8 @@ class Framer(wiring.Component):
         escaped = Signal()
         out, sent = self.bytes, Signal()
         byte = word[:8]
+        # Flags and escapes inside a frame are replaced by an escape and a changed byte: a flag on
+        # the wire is always the end of a frame, so a receiver can join at any time.
         special = (byte == FLAG) | (byte == ESCAPE)
         m.d.comb += [sent.eq(out.valid & out.ready), crc.data.eq(byte)]
 
@@ -140,12 +151,14 @@ class Framer(wiring.Component):
                     m.next = "WORD"
             with m.State("WORD"):
                 send_word()
+                # The CRC covers the frame's bytes, not their escapes.
                 m.d.comb += crc.valid.eq(sent & ~(special & ~escaped))
                 with m.If(crc.valid & (left == 1)):
                     m.next = "NEXT"
                     with m.If(last):
                         m.next = "CRC"
             with m.State("CRC"):
+                # The CRC needs a cycle after the last byte, which is why this state sends nothing.
                 m.d.sync += [word.eq(crc.crc), left.eq(WORD_BYTES)]
                 m.next = "SEND-CRC"
             with m.State("SEND-CRC"):

@@ -43,17 +43,22 @@ class Banks(wiring.Component):
         p = self._parameters
         given = []
         for bank in range(p.scratchpad_banks):
+            # No initial contents: a program writes each row before it reads it, and zeros would be
+            # megabytes of text for the tools.
             memory = Memory(shape=p.lanes * p.word_width, depth=p.bank_rows, init=[])
             m.submodules[f"bank{bank}"] = memory
             self._write(m, bank, memory.write_port())
             port = memory.read_port()
             given.append(Signal.like(port.data, name=f"given{bank}", reset_less=True))
+            # A register behind the block RAM's own: the way to the readers crosses much of the
+            # device.
             m.d.sync += given[-1].eq(port.data)
             m.d.comb += [port.en.eq(self.read[bank]), port.addr.eq(self.read_place[bank])]
         for reader in range(self._readers):
             row = getattr(self, f"row{reader}")
             taken = Signal.like(row, name=f"taken{reader}", reset_less=True)
             m.d.comb += row.eq(taken)
+            # Every reader has its multiplexer over all banks; the bank is known since the request.
             with m.Switch(getattr(self, f"source{reader}")):
                 for number, of_bank in enumerate(given):
                     with m.Case(number):
@@ -67,6 +72,8 @@ class Banks(wiring.Component):
         row = Signal.like(port.data, name=f"write_row{bank}", reset_less=True)
         places = [getattr(self, f"write_place{n}") for n in writers]
         rows = [getattr(self, f"write_row{n}").as_value() for n in writers]
+        # Written a cycle later than granted, when the row arrives: reads of that row in between are
+        # unspecified, and the sequencer keeps engines apart by waits.
         m.d.sync += [
             enable.eq(chosen.any()),
             address.eq(granted(chosen, places)),

@@ -56,11 +56,14 @@ class Scratchpad(wiring.Component):
         ``asked`` has one bit per bank for each client.
         """
         grants = []
+        # An arbiter a bank: engines that work in different banks never delay each other, which is
+        # why the compiler spreads operands over banks.
         for bank in range(self.parameters.scratchpad_banks):
             m.submodules[f"{name}_arbiter{bank}"] = arbiter = RoundRobin(len(requests))
             m.d.comb += arbiter.requests.eq(Cat(banks[bank] for banks in asked))
             grants.append(arbiter.grant)
         for client, request in enumerate(requests):
+            # A client asks for one bank at a time, so any grant is its grant.
             m.d.comb += request.ready.eq(Cat(grant[client] for grant in grants).any())
         return grants
 
@@ -74,6 +77,7 @@ class Scratchpad(wiring.Component):
         if self.parameters.address_checks:
             requests = [port.request for port in (*self.read, *self.write)]
             rows = exact_log2(self.parameters.scratchpad_rows)
+            # Sticky errors are kept by the sequencer: here a cycle of the fault is enough.
             m.d.sync += self.outside.eq(
                 Cat(r.valid & r.ready & r.payload[rows:].any() for r in requests).any()
             )
@@ -91,6 +95,7 @@ class Scratchpad(wiring.Component):
                 getattr(banks, f"write_row{client}").eq(port.row),
             ]
         for bank, grant in enumerate(grants):
+            # The grant waits in a register for its row, which follows the address by a cycle.
             chosen = Signal.like(grant, name=f"write_grant{bank}")
             m.d.sync += chosen.eq(grant)
             m.d.comb += banks.granted[bank].eq(chosen)
@@ -103,6 +108,8 @@ class Scratchpad(wiring.Component):
         rows = [row for _, row in places]
         for bank, grant in enumerate(grants):
             enable = Signal(name=f"read_enable{bank}")
+            # Registered before the block RAM: the arbiters end late, and their fan-out covers the
+            # banks.
             to = banks.read_place[bank]
             address = Signal.like(to, name=f"read_address{bank}", reset_less=True)
             m.d.sync += [enable.eq(grant.any()), address.eq(granted(grant, rows))]

@@ -50,6 +50,7 @@ def whole_row_layout(parameters: AcceleratorParameters) -> data.ArrayLayout:
 def highest_level(out_width: Value, parameters: AcceleratorParameters) -> Value:
     """Return the level of the highest digit of values of ``out_width`` bits: 0 for words."""
     level: Value = Const(0, LEVEL_WIDTH)
+    # Digits below the highest carry DIGIT_WIDTH bits each, the highest one a sign in addition.
     for number in range(1, digit_count(parameters.result_width)):
         level = Mux(out_width > 1 + DIGIT_WIDTH * number, number, level)
     return level
@@ -60,6 +61,7 @@ def digits_of(
 ) -> Value:
     """Select a digit of each value of a whole row, as a row of words.
 
+    # Fixed shifts behind a switch instead of a shifter by a variable distance.
     The highest digit is signed; lower digits are never negative.
     """
     assert parameters.word_width == DIGIT_WIDTH + 1
@@ -72,6 +74,7 @@ def digits_of(
             for number in range(levels):
                 with m.Default() if number == levels - 1 else m.Case(number):
                     m.d.comb += word.eq(value >> DIGIT_WIDTH * number)
+        # The top bit is the sign for the highest digit, and belongs to the next digit elsewhere.
         words += [word[:DIGIT_WIDTH], word[DIGIT_WIDTH] & is_highest]
     return Cat(*words)
 

@@ -71,6 +71,8 @@ class ResultQueue(wiring.Component):
         rows = counted_queue(
             width=len(self.row.as_value()), depth=self._depth, unregistered=self._unregistered
         )
+        # Credit counts places that are reserved, not places that are used: rows between the
+        # reservation and the push are included.
         free = Signal(range(self._depth + 1), init=self._depth)
         accepted, final = Signal(), Signal()
         # registered: the arbiters end long paths, and a row has many bits
@@ -82,6 +84,8 @@ class ResultQueue(wiring.Component):
             rows.r_en.eq(returned),
             accepted.eq(request.valid & request.ready),
             self.final_written.eq(Mux(accepted & final, writers, 0)),
+            # Combinational, so that an engine sees this cycle's reservations; the register below
+            # keeps it.
             self.left.eq(
                 free - Mux(self.reserve, self.reserve_rows, 0) + returned - self.reserve_row
             ),
@@ -113,6 +117,8 @@ class ResultQueue(wiring.Component):
             # the deep queue.
             m.submodules.next_places = ahead = RegisteredQueue(width=width, depth=2, flags=banks)
             m.d.comb += [
+                # A row that finds both queues empty goes straight to the short one: offered a cycle
+                # after its push.
                 places.w_en.eq(self.push & (places.r_rdy | ~ahead.w_rdy)),
                 places.r_en.eq(ahead.w_rdy),
                 ahead.w_en.eq(self.push | places.r_rdy),

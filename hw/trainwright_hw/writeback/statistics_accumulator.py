@@ -50,6 +50,7 @@ class StatisticsAccumulator(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         flags = Cat(self.valid, self.valid & self.final, self.engine)
+        # Sums take STAGES cycles; what decides about them takes the same way.
         valid, final, engine = delay_line(m, flags, STAGES, "flags", reset_less=False)[-1]
         slot = delay_line(m, self.slot, STAGES, "slot")[-1]
         m.submodules.row = counted = RowSums(self._parameters, arithmetic=self._arithmetic)
@@ -60,12 +61,15 @@ class StatisticsAccumulator(wiring.Component):
         so_far = [Signal(sums, name=f"so_far_{number}") for number in range(ENGINES)]
         before, now = Signal(sums), Signal(sums)
         m.d.comb += [
+            # Both engines' rows pass one adder in turn: their totals are separate registers.
             before.eq(Mux(engine, so_far[1].as_value(), so_far[0].as_value())),
             *(now[name].eq(before[name] + of_row) for name, of_row in row.items()),
         ]
         for number, total in enumerate(so_far):
             with m.If(valid & (engine == number)):
                 m.d.sync += total.eq(now)
+                # The total of the command that ends goes out with its last row, and the next one
+                # starts at 0 in the same cycle.
                 with m.If(final):
                     m.d.sync += total.eq(0)
         self._offer(m, final, engine, slot, now)
@@ -74,8 +78,11 @@ class StatisticsAccumulator(wiring.Component):
     def _offer(self, m: Module, complete, engine, slot, sums) -> None:
         """Queue items for the host."""
         item = self.port.item
+        # The engine is kept with the item, as slots do not tell whose command it was.
         m.submodules.items = items = SyncFIFO(
-            width=1 + len(item.payload.as_value()), depth=ENGINES * COMMANDS
+            # Room for every command that may be unfinished: an item is never refused.
+            width=1 + len(item.payload.as_value()),
+            depth=ENGINES * COMMANDS,
         )
         payload, owner = items.r_data[:-1], items.r_data[-1]
         done = data.View(item.payload.shape(), items.w_data[:-1])

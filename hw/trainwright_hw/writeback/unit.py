@@ -94,8 +94,12 @@ class WriteBack(wiring.Component):
         }
         self._schedule(m, slots, results, settings["z_row_stride"])
 
+        # Everything that belongs to a slot travels with it: when an engine's value arrives, the
+        # slot tells whose row it is, in which place and with which settings.
         passed = delay_line(m, slots.slot.as_value(), self.latency + 1, "slot", reset_less=False)
         stages = [data.View(SLOT_LAYOUT, slot) for slot in passed]
+        # PE2 learns a cycle ahead which row is due, so that its drain can put the row into a
+        # register.
         before, due = stages[first_due - 1], stages[first_due]
         m.d.comb += [
             self.pe2.next_due.eq(before.pe2),
@@ -104,6 +108,8 @@ class WriteBack(wiring.Component):
         ]
         for name, field in arithmetic.settings.items():
             setting = settings[field](before.pe2, before.context)
+            # Registered: the selection by engine and context would precede the encoder's first
+            # stage.
             register = Signal.like(getattr(lanes, name))
             m.d.sync += register.eq(setting)
             m.d.comb += getattr(lanes, name).eq(register)
@@ -128,6 +134,8 @@ class WriteBack(wiring.Component):
             results.final.eq(leaving.final),
             self.writer.eq(results.writer),
         ]
+        # Statistics and queue take the same cycle's words: a row is counted exactly when it is
+        # queued.
         if p.wide_tensors:
             highest = per_engine(
                 m, engines, lambda port: highest_level(port.command.out_width, p), "highest"
@@ -158,6 +166,8 @@ class WriteBack(wiring.Component):
             slots.row_stride.eq(stride(1, slots.row_context)),
             rows.ready.eq(slots.ready),
             rows.prompt.eq(slots.prompt),
+            # Credit is reserved when a tile starts, before its rows exist: nothing can hold a row
+            # that is on its way through the encoder.
             results.reserve.eq(columns.start),
             results.reserve_rows.eq(columns.tile.rows),
             results.reserve_row.eq(slots.row_taken),
@@ -166,6 +176,7 @@ class WriteBack(wiring.Component):
         ]
         # One threshold for both engines, so that neither takes every place before the other finds
         # enough. Below the threshold PE2 has been granted at most two slots.
+        # Where PE1 is alone, the blind cycles of PE2's grants need no reserve.
         alone = results.left >= least - BLIND + 2
         m.d.sync += [
             slots.row_credit.eq(enough),
@@ -176,6 +187,8 @@ class WriteBack(wiring.Component):
         """Connect random bits: by column for PE1, whose units use them in turn; by row for PE2."""
         p = self._parameters
         stream = per_engine(m, (self.pe1, self.pe2), lambda port: port.stream, "stream")
+        # PE1 delivers a column at a time, and its units use one key's bytes in turn; PE2 delivers a
+        # row, whose key covers all lanes. Both make the bits that the golden model draws.
         m.submodules.by_column = by_column = RandomBits(units=p.pe1_rows)
         m.submodules.by_row = by_row = RandomBits(units=p.lanes)
         lead = column_lead(self._arithmetic)
@@ -184,6 +197,7 @@ class WriteBack(wiring.Component):
             TILE_LAYOUT,
             delay_line(m, self.pe1.tile.as_value(), lead, "tile")[-1],
         )
+        # The delay matches the array's latency: the tile's columns come out when its key is needed.
         start = delay_line(m, self.pe1.start, lead, "start", reset_less=False)[-1]
         z, context, column = Signal(LOCAL_WIDTH), Signal(), Signal(LANE_WIDTH)
         m.d.sync += column.eq(column + 1)
@@ -193,8 +207,10 @@ class WriteBack(wiring.Component):
             by_column.stream.eq(stream(0, context)),
             by_column.key.eq(Cat(column, z)),
             by_row.stream.eq(stream(1, due.context)),
+            # Lane 0 of the key: a row has one key, its lanes use different bytes.
             by_row.key.eq(Cat(C(0, LANE_WIDTH), due.address)),
         ]
+        # Lane n is encoded n cycles after lane 0, and its byte has to wait as long.
         units = skew(m, list(by_column.random), "of_unit")
         lanes = skew(m, list(by_row.random), "of_lane")
         columns, number = chosen(m, p, drawn.pe1, drawn.number, "of_byte")

@@ -73,15 +73,21 @@ class DotProductArray(wiring.Component):
         if "digit" in self.signature.members:
             self._digit = delay_line(m, self.digit, stages, "digit", reset_less=False)
         width = self._arithmetic.right.width
+        # A device whose multipliers make two products with one operand serves two rows at a time:
+        # the second row's result waits the cycle by which the row lags.
         together = self._arithmetic.sharing(platform, width)
         swap = delay_line(m, self.swap, self._rows, "swap", reset_less=False)
         entries = delay_line(m, Cat(*self.entry), self._rows, "entry")
+        # The shadow set lets the next rows arrive while the present ones compute: a step costs no
+        # cycle for its stationary operand.
         shadow, products = self._shadow(m, together), []
         for row in range(self._rows):
             words = [entries[row].word_select(n, width) for n in range(self._lanes)]
             entry = [self._arithmetic.operand(word) for word in words]
             if not products:
                 rows = shadow[row : row + together]
+                # Pairs of rows are built with the first of them; the second finds its products
+                # made.
                 products = self._products(m, platform, row, swap[row], rows, entry)
             self._row(m, row, products.pop(0))
         return m
@@ -127,6 +133,7 @@ class DotProductArray(wiring.Component):
                         lefts[0],
                         entry[lane],
                         left_enable=swap,
+                        # Odd rows may use logic in place of a multiplier on devices that have few.
                         spare=row % 2 == 1,
                     )
                 )
@@ -149,6 +156,7 @@ class DotProductArray(wiring.Component):
             )
             m.d.sync += register.eq(arithmetic.reduce(products[start : start + 4]))
             partial.append(register)
+        # The read of the accumulator overlaps the adder tree, so that accumulation adds one cycle.
         # Cycle 3: the dot product; its accumulator is read meanwhile.
         memory = Memory(shape=arithmetic.accumulator, depth=lanes, init=[])
         m.submodules[f"accumulators_{row}"] = memory
@@ -170,6 +178,8 @@ class DotProductArray(wiring.Component):
         total = Signal(arithmetic.accumulator, name=f"total_{row}")
         m.d.comb += [
             total.eq(arithmetic.accumulate(accumulator, dot)),
+            # Written back in the cycle in which the sum is registered: hence a number may return at
+            # most every third cycle.
             write.addr.eq(self._number[dotted + 1]),
             write.data.eq(total),
             write.en.eq(self._valid[dotted + 1]),

@@ -77,6 +77,8 @@ class StepFetch(wiring.Component):
         rows = self._parameters.pe1_rows
         m.submodules.nest = nest = LoopNest(self._parameters)
         m.submodules.reader = reader = RowReader(self._parameters)
+        # Rows and steps are queued apart: rows are requested long before the array takes their
+        # step.
         m.submodules.steps = steps = RegisteredQueue(
             width=self.step.shape().size, depth=STEPS_DEPTH
         )
@@ -97,9 +99,11 @@ class StepFetch(wiring.Component):
         step = nest.step.payload
         row, address, start = Signal(range(rows)), Signal(LOCAL_WIDTH), Signal()
         is_first, credit = Signal(init=1), Signal()
+        # The next step's address is ready while the last rows of the present one are requested.
         now = Mux(is_first, step.x, address)
         tile_rows = Mux(step.tile_last, last_rows, rows)
         m.d.comb += [
+            # A step starts only if both queues take it: its rows and its entries belong together.
             credit.eq(steps.w_rdy & entries.credit),
             start.eq(reader.credit & Mux(is_first, nest.step.valid & credit, 1)),
             self.free.eq(nest.free & is_first),
@@ -142,6 +146,7 @@ class StepFetch(wiring.Component):
         ]
         return m
 
+    # Without coded formats any stored word is a number, and a row too many is harmless.
     def _more(self, m: Module, tile_rows: Value, start: Value, is_first: Value) -> Value:
         """Return whether another row of the tile follows the requested one."""
         if not (self._parameters.formats or self._parameters.address_checks):

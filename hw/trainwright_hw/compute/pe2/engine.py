@@ -43,6 +43,8 @@ class Pe2(wiring.Component):
         self._parameters = parameters
         self._arithmetic = arithmetic = lane_format(parameters)
         cycles = OPERAND_CYCLES + arithmetic.decode_cycles
+        # Sums and element-wise values must meet the write-back unit after the same time, as one
+        # slot schedule serves both.
         assert outer_cycles(arithmetic) == vector_cycles(arithmetic)
         assert cycles + outer_cycles(arithmetic) == row_lead(arithmetic)
         super().__init__(
@@ -69,6 +71,7 @@ class Pe2(wiring.Component):
         is_elementwise = Signal()  # whether the offered step is element-wise
         m.d.comb += is_elementwise.eq(elementwise(fetch.context))
         issue = self._issue(m, fetch, is_elementwise)
+        # Flags follow their operands through memory and decoder: no unit knows how long these take.
         flags = delay_line(
             m,
             Cat(
@@ -83,6 +86,7 @@ class Pe2(wiring.Component):
         m.d.comb += Cat(*controls, *([array.digit] if parameters.narrow else [])).eq(flags[-1])
         if parameters.wide_tensors:
             m.d.comb += vector.last.eq(array.last)
+        # The format must be known when the words leave the scratchpad, a stage before the array.
         context = flags[OPERAND_CYCLES][len(controls) - 1]
         self._decode(m, fetch, [select(context) for select in formats], array, vector)
         self._drain(m, elementwise, array, vector)
@@ -103,6 +107,8 @@ class Pe2(wiring.Component):
             fetch.load.eq(self._load),
             fetch.command.eq(command),
             fetch.command_context.eq(context),
+            # Settings follow the offered command: they are right in the cycle in which it is taken,
+            # without a path from the acceptance to the registers.
             vector.configure.eq(contexts.free),
             vector.configure_context.eq(context),
             vector.command.eq(command),
@@ -125,6 +131,7 @@ class Pe2(wiring.Component):
         )
         return elementwise, formats
 
+    # A word without a number beyond the rows that the array uses is no fault of the program.
     def _decode(self, m: Module, fetch, formats, array, vector) -> None:
         """Decode words to operands; the array uses only the first ``pe2_rows`` second operands."""
         invalid = {}
@@ -145,6 +152,8 @@ class Pe2(wiring.Component):
         """Take a step, unless it completes a tile that has nowhere to go; return the strobe."""
         issue, blocked = Signal(), Signal()
         results = self.results
+        # Only the last step of a tile can be refused: it alone produces something that must be
+        # stored.
         m.d.comb += [
             # element-wise values are not buffered: their row must be able to leave at once
             blocked.eq(fetch.last & ~(results.ready & (results.prompt | ~elementwise))),
@@ -163,6 +172,7 @@ class Pe2(wiring.Component):
         """Send rows of complete tiles, and of element-wise operations, when they are due."""
         m.submodules.drain = drain = Drain(self._parameters)
         results, due = self.results, Signal()
+        # PE2's rows share the slots with element-wise rows; only sums wait in the drain.
         m.d.sync += [
             due.eq(results.next_due & ~elementwise(results.next_context)),
             array.row.eq(results.next_row),
@@ -181,6 +191,8 @@ class Pe2(wiring.Component):
         m.d.comb += [
             contexts.final_step.eq(issue & fetch.final),
             contexts.final_row.eq(results.final_row),
+            # A command stays busy until its statistics are delivered, as the next one may read
+            # them.
             contexts.item.eq(results.item),
             self.status.busy.eq(contexts.busy),
             self.status.older.eq(contexts.older),

@@ -91,6 +91,7 @@ class VectorUnit(wiring.Component):
             for name in ("mask", "rectify")
         )
         factors, rows = {}, {}
+        # Pairs of lanes share a multiplier on devices that allow it, with the factor in common.
         together = arithmetic.sharing(platform, self._factor_width)
         products: dict[str, list[Value]] = {"x": [], "g": []}
         for name, row in (("x", self.x_row), ("g", self.g_row)):
@@ -110,6 +111,8 @@ class VectorUnit(wiring.Component):
             total = Signal(self.value[lane].shape(), name=f"total_{lane}")
             term, complete = wide["x"] + wide["g"], valid[cycles + lane]
             if self._by_digits:
+                # Digits of one value come one after another; a value is complete with its last
+                # digit alone.
                 leader = lane - lane % together
                 is_positive = _first_sign(m, lane, words["g"], valid[leader], last[leader])
                 before = valid[cycles + lane - 1] & last[cycles + lane - 1]
@@ -117,6 +120,7 @@ class VectorUnit(wiring.Component):
                 complete &= last[cycles + lane]
             positive = delay_line(m, is_positive, sign_cycles + 1, f"positive_{lane}")[-1]
             m.d.comb += total.eq(term)
+            # The mask's operand decides by its sign, which has waited for the products beside it.
             zero = (rectify[lane] & total[-1]) | (mask[lane] & ~positive)
             m.d.sync += self.value[lane].eq(Mux(zero | ~complete, 0, total))
         return m
@@ -156,6 +160,7 @@ def _first_sign(m: Module, lane: int, digit: Value, valid: Value, last: Value) -
     known, was, positive = (
         Signal(name=f"{name}_{lane}") for name in ("sign_known", "was_positive", "is_positive")
     )
+    # A zero digit says nothing about the sign: the first one that is not zero does.
     m.d.comb += positive.eq(Mux(known, was, digit > 0))
     with m.If(valid):
         m.d.sync += [known.eq((known | digit.any()) & ~last), was.eq(positive)]

@@ -58,7 +58,12 @@ class Issue(wiring.Component):
         m = Module()
         m.submodules.blocks = blocks = Blocks()
         m.submodules.code = code = Memory(
-            shape=INSTRUCTION_LAYOUT, depth=CODE_DEPTH, init=[], attrs={"ram_style": "block"}
+            # Block RAM: an instruction is read a cycle before it runs, which `fresh` covers at the
+            # start.
+            shape=INSTRUCTION_LAYOUT,
+            depth=CODE_DEPTH,
+            init=[],
+            attrs={"ram_style": "block"},
         )
         writer, reader = code.write_port(), code.read_port()
         at, following = Signal(PLACE_WIDTH), Signal(PLACE_WIDTH)
@@ -69,6 +74,8 @@ class Issue(wiring.Component):
             writer.en.eq(self.write),
             writer.addr.eq(self.place),
             writer.data.eq(self.written),
+            # The next instruction's address goes to the memory in the last cycle of the present
+            # one: no gap.
             reader.addr.eq(Mux(end, following, at)),
             instruction.eq(reader.data),
             following.eq(Mux(last, self.entry, at + C(1))),
@@ -77,6 +84,8 @@ class Issue(wiring.Component):
             blocks.rows.eq(self.rows),
             blocks.next.eq(end & last),
             self.size.eq(blocks.size),
+            # An instruction waits for all rows of its block at once: within it nothing can stall,
+            # and parts of a row need no handshake.
             self.waits_rows.eq((instruction.memory == Rows.READ) & (self.level < blocks.size)),
             self.waits_room.eq((instruction.memory == Rows.WRITE) & ~self.room),
         ]
@@ -84,8 +93,11 @@ class Issue(wiring.Component):
         thread = self.turn[self._part_width :]
         m.d.comb += [
             begin.eq(self.active & ~fresh & ~running & ~self.waits_rows & ~self.waits_room),
+            # The number of cycles is a power of two and the same for short blocks: the last
+            # thread's turn ends an instruction, `valid` masks threads without a row.
             end.eq(running & self.turn.all()),
             self.valid.eq((begin | running) & (thread < blocks.size)),
+            # Room is reserved at the beginning, for rows that leave the lanes many cycles later.
             self.reserve.eq(begin & (instruction.memory == Rows.WRITE)),
             self.key.eq(block_key + thread),
             self.last_part.eq(self.turn[: self._part_width].all() if self._part_width else 1),

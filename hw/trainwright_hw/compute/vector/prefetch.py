@@ -80,7 +80,10 @@ class Prefetch(wiring.Component):
         writer, reader = code.write_port(), code.read_port(domain="comb")
         active, at, thread = Signal(), Signal(PLACE_WIDTH), Signal(range(THREADS))
         reads, done, ask = reader.data[0], Signal(), Signal()
+        # Credit is a register computed a cycle ahead: the comparison of the count is not in the
+        # path to the scratchpad.
         rows, credit = Signal(range(self._depth + 1)), Signal(init=1)
+        # Count up only where no row leaves in the same cycle, and down only where none is asked.
         with m.If(ask & ~self.used):
             m.d.sync += [rows.eq(rows + 1), credit.eq(rows != self._depth - 1)]
         with m.If(~ask & self.used):
@@ -88,10 +91,13 @@ class Prefetch(wiring.Component):
         m.d.comb += [
             writer.en.eq(self.write),
             writer.addr.eq(self.place),
+            # Of an instruction only these bits matter here: whether it reads, and which stream.
             writer.data[0].eq(self.instruction.memory == Rows.READ),
             writer.data[1:].eq(self.instruction.stream),
             reader.addr.eq(at),
             ask.eq(active & reads & credit & self.may),
+            # Instructions that read nothing take one cycle here; the walk runs ahead of the
+            # execution.
             done.eq(active & (~reads | (ask & (thread == blocks.size - 1)))),
             blocks.start.eq(self.start),
             blocks.rows.eq(self.rows),

@@ -59,6 +59,8 @@ class SdramBus(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
+        # The queue decouples bus and chip, which is busy with refresh and row changes at times of
+        # its own.
         m.submodules.queue = queue = RegisteredQueue(width=self._layout.size, depth=WAITING)
         read, write, host = (Side(self._layout, name) for name in ("read", "write", "host"))
         self._read_side(m, read)
@@ -92,6 +94,7 @@ class SdramBus(wiring.Component):
 
     def _place(self, address: Value) -> tuple[Value, Value]:
         """Return the beat of a byte address, and whether it is outside of the memory."""
+        # Addresses wrap inside the chip: bits above its size are checked, not stored.
         outside = address[self._address_width :].any()
         return address[self._beat_bits : self._address_width], outside
 
@@ -113,6 +116,8 @@ class SdramBus(wiring.Component):
             request.tag.wrong.eq(wrong),
             request.tag.last.eq(last),
         ]
+        # The beats of a refused burst are read all the same, and answered with an error each: the
+        # protocol asks for the full number.
         with m.If(axi.arvalid & axi.arready):
             m.d.sync += [beat.eq(place), left.eq(axi.arlen + 1), wrong.eq(outside), busy.eq(1)]
         with m.If(side.given):
@@ -133,6 +138,7 @@ class SdramBus(wiring.Component):
             beats.w_en.eq(self.read_valid & ~self.read_tag.host),
             beats.w_data.eq(Cat(self.read_data, self.read_tag.last, self.read_tag.wrong)),
             Cat(axi.rdata, axi.rlast, is_wrong).eq(beats.r_data),
+            # The tag says which beats are wrong: a later burst may be right.
             axi.rresp.eq(Mux(is_wrong, DECERR, OKAY)),
             axi.rvalid.eq(beats.r_rdy),
             beats.r_en.eq(axi.rready),
@@ -149,6 +155,7 @@ class SdramBus(wiring.Component):
             side.wanted.eq(busy & axi.wvalid),
             self._at(request, beat),
             request.write.eq(1),
+            # A burst outside the memory is taken and dropped: no byte is enabled.
             request.enable.eq(Mux(wrong, 0, axi.wstrb)),
             request.data.eq(axi.wdata),
         ]
@@ -174,6 +181,8 @@ class SdramBus(wiring.Component):
             self._at(request, host.address[word_bits:]),
             request.tag.host.eq(1),
             request.write.eq(host.write),
+            # The host writes words, the memory stores beats: each word goes to every place of the
+            # beat, and one place is enabled.
             request.data.eq(host.write_data.replicate(words)),
             request.enable.eq(Cat((word == n).replicate(WORD_BYTES) for n in range(words))),
             host.done.eq(done),
