@@ -63,7 +63,9 @@ def _bound(
             case Einsum():
                 floor = sum(exponents[name] for name in op.operands)
             case Add():
-                floor, x, y = alignment.add(op.x, op.y)
+                alignment.align(op.x, op.y)
+                floor = min(exponents[op.x], exponents[op.y])
+                x, y = exponents[op.x] - floor, exponents[op.y] - floor
             case Mask():
                 floor = exponents[op.x]
         still = isinstance(op, Mask) or graph.tensors[op.out].exact

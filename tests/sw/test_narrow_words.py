@@ -16,6 +16,7 @@ from trainwright.compiler.base.rules import Rule, Written
 from trainwright.driver import Driver
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
+from trainwright.formats.exponents import ExponentRule
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
@@ -218,13 +219,14 @@ def test_narrow_words_running_sum_is_within_reach_of_its_parts(wanted):
     """Whatever its wanted exponent; a bias follows its sum, as the host can shift it."""
     part, total = (Written(name, TensorClass.GRADIENT, Fixed(8), 1) for name in ("t.part", "t.sum"))
     add = Compute(operation=Operation.BIAS, levels=(Level(1),), x=0, g=1, z=2)
+    adds = ExponentRule(adds=True)
     program = CompiledProgram(
         descriptors=(replace(add, operation=Operation.PE3), add, add, add),
         rules={
             0: Rule("x", "g", part),
-            1: Rule("t.part", "t.part", total),
-            2: Rule("t.sum", "t.part", total),
-            3: Rule("t.sum", "b", replace(total, name="t")),
+            1: Rule("t.part", "t.part", total, adds),
+            2: Rule("t.sum", "t.part", total, adds),
+            3: Rule("t.sum", "b", replace(total, name="t"), adds),
         },
         tensors=(part, total),
         images=(),

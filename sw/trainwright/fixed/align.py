@@ -1,4 +1,4 @@
-"""Exponents of what is added: within the bits by which an addition can shift its operands."""
+"""Bring exponents of operands of additions within the bits by which operands can be shifted."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -7,7 +7,7 @@ Result = TypeVar("Result")
 
 
 class _Moved(Exception):
-    """Exponents that have to be others from the start."""
+    """Other exponents to begin again with, as a tensor was bound before it had to move."""
 
     def __init__(self, wanted: Mapping[str, int], given: Mapping[str, int], most: int):
         super().__init__()
@@ -15,31 +15,30 @@ class _Moved(Exception):
 
 
 class Alignment:
-    """The exponents of the operands of a program's additions.
+    """Exponents of the operands of a program's additions.
 
-    ``makers`` names for each tensor made the one whose exponent it has: itself, but for masks. What
-    the host gives (a bias) is moved to what it is added to; of two that are made, the finer one is
-    made coarser. ``most`` are the bits by which an operand can be shifted to the left.
+    ``makers`` names for each tensor made the one whose exponent it has: itself, but for masks. A
+    tensor that the host gives (a bias) moves to the tensor it is added to; of two that are made,
+    the finer one is made coarser. ``most`` are the bits by which an operand can be shifted to the
+    left.
     """
 
     def __init__(self, makers: Mapping[str, str], exponents: dict[str, int], most: int):
         self.makers, self.exponents, self.most = makers, exponents, most
         self._added: set[str] = set()
 
-    def add(self, x: str, y: str) -> tuple[int, int, int]:
-        """The exponent of ``x`` + ``y``, and the bits by which each is shifted to the left."""
+    def align(self, x: str, y: str) -> None:
+        """Bring the exponents of ``x`` and ``y`` within reach of each other, to add them."""
         near, far = self.exponents[x], self.exponents[y]
         if y not in self.makers:
             moved = min(max(far, near - self.most), near + self.most)
             if moved != far and y in self._added:
                 raise _Moved({}, {y: moved}, self.most)
             self._added.add(y)
-            self.exponents[y] = far = moved
+            self.exponents[y] = moved
         elif abs(near - far) > self.most:
             finer = self._maker(x if near < far else y)
             raise _Moved({finer: max(near, far) - self.most}, {}, self.most)
-        floor = min(near, far)
-        return floor, near - floor, far - floor
 
     def _maker(self, name: str) -> str:
         while name in self.makers and self.makers[name] != name:
@@ -52,9 +51,9 @@ def aligned(
     wanted: Mapping[str, int],
     given: Mapping[str, int],
 ) -> Result:
-    """``attempt`` with exponents that are wanted and given, moved until all additions can be.
+    """Call ``attempt`` with exponents wanted and given, moved until every addition is possible.
 
-    Raises ``ValueError`` where that does not come to an end.
+    Raises ``ValueError`` where exponents would move for ever.
     """
     moved, most = dict[str, int](), 0
     for _ in range(2 * len(wanted) + 64):

@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from trainwright.formats import Format
+from trainwright.formats.exponents import followed
 
 
 class TensorClass(StrEnum):
@@ -191,11 +192,9 @@ class Scales:
         for name, s in statistics.items():
             limits = window(self.ranges.of(s.kind, s.format), s.count, s.width)
             most = self._most_saturated(s)
-            wanted = s.exponent
-            if s.total > limits.high or s.saturations > most:
-                wanted += 1
-            elif s.total < limits.low and s.exponent > s.floor and 8 * s.saturations <= most:
-                wanted -= 1
+            high = limits.high if s.saturations <= most else -1
+            above = s.exponent > s.floor and 8 * s.saturations <= most
+            wanted = followed(s.exponent, s.total, limits.low, high, above=above)
             moved += wanted != s.exponent
             self.exponents[name] = wanted
         return moved

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import ClassVar
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Format
+from trainwright.formats.exponents import ExponentRule
 from trainwright.functions import ElementKernel
 
 
@@ -49,8 +51,24 @@ Parts = tuple[Cell, ...]
 """Cells that make up all values of some axes, in order."""
 
 
+class GraphOp:
+    """Record of an operation: what graphs, differentiation and the compiler ask of every kind.
+
+    Each kind of operation is a class with its fields, which overrides the members that differ.
+    """
+
+    exponents: ClassVar[ExponentRule | None] = ExponentRule()
+    """How the exponent of the result follows from those of operands; None: the operation knows."""
+    scaling: ClassVar[int | None] = None
+    """Number of operands, from the first, whose exponents count; None: all do."""
+    sums: ClassVar[bool] = False
+    """Whether products are summed, over the axes of operands that the result has not."""
+    is_alias: ClassVar[bool] = False
+    """Whether the result is the operand's own values by other axes: nothing is computed."""
+
+
 @dataclass(frozen=True)
-class Einsum:
+class Einsum(GraphOp):
     """``out`` = the product of ``operands``, summed over every axis that ``out`` has not.
 
     Operands of one ``site`` are one closed network of tensors, in which partial products are
@@ -62,16 +80,18 @@ class Einsum:
     operands: tuple[str, ...]
     site: str = ""
     parts: Parts | None = None
+    sums = True
 
 
 @dataclass(frozen=True)
-class Add:
+class Add(GraphOp):
     """``out`` = act(``x`` + ``y``), act being max(0, .) with ``relu``; ``y`` may lack axes of x."""
 
     out: str
     x: str
     y: str
     relu: bool = False
+    exponents = ExponentRule(adds=True)
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -80,12 +100,14 @@ class Add:
 
 
 @dataclass(frozen=True)
-class Mask:
+class Mask(GraphOp):
     """``out`` = ``x`` where ``sign`` is positive, else 0: the gradient of a ReLU."""
 
     out: str
     x: str
     sign: str
+    exponents = ExponentRule(exact=True)
+    scaling = 1
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -94,7 +116,7 @@ class Mask:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(GraphOp):
     """``out`` = ``function`` of one value of each operand; operands have the axes of ``out``."""
 
     out: str
@@ -104,14 +126,17 @@ class Kernel:
     """Kernel of the gradient to ``out`` and of ``out`` or the operand; None: not differentiable."""
     reads_result: bool = False
     """Whether ``gradient`` reads ``out``; else it reads the operand."""
+    exponents = None
 
 
 @dataclass(frozen=True)
-class View:
+class View(GraphOp):
     """``out`` = ``x`` by other axes: the same values in row-major order. Nothing is rounded."""
 
     out: str
     x: str
+    exponents = ExponentRule(exact=True)
+    is_alias = True
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -147,12 +172,14 @@ class Slide:
 
 
 @dataclass(frozen=True)
-class Unfold:
+class Unfold(GraphOp):
     """Unfolding of ``x`` to ``out``: some axes read by two each, as windows. Nothing is rounded."""
 
     out: str
     x: str
     slides: tuple[Slide, ...]
+    exponents = ExponentRule(exact=True)
+    is_alias = True
 
     @property
     def operands(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeVar
 
+from trainwright.formats.exponents import ExponentRule
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.addresses import steps_of, strides_of
 from trainwright.program.errors import ProgramError
@@ -235,6 +236,11 @@ class Compute(Header):
                        default=False)  # fmt: skip
     tensor: str = unencoded(default="")
     """Name of the tensor written; for people and tests."""
+
+    @property
+    def exponent_rule(self) -> ExponentRule:
+        """Rule that gives the exponent of the result and all shifts, by the exponent file."""
+        return ExponentRule(self.operation is Operation.BIAS, self.exact, self.grows)
 
     @property
     def outer(self) -> tuple[Level, ...]:

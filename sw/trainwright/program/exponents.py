@@ -6,10 +6,11 @@ step. SCALES moves exponents by the sums of |q|, as ``trainwright.fixed.scale.Sc
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from trainwright.formats.base import MAX_SHIFT
+from trainwright.formats.exponents import Shifts, followed
 from trainwright.program.errors import ProgramError
 from trainwright.program.fields import INSTRUCTION_WIDTH, SLOT_WIDTH, Engine, Operation
 from trainwright.program.table import (
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 LEAST, GREATEST = -128, 127
 """Exponents that a slot holds."""
-MOST_SHIFT = 63
+MOST_SHIFT = MAX_SHIFT
 MOST_POWER = 16
 """A constant of the vector engine is a power of two up to 2^MOST_POWER."""
 SCALARS = 4
@@ -110,25 +111,17 @@ class MoveScales(Header):
     entries: tuple[ScaleEntry, ...] = repeated(ENTRIES, "entry", least=1, counted="entries")
 
 
-@dataclass(frozen=True)
-class Shifts:
-    """Of a compute descriptor: of its result to the right, of the operands of BIAS to the left."""
-
-    result: int
-    x: int = 0
-    g: int = 0
-
-
 class ExponentFile:
-    """``slots`` exponents, and of each whether it is above its tensor's floor."""
+    """File of ``slots`` exponents, which knows of each whether it is above its tensor's floor."""
 
     def __init__(self, slots: int) -> None:
         self.exponents = [0] * slots
         self.above = [False] * slots
 
     def set(self, exponents: Sequence[int]) -> None:
-        """All exponents, none known to be above its floor; ``ProgramError`` for others than there
-        are slots for.
+        """Set all exponents, none known to be above its floor.
+
+        Raises ``ProgramError`` for another number of exponents than there are slots.
         """
         if len(exponents) != len(self.exponents) or exponents[0]:
             raise ProgramError(
@@ -149,34 +142,29 @@ class ExponentFile:
             )
 
     def shifts(self, d: "Compute", most_alignment: int) -> Shifts:
-        """The shifts of a descriptor; its result's exponent is written.
+        """Return the shifts of a descriptor; write its result's exponent.
 
-        With floor = e_x + e_g (BIAS: the less of both), e_z becomes the floor where it is exact,
-        else max(e_z, floor), at most floor + 63 and, where sums grow, e_g + ``most_alignment``. The
-        shift is e_z - floor. Raises ``ProgramError`` where an operand would be shifted by more than
-        ``most_alignment``, or an exponent leaves its 8 bits.
+        Raises ``ProgramError`` where an operand would be shifted by more than ``most_alignment``,
+        or an exponent leaves its 8 bits.
         """
         name = d.tensor or d.operation.name
         x, g, z = (self.exponents[n] for n in (d.x_exponent, d.g_exponent, d.z_exponent))
-        aligned = d.operation is Operation.BIAS
-        floor = min(x, g) if aligned else x + g
-        left = (x - floor, g - floor) if aligned else (0, 0)
-        if max(left) > most_alignment:
+        made = d.exponent_rule.scaled(x, g, z, most_alignment)
+        left = max(made.shifts.x, made.shifts.g)
+        if left > most_alignment:
             raise ProgramError(
-                f"{name}: exponents {x} and {g} of its operands are {max(left)} apart, the "
+                f"{name}: exponents {x} and {g} of its operands are {left} apart, the "
                 f"accelerator aligns {most_alignment} bits; give the network a wider bias"
             )
-        exponent = floor if d.exact else min(max(z, floor), floor + MOST_SHIFT)
-        if d.grows:
-            exponent = min(exponent, g + most_alignment)
-        self._require(exponent, name)
-        self.exponents[d.z_exponent] = exponent
-        self.above[d.z_exponent] = exponent > floor
-        return Shifts(exponent - floor, *left)
+        self._require(made.exponent, name)
+        self.exponents[d.z_exponent] = made.exponent
+        self.above[d.z_exponent] = made.exponent > made.floor
+        return made.shifts
 
     def scalars(self, d: "Vector") -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Constants and shifts of a pass. Raises ``ProgramError`` where one that is ``strict`` is
-        negative.
+        """Return constants and shifts of a pass.
+
+        Raises ``ProgramError`` where one that is ``strict`` is negative.
         """
         constants = [*d.constants, *(0,) * (8 - len(d.constants))]
         shifts = [0] * SHIFTS
@@ -196,18 +184,15 @@ class ExponentFile:
         return tuple(constants), tuple(shifts)
 
     def move(self, entry: ScaleEntry, total: int) -> None:
-        """An entry of SCALES, ``total`` being the sum of its statistics slot."""
+        """Execute an entry of SCALES, ``total`` being the sum of its statistics slot."""
         if entry.copy:
             self.exponents[entry.copy] = self.exponents[entry.exponent]
         if not entry.exponent:
             return
-        value = self.exponents[entry.exponent]
-        if total > entry.high:
-            value += 1
-        elif total < entry.low and self.above[entry.exponent]:
-            value -= 1
-        self._require(value, f"slot {entry.exponent}")
-        self.exponents[entry.exponent] = value
+        slot = entry.exponent
+        value = followed(self.exponents[slot], total, entry.low, entry.high, above=self.above[slot])
+        self._require(value, f"slot {slot}")
+        self.exponents[slot] = value
 
 
 def require_times(times: int) -> None:

@@ -12,11 +12,10 @@ import torch
 from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.base.rules import Rule, Written
 from trainwright.fixed.align import Alignment, aligned
-from trainwright.fixed.requantise import MAX_SHIFT
+from trainwright.formats.exponents import Shifts
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Program, Set
-from trainwright.program.fields import Operation
 from trainwright.program.vector import Vector
 from trainwright.timing import MemoryTiming, predict
 
@@ -107,22 +106,19 @@ class CompiledProgram:
     """The exponents of constants that it reads."""
     _last: _Last = field(default_factory=_Last, compare=False, repr=False)
 
-    def _shifted(self, index: int, shifts: tuple[int, int, int], stochastic: bool) -> Descriptor:
-        """A descriptor with these shifts (result, x, g): the one bound last if its shifts are
-        these.
-        """
+    def _shifted(self, index: int, shifts: Shifts, stochastic: bool) -> Descriptor:
+        """Return a descriptor with these shifts: the one bound last where they are equal."""
         last = self._last.descriptors.get(index)
         if (
             isinstance(last, Compute)
-            and (last.shift, last.x_shift, last.g_shift) == shifts
+            and Shifts(last.shift, last.x_shift, last.g_shift) == shifts
             and last.stochastic == stochastic
         ):
             return last
         d = self.descriptors[index]
         assert isinstance(d, Compute)
-        shift, x_shift, g_shift = shifts
         self._last.descriptors[index] = new = replace(
-            d, shift=shift, x_shift=x_shift, g_shift=g_shift, stochastic=stochastic
+            d, shift=shifts.result, x_shift=shifts.x, g_shift=shifts.g, stochastic=stochastic
         )
         return new
 
@@ -138,13 +134,7 @@ class CompiledProgram:
     @cached_property
     def _makers(self) -> dict[str, str]:
         """For each tensor made the one whose exponent it has."""
-        masks = [n for n, d in enumerate(self.descriptors) if d.operation is Operation.MASK]
-        passed = {self.rules[n].z.name: self.rules[n].x for n in masks}
-        passed |= {
-            rule.z.name: rule.x
-            for rule in self.rules.values()
-            if rule.kernel and rule.kernel.whole_bits is None
-        }
+        passed = {rule.z.name: rule.x for rule in self.rules.values() if rule.passes}
         return {rule.z.name: passed.get(rule.z.name, rule.z.name) for rule in self.rules.values()}
 
     def bind(
@@ -181,30 +171,22 @@ class CompiledProgram:
         alignment = Alignment(self._makers, exponents, self.most_alignment)
         descriptors = list(self.descriptors)
         for index, rule in self.rules.items():
-            d = descriptors[index]
-            x, both = exponents[rule.x], [0, 0]
+            x = exponents[rule.x]
             if rule.kernel is not None:
                 exponent = rule.kernel.exponent(x, rule.z.width)
                 exponents[rule.z.name] = floors[rule.z.name] = exponent
                 each = [x, exponents[rule.g]] if rule.g is not None else [x]
                 descriptors[index] = self._given(index, rule.kernel.constants(each))
                 continue
-            if d.operation is Operation.BIAS:
+            by = rule.exponents
+            if by.adds:
                 assert rule.g is not None
-                floor, *both = alignment.add(rule.x, rule.g)
-            elif d.operation is Operation.MASK:
-                floor = x
-            else:
-                floor = x + (exponents[rule.g] if rule.g is not None else 0)
-            exact = rule.exact or d.operation is Operation.MASK
-            exponent = floor if exact else max(floor, wanted.get(rule.z.name, floor))
-            exponent = min(exponent, floor + MAX_SHIFT)
-            if d.operation is Operation.BIAS and rule.g is not None and rule.g in floors:
-                # a sum that grows by its parts
-                exponent = min(exponent, exponents[rule.g] + self.most_alignment)
-            exponents[rule.z.name], floors[rule.z.name] = exponent, floor
-            shifts = (exponent - floor, both[0], both[1])
-            descriptors[index] = self._shifted(index, shifts, stochastic and not exact)
+                alignment.align(rule.x, rule.g)
+                by = replace(by, grows=rule.g in floors)
+            g = exponents[rule.g] if rule.g is not None else 0
+            made = by.scaled(x, g, wanted.get(rule.z.name), self.most_alignment)
+            exponents[rule.z.name], floors[rule.z.name] = made.exponent, made.floor
+            descriptors[index] = self._shifted(index, made.shifts, stochastic and not by.exact)
         names = tuple(tensor.name for tensor in self.tensors)
         return Bound(Program(tuple(descriptors), self.fingerprint, names), exponents, floors)
 

@@ -1,15 +1,19 @@
-"""What a program makes, and which exponents give its descriptors their shifts."""
+"""Tensors that a program writes, and the exponents that give its descriptors their shifts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Format
+from trainwright.formats.exponents import ExponentRule
 from trainwright.functions import ElementKernel
+
+COPIES = "copies"
+"""Name under which copies and parts of sums are counted."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """A tensor that compute descriptors write: what its statistics and its exponent need."""
+    """Tensor that compute descriptors write, with what its statistics and its exponent need."""
 
     name: str
     kind: TensorClass
@@ -29,7 +33,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Rule:
-    """Which tensors' exponents give the shifts of one descriptor.
+    """Names of the tensors whose exponents give the shifts of one descriptor.
 
     Without a ``g``, ``x`` is its one operand, and the other a constant.
     """
@@ -37,7 +41,13 @@ class Rule:
     x: str
     g: str | None
     z: Written
-    exact: bool = False
-    """Nothing is rounded: z's exponent is its floor."""
+    exponents: ExponentRule = field(default_factory=ExponentRule)
     kernel: ElementKernel | None = None
     """Kernel of a pass, which gives z's exponent and the constants of the pass."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the result always has the exponent of x."""
+        if self.kernel is not None:
+            return self.kernel.whole_bits is None
+        return self.g is None and self.exponents.exact

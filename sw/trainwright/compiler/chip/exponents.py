@@ -5,17 +5,14 @@ from dataclasses import dataclass, replace
 
 from trainwright.compiler.base.compiled import CompiledProgram
 from trainwright.compiler.base.errors import CompileError
-from trainwright.compiler.base.rules import Rule
+from trainwright.compiler.base.rules import COPIES, Rule
 from trainwright.fixed.scale import ScaleRanges, window
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor
 from trainwright.program.exponents import ENTRIES, MoveScales, ScaleEntry
-from trainwright.program.fields import Operation
 
 ZERO = "0"
 """The first slot."""
-COPIES = "copies"
-"""What copies and parts of sums are counted as."""
 NEVER = (1 << 48) - 1
 """No sum of |q| is over it."""
 
@@ -60,13 +57,11 @@ class Slots:
         return 0 if name is None else self.numbers[name]
 
 
-def _floor(operation: Operation, rule: Rule, sources: Mapping[str, str]) -> tuple[str, ...]:
-    """What the least exponent of a result follows from; equal where it surely is."""
+def _floor(rule: Rule, sources: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the tensors whose exponents give the floor of a result; equal where floors are."""
     operands = [name for name in (rule.x, rule.g) if name is not None]
-    if operation is Operation.BIAS:  # a sum that grows has at most the exponent of its parts
+    if rule.exponents.adds:  # a sum that grows has at most the exponent of its parts
         operands = list(dict.fromkeys(name for name in operands if name != rule.z.name))
-    if operation is Operation.MASK:
-        operands = [rule.x]
     return tuple(sorted(sources.get(name, name) for name in operands))
 
 
@@ -77,12 +72,11 @@ def require_one_floor(programs: Sequence[CompiledProgram]) -> None:
     sources: dict[str, str] = {}
     floors: dict[str, tuple[str, ...]] = {}
     for program in programs:
-        for index, rule in program.rules.items():
-            if rule.exact and rule.z.name == COPIES:  # of many tensors; no one reads the slot
+        for rule in program.rules.values():
+            if rule.z.name == COPIES:  # of many tensors; nothing reads the slot
                 continue
-            operation = program.descriptors[index].operation
-            floor = _floor(operation, rule, sources)
-            if (rule.exact or operation is Operation.MASK) and len(set(floor)) == 1:
+            floor = _floor(rule, sources)
+            if rule.exponents.exact and len(set(floor)) == 1:
                 sources[rule.z.name] = floor[0]
             if floors.setdefault(rule.z.name, floor) != floor:
                 raise CompileError(
@@ -99,14 +93,13 @@ def with_slots(program: CompiledProgram, slots: Slots, first_slot: int) -> list[
     for index, rule in program.rules.items():
         d = found[index]
         assert isinstance(d, Compute)
-        still = rule.exact or d.operation is Operation.MASK or not rule.z.counted
         found[index] = replace(
             d,
             x_exponent=slots[rule.x],
-            g_exponent=slots[None if d.operation is Operation.MASK else rule.g],
+            g_exponent=slots[rule.g],
             z_exponent=slots[rule.z.name],
-            exact=still,
-            grows=d.operation is Operation.BIAS and rule.g in made,
+            exact=rule.exponents.exact,
+            grows=rule.exponents.adds and rule.g in made,
             slot=d.slot + first_slot,
         )
         made.add(rule.z.name)

@@ -12,6 +12,7 @@ from trainwright.compiler.base.hazards import exact_hazards
 from trainwright.compiler.base.limits import MOST_COUNT, require_accumulator
 from trainwright.compiler.base.memory import Buffer, largest_divisor
 from trainwright.compiler.base.nests import fitted
+from trainwright.compiler.base.rules import COPIES
 from trainwright.compiler.forms.calls import (
     Accumulate,
     Call,
@@ -49,8 +50,6 @@ from trainwright.program.footprint import Touch, footprint
 from trainwright.program.vector import Vector
 
 MEMORY = "memory"
-COPIES = "copies"
-"""The name of the statistics of copies and of parts of sums, which nobody reads."""
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ import torch
 from trainwright.compiler.base.compiled import AUTO, CompiledProgram, CompiledStep
 from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.base.row_images import RowImage
-from trainwright.compiler.base.rules import Rule, Written
-from trainwright.compiler.emit.emit import COPIES
+from trainwright.compiler.base.rules import COPIES, Rule, Written
 from trainwright.compiler.emit.outer import Packing, constant
 from trainwright.compiler.forms.calls import External
 from trainwright.compiler.step.compile import Emitted, Step
 from trainwright.compiler.step.stored import cached_step
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
+from trainwright.formats.exponents import ExponentRule
 from trainwright.graph.differentiate import gradient_name
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask
+from trainwright.graph.ir import Graph, Kernel
 from trainwright.graph.network import SAMPLES, result_names, upper_names
 from trainwright.network import Input, Network
 from trainwright.parameters import AcceleratorParameters
@@ -162,7 +162,8 @@ class Adapter:
             if made.exact:
                 d, name = emitted.descriptors[index], self.origin(made.tensor)
                 bias = isinstance(d, Compute) and d.operation is Operation.BIAS
-                rules[index] = Rule(name, name if bias else None, tensors[COPIES], exact=True)
+                by = ExponentRule(adds=bias, exact=True)
+                rules[index] = Rule(name, name if bias else None, tensors[COPIES], by)
                 continue
             op = graph.makers[made.tensor]
             if isinstance(op, Kernel):
@@ -171,16 +172,11 @@ class Adapter:
                 second = operands[1] if len(operands) > 1 else None
                 rules[index] = Rule(operands[0], second, z, kernel=op.function)
                 continue
-            z = tensors[made.tensor]
-            match op:
-                case Einsum():
-                    first, second = (self.origin(name) for name in op.operands)
-                    still = graph.tensors[made.tensor].exact
-                    rules[index] = Rule(first, second, z, exact=still)
-                case Add():
-                    rules[index] = Rule(self.origin(op.x), self.origin(op.y), z)
-                case Mask():
-                    rules[index] = Rule(self.origin(op.x), None, z)
+            by = op.exponents
+            assert by is not None
+            by = replace(by, exact=by.exact or graph.tensors[made.tensor].exact)
+            first, *rest = (self.origin(name) for name in op.operands[: op.scaling])
+            rules[index] = Rule(first, rest[0] if rest else None, tensors[made.tensor], by)
         return rules
 
     def _written(self, graph: Graph, name: str) -> Written:
