@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from trainwright.fixed.random_bits import mixed, unit_bytes
-from trainwright.fixed.stochastic import stochastic_requantise
+from trainwright.formats.rounding import stochastic_requantise
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Operation

@@ -10,9 +10,9 @@ import torch
 
 from trainwright.accelerator import Counters, Run
 from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel
-from trainwright.fixed.requantise import limits
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
 from trainwright.formats import Fixed
+from trainwright.formats.rounding import limits
 from trainwright.network import Layer, Network
 
 _NOTHING = np.zeros(0, np.int64)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainwright.fixed.align import Alignment, aligned
-from trainwright.fixed.requantise import MAX_SHIFT
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
+from trainwright.formats.rounding import MAX_SHIFT
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, View, Unfold
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trainwright.fixed.rounding import clamp, half_even
+from trainwright.formats.rounding import clamp, half_even
 from trainwright.kernels.functions import EXP2_UNIT, Words, exp2, log2, reciprocal
 from trainwright.kernels.tables import FRACTION
 from trainwright.onchip.loss import (

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from trainwright.fixed.requantise import requantise
 from trainwright.formats import (
     UNDERFLOWS,
     Fixed,
@@ -17,7 +16,8 @@ from trainwright.formats import (
     parse_formats,
     sum_width,
 )
-from trainwright.formats.base import MAX_SHIFT, SUM_WIDTH
+from trainwright.formats.base import SUM_WIDTH
+from trainwright.formats.rounding import MAX_SHIFT, limits
 from trainwright.posit import PositFormat, codes
 from trainwright.posit.quire import Quire
 from trainwright.posit.word import round_exact, value
@@ -156,17 +156,18 @@ def test_two_formats_and_three_exponents():
 
 
 @pytest.mark.parametrize("width", (2, 4, 8, 11, 16))
-def test_fixed_is_the_requantiser(width):
+def test_fixed_encode_is_exact_at_every_shift(width):
     random = np.random.default_rng(width)
-    limit = 1 << (SUM_WIDTH - 1)
+    limit, (least, greatest) = 1 << (SUM_WIDTH - 1), limits(width)
     for shift in range(MAX_SHIFT + 1):
         anywhere = random.integers(-limit, limit, size=300) >> random.integers(0, SUM_WIDTH, 300)
         halves = (random.integers(-40, 40, size=100) << shift) + ((1 << shift) >> 1)
         near_halves = halves + random.integers(-1, 2, size=100)
         sums = np.concatenate([anywhere, near_halves.clip(-limit, limit - 1)])
         words, saturated, underflowed = Fixed(width).encode(sums, shift)
-        wanted, flags = requantise(torch.from_numpy(sums), shift, width)
-        assert (words.tolist(), saturated.tolist()) == (wanted.tolist(), flags.tolist())
+        exact = [round(Fraction(total, 1 << shift)) for total in sums.tolist()]  # halves to even
+        assert words.tolist() == [max(least, min(greatest, value)) for value in exact]
+        assert saturated.tolist() == [not least <= value <= greatest for value in exact]
         assert not underflowed.any()
 
 

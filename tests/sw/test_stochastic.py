@@ -24,7 +24,7 @@ from trainwright.fixed.random_bits import (
     step_seeds,
     unit_bytes,
 )
-from trainwright.fixed.stochastic import stochastic_requantise, stochastic_shift
+from trainwright.formats.rounding import stochastic_requantise, stochastic_shift
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.executor import SOURCE
 from trainwright.network import load_network

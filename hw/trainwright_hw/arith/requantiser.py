@@ -1,4 +1,4 @@
-"""Requantiser: the hardware of ``trainwright.fixed.requantise.requantise``."""
+"""Requantiser: the hardware of ``trainwright.formats.rounding.requantise``."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
@@ -49,7 +49,7 @@ class Requantiser(wiring.Component):
     lane).
 
     With ``with_random`` there is also ``stochastic``, due with ``shift``: the rounding is then that
-    of ``trainwright.fixed.stochastic.stochastic_requantise``, with ``random`` (a byte per lane) due
+    of ``trainwright.formats.rounding.stochastic_requantise``, with ``random`` (a byte per lane) due
     in the cycle after the lane's value.
     """
 

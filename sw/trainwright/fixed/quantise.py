@@ -7,8 +7,8 @@ import math
 
 import torch
 
-from trainwright.fixed.requantise import limits
 from trainwright.formats import Fixed, Format
+from trainwright.formats.rounding import limits
 
 
 def extremes(fmt: Format | int) -> tuple[int, int]:

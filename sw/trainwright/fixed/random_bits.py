@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 Words = npt.NDArray[np.uint32]
 
-RANDOM_WIDTH = 8
-"""Random bits of a result."""
 UNITS = 16
 """Results that one key serves at most."""
 KEYS_A_ROW = 16

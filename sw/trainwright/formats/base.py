@@ -18,8 +18,7 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from trainwright.formats.rounding import MAX_SHIFT, Flags, Integers
 
 Range = tuple[float, float]
 
@@ -28,7 +27,6 @@ UNDERFLOWS = ("never", "zero")
 posit standard), or the nearer of the two, which is 0 where both are as near."""
 SUM_WIDTH = 62
 """Bits of a sum at most, its sign included."""
-MAX_SHIFT = 63
 
 
 class FormatError(ValueError):

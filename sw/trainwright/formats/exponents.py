@@ -8,7 +8,7 @@ to the right alone.
 
 from dataclasses import dataclass
 
-from trainwright.formats.base import MAX_SHIFT
+from trainwright.formats.rounding import MAX_SHIFT
 
 
 @dataclass(frozen=True)

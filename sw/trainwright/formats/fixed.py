@@ -6,14 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.formats.base import (
-    SUM_WIDTH,
-    Flags,
-    Format,
-    FormatError,
-    Integers,
-    checked_sums,
-)
+from trainwright.formats.base import Flags, Format, FormatError, Integers, checked_sums
+from trainwright.formats.rounding import limits, requantise
 
 WIDTHS = (2, 16)
 """Least and greatest width."""
@@ -23,7 +17,7 @@ WIDTHS = (2, 16)
 class Fixed(Format):
     """Two's complement integers of ``bits`` bits. Raises ``FormatError`` for widths there are not.
 
-    ``encode`` is ``trainwright.fixed.requantise.requantise``, bit for bit.
+    ``encode`` is ``trainwright.formats.rounding.requantise``.
     """
 
     bits: int
@@ -73,7 +67,7 @@ class Fixed(Format):
     @property
     def limits(self) -> tuple[int, int]:
         """-2^(bits - 1) and 2^(bits - 1) - 1."""
-        return -self.most, self.largest
+        return limits(self.bits)
 
     @property
     def integer_limits(self) -> tuple[int, int]:
@@ -104,22 +98,8 @@ class Fixed(Format):
     ) -> tuple[Integers, Flags, Flags]:
         """See ``Format.encode``; no sum underflows."""
         values = checked_sums(sums, shift, underflow)
-        rounded = _rounded(values, shift)
-        words = rounded.clip(-self.largest - 1, self.largest)
-        return words, words != rounded, np.zeros(values.shape, dtype=np.bool_)
+        return *requantise(values, shift, self.bits), np.zeros(values.shape, dtype=np.bool_)
 
     def nearest(self, values: npt.NDArray[np.float64], *, underflow: str = "zero") -> Integers:
         """See ``Format.nearest``."""
         return np.rint(values).clip(*self.limits).astype(np.int64)
-
-
-def _rounded(values: Integers, shift: int) -> Integers:
-    """Round values / 2^shift to the nearest integers, halves to even."""
-    if shift == 0:
-        return values
-    if shift >= SUM_WIDTH:
-        return np.zeros_like(values)  # no sum is more than half of 2^shift
-    floor = values >> shift
-    remainder = values - (floor << shift)
-    half = 1 << (shift - 1)
-    return floor + ((remainder > half) | ((remainder == half) & (floor & 1 == 1)))

@@ -12,12 +12,10 @@ from math import prod
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_bytes
-from trainwright.fixed.requantise import requantise_float
-from trainwright.fixed.stochastic import stochastic_requantise
 from trainwright.formats import Format, FormatError
+from trainwright.formats.rounding import requantise, stochastic_requantise
 from trainwright.golden.state import Addresses, MachineState, Words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, Compute, Level
@@ -215,16 +213,21 @@ def _random(
     return unit_bytes(mixed(stream, addresses * KEYS_A_ROW), lanes)
 
 
-def _encoded(d: Compute, values: Values, fmt: Format) -> tuple[Words, int, int, int]:
-    """Round exact sums to words, (n, lanes); sum|q|, saturations, underflows. Rounds to nearest."""
-    if d.z_format:
-        words, saturated, underflow = fmt.encode(
-            values.astype(np.int64), d.shift, underflow="zero" if d.underflow_zero else "never"
-        )
-        total = int(fmt.magnitude(words).sum())
-        return words.astype(np.int16), total, int(saturated.sum()), int(underflow.sum())
-    q, total, saturations = requantise_float(torch.from_numpy(values), d.shift, d.out_width)
-    return q.numpy().astype(np.int16), total, saturations, 0
+def _rounded(
+    d: Compute, sums: npt.NDArray[np.int64], fmt: Format, random: npt.NDArray[np.int64] | None
+) -> tuple[Words, int, int, int]:
+    """Round exact sums to words, (n, lanes); sum|q|, saturations, underflows."""
+    underflows = 0
+    if d.z_format and random is None:
+        rule = "zero" if d.underflow_zero else "never"
+        words, saturated, underflow = fmt.encode(sums, d.shift, underflow=rule)
+        underflows = int(underflow.sum())
+    elif random is None:
+        words, saturated = requantise(sums, d.shift, d.out_width)
+    else:
+        words, saturated = stochastic_requantise(sums, d.shift, d.out_width, random)
+    total = int(np.abs(words).sum())
+    return words.astype(np.int16), total, int(saturated.sum()), underflows
 
 
 def _by_digits(addresses: Addresses, rows: Words, digits: int) -> tuple[Addresses, Words]:
@@ -260,16 +263,10 @@ def compute(d: Compute, state: MachineState, p: AcceleratorParameters) -> Result
     written = np.broadcast_to(written, values.shape[:2])
     places = z + nest.group(levels, "z")[:, None] + tile * d.z_row_stride
     addresses = places[written]
-    if d.stochastic:
-        random = _random(d, state.stream, places, values.shape)[written]
-        exact = values[written].astype(np.int64)
-        words, saturated = stochastic_requantise(exact, d.shift, d.out_width, random)
-        rows, total = words.astype(np.int16), int(np.abs(words).sum())
-        saturations, underflows = int(saturated.sum()), 0
-    else:
-        # Statistics count values; digits are only their storage.
-        fmt = operands.formats[d.z_format]
-        rows, total, saturations, underflows = _encoded(d, values[written], fmt)
+    random = _random(d, state.stream, places, values.shape)[written] if d.stochastic else None
+    sums, fmt = values[written].astype(np.int64), operands.formats[d.z_format]
+    # Statistics count values; digits are only their storage.
+    rows, total, saturations, underflows = _rounded(d, sums, fmt, random)
     addresses, rows = _by_digits(addresses, rows, result_digits(d, p))
     state.write(addresses, rows)
     # Each compute descriptor has a stream of its own: a repeated descriptor rounds differently.

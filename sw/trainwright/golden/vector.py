@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, UNITS, mixed, unit_bytes
-from trainwright.fixed.rounding import clamp
+from trainwright.formats.rounding import clamp, wrapped
 from trainwright.golden.compute import Result
 from trainwright.golden.state import MachineState
-from trainwright.kernels.evaluate import bit_length, rounded, wrapped
+from trainwright.kernels.evaluate import bit_length, rounded
 from trainwright.kernels.slots import table_of
 from trainwright.kernels.tables import FRACTION, SLOPE_SHIFT
 from trainwright.parameters import AcceleratorParameters

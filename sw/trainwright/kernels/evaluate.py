@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.fixed.rounding import clamp, half_even, half_up
-from trainwright.fixed.stochastic import stochastic_shift
+from trainwright.formats.rounding import clamp, half_even, half_up, stochastic_shift, wrapped
 from trainwright.kernels.slots import table_of
 from trainwright.kernels.tables import FRACTION, SLOPE_SHIFT
 from trainwright.kernels.trace import (
@@ -26,12 +25,6 @@ from trainwright.program.vector import FACTOR_WIDTH, THREADS, WIDTH, Kind, Round
 Words = npt.NDArray[np.int64]
 
 
-def wrapped(value: Words, width: int) -> Words:
-    """Keep the lowest ``width`` bits as signed numbers."""
-    half = 1 << (width - 1)
-    return ((value + half) & ((half << 1) - 1)) - half
-
-
 def bit_length(value: Words) -> Words:
     """Count the bits of values of ``WIDTH`` bits, as unsigned numbers."""
     unsigned = value & ((1 << WIDTH) - 1)
@@ -43,8 +36,8 @@ def rounded(value: Words, shift: int | Words, rounding: Rounding, random: Words 
     match rounding:
         case Rounding.FLOOR:
             return value >> shift
-        case Rounding.EVEN:  # beyond WIDTH + 1 every shift gives 0
-            return half_even(value, np.minimum(shift, WIDTH + 1))
+        case Rounding.EVEN:
+            return half_even(value, shift)
         case Rounding.UP:
             return half_up(value, shift)
         case _:

@@ -10,7 +10,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.fixed.rounding import clamp, half_even
+from trainwright.formats.rounding import clamp, half_even
 from trainwright.kernels.tables import FRACTION, SLOPE_SHIFT, FunctionTable, make_table
 
 Words = npt.NDArray[np.int64]

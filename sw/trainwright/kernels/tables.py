@@ -19,7 +19,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.fixed.rounding import clamp
+from trainwright.formats.rounding import clamp
 
 INDEX_WIDTH = 6
 ENTRIES = 1 << INDEX_WIDTH

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainwright.fixed.requantise import limits
+from trainwright.fixed.quantise import quantise
 from trainwright.fixed.scale import ScaleRange, ScaleRanges, window
+from trainwright.formats.exponents import followed
 from trainwright.onchip import update
 from trainwright.onchip.choices import OPTIMISERS
 from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, WIDEST
@@ -88,7 +89,7 @@ class IntegerSGD(torch.optim.Optimizer):
             self._begin(p, state, group["width"])
         before, exponent = state["moment_exponent"], state["gradient_exponent"]
         weights, moments = (_rows(state[name]) for name in ("weights", "moments"))
-        integers = _integers(p.grad, exponent, GRADIENT_WIDTH)
+        integers = quantise(p.grad, exponent, GRADIENT_WIDTH)
         moments = update.moved_moments(moments, exponent - before)
         moments = update.next_moments(moments, _rows(integers), random[0])
         rate, rate_exponent = digits(group["lr"], RATE_WIDTH)
@@ -113,7 +114,7 @@ class IntegerSGD(torch.optim.Optimizer):
         mean = float(p.grad.double().abs().mean())
         top = self._range.high * (1 << (GRADIENT_WIDTH - 1))
         first = ceil(log2(mean / top)) if mean else 0
-        weights = _integers(p, exponent - hidden, WEIGHT_WIDTH)
+        weights = quantise(p, exponent - hidden, WEIGHT_WIDTH)
         state |= {
             "exponent": exponent,
             "weights": weights.clamp(max=(1 << (WEIGHT_WIDTH - 1)) - (1 << hidden)).to(torch.int16),
@@ -125,17 +126,12 @@ class IntegerSGD(torch.optim.Optimizer):
     def _direction(self, integers: torch.Tensor) -> int:
         constants = window(self._range, integers.numel(), GRADIENT_WIDTH)
         total = int(integers.abs().sum())
-        return int(total > constants.high) - int(total < constants.low)
+        return followed(0, total, constants.low, constants.high, above=True)
 
     @staticmethod
     def _show(p: torch.Tensor, state: dict[str, Any], hidden: int) -> None:
         factors = update.quantised(state["weights"].cpu().to(torch.int64).numpy(), hidden)
         p.copy_(torch.from_numpy(factors).to(torch.float64) * 2.0 ** state["exponent"])
-
-
-def _integers(values: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
-    """int64: half to even, saturated to ``width`` bits."""
-    return (values.double() * 2.0**-exponent).round().clamp(*limits(width)).to(torch.int64)
 
 
 def _rows(values: torch.Tensor) -> update.Words:

@@ -18,7 +18,7 @@ from math import ceil, log2
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.fixed.rounding import clamp, half_up
+from trainwright.formats.rounding import clamp, half_up
 from trainwright.kernels import functions
 from trainwright.kernels.functions import Words, normalised, reciprocal
 from trainwright.kernels.tables import FRACTION

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from trainwright.formats.rounding import wrapped
 from trainwright.onchip import update
 from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WEIGHT_WIDTH, Layout, Part
 from trainwright.onchip.prior import (
@@ -171,7 +172,7 @@ class State:
         """
         factors = update.quantised(self.weights, self._hidden)
         below = (self.weights - (factors << self._hidden) << MOMENT_WIDTH) + self.moments
-        words = _signed(below, self._hidden + MOMENT_WIDTH)
+        words = wrapped(below, self._hidden + MOMENT_WIDTH)
         kept = np.zeros(self.layout.columns, np.uint8)
         for bond, own in zip(self.layout.bonds, self.kept, strict=True):
             for side in (bond.left, bond.right):
@@ -190,7 +191,7 @@ class State:
         exponents of the moments.
         """
         half = 1 << (MOMENT_WIDTH - 1)  # of a moment, -128 to 127, and that makes 0 to 255
-        below = _signed(words + half, self._hidden + MOMENT_WIDTH)
+        below = wrapped(words + half, self._hidden + MOMENT_WIDTH)
         self.weights = (factors << self._hidden) + (below >> MOMENT_WIDTH)
         self.moments = (below & 2 * half - 1) - half
         self.exponents = exponents.copy()
@@ -235,9 +236,3 @@ def limits(part: Part) -> tuple[int, int]:
     """Least and greatest weight of a part: those of its factor, whose hidden bits are then 0."""
     half = 1 << (WEIGHT_WIDTH - 1)
     return -half, half - (1 << part.hidden)
-
-
-def _signed(word: Words, width: Words) -> Words:
-    """The lowest ``width`` bits as signed numbers."""
-    half = 1 << (width - 1)
-    return ((word + half) & (2 * half - 1)) - half

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_bytes
-from trainwright.fixed.rounding import clamp, half_even, half_up
-from trainwright.fixed.stochastic import stochastic_shift
+from trainwright.formats.rounding import clamp, half_even, half_up, stochastic_shift
 from trainwright.onchip.layout import LANES, MOMENT_WIDTH
 
 Words = npt.NDArray[np.int64]

@@ -137,7 +137,7 @@ class Compute(Header):
     """A contraction or an element-wise operation over a loop nest (outermost level first).
 
     With ``rq`` the requantiser (shift, round half to even or, with ``stochastic``, by random bits
-    (``trainwright.fixed.stochastic``), saturate to ``out_width`` bits) and
+    (``trainwright.formats.rounding``), saturate to ``out_width`` bits) and
     every address the base plus the sum of index x stride over the levels, one *tile* is, for each
     index of the outer levels and each row r of the tile,
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from trainwright.formats.base import MAX_SHIFT
 from trainwright.formats.exponents import Shifts, followed
+from trainwright.formats.rounding import MAX_SHIFT
 from trainwright.program.errors import ProgramError
 from trainwright.program.fields import INSTRUCTION_WIDTH, SLOT_WIDTH, Engine, Operation
 from trainwright.program.table import (

@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from trainwright.fixed.random_bits import RANDOM_WIDTH
+from trainwright.formats.rounding import RANDOM_WIDTH
 from trainwright.kernels.slots import SLOTS, table_words
 from trainwright.kernels.tables import ENTRIES, FRACTION, REST_WIDTH, SLOPE_SHIFT, WORD_WIDTH
 from trainwright.program.vector import (

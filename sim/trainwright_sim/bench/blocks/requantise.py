@@ -1,12 +1,12 @@
-"""Requantiser against ``trainwright.fixed.requantise``: every shift and width, ties, extremes."""
+"""Requantiser against ``trainwright.formats.rounding``: every shift and width, ties, extremes."""
 
 from collections import deque
 from collections.abc import Sequence
 
 import cocotb
-import torch
+import numpy as np
 
-from trainwright.fixed.requantise import requantise
+from trainwright.formats.rounding import requantise
 from trainwright_hw.arith.requantiser import LANE_CYCLES
 from trainwright_sim.bench.testbench import TestBench
 
@@ -34,8 +34,8 @@ class RequantiserBench(TestBench):
 
     async def command(self, values: list[list[int]], shift: int, out_width: int) -> None:
         """Requantise sets of ``lanes`` values; the first one of the next command follows."""
-        words, flags = requantise(torch.tensor(values), shift, out_width)
-        for row, word, flag in zip(values, words.tolist(), flags.int().tolist(), strict=True):
+        words, flags = requantise(np.array(values), shift, out_width)
+        for row, word, flag in zip(values, words.tolist(), flags.tolist(), strict=True):
             self.set(shift=shift, out_width=out_width)  # in the cycle before that of value 0
             for lane, handle in enumerate(self._values):
                 handle.value = self._rows[lane][lane]

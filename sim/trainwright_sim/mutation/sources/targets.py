@@ -50,8 +50,8 @@ class Target:
 
 
 _ALL = (
-    Target("fixed", ("fixed/*.py",), ("fixed", "align", "scale", "stochastic")),
-    Target("formats", ("formats/*.py",), ("formats",)),
+    Target("fixed", ("fixed/*.py",), ("fixed", "align", "scale")),
+    Target("formats", ("formats/*.py",), ("formats", "fixed", "stochastic", "exponent_file")),
     Target(
         "golden-kernel",
         ("golden/native/*.h", "golden/native/*.c"),

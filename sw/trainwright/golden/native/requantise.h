@@ -1,4 +1,4 @@
-/* Re-quantisation of sums, ``trainwright.fixed.requantise`` bit for bit, with its statistics. */
+/* Re-quantisation of sums, ``trainwright.formats.rounding`` bit for bit, with its statistics. */
 #ifndef TRAINWRIGHT_REQUANTISE_H
 #define TRAINWRIGHT_REQUANTISE_H
 

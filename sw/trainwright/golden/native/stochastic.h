@@ -1,4 +1,4 @@
-/* Stochastic rounding, ``trainwright.fixed.stochastic`` bit for bit. */
+/* Stochastic rounding, ``trainwright.formats.rounding`` bit for bit. */
 #ifndef TRAINWRIGHT_STOCHASTIC_H
 #define TRAINWRIGHT_STOCHASTIC_H
 
