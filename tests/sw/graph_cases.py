@@ -9,7 +9,7 @@ from graph_shifts import bind
 from graph_values import constants, evaluate, evaluate_float, windowed
 
 from trainwright.formats.rounding import MAX_SHIFT
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, View, Unfold
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Unfold, View
 from trainwright.network import Layer, Network, Widths, network_from_dict, rank_bounds
 
 HEADROOM = 0.7

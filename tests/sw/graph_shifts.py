@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from trainwright.fixed.align import Alignment, aligned
 from trainwright.formats.rounding import MAX_SHIFT
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, View, Unfold
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
 
 
 @dataclass(frozen=True)
