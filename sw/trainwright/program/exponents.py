@@ -149,17 +149,17 @@ class ExponentFile:
         """
         name = d.tensor or d.operation.name
         x, g, z = (self.exponents[n] for n in (d.x_exponent, d.g_exponent, d.z_exponent))
-        made = d.exponent_rule.scaled(x, g, z, most_alignment)
-        left = max(made.shifts.x, made.shifts.g)
+        scaled = d.exponent_rule.scaled(x, g, z, most_alignment)
+        left = max(scaled.shifts.x, scaled.shifts.g)
         if left > most_alignment:
             raise ProgramError(
                 f"{name}: exponents {x} and {g} of its operands are {left} apart, the "
                 f"accelerator aligns {most_alignment} bits; give the network a wider bias"
             )
-        self._require(made.exponent, name)
-        self.exponents[d.z_exponent] = made.exponent
-        self.above[d.z_exponent] = made.exponent > made.floor
-        return made.shifts
+        self._require(scaled.exponent, name)
+        self.exponents[d.z_exponent] = scaled.exponent
+        self.above[d.z_exponent] = scaled.exponent > scaled.floor
+        return scaled.shifts
 
     def scalars(self, d: "Vector") -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return constants and shifts of a pass.

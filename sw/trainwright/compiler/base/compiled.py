@@ -184,9 +184,9 @@ class CompiledProgram:
                 alignment.align(rule.x, rule.g)
                 by = replace(by, grows=rule.g in floors)
             g = exponents[rule.g] if rule.g is not None else 0
-            made = by.scaled(x, g, wanted.get(rule.z.name), self.most_alignment)
-            exponents[rule.z.name], floors[rule.z.name] = made.exponent, made.floor
-            descriptors[index] = self._shifted(index, made.shifts, stochastic and not by.exact)
+            scaled = by.scaled(x, g, wanted.get(rule.z.name), self.most_alignment)
+            exponents[rule.z.name], floors[rule.z.name] = scaled.exponent, scaled.floor
+            descriptors[index] = self._shifted(index, scaled.shifts, stochastic and not by.exact)
         names = tuple(tensor.name for tensor in self.tensors)
         return Bound(Program(tuple(descriptors), self.fingerprint, names), exponents, floors)
 
