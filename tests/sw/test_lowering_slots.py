@@ -9,9 +9,9 @@ import pytest
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.forms.calls import Accumulate, Call
 from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage
-from trainwright.compiler.schedule.place import Life, Placement, lifetimes
+from trainwright.compiler.schedule.place import Lifetime, Placement, lifetimes
 from trainwright.compiler.schedule.schedule import group_of
-from trainwright.compiler.schedule.slots import REACH, Slots, slots_of, slotted
+from trainwright.compiler.schedule.slots import REACH, SlotPlacement, slots_of, slotted
 from trainwright.compiler.schedule.tight import MORE, tight
 from trainwright.compiler.step import lower as lower_module
 from trainwright.parameters import AcceleratorParameters, preset
@@ -80,7 +80,7 @@ def overlaps(placement: Placement) -> list[tuple[str, str]]:
 def test_places_do_not_overlap_and_get_no_worse(seed):
     calls = sliced(10 + seed, ahead=seed % 2)
     pieces = Placement(calls, P)
-    slots = Slots(pieces, 2)
+    slots = SlotPlacement(pieces, 2)
     slots.random = random.Random(seed)
     assert slots.packed()
     before = slots.cost
@@ -99,7 +99,7 @@ def test_lowering_slots_one_that_has_no_room_is_placed_before_others():
     calls = sliced(6)
     pieces = Placement(calls, small)
     assert pieces.most <= 128
-    slots = Slots(pieces, 0)
+    slots = SlotPlacement(pieces, 0)
     assert slots.packed()
     slots.apply()
     assert overlaps(pieces) == []
@@ -139,11 +139,11 @@ def test_lowering_slots_follow_memory_of_programs():
     assert predict(program, sdram) == predict(program, sdram, MemoryTiming(bandwidth=0.25))
 
 
-def life(name: str, rows: int, first: int, last: int) -> Life:
-    return Life(Storage(name, rows), first, last)
+def life(name: str, rows: int, first: int, last: int) -> Lifetime:
+    return Lifetime(Storage(name, rows), first, last)
 
 
-def shared(*lives: Life, apart: int = 2) -> list[list[Life]]:
+def shared(*lives: Lifetime, apart: int = 2) -> list[list[Lifetime]]:
     return slots_of({life.storage: life for life in lives}, apart)
 
 
@@ -164,8 +164,8 @@ def test_slices_of_another_size_or_tensor_have_places_of_their_own():
     assert len(shared(first, life("b", 8, 9, 10))) == 2
 
 
-def slots_for(count: int, p: AcceleratorParameters = P, *, apart: int = 2) -> Slots:
-    return Slots(Placement(sliced(count), p), apart)
+def slots_for(count: int, p: AcceleratorParameters = P, *, apart: int = 2) -> SlotPlacement:
+    return SlotPlacement(Placement(sliced(count), p), apart)
 
 
 def test_costs_of_places_are_those_of_their_pieces():
@@ -200,11 +200,13 @@ def test_lowering_slots_cost_of_all_places_is_the_sum_over_them():
     assert any(slots.waits.values()) and slots.cost > slots.shared
 
 
-def by_hand(bases: dict[str, int], rows: dict[str, int]) -> tuple[Slots, dict[str, Storage]]:
+def by_hand(
+    bases: dict[str, int], rows: dict[str, int]
+) -> tuple[SlotPlacement, dict[str, Storage]]:
     """Return places that exist at the same time."""
     slots = slots_for(1)
     places = {name: Storage(name, rows[name], base) for name, base in bases.items()}
-    slots.lives = {place: Life(place, 0, 9) for place in places.values()}
+    slots.lives = {place: Lifetime(place, 0, 9) for place in places.values()}
     slots.slots = {place: [life] for place, life in slots.lives.items()}
     slots.meets = {p: [o for o in places.values() if o is not p] for p in places.values()}
     slots.near = {place: [] for place in places.values()}

@@ -125,8 +125,7 @@ class Groups:
                 if not isinstance(self.choices[n].op, View | Unfold)
             }
             members |= {self.place[name]} if name in self.place else set()
-            # A view or window has no rows of its own: its readers take slices of the rows of the
-            # source.
+            # A view or an unfolding has no rows of its own: its readers take slices of the source.
             if name in self.place and isinstance(self.choices[self.place[name]].op, View | Unfold):
                 for n in members:
                     group_by_op[n].big.add(name)

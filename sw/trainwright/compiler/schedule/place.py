@@ -1,4 +1,11 @@
-"""Where every piece lies in the scratchpad: apart from what is read with it."""
+"""Place every piece in the scratchpad, apart from the pieces that are read with it.
+
+In: commands in an order of issue with estimated times. Out: ``Storage.base`` of every piece. Two
+reads of one bank in one cycle take two cycles, so a piece has a cost in every bank: the cycles in
+which a piece in that bank is read at the same time. Pieces are placed greedily in several orders,
+then moved where they cost least. Rows that were read a moment ago cost, too: a load into them makes
+the sequencer wait for the reader. ``step.lower`` times the result with the cycle model.
+"""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -21,16 +28,16 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
 SOON = 12
-"""Commands within which rows that are used again make somebody wait."""
+"""Commands within which rows that are used again make an engine wait."""
 STORED = 0.8
-"""Beats a cycle of a store."""
+"""Beats that a store sends in a cycle, on average."""
 SWEEPS = 2
 """Times that every storage is moved to where it costs least."""
 
 
 @dataclass(eq=False)
-class Life:
-    """The first and the last command that touch a storage."""
+class Lifetime:
+    """First and last command that touch a storage."""
 
     storage: Storage
     first: int
@@ -38,7 +45,7 @@ class Life:
 
 
 def _rates(call: Call, p: AcceleratorParameters) -> list[tuple[Storage, float]]:
-    """Rows a cycle that a command reads of each storage."""
+    """Return the storages that a command reads, each with the rows read in a cycle."""
     if isinstance(call, Move) and call.reads:
         return [(call.reads[0].storage, STORED / call.outer.element_bytes)]
     if (
@@ -49,34 +56,39 @@ def _rates(call: Call, p: AcceleratorParameters) -> list[tuple[Storage, float]]:
     x, g = call.reads
     if call.engine is Engine.PE1:
         if isinstance(call, Transpose):
+            # A transpose multiplies by the identity, which takes the part of the entries.
             return [(x.storage, 1.0), (g.storage, p.pe1_rows / p.lanes)]
+        # PE1 holds a tile of ``pe1_rows`` rows of x still for as many cycles as there are lanes,
+        # and reads an entry of g each cycle.
         return [(x.storage, p.pe1_rows / p.lanes), (g.storage, 1.0)]
     return [(x.storage, 1.0), (g.storage, 1.0)]
 
 
-def lifetimes(calls: Sequence[Call]) -> dict[Storage, Life]:
-    """First and last command of every storage, in the order of issue."""
-    found: dict[Storage, Life] = {}
+def lifetimes(calls: Sequence[Call]) -> dict[Storage, Lifetime]:
+    """Return the first and last command of every storage, in the order of issue."""
+    lives: dict[Storage, Lifetime] = {}
     for n, call in enumerate(calls):
         for piece in (*call.writes, *call.reads):
-            life = found.setdefault(piece.storage, Life(piece.storage, n, n))
+            life = lives.setdefault(piece.storage, Lifetime(piece.storage, n, n))
             life.last = n
-    return found
+    return lives
 
 
 def conflicts(
     calls: Sequence[Call], p: AcceleratorParameters, *, stores: bool = False
 ) -> dict[tuple[Storage, Storage], float]:
-    """Cycles in which two storages are both read, by arrays or, with ``stores``, also by stores,
-    times the rows a cycle of the slower.
+    """Return the cycles lost if two storages lie in one bank, by pair.
 
-    Of a storage with itself: where both arrays read it.
+    A pair counts while both are read, by arrays or, with ``stores``, also by stores: the overlap in
+    cycles times the rows a cycle of the slower one. The pair of a storage with itself is the loss
+    that no placement avoids, where both arrays read it.
     """
-    found: dict[tuple[Storage, Storage], float] = {}
+    cycles: dict[tuple[Storage, Storage], float] = {}
 
     def add(a: Storage, b: Storage, cost: float) -> None:
+        # Costs are symmetric, so both orders of a pair share one entry.
         key = (a, b) if id(a) <= id(b) else (b, a)
-        found[key] = found.get(key, 0.0) + cost
+        cycles[key] = cycles.get(key, 0.0) + cost
 
     engines = (Engine.PE1, Engine.PE2, *([Engine.STORE] if stores else []))
     busy = [(call, _rates(call, p)) for call in calls if call.engine in engines]
@@ -84,21 +96,27 @@ def conflicts(
         for i, (a, rate) in enumerate(rates):
             for b, other in rates[i + 1 :]:
                 add(a, b, call.cycles * min(rate, other))
-        for later, others in busy[n + 1 :]:
+        for later, later_rates in busy[n + 1 :]:
+            # Commands are nearly in the order of their starts; the margin covers those that are
+            # not.
             if later.start >= call.end + 1000:
                 break
             both = min(call.end, later.end) - max(call.start, later.start)
             if both > 0 and later.engine is not call.engine:
                 for a, rate in rates:
-                    for b, other in others:
+                    for b, other in later_rates:
                         add(a, b, both * min(rate, other))
-    return found
+    return cycles
 
 
 def waits(
-    calls: Sequence[Call], lives: dict[Storage, Life]
+    calls: Sequence[Call], lives: dict[Storage, Lifetime]
 ) -> dict[Storage, list[tuple[Storage, float]]]:
-    """For each storage those whose rows it should not take, and what somebody would wait."""
+    """Return for each storage the ones whose rows it should not take, with the cycles of waiting.
+
+    A command that writes rows is not issued before the last reader of their former piece is done.
+    The sequencer waits then, and all engines with it.
+    """
     reader: dict[Storage, int] = {}
     writer: dict[Storage, int] = {}
     counts: list[dict[Engine, int]] = []
@@ -113,30 +131,33 @@ def waits(
     begun: dict[int, list[Storage]] = {}
     for storage, life in lives.items():
         begun.setdefault(writer.get(storage, life.first), []).append(storage)
-    found: dict[Storage, list[tuple[Storage, float]]] = {storage: [] for storage in lives}
+    costs: dict[Storage, list[tuple[Storage, float]]] = {storage: [] for storage in lives}
     for old, life in lives.items():
         last = calls[reader[old]]
         for begins in range(life.last + 1, min(life.last + SOON + 1, len(calls))):
             if begins not in begun or calls[begins].engine is last.engine:
                 continue
+            # An engine holds two commands. If the reader is the engine's last command issued so
+            # far, the sequencer waits for all of it; with one more behind it, for half of it on
+            # average; with two it is done already.
             since = counts[begins].get(last.engine, 0) - counts[reader[old]].get(last.engine, 0)
             cost = last.cycles * {1: 1.0, 2: 0.5}.get(since, 0.0)
             if cost:
                 for new in begun[begins]:
-                    found[old].append((new, cost))
-                    found[new].append((old, cost))
-    return found
+                    costs[old].append((new, cost))
+                    costs[new].append((old, cost))
+    return costs
 
 
 class Placement:
-    """Places storages one after the other, then moves each to where it costs least."""
+    """Greedy placement of storages, improved by moving each to where it costs least."""
 
     def __init__(self, calls: Sequence[Call], p: AcceleratorParameters, *, stores: bool = False):
         self.p, self.size, self.banks = p, p.bank_rows, range(p.scratchpad_banks)
         self.lives = lifetimes(calls)
         self.near: dict[Storage, list[tuple[Storage, float]]] = {s: [] for s in self.lives}
         self.shared = 0.0
-        """Cycles lost where both arrays read one piece."""
+        """Cycles lost where both arrays read one piece, whatever its address."""
         for (a, b), cost in conflicts(calls, p, stores=stores).items():
             if a is b:
                 self.shared += cost
@@ -146,50 +167,53 @@ class Placement:
         self.waits = waits(calls, self.lives)
         self.meets = self._meets()
         self.parts: dict[Storage, list[tuple[int, float]]] = {}
-        """Of what is placed: banks, and the part of its rows in each."""
+        """Banks of each placed storage, with the share of its rows in each."""
+        # Seeded: a program depends on network, batch and accelerator alone.
         self.random = random.Random(1)
 
     def _meets(self) -> dict[Storage, list[Storage]]:
-        """For each storage those that are alive with it."""
-        found: dict[Storage, list[Storage]] = {storage: [] for storage in self.lives}
-        alive: list[Life] = []
-        for life in sorted(self.lives.values(), key=lambda one: one.first):
+        """Return for each storage the ones that are alive at the same time."""
+        neighbours: dict[Storage, list[Storage]] = {storage: [] for storage in self.lives}
+        alive: list[Lifetime] = []
+        for life in sorted(self.lives.values(), key=lambda entry: entry.first):
             alive = [other for other in alive if other.last >= life.first]
             for other in alive:
-                found[other.storage].append(life.storage)
-                found[life.storage].append(other.storage)
+                neighbours[other.storage].append(life.storage)
+                neighbours[life.storage].append(other.storage)
             alive.append(life)
-        return found
+        return neighbours
 
     def run(self, order: str, loose: int, sweeps: int = SWEEPS, *, first: int = 0) -> None:
-        """Give every storage its address, those of at most ``loose`` rows by what they cost, the
-        others the lowest, but for the first of all, which lies at ``first``. Raises
-        ``DoesNotFitError``.
+        """Give every storage its address. Raises ``DoesNotFitError``.
+
+        Storages of at most ``loose`` rows go where they cost least, larger ones to the lowest
+        address, which keeps the free rows together. The first storage of all goes to ``first``.
         """
         lives = list(self.lives.values())
         count("placed", len(lives))
         for life in lives:
             life.storage.base = -1
         self.parts = {}
-        lives.sort(key=lambda one: (-self._weight(one, order), one.first))
+        lives.sort(key=lambda life: (-self._weight(life, order), life.first))
         if first:
             self._put(lives[0].storage, min(first, self.p.scratchpad_rows - lives[0].storage.rows))
         for life in lives[bool(first) :]:
             self._place(life.storage, tight=life.storage.rows > loose)
         for _ in range(sweeps):
             for life in lives:
+                # What costs nothing can only get in the way of others by moving.
                 if self._costs(life.storage):
                     self._place(life.storage, tight=False)
 
     def _costs(self, storage: Storage) -> bool:
-        """Whether a storage costs anything where it lies."""
+        """Return whether a storage costs anything where it lies."""
         low, high, mine = storage.base, storage.base + storage.rows, self.parts[storage]
         banks = self._banks(storage)
         if any(banks[bank] for bank, _ in mine):
             return True
         return any(o.base < high and low < o.base + o.rows for o, _ in self.waits[storage])
 
-    def _weight(self, life: Life, order: str) -> float:
+    def _weight(self, life: Lifetime, order: str) -> float:
         if order.isdigit():
             return self.random.random() * life.storage.rows
         if order == "cost":
@@ -203,6 +227,7 @@ class Placement:
         for storage in self.lives:
             banks, low = self._banks(storage), storage.base
             mine = self.in_banks(low, storage.rows)
+            # Every pair is counted from both of its sides.
             total += sum(banks[bank] * part for bank, part in mine) / 2
             for other, cost in self.waits[storage]:
                 if other.base < low + storage.rows and low < other.base + other.rows:
@@ -211,7 +236,7 @@ class Placement:
 
     @property
     def most(self) -> int:
-        """Most rows alive at once."""
+        """Most rows that are alive at once."""
         events: dict[int, int] = {}
         for life in self.lives.values():
             events[life.first] = events.get(life.first, 0) + life.storage.rows
@@ -224,13 +249,13 @@ class Placement:
 
     @property
     def peak(self) -> int:
-        """The highest row in use."""
+        """Highest row in use."""
         return max((s.base + s.rows for s in self.lives), default=0)
 
     def _gaps(self, storage: Storage) -> list[tuple[int, int]]:
-        others = [other for other in self.meets[storage] if other.base >= 0]
+        placed = [other for other in self.meets[storage] if other.base >= 0]
         gaps, start, rows = [], 0, storage.rows
-        for lo, hi in sorted([(other.base, other.base + other.rows) for other in others]):
+        for lo, hi in sorted([(other.base, other.base + other.rows) for other in placed]):
             if lo - start >= rows:
                 gaps.append((start, lo))
             if hi > start:
@@ -238,7 +263,7 @@ class Placement:
         if self.p.scratchpad_rows - start >= rows:
             gaps.append((start, self.p.scratchpad_rows))
         if not gaps:
-            self._refuse([storage, *others])
+            self._refuse([storage, *placed])
         return gaps
 
     def _place(self, storage: Storage, *, tight: bool) -> None:
@@ -247,8 +272,10 @@ class Placement:
         if tight:
             self._put(storage, gaps[0][0])
             return
+        # Only the ends of gaps and of banks are tried: between them, what a storage costs in its
+        # banks is linear in the address, so that the least lies at an end.
         candidates: dict[int, int] = {}
-        """Addresses, and the smaller of what is left on both sides of a gap."""
+        """Addresses, each with the smaller of the two rests of its gap."""
         for lo, hi in gaps:
             top = hi - rows
             candidates[lo] = candidates[top] = 0
@@ -256,6 +283,7 @@ class Placement:
                 for base in (edge, edge - rows):
                     if lo <= base <= top:
                         candidates[base] = min(base - lo, top - base)
+        # The present address stays a candidate, so that a sweep never makes the cost larger.
         now = storage.base
         if now >= 0 and now not in candidates:
             candidates[now] = min(
@@ -268,7 +296,7 @@ class Placement:
             bank, stop = base // size, base + rows
             if stop <= (bank + 1) * size:
                 cost = banks[bank]
-                if cost > best[0]:  # what others wait for only adds to it
+                if cost > best[0]:  # waits only add to it
                     continue
             else:
                 cost = sum(banks[bank] * part for bank, part in self.in_banks(base, rows))
@@ -276,6 +304,8 @@ class Placement:
                 if lo < stop and base < hi:
                     cost += wait
             if cost <= best[0]:
+                # Of equal costs the one that leaves the smallest rest, to keep large gaps for large
+                # pieces.
                 best = min(best, (cost, waste, base))
         self._put(storage, best[2])
 
@@ -284,7 +314,7 @@ class Placement:
         self.parts[storage] = self.in_banks(base, storage.rows)
 
     def in_banks(self, base: int, rows: int) -> list[tuple[int, float]]:
-        """The banks in which some rows lie, and the part of them in each."""
+        """Return the banks of a range of rows, with the share of the rows in each."""
         size = self.size
         first, last = base // size, (base + rows - 1) // size
         if first == last:
@@ -295,7 +325,7 @@ class Placement:
         ]
 
     def _banks(self, storage: Storage) -> list[float]:
-        """For each bank the cycles lost if all of a storage was there."""
+        """Return for each bank the cycles lost if a whole storage were there."""
         total, parts = [0.0] * len(self.banks), self.parts
         for other, cost in self.near[storage]:
             for bank, part in parts.get(other, ()):
@@ -303,7 +333,7 @@ class Placement:
         return total
 
     def _refuse(self, storages: Sequence[Storage]) -> None:
-        """Name the largest of those that are alive at once."""
+        """Raise ``DoesNotFitError`` that names the largest storage of a full scratchpad."""
         worst = max(storages, key=lambda storage: (storage.rows, storage.name))
         used = sum(storage.rows for storage in storages) - worst.rows
         raise DoesNotFitError(
@@ -314,7 +344,7 @@ class Placement:
 
 
 def lost(calls: Sequence[Call], p: AcceleratorParameters, *, stores: bool = False) -> float:
-    """Cycles lost with the pieces placed once, by an estimate. Raises ``DoesNotFitError``."""
+    """Estimate the cycles lost with the pieces placed once. Raises ``DoesNotFitError``."""
     placement = Placement(calls, p, stores=stores)
     problem: DoesNotFitError | None = None
     for loose in (p.scratchpad_rows, 0):
@@ -329,9 +359,9 @@ def lost(calls: Sequence[Call], p: AcceleratorParameters, *, stores: bool = Fals
 
 
 def alternatives(calls: Sequence[Call], p: AcceleratorParameters) -> Iterator[int]:
-    """Give every storage its rows in one way after the other; gives the rows used.
+    """Give every storage its rows in one way after the other; yield the rows used.
 
-    Also with the largest across two banks, as others then have rows of all banks.
+    Some ways put the largest storage across two banks: all banks then have rows for the rest.
     """
     placement = Placement(calls, p)
     for first in (0, p.bank_rows // 2):
@@ -347,15 +377,15 @@ def alternatives(calls: Sequence[Call], p: AcceleratorParameters) -> Iterator[in
 def place(
     calls: Sequence[Call], p: AcceleratorParameters, *, tries: int = 0, stores: bool = False
 ) -> int:
-    """Give every storage of the commands its rows; returns the rows used.
+    """Give every storage of the commands its rows; return the number of rows used.
 
-    ``tries`` orders at random are tried beside the three usual ones; ``stores`` says whether what
-    stores read is apart from what arrays read. Raises ``DoesNotFitError``
-    naming the tensor.
+    Next to the three usual orders, ``tries`` orders at random are tried. ``stores`` says whether a
+    piece that is stored keeps apart from what arrays read. Raises ``DoesNotFitError`` naming the
+    tensor.
     """
     placement = Placement(calls, p, stores=stores)
     problem: DoesNotFitError | None = None
-    found: list[tuple[float, dict[Storage, int]]] = []
+    placements: list[tuple[float, dict[Storage, int]]] = []
     for loose in (p.scratchpad_rows, p.bank_rows // 8, 0):
         for order in ("size", "area", "cost", *map(str, range(tries))):
             try:
@@ -363,14 +393,14 @@ def place(
             except DoesNotFitError as error:
                 problem = error
                 if placement.most > p.scratchpad_rows:
-                    raise
+                    raise  # no order of placing can help
                 continue
-            found.append((placement.cost, {s: s.base for s in placement.lives}))
-        if found:  # the tighter ones cost more
+            placements.append((placement.cost, {s: s.base for s in placement.lives}))
+        if placements:  # smaller values of ``loose`` pack tighter, and cost more
             break
-    if not found:
+    if not placements:
         assert problem
         raise problem
-    for storage, base in min(found, key=lambda pair: pair[0])[1].items():
+    for storage, base in min(placements, key=lambda pair: pair[0])[1].items():
         storage.base = base
     return placement.peak

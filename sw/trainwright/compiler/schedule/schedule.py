@@ -1,7 +1,10 @@
-"""The order in which commands are issued, by when they start, as an estimate has it.
+"""Order commands by when they start, as an estimate has it.
 
-An array takes the next of its commands, or one of those behind it where that can start earlier or
-does not read what the other array is reading. What is loaded comes as late as it can.
+List scheduling: each array takes the next of its commands, or one of those behind it which can
+start earlier or does not read what the other array is reading. Loads are issued as late as keeps
+nobody waiting, because a loaded piece takes rows. In: the commands of ``tile`` in the order of the
+operations. Out: ``Issue``, the commands in a new order with times. ``tight`` uses the same
+scheduler where rows are short.
 """
 
 from collections import Counter
@@ -18,42 +21,50 @@ from trainwright.program.fields import Engine
 EARLY = 200
 """Cycles by which a load is issued before its latest time."""
 AHEAD = 50
-"""Cycles that a command has to be better by for every command that it overtakes."""
+"""Cycles by which a command has to be better for every command that it overtakes.
+
+It keeps commands roughly in the order of the slices, in which few pieces are alive at once."""
 ARRAYS = (Engine.PE1, Engine.PE2)
 
 
 Group = tuple[str, int]
-"""Slices of a tensor that are equally large: its name, and rows of each."""
+"""Slices of a tensor that are equally large: the tensor's name, and the rows of each."""
 
 
 def group_of(storage: Storage) -> Group:
-    """The slices that one belongs to."""
+    """Return the group of slices that a storage belongs to."""
     return storage.name, storage.rows
 
 
 def dependencies(calls: Sequence[Call]) -> list[list[int]]:
-    """For each command the earlier ones whose results it reads, or must not precede."""
+    """Return for each command the earlier ones that must precede it: writers of what it reads."""
     writers: dict[Storage, list[int]] = {}
     stores: dict[str, list[int]] = {}
-    found = []
+    earlier = []
     for n, call in enumerate(calls):
         before = [w for piece in call.reads for w in writers.get(piece.storage, ())]
-        if isinstance(call, Move):  # what is spilled is stored before it is loaded
+        if isinstance(call, Move):  # a spilled tensor is stored before it is loaded
             name = call.outer.of or call.outer.tensor
             if call.engine is Engine.STORE:
                 stores.setdefault(name, []).append(n)
             else:
                 before += stores.get(name, ())
         for piece in call.writes:
-            there = writers.setdefault(piece.storage, [])
-            before += [w for w in there if isinstance(calls[w], Clear)]
-            there.append(n)
-        found.append(sorted(set(before)))
-    return found
+            # Only a clear must precede other writers of a piece; those write rows of their own.
+            mine = writers.setdefault(piece.storage, [])
+            before += [w for w in mine if isinstance(calls[w], Clear)]
+            mine.append(n)
+        earlier.append(sorted(set(before)))
+    return earlier
 
 
-class _List:
-    """List scheduling: the order of each array's commands."""
+class _ListScheduler:
+    """List scheduler of the two arrays' commands.
+
+    With ``exact`` rows are counted in time: a command can wait until a piece is no longer read.
+    Otherwise rows are counted in the order of issue, which takes less time and suffices where they
+    are plenty.
+    """
 
     def __init__(
         self,
@@ -67,23 +78,23 @@ class _List:
     ):
         self.calls, self.before, self.rows, self.exact = calls, before, rows, exact
         self.most = most or {}
-        """Of slices of a tensor: how many there may be at once."""
-        self.there: dict[Group, int] = {}
+        """Most slices of each group that may be alive at once."""
+        self.alive_slices: dict[Group, int] = {}
         self.gone: dict[Group, list[float]] = {}
-        """When slices that nobody is going to read are free."""
+        """Times from which slices are free that no later command reads, by group."""
         self.array = [call.engine in ARRAYS for call in calls]
         self.reads = [frozenset(piece.storage for piece in call.reads) for call in calls]
         self.writes = [frozenset(piece.storage for piece in call.writes) for call in calls]
         self.end: dict[int, float] = {}
-        self.missing = [set(some) for some in before]
-        """For each command the earlier ones it waits for that are not issued yet."""
-        self.arrays = [sum(self.array[b] for b in some) for some in self.missing]
-        """How many of those are commands of arrays."""
+        self.missing = [set(earlier) for earlier in before]
+        """Earlier commands, for each command, that it waits for and that are not issued yet."""
+        self.arrays = [sum(self.array[b] for b in earlier) for earlier in self.missing]
+        """Count of those that are commands of arrays."""
         self.ready = [0.0] * len(calls)
-        """For each command the last end of the issued ones that it waits for."""
+        """Last end, for each command, of the issued commands that it waits for."""
         self.after: list[list[int]] = [[] for _ in calls]
-        for n, some in enumerate(self.missing):
-            for b in some:
+        for n, earlier in enumerate(self.missing):
+            for b in earlier:
                 self.after[b].append(n)
         self.free = dict.fromkeys(Engine, 0.0)
         self.running: dict[Engine, tuple[float, frozenset[Storage]]] = {}
@@ -94,36 +105,47 @@ class _List:
         self.held: set[int] = set()
         """Commands that could not start before there were rows for them."""
         self.extra: dict[int, list[int]] = {}
-        """Of such commands: those of the other array that they have to follow."""
+        """Commands of the other array, for each held command, that it has to follow."""
         self.latest: dict[Engine, int] = {}
         self.alive: set[Storage] = set()
         self.used = 0
         self.leaving: list[tuple[float, int]] = []
-        """When rows are free that nobody is going to read, and how many."""
+        """Times from which rows are free that no later command reads, with their number."""
         self.stores: dict[int, list[int]] = {}
-        """By a command: the stores that may follow it at once."""
+        """Stores, by a command, that may follow the command at once."""
         if exact or freed:
             for n, call in enumerate(calls):
                 if call.engine is Engine.STORE and before[n]:
                     self.stores.setdefault(before[n][-1], []).append(n)
 
-    def run(self, window: int) -> list[int]:
-        """The places of the commands, in a new order."""
+    def run(self, lookahead: int) -> list[int]:
+        """Return the indices of the commands in a new order.
+
+        An array takes one of its next ``lookahead`` commands.
+        """
         count("issued", len(self.calls))
         queues = {e: [n for n, c in enumerate(self.calls) if c.engine is e] for e in ARRAYS}
         order: list[int] = []
         while any(queues.values()):
-            found = min(
-                (one for e, queue in queues.items() for one in self._candidates(e, queue, window)),
+            best = min(
+                (
+                    candidate
+                    for e, queue in queues.items()
+                    for candidate in self._candidates(e, queue, lookahead)
+                ),
                 default=None,
             )
-            if found is None:  # the rows are used up: the order of the operations frees some
+            if best is None:
+                # No command has rows for its results. The order of the operations was tiled so that
+                # it frees rows, so the earliest command that can start goes ahead.
                 heads = (queue[0] for queue in queues.values() if queue)
-                found = 0.0, min(n for n in heads if self._start(n) is not None)
-            _, n = found
+                best = 0.0, min(n for n in heads if self._start(n) is not None)
+            _, n = best
             call = self.calls[n]
             queues[call.engine].remove(n)
             if n in self.held:
+                # The command waited for rows. It must not be issued before the other array's
+                # command that freed them, although it reads nothing of that command.
                 self.extra[n] = [b for e, b in self.latest.items() if e is not call.engine]
             self._issue(n, order)
             self.latest[call.engine] = n
@@ -131,11 +153,13 @@ class _List:
             self._issue(n, order)
         return order
 
-    def _candidates(self, engine: Engine, queue: list[int], window: int) -> list[tuple[float, int]]:
-        found = []
+    def _candidates(
+        self, engine: Engine, queue: list[int], lookahead: int
+    ) -> list[tuple[float, int]]:
+        candidates = []
         other = Engine.PE1 if engine is Engine.PE2 else Engine.PE2
         end, reading = self.running.get(other, (0.0, frozenset[Storage]()))
-        for rank, n in enumerate(islice(queue, window)):
+        for rank, n in enumerate(islice(queue, lookahead)):
             start = self._start(n)
             if start is not None and self.exact:
                 start = self._room(n, start)
@@ -144,54 +168,62 @@ class _List:
             if not self._fits(n):
                 self.held.add(n)
                 continue
-            late = start + rank * AHEAD
+            penalised = start + rank * AHEAD
+            # Both arrays would read one bank at half speed: as bad as waiting for the other array,
+            # but never worse than the command itself takes.
             if not self.reads[n].isdisjoint(reading):
-                late += min(max(end - start, 0.0), self.calls[n].cycles)
-            found.append((late, n))
-        return [min(found)] if found else []
+                penalised += min(max(end - start, 0.0), self.calls[n].cycles)
+            candidates.append((penalised, n))
+        return [min(candidates)] if candidates else []
 
     def _fits(self, n: int) -> bool:
-        """Whether there are rows for what a command writes."""
+        """Return whether there are rows for what a command writes."""
         if not self.exact:
             new = sum(s.rows for s in self.writes[n] if s not in self.alive)
             return self.used + new <= self.rows
         wanted = (self.writes[n] | self._loaded(n)) - self.alive
         if self.used + sum(s.rows for s in wanted) > self.rows:
             return False
-        return all(self.there.get(g, 0) + more <= self.most[g] for g, more in self._more(wanted))
+        return all(
+            self.alive_slices.get(g, 0) + more <= self.most[g] for g, more in self._more(wanted)
+        )
 
     def _more(self, wanted: Iterable[Storage]) -> list[tuple[Group, int]]:
-        """Slices that are wanted, by their groups."""
+        """Count the wanted slices of each group that is limited."""
         counts = Counter(group_of(storage) for storage in wanted)
         return [(group, more) for group, more in counts.items() if group in self.most]
 
     def _room(self, n: int, start: float) -> float:
-        """From when on there are rows for what a command writes, those left out that are read."""
+        """Return the time from which there are rows for what a command writes.
+
+        Rows of pieces that are still read, but no longer needed by later commands, count as used
+        until their last reader ends.
+        """
         new = {p.storage for p in self.calls[n].writes} | self._loaded(n)
         used = self.used + sum(s.rows for s in new - self.alive)
-        late = sorted((end, rows) for end, rows in self.leaving if end > start)
-        used += sum(rows for _, rows in late)
-        for end, rows in late:
+        releases = sorted((end, rows) for end, rows in self.leaving if end > start)
+        used += sum(rows for _, rows in releases)
+        for end, rows in releases:
             if used <= self.rows:
                 break
             start, used = end, used - rows
         for group, more in self._more(new - self.alive):
-            late = sorted(end for end in self.gone.get(group, ()) if end > start)
-            over = self.there.get(group, 0) + more + len(late) - self.most[group]
-            if over > 0 and late:
-                start = late[min(over, len(late)) - 1]
+            releases = sorted(end for end in self.gone.get(group, ()) if end > start)
+            over = self.alive_slices.get(group, 0) + more + len(releases) - self.most[group]
+            if over > 0 and releases:
+                start = releases[min(over, len(releases)) - 1]
         return start
 
     def _loaded(self, n: int) -> set[Storage]:
-        """What has to be loaded before a command."""
-        found: set[Storage] = set()
+        """Return the pieces that loads still have to fill before a command."""
+        storages: set[Storage] = set()
         for b in self.missing[n]:
             if not self.array[b]:
-                found |= {p.storage for p in self.calls[b].writes} | self._loaded(b)
-        return found
+                storages |= {p.storage for p in self.calls[b].writes} | self._loaded(b)
+        return storages
 
     def _start(self, n: int) -> float | None:
-        """When a command can start; ``None`` where arrays have to do something else before."""
+        """Return when a command can start; ``None`` while it waits for an array's command."""
         ready = self._results(n, 0.0)
         if ready is None:
             return None
@@ -201,19 +233,22 @@ class _List:
         return max(free, ready + AFTER)
 
     def _results(self, n: int, start: float) -> float | None:
-        """Return when all that a command waits for is there, ``start`` at the earliest."""
+        """Return when the results that a command waits for exist, ``start`` at the earliest."""
         if self.arrays[n]:
             return None
         start = max(start, self.ready[n])
-        for b in self.missing[n]:  # loads and stores, as if no other was under way
+        # Loads and stores are estimated as if no other was under way: their order is decided later,
+        # in ``_loads``, which moves them ahead far enough.
+        for b in self.missing[n]:
             free = self.free[Engine.LOAD] if self.calls[b].engine is Engine.LOAD else 0.0
-            there = self._results(b, free)
-            if there is None:
+            result_end = self._results(b, free)
+            if result_end is None:
                 return None
-            start = max(start, there + self.calls[b].cycles)
+            start = max(start, result_end + self.calls[b].cycles)
         return start
 
     def _issue(self, n: int, order: list[int]) -> None:
+        """Issue a command after the loads and stores that it waits for."""
         if n in self.end:
             return
         for b in self.before[n]:
@@ -222,7 +257,7 @@ class _List:
         assert start is not None
         if self.exact and call.engine in ARRAYS:
             start = self._room(n, start)
-            self.leaving = [one for one in self.leaving if one[0] > start]
+            self.leaving = [release for release in self.leaving if release[0] > start]
         call.start, call.end = start, start + call.cycles
         self.end[n] = self.free[call.engine] = call.end
         for later in self.after[n]:
@@ -243,19 +278,19 @@ class _List:
             self.alive.add(storage)
             self.used += storage.rows
             group = group_of(storage)
-            self.there[group] = self.there.get(group, 0) + 1
+            self.alive_slices[group] = self.alive_slices.get(group, 0) + 1
         self.readers[storage] -= 1
         if not self.readers[storage]:
             self.used -= storage.rows
             if self.exact:
                 group = group_of(storage)
-                self.there[group] -= 1
+                self.alive_slices[group] -= 1
                 self.gone.setdefault(group, []).append(end)
                 self.leaving.append((end, storage.rows))
 
 
 def _times(calls: Sequence[Call], before: Sequence[Sequence[int]], loads: dict[int, float]) -> None:
-    """Start and end of every command; ``loads`` says when loads start, else at once."""
+    """Set start and end of every command; ``loads`` says when loads start, else at once."""
     free: dict[Engine, float] = {}
     for n, call in enumerate(calls):
         start = max((calls[b].end + AFTER for b in before[n]), default=0.0)
@@ -268,39 +303,45 @@ def _times(calls: Sequence[Call], before: Sequence[Sequence[int]], loads: dict[i
 
 
 def _loads(calls: Sequence[Call], before: Sequence[Sequence[int]]) -> dict[int, float]:
-    """When each load starts: as late as keeps nobody waiting, one after the other."""
+    """Return when each load starts: as late as keeps no array waiting, one load after the other."""
     needed: dict[int, float] = {}
     for n, call in enumerate(calls):
         for b in before[n]:
             needed[b] = min(needed.get(b, float("inf")), call.start)
     every = [n for n, call in enumerate(calls) if call.engine is Engine.LOAD]
+    # First needed, first loaded: the memory port takes one load at a time.
     every.sort(key=lambda n: (needed.get(n, float("inf")), n))
     latest, following = {}, float("inf")
+    # Backwards from the last need: a load ends when it is needed or when the next load has to
+    # start.
     for n in reversed(every):
         end = min(needed.get(n, following), following)
         following = end - calls[n].cycles
         latest[n] = following - EARLY
     free = 0.0
+    # Forwards: a latest time before zero, or before its source is stored, pushes later loads back.
     for n in every:
-        there = max((calls[b].end for b in before[n]), default=0.0)
-        latest[n] = free = max(latest[n], free if not before[n] else 0.0, there, 0.0)
+        stored = max((calls[b].end for b in before[n]), default=0.0)
+        latest[n] = free = max(latest[n], free if not before[n] else 0.0, stored, 0.0)
         free += calls[n].cycles
     return latest
 
 
 def reordered(
-    calls: Sequence[Call], window: int, rows: int, most: Mapping[Group, int]
+    calls: Sequence[Call], lookahead: int, rows: int, most: Mapping[Group, int]
 ) -> list[Call]:
-    """The commands in the order in which arrays take them, loads just before they are needed; with
-    at most so many slices of a group at once.
+    """Order commands as arrays take them, within ``rows`` counted in time.
+
+    At most ``most`` slices of a group are alive at once; loads come just before they are needed.
     """
-    lists = _List(calls, dependencies(calls), rows, exact=True, most=most)
-    return [calls[n] for n in lists.run(window)]
+    lists = _ListScheduler(calls, dependencies(calls), rows, exact=True, most=most)
+    return [calls[n] for n in lists.run(lookahead)]
 
 
 def _readers(calls: Sequence[Call]) -> dict[int, list[int]]:
-    """For each store the commands of arrays that read the same rows: reading them at the same time
-    would make both slower.
+    """Return for each store the commands of arrays that read the same rows.
+
+    A store at the same time would make both slower: one bank serves one reader a cycle.
     """
     readers: dict[Storage, list[int]] = {}
     for n, call in enumerate(calls):
@@ -315,36 +356,39 @@ def _readers(calls: Sequence[Call]) -> dict[int, list[int]]:
 
 @dataclass(frozen=True)
 class Issue:
-    """Commands in an order of issue, when each starts and ends, and when all are done."""
+    """Commands in an order of issue, the times of each, and the end of the last."""
 
     source: Sequence[Call]
     """The commands in the order of the operations."""
     calls: tuple[Call, ...]
     times: tuple[tuple[float, float], ...]
     cycles: float
-    window: int
-    """Commands that an array looked at."""
+    lookahead: int
+    """Commands of its own among which an array chose the next."""
 
     def timed(self) -> tuple[Call, ...]:
-        """The commands with their times: they may have those of another order of issue."""
+        """Set the times of this order on the commands, and return them.
+
+        Orders of one program share their commands, which have the times of the order used last.
+        """
         for call, (start, end) in zip(self.calls, self.times, strict=True):
             call.start, call.end = start, end
         return self.calls
 
 
-def scheduled(source: Sequence[Call], window: int, rows: int, *, freed: bool = False) -> Issue:
-    """The order of issue of commands, and the cycles that they take by the estimate.
+def scheduled(source: Sequence[Call], lookahead: int, rows: int, *, freed: bool = False) -> Issue:
+    """Return an order of issue of commands, and the cycles that it takes by the estimate.
 
-    An array looks at ``window`` commands. Where ``rows`` of the scratchpad are in use no array runs
-    ahead of the other; with ``freed`` those are not that are stored and not read again, and stores
-    follow all other readers.
+    An array takes one of its next ``lookahead`` commands. While ``rows`` of the scratchpad are in
+    use no array runs ahead of the other. With ``freed`` rows count as free once a piece is stored
+    and not read again, and stores follow all other readers.
     """
     after = _readers(source) if freed else {}
     before = dependencies(source)
     for n, follows in after.items():
         before[n] = [*before[n], *follows]
-    lists = _List(source, before, rows, freed=freed)
-    order = lists.run(window)
+    lists = _ListScheduler(source, before, rows, freed=freed)
+    order = lists.run(lookahead)
     place = {n: at for at, n in enumerate(order)}
     calls = [source[n] for n in order]
     before = dependencies(calls)
@@ -352,13 +396,16 @@ def scheduled(source: Sequence[Call], window: int, rows: int, *, freed: bool = F
         before[place[n]] += [place[b] for b in follows]
     for n, follows in lists.extra.items():
         before[place[n]] += [place[b] for b in follows]
+    # Latest times of loads follow from starts of commands, and those from loads: two rounds settle.
     _times(calls, before, {})
     for _ in range(2):
         _times(calls, before, _loads(calls, before))
     order = sorted(range(len(calls)), key=lambda n: (calls[n].start, n))
     placed: set[int] = set()
     result: list[int] = []
-    for n in order:  # a command of no cycles may tie with what it needs
+    for n in order:
+        # Starts alone are no valid order: a command of no cycles may tie with what it needs. A
+        # stack puts missing ones first, without recursion over long chains.
         stack = [n]
         while stack:
             top = stack[-1]
@@ -372,4 +419,4 @@ def scheduled(source: Sequence[Call], window: int, rows: int, *, freed: bool = F
                 result.append(top)
     ordered = tuple(calls[n] for n in result)
     times = tuple((call.start, call.end) for call in ordered)
-    return Issue(source, ordered, times, max(call.end for call in calls), window)
+    return Issue(source, ordered, times, max(call.end for call in calls), lookahead)

@@ -1,4 +1,9 @@
-"""The order of issue where rows are short: loads come early as far as there are rows for them."""
+"""Order commands where rows are short.
+
+Loads come early as far as there are rows for them, and stores late, so that the sequencer does not
+wait. In: commands in the order of the operations, which ``tile`` chose so that few pieces are alive
+at once. Out: ``Issue`` for each distance of ``earlier``; ``step.drafts`` estimates all of them.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
@@ -19,13 +24,18 @@ from trainwright.program.fields import Engine
 FAR = 8
 """Commands that a store is put behind, at most."""
 MORE = 1
-"""Slices of a tensor that there may be at once, more than in the order of the operations."""
+"""Slices of a tensor that may be alive in addition to those in the order of the operations.
+
+An array that runs ahead by one slice hides the other one's work; by more it only fills rows."""
 ROOMS = (1.0, 0.85, 0.6)
-"""Parts of the rows in which no array runs ahead of the other, tried in this order."""
+"""Shares of the rows in which no array runs ahead of the other, tried in this order.
+
+Where nothing else can start the scheduler exceeds its limit; under a lower one the excess may fit.
+"""
 
 
 def _used(calls: Sequence[Call]) -> tuple[list[int], dict[Storage, int]]:
-    """Rows in use during each command, and the first command of each storage."""
+    """Return the rows in use during each command, and the first command of each storage."""
     first: dict[Storage, int] = {}
     last: dict[Storage, int] = {}
     for n, call in enumerate(calls):
@@ -37,22 +47,22 @@ def _used(calls: Sequence[Call]) -> tuple[list[int], dict[Storage, int]]:
         change[n] += storage.rows
         change[last[storage] + 1] -= storage.rows
     used, total = [], 0
-    for one in change[:-1]:
-        total += one
+    for delta in change[:-1]:
+        total += delta
         used.append(total)
     return used, first
 
 
 def _most(calls: Sequence[Call]) -> dict[Group, int]:
-    """For each group of slices how many there may be at once."""
+    """Return for each group of slices how many may be alive at once."""
     return {group: max(counts) + MORE for group, counts in _slices(calls).items()}
 
 
 def _early(calls: list[Call], rows: int, most: Mapping[Group, int], early: float) -> list[Call]:
-    """The commands with each load as far ahead as it takes, where there are rows for it."""
+    """Move each load ahead by its cycles and ``early`` more, as far as rows allow."""
     before = {
-        id(call): {id(calls[n]) for n in some}
-        for call, some in zip(calls, dependencies(calls), strict=True)
+        id(call): {id(calls[n]) for n in earlier}
+        for call, earlier in zip(calls, dependencies(calls), strict=True)
     }
     used, first = _used(calls)
     new = {id(calls[n]): storage for storage, n in first.items()}
@@ -61,11 +71,13 @@ def _early(calls: list[Call], rows: int, most: Mapping[Group, int], early: float
     for place, call in enumerate(calls):
         if call.engine is not Engine.LOAD:
             continue
-        # commands before it have not changed their places but among themselves
+        # Earlier loads moved only among the commands before this one, so its place still holds.
         storage = new.get(id(call))
         at, ahead, rows_of = place, 0.0, storage.rows if storage else 0
         while at and ahead < call.cycles + early:
             other = order[at - 1]
+            # Loads never overtake each other: the first needed is loaded first. Only the arrays'
+            # cycles count as time gained.
             if other.engine is Engine.LOAD or id(other) in before[id(call)]:
                 break
             if used[at - 1] + rows_of > rows:
@@ -78,9 +90,9 @@ def _early(calls: list[Call], rows: int, most: Mapping[Group, int], early: float
             order.insert(at, order.pop(place))
             used.insert(at, used[at])
             used.pop(place + 1)
-            for some in slices.values():
-                some.insert(at, some[at])
-                some.pop(place + 1)
+            for counts in slices.values():
+                counts.insert(at, counts[at])
+                counts.pop(place + 1)
             for n in range(at, place + 1):
                 used[n] += rows_of
                 if storage:
@@ -89,43 +101,47 @@ def _early(calls: list[Call], rows: int, most: Mapping[Group, int], early: float
 
 
 def _slices(calls: Sequence[Call]) -> dict[Group, list[int]]:
-    """Of each group how many slices there are during each command."""
+    """Return for each group how many slices are alive during each command."""
     first: dict[Storage, int] = {}
     last: dict[Storage, int] = {}
     for n, call in enumerate(calls):
         for storage in call.storages:
             first.setdefault(storage, n)
             last[storage] = n
-    found: dict[Group, list[int]] = {}
+    slices: dict[Group, list[int]] = {}
     for storage, start in first.items():
-        counts = found.setdefault(group_of(storage), [0] * len(calls))
+        counts = slices.setdefault(group_of(storage), [0] * len(calls))
         for n in range(start, last[storage] + 1):
             counts[n] += 1
-    return found
+    return slices
 
 
 def _late(calls: list[Call], rows: int) -> list[Call]:
-    """The commands with each store behind the next command of the array that makes what it stores:
-    the sequencer does not wait for the array then. Only where there are rows for it.
+    """Return the commands with stores moved back, where rows allow.
+
+    A store goes behind the next command of the array that computes what it stores. That array then
+    has work while the store waits for its result; in front of the command, the store would keep the
+    sequencer from issuing it.
     """
-    found = list(calls)
-    used, _ = _used(found)
-    last = {storage: n for n, call in enumerate(found) for storage in call.storages}
-    makers = {p.storage: call.engine for call in found for p in call.writes}
+    order = list(calls)
+    used, _ = _used(order)
+    last = {storage: n for n, call in enumerate(order) for storage in call.storages}
+    makers = {p.storage: call.engine for call in order for p in call.writes}
     read = {
-        (id(found[b]), id(call))
-        for call, some in zip(found, dependencies(found), strict=True)
-        for b in some
-        if found[b].engine is Engine.STORE
+        (id(order[b]), id(call))
+        for call, earlier in zip(order, dependencies(order), strict=True)
+        for b in earlier
+        if order[b].engine is Engine.STORE
     }
-    places = [n for n, call in enumerate(found) if call.engine is Engine.STORE]
+    places = [n for n, call in enumerate(order) if call.engine is Engine.STORE]
+    # From the last store back, so that the places of earlier ones stay true.
     for place in reversed(places):
-        call = found[place]
+        call = order[place]
         (storage,) = {piece.storage for piece in call.reads}
         held = storage.rows if last[storage] == place else 0
         at = place
-        while at + 1 < len(found) and at - place < FAR:
-            other = found[at + 1]
+        while at + 1 < len(order) and at - place < FAR:
+            other = order[at + 1]
             if other.engine is Engine.STORE or (id(call), id(other)) in read:
                 break
             if used[at + 1] + held > rows:
@@ -133,17 +149,19 @@ def _late(calls: list[Call], rows: int) -> list[Call]:
             at += 1
             if other.engine is makers[storage]:
                 break
-        if at > place and found[at].engine is makers[storage]:
-            found.insert(at, found.pop(place))
+        if at > place and order[at].engine is makers[storage]:
+            order.insert(at, order.pop(place))
             used.insert(at, used.pop(place))
             for n in range(place, at + 1):
                 used[n] += held
-    return found
+    return order
 
 
 def _timed(calls: Sequence[Call], rows: int) -> float:
-    """Start and end of every command, each issued after the one before it, and where there are
-    ``rows`` that nobody reads for what it writes; the last end.
+    """Set start and end of every command, and return the last end.
+
+    Commands are issued strictly in order: a command that has to wait for rows, until a piece is no
+    longer read, delays all later ones, as the sequencer does.
     """
     before, free, issued = dependencies(calls), dict[Engine, float](), 0.0
     last = {storage: n for n, call in enumerate(calls) for storage in call.storages}
@@ -169,27 +187,28 @@ def _timed(calls: Sequence[Call], rows: int) -> float:
 
 
 def tight(
-    calls: Sequence[Call], window: int, rows: int, earlier: Sequence[float]
+    calls: Sequence[Call], lookahead: int, rows: int, earlier: Sequence[float]
 ) -> Iterator[Issue]:
     """Issue commands in as few rows as the order of the operations takes, or in ``rows``.
 
-    Each order of issue has loads so many cycles before they have to begin as ``earlier`` says.
+    Each value of ``earlier`` gives an order whose loads come so many cycles before they have to
+    begin.
     """
     fixed, most = list(calls), _most(calls)
     fits = max(_used(fixed)[0]) <= rows
     if fits:
         for part in ROOMS:
-            found = reordered(calls, window, round(part * rows), most)
-            if max(_used(found)[0]) <= rows:
-                fixed = found
+            order = reordered(calls, lookahead, round(part * rows), most)
+            if max(_used(order)[0]) <= rows:
+                fixed = order
                 break
     seen: set[tuple[int, ...]] = set()
     for early in earlier:
         order = _late(_early(fixed, rows, most, early), rows) if fits else fixed
         numbers = tuple(map(id, order))
-        if numbers in seen:  # mostly where there are rows for no load to come earlier
+        if numbers in seen:  # mostly where there are no rows for any load to come earlier
             continue
         seen.add(numbers)
         cycles = _timed(order, rows)
         times = tuple((call.start, call.end) for call in order)
-        yield Issue(calls, tuple(order), times, cycles, window)
+        yield Issue(calls, tuple(order), times, cycles, lookahead)

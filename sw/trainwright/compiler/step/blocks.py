@@ -35,7 +35,7 @@ MOST = 12
 """Ways to cut the stages that are compared for each choice of arrays."""
 ROOMS = (1.0, 0.75, 0.5)
 """Parts of the scratchpad in use from which on no array runs ahead of the other."""
-WINDOW = 16
+LOOKAHEAD = 16
 """Commands of an array among which it takes the next."""
 RESIDENT = 4
 """Part of the scratchpad that a tensor may have that lies there for all blocks."""
@@ -164,7 +164,7 @@ class Blocks:
         pads, p = body.chosen.pads, self.p
         tiler = Tiler(graph, self.given, self.stored, pads, (), p, blocks=blocks)
         issue = scheduled(
-            tiler.run(body.stages), WINDOW, round(body.room * p.scratchpad_rows), freed=True
+            tiler.run(body.stages), LOOKAHEAD, round(body.room * p.scratchpad_rows), freed=True
         )
         return Draft(
             issue.cycles, tiler.graph, body.chosen, body.stages, issue, tiler.outer, tiler.macs

@@ -28,7 +28,7 @@ ROOMS = (1.0, 0.8)
 """Parts of the scratchpad that may be in use before an array runs ahead of the other."""
 LARGE = (4, 2, 1)
 """Parts of the scratchpad from which a tensor is used up in slices."""
-WINDOWS = (1, 16)
+LOOKAHEADS = (1, 16)
 """Commands of an array among which it takes the next."""
 MOST_DRAFTS = 4
 """Programs that are estimated for each choice of arrays and layouts: the likely ones first."""
@@ -125,18 +125,18 @@ class Drafts:
                 continue
             one = _Program(tiler.graph, chosen, tuple(stages), calls, tiler.outer, tiler.macs)
             rows = round(TIGHT * self.p.scratchpad_rows)
-            for issue in tight(calls, WINDOWS[-1], rows, EARLIER) if self.short else ():
+            for issue in tight(calls, LOOKAHEADS[-1], rows, EARLIER) if self.short else ():
                 try:
                     require_rows(alive(issue.calls), self.p)
                 except DoesNotFitError as error:
                     self.problems.append(error)
                     break
                 self._issued.append((issue.cycles, len(self._issued), one, issue))
-            for window in () if self.short else WINDOWS:
-                self._issue(one, window, ROOMS[0])
+            for lookahead in () if self.short else LOOKAHEADS:
+                self._issue(one, lookahead, ROOMS[0])
 
-    def _issue(self, one: _Program, window: int, room: float) -> None:
-        issue = scheduled(one.calls, window, round(room * self.p.scratchpad_rows))
+    def _issue(self, one: _Program, lookahead: int, room: float) -> None:
+        issue = scheduled(one.calls, lookahead, round(room * self.p.scratchpad_rows))
         self._issued.append((issue.cycles, len(self._issued), one, issue))
 
     def best(self) -> list[Draft]:
@@ -157,7 +157,9 @@ class Drafts:
                 total = cycles + lost(issue.timed(), self.p)
             except DoesNotFitError as error:
                 self.problems.append(error)
-                issue = scheduled(one.calls, issue.window, round(ROOMS[1] * self.p.scratchpad_rows))
+                issue = scheduled(
+                    one.calls, issue.lookahead, round(ROOMS[1] * self.p.scratchpad_rows)
+                )
                 try:
                     require_rows(alive(issue.calls), self.p)
                 except DoesNotFitError as error:
