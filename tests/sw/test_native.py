@@ -93,6 +93,8 @@ def test_native_failing_compiler_leaves_nothing(source, tmp_path):
         ("posit/kernels/posit.c", ()),
         ("mcf/kernels/mcf.c", ("-DNC=3",)),
         ("mcf/kernels/mcf.c", ("-DNC=2", "-DDOUBLE")),
+        ("precision/kernels/residues.c", ()),
+        ("precision/kernels/residues.c", ("-DDOUBLE",)),
     ],
 )
 def test_native_kernels_are_c_to_the_system_s_compilers_too(compiler, kernels, options, tmp_path):

@@ -93,13 +93,3 @@ def _bytes(x: Tensor, rows: int, *, reverse: bool) -> tuple[Tensor, int]:
     for slot, part in enumerate(parts[::-1] if reverse else parts):
         out[: x.shape[0], slot * size : slot * size + x.shape[1]] = part
     return out, size
-
-
-def narrow_product(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply int8 (M, K) by (K, N) to int32 on the tensor cores, in sizes that they take."""
-    (m, k), n = a.shape, b.shape[1]
-    left = a.new_zeros(max(32, -(-m // 8) * 8), filled(k))
-    left[:m, :k] = a
-    right = b.new_zeros(-(-n // 8) * 8, filled(k))
-    right[:n, :k] = b.mT
-    return torch.ops.aten._int_mm(left, right.mT)[:m, :n]

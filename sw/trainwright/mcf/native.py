@@ -15,6 +15,8 @@ from torch import Tensor
 from trainwright.support.native import load
 
 _SOURCE = Path(__file__).parent / "kernels" / "mcf.c"
+LANES = 16
+"""Parallel partial sums in products with a vector, as in ``kernels/products.h``."""
 MOST = 4
 """Maximum components that kernels are built for; their loops over components are unrolled."""
 
@@ -121,6 +123,19 @@ def mv(x: Tensor, v: Tensor, *, by_component: bool) -> Tensor:
     out = torch.empty_strided((rows, nc), (1, rows), dtype=x.dtype)
     name = "mcf_mv_components" if by_component else "mcf_mv_joined"
     _call(name, x.dtype, nc, x, plane, v.contiguous(), out, rows, columns)
+    return out
+
+
+def vector_product(x: Tensor, v: Tensor) -> Tensor:
+    """Multiply components (rows, columns, n) by (columns, n') like ``products.vector_product``."""
+    rows, columns, n = x.shape
+    nc = max(n, v.shape[-1])
+    x, plane, _ = _planes(x, x.shape[:-1])
+    factor = torch.zeros(v.shape[-1], columns + LANES, dtype=torch.float64)
+    factor[:, :columns] = v.movedim(-1, 0)
+    out = torch.empty((nc, rows), dtype=x.dtype).movedim(0, -1)
+    name = "both" if n == v.shape[-1] else "first" if v.shape[-1] == 1 else "second"
+    _call(f"mcf_vector_{name}", x.dtype, nc, x, plane, factor, columns + LANES, out, rows, columns)
     return out
 
 

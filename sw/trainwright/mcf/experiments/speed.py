@@ -91,6 +91,59 @@ def run(
     return rows
 
 
+@dataclass(frozen=True)
+class LargeTiming:
+    """Time of a large product, by torch's own in the components' type."""
+
+    operation: str
+    """``matmul`` (n x n by n x n) or ``mv`` (n x n by n)."""
+    dtype: str
+    nc: int
+    n: int
+    seconds: float
+    """CPU seconds of the median call."""
+    ratio: float
+    """Median of seconds by torch's, each pair measured one after the other."""
+
+
+LARGE = (("float32", 3), ("float64", 2))
+"""Component types and counts of large products: no float64 holds their digits."""
+
+
+def large(
+    sizes: tuple[int, ...],
+    repeat: int = 5,
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[LargeTiming]:
+    """Measure square products and products with a vector, against torch's in the same run."""
+    cases = [(name, *kind, n) for n in sizes for kind in LARGE for name in ("matmul", "mv")]
+    rows: list[LargeTiming] = []
+    for number, (name, dtype, nc, n) in enumerate(cases):
+        rows.append(_large(name, dtype, nc, n, repeat))
+        progress(number + 1, len(cases))
+    return rows
+
+
+def _large(name: str, dtype: str, nc: int, n: int, repeat: int) -> LargeTiming:
+    generator, kind = torch.Generator().manual_seed(0), getattr(torch, dtype)
+    digits = 25 if kind is torch.float32 else 54
+    ours: list[Any] = []
+    for shape in ((n, n), (n, n) if name == "matmul" else (n,)):
+        scale = 2.0 ** (-digits * torch.arange(nc, dtype=torch.float64))
+        parts = torch.randn(nc, *shape, generator=generator, dtype=torch.float64)
+        parts = (parts.movedim(0, -1) * scale).to(kind).movedim(-1, 0).contiguous()
+        ours.append(mcf.MCTensor.from_components(parts.movedim(0, -1)))
+    plain, call = [x.fc.contiguous() for x in ours], getattr(torch, name)
+    pairs = []
+    for _ in range(repeat):
+        base = median_seconds(lambda: call(*plain), 1, least=0.02)
+        pairs.append((median_seconds(lambda: call(*ours), 1, least=0.02), base))
+    seconds = statistics.median(mine for mine, _ in pairs)
+    ratio = statistics.median(mine / base for mine, base in pairs)
+    return LargeTiming(name, dtype, nc, n, seconds, ratio)
+
+
 def _operation(
     name: str, function: str, kinds: Any, repeat: int, peer: Published | None
 ) -> list[OperationTiming]:

@@ -32,6 +32,105 @@ PRODUCTS(both, NC, NC)
 PRODUCTS(first, NC, 1)
 PRODUCTS(second, 1, NC)
 
+/* LANES sums side by side, of which halves are added until one is left, in vectors of WIDTH. */
+#define LANES 16
+#define WIDTH 4
+#define VECTORS (LANES / WIDTH)
+
+typedef double DOUBLES __attribute__((vector_size(8 * WIDTH), aligned(8), may_alias));
+
+#if NC == 3 && !defined(DOUBLE) || NC == 2 && defined(DOUBLE)
+
+typedef REAL REALS __attribute__((vector_size(sizeof(REAL) * WIDTH), aligned(4), may_alias));
+
+IN DOUBLES widened(const REAL *x) {
+    const REALS r = *(const REALS *)x;
+    return (DOUBLES){r[0], r[1], r[2], r[3]};
+}
+
+/* Add the product of WIDTH numbers to `total`, and what its rounding lost, with the products of lower
+   components, to `lower`. Products of floats are exact. */
+IN void add_product(const DOUBLES *x, int nx, const DOUBLES *y, int ny, DOUBLES *total,
+                    DOUBLES *lower) {
+#if defined(__clang__) && !defined(DOUBLE)
+#pragma STDC FP_CONTRACT ON  // the products are exact: rounded once or twice, the sums are the same
+#endif
+    const DOUBLES p = x[0] * y[0];
+    DOUBLES s, lost;
+    TWO_SUM(*total, p, s, lost);
+    *total = s;
+    DOUBLES small = {0};
+#ifdef DOUBLE
+    ALL (int l = 0; l < WIDTH; l++) small[l] = fma(x[0][l], y[0][l], -p[l]);
+#else
+    ALL (int i = 0; i < NC; i++)
+        if (i < nx && 2 - i < ny) small = small + x[i] * y[2 - i];
+#endif
+    ALL (int i = 0; i < 2; i++)
+        if (i < nx && 1 - i < ny) small = small + x[i] * y[1 - i];
+    *lower = *lower + (small + lost);
+}
+
+/* The expansion of LANES totals and their lower parts. */
+IN void store_total(const DOUBLES *totals, const DOUBLES *lowers, REAL *out, int64_t plane) {
+    double total[LANES], lower[LANES];
+    ALL (int i = 0; i < LANES; i++) total[i] = totals[i / WIDTH][i % WIDTH];
+    ALL (int i = 0; i < LANES; i++) lower[i] = lowers[i / WIDTH][i % WIDTH];
+    ALL (int half = LANES / 2; half > 0; half /= 2)
+        ALL (int i = 0; i < half; i++) {
+            const double a = total[i], b = total[i + half];
+            double lost;
+            TWO_SUM(a, b, total[i], lost);
+            lower[i] = (lower[i] + lower[i + half]) + lost;
+        }
+    REAL terms[NC] = {0}, z[NC];
+    if (isfinite(total[0])) {
+        double high, low;
+        TWO_SUM(total[0], lower[0], high, low);
+#ifdef DOUBLE
+        terms[0] = high, terms[1] = low;
+#else
+        part_pair(high, low, terms);
+#endif
+    } else
+        terms[0] = (REAL)total[0];
+    finish(terms, terms[0], z);
+    store(out, plane, 0, z);
+}
+
+/* out (rows) = x (rows, columns) v, v (components, columns) filled up to whole LANES with zeros. */
+#define VECTOR_PRODUCT(name, nx, ny)                                                               \
+    void mcf_vector_##name(const REAL *restrict x, int64_t plane, const double *restrict v,        \
+                           int64_t filled, REAL *restrict out, int64_t rows, int64_t columns) {    \
+        for (int64_t row = 0; row < rows; row++, x += columns) {                                   \
+            DOUBLES total[VECTORS] = {0}, lower[VECTORS] = {0};                                    \
+            for (int64_t k = 0; k < columns; k += LANES) {                                         \
+                REAL ends[nx][LANES] = {0};                                                        \
+                const REAL *from = x + k;                                                          \
+                int64_t apart = plane;                                                             \
+                if (k + LANES > columns) {                                                         \
+                    for (int c = 0; c < nx; c++)                                                   \
+                        for (int64_t l = k; l < columns; l++) ends[c][l - k] = x[c * plane + l];   \
+                    from = ends[0], apart = LANES;                                                 \
+                }                                                                                  \
+                ALL (int i = 0; i < VECTORS; i++) {                                                \
+                    DOUBLES a[nx], b[ny];                                                          \
+                    ALL (int c = 0; c < nx; c++) a[c] = widened(from + c * apart + i * WIDTH);     \
+                    ALL (int c = 0; c < ny; c++)                                                   \
+                        b[c] = *(const DOUBLES *)(v + c * filled + k + i * WIDTH);                 \
+                    add_product(a, nx, b, ny, total + i, lower + i);                               \
+                }                                                                                  \
+            }                                                                                      \
+            store_total(total, lower, out + row, rows);                                            \
+        }                                                                                          \
+    }
+
+VECTOR_PRODUCT(both, NC, NC)
+VECTOR_PRODUCT(first, NC, 1)
+VECTOR_PRODUCT(second, 1, NC)
+
+#endif
+
 #ifdef CARRIED
 
 void mcf_join(const float *restrict x, int64_t plane, double *restrict out, int64_t count) {
@@ -53,12 +152,9 @@ void mcf_part(const double *restrict z, float *restrict out, int64_t count) {
     for (int64_t i = 0; i < count; i++) store_parts(z[i], out, count, i);
 }
 
-/* Products with a vector through doubles: LANES sums side by side, of which halves are added until
-   one is left. A row's last columns, fewer than LANES, belong to the last sums. As many rows at a
-   time as have their sums in registers are fetched into the second cache from AHEAD bytes before. */
-#define LANES 16
-#define WIDTH 4
-#define VECTORS (LANES / WIDTH)
+/* Products with a vector through doubles. A row's last columns, fewer than LANES, belong to the last
+   sums. As many rows at a time as have their sums in registers are fetched into the second cache from
+   AHEAD bytes before. */
 #ifdef __AVX512VL__
 #define ROWS 2
 #else
@@ -68,7 +164,6 @@ void mcf_part(const double *restrict z, float *restrict out, int64_t count) {
 
 typedef float FLOATS __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef int32_t BITS __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
-typedef double DOUBLES __attribute__((vector_size(8 * WIDTH), aligned(8), may_alias));
 
 /* What the last columns are multiplied by, and which bits of a row's last LANES they are. */
 typedef struct {
