@@ -21,7 +21,7 @@ from trainwright_sim.formal.solve import Model
 from trainwright_sim.formal.table import COMMAND, write
 from trainwright_sim.page import marks
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "verification.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "verification.md"
 BEGIN, END = marks(COMMAND)
 FAST = ("skid-buffer.waiting", "round-robin.fair", "axi-write.stable", "frame-crc.residue")
 

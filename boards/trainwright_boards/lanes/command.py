@@ -16,7 +16,7 @@ PEERS = (
     {"name": "PDPU, posit(8,2), N=4, window 14", "lut": 1838, "mhz": 72.6, "rounding": "truncated"},
     {"name": "PDPU, posit(8,2), N=8, window 14", "lut": 3007, "mhz": 66.9, "rounding": "truncated"},
 )
-"""Figures quoted from docs/reference/posit-datapath.md, which says how they were measured."""
+"""Figures quoted from docs/results/posits.md, which says how they were measured."""
 HEAD = ("block", "formats", "sites", "LUT", "FF", "DSP", "block RAM", "levels", "MHz")
 
 
@@ -79,7 +79,7 @@ def _run(args: argparse.Namespace) -> int:
     for family in families:
         print(f"{family}:\n")
         print(markdown(HEAD, [_cells(row) for row in rows if row["family"] == family]))
-    print("Quoted, not measured here (docs/reference/posit-datapath.md); an ECP5:\n")
+    print("Quoted, not measured here (docs/results/posits.md); an ECP5:\n")
     head = ("block", "LUT", "MHz", "sums")
     print(markdown(head, [tuple(peer.values()) for peer in PEERS]), end="")
     return 0

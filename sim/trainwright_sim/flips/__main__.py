@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
         "--write",
         type=Path,
         metavar="PAGE",
-        help="put the tables into docs/reference/verification.md",
+        help="put the tables into docs/results/verification.md",
     )
     return options
 

@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
         "--write",
         type=Path,
         metavar="PAGE",
-        help="put the table into docs/reference/verification.md",
+        help="put the table into docs/results/verification.md",
     )
     return options
 

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--list", action="store_true", help="print blocks and how many mutants")
     options.add_argument(
         "--write", type=Path, metavar="PAGE",
-        help="put the table into docs/reference/verification.md; of blocks left out its rows stay",
+        help="put the table into docs/results/verification.md; of blocks left out its rows stay",
     )  # fmt: skip
     return options
 
