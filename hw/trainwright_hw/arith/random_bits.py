@@ -8,13 +8,13 @@ from trainwright.fixed.random_bits import (
     CONSTANT,
     KEY_ROTATIONS,
     KEYS_A_ROW,
-    RANDOM_WIDTH,
     ROTATIONS,
     ROUNDS,
     STREAM_ROTATION,
     TWIST,
     UNITS,
 )
+from trainwright.formats.rounding import RANDOM_WIDTH
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright_hw.arith.select import select
 

@@ -4,7 +4,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from trainwright.fixed.random_bits import RANDOM_WIDTH
+from trainwright.formats.rounding import RANDOM_WIDTH
 from trainwright_hw.stream.delay_line import delay_line
 
 LANE_CYCLES = 3
