@@ -1,1 +1,7 @@
-"""Turn choices and slices into commands on pieces of tensors."""
+"""Make the commands of each slice, on pieces of tensors that are loaded, moved and stored.
+
+In: the stages of ``cut`` with the choices of ``choose``. Out: ``forms.calls`` commands in the order
+of the operations, whose pieces have no addresses yet; ``schedule`` orders and places them. One
+class grows over four modules: ``pieces`` finds or makes a tensor in a layout, ``demands`` collects
+the layouts in advance, ``operations`` has a method for each operation, ``tile`` runs the stages.
+"""

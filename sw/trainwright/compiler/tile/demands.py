@@ -1,4 +1,9 @@
-"""What a program asks of each tensor: axes side by side, rows of zeros, cuts, what comes first."""
+"""Collect what a program needs of each tensor before its first piece is made.
+
+A piece serves all its readers if its axes are ordered for all of them: some need axes side by side,
+some need rows of zeros behind them, slices want their axis outermost. A piece that suits one reader
+only would be copied for the next.
+"""
 
 from collections.abc import Sequence
 from math import prod
@@ -16,7 +21,7 @@ class Demands(Pieces):
     """Pieces that lie as all the choices of a program need them."""
 
     every: Sequence[Choice] = ()
-    """The choices of all stages."""
+    """Choices of all stages."""
     pads: Sequence[Pad] = ()
 
     def _demands(self) -> None:
@@ -36,6 +41,8 @@ class Demands(Pieces):
         for choice in self.every:
             for work in choice.works:
                 if (impl := work.impl) and impl.dot:
+                    # Rows of PE1's tiles come last: ``Operations._even`` can do with fewer axes,
+                    # entries cannot.
                     self._group(impl.x, impl.inner, impl.rows)
                     self._group(impl.z, impl.along, impl.rows)
 
@@ -52,7 +59,7 @@ class Demands(Pieces):
             self.padding.setdefault((name, lanes), axes)
 
     def _leads(self, stages: Sequence[Stage]) -> None:
-        """For each tensor the axes to come first."""
+        """Set for each tensor the axes to come first: those that slices and arrays divide."""
         views = {n for c in self.every if isinstance(c.op, View) for n in (c.op.out, c.op.x)}
         wanted: dict[str, dict[str, None]] = {}
         for stage in stages:
@@ -61,6 +68,8 @@ class Demands(Pieces):
                 cuts = [w.cut[0] for w in choice.works if w.cut]
                 for name in (choice.op.out, *choice.op.operands):
                     wanted.setdefault(name, {}).update(dict.fromkeys([*cuts, *loops]))
+        # Rows of zeros follow a whole run of axes; an axis of the run that came first would break
+        # it up.
         padded = {(name, a) for (name, _), axes in self.padding.items() for a in axes}
         for name, axes in wanted.items():
             if name not in views:

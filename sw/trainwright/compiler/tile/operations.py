@@ -1,4 +1,8 @@
-"""The commands of single operations, for a slice of their results each."""
+"""Make the commands of single operations, for a slice of their results each.
+
+``Operations`` has one method for each operation of the graph. Each finds or makes its operands
+(``pieces``), chooses the piece that the result goes to, and appends a command.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -27,15 +31,16 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
 SMALL = 32
-"""Tensors of this part of the scratchpad or less are not loaded in slices."""
+"""Share of the scratchpad, as its inverse, below which a tensor is loaded whole and not in slices.
+"""
 
 
 class Operations(Demands):
-    """Makes the commands of operations.
+    """Commands of operations.
 
-    ``given`` are the tensors of outer memory, ``stored`` those that are written there, ``spilled``
-    those that are read from there again. With ``spare`` no more rows of zeros are loaded than are
-    needed.
+    ``given`` are the tensors of external memory, ``stored`` the ones that are written there and
+    ``spilled`` the ones that are read from there again. With ``spare`` no more rows of zeros are
+    loaded than needed.
     """
 
     def __init__(
@@ -51,20 +56,20 @@ class Operations(Demands):
     ):
         super().__init__(graph, dict(given), p, spare=spare)
         self.block: Block | None = None
-        """The samples that are computed now, of stages that take blocks of them."""
+        """Samples that are computed at present, by stages that take blocks of them."""
         self.inside: set[str] = set()
-        """What is made and used up in slices of the stage that is computed now."""
+        """Tensors that exist in slices only, within the stage that is computed at present."""
         self.stored, self.pads, self.spilled = {*stored, *spilled}, pads, set(spilled)
-        self.lies = stored
+        self.stored_layouts = stored
         self.macs = 0
 
     @property
     def _whole(self) -> dict[str, tuple[int, int]]:
-        """The values of a tensor that are computed together: all, or those of a block."""
+        """Ranges of the values that are computed together: none, or the samples of a block."""
         return {SAMPLES: self.block} if self.block else {}
 
     def _ranges(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> dict:
-        """The values of a tensor that a piece is to have, for one work of one slice."""
+        """Return the values of a tensor that a piece should have, for one work of one slice."""
         axes = self.graph.tensors[name].axes
         ranges = {a: r for a, r in slice_.items() if a in axes}
         if (
@@ -73,23 +78,25 @@ class Operations(Demands):
             <= self.p.lanes * self.p.scratchpad_rows
         ):
             ranges = {}
+        # Only this array reads the layout, so that values outside its cut would be loaded for
+        # nobody.
         if cut and cut[0] in axes and self.cuts.get((name, lanes)) == {cut}:
             return overlap(ranges, ranges_of(cut)) or {}
         return ranges
 
     def _target(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> Piece:
-        """The piece that a result is written to: of the slice, or the whole tensor."""
+        """Return the piece that a result is written to: of the slice, or the whole tensor."""
         axes = self.graph.tensors[name].axes
-        some = slice_ if name in self.inside else self._whole
-        ranges = {a: r for a, r in some.items() if a in axes}
+        slice_ranges = slice_ if name in self.inside else self._whole
+        ranges = {a: r for a, r in slice_ranges.items() if a in axes}
         if cut and not self._joined(name):
             whole = overlap(ranges, ranges_of(cut))
             assert whole is not None
             ranges = whole
-        return self.found(name, lanes, ranges) or self.made(name, lanes, ranges)
+        return self.existing(name, lanes, ranges) or self.result_piece(name, lanes, ranges)
 
     def _joined(self, name: str) -> bool:
-        """Whether all parts of a tensor lie in one layout."""
+        """Return whether all parts of a tensor lie in one layout."""
         choice = next(c for c in self.every if c.op.out == name)
         return len({work.impl.along for work in choice.works if work.impl}) == 1
 
@@ -98,8 +105,10 @@ class Operations(Demands):
             case View():
                 self._view(choice, slice_)
             case Unfold():
-                return  # made where it is read, with what is read of it
+                return  # its readers step through the rows of its source
             case Einsum():
+                # PE2's operands first: where PE1 transposes one of them, the transpose runs before
+                # PE1's own work.
                 parts = [self._operands(choice.op, work, slice_) for work in reversed(choice.works)]
                 for work, operands in zip(choice.works, reversed(parts), strict=True):
                     if operands:
@@ -114,7 +123,7 @@ class Operations(Demands):
 
     @staticmethod
     def _is_whole(op: Op, slice_: Ranges) -> bool:
-        """Whether the values of a result in a slice have all parts of their sums after it."""
+        """Return whether a slice of a result is complete: all parts of its sums are added."""
         parts = op.parts if isinstance(op, Einsum) else ()
         return not parts or all(slice_.get(axis, cut) == cut for axis, cut in parts[-1])
 
@@ -139,12 +148,12 @@ class Operations(Demands):
             op.out, layout, counts, source.ranges, self.p.lanes, source.storage,
             digits=source.digits,
         )  # fmt: skip
-        if piece.rows > source.rows:  # fewer where the source has rows of zeros behind it
+        if piece.rows > source.rows:  # fewer rows are fine: the source may have zeros behind
             raise CutError(f"{op.out} does not lie in the rows of {op.operands[0]}")
         self.pieces.setdefault((op.out, choice.lanes), []).append(piece)
 
     def _view_outside(self, name: str, source: str) -> None:
-        """A view of a tensor of outer memory."""
+        """Note a view of a tensor in external memory: its readers load the rows of the source."""
         given, axes = self.given[source].layout, self.graph.tensors[name].axes
         if given is None or given.padded or not set(given.lanes) <= set(axes):
             raise CutError(f"{name} does not lie in the rows of {source}")
@@ -153,13 +162,13 @@ class Operations(Demands):
         self.views[name] = source
 
     def _within(self, op: Einsum, work: Work, slice_: Ranges) -> dict | None:
-        """The values of the result that a work makes in a slice, and those that it sums."""
+        """Return the values that a work makes and sums in a slice; ``None`` if there are none."""
         axes = self.graph.tensors[op.out].axes
         axes += tuple(axis for axis, _ in op.parts[0]) if op.parts else ()
         return overlap({a: r for a, r in slice_.items() if a in axes}, ranges_of(work.cut))
 
     def _operands(self, op: Einsum, work: Work, slice_: Ranges) -> list[Part] | None:
-        """The operands, as they are needed; ``None`` where a slice has nothing of a work."""
+        """Return the operands of a work; ``None`` where the slice has nothing of the work."""
         assert work.impl
         ranges = self._within(op, work, slice_)
         if ranges is None:
@@ -170,13 +179,13 @@ class Operations(Demands):
             mine = {a: r for a, r in ranges.items() if a in axes}
             wanted = self._ranges(need.tensor, need.lanes, slice_, work.cut)
             group = work.impl.along if work.impl.dot and need.tensor == work.impl.g else ()
-            piece = self.found(need.tensor, need.lanes, mine, group)
+            piece = self.existing(need.tensor, need.lanes, mine, group)
             piece = piece or self.ensure(need.tensor, need.lanes, wanted, group)
             parts.append(Part(piece, mine))
         return parts
 
     def _even(self, impl: Impl, x: Part, z: Part) -> Impl:
-        """PE1's rows as they lie: fewer axes where those asked for are no even index."""
+        """Return the implementation with fewer axes in a tile's rows if the chosen lie unevenly."""
         tries = (impl.rows[n:] for n in range(len(impl.rows) + 1))
         best = next(r for r in tries if x.joint(r) is not None and z.joint(r) is not None)
         return impl if best == impl.rows else replace(impl, rows=best)
@@ -189,13 +198,15 @@ class Operations(Demands):
         assert ranges is not None
         target = self._target(op.out, impl.along, slice_, work.cut)
         sizes = counts_of(tuple(graph.sizes), graph.sizes, ranges)
-        made = {a: r for a, r in ranges.items() if a in z_axes}
-        whole, cell = Part(target, made), ()
+        written = {a: r for a, r in ranges.items() if a in z_axes}
+        whole, cell = Part(target, written), ()
         if op.parts:
             cell = tuple((axis, ranges[axis]) for axis, _ in op.parts[0])
         follows = op.parts and cell != op.parts[0]
         if follows:
-            target = self.apart(op.out, impl.along, made)
+            # The first part of a sum is written to its place; a later one to rows of its own, as an
+            # array never adds to rows of the scratchpad.
+            target = self.detached(op.out, impl.along, written)
         free = prod(sizes[a] for a in z_axes)
         summed = prod(sizes[a] for a in graph.summed(op))
         self.macs += free * summed
@@ -206,7 +217,7 @@ class Operations(Demands):
         else:
             cycles = outer_cycles(p, sizes, free, steps, (impl.rows, impl.along), digits)
         x, g = parts
-        z = Part(target, made)
+        z = Part(target, written)
         if impl.dot:
             impl = self._even(impl, x, z)
         self.calls.append(
@@ -228,7 +239,7 @@ class Operations(Demands):
             self._add(z, whole, last=cell == op.parts[-1])
 
     def _add(self, x: Part, z: Part, *, last: bool) -> None:
-        """Add a part of a sum to those before it."""
+        """Add a part of a sum to the sum of those before it."""
         rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks * z.digits
         self.calls.append(
             Accumulate(
@@ -253,6 +264,9 @@ class Operations(Demands):
             return
         mine = {a: r for a, r in ranges.items() if a in self.graph.tensors[g_name].axes}
         (samples,) = lanes
+        # A broadcast operand is one row for all blocks of samples. The last block needs a row of
+        # its own if it is not full: lanes beyond the samples have to stay zero, for the statistics
+        # and for sums.
         whole, rest = divmod(z.counts[samples], self.p.lanes)
         if whole:
             g = self._broadcast(g_name, samples, self.p.lanes, mine, of_g)
@@ -262,7 +276,10 @@ class Operations(Demands):
             self._one(op, x, Part(g, mine), z, (whole, 1), broadcast=True)
 
     def _broadcast(self, name: str, samples: str, count: int, ranges: Ranges, digits: int) -> Piece:
-        """A tensor repeated along ``count`` lanes of the samples, in so many digits."""
+        """Return a tensor repeated along ``count`` lanes of the samples, in so many digits.
+
+        The host writes it repeated, so it is loaded as it is.
+        """
         key = f"{name}*{count}", (samples,)
         for piece in self.pieces.get(key, []):
             if piece.covers(ranges):
@@ -314,15 +331,19 @@ class Operations(Demands):
             mine = overlap(ranges, outside)
             if mine is None:
                 continue
-            lies = self.lies.get(name)
-            piece = self.ensure(name, lies.lanes, mine) if lies else self.found(name, lanes, mine)
+            layout = self.stored_layouts.get(name)
+            piece = (
+                self.ensure(name, layout.lanes, mine)
+                if layout
+                else self.existing(name, lanes, mine)
+            )
             if piece is None:
                 raise CutError(f"{name} is not there in one piece of {mine}")
-            outer = self.external(piece, lies or piece.layout, outside)
+            outer = self.external(piece, layout or piece.layout, outside)
             self.move(Engine.STORE, piece, mine, outer)
 
     def _stored_as(self, choice: Choice) -> list[tuple[Axes, Ranges]]:
-        """The axes along the lanes of a result, of each of its parts where these lie apart."""
+        """Return the lanes of a result, of each of its parts where they lie apart."""
         works = [(w.impl.along, ranges_of(w.cut)) for w in choice.works if w.impl]
         if works and not self._joined(choice.op.out):
             return works

@@ -1,4 +1,9 @@
-"""The pieces of one program: loaded, made, copied and transposed as they are asked for."""
+"""Give pieces of tensors in the layouts asked for, and collect the commands that they take.
+
+``Pieces.ensure`` is the centre: it returns a piece that exists, or loads it, transposes it (PE1) or
+copies it (PE2), whichever works first. Pieces are never changed: another layout or range is another
+piece, and the one that nobody reads any more gives its rows back when commands are placed.
+"""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -23,11 +28,11 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
 ROW = Layout(("row",), ("lane",))
-"""The layout of a constant."""
+"""Layout of a constant."""
 
 
 def together(order: Sequence[str], groups: Sequence[Axes]) -> Axes:
-    """The axes with each group side by side, as far as those before it allow."""
+    """Return the axes with each group side by side, as far as groups before it allow."""
     now = list(order)
     kept: list[list[str]] = []
     for group in groups:
@@ -37,7 +42,7 @@ def together(order: Sequence[str], groups: Sequence[Axes]) -> Axes:
         place = min(now.index(a) for a in wanted)
         trial = [a for a in now if a not in wanted]
         trial[place:place] = wanted
-        if all(_adjacent(trial, one) for one in kept):
+        if all(_adjacent(trial, earlier) for earlier in kept):
             now = trial
             kept.append(wanted)
     return tuple(now)
@@ -49,7 +54,7 @@ def _adjacent(order: Sequence[str], group: Sequence[str]) -> bool:
 
 
 class Pieces:
-    """Gives pieces of tensors in the layouts asked for, and collects the commands they take."""
+    """Pieces of one program, and the commands that make them."""
 
     def __init__(
         self, graph: Graph, given: dict[str, Given], p: AcceleratorParameters, *, spare: bool
@@ -59,50 +64,52 @@ class Pieces:
         self.pieces: dict[tuple[str, Axes], list[Piece]] = {}
         self.outer: dict[str, External] = {}
         self.views: dict[str, str] = {}
-        """Of tensors in outer memory: the tensor each is a view of."""
+        """Source of each view, for tensors in external memory."""
         self.groups: dict[tuple[str, Axes], list[Axes]] = {}
-        """For each layout the axes that are to lie side by side."""
+        """Axes that are to lie side by side, by layout."""
         self.hard: dict[tuple[str, Axes], list[Axes]] = {}
-        """As ``groups``, of results: there is no other way to write them."""
+        """Axes of results that must lie side by side: an array can write them in no other way."""
         self.padding: dict[tuple[str, Axes], Axes] = {}
         self.lead: dict[str, Axes] = {}
-        """The axes that come first: parts of a tensor are then apart from each other."""
+        """Axes that come first in a tensor's rows, so that parts of the tensor lie apart from each
+        other."""
         self.cuts: dict[tuple[str, Axes], set[Cut]] = {}
         self._constants: dict[str, Piece] = {}
 
     def ensure(
         self, name: str, lanes: Axes, ranges: Ranges, group: Axes = (), *, pad: bool = True
     ) -> Piece:
-        """A piece with these values and ``lanes`` along its lanes.
+        """Return a piece with these values and ``lanes`` along its lanes.
 
         The axes of ``group`` are one even index of its rows, with rows of zeros up to a multiple of
-        the lanes where ``pad`` is set.
+        the lanes where ``pad`` is set. Raises ``CutError`` where no command makes such a piece.
         """
-        piece = self.found(name, lanes, ranges, group, pad=pad)
+        piece = self.existing(name, lanes, ranges, group, pad=pad)
         if piece:
             return piece
+        # Cheapest first: rows of the source for an unfolding, a load, a transpose, then a copy.
         if name in self.graph.windows:
             return self._window(self.graph.windows[name], lanes, ranges, group, pad=pad)
-        there = self.found(name, lanes, ranges)
+        piece = self.existing(name, lanes, ranges)
         given = self._given(name, lanes, ranges)
-        if given and (there is None or given.is_free or given.again):
-            there = self._loaded(name, given, lanes, ranges, group)
-        there = there or self._turned(name, lanes, ranges, group)
-        if not self._suits(there, ranges, group, pad=pad):
-            there = self._copied(there, ranges, group, pad=pad)
-        if not self._suits(there, ranges, group, pad=pad):
-            raise CutError(f"{name} has no even index {group} in {there.layout.text}")
-        return there
+        if given and (piece is None or given.is_free or given.again):
+            piece = self._loaded(name, given, lanes, ranges, group)
+        piece = piece or self._turned(name, lanes, ranges, group)
+        if not self._suits(piece, ranges, group, pad=pad):
+            piece = self._copied(piece, ranges, group, pad=pad)
+        if not self._suits(piece, ranges, group, pad=pad):
+            raise CutError(f"{name} has no even index {group} in {piece.layout.text}")
+        return piece
 
     def _given(self, name: str, lanes: Axes | None, ranges: Ranges) -> Given | None:
-        """Where these values lie in outer memory, with ``lanes`` or any axes along the lanes."""
+        """Return where these values lie in external memory, with given or any lanes."""
         given = self.given.get(name)
         return given.part(lanes, ranges) if given else None
 
-    def found(
+    def existing(
         self, name: str, lanes: Axes, ranges: Ranges, group: Axes = (), *, pad: bool = True
     ) -> Piece | None:
-        """A piece that is there."""
+        """Return a piece that exists already, the latest that suits; ``None`` if there is none."""
         for piece in reversed(self.pieces.get((name, lanes), [])):
             if piece.covers(ranges) and self._suits(piece, ranges, group, pad=pad):
                 return piece
@@ -118,14 +125,16 @@ class Pieces:
         whole = all(part.counts[a] == piece.counts[a] for a in group)
         return not pad or size % self.p.lanes == 0 or (whole and piece.layout.padded == group)
 
-    def made(self, name: str, lanes: Axes, ranges: Ranges, groups: Sequence[Axes] = ()) -> Piece:
-        """A piece for a result, cleared where rows of it stay zero."""
+    def result_piece(
+        self, name: str, lanes: Axes, ranges: Ranges, groups: Sequence[Axes] = ()
+    ) -> Piece:
+        """Return a new piece for a result, cleared where rows of it stay zero."""
         piece = self._new(name, lanes, ranges, groups)
         self._clear(piece)
         return piece
 
-    def apart(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
-        """A piece for a part of a sum, which nobody else finds."""
+    def detached(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
+        """Return a new piece for a part of a sum, which no reader of the tensor finds."""
         piece = self._new(name, lanes, ranges, [])
         self.pieces[name, lanes].remove(piece)
         return piece
@@ -141,7 +150,8 @@ class Pieces:
         first = [a for a in self.lead.get(name, ()) if a not in lanes and a not in fixed]
         rest = [a for a in axes if a not in lanes and a not in first]
         rows = together((*first, *rest), every)
-        if not padded:  # padding would part what has to be one index
+        # Rows of zeros between two axes of a required group would break its even index.
+        if not padded:
             usual = self.padding.get(key, ())
             clear = all(group == usual or not set(group) & set(usual) for group in hard)
             padded = usual if clear else ()
@@ -157,20 +167,23 @@ class Pieces:
         self.pieces.setdefault(key, []).append(piece)
         return piece
 
-    # Windows.
+    # -- windows -----------------------------------------------------------------------------------
 
     def _window(self, op: Unfold, lanes: Axes, ranges: Ranges, group: Axes, *, pad: bool) -> Piece:
-        """Windows of a tensor, in the rows in which it lies with zeros around it."""
-        of, axes = halos(self.graph, op, ranges), self.graph.tensors[op.x].axes
+        """Return windows of a tensor: a piece in the tensor's rows, with strides of its own."""
+        places, axes = halos(self.graph, op, ranges), self.graph.tensors[op.x].axes
         mine = {a: r for a, r in ranges.items() if a in axes}
-        mine |= {a: one.values for a, one in of.items() if one.values != (0, one.size)}
-        if all(one.plain for one in of.values()):
+        mine |= {a: halo.values for a, halo in places.items() if halo.values != (0, halo.size)}
+        # Without zeros around or between values, the tensor itself has the rows.
+        if all(halo.plain for halo in places.values()):
             base = self.ensure(op.x, lanes, mine, group, pad=pad)
         else:
-            base = self._surrounded(op, of, lanes, mine, group, pad=pad)
-        stepped, first = steps(of, base.strides, {a: base.ranges.get(a, (0, 0))[0] for a in of})
-        positions = {one.slide.position for one in of.values()}
-        inner = {a: r for a, r in base.ranges.items() if a not in of}
+            base = self._surrounded(op, places, lanes, mine, group, pad=pad)
+        stepped, first = steps(
+            places, base.strides, {a: base.ranges.get(a, (0, 0))[0] for a in places}
+        )
+        positions = {halo.slide.position for halo in places.values()}
+        inner = {a: r for a, r in base.ranges.items() if a not in places}
         inner |= {a: r for a, r in ranges.items() if a in positions}
         axes = self.graph.tensors[op.out].axes
         layout = Layout(tuple(a for a in axes if a not in lanes), lanes, base.layout.padded)
@@ -187,14 +200,14 @@ class Pieces:
     def _surrounded(
         self,
         op: Unfold,
-        of: Mapping[str, Halo],
+        places: Mapping[str, Halo],
         lanes: Axes,
         ranges: Ranges,
         group: Axes,
         *,
         pad: bool,
     ) -> Piece:
-        """The source of windows with its zeros, loaded or copied among them."""
+        """Return the source of windows with its zeros, loaded or copied among them."""
         axes = self.graph.tensors[op.x].axes
         size = prod(counts_of(group, self.graph.sizes, {}).values())
         padded = group if group and pad and size % self.p.lanes else ()
@@ -203,26 +216,28 @@ class Pieces:
         groups = [group, *self.groups.get((op.out, lanes), ())]
         rows = together((*first, *rest), [g for g in groups if set(g) <= set(rest)])
         layout = Layout(rows, lanes, padded)
-        wide = {**ranges, **{a: (one.low, one.high) for a, one in of.items()}}
+        wide = {**ranges, **{a: (halo.low, halo.high) for a, halo in places.items()}}
         counts = counts_of(axes, self.graph.sizes, wide)
         digits = self.graph.tensors[op.x].digits
         piece = Piece(op.x, layout, counts, wide, self.p.lanes, Storage(op.out, 0), digits=digits)
         piece.storage.rows = piece.rows
+        # Clear all rows first and fill in the values after: zeros lie between values, too, where a
+        # gradient has a stride.
         self._clear(piece, always=True)
-        if any(one.values[0] >= one.values[1] for one in of.values()):
+        if any(halo.values[0] >= halo.values[1] for halo in places.values()):
             return piece  # zeros alone
-        stepped, before = spread(of, piece.strides)
+        stepped, before = spread(places, piece.strides)
         counts = counts_of(axes, self.graph.sizes, ranges)
         inside = Piece(
             op.x, layout, counts, dict(ranges), self.p.lanes, piece.storage, stepped, before,
             digits,
         )  # fmt: skip
         given = self._given(op.x, lanes, ranges)
-        there = self.found(op.x, lanes, ranges)
-        if given and there is None:
+        source = self.existing(op.x, lanes, ranges)
+        if given and source is None:
             self._load_into(inside, given, ranges)
         else:
-            self._copy_into(inside, there or self.ensure(op.x, lanes, ranges), ranges)
+            self._copy_into(inside, source or self.ensure(op.x, lanes, ranges), ranges)
         return piece
 
     def _clear(self, piece: Piece, *, always: bool = False) -> None:
@@ -241,16 +256,19 @@ class Pieces:
         padded = group if size % self.p.lanes else ()
         piece = self._new(name, lanes, ranges, [group] if group else [], padded)
         outside = self._outside(piece, given)
-        lies, layout = piece.layout, given.layout
-        same = layout is None or (layout.rows, layout.padded) == (lies.rows, lies.padded)
-        if not same or dict(ranges) != dict(outside):  # rows of zeros are not loaded, too
+        own, layout = piece.layout, given.layout
+        same = layout is None or (layout.rows, layout.padded) == (own.rows, own.padded)
+        # A load of the same rows brings the zeros of its padding along; any other load leaves
+        # them out.
+        if not same or dict(ranges) != dict(outside):
             self._clear(piece)
         self._load_into(piece, given, ranges)
         return piece
 
     def _outside(self, piece: Piece, given: Given) -> Ranges:
-        """The values of an axis that lie outside, where only some do: the host is to write no more,
-        or the others lie in another layout.
+        """Return the range of a tensor that external memory has to hold, where it is a part.
+
+        The host writes no more than one array reads; the rest may lie in another layout.
         """
         if given.cut:
             return ranges_of(given.cut)
@@ -263,16 +281,16 @@ class Pieces:
     def _load_into(self, piece: Piece, given: Given, ranges: Ranges) -> None:
         """Load a tensor from where it lies, or from where the host is to write it."""
         name, outside = piece.tensor, self._outside(piece, given)
-        layout, of = given.layout or piece.layout, self.views.get(name, "")
-        self.move(Engine.LOAD, piece, ranges, self.external(piece, layout, outside, of))
+        layout, view_of = given.layout or piece.layout, self.views.get(name, "")
+        self.move(Engine.LOAD, piece, ranges, self.external(piece, layout, outside, view_of))
 
-    def external(self, piece: Piece, layout: Layout, ranges: Ranges, of: str = "") -> External:
-        """The tensor of a piece in outer memory, ``ranges`` of it in a layout."""
+    def external(self, piece: Piece, layout: Layout, ranges: Ranges, view_of: str = "") -> External:
+        """Describe ``ranges`` of a piece's tensor in external memory, in a layout."""
         bytes_ = word_bytes(self.graph.tensors[piece.tensor])
-        return External(piece.tensor, layout, ranges, bytes_, of, piece.digits)
+        return External(piece.tensor, layout, ranges, bytes_, view_of, piece.digits)
 
     def move(self, engine: Engine, piece: Piece, ranges: Ranges, outer: External) -> None:
-        """A load of a piece, or a store."""
+        """Append a load of a piece, or a store."""
         outer = self.outer.setdefault(outer.name, outer)
         load = engine is Engine.LOAD
         self.calls.append(
@@ -287,7 +305,7 @@ class Pieces:
         )
 
     def constant(self, name: str, rows: int) -> Piece:
-        """``identity`` or ``zeros``, loaded when it is first needed."""
+        """Return ``identity`` or ``zeros``, loaded when first needed."""
         if name not in self._constants:
             counts = {"row": rows, "lane": self.p.lanes}
             piece = Piece(name, ROW, counts, {}, self.p.lanes, Storage(name, rows))
@@ -295,34 +313,38 @@ class Pieces:
             self.move(Engine.LOAD, piece, {}, External(name, ROW, {}, 1))
         return self._constants[name]
 
-    # Other layouts.
+    # -- other layouts -----------------------------------------------------------------------------
 
     def _turned(self, name: str, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
-        """A tensor by PE1's array from a layout with other axes along the lanes."""
+        """Transpose a tensor, by PE1, from a layout with other axes along the lanes."""
         given = self._given(name, None, ranges)
-        there = [
+        sources = [
             piece
-            for (one, _), found in self.pieces.items()
-            if one == name
-            for piece in found
+            for (tensor, _), pieces in self.pieces.items()
+            if tensor == name
+            for piece in pieces
             if piece.covers(ranges)
         ]
-        if not there:
+        if not sources:
             if given is None or given.lanes is None:
                 raise CutError(f"{name} is not there in one piece of {ranges}")
-            there = [self.ensure(name, given.lanes, ranges)]
-        whole = [piece for piece in there if not set(piece.layout.lanes) & set(ranges)]
-        if not whole:  # all that lies along the lanes, where a cut of it has no rows of its own
-            there = [piece for piece in there if Part(piece, ranges).is_even] or there[-1:]
-            if not Part(there[-1], ranges).is_even:
-                lying = there[-1].layout.lanes
+            sources = [self.ensure(name, given.lanes, ranges)]
+        whole = [piece for piece in sources if not set(piece.layout.lanes) & set(ranges)]
+        if not whole:
+            # A cut of the lanes has rows of its own only between whole rows. Otherwise all values
+            # along the lanes are transposed: more than asked for, but correct.
+            sources = [piece for piece in sources if Part(piece, ranges).is_even] or sources[-1:]
+            if not Part(sources[-1], ranges).is_even:
+                lying = sources[-1].layout.lanes
                 ranges = {a: r for a, r in ranges.items() if a not in lying}
-        there = whole or there
-        apart = [piece for piece in there if not set(piece.layout.lanes) & set(lanes)]
+        sources = whole or sources
+        apart = [piece for piece in sources if not set(piece.layout.lanes) & set(lanes)]
         if apart:
             best = next((x for x in apart if self._suits(x, ranges, lanes, pad=True)), apart[-1])
             return self._transposed(best, lanes, ranges, group)
-        source = there[-1]
+        # Lanes before and after share an axis: one transpose cannot turn it, so go through lanes
+        # that share none, along the longest free axis, which fills rows best.
+        source = sources[-1]
         busy = {*lanes, *source.layout.lanes}
         free = [a for a in self.graph.tensors[name].axes if a not in busy and a not in ranges]
         sizes = self.graph.sizes
@@ -334,7 +356,7 @@ class Pieces:
         old = source.layout.lanes
         source = self.ensure(source.tensor, old, ranges, lanes)
         identity = self.constant("identity", self.p.lanes)
-        piece = self.made(source.tensor, lanes, ranges, [old, *([group] if group else [])])
+        piece = self.result_piece(source.tensor, lanes, ranges, [old, *([group] if group else [])])
         x, z = Part(source, ranges), Part(piece, ranges)
         if z.joint(old) is None:
             raise CutError(f"{piece.tensor} has no even index {old} in {piece.layout.text}")
@@ -355,7 +377,7 @@ class Pieces:
         return piece
 
     def _copied(self, source: Piece, ranges: Ranges, group: Axes, *, pad: bool) -> Piece:
-        """The same lanes, rows in another order or padded, by PE2's array."""
+        """Copy a piece, by PE2, to rows in another order or with padding."""
         lanes = source.layout.lanes
         size = prod(self.graph.sizes[a] for a in group)
         padded = group if pad and size % self.p.lanes else ()
@@ -365,8 +387,9 @@ class Pieces:
         return piece
 
     def widened(self, name: str, lanes: Axes, ranges: Ranges, digits: int) -> Piece:
-        """A piece with these values in so many digits, cut anew by PE2's array where its own are
-        fewer.
+        """Return a piece with these values in ``digits`` digits.
+
+        PE2 cuts the values anew where the tensor has fewer digits.
         """
         if self.graph.tensors[name].digits == digits:
             return self.ensure(name, lanes, ranges)

@@ -1,4 +1,9 @@
-"""From choices and cuts to commands: pieces of tensors, loaded, transposed and computed in turn."""
+"""Run the stages of a program: commands on pieces that are loaded, transposed and computed.
+
+``Tiler.run`` is the entry, used by ``step.drafts`` and ``step.blocks``. Commands come in the order
+of the operations, slice by slice; operands that a slice needs are made just before, some earlier
+for the first slices, so that neither array waits at the start.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +20,10 @@ from trainwright.parameters import AcceleratorParameters
 
 
 def _used(calls: Sequence[Call]) -> list[Call]:
-    """The commands whose results are read, or stored."""
+    """Return the commands whose results are read or stored.
+
+    Pieces are prepared for slices in advance; some turn out to be needed by no command.
+    """
     read: set[Storage] = set()
     kept = []
     for call in reversed(calls):
@@ -26,9 +34,9 @@ def _used(calls: Sequence[Call]) -> list[Call]:
 
 
 class Tiler(Operations):
-    """Makes the commands of one program.
+    """Commands of one program.
 
-    ``blocks`` are the samples of which all stages that are ``blocked`` are computed before others.
+    All stages that are ``blocked`` are computed for one of ``blocks`` of samples after the other.
     """
 
     def __init__(
@@ -47,7 +55,7 @@ class Tiler(Operations):
         self.blocks = blocks
 
     def run(self, stages: Sequence[Stage]) -> list[Call]:
-        """The commands of all stages, in the order of the operations."""
+        """Return the commands of all stages, in the order of the operations."""
         stages = [
             refitted(
                 self.graph,
@@ -62,8 +70,8 @@ class Tiler(Operations):
         self.every = [choice for stage in stages for choice in stage.choices]
         self._demands()
         self._leads(stages)
-        for blocked, some in groupby(stages, lambda stage: stage.blocked):
-            together = list(some)
+        for blocked, group in groupby(stages, lambda stage: stage.blocked):
+            together = list(group)  # stages share the loop over blocks with their neighbours
             for block in self.blocks if blocked else (None,):
                 self.block = block
                 for stage in together:
@@ -72,13 +80,13 @@ class Tiler(Operations):
         return _used(self.calls)
 
     def _leave(self) -> None:
-        """Nobody reads the pieces of a block of samples after it."""
+        """Forget the pieces of a block of samples, which no later block reads."""
         if self.block:
-            for key, found in self.pieces.items():
-                self.pieces[key] = [piece for piece in found if SAMPLES not in piece.ranges]
+            for key, pieces in self.pieces.items():
+                self.pieces[key] = [piece for piece in pieces if SAMPLES not in piece.ranges]
         self.block = None
 
-    # Stages.
+    # -- stages ------------------------------------------------------------------------------------
 
     def _stage(self, stage: Stage) -> None:
         inside = {choice.op.out for choice in stage.choices}
@@ -88,19 +96,23 @@ class Tiler(Operations):
         self.inside = inside
         slices = list(slices_of(self.graph, stage, self.p.lanes, self.block))
         begin = 1 if self._both(stage, slices[0]) else 2
-        for slice_ in slices[:begin]:  # neither array waits for what the other one's slice needs
+        # Operands of the first slices come before all commands: an array would wait for a
+        # transpose that the other one has queued behind a whole slice.
+        for slice_ in slices[:begin]:
             for choice in stage.choices:
                 self._before(choice, stage, slice_)
         for n in range(0, len(slices), stage.together):
-            some = slices[n : n + stage.together]
+            batch = slices[n : n + stage.together]
             if n >= begin:
-                self._forget(stage, some)
-            if stage.together > 1:  # or one array's copies wait for what it computes itself
-                for slice_ in some:
+                self._forget(stage, batch)
+            # Likewise for slices that are computed together: copies for the second one would
+            # otherwise queue behind the array's work on the first.
+            if stage.together > 1:
+                for slice_ in batch:
                     for choice in stage.choices:
                         self._before(choice, stage, slice_)
             for choice in stage.choices:
-                for slice_ in reversed(some) if self._backwards(choice, stage) else some:
+                for slice_ in reversed(batch) if self._backwards(choice, stage) else batch:
                     self._choice(choice, slice_)
         for choice in stage.choices:
             alone = choice.op.out in self.stored and choice.op.out not in inside
@@ -110,19 +122,19 @@ class Tiler(Operations):
                 self._spill(choice.op.out)
 
     def _is_summed(self, op: Op) -> bool:
-        """Whether a result is whole after this block of samples."""
+        """Return whether a result is complete after this block of samples."""
         summed = isinstance(op, Einsum) and SAMPLES in self.graph.summed(op)
         return not self.block or not summed or self.block == self.blocks[-1]
 
     def _spill(self, name: str) -> None:
-        """From now on a tensor lies in outer memory alone."""
+        """Move a tensor to external memory: from now on its readers load it from there."""
         (outer,) = (outer for outer in self.outer.values() if outer.tensor == name)
         self.given[name] = Given(outer.layout)
         for key in [key for key in self.pieces if key[0] == name]:
             del self.pieces[key]
 
     def _both(self, stage: Stage, slice_: Ranges) -> bool:
-        """Whether a slice has something of every work."""
+        """Return whether a slice has something of every work."""
         return all(
             self._within(choice.op, work, slice_) is not None
             for choice in stage.choices
@@ -131,32 +143,35 @@ class Tiler(Operations):
         )
 
     def _before(self, choice: Choice, stage: Stage, slice_: Ranges) -> None:
-        """Have the operands of an operation that its stage does not make."""
-        made = {one.op.out for one in stage.choices}
-        if isinstance(choice.op, Einsum) and stage.loops and not made & set(choice.op.operands):
+        """Prepare the operands of an operation that its stage does not make."""
+        results = {member.op.out for member in stage.choices}
+        if isinstance(choice.op, Einsum) and stage.loops and not results & set(choice.op.operands):
             for work in reversed(choice.works):
                 self._operands(choice.op, work, slice_)
 
     @staticmethod
     def _backwards(choice: Choice, stage: Stage) -> bool:
-        """Whether an operation takes the slices the other way round, so that arrays are apart.
+        """Return whether an operation takes its slices in reverse, away from the other array.
 
-        It is one of PE2's, or of PE1's where PE2's take parts of sums in their order.
+        Only one of the two arrays may be reversed: PE2, or PE1 where PE2 adds parts of sums, whose
+        order is fixed.
         """
-        made = {one.op.out for one in stage.choices}
-        parts = [one for one in stage.choices if isinstance(one.op, Einsum) and one.op.parts]
+        results = {member.op.out for member in stage.choices}
+        parts = [
+            member for member in stage.choices if isinstance(member.op, Einsum) and member.op.parts
+        ]
         impls = [work.impl for work in choice.works]
-        if choice in parts or len(impls) != 1 or not made & set(choice.op.operands):
+        if choice in parts or len(impls) != 1 or not results & set(choice.op.operands):
             return False
-        others = [work.impl for one in parts for work in one.works]
-        return impls[0] is not None and impls[0].dot == any(i and not i.dot for i in others)
+        partners = [work.impl for member in parts for work in member.works]
+        return impls[0] is not None and impls[0].dot == any(i and not i.dot for i in partners)
 
     def _forget(self, stage: Stage, slices: Sequence[Ranges]) -> None:
-        """Drop the parts of what is given that no slice reads: they are loaded again."""
+        """Drop parts of given tensors that no slice of this batch reads, to load them again."""
         depths, loops = dict(stage.kept), [axis for axis, _ in stage.loops]
-        for (name, lanes), found in self.pieces.items():
+        for (name, lanes), pieces in self.pieces.items():
             if name in self.given:
                 axes = set(self.graph.tensors[name].axes) & set(loops[: depths.get(name)])
-                mine = [{a: r for a, r in one.items() if a in axes} for one in slices]
-                kept = [p for p in found if any(overlap(p.ranges, m) is not None for m in mine)]
+                mine = [{a: r for a, r in slice_.items() if a in axes} for slice_ in slices]
+                kept = [p for p in pieces if any(overlap(p.ranges, m) is not None for m in mine)]
                 self.pieces[name, lanes] = kept
