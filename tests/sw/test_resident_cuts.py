@@ -64,7 +64,7 @@ def stepped(case, cuts, steps, *, p=P, first=0):
     with GoldenAccelerator(p, memory_bytes=MEMORY) as golden:
         driver = ResidentDriver(
             golden, state.layout, case.batch, TABLE, seed=case.seed, ranges=case.scales.ranges,
-            pulled=True, looks=cuts,
+            pulled=True, cuts=cuts,
         )  # fmt: skip
         driver.put(state, model_of(state))
         driver.begin(case.scales, state, first)

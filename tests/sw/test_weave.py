@@ -42,7 +42,7 @@ def driver_of(network, batch, accelerator, case=None, cuts=None, *, deferred=Fal
         choose(patch, deferred=deferred)
         driver = ResidentDriver(
             accelerator, case.state.layout, batch, TABLE, seed=case.seed,
-            ranges=case.scales.ranges, pulled=True, looks=cuts, data=data, test=test,
+            ranges=case.scales.ranges, pulled=True, cuts=cuts, data=data, test=test,
         )  # fmt: skip
     return driver, case
 

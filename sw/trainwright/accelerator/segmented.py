@@ -8,7 +8,7 @@ import numpy as np
 from trainwright.accelerator.interface import CommandRecord, Counters, Run, Trace
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.program.descriptors import Program
-from trainwright.program.segments import Segment, segments
+from trainwright.program.segments import ProgramSegment, segments
 
 
 def run_segments(program: Program, depth: int, run: Callable[[Program], Run]) -> Run:
@@ -21,7 +21,7 @@ def run_segments(program: Program, depth: int, run: Callable[[Program], Run]) ->
     return _joined(parts, [run(part.program) for part in parts], max(depth, len(program.slots)))
 
 
-def _joined(parts: tuple[Segment, ...], runs: list[Run], count: int) -> Run:
+def _joined(parts: tuple[ProgramSegment, ...], runs: list[Run], count: int) -> Run:
     """Several runs as one."""
     totals = np.zeros((3, count), np.int64)
     for part, one in zip(parts, runs, strict=True):
@@ -36,7 +36,7 @@ def _joined(parts: tuple[Segment, ...], runs: list[Run], count: int) -> Run:
     )
 
 
-def _traces(parts: tuple[Segment, ...], runs: list[Run]) -> dict[str, Trace] | None:
+def _traces(parts: tuple[ProgramSegment, ...], runs: list[Run]) -> dict[str, Trace] | None:
     traces = [one.traces for one in runs if one.traces is not None]
     if len(traces) < len(runs):
         return None
@@ -55,7 +55,9 @@ def _traces(parts: tuple[Segment, ...], runs: list[Run]) -> dict[str, Trace] | N
     }
 
 
-def _commands(parts: tuple[Segment, ...], runs: list[Run]) -> tuple[CommandRecord, ...] | None:
+def _commands(
+    parts: tuple[ProgramSegment, ...], runs: list[Run]
+) -> tuple[CommandRecord, ...] | None:
     """The commands of all runs, each after the one before it."""
     found: list[CommandRecord] = []
     begun = 0

@@ -94,7 +94,7 @@ class _Side:
             test = place_data(counted, given.test, batch, seed, PIXELS, before=data.address)
         self.driver = ResidentDriver(
             counted, state.layout, batch, TABLE, trace=True, seed=seed, ranges=scales.ranges,
-            data=data, pulled=True, looks=LOOKS, loss=loss, test=test,
+            data=data, pulled=True, cuts=LOOKS, loss=loss, test=test,
             plan=plan,
         )  # fmt: skip
         self.driver.put(state, model_of(state))

@@ -6,7 +6,7 @@ from trainwright.driver.model import (
     ForwardResult,
     QuantisedModel,
 )
-from trainwright.driver.runner import Memory, Pass, Runner, RunnerDriver, Steps
+from trainwright.driver.runner import HeldActivations, Pass, Runner, RunnerDriver, Steps
 from trainwright.driver.settling import Settling, settle
 from trainwright.fixed.quantise import fitting_exponent, quantise
 
@@ -15,7 +15,7 @@ __all__ = [
     "BackwardResult",
     "Driver",
     "ForwardResult",
-    "Memory",
+    "HeldActivations",
     "Pass",
     "QuantisedModel",
     "Runner",

@@ -1,7 +1,7 @@
-"""What an accelerator's memory says of the run that it is at: a *card* in the last page.
+"""Cards: a page at the end of an accelerator's memory that describes the run under way.
 
-A host that finds a board at work knows from its card whether the run is its own, and anyone can say
-where it is: registers have the step, the exponents and the sums of the loss.
+A host that finds a board at work knows from its card whether the run is its own, and any host can
+tell how far the run is: registers have the step, the exponents and the sums of the loss.
 """
 
 import hashlib
@@ -20,10 +20,11 @@ MAGIC = b"trainwright run\n"
 
 
 def identity(*parts: bytes | str) -> str:
-    """A name for what ``parts`` say together: 32 digits of SHA-256."""
+    """Return a name for the contents of ``parts`` together: 32 digits of SHA-256."""
     whole = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
+        # Lengths keep ("ab", "c") and ("a", "bc") apart.
         whole.update(len(data).to_bytes(8, "little") + data)
     return whole.hexdigest()[:32]
 
@@ -38,7 +39,7 @@ class Card:
     """Identity of program, schedule and settings; empty where only the data set is there."""
     network: str = ""
     ranks: Sequence[Sequence[int]] = ()
-    """Those left."""
+    """Remaining ranks of each layer."""
     batch: int = 0
     epoch: int = 0
     """Steps of an epoch."""
@@ -47,20 +48,21 @@ class Card:
     interval: int = 0
     """Steps between two looks at the ranks, for which the host is needed; 0: none."""
     address: int = 0
-    """Of the program."""
+    """Byte address of the program."""
     loss_slot: int = 0
     """Statistics slot of losses and correct samples."""
     exponents: Mapping[str, int] = field(default_factory=dict)
     """Slot of the exponent file of each tensor."""
 
     def end(self, step: int) -> int:
-        """Where a start at ``step`` ends."""
+        """Return the step at which a start at ``step`` ends."""
         return end_of_start(step, self.epoch, self.total, self.interval)
 
 
 def end_of_start(step: int, epoch: int, total: int, interval: int) -> int:
-    """The step after which an accelerator that starts at ``step`` waits for the host: the end of
-    the epoch, of the run, or the next look at the ranks.
+    """Return the step at which an accelerator that starts at ``step`` waits for the host.
+
+    It is the end of the epoch, of the run, or the next look at the ranks.
     """
     ends = [step - step % epoch + epoch, total]
     if interval:
@@ -69,7 +71,7 @@ def end_of_start(step: int, epoch: int, total: int, interval: int) -> int:
 
 
 def card_address(accelerator: Accelerator) -> int:
-    """Of the last page."""
+    """Return the byte address of the last page."""
     return accelerator.memory_bytes - PAGE
 
 
@@ -83,7 +85,7 @@ def write_card(accelerator: Accelerator, card: Card | None) -> None:
 
 
 def read_card(accelerator: Accelerator) -> Card | None:
-    """The card, or None where there is none that is sound."""
+    """Read the card; None where there is no sound card."""
     if accelerator.memory_bytes < PAGE:
         return None
     place = card_address(accelerator)

@@ -50,8 +50,10 @@ class Executed:
 
 @dataclass(frozen=True)
 class LossResult:
-    """Summed loss, in units of the loss (``onchip.loss.UNITS``), and samples whose label has the
-    largest logit.
+    """Summed loss of samples, and how many of them are correct.
+
+    The loss is in units of the loss function (``onchip.loss.UNITS``); a sample is correct whose
+    label has the largest logit.
     """
 
     total: int
@@ -70,8 +72,10 @@ class ChipDriver(Driver):
         self, accelerator: Accelerator, layout: Layout, batch: int, *, kept: Kept | None = None,
         trace: bool = False, loss: str = "cross-entropy", plan: str = AUTO,
     ) -> None:  # fmt: skip
-        """Of each bond of ``layout`` the programs have the columns ``kept``, all where it is None;
-        ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` of ``compiler.step.IN_ROWS``.
+        """Compile programs that have the columns ``kept`` of each bond of ``layout``.
+
+        None keeps all columns. ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` of
+        ``compiler.step.IN_ROWS``.
         """
         network = layout.network
         if kept is not None:
@@ -96,13 +100,13 @@ class ChipDriver(Driver):
 
     @property
     def loss_unit(self) -> float:
-        """What a unit of a summed loss is."""
+        """Value of a unit of a summed loss."""
         return UNITS[self.loss]
 
     # What the host writes.
 
     def put(self, state: State, model: QuantisedModel) -> None:
-        """The whole state, and the images of its factors."""
+        """Write the whole state, and the images of its factors."""
         arrays = state.to_arrays()
         self._write(STATE, arrays["state"].astype(np.int64))
         self._write(FACTORS, arrays["factors"])
@@ -117,8 +121,9 @@ class ChipDriver(Driver):
         self.moment_exponents = state.exponents.copy()
 
     def put_columns(self, state: State, exponents: Sequence[int]) -> None:
-        """The prior's coefficients and shifts, for gradients of these exponents; shifts of columns
-        that are not left are under 0, which counts in an update with ``cuts``.
+        """Write the prior's coefficients and shifts, for gradients of these exponents.
+
+        Columns that were cut have negative shifts, which an update with ``cuts`` obeys.
         """
         raised, shifts = pull_words(self.layout, state.pulls, np.array(exponents))
         gone = np.ones(self.layout.columns, np.int64)
@@ -133,7 +138,7 @@ class ChipDriver(Driver):
         self.accelerator.write(buffer.address, buffer.pack(torch.from_numpy(np.asarray(words))))
 
     def images(self) -> Iterator[tuple[str, npt.NDArray]]:
-        """Bytes of every image of a factor, and values of every bias, as they are in memory."""
+        """Yield bytes of every factor's image, and values of every bias, as in memory."""
         for image, buffer in (*self.step.forward.images, *self.step.backward.images):
             if image.is_factor:
                 yield image.name, self.accelerator.read(buffer.address, buffer.size)
@@ -142,18 +147,18 @@ class ChipDriver(Driver):
                 yield part.name, self._get(part.name).numpy()
 
     def factors(self) -> Words:
-        """Factors and biases in the rows of the layout, int64 (rows, LANES)."""
-        found = np.zeros((self.layout.rows, LANES), np.int64)
+        """Read factors and biases in the rows of the layout, int64 (rows, LANES)."""
+        result = np.zeros((self.layout.rows, LANES), np.int64)
         for part in self.layout.parts:
             place = self.memory.place_of(part)
             blocks = part.blocks if place.name == FACTORS else len(self.memory.live(part).left)
             last = place.row + blocks * (part.rows // part.blocks)
             rows = self.rows(place.name)[place.row : last]
-            found[part.row : part.row + len(rows)] = rows
-        return found
+            result[part.row : part.row + len(rows)] = rows
+        return result
 
     def rows(self, name: str) -> Words:
-        """A buffer, such as ``STATE``, int64 (rows, LANES), as it is in memory."""
+        """Read a buffer, such as ``STATE``, int64 (rows, LANES), as it is in memory."""
         buffer = {**self.step.buffers, **self.memory.buffers}[name]
         return buffer.unpack(self.accelerator.read(buffer.address, buffer.size)).numpy()
 
@@ -169,7 +174,7 @@ class ChipDriver(Driver):
         return self._bound
 
     def run_forward(self, inputs: torch.Tensor, scales: Scales) -> dict[str, TensorStatistics]:
-        """The forward pass of ``inputs`` int64 (batch, I); its statistics."""
+        """Run the forward pass of ``inputs`` int64 (batch, I); return its statistics."""
         operands = {"x": self.input_exponent}
         operands |= {part.name: part.exponent for part in self.layout.parts}
         for number, layer in enumerate(self.network.layers, 1):
@@ -188,7 +193,7 @@ class ChipDriver(Driver):
         return self._statistics(self.step.forward, bound, run)
 
     def run_loss(self, labels: Words, classes: int) -> LossResult:
-        """Loss of the last ``run_forward`` and the gradient of its logits."""
+        """Run the loss of the last ``run_forward`` and the gradient of its logits."""
         assert self._bound is not None
         self._write(TARGETS, self.memory.target_words(labels, classes))
         exponent = self._bound.exponents[activation_name(len(self.network.layers))]
@@ -202,12 +207,12 @@ class ChipDriver(Driver):
         return self._bound.exponents[activation_name(len(self.network.layers))]
 
     def logits(self) -> tuple[Words, Words]:
-        """Integers of the last pass's logits and of their gradient, (batch, outputs)."""
+        """Read the last pass's logits and their gradient as integers, (batch, outputs)."""
         last = len(self.network.layers)
         return self._get(activation_name(last)).numpy(), self._get(gradient_name(last)).numpy()
 
     def run_backward(self, scales: Scales) -> dict[str, TensorStatistics]:
-        """The backward pass of the gradient that ``run_loss`` left; its statistics."""
+        """Run the backward pass of the gradient that ``run_loss`` left; return its statistics."""
         assert self._bound is not None
         name = gradient_name(len(self.network.layers))
         exponent = gradient_exponent(self.loss, self.step.batch)
@@ -217,12 +222,12 @@ class ChipDriver(Driver):
 
     @property
     def gradient_exponents(self) -> list[int]:
-        """Of every part, in the last ``run_backward``."""
+        """Exponents of every part's gradient in the last ``run_backward``."""
         assert self._bound is not None
         return [self._bound.exponents[gradient_of(part)] for part in self.layout.parts]
 
     def gradients(self) -> tuple[list[Words], list[int]]:
-        """Integers of every part's gradient, and their exponents, of the last ``run_backward``."""
+        """Read every part's gradient of the last ``run_backward``: integers and exponents."""
         assert self._bound is not None
         names = [gradient_of(part) for part in self.layout.parts]
         values = [
@@ -232,13 +237,15 @@ class ChipDriver(Driver):
         return values, self.gradient_exponents
 
     def _shape(self, part: Part) -> tuple[int, ...]:
-        """Of a part's gradient, at the ranks left."""
+        """Return the shape of a part's gradient, at the ranks that programs have."""
         layer = self.network.layers[part.layer]
         return part.shape if part.index < 0 else layer.factor_shapes[part.index]
 
     def run_update(self, step: Step, *, pulled: bool, cuts: bool = False) -> None:
-        """The update by the last ``run_backward``; ``put_columns`` came before where ``pulled``,
-        and with ``cuts`` columns that are not left are cleared.
+        """Run the update by the gradients of the last ``run_backward``.
+
+        ``put_columns`` came before where ``pulled``; with ``cuts`` the columns that were cut are
+        cleared.
         """
         assert self._bound is not None
         exponents = self.gradient_exponents

@@ -36,7 +36,10 @@ RESETS = 3
 
 
 def persist(work: Callable[[], Result], restore: Callable[[], object] = lambda: None) -> Result:
-    """The result of ``work``; where the accelerator is reset, again after ``restore``."""
+    """Return the result of ``work``.
+
+    After a reset of the accelerator, ``restore`` and try again.
+    """
     for attempt in range(RESETS + 1):
         try:
             if attempt:
@@ -78,7 +81,9 @@ class Driver:
             )
         self.input_exponent = network.format("activation").input_exponent
         programs = (self.step.forward, self.step.backward)
-        self._tensors = frozenset(t.name for one in programs for t in one.tensors if t.counted)
+        self._tensors = frozenset(
+            t.name for program in programs for t in program.tensors if t.counted
+        )
         self._forward: tuple[QuantisedModel, dict[str, int]] | None = None
         self._repeat_forward: Callable[[], ForwardResult] | None = None
 
@@ -95,16 +100,19 @@ class Driver:
     def _put(self, name: str, values: torch.Tensor) -> None:
         """Write an integer tensor into its buffers."""
         values = values.to(torch.int32)  # no word has more bits: less to be read for each layout
-        for one in self.step.aliases.get(name, (name,)):
-            buffer = self.step.buffers[one]
+        for alias in self.step.aliases.get(name, (name,)):
+            buffer = self.step.buffers[alias]
             self.accelerator.write(buffer.address, buffer.pack(values))
 
     def _input(self, name: str, images: torch.Tensor) -> torch.Tensor:
-        """What an input reads of the images: (batch, values)."""
+        """Return the values of the images that an input reads, (batch, values)."""
         return self._seen(name, images).flatten(1)
 
     def _seen(self, name: str, images: torch.Tensor) -> torch.Tensor:
-        """The rows and columns of images (batch, values) that an input reads, to be written too."""
+        """Return a view of the rows and columns of images (batch, values) that an input reads.
+
+        Writing to the view changes ``images``.
+        """
         whole = images.reshape(-1, *self.network.padded)
         node = next((node for node in self.network.nodes if node.name == name), None)
         if not isinstance(node, Input):
@@ -112,7 +120,7 @@ class Driver:
         return whole[:, slice(*node.rows), slice(*node.columns)]
 
     def _input_gradient(self, bound: Bound) -> torch.Tensor | None:
-        """The gradient to the inputs, (batch, values); ``None`` where it was not asked for."""
+        """Return the gradient to the inputs, (batch, values); None where it was not asked for."""
         if not self.step.input_gradients:
             return None
         shape = (self.step.batch, self.network.input_size)
@@ -128,15 +136,15 @@ class Driver:
         return buffer.unpack(self.accelerator.read(buffer.address, buffer.size))
 
     def _value(self, name: str, bound: Bound, kind: str) -> torch.Tensor:
-        """A tensor of a class as float64."""
+        """Return a tensor of a class as float64."""
         return dequantise(self._get(name), bound.exponents[name], self.network.format(kind))
 
     def _put_images(
-        self, program: CompiledProgram, model: QuantisedModel, *, there: Container[str] = ()
+        self, program: CompiledProgram, model: QuantisedModel, *, present: Container[str] = ()
     ) -> None:
-        """Write the images of a program, except those that are ``there`` already."""
+        """Write the images of a program, except those that are ``present`` already."""
         for image, buffer in program.images:
-            if image.name in there:
+            if image.name in present:
                 continue
             factor = model.factors[image.layer][image.index] if image.is_factor else torch.zeros(())
             self.accelerator.write(buffer.address, image.packed(factor, self.step.parameters))
@@ -151,7 +159,7 @@ class Driver:
     def _statistics(
         self, program: CompiledProgram, bound: Bound, run: Run
     ) -> dict[str, TensorStatistics]:
-        counts = (one.tolist() for one in (run.sums, run.saturations, run.underflows))
+        counts = (counter.tolist() for counter in (run.sums, run.saturations, run.underflows))
         return {
             t.name: TensorStatistics(
                 kind=t.kind,
@@ -169,9 +177,7 @@ class Driver:
         }
 
     def _check_seed(self, which: str, program: CompiledProgram, seed: int | None) -> None:
-        """Raise ``AcceleratorError`` if a seed is given and the accelerator cannot round
-        stochastically.
-        """
+        """Raise ``AcceleratorError`` for a seed without stochastic rounding, or room for it."""
         if seed is None:
             return
         p = self.step.parameters
@@ -181,10 +187,10 @@ class Driver:
                 "set stochastic_rounding=1"
             )
         needed = len(program.descriptors) + 1
-        there = self.step.buffers[f"program.{which}"].size // DESCRIPTOR_BYTES
-        if needed > there:
+        room = self.step.buffers[f"program.{which}"].size // DESCRIPTOR_BYTES
+        if needed > room:
             raise AcceleratorError(
-                f"with its seed the program has {needed} descriptors, there is room for {there}; "
+                f"with its seed the program has {needed} descriptors, room is room for {room}; "
                 "use fewer layers or factors"
             )
 
@@ -289,8 +295,8 @@ class Driver:
         shape = (self.step.batch, self.network.output_size)
         if tuple(gradient.shape) != shape:
             raise ValueError(f"the gradient has shape {tuple(gradient.shape)}, not {shape}")
-        there = {image.name for image, _ in self.step.forward.images}
-        self._put_images(self.step.backward, model, there=there)
+        present = {image.name for image, _ in self.step.forward.images}
+        self._put_images(self.step.backward, model, present=present)
         fmt = self.network.format("gradient")
         parts = dict(zip(self.step.uppers, gradient.split(self.network.head_sizes, 1), strict=True))
         zero = fmt.input_exponent
@@ -344,7 +350,7 @@ class Driver:
 
     @contextmanager
     def twin(self) -> Iterator["Driver"]:
-        """A driver of the same programs on the golden model: the same bits."""
+        """Yield a driver of the same programs on the golden model, with the same bits."""
         p = self.accelerator.parameters
         with GoldenAccelerator(p, memory_bytes=self.step.memory_bytes) as golden:
             yield Driver(

@@ -1,4 +1,4 @@
-"""Where a board is that trains alone, without touching it: from its card and its registers."""
+"""Progress of a board that trains alone, read from its card and registers without disturbing it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,17 +18,17 @@ class Observed(Accelerator, Protocol):
 
     @property
     def exponents(self) -> Sequence[int]:
-        """Of the exponent file, by slot; they can be read while it runs."""
+        """Exponents of the exponent file, by slot; they can be read while a program runs."""
         ...
 
     def read_registers(self, address: int, count: int, /) -> npt.NDArray[np.uint32]:
-        """``count`` registers from an address on."""
+        """Read ``count`` registers from an address on."""
         ...
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a board that trains shows of it."""
+    """Progress of a board that trains, as far as it shows."""
 
     state: str
     """``running``; ``done``: it waits for the host; ``failed``; ``idle``: nothing was started since
@@ -38,22 +38,22 @@ class Look:
     total: int
     """Steps of the training."""
     exponents: Mapping[str, int]
-    """Of each tensor."""
+    """Exponent of each tensor."""
     step: int | None = None
     """Steps done, from the begin of the training; None where the board is idle, as what follows."""
     epoch: int | None = None
-    """That of the present step, from 1."""
+    """Epoch of the present step, from 1."""
     loss: float | None = None
     """Mean of the steps since the last start; that of the step at work may be among them. None
     before the first, and where the board is idle."""
     correct: int | None = None
     """Samples of these steps that were classified right."""
     samples: int | None = None
-    """All of them."""
+    """Number of samples in these steps."""
 
 
 def look(accelerator: Observed) -> Look:
-    """Where the run is that the accelerator is at.
+    """Read the progress of the run that the accelerator is at.
 
     Raises ``AcceleratorError`` where its memory holds none.
     """
@@ -95,6 +95,6 @@ def _state(status: int) -> str:
 
 
 def _done(card: Card, step: int, times: int, *, running: bool) -> int:
-    """Steps since the last start, which was of ``times``."""
+    """Return the steps since the last start, which was for ``times`` steps."""
     end = card.end(step) if running else step
     return min(max(step - (end - times), 0), times)

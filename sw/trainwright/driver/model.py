@@ -26,7 +26,10 @@ class QuantisedModel:
     factor_exponents: Sequence[Sequence[int]]
     biases: Sequence[torch.Tensor | None]
     bias_exponents: Sequence[int] | None = None
-    """Of each layer's bias, where they are fixed; None for the least that fits each time."""
+    """Exponents of the layers' biases, where they are fixed.
+
+    None for the least that fits each time.
+    """
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,10 @@ class BackwardResult:
 
 
 def check_words(name: str, values: torch.Tensor, shape: tuple[int, ...], fmt: Format | int) -> None:
-    """``ValueError`` or ``TypeError`` unless ``values`` is int64 of ``shape``, a format's words."""
+    """Raise unless ``values`` is int64 of ``shape`` with words of a format.
+
+    Raises ``ValueError`` or ``TypeError``.
+    """
     if tuple(values.shape) != shape:
         raise ValueError(f"{name} has shape {tuple(values.shape)}, not {shape}")
     if values.dtype != torch.int64:
@@ -74,5 +80,5 @@ def check_words(name: str, values: torch.Tensor, shape: tuple[int, ...], fmt: Fo
 
 
 def bits_of(fmt: Format | int) -> int:
-    """Bits of a word."""
+    """Return the bits of a word."""
     return fmt if isinstance(fmt, int) else fmt.width

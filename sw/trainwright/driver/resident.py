@@ -41,7 +41,7 @@ from trainwright.program.fields import DESCRIPTOR_BYTES
 
 def lay_out_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
                  pixels: int, *, before: int | None = None) -> DataSet:  # fmt: skip
-    """Where ``place_data`` puts ``records``; raises what it raises."""
+    """Return the place where ``place_data`` puts ``records``; raise its errors."""
     total, size = records.shape
     end = accelerator.memory_bytes - PAGE if before is None else before
     address = (end - records.size) // PAGE * PAGE
@@ -53,9 +53,10 @@ def lay_out_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch
 
 def place_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
                pixels: int, *, before: int | None = None) -> DataSet:  # fmt: skip
-    """Write ``records`` (``onchip.samples.records``) to the end of the memory, before the page of
-    its card, or ``before`` an address, once for all drivers of a run of ``seed``; raises
-    ``AcceleratorError`` where they are more than there is.
+    """Write ``records`` (``onchip.samples.records``) to the end of the memory.
+
+    They come before the card's page, or ``before`` an address, once for all drivers of a run of
+    ``seed``. Raises ``AcceleratorError`` where they are larger than the memory.
     """
     data = lay_out_data(accelerator, records, batch, seed, pixels, before=before)
     accelerator.write(data.address, records)
@@ -85,13 +86,14 @@ class ResidentDriver(ChipDriver):
     def __init__(
         self, accelerator: Accelerator, layout: Layout, batch: int, table: RateTable, *,
         kept: Kept | None = None, trace: bool = False, seed: int = 0,
-        ranges: ScaleRanges | None = None, pulled: bool = False, looks: Looks | None = None,
+        ranges: ScaleRanges | None = None, pulled: bool = False, cuts: Looks | None = None,
         data: DataSet | None = None, loss: str = "cross-entropy", test: DataSet | None = None,
         optimiser: str = "esgd", plan: str = AUTO,
     ) -> None:  # fmt: skip
-        """``seed`` is that of the run; scales are frozen where ``ranges`` is None, and columns are
-        cut by the accelerator where there are ``looks``. A ``test`` set has whole batches, filled
-        up by ``onchip.samples.filled_up``.
+        """Compile the resident step of a run of ``seed``.
+
+        Scales are frozen where ``ranges`` is None; with ``cuts`` the accelerator cuts columns
+        itself. A ``test`` set has whole batches, filled up by ``onchip.samples.filled_up``.
         """
         super().__init__(accelerator, layout, batch, kept=kept, trace=trace, loss=loss, plan=plan)
         if not hasattr(accelerator, "repeat"):
@@ -100,30 +102,30 @@ class ResidentDriver(ChipDriver):
             )
         self._file = cast(FileAccelerator, accelerator)
         self._table, self._seed, self._data, self._pulled = table, seed, data, pulled
-        self._looks = looks
+        self._cuts = cuts
         self.resident: Resident = resident_step(
             self.memory,
             ranges,
             seed,
             table,
             pulled=pulled,
-            looks=looks,
+            looks=cuts,
             data=data,
             loss=loss,
             optimiser=optimiser,
         )
         self._samples: Program | None = samples_program(self.memory, data) if data else None
-        """Of those of the first step."""
+        """Program that fetches the samples of the first step."""
         self._test = test
         self.evaluation: Program | None = None
-        """Of a batch of the test set."""
+        """Program that classifies a batch of the test set."""
         if test:
             self.evaluation = resident_evaluation(self.memory, self.resident, test, loss)
         if pulled:  # its costs are words
             whole = [np.arange(bond.left.columns) for bond in layout.bonds]
             self.memory.prior_words(np.zeros(layout.columns, np.int64), no_pulls(layout), whole)
-        self._counted = [t.name for one in (self.step.forward, self.step.backward)
-                         for t in one.tensors if t.counted]  # fmt: skip
+        self._counted = [t.name for program in (self.step.forward, self.step.backward)
+                         for t in program.tensors if t.counted]  # fmt: skip
         self.last_run: Run | None = None
         """The last ``run_steps`` or ``attend_steps``."""
         self.last_evaluation: Run | None = None
@@ -131,8 +133,9 @@ class ResidentDriver(ChipDriver):
         """Whether the next step's samples are in memory, where the accelerator fetches them."""
 
     def begin(self, scales: Scales, state: State, step: int) -> None:
-        """Write programs and schedule, and the exponents and the order of the samples, as they are
-        before ``step`` with these ``scales`` and this ``state``; fetch the samples of ``step``.
+        """Write programs, schedule, exponents and the order of the samples, as before ``step``.
+
+        They are those of ``scales`` and ``state``. Then fetch the samples of ``step``.
         """
         self._write_programs()
         self.prime(step)
@@ -155,8 +158,9 @@ class ResidentDriver(ChipDriver):
         self._set(given)
 
     def prime(self, step: int) -> None:
-        """Have the accelerator fetch the samples of ``step``, whose successors each step fetches
-        while it computes.
+        """Make the accelerator fetch the samples of ``step``.
+
+        Each step fetches those of its successor while it computes.
         """
         if self._data and self._samples:
             order = order_at(self._data.total, self.step.batch, self._seed, step)
@@ -165,19 +169,23 @@ class ResidentDriver(ChipDriver):
         self.primed = True
 
     def forward(self, *args, **options) -> ForwardResult:
-        """As ``Driver.forward``; it writes inputs where those of the next step are."""
+        """Run ``Driver.forward``, which overwrites the inputs of the next step."""
         self.primed = self._data is None
         return super().forward(*args, **options)
 
     @property
     def _programs(self) -> list[Program]:
-        """As they lie in memory: that of a step, of the test set, and of the samples alone."""
-        return [one for one in (self.resident.program, self.evaluation, self._samples) if one]
+        """Programs in their order in memory: a step, the test set, and the samples alone."""
+        return [
+            program
+            for program in (self.resident.program, self.evaluation, self._samples)
+            if program
+        ]
 
     @property
     def _addresses(self) -> list[int]:
-        """Of the programs."""
-        sizes = [len(one.descriptors) * DESCRIPTOR_BYTES for one in self._programs]
+        """Byte addresses of the programs."""
+        sizes = [len(program.descriptors) * DESCRIPTOR_BYTES for program in self._programs]
         return [self.memory.size + sum(sizes[:n]) for n in range(len(sizes))]
 
     @property
@@ -186,7 +194,7 @@ class ResidentDriver(ChipDriver):
         return self._addresses[-1] + len(self._programs[-1].descriptors) * DESCRIPTOR_BYTES
 
     def _write_programs(self) -> None:
-        """Raises ``AcceleratorError`` where the memory is too small."""
+        """Write the programs; raise ``AcceleratorError`` where the memory is too small."""
         encoded = np.frombuffer(self._encoded, np.uint8)
         needed = self.bytes_needed
         if self._data and needed > self._data.address:
@@ -211,22 +219,22 @@ class ResidentDriver(ChipDriver):
     @property
     def _interval(self) -> int:
         """Steps from one look of the accelerator at the columns to the next."""
-        return self._looks.interval if self._looks else 1
+        return self._cuts.interval if self._cuts else 1
 
     @property
     def identity(self) -> str:
-        """Of programs and schedule."""
+        """Name of programs and schedule: equal names mean equal runs."""
         words = schedule_words(self._table, 0, self._interval)
-        return identity(self._encoded, words.tobytes(), str(self._looks))
+        return identity(self._encoded, words.tobytes(), str(self._cuts))
 
     def put_batch(self, inputs, labels: np.ndarray, classes: int) -> None:
-        """Inputs and targets of the next steps, where there is no data set."""
+        """Write inputs and targets of the next steps, where there is no data set."""
         for name in self.step.inputs:
             self._put(name, inputs)
         self._write(TARGETS, self.memory.target_words(labels, classes))
 
     def run_steps(self, times: int, *, step: int) -> LossResult:
-        """Whole steps, ``times`` of them, the first of number ``step``; their loss, summed.
+        """Run ``times`` whole steps, the first of number ``step``; return their summed loss.
 
         Raises ``ProgramError`` for 0 times, and where exponents are beyond what units shift.
         """
@@ -238,9 +246,10 @@ class ResidentDriver(ChipDriver):
         return self._loss(self.last_run)
 
     def attend_steps(self, times: int, *, step: int) -> LossResult | None:
-        """What ``run_steps`` gives of steps that another host has started; None where the
-        accelerator is not at these, and has not done them last. That the program is this one is to
-        be known.
+        """Wait for steps that another host has started; return the result of ``run_steps``.
+
+        None where the accelerator is at other steps, and has not done these last. The caller knows
+        that the program is the same.
         """
         accelerator = cast(UnattendedAccelerator, self._file)
         run = accelerator.attend(
@@ -256,9 +265,10 @@ class ResidentDriver(ChipDriver):
         return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
 
     def evaluate(self) -> LossResult:
-        """Classify the test set, by weights and exponents as they are: loss and correct samples,
-        those without a label left out. Training goes on as if it had not been, once the samples
-        of its next step are fetched again.
+        """Classify the test set with the present weights: loss and correct samples.
+
+        Samples without a label are left out. Training continues as if the test set had not been
+        classified, once the samples of its next step are fetched again.
         """
         test, program = self._test, self.evaluation
         assert test and program
@@ -272,15 +282,15 @@ class ResidentDriver(ChipDriver):
         return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
 
     def pulls(self) -> Pulls:
-        """The prior's coefficients after the last step; of none where there is no prior."""
-        found = no_pulls(self.layout)
+        """Read the prior's coefficients after the last step; all 0 where there is no prior."""
+        result = no_pulls(self.layout)
         if self._pulled:
-            found.coefficients[:] = self._of_columns(COEFFICIENT)
-            found.exponents[:] = self._of_columns(EXPONENT)
-        return found
+            result.coefficients[:] = self._of_columns(COEFFICIENT)
+            result.exponents[:] = self._of_columns(EXPONENT)
+        return result
 
     def kept(self) -> list[Words]:
-        """The columns of each bond that are left after the last step, of a driver that cuts."""
+        """Read the columns of each bond that are left after the last step, where cuts are made."""
         flags = self._of_columns(KEPT)
         return [
             np.flatnonzero(flags[bond.left.first :][: bond.left.columns] == 0)
@@ -288,33 +298,35 @@ class ResidentDriver(ChipDriver):
         ]
 
     def _of_columns(self, field: int) -> Words:
-        """A field of the side rows, a number a column."""
-        rows, found = self.memory.prior_rows, np.zeros(self.layout.columns, np.int64)
+        """Read a field of the side rows, a number for each column."""
+        rows, result = self.memory.prior_rows, np.zeros(self.layout.columns, np.int64)
         words = self.rows(PRIOR)[rows.field(field) :][: rows.side_rows]
-        found[self.memory.side_columns] = words
-        found[0] = 0
-        return found
+        result[self.memory.side_columns] = words
+        result[0] = 0
+        return result
 
     @property
     def saturations(self) -> int:
         """Values of the step's tensors that saturated in the last ``run_steps``."""
         assert self.last_run is not None
-        written = [t for one in (self.step.forward, self.step.backward) for t in one.tensors]
+        written = [
+            t for program in (self.step.forward, self.step.backward) for t in program.tensors
+        ]
         counts = self.last_run.saturations.tolist()
         return sum(count for t, count in zip(written, counts, strict=False) if t.counted)
 
     def exponents(self) -> dict[str, int]:
-        """Exponents of the tensors, as ``Scales`` has them after the last step."""
+        """Read the exponents of the tensors, as ``Scales`` has them after the last step."""
         values: Sequence[int] = self._file.exponents
         return {name: values[slot] for name, slot in self.slots.items()}
 
     @property
     def slots(self) -> dict[str, int]:
-        """Of the exponents of the tensors."""
+        """Slots of the tensors' exponents."""
         return {name: self.resident.slots[name] for name in self._counted}
 
     def moments(self) -> list[int]:
-        """Exponents that the moments of each part have."""
+        """Read the exponents of each part's moments."""
         values: Sequence[int] = self._file.exponents
         slots = self.resident.slots
         return [values[slots[moment_name(part.name)]] for part in self.layout.parts]

@@ -18,7 +18,7 @@ from trainwright.fixed.scale import Scales
 
 
 class Steps(Protocol):
-    """What repeats a step: a driver, or several that share a batch."""
+    """Passes that can be repeated: of a driver, or of several that share a batch."""
 
     def forward(
         self,
@@ -28,7 +28,7 @@ class Steps(Protocol):
         *,
         seed: int | None = None,
     ) -> ForwardResult:
-        """Logits of a batch; see ``Driver.forward``."""
+        """Return the logits of a batch; see ``Driver.forward``."""
         ...
 
     def backward(
@@ -39,7 +39,7 @@ class Steps(Protocol):
         seed: int | None = None,
         exponent: int | None = None,
     ) -> BackwardResult:
-        """Gradients of the last ``forward``; see ``Driver.backward``."""
+        """Return gradients of the last ``forward``; see ``Driver.backward``."""
         ...
 
 
@@ -60,7 +60,7 @@ D = TypeVar("D", bound=RunnerDriver)
 
 @dataclass(eq=False)
 class Pass(Generic[D]):
-    """A forward pass: all that repeats it bit by bit, and what came of it."""
+    """Forward pass: its result, and everything that repeats it bit by bit."""
 
     driver: D
     inputs: torch.Tensor
@@ -74,8 +74,8 @@ class Pass(Generic[D]):
 
 
 @dataclass
-class Memory:
-    """Of an accelerator: the forward pass whose activations are in it. Copies have none."""
+class HeldActivations:
+    """Forward pass whose activations an accelerator holds; copies hold none."""
 
     last: object = None
 
@@ -85,7 +85,7 @@ class Memory:
 
 @dataclass
 class Totals:
-    """What a runner has run; calibration is not counted."""
+    """Sums over the programs that a runner has run; calibration is not counted."""
 
     forward: int = 0
     backward: int = 0
@@ -114,8 +114,8 @@ class Runner(Generic[D]):
     driver yet.
     """
 
-    def __init__(self, memory: Memory | None = None) -> None:
-        self.memory = memory or Memory()
+    def __init__(self, memory: HeldActivations | None = None) -> None:
+        self.memory = memory or HeldActivations()
         self.totals = Totals()
         self._driver: D | None = None
         self._made_for: object = None
@@ -124,9 +124,9 @@ class Runner(Generic[D]):
         return {**self.__dict__, "_driver": None, "_made_for": None}
 
     def at(self, wanted: object, make: Callable[[], D]) -> D:
-        """The driver; ``make`` makes a new one where ``wanted``, its ranks say, is not as before.
+        """Return the driver, made by ``make`` where its ranks ``wanted`` have changed.
 
-        Passes of the one before are then stale.
+        Passes of the previous driver are then stale.
         """
         if self._driver is None or self._made_for != wanted:
             self._driver, self._made_for = make(), wanted
@@ -144,7 +144,7 @@ class Runner(Generic[D]):
         return self._driver
 
     def is_calibrated(self, scales: Scales) -> bool:
-        """Whether every tensor of a step has an exponent."""
+        """Return whether every tensor of a step has an exponent."""
         return scales.exponents.keys() >= self.driver.tensors
 
     def forward(
@@ -155,7 +155,10 @@ class Runner(Generic[D]):
         *,
         seed: int | None = None,
     ) -> Pass[D]:
-        """Logits of a batch, and what its backward pass needs. See ``Driver.forward``."""
+        """Run a forward pass; return its logits with what its backward pass needs.
+
+        See ``Driver.forward``.
+        """
         driver, used = self.driver, Scales(scales.ranges, copy(scales.exponents))
         exponent, result = driver.input_exponent, driver.forward(inputs, model, scales, seed=seed)
         done = Pass(driver, inputs, exponent, model, used, seed, result)
@@ -181,7 +184,7 @@ class Runner(Generic[D]):
         seed: int | None = None,
         exponent: int | None = None,
     ) -> BackwardResult:
-        """Gradients of a forward pass, which is run again where its activations are gone.
+        """Run a backward pass; repeat its forward pass where the activations are gone.
 
         See ``Driver.backward``. Raises ``CompileError`` where ranks changed since the pass.
         """

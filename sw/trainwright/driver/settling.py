@@ -22,7 +22,7 @@ class Paired(RunnerDriver, Protocol):
     """The part of ``trainwright.driver.Driver`` that can be repeated elsewhere."""
 
     def twin(self) -> AbstractContextManager[Any]:
-        """A driver of the same programs on the golden model."""
+        """Yield a driver of the same programs on the golden model."""
         ...
 
 
@@ -77,7 +77,10 @@ class Settling(Generic[P]):
         self._stack.close()
 
     def repeat(self, step: Callable[[], object]) -> int:
-        """``repeat`` of a step that is made of passes; returns the repetitions."""
+        """Repeat a step that is made of passes until exponents stand still.
+
+        Return the repetitions.
+        """
 
         def counted() -> int:
             self.moved = 0
@@ -89,13 +92,13 @@ class Settling(Generic[P]):
     def forward(
         self, driver: P, inputs: torch.Tensor, model: QuantisedModel, scales: Scales
     ) -> Pass[P]:
-        """As ``Runner.forward``, by the twin of a driver; exponents jump."""
+        """Run ``Runner.forward`` on the twin of a driver; exponents jump."""
         done = self._run(driver, driver.input_exponent, inputs, model, scales)
         self.moved += scales.jump(done.result.statistics)
         return done
 
     def again(self, done: Pass[P]) -> Pass[P]:
-        """A pass of a driver by its twin, with the exponents it had."""
+        """Run a pass of a driver again on its twin, with the exponents it had."""
         return self._run(done.driver, done.input_exponent, done.inputs, done.model, done.scales)
 
     def _run(

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainwright.accelerator import Accelerator, backend_names, is_backend, open_accelerator
 from trainwright.compiler import CompileError
-from trainwright.driver import Driver, Memory, Settling
+from trainwright.driver import Driver, HeldActivations, Settling
 from trainwright.nn.shapes import is_size
 from trainwright.parameters import AcceleratorParameters
 
@@ -37,7 +37,7 @@ class Machine:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._opened: Accelerator | None = None
-        self.memory = Memory()
+        self.memory = HeldActivations()
         self.settling: Settling[Driver] | None = None
         """Set while exponents are calibrated."""
         self.lock = RLock()

@@ -21,7 +21,7 @@ from trainwright.nn import TensorTrain, TTConv2d, TTLinear
 from trainwright.nn.untyped import again, named_modules, saving_hooks
 from trainwright.offload.chain import Chain
 from trainwright.offload.regions import regions
-from trainwright.offload.stretch import End, Stretch, Use
+from trainwright.offload.stretch import Stretch, StretchEnd, Use
 from trainwright.offload.trace import (
     Operation,
     Pattern,
@@ -164,9 +164,9 @@ def _needed(value: Any) -> Any:
 def _single(name: str, layer: TTLinear | TTConv2d) -> Stretch:
     """Return the stretch of a layer by itself."""
     value = layer_name(0)
-    channels, end = 0, End(value, 0, layer.rows)
+    channels, end = 0, StretchEnd(value, 0, layer.rows)
     if isinstance(layer, TTConv2d):
-        channels, end = layer.in_channels, End(value, layer.out_channels, 0)
+        channels, end = layer.in_channels, StretchEnd(value, layer.out_channels, 0)
     return Stretch((Use(name),), (Apply(value, (IMAGE,), 0),), channels, (end,))
 
 

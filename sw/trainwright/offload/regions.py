@@ -11,7 +11,7 @@ from torch import fx
 from trainwright.network import Apply, Map, Pool, Sum, Window
 from trainwright.network.nodes import IMAGE, layer_name
 from trainwright.nn import TTConv2d, TTLinear
-from trainwright.offload.stretch import End, Stretch, Use, Value, window_of
+from trainwright.offload.stretch import Stretch, StretchEnd, Use, Value, window_of
 from trainwright.offload.trace import (
     function_at,
     is_flattening,
@@ -192,7 +192,7 @@ class _Region:
         kinds = ((names[end], self._kinds[end]) for end in ends)
         return Stretch(
             tuple(use for _, use in uses), tuple(wiring), self._kinds[self._source].channels,
-            tuple(End(name, kind.channels, kind.size) for name, kind in kinds),
+            tuple(StretchEnd(name, kind.channels, kind.size) for name, kind in kinds),
         )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class End:
+class StretchEnd:
     """A value that leaves a program, and that nothing in it reads."""
 
     value: str
@@ -46,7 +46,7 @@ class Stretch:
     uses: tuple[Use, ...]
     wiring: tuple[Value, ...]
     channels: int
-    ends: tuple[End, ...]
+    ends: tuple[StretchEnd, ...]
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ from trainwright.program.vector import Code, Instruction, Vector
 
 
 class Level(Described, kw_only=False):
-    """One level of a contraction's loop nest: its count and the address step of each operand."""
+    """Level of a contraction's loop nest: its count and the address step of each operand."""
 
     count: int = bits(COUNT_WIDTH, "iterations of the level", least=1)
     x: int = bits(LOCAL_WIDTH, "step of x when the level advances", name="x_delta", default=0,
@@ -66,7 +66,7 @@ class Level(Described, kw_only=False):
 
 
 class TransferLevel(Described, kw_only=False):
-    """One level of a transfer's loop nest: its count, byte step outside, local step inside."""
+    """Level of a transfer's loop nest: its count, byte step outside, local step inside."""
 
     count: int = bits(COUNT_WIDTH, "iterations of the level", least=1)
     address: int = bits(32, "step of `address` when the level advances", name="address_delta",
@@ -107,7 +107,7 @@ DIGIT_WIDTH = 7
 
 
 def digit_count(width: int) -> int:
-    """Digits that signed integers of ``width`` bits are cut into."""
+    """Return the number of digits that signed integers of ``width`` bits are cut into."""
     return max(1, -(-(width - 1) // DIGIT_WIDTH))
 
 
@@ -515,8 +515,9 @@ assert layout_width(Instruction.layout) == INSTRUCTION_WIDTH
 
 
 def is_skipped(d: Descriptor, step: int, *, first: bool = False, last: bool = False) -> bool:
-    """Whether a descriptor is not executed in the step of this number, which may be the ``first``
-    of a run, and the ``last``.
+    """Return whether a descriptor is skipped in step number ``step``.
+
+    The step may be the ``first`` of a run, and the ``last``.
     """
     if not isinstance(d, Transfer | Vector | Code):
         return False
@@ -529,7 +530,7 @@ def is_skipped(d: Descriptor, step: int, *, first: bool = False, last: bool = Fa
 
 
 def modulus(eighth: int) -> int:
-    """m of an ``eighth`` of m + r: the highest bit of it."""
+    """Return m of an ``eighth`` of m + r: its highest bit."""
     return 1 << eighth.bit_length() - 1
 
 

@@ -21,7 +21,7 @@ HEADER = struct.Struct("<4sHHIII")  # magic, version, reserved, descriptors, fin
 
 
 def encode_descriptor(d: Descriptor) -> bytes:
-    """The ``DESCRIPTOR_BYTES`` of one descriptor.
+    """Return the ``DESCRIPTOR_BYTES`` of a descriptor.
 
     Raises ``ProgramError`` naming the field whose value does not fit.
     """
@@ -40,7 +40,7 @@ def encode_descriptor(d: Descriptor) -> bytes:
 
 
 def decode_descriptor(data: bytes) -> Descriptor:
-    """Inverse of ``encode_descriptor``, except for names, which are not encoded."""
+    """Return the descriptor of ``data``: the inverse of ``encode_descriptor``, without names."""
     word = int.from_bytes(data, "little")
     try:
         operation = Operation(word & 15)
@@ -53,12 +53,15 @@ def decode_descriptor(data: bytes) -> Descriptor:
 
 
 def encode_descriptors(program: Program) -> bytes:
-    """The descriptors alone, as they lie in the accelerator's memory."""
+    """Return the descriptors alone, as they are in the accelerator's memory."""
     return b"".join(encode_descriptor(d) for d in program.descriptors)
 
 
 def encode(program: Program) -> bytes:
-    """A program file: header (magic, version, count, fingerprint, CRC-32) and descriptors."""
+    """Return a program file: header and descriptors.
+
+    The header has magic, version, count, fingerprint and CRC-32.
+    """
     body = encode_descriptors(program)
     header = HEADER.pack(
         MAGIC, VERSION, 0, len(program.descriptors), program.fingerprint, zlib.crc32(body)
@@ -109,7 +112,7 @@ def decode(data: bytes, parameters: AcceleratorParameters) -> Program:
 
 
 def _descriptor(body: bytes, number: int) -> Descriptor:
-    """A descriptor of a program file; an error says which."""
+    """Decode a descriptor of a program file; an error names its number."""
     start = number * DESCRIPTOR_BYTES
     try:
         return decode_descriptor(body[start : start + DESCRIPTOR_BYTES])
@@ -118,7 +121,7 @@ def _descriptor(body: bytes, number: int) -> Descriptor:
 
 
 def without_names(program: Program) -> Program:
-    """The program as a round trip through its file returns it."""
+    """Return the program as a round trip through its file returns it: without tensor names."""
     return Program(
         tuple(replace(d, tensor="") if hasattr(d, "tensor") else d for d in program.descriptors),
         program.fingerprint,

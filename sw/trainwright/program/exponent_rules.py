@@ -1,4 +1,4 @@
-"""What programs that use the exponent file must be; part of ``trainwright.program.validation``."""
+"""Rules for programs that use the exponent file; part of ``trainwright.program.validation``."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,20 +14,18 @@ if TYPE_CHECKING:
 
 
 def _used(d: "Descriptor") -> bool:
-    if isinstance(d, Code) and any(one.shift_by is ShiftBy.SCALAR for one in d.instructions):
+    if isinstance(d, Code) and any(i.shift_by is ShiftBy.SCALAR for i in d.instructions):
         return True
     return isinstance(d, MoveScales) or any(getattr(d, name) for name in d.residents)
 
 
 def uses_file(descriptors: Sequence["Descriptor"]) -> bool:
-    """Whether a program takes anything from the exponent file."""
+    """Return whether a program takes anything from the exponent file."""
     return any(_used(d) for d in descriptors)
 
 
 def require_file(d: "Descriptor", p: AcceleratorParameters) -> None:
-    """Raise ``ProgramError`` where a descriptor needs a file that is not there, or names a shift of
-    a pass that is not there.
-    """
+    """Raise ``ProgramError`` where a descriptor needs a missing file or shift of a pass."""
     if _used(d) and not p.exponents:
         raise ProgramError(
             f"{name_of(d)} takes exponents from the exponent file, which this accelerator lacks; "
@@ -36,9 +34,9 @@ def require_file(d: "Descriptor", p: AcceleratorParameters) -> None:
     if getattr(d, "grows", False) and d.operation.name != "BIAS":
         raise ProgramError(f"{name_of(d)}: grows is of BIAS alone; leave it out")
     if isinstance(d, Code):
-        for one in d.instructions:
-            if one.shift_by is ShiftBy.SCALAR and one.shift >= SHIFTS:
+        for instruction in d.instructions:
+            if instruction.shift_by is ShiftBy.SCALAR and instruction.shift >= SHIFTS:
                 raise ProgramError(
-                    f"CODE: shift = {one.shift} is not from 0 to {SHIFTS - 1}, the shifts that a "
-                    "pass has from the exponent file"
+                    f"CODE: shift = {instruction.shift} is not from 0 to {SHIFTS - 1}, the shifts "
+                    "that a pass has from the exponent file"
                 )

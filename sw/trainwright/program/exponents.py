@@ -48,7 +48,7 @@ def last_slot(_: object, m: Limits) -> int:
 
 
 class ScalarKind(IntEnum):
-    """What becomes of v = file[plus] - file[minus] + offset."""
+    """Uses of the scalar v = file[plus] - file[minus] + offset."""
 
     NONE = 0
     VALUE = 1
@@ -81,10 +81,11 @@ class Scalar(Described, kw_only=False):
 
 
 class ScaleEntry(Described, kw_only=False):
-    """What SCALES does with a tensor: slot ``copy`` gets its exponent as it is (0: none does), and
-    its exponent moves by the sum of statistics slot ``statistics``, which is 0 then.
+    """Move of a tensor's exponent by SCALES, and where its old exponent goes.
 
-    Where ``exponent`` is 0 the sum is taken alone.
+    Slot ``copy`` gets the exponent as it is (0: none does); then the exponent moves by the sum of
+    statistics slot ``statistics``, which becomes 0. Where ``exponent`` is 0 the sum is only
+    cleared.
     """
 
     exponent: int = bits(16, "slot that moves; 0: none", most=last_slot)
@@ -168,19 +169,19 @@ class ExponentFile:
         """
         constants = [*d.constants, *(0,) * (8 - len(d.constants))]
         shifts = [0] * SHIFTS
-        for one in d.scalars:
-            value = self.exponents[one.plus] - self.exponents[one.minus] + one.offset
-            if one.strict and value < 0:
+        for scalar in d.scalars:
+            value = self.exponents[scalar.plus] - self.exponents[scalar.minus] + scalar.offset
+            if scalar.strict and value < 0:
                 raise ProgramError(
                     f"{d.tensor or 'VECTOR'}: a shift of {value} by the exponents of slots "
-                    f"{one.plus} and {one.minus}; it is at least 0"
+                    f"{scalar.plus} and {scalar.minus}; it is at least 0"
                 )
-            if one.kind is ScalarKind.VALUE:
-                constants[one.to] = value
-            elif one.kind is ScalarKind.POWER:
-                constants[one.to] = 1 << min(max(value, 0), MOST_POWER)
-            elif one.kind is ScalarKind.SHIFT:
-                shifts[one.to] = min(max(value, 0), MOST_SHIFT)
+            if scalar.kind is ScalarKind.VALUE:
+                constants[scalar.to] = value
+            elif scalar.kind is ScalarKind.POWER:
+                constants[scalar.to] = 1 << min(max(value, 0), MOST_POWER)
+            elif scalar.kind is ScalarKind.SHIFT:
+                shifts[scalar.to] = min(max(value, 0), MOST_SHIFT)
         return tuple(constants), tuple(shifts)
 
     def move(self, entry: ScaleEntry, total: int) -> None:

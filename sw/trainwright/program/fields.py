@@ -39,7 +39,7 @@ TRANSFER_LEVELS = 3
 
 
 class Operation(IntEnum):
-    """What a descriptor does. 3 and 4 are no operations."""
+    """Operations of descriptors; codes 3 and 4 are unused."""
 
     HALT = 0
     LOAD = 1
@@ -83,7 +83,7 @@ ENGINE_OF = {
 
 
 class Target(IntEnum):
-    """Where a load puts its data; those of a program's descriptors are of the scratchpad alone."""
+    """Destination of a load; a program's own descriptors use the scratchpad alone."""
 
     SCRATCHPAD = 0
     PROGRAM = 3

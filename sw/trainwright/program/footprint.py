@@ -1,4 +1,4 @@
-"""What a descriptor reads and writes in the accelerator's own memories."""
+"""Rows of the accelerator's own memories that a descriptor reads and writes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -29,33 +29,35 @@ class Touch:
     grids: tuple[Grid, ...] = field(default=(), compare=False)
 
     def overlaps(self, other: "Touch") -> bool:
-        """Whether the ranges of both have a row of the same memory in common."""
+        """Return whether the ranges of both have a row of the same memory in common."""
         return self.space == other.space and self.start < other.stop and other.start < self.stop
 
     def meets(self, other: "Touch") -> bool:
-        """Whether both touch a row of the same memory."""
+        """Return whether both touch a row of the same memory."""
         if not (self.grids and other.grids):
             return self.overlaps(other)
         return self.overlaps(other) and bool(self._mask & other._mask)
 
     @cached_property
     def _mask(self) -> int:
-        """A bit for every address."""
+        """Set of addresses as a mask, bit n for address n."""
         total = 0
         for start, axes in self.grids:
-            found = 1 << (start + sum(min((n - 1) * step, 0) for n, step in axes))
+            mask = 1 << (start + sum(min((n - 1) * step, 0) for n, step in axes))
             for count, step in axes:
-                there = 1
-                while there < count:
-                    more = min(there, count - there)
-                    found |= found << (more * abs(step))
-                    there += more
-            total |= found
+                # Doubling: the pattern shifted by all its copies so far, so that a level costs
+                # log(count) shifts.
+                copies = 1
+                while copies < count:
+                    more = min(copies, count - copies)
+                    mask |= mask << (more * abs(step))
+                    copies += more
+            total |= mask
         return total
 
 
 def _touch(grids: Sequence[Grid], digits: int = 1, *, write: bool) -> Touch:
-    """All rows of some grids, with ``digits`` of them for each."""
+    """Return the rows of some grids, with ``digits`` rows for each address."""
     spans = [_span(*grid) for grid in grids]
     if digits > 1:
         grids = [(start, (*axes, (digits, 1))) for start, axes in grids]
@@ -64,7 +66,7 @@ def _touch(grids: Sequence[Grid], digits: int = 1, *, write: bool) -> Touch:
 
 
 def _span(start: int, axes: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Least and greatest address, for axes of (count, stride)."""
+    """Return the least and the greatest address for axes of (count, stride)."""
     low = high = start
     for count, stride in axes:
         reach = (count - 1) * stride
@@ -73,20 +75,21 @@ def _span(start: int, axes: Iterable[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _tiled(d: Compute, rows: int, start: int, name: str, row_stride: int) -> list[Grid]:
-    """Rows of an operand whose tiles have rows, those past ``last_rows`` left out."""
+    """Return rows of an operand with rows a tile, without those past ``last_rows``."""
     levels = d.levels if name == "x" else d.outer
-    others = [(v.count, getattr(v, name)) for i, v in enumerate(levels) if i != d.tile_level]
+    rest = [(v.count, getattr(v, name)) for i, v in enumerate(levels) if i != d.tile_level]
     tile = d.levels[d.tile_level]
     step, last = getattr(tile, name), tile.count - 1
-    grids: list[Grid] = [(start + last * step, (*others, (d.last_rows, row_stride)))]
+    grids: list[Grid] = [(start + last * step, (*rest, (d.last_rows, row_stride)))]
     if last:
-        grids.append((start, (*others, (last, step), (rows, row_stride))))
+        grids.append((start, (*rest, (last, step), (rows, row_stride))))
     return grids
 
 
 def _entries(d: Compute, axes: Sequence[tuple[int, int]], groups: int) -> tuple[Grid, ...]:
-    """Rows of ``groups`` words of the second operand, words side by side read together; nothing
-    where its axes are no whole rows.
+    """Return rows of ``groups`` words of the second operand; adjacent groups share a row.
+
+    Empty where the axes do not make whole rows.
     """
     rows = [(n, step // groups) for n, step in axes if step % groups == 0]
     within = [(n - 1) * step for n, step in axes if step % groups and n > 1]
@@ -96,20 +99,20 @@ def _entries(d: Compute, axes: Sequence[tuple[int, int]], groups: int) -> tuple[
 
 
 def result_digits(d: Compute, p: AcceleratorParameters) -> int:
-    """Rows that each row of a result is written in, one behind the other: its digits."""
+    """Return the rows, one for each digit, that a row of results is written to."""
     return digit_count(d.out_width) if p.wide_tensors else 1
 
 
 def rows_of_run(d: Transfer, p: AcceleratorParameters) -> int:
-    """Rows of a run; 0 where its beats are not a whole number of them."""
+    """Return the rows of a run; 0 where its beats do not make whole rows."""
     rows, rest = divmod(d.beats * p.beat_bytes, p.lanes * d.element_bytes)
     return 0 if rest else rows
 
 
 def external(d: Transfer | Samples, p: AcceleratorParameters) -> tuple[int, int]:
-    """First byte of external memory and the one after the last, with registers at zero.
+    """Return the first byte of external memory, and the byte after the last, with registers at 0.
 
-    Of SAMPLES that are drawn those of the whole set.
+    SAMPLES that are drawn touch the whole set.
     """
     if isinstance(d, Samples):
         last = (d.total if d.drawn else d.samples) - 1
@@ -121,7 +124,7 @@ def external(d: Transfer | Samples, p: AcceleratorParameters) -> tuple[int, int]
 def footprint(
     d: Compute | Transfer | Samples | Vector, p: AcceleratorParameters
 ) -> tuple[Touch, ...]:
-    """What ``d`` touches, with its registers at zero; external memory is left out.
+    """Return everything that ``d`` touches with its registers at 0, without external memory.
 
     Rows that PE1's engine fetches past ``last_rows`` and does not use are left out too.
     """
@@ -154,9 +157,9 @@ def footprint(
 
 
 def stream_span(d: Vector, number: int) -> tuple[int, int]:
-    """Least and greatest row of a stream."""
-    one = d.streams[number]
-    return _span(one.base, [(d.outer, one.outer), (d.inner, one.inner)])
+    """Return the least and the greatest row of a stream."""
+    stream = d.streams[number]
+    return _span(stream.base, [(d.outer, stream.outer), (d.inner, stream.inner)])
 
 
 def _streams(d: Vector) -> tuple[Touch, ...]:

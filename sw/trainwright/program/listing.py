@@ -104,8 +104,8 @@ def _transfer(d: Transfer) -> str:
 
 def _when(d: Transfer | Vector) -> str:
     m = modulus(d.eighth) if d.eighth else 1
-    turn = f"  in steps of {d.eighth - m} modulo {m}" if m > 1 else ""
-    return turn + "  not in the first step" * d.later + _last(d)
+    steps = f"  in steps of {d.eighth - m} modulo {m}" if m > 1 else ""
+    return steps + "  not in the first step" * d.later + _last(d)
 
 
 def _last(d: Transfer | Vector | Code) -> str:
@@ -135,71 +135,73 @@ _ROUNDED = {
 _WHEN = {When.POSITIVE: "> 0", When.NEGATIVE: "< 0", When.ZERO: "== 0"}
 
 
-def instruction_text(one: Instruction) -> str:
-    """An instruction as an equation: registers r, constants k, streams s."""
-    second = f"k{one.k}" if one.use_k else f"r{one.b}"
-    a = f"s{one.stream}" if one.memory is Memory.READ else f"r{one.a}"
+def instruction_text(i: Instruction) -> str:
+    """Write an instruction as an equation: registers r, constants k, streams s."""
+    second = f"k{i.k}" if i.use_k else f"r{i.b}"
+    a = f"s{i.stream}" if i.memory is Memory.READ else f"r{i.a}"
     x = {
         Kind.PASS: a,
         Kind.PRODUCT: f"{a} * {second}",
-        Kind.TABLE: f"table{one.b}({a})",
+        Kind.TABLE: f"table{i.b}({a})",
         Kind.LANE: "lane",
         Kind.AND: f"{a} & {second}",
-    }.get(one.kind, f"{one.kind.name.lower()}({a})")
-    if one.kind in (Kind.MAXIMUM, Kind.MINIMUM):
+    }.get(i.kind, f"{i.kind.name.lower()}({a})")
+    if i.kind in (Kind.MAXIMUM, Kind.MINIMUM):
         x = x[:-1] + f", {second})"
-    y = {Addend.PLUS: f" + r{one.c}", Addend.MINUS: f" - r{one.c}"}.get(one.addend, "")
-    y = f" + k{one.k}" if one.addend is Addend.CONSTANT else y
-    by = {ShiftBy.SCALAR: f"shift{one.shift}", ShiftBy.FIELD: str(one.shift)} | {
-        ShiftBy.C: f"r{one.c}",
-        ShiftBy.A: f"r{one.a}",
+    y = {Addend.PLUS: f" + r{i.c}", Addend.MINUS: f" - r{i.c}"}.get(i.addend, "")
+    y = f" + k{i.k}" if i.addend is Addend.CONSTANT else y
+    by = {ShiftBy.SCALAR: f"shift{i.shift}", ShiftBy.FIELD: str(i.shift)} | {
+        ShiftBy.C: f"r{i.c}",
+        ShiftBy.A: f"r{i.a}",
     }
-    shift = "" if by[one.shift_by] == "0" else f" >> {by[one.shift_by]}{_ROUNDED[one.rounding]}"
-    fit = "" if one.width == WIDTH else f" {'wrapped' if one.wrap else 'to'} {one.width}"
-    to = [f"r{one.d}"] if one.keep else []
-    to += [f"s{one.stream}"] if one.memory is Memory.WRITE else []
-    to += [one.total.name.lower()] if one.total is not Total.NONE else []
-    when = f" where r{one.c} {_WHEN[one.when]}" if one.when is not When.ALWAYS else ""
+    shift = "" if by[i.shift_by] == "0" else f" >> {by[i.shift_by]}{_ROUNDED[i.rounding]}"
+    fit = "" if i.width == WIDTH else f" {'wrapped' if i.wrap else 'to'} {i.width}"
+    to = [f"r{i.d}"] if i.keep else []
+    to += [f"s{i.stream}"] if i.memory is Memory.WRITE else []
+    to += [i.total.name.lower()] if i.total is not Total.NONE else []
+    when = f" where r{i.c} {_WHEN[i.when]}" if i.when is not When.ALWAYS else ""
     return f"{', '.join(to) or '-'} = {x}{y}{shift}{fit}{when}"
 
 
 def _code(d: Code) -> str:
     return _last(d) + "".join(
-        f"\n        {number:2d}  {instruction_text(one)}"
-        for number, one in enumerate(d.instructions, d.first)
+        f"\n        {number:2d}  {instruction_text(instruction)}"
+        for number, instruction in enumerate(d.instructions, d.first)
     )
 
 
 def _vector(d: Vector) -> str:
     used = d.reads | d.writes
     streams = " ".join(
-        f"s{number}{'' if d.writes >> number & 1 else '?'}[{one.base}]"
-        f"({one.outer:+d},{one.inner:+d})"
-        for number, one in enumerate(d.streams)
+        f"s{number}{'' if d.writes >> number & 1 else '?'}[{stream.base}]"
+        f"({stream.outer:+d},{stream.inner:+d})"
+        for number, stream in enumerate(d.streams)
         if used >> number & 1
     )
     constants = " ".join(f"k{n}={value}" for n, value in enumerate(d.constants))
     run = f"{d.entry} to {d.entry + d.length - 1}"
-    given = "".join(f"  {_scalar(one)}" for one in d.scalars)
+    given = "".join(f"  {_scalar(scalar)}" for scalar in d.scalars)
     return (
         f"{run} for {d.outer} {d.inner}  {streams}  {constants}{given}  key {d.key}  slot {d.slot}"
         + _when(d)
     )
 
 
-def _scalar(one: Scalar) -> str:
-    """A scalar of the exponent file; e is a slot."""
-    value = f"e{one.plus} - e{one.minus} {one.offset:+d}"
-    if one.kind is ScalarKind.SHIFT:
-        return f"shift{one.to}={value}"
-    return f"k{one.to}=2^({value})" if one.kind is ScalarKind.POWER else f"k{one.to}={value}"
+def _scalar(scalar: Scalar) -> str:
+    """Write a scalar of the exponent file; e is a slot."""
+    value = f"e{scalar.plus} - e{scalar.minus} {scalar.offset:+d}"
+    if scalar.kind is ScalarKind.SHIFT:
+        return f"shift{scalar.to}={value}"
+    return (
+        f"k{scalar.to}=2^({value})" if scalar.kind is ScalarKind.POWER else f"k{scalar.to}={value}"
+    )
 
 
 def _scales(d: MoveScales) -> str:
     return "".join(
-        f"\n        e{one.exponent} by slot {one.statistics}, {one.low} to {one.high}"
-        + (f"; before: e{one.copy}" if one.copy else "")
-        for one in d.entries
+        f"\n        e{entry.exponent} by slot {entry.statistics}, {entry.low} to {entry.high}"
+        + (f"; before: e{entry.copy}" if entry.copy else "")
+        for entry in d.entries
     )
 
 
@@ -267,7 +269,7 @@ def _body(d: Descriptor) -> str:
 
 
 def listing(program: Program, label: Callable[[str], str] = str) -> str:
-    """The program as text.
+    """Write the program as text.
 
     Levels read outermost first, ``count(step of each operand)``; ``*`` marks the tile level and
     ``sum`` starts the levels that are summed. Steps are scratchpad rows or operand groups; ``mem``

@@ -33,7 +33,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Change:
-    """What a stretch of a program makes of a register: ``value`` + ``step``, or its own + it."""
+    """Change of a register by a stretch of a program.
+
+    The register becomes ``value`` + ``step``, or grows by ``step`` where ``value`` is None.
+    """
 
     value: int | None = None
     step: int = 0
@@ -49,25 +52,25 @@ class Block:
     steps: tuple[tuple[int, int], ...] = ()
 
     def changes(self) -> list[Change]:
-        """What one iteration makes of each register."""
-        found = [Change()] * REGISTERS
+        """Return the change of each register in an iteration."""
+        changes = [Change()] * REGISTERS
         for part in self.parts:
             if isinstance(part, Block):
-                found = [
+                changes = [
                     inner if inner.value is not None
                     else Change(outer.value, outer.step + part.iterations * inner.step)
-                    for outer, inner in zip(found, part.changes(), strict=True)
+                    for outer, inner in zip(changes, part.changes(), strict=True)
                 ]  # fmt: skip
             elif isinstance(part[1], Set):
                 for register, value in part[1].values:
-                    found[register] = Change(value)
+                    changes[register] = Change(value)
         for register, step in self.steps:
-            found[register] = Change(found[register].value, found[register].step + step)
-        return found
+            changes[register] = Change(changes[register].value, changes[register].step + step)
+        return changes
 
 
 def _nested(body: Sequence[Descriptor], most: int) -> Block:
-    """The loops of a program. Raises ``ProgramError`` where they do not match."""
+    """Return the loops of a program; raise ``ProgramError`` where they do not match."""
     inside = [Block(1)]
     for number, d in enumerate(body):
         if isinstance(d, Loop):
@@ -122,7 +125,7 @@ class _Walk:
         return value % self.p.beat_bytes == 0
 
     def _within(self, span: Span, change: Change, iterations: int) -> Span:
-        """A register at the begin of any iteration."""
+        """Return the span of a register at the start of any iteration."""
         if iterations == 1:
             return span
         if change.value is not None:
@@ -134,7 +137,7 @@ class _Walk:
         return Span(span.low + min(far, 0), span.high + max(far, 0), whole)
 
     def _after(self, span: Span, change: Change, iterations: int) -> Span:
-        """A register after the last iteration."""
+        """Return the span of a register after the last iteration."""
         if change.value is not None:
             value = change.value + change.step
             return Span(value, value, self._whole(value))
@@ -162,13 +165,13 @@ class _Walk:
     def _count(self, executed: int, steps: int = 0) -> None:
         self.executed += executed
         self.steps += steps
-        for found, most, what in (
+        for count, most, what in (
             (self.executed, MOST_EXECUTED, "descriptors"),
             (self.steps, MOST_STEPS, "steps"),
         ):
-            if found > most:
+            if count > most:
                 raise ProgramError(
-                    f"the program executes at least {found:,} {what}, at most {most:,} can be; "
+                    f"the program executes at least {count:,} {what}, at most {most:,} can be; "
                     "give its loops smaller counts"
                 )
 
@@ -185,7 +188,7 @@ class _Walk:
     def _moved(
         self, d: Compute | Transfer | Samples | Vector, end: str
     ) -> Compute | Transfer | Samples | Vector:
-        """``d`` with its registers, at one end of what they can be, in its local addresses."""
+        """Add registers, at their least or greatest (``end``), to the local addresses of ``d``."""
 
         def at(base: int, register: int) -> int:
             return base + getattr(self.registers[register], end)

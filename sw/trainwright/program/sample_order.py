@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from trainwright.program.fields import ORDER_WIDTH, REGISTER_WIDTH
 
 MULTIPLIER = 1664525
-"""Of the generator: 1 more than a multiple of 4, as a full period needs."""
+"""Multiplier of the generator: 1 more than a multiple of 4, as a full period needs."""
 EPOCH_STEP = 0x9E3779B8
-"""What the increment grows by with every epoch; even, so that it stays odd."""
+"""Growth of the increment with every epoch; even, so that the increment stays odd."""
 
 
 def order_mask(total: int) -> int:
-    """2^k - 1, k the bits of an index below ``total``, at least 2: the generator's period less 1.
+    """Return 2^k - 1, k the bits of an index below ``total``, at least 2: the period less 1.
 
     Unsigned, of ``ORDER_WIDTH`` bits for up to 2^ORDER_WIDTH samples.
     """
@@ -20,20 +20,20 @@ def order_mask(total: int) -> int:
 
 @dataclass(frozen=True)
 class SampleOrder:
-    """Where the generator is: registers of the accelerator, so that a checkpoint holds them.
+    """State of the generator: registers of the accelerator, so that a checkpoint holds them.
 
     All unsigned: ``next``, ``left`` of ``ORDER_WIDTH`` bits, ``increment`` of ``REGISTER_WIDTH``.
     """
 
     next: int = 0
-    """The value that is looked at next; one of no sample is skipped."""
+    """Value that is looked at next; a value that is no sample's index is skipped."""
     increment: int = 1
-    """Of this epoch; its lowest bit counts as 1."""
+    """Increment in this epoch; its lowest bit counts as 1."""
     left: int = 0
     """Samples that this epoch has yet to draw; 0 counts as 2^ORDER_WIDTH."""
 
     def draw(self, total: int, first: int, length: int) -> "tuple[int, SampleOrder]":
-        """The next index below ``total``, and where the generator is then.
+        """Return the next index below ``total``, and the generator's state after it.
 
         x <- (MULTIPLIER x + increment) mod 2^k visits all of 0 .. 2^k - 1; values of ``total`` and
         more are skipped. With the last sample of an epoch of ``length`` the next one begins, at

@@ -16,44 +16,46 @@ SEEDS = 1 << 32
 
 
 @dataclass(frozen=True)
-class Segment:
-    """What is executed in one run."""
+class ProgramSegment:
+    """Part of a program that is executed in one run."""
 
     program: Program
     numbers: tuple[int, ...]
-    """Of each of its descriptors: its place in the whole program; -1 for one that was added."""
+    """Place of each descriptor in the whole program; -1 for an added descriptor."""
     slots: tuple[int, ...]
-    """The slot in the whole program of each of its own."""
+    """Slot in the whole program of each slot of the segment."""
 
 
 def needed(descriptors: Sequence[Descriptor]) -> int:
-    """Statistics slots in which descriptors count."""
+    """Count the statistics slots in which descriptors count."""
     return 1 + max((d.slot for d in descriptors if isinstance(d, Compute)), default=-1)
 
 
-def segments(program: Program, depth: int, stream_step: int = 0) -> tuple[Segment, ...]:
-    """The program in parts that count at most ``depth`` tensors each: one where that is enough.
+def segments(program: Program, depth: int, stream_step: int = 0) -> tuple[ProgramSegment, ...]:
+    """Cut a program into segments that count at most ``depth`` tensors each.
 
-    ``stream_step`` is what the stream of random bits advances by with every compute descriptor: the
-    bits are those of the whole program. Raises ``ProgramError`` for programs with loops or
-    address registers, which keep what a run does not.
+    One where that is enough.
+
+    ``stream_step`` is the advance of the stream of random bits with every compute descriptor: the
+    bits are those of the whole program. Raises ``ProgramError`` for programs with loops or address
+    registers, which keep state that a run does not.
     """
     ds = program.descriptors
     if needed(ds) <= depth:
-        return (Segment(program, tuple(range(len(ds))), tuple(range(depth))),)
+        return (ProgramSegment(program, tuple(range(len(ds))), tuple(range(depth))),)
     if any(isinstance(d, Loop | End) or (isinstance(d, Set) and d.values) for d in ds):
         raise ProgramError(
             f"a program with loops or address registers counts {needed(ds)} tensors, this "
             f"accelerator has {depth} statistics slots; use one with more statistics_depth, or "
             "--plan auto"
         )
-    found: list[Segment] = []
+    done: list[ProgramSegment] = []
     cut = _Cut(program, [], [], {})
     seed: int | None = None
     for number, d in enumerate(ds):
         if isinstance(d, Compute):
             if d.slot not in cut.slots and len(cut.slots) == depth:
-                found.append(cut.segment())
+                done.append(cut.segment())
                 cut = _Cut(program, [], [], {})
                 if seed is not None:
                     cut.add(Set(values=(), seed=seed), -1)
@@ -64,12 +66,13 @@ def segments(program: Program, depth: int, stream_step: int = 0) -> tuple[Segmen
         if isinstance(d, Set) and d.seed is not None:
             seed = d.seed
         cut.add(d, number)
-    return (*found, cut.segment())
+    return (*done, cut.segment())
 
 
 def require_one_run(program: Program, depth: int) -> None:
-    """Raise ``ProgramError`` where a program that is to be repeated counts more than ``depth``
-    tensors: what is divided is not repeated.
+    """Raise ``ProgramError`` where a program counts too many tensors to be repeated.
+
+    A repeated program is one run: it cannot be cut into segments of ``depth`` tensors.
     """
     if needed(program.descriptors) > depth:
         raise ProgramError(
@@ -89,10 +92,10 @@ class _Cut:
         self.descriptors.append(d)
         self.numbers.append(number)
 
-    def segment(self) -> Segment:
+    def segment(self) -> ProgramSegment:
         if not self.descriptors or not isinstance(self.descriptors[-1], Halt):
             self.add(Halt(), -1)
         names = tuple(self.whole.slots[slot : slot + 1] for slot in self.slots)
-        labels = tuple(name for some in names for name in some)
+        labels = tuple(name for own in names for name in own)
         program = replace(self.whole, descriptors=tuple(self.descriptors), slots=labels)
-        return Segment(program, tuple(self.numbers), tuple(self.slots))
+        return ProgramSegment(program, tuple(self.numbers), tuple(self.slots))

@@ -1,8 +1,8 @@
-"""What every program must be, checked once: where it is decoded, and before it is run.
+"""Rules for every program, checked once: where it is decoded, and before it is run.
 
-Golden model, simulation and boards execute what passes, and all of them refuse the rest with the
-same ``ProgramError``. What only an execution shows is left to the golden model: rows that are read
-before they are written.
+Golden model, simulation and boards execute programs that pass, and refuse all others with the same
+``ProgramError``. Rows that are read before they are written show only in an execution: the golden
+model finds them.
 """
 
 from collections.abc import Sequence
@@ -74,17 +74,17 @@ def check_program(
 
 
 def has_shifts(d: Compute, p: AcceleratorParameters) -> bool:
-    """Whether the shifts of ``d``, which change from step to step, are in range."""
+    """Return whether the shifts of ``d``, which change from step to step, are in range."""
     return is_within(d, SHIFTS, Limits(p, 0))
 
 
 def has_seed(d: Set) -> bool:
-    """Whether ``d`` has a seed, which changes from step to step, and one in range."""
+    """Return whether ``d`` has a seed, which changes from step to step, and one in range."""
     return d.seed is not None and 0 <= d.seed < 1 << REGISTER_WIDTH
 
 
 def _body(descriptors: Sequence[Descriptor]) -> list[Descriptor]:
-    """What is before the first HALT."""
+    """Return the descriptors before the first HALT."""
     if not descriptors:
         raise ProgramError("the program is empty and does not end with HALT")
     if not isinstance(descriptors[-1], Halt):
@@ -98,8 +98,9 @@ def _body(descriptors: Sequence[Descriptor]) -> list[Descriptor]:
 
 
 def _check_loops(body: Sequence[Descriptor], p: AcceleratorParameters) -> None:
-    """Raise ``ProgramError`` where a loop of a program that is longer than the program memory does
-    not stay there while the rest is loaded.
+    """Raise ``ProgramError`` for a loop that does not fit into a program memory that is refilled.
+
+    Only programs longer than the memory are refilled: a loop has to stay there meanwhile.
     """
     most, depth, begun = p.program_depth - MOST_REFILL, 0, 0
     for number, d in enumerate(body):
@@ -136,7 +137,7 @@ def _check(d: Descriptor, p: AcceleratorParameters, slots: int) -> None:
 
 
 def _formats(name: str, p: AcceleratorParameters) -> str:
-    """What the accelerator's number formats are, if it is about them."""
+    """List the accelerator's number formats where ``name`` is a format's field."""
     if not name.endswith("_format"):
         return ""
     listed = ", ".join(f"{number} {fmt}" for number, fmt in enumerate(("fixed point", *p.formats)))

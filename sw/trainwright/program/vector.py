@@ -52,8 +52,10 @@ CODE_WORDS = 20
 
 
 class Kind(IntEnum):
-    """What x is; a is register ``a``, or the row's word where the instruction reads one; s is
-    register ``b``, or the constant where ``use_k``.
+    """Kind of x.
+
+    a is register ``a``, or the row's word where the instruction reads a row; s is register ``b``,
+    or the constant where ``use_k``.
     """
 
     PASS = 0
@@ -79,7 +81,7 @@ class Kind(IntEnum):
 
 
 class Addend(IntEnum):
-    """What y is: register ``c``, or the constant."""
+    """Addend y: register ``c``, or the constant."""
 
     NOTHING = 0
     PLUS = 1
@@ -88,7 +90,7 @@ class Addend(IntEnum):
 
 
 class Rounding(IntEnum):
-    """Of (x + y) / 2^shift."""
+    """Rounding of (x + y) / 2^shift."""
 
     FLOOR = 0
     EVEN = 1
@@ -106,11 +108,11 @@ class When(IntEnum):
 
     ALWAYS = 0
     POSITIVE = 1
-    """Where register ``c`` is greater than 0."""
+    """Register ``c`` is greater than 0."""
     NEGATIVE = 2
-    """Where it is less than 0."""
+    """Register ``c`` is less than 0."""
     ZERO = 3
-    """Where it is 0."""
+    """Register ``c`` is 0."""
 
 
 class Memory(IntEnum):
@@ -123,29 +125,29 @@ class Memory(IntEnum):
 
 
 class ShiftBy(IntEnum):
-    """Where the shift comes from: 6 bits."""
+    """Source of the shift, 6 bits."""
 
     FIELD = 0
     C = 1
     """The lowest bits of register ``c``."""
     A = 2
-    """Those of register ``a``."""
+    """The lowest bits of register ``a``."""
     SCALAR = 3
     """Shift ``shift`` of the pass, by the exponent file."""
 
 
 class Total(IntEnum):
-    """What lane 0's q is added to."""
+    """Total that lane 0's q is added to."""
 
     NONE = 0
     SUM = 1
     """The sum of the statistics slot."""
     COUNT = 2
-    """Its count of saturations."""
+    """The count of saturations of the statistics slot."""
 
 
 class Instruction(Described):
-    """One instruction; see the module."""
+    """Instruction of a pass; see the module."""
 
     kind: Kind = bits(4, "what x is", default=Kind.PASS)
     memory: Memory = bits(2, "whether the stream's row is read or written", default=Memory.NONE)
@@ -167,34 +169,39 @@ class Instruction(Described):
     total: Total = bits(2, "what lane 0's q is added to", default=Total.NONE)
 
 
-def encode_instruction(one: Instruction) -> int:
+def encode_instruction(instruction: Instruction) -> int:
     """Return the bits of an instruction, each field within its own."""
-    return packed(one)
+    return packed(instruction)
 
 
 def decode_instruction(word: int) -> Instruction:
-    """Inverse of ``encode_instruction``. Raises ``ValueError`` for a field that means nothing."""
+    """Return the instruction of ``word``; raise ``ValueError`` for a field without a meaning."""
     return decoded(Instruction, unpacked(Instruction.layout, word))
 
 
-def registers_read(one: Instruction) -> set[int]:
-    """The registers that an instruction reads."""
-    found: set[int] = set()
-    if one.kind is not Kind.LANE and one.memory is not Memory.READ:
-        found.add(one.a)
-    if one.shift_by is ShiftBy.A:
-        found.add(one.a)
-    if not one.use_k and one.kind in (Kind.PRODUCT, Kind.MAXIMUM, Kind.MINIMUM, Kind.AND):
-        found.add(one.b)
-    if (
-        one.addend in (Addend.PLUS, Addend.MINUS)
-        or one.shift_by is ShiftBy.C
-        or one.when is not When.ALWAYS
+def registers_read(instruction: Instruction) -> set[int]:
+    """Return the registers that an instruction reads."""
+    registers: set[int] = set()
+    if instruction.kind is not Kind.LANE and instruction.memory is not Memory.READ:
+        registers.add(instruction.a)
+    if instruction.shift_by is ShiftBy.A:
+        registers.add(instruction.a)
+    if not instruction.use_k and instruction.kind in (
+        Kind.PRODUCT,
+        Kind.MAXIMUM,
+        Kind.MINIMUM,
+        Kind.AND,
     ):
-        found.add(one.c)
-    if one.keep and one.when is not When.ALWAYS:
-        found.add(one.d)
-    return found
+        registers.add(instruction.b)
+    if (
+        instruction.addend in (Addend.PLUS, Addend.MINUS)
+        or instruction.shift_by is ShiftBy.C
+        or instruction.when is not When.ALWAYS
+    ):
+        registers.add(instruction.c)
+    if instruction.keep and instruction.when is not When.ALWAYS:
+        registers.add(instruction.d)
+    return registers
 
 
 class Stream(Described, kw_only=False):
@@ -231,8 +238,7 @@ def _all_streams(d: "Vector", _: object) -> int:
 
 
 class Vector(Header):
-    """A pass of instructions ``entry`` to ``entry`` + ``length`` - 1 over ``outer`` x ``inner``
-    rows.
+    """Pass of instructions ``entry`` to ``entry`` + ``length`` - 1 over ``outer`` x ``inner`` rows.
 
     All operands are read before any result is written. Random bits are those of row ``key`` + n for
     the n-th row: rows of 16 words, so that a machine of 8 lanes counts two of its own for each.
@@ -274,15 +280,17 @@ class Vector(Header):
         return self.rows * self.length
 
     def users(self, mask: int) -> list[int]:
-        """Numbers of the streams in a mask."""
+        """List the numbers of the streams in a mask."""
         return [n for n in range(STREAMS) if mask >> n & 1]
 
     def encoded_jointly(self) -> dict[str, int]:
         """Turn strides of streams into the steps of an address register."""
         fields: dict[str, int] = {}
-        for n, one in enumerate((*self.streams, *(Stream(),) * (STREAMS - len(self.streams)))):
-            outer, inner = steps_of((self.outer, self.inner), (one.outer, one.inner), LOCAL_WIDTH)
-            fields |= {f"base{n}": one.base, f"outer_delta{n}": outer, f"inner_delta{n}": inner}
+        for n, stream in enumerate((*self.streams, *(Stream(),) * (STREAMS - len(self.streams)))):
+            outer, inner = steps_of(
+                (self.outer, self.inner), (stream.outer, stream.inner), LOCAL_WIDTH
+            )
+            fields |= {f"base{n}": stream.base, f"outer_delta{n}": outer, f"inner_delta{n}": inner}
         return fields
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What passes of the vector engine must be; part of ``trainwright.program.validation``."""
+"""Rules for passes of the vector engine; part of ``trainwright.program.validation``."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def has_constants(d: Vector) -> bool:
-    """Whether the constants of ``d``, which change from step to step, are in range."""
+    """Return whether the constants of ``d``, which change from step to step, are in range."""
     half = 1 << (FACTOR_WIDTH - 1)
     return len(d.constants) <= CONSTANTS and all(-half <= k < half for k in d.constants)
 
 
 def has_field_shifts(d: Code, p: AcceleratorParameters) -> bool:
-    """Whether the shifts of instructions, which change from step to step, are in range."""
-    return all(is_within(one, ["shift"], Limits(p, 0)) for one in d.instructions)
+    """Return whether the shifts of instructions, which change from step to step, are in range."""
+    return all(is_within(instruction, ["shift"], Limits(p, 0)) for instruction in d.instructions)
 
 
 def require_engine(d: Code | Vector, p: AcceleratorParameters) -> None:
@@ -45,7 +45,7 @@ def require_engine(d: Code | Vector, p: AcceleratorParameters) -> None:
 
 
 def _require_apart(d: Vector) -> None:
-    """A row that is written may be read in the same place of the nest alone."""
+    """Raise ``ProgramError`` for a row that is written and read in different places of the nest."""
     for written in d.users(d.writes):
         low, high = stream_span(d, written)
         for read in d.users(d.reads):
@@ -58,8 +58,9 @@ def _require_apart(d: Vector) -> None:
 
 
 def check_code(body: Sequence["Descriptor"]) -> None:
-    """Raise ``ProgramError`` where a pass executes what no CODE before it gave, or CODE is in a
-    loop. Loops match.
+    """Raise ``ProgramError`` where a pass lacks instructions, or CODE is in a loop.
+
+    Instructions come from CODE before the pass. Loops match.
     """
     held: dict[int, Instruction] = {}
     depth = 0
@@ -82,18 +83,20 @@ def _check_pass(d: Vector, held: dict[int, Instruction]) -> None:
     for place in range(d.entry, d.entry + d.length):
         if place not in held:
             raise ProgramError(f"{name}: no CODE before it gives instruction {place}")
-        one = held[place]
-        if one.kind is Kind.TABLE and one.addend is not Addend.NOTHING:
-            raise ProgramError(f"{name}: instruction {place} adds to a table; use another one")
-        if one.memory is Memory.NONE:
-            continue
-        bit = 1 << one.stream
-        if users[one.memory] & bit:
+        instruction = held[place]
+        if instruction.kind is Kind.TABLE and instruction.addend is not Addend.NOTHING:
             raise ProgramError(
-                f"{name}: two instructions {one.memory.name.lower()} stream {one.stream}; give "
-                "each its own"
+                f"{name}: instruction {place} adds to a table; use another instruction"
             )
-        users[one.memory] |= bit
+        if instruction.memory is Memory.NONE:
+            continue
+        bit = 1 << instruction.stream
+        if users[instruction.memory] & bit:
+            raise ProgramError(
+                f"{name}: two instructions {instruction.memory.name.lower()} stream "
+                f"{instruction.stream}; give each its own"
+            )
+        users[instruction.memory] |= bit
     given = {Memory.READ: d.reads, Memory.WRITE: d.writes}
     for memory, mask in users.items():
         if mask != given[memory]:

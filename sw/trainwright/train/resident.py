@@ -152,7 +152,7 @@ class ResidentEngine:
             self._accelerator, self._model.state.layout, settings.batch, self._table,
             kept=tuple(tuple(own.tolist()) for own in columns), seed=settings.seed,
             ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
-            pulled=settings.prior is not None, looks=self._looks, data=self._data,
+            pulled=settings.prior is not None, cuts=self._looks, data=self._data,
             loss=self._chip.loss, test=self._test, optimiser=self._chip.optimiser,
             plan=self._plan,
         )  # fmt: skip
