@@ -101,6 +101,16 @@ def test_profile_command_writes_report_and_trace(backend, capsys, tmp_path):
         compiled.backward.macs,
     ]
     assert all(line["occupancy"] == line["utilisation"] for line in profile["descriptors"])
+    for part in parts:
+        for engine in ("PE1", "PE2"):
+            causes = [
+                line
+                for line in profile["causes"]
+                if (line["part"], line["engine"]) == (part["part"], engine)
+            ]
+            # Each cause is rounded on its own.
+            assert abs(sum(line["cycles"] for line in causes) - part["cycles"]) <= len(causes) / 2
+    assert (tmp_path / "engines.png").read_bytes().startswith(b"\x89PNG")
     lines = profile["descriptors"]
     assert sum(line["macs"] for line in lines) == step["macs"]
     if backend == "golden":

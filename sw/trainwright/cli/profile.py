@@ -40,8 +40,11 @@ programs that read it.
 
 With --backend rtl everything is measured in the simulated hardware; with golden
 the cycles are those that the cycle model predicts. --out writes profile.json, trace.json, which
-https://ui.perfetto.dev and chrome://tracing open (a row an engine, a cycle as a microsecond), and
-roofline.png.
+https://ui.perfetto.dev and chrome://tracing open (a row an engine, a cycle as a microsecond),
+engines.png, the same time line as a picture, and roofline.png.
+
+A second table divides every cycle of both arrays among causes: computing, copying, stalls, and the
+commands that the array waited for, each cause with the descriptor that has most of its cycles.
 """
 COLUMNS = {
     "number": "no", "operation": "op", "tensor": "tensor", "engine": "engine", "times": "times",
@@ -49,6 +52,8 @@ COLUMNS = {
     "stall_result": "blocked", "bytes": "bytes", "saturations": "saturated",
 }  # fmt: skip
 """Columns as JSON and ``--wide`` name them, with shorter names for narrower tables."""
+CAUSE_COLUMNS = ("array", "cause", "cycles", "share", "no", "tensor")
+"""Columns of the table of causes."""
 SPARE = ("times", "saturated", "blocked", "engine", "bytes", "awaits")
 """Columns that a narrow terminal goes without, the least telling first."""
 
@@ -70,7 +75,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _profiled(args: argparse.Namespace, network: Any) -> tuple[list[tuple], Any]:
-    """(part, program, commands, run, times) of both programs, and the accelerator's sizes."""
+    """Return (part, program, commands, run) of both programs, and the accelerator's sizes."""
     from trainwright.check.step import random_inputs
     from trainwright.driver import Driver
     from trainwright.timing import predict
@@ -95,12 +100,10 @@ def _profiled(args: argparse.Namespace, network: Any) -> tuple[list[tuple], Any]
         ("forward", step.forward, forward),
         ("backward", step.backward, backward),
     ):
-        times = None
-        if (commands := done.run.commands) is None:
-            timeline = predict(program.descriptors, p)
-            commands = predicted(timeline)
-            times = {span.number: span.times for span in timeline.spans}
-        parts.append((name, program, commands, done.run, times))
+        commands = done.run.commands
+        if commands is None:
+            commands = predicted(predict(program.descriptors, p))
+        parts.append((name, program, commands, done.run))
     return parts, p
 
 
@@ -138,23 +141,26 @@ def _total(
 
 def _run(args: argparse.Namespace) -> int:
     import json
+    from dataclasses import asdict
 
     from trainwright.cli.output import to_json, write_results
     from trainwright.network import UserNames, load_network
     from trainwright.report.tables import markdown
     from trainwright.timing import MemoryTiming
+    from trainwright.timing.lost import lost_cycles
     from trainwright.timing.profile import as_rows, lines, trace_events
 
     network = with_formats(load_network(args.network), args.formats)
     network = with_ranks(network, args.ranks)
     names = UserNames.of_network(network)
     parts, p = _profiled(args, network)
-    tables, totals = [], []
-    for name, program, commands, run, times in parts:
-        found = lines(name, program.descriptors, commands, p, run, times)
+    tables, totals, causes = [], [], []
+    for name, program, commands, run in parts:
+        found = lines(name, program.descriptors, commands, p, run)
         end = run.counters.cycles or max(command.end for command in commands)
         tables.append((name, found))
         totals.append(_total(name, found, end, program.macs, p))
+        causes += lost_cycles(name, program.descriptors, commands, end, p)
     whole = {"part": "step"} | {
         key: sum(total[key] for total in totals) for key in totals[0] if key != "part"
     }
@@ -165,18 +171,23 @@ def _run(args: argparse.Namespace) -> int:
         "plan": args.plan,
         "cycles_are": "measured" if args.backend == "rtl" else "predicted",
         "totals": totals,
+        "causes": [asdict(line) for line in causes],
         "descriptors": [row for _, found in tables for row in as_rows(found)],
     }
+    files: dict[str, str | bytes] = {}
     if args.out:
+        from trainwright.report.engines import draw_engines
         from trainwright.report.roofline import draw_roofline
 
         bandwidth = args.memory_bandwidth or MemoryTiming().bandwidth
         points = [(t["part"], t["macs"], t["bytes"], t["cycles"]) for t in totals]
-        trace = trace_events([(name, one.descriptors, cs) for name, one, cs, *_ in parts])
+        trace = trace_events([(name, run.descriptors, cs) for name, run, cs, _ in parts])
+        rows = [(name, commands) for name, _, commands, _ in parts]
         files = {
             "profile.json": to_json(results),
             "trace.json": json.dumps(trace),
             "roofline.png": draw_roofline(points, p, bandwidth),
+            "engines.png": draw_engines(rows, network.name),
         }
         write_results(args.out, files)
     if args.json:
@@ -190,11 +201,22 @@ def _run(args: argparse.Namespace) -> int:
         cells = [[row[column] for column in COLUMNS] for row in rows]
         wide = markdown(tuple(COLUMNS), cells)
         print(wide if args.wide else fitted(list(COLUMNS.values()), cells, screen_width(), SPARE))
+    for name, _ in tables:
+        print(f"{name}, cycles of each array by cause, with the descriptor that has most of them")
+        cells = [
+            [
+                line.engine, line.cause, line.cycles, f"{line.share:.1%}", line.number,
+                names.short(line.tensor),
+            ]
+            for line in causes
+            if line.part == name and line.cycles
+        ]  # fmt: skip
+        print(fitted(CAUSE_COLUMNS, cells, screen_width()))
     keys = [name for name in totals[0] if name != "utilisation"]
     cells = [[total[key] for key in keys] for total in totals]
     print(markdown(keys, cells) if args.wide else transposed(keys, cells, screen_width()), end="")
     if args.out:
-        print(f"written to {args.out}: profile.json, trace.json, roofline.png")
+        print(f"written to {args.out}: {', '.join(files)}")
     return 0
 
 

@@ -42,10 +42,10 @@ class Line:
 
 
 def predicted(timeline: Timeline) -> tuple[CommandRecord, ...]:
-    """A predicted run as commands: a loop's body once, its repetitions in ``Line.times``."""
+    """Return the commands of a predicted run, of a loop's body as often as it is executed."""
     return tuple(
         CommandRecord(s.number, s.engine, round(s.start), round(s.end), 0, 0)
-        for s in timeline.spans
+        for s in timeline.executions()
     )
 
 
@@ -55,13 +55,11 @@ def lines(
     commands: Iterable[CommandRecord],
     p: AcceleratorParameters,
     run: Run | None = None,
-    times: dict[int, int] | None = None,
 ) -> list[Line]:
-    """A line a descriptor that engines executed; ``times`` where a command stands for several."""
+    """Return a line for each descriptor that engines executed."""
     found: dict[int, Line] = {}
     counted: set[int] = set()
     for command in sorted(commands, key=lambda one: one.start):
-        count = (times or {}).get(command.number, 1)
         line = found.get(command.number)
         if line is None:
             line = found[command.number] = _line(part, descriptors, command)
@@ -70,16 +68,16 @@ def lines(
                 if isinstance(d, Compute) and d.slot not in counted:
                     counted.add(d.slot)
                     line.saturations = int(run.saturations[d.slot])
-        line.times += count
-        line.cycles += count * (command.end - command.start)
+        line.times += 1
+        line.cycles += command.end - command.start
         line.stall_operand += command.stall_operand
         line.stall_result += command.stall_result
         if command.number >= 0:
             d = descriptors[command.number]
             if isinstance(d, Transfer):
-                line.bytes += count * d.runs * d.beats * p.beat_bytes
+                line.bytes += d.runs * d.beats * p.beat_bytes
             elif isinstance(d, Compute):
-                line.macs += count * work_of(d, p).macs
+                line.macs += work_of(d, p).macs
     rows = {"PE1": p.pe1_rows, "PE2": p.pe2_rows}
     for line in found.values():
         if line.macs and line.cycles:

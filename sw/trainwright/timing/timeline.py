@@ -7,7 +7,7 @@ more than half of it, slows down; speeds change only when a command starts or en
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
@@ -70,12 +70,27 @@ class Span:
     times: int
 
 
+@dataclass(frozen=True)
+class LoopSpan:
+    """Executions of a loop's body: those of ``spans`` are the first, the others are like it."""
+
+    first: int
+    """Number of the body's first descriptor."""
+    end: int
+    """Number of the END behind the body."""
+    duration: float
+    """Cycles of one execution."""
+    iterations: int
+
+
 @dataclass
 class Timeline:
     """A program's predicted run."""
 
     cycles: int = 0
     spans: list[Span] = field(default_factory=list)
+    loops: list[LoopSpan] = field(default_factory=list)
+    """Loops, an inner one before the one around it."""
     bytes_moved: int = 0
     step: int | None = None
     """Its number, where that matters."""
@@ -83,6 +98,16 @@ class Timeline:
     def busy(self, engine: Engine) -> float:
         """Cycles between the start and the end of the commands of an engine."""
         return sum((s.end - s.start) * s.times for s in self.spans if s.engine is engine)
+
+    def executions(self) -> list[Span]:
+        """Return every execution of every descriptor, by start, bodies of loops repeated."""
+        spans = [replace(span, times=1) for span in self.spans]
+        for loop in self.loops:
+            body = [span for span in spans if loop.first <= span.number < loop.end]
+            for iteration in range(1, loop.iterations):
+                shift = iteration * loop.duration
+                spans += [replace(s, start=s.start + shift, end=s.end + shift) for s in body]
+        return sorted(spans, key=lambda span: span.start)
 
     @property
     def macs(self) -> int:
@@ -363,6 +388,7 @@ def _run(
             )
             if outermost:
                 fetch.needed = None
+            timeline.loops.append(LoopSpan(index + 1, end, after - begun, d.iterations))
             machine.advance(begun + (after - begun) * d.iterations)
             index = end
         elif isinstance(d, Halt):

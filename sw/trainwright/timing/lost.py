@@ -1,0 +1,215 @@
+"""Cycles of an array by cause: what it computed, and what it lost to which command.
+
+Every cycle of a run has one cause. Inside a command an array computes, stalls, or fills and empties
+its pipeline. Between two commands the sequencer holds back a descriptor: either the array's next
+one or one before it, as descriptors are issued in order. The cause of such cycles is the command
+that the descriptor waits for longest.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from trainwright.accelerator import CommandRecord
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Descriptor, End, Loop
+from trainwright.program.fields import Engine
+from trainwright.program.vector import Code, Vector
+from trainwright.timing.commands import START, finish, work_of
+from trainwright.timing.profile import PROGRAM
+
+ARRAYS = (Engine.PE1, Engine.PE2)
+COMPUTING = "computing"
+"""Cause of the cycles that the multiply-accumulates of a command need at least."""
+COPYING = "copying"
+"""Cause of the cycles in which an array multiplies by an identity: copies and transposes."""
+WAITS = {
+    Engine.LOAD: "wait for LOAD",
+    Engine.STORE: "wait for STORE",
+    Engine.PE1: "wait for PE1",
+    Engine.PE2: "wait for PE2",
+}
+"""Causes of cycles in which a descriptor waits for a command of an engine."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Cycles of an array with one cause, over all of a program."""
+
+    part: str
+    """forward or backward."""
+    engine: str
+    cause: str
+    cycles: int
+    share: float
+    """Part of the program's cycles."""
+    number: int | None = None
+    """Descriptor with the most of these cycles: the one that computes, or is waited for."""
+    tensor: str = ""
+    """Tensor of descriptor ``number``."""
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Command that the sequencer held until an engine took it, and what it waited for."""
+
+    command: CommandRecord
+    begin: int
+    """Cycle in which the command before was taken."""
+    first: bool
+    """Whether the run begins with this command."""
+    blocker: CommandRecord | None
+    """Command that was waited for longest."""
+    released: int
+    """Cycle from which ``blocker`` held nothing back."""
+
+
+def lost_cycles(
+    part: str,
+    descriptors: Sequence[Descriptor],
+    commands: Sequence[CommandRecord],
+    cycles: int,
+    p: AcceleratorParameters,
+) -> list[Lost]:
+    """Divide the cycles of both arrays among causes, those with most cycles first.
+
+    ``commands`` are all executions in a run of ``cycles`` cycles, measured or predicted. The cycles
+    of an array add up to ``cycles`` exactly.
+    """
+    held_commands = _held_commands(descriptors, commands, p)
+    counts: dict[tuple[Engine, str], dict[int | None, float]] = {}
+    for engine in ARRAYS:
+        for cause, number, count in _divided(engine, descriptors, held_commands, cycles, p):
+            numbers = counts.setdefault((engine, cause), {})
+            numbers[number] = numbers.get(number, 0) + count
+    lines = []
+    for (engine, cause), numbers in counts.items():
+        total = round(sum(numbers.values()))
+        most = max(numbers, key=lambda number: numbers[number])
+        tensor = "" if most is None else PROGRAM if most < 0 else _tensor(descriptors[most])
+        name = engine.name or ""
+        lines.append(Lost(part, name, cause, total, total / max(1, cycles), most, tensor))
+    return sorted(lines, key=lambda line: (line.engine, -line.cycles))
+
+
+def _tensor(d: Descriptor) -> str:
+    """Return the tensor of a descriptor, nothing for one that has none."""
+    return getattr(d, "tensor", "")
+
+
+def _divided(
+    engine: Engine,
+    descriptors: Sequence[Descriptor],
+    held_commands: Sequence[_Held],
+    cycles: int,
+    p: AcceleratorParameters,
+) -> Iterator[tuple[str, int | None, float]]:
+    """Divide the cycles of one array: yield causes, their descriptors, and counts."""
+    now = first = 0
+    for index, held in enumerate(held_commands):
+        command = held.command
+        if command.engine is not engine:
+            continue
+        if command.start > now:
+            # Turns that ended before the array became idle say nothing of its gap.
+            while held_commands[first].command.start <= now and first < index:
+                first += 1
+            yield from _gap(held_commands[first : index + 1], now, command.start)
+            now = command.start
+        if command.end > now:
+            yield from _command(descriptors[command.number], command, command.end - now, p)
+            now = command.end
+    if cycles > now:
+        yield "no work left", None, cycles - now
+
+
+def _command(
+    d: Descriptor, command: CommandRecord, length: int, p: AcceleratorParameters
+) -> Iterator[tuple[str, int | None, float]]:
+    """Divide the ``length`` cycles of a command that no earlier command of its array covers."""
+    number, left = command.number, float(length)
+
+    def take(cause: str, count: float) -> tuple[str, int | None, float]:
+        nonlocal left
+        count = max(0.0, min(count, left))
+        left -= count
+        return cause, number, count
+
+    assert isinstance(d, Compute | Code | Vector), "arrays execute no other kind"
+    work = work_of(d, p)
+    if isinstance(d, Compute) and work.macs:
+        rows = p.pe1_rows if work.engine is Engine.PE1 else p.pe2_rows
+        needed = work.macs / (rows * p.lanes)
+        taken = d.steps * (p.lanes if work.engine is Engine.PE1 else 1)
+        yield take(COPYING if d.tensor.endswith(" copy") else COMPUTING, needed)
+        yield take("rows not written", taken - needed)
+        # A tile of few steps waits for the port by which the results of the tile before leave.
+        yield take("results drained", work.cycles - taken)
+    else:
+        cause = "bias, mask" if isinstance(d, Compute) else "vector passes"
+        yield take(cause, work.cycles)
+    yield take("operands awaited", command.stall_operand)
+    yield take("results blocked", command.stall_result)
+    yield take("pipeline fills", START[work.engine] + finish(work.engine, p))
+    # A predicted run counts no stalls: what is left are banks that other commands read, too.
+    yield take("operands awaited", left)
+
+
+def _gap(
+    held_commands: Sequence[_Held], begin: int, end: int
+) -> Iterator[tuple[str, int | None, float]]:
+    """Divide the cycles ``begin`` to ``end``, in which an array has no command."""
+    for held in held_commands:
+        low, high = max(begin, held.begin), min(end, held.command.start)
+        if held.first and low < high:  # a predicted run does not list the load of the program
+            yield WAITS[Engine.LOAD], -1, high - low
+            continue
+        if held.blocker is not None and low < min(high, held.released):
+            yield WAITS[held.blocker.engine], held.blocker.number, min(high, held.released) - low
+            low = min(high, held.released)
+        if low < high:
+            yield "issue", held.command.number, high - low
+
+
+def _held_commands(
+    descriptors: Sequence[Descriptor],
+    commands: Sequence[CommandRecord],
+    p: AcceleratorParameters,
+) -> list[_Held]:
+    """Return the sequencer's held_commands, in the order in which commands were issued."""
+    held_commands: list[_Held] = []
+    last: dict[Engine, list[CommandRecord]] = {engine: [] for engine in WAITS}
+    begin, before = 0, -1
+    for command in sorted(commands, key=lambda command: (command.start, command.number)):
+        blockers: list[tuple[int, CommandRecord]] = []
+        if command.number >= 0:
+            idle, older = _waits(descriptors, before, command.number)
+            for engine, done in last.items():
+                if engine & idle:
+                    blockers += [(ended.end, ended) for ended in done[-1:]]
+                elif engine is command.engine:
+                    # An array takes its next command while results of the last one leave.
+                    early = finish(engine, p) if engine in ARRAYS else 0
+                    blockers += [(ended.end - early, ended) for ended in done[-1:]]
+                    blockers += [(ended.end, ended) for ended in done[-2:-1]]
+                elif engine & older:
+                    blockers += [(ended.end, ended) for ended in done[-2:-1]]
+            before = command.number
+        released, blocker = max(blockers, key=lambda pair: pair[0], default=(0, None))
+        held_commands.append(_Held(command, begin, not held_commands, blocker, released))
+        begin = command.start
+        last[command.engine].append(command)
+    return held_commands
+
+
+def _waits(descriptors: Sequence[Descriptor], before: int, number: int) -> tuple[Engine, Engine]:
+    """Return the engines that must be idle, and older, for a command behind another one.
+
+    Descriptors between them that no engine executes wait too, and hold the command back.
+    """
+    d = descriptors[number]
+    if number <= before:  # the end of a loop's body waits for all engines
+        return Engine.ALL, d.wait_older
+    idle = d.wait
+    for passed in descriptors[before + 1 : number]:
+        idle |= Engine.ALL if isinstance(passed, Loop | End) else passed.wait
+    return idle, d.wait_older
