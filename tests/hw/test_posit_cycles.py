@@ -7,7 +7,8 @@ import pytest
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
-from trainwright.program.fields import ENGINE_OF, Operation
+from trainwright.program.engines import ENGINE_OF
+from trainwright.program.fields import Operation
 from trainwright.timing.commands import finish
 from trainwright_sim.bench import designs
 

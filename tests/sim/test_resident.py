@@ -31,9 +31,10 @@ from trainwright.program.descriptors import (
     is_skipped,
 )
 from trainwright.program.encoding import encode_descriptors
+from trainwright.program.engines import ENGINE_OF
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import MoveScales, Scalar, ScalarKind, ScaleEntry
-from trainwright.program.fields import EIGHTH, ENGINE_OF, Engine, Operation
+from trainwright.program.fields import EIGHTH, Engine, Operation
 from trainwright.program.footprint import footprint
 from trainwright.program.validation import check_program
 from trainwright.program.vector import Code, Instruction, Kind, Vector

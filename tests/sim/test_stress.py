@@ -23,7 +23,8 @@ from trainwright.program.descriptors import (
     Transfer,
     TransferLevel,
 )
-from trainwright.program.fields import ENGINE_OF, Engine, Operation
+from trainwright.program.engines import ENGINE_OF
+from trainwright.program.fields import Engine, Operation
 from trainwright.program.footprint import footprint
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.memory import MemoryModel

@@ -18,7 +18,8 @@ from trainwright.network import load_network
 from trainwright.onchip.loss import LOSSES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Set, Transfer
-from trainwright.program.fields import ENGINE_OF, Operation
+from trainwright.program.engines import ENGINE_OF
+from trainwright.program.fields import Operation
 from trainwright.program.footprint import footprint
 from trainwright.program.vector import Code
 from trainwright_sim.backend import RtlAccelerator

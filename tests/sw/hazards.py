@@ -22,7 +22,8 @@ from trainwright.program.descriptors import (
     TransferLevel,
     is_skipped,
 )
-from trainwright.program.fields import ENGINE_OF, Engine, Operation
+from trainwright.program.engines import ENGINE_OF
+from trainwright.program.fields import Engine, Operation
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
 

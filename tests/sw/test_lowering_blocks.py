@@ -155,8 +155,8 @@ def test_arrays_have_as_much_to_do():
                 if work.impl and isinstance(choice.op, Einsum):
                     cycles = chooser.cycles(choice.op, work.impl, work.cut)
                     dots, outers = (
-                        dots + work.impl.dot * cycles,
-                        outers + (not work.impl.dot) * cycles,
+                        dots + work.impl.array.along_lanes * cycles,
+                        outers + (not work.impl.array.along_lanes) * cycles,
                     )
         assert max(dots, outers) < 1.02 * best
         state = SearchState((dots, outers, 0.0), {}, chosen.choices, chosen.pads)

@@ -56,8 +56,8 @@ def test_operations_are_divided_along_slices():
     op = graph.makers["l1.G1.G2.x"]
     assert isinstance(op, Einsum)
     impls = implementations(graph, op, DEFAULT)
-    dot = next(i for i in impls if i.dot and i.along == ("s",))
-    outer = next(i for i in impls if not i.dot and i.along == ("s",))
+    dot = next(i for i in impls if i.array.along_lanes and i.along == ("s",))
+    outer = next(i for i in impls if not i.array.along_lanes and i.along == ("s",))
     works = Work(dot, ("l1.i4", 0, 8)), Work(outer, ("l1.i4", 8, 16))
     stage = Stage((Choice(op, works, ()),), (("l1.r2", 1), ("s", 16)))
     single, two = variants(graph, [stage], DEFAULT.lanes)

@@ -11,12 +11,12 @@ from trainwright.accelerator.registers import Error
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Loop, Set, Transfer
+from trainwright.program.engines import ENGINE_OF
 from trainwright.program.exponents import SCALARS
 from trainwright.program.fields import (
     DESCRIPTOR_BITS,
     DESCRIPTOR_BYTES,
     EIGHTH,
-    ENGINE_OF,
     INSTRUCTION_WIDTH,
     MOST_DESCRIPTORS,
     NUMBER_WIDTH,

@@ -30,7 +30,7 @@ from trainwright.network import Network, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Program, Transfer
 from trainwright.program.encoding import HEADER, encode
-from trainwright.program.fields import ENGINE_OF
+from trainwright.program.engines import ENGINE_OF
 
 FOLDER = Path(str(files("trainwright") / "check" / "records"))
 

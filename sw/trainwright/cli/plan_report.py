@@ -77,7 +77,7 @@ def _stages(which: str, one: "Lowered") -> list[dict[str, Any]]:
     rows = []
     for number, stage in enumerate(one.stages):
         for choice in stage.choices:
-            arrays = ["PE1" if work.impl.dot else "PE2" for work in choice.works if work.impl]
+            arrays = [work.impl.engine.name or "" for work in choice.works if work.impl]
             rows.append(
                 {
                     "program": which,

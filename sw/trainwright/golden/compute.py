@@ -20,6 +20,7 @@ from trainwright.golden.state import Addresses, MachineState, Words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, Compute, Level
 from trainwright.program.encoding import ProgramError
+from trainwright.program.engines import contraction_of, tile_rows
 from trainwright.program.fields import Operation
 from trainwright.program.footprint import result_digits
 
@@ -48,9 +49,9 @@ def offsets(levels: Sequence[Level], strides: Sequence[int]) -> Addresses:
 class Nest:
     """The outer levels of a descriptor in three groups, and what they sum."""
 
-    def __init__(self, d: Compute, tile_rows: int):
+    def __init__(self, d: Compute, rows: int):
         self.d = d
-        self.tile_rows = tile_rows
+        self.tile_rows = rows
         by_entries = d.operation is Operation.PE4
         groups: tuple[list[int], list[int], list[int]] = ([], [], [])
         # The tile level moves the rows of PE4's left operand even where x has no stride.
@@ -248,13 +249,12 @@ def compute(d: Compute, state: MachineState, p: AcceleratorParameters) -> Result
         for base, register in ((d.x, d.x_register), (d.g, d.g_register), (d.z, d.z_register))
     )
     operands = OperandReader(d, state, p.number_formats)
-    by_entries = d.operation is Operation.PE4
-    if d.operation in (Operation.BIAS, Operation.MASK):
-        nest = Nest(d, 1)
+    nest, array = Nest(d, tile_rows(d.operation, p)), contraction_of(d.operation)
+    if array is None:
         values = _elementwise(d, x, g, operands)
     else:
-        nest = Nest(d, p.pe1_rows if by_entries else p.pe2_rows)
-        values = nest.ordered((_by_entries if by_entries else _by_scalars)(nest, x, g, operands))
+        terms = _by_entries if array.along_lanes else _by_scalars
+        values = nest.ordered(terms(nest, x, g, operands))
     tile = np.arange(nest.tile_rows)
     levels = range(len(d.outer))
     written = tile < nest.used_rows(levels)[:, None]

@@ -18,7 +18,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Program, is_skipped
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import ExponentFile, MoveScales
-from trainwright.program.fields import EIGHTH, Operation
+from trainwright.program.fields import EIGHTH
 from trainwright.program.records import HEADER, digest
 from trainwright.program.sample_order import SampleOrder
 from trainwright.program.validation import check_program
@@ -117,11 +117,7 @@ def _labels(
             if isinstance(d, Vector):
                 labels.append((number, d.tensor, d.rows * len(d.users(d.writes))))
                 continue
-            if isinstance(d, Compute) and d.operation in (Operation.BIAS, Operation.MASK):
-                rows = 1
-            else:
-                rows = p.pe1_rows if engine == "pe1" else p.pe2_rows
-            if count := rows_of(d, rows, p):
+            if count := rows_of(d, p):
                 labels.append((number, d.tensor, count))
     return labels
 

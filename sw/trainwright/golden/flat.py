@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
+from trainwright.program.engines import ENGINE_OF, tile_rows
 from trainwright.program.exponents import MoveScales
-from trainwright.program.fields import ENGINE_OF, Operation
+from trainwright.program.fields import Operation
 from trainwright.program.footprint import result_digits
 from trainwright.program.records import WORKING, record, record_column, record_words
 from trainwright.program.samples import Samples
@@ -127,12 +128,13 @@ def executed(
             return
 
 
-def rows_of(d: Compute | Transfer | Samples, rows: int, p: AcceleratorParameters) -> int:
-    """Count the rows that an execution of ``d`` writes; ``rows`` are the rows of a tile."""
+def rows_of(d: Compute | Transfer | Samples, p: AcceleratorParameters) -> int:
+    """Count the rows that an execution of ``d`` writes."""
     if isinstance(d, Samples):
         return d.samples * (d.rows + 1)
     if isinstance(d, Transfer):
         return d.runs * d.beats // d.element_bytes if d.operation is Operation.LOAD else 0
+    rows = tile_rows(d.operation, p)
     # A tile at the end of the tile level is short; each of the other levels repeats such a tile.
     short = d.tiles // d.levels[d.tile_level].count
     return ((d.tiles - short) * rows + short * d.last_rows) * result_digits(d, p)

@@ -14,8 +14,8 @@ from math import prod
 from typing import Any, TypeVar
 
 from trainwright.formats.exponents import ExponentRule
-from trainwright.parameters import AcceleratorParameters
 from trainwright.program.addresses import steps_of, strides_of
+from trainwright.program.engines import tile_rows
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import MOST_SHIFT, MoveScales, last_slot
 from trainwright.program.fields import (
@@ -112,11 +112,6 @@ def digit_count(width: int) -> int:
 
 
 # ---- Contractions and element-wise operations --------------------------------------------------
-
-
-def tile_rows(operation: Operation, p: AcceleratorParameters) -> int:
-    """Return the rows of a tile."""
-    return {Operation.PE4: p.pe1_rows, Operation.PE3: p.pe2_rows}.get(operation, 1)
 
 
 def _most_summed(d: "Compute", m: Limits) -> int:

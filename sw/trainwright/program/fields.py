@@ -68,20 +68,6 @@ class Engine(IntFlag):
     ALL = 15
 
 
-ENGINE_OF = {
-    Operation.LOAD: Engine.LOAD,
-    Operation.STORE: Engine.STORE,
-    Operation.PE3: Engine.PE2,
-    Operation.BIAS: Engine.PE2,
-    Operation.MASK: Engine.PE2,
-    Operation.PE4: Engine.PE1,
-    Operation.VECTOR: Engine.PE2,
-    Operation.CODE: Engine.PE2,
-    Operation.SAMPLES: Engine.LOAD,
-}
-"""The engine that executes each operation; the others are the sequencer's own."""
-
-
 class Target(IntEnum):
     """Destination of a load; a program's own descriptors use the scratchpad alone."""
 

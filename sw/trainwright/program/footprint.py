@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Transfer, digit_count, tile_rows
+from trainwright.program.descriptors import Compute, Transfer, digit_count
+from trainwright.program.engines import contraction_of, tile_rows
 from trainwright.program.fields import Operation, Target
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
@@ -138,7 +139,8 @@ def footprint(
         )
     if isinstance(d, Vector):
         return _streams(d)
-    by_entries = d.operation is Operation.PE4
+    array = contraction_of(d.operation)
+    by_entries = array is not None and array.along_lanes
     count = tile_rows(d.operation, p)
     x = _tiled(d, count, d.x, "x", d.x_row_stride if by_entries else 0)
     z = _tiled(d, count, d.z, "z", d.z_row_stride)
@@ -146,8 +148,8 @@ def footprint(
     if by_entries:
         g_axes.append((p.lanes, d.g_row_stride))
     low, high = _span(d.g, g_axes)
-    # PE3 reads groups of words
-    groups = p.lanes // p.pe2_rows if d.operation is Operation.PE3 else 1
+    # Groups of words are as long as a tile has rows.
+    groups = p.lanes // count if array and not by_entries else 1
     g = Touch(PAD, low // groups, high // groups + 1, False, _entries(d, g_axes, groups))
     return (
         _touch(x, write=False),

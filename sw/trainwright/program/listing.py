@@ -16,8 +16,9 @@ from trainwright.program.descriptors import (
     Transfer,
     modulus,
 )
+from trainwright.program.engines import ENGINE_OF
 from trainwright.program.exponents import MoveScales, Scalar, ScalarKind
-from trainwright.program.fields import ENGINE_OF, Engine, Operation
+from trainwright.program.fields import Engine, Operation
 from trainwright.program.samples import Samples
 from trainwright.program.vector import (
     WIDTH,

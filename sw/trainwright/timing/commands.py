@@ -1,13 +1,20 @@
-"""What one command asks of the accelerator: cycles of its engine, rows of each bank."""
+"""Work of one command: cycles of its engine, and the rows that it reads in each bank."""
 
 from dataclasses import dataclass
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Transfer
-from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
+from trainwright.program.engines import (
+    ENGINE_OF,
+    EngineSpec,
+    contraction_of,
+    elementwise_cycles,
+    pass_cycles,
+)
+from trainwright.program.fields import Engine, Operation, Target
 from trainwright.program.footprint import footprint, result_digits
 from trainwright.program.samples import Samples
-from trainwright.program.vector import THREADS, Code, Vector
+from trainwright.program.vector import Code, Vector
 
 START = {Engine.PE1: 21, Engine.PE2: 7}
 """Cycles from a command to its first step."""
@@ -15,18 +22,18 @@ START = {Engine.PE1: 21, Engine.PE2: 7}
 RECORD = 14
 """Cycles of SAMPLES for each record beyond one for each row of its pixels."""
 POSITS = 4
-"""Cycles that an accelerator with posits takes longer for a result: 2 to decode, 2 to encode."""
+"""Cycles by which an accelerator with posits is slower for a result: 2 to decode, 2 to encode."""
 
 
 def finish(engine: Engine, p: AcceleratorParameters) -> int:
-    """Cycles of an array from a command's last step to its last row, through all of its units."""
+    """Return an array's cycles from a command's last step to its last row, through all units."""
     cycles = 15 + p.pe1_rows if engine is Engine.PE1 else 17 + p.lanes
     return cycles + POSITS if p.formats else cycles
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Rows that a command reads: how many a cycle at full speed, and what part in each bank."""
+    """Rows that a command reads: how many a cycle at full speed, and the part in each bank."""
 
     rate: float
     banks: tuple[float, ...]
@@ -34,7 +41,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Work:
-    """A command: its engine, the cycles or beats it takes alone, and what it reads meanwhile."""
+    """Command's engine, the cycles or beats that it takes alone, and the rows that it reads."""
 
     engine: Engine
     cycles: float
@@ -43,7 +50,7 @@ class Work:
 
 
 def _banks(start: int, stop: int, p: AcceleratorParameters) -> tuple[float, ...]:
-    """Part of the rows ``start`` to ``stop`` in each bank."""
+    """Return the part of rows ``start`` to ``stop`` that each bank holds."""
     parts = []
     for bank in range(p.scratchpad_banks):
         low, high = bank * p.bank_rows, (bank + 1) * p.bank_rows
@@ -61,34 +68,29 @@ def _reads(d: Compute | Transfer, rates: dict[int, float], p: AcceleratorParamet
 
 
 def work_of(d: Compute | Transfer | Samples | Code | Vector, p: AcceleratorParameters) -> Work:
-    """What ``d`` asks of its engine; a transfer's ``cycles`` are beats."""
+    """Return the work of a descriptor; a transfer's ``cycles`` are beats."""
     engine = ENGINE_OF[d.operation]
     if isinstance(d, Samples):  # a row a cycle, and some for each record
         rows = (d.rows + RECORD) / p.beat_cycles
         return Work(engine, d.samples * max(d.record_beats, rows), ())
     if isinstance(d, Code):
         return Work(engine, len(d.instructions), ())
-    if isinstance(d, Vector):  # each block of rows takes as long as a whole one
-        return Work(engine, -(-d.rows // THREADS) * THREADS * d.length * p.engine_parts, ())
+    if isinstance(d, Vector):
+        return Work(engine, pass_cycles(d.rows, d.length, p), ())
     if isinstance(d, Transfer):
         rates = {0: 1 / d.element_bytes} if d.operation is Operation.STORE else {}
         return Work(engine, d.runs * d.beats, _reads(d, rates, p))
-    if engine is Engine.PE1:
-        rates = {0: p.pe1_rows / p.lanes, 1: 1.0}
-        steps = max(d.steps * p.lanes, d.tiles * p.pe1_rows * result_digits(d, p))
-        return Work(engine, steps, _reads(d, rates, p), _macs(d, p.pe1_rows, p))
-    if d.operation in (Operation.BIAS, Operation.MASK):
-        steps = max(d.steps, d.tiles * result_digits(d, p))
-        return Work(engine, steps, _reads(d, {0: 1.0, 1: 1.0}, p))
-    drained = d.tiles * p.pe2_rows * result_digits(d, p)
-    return Work(
-        engine, max(d.steps, drained), _reads(d, {0: 1.0, 1: 1.0}, p), _macs(d, p.pe2_rows, p)
-    )
+    digits, array = result_digits(d, p), contraction_of(d.operation)
+    if array is None:
+        reads = _reads(d, {0: 1.0, 1: 1.0}, p)
+        return Work(engine, elementwise_cycles(d.tiles, d.steps // d.tiles, digits), reads)
+    rates = dict(enumerate(array.rates(p)))
+    cycles = array.cycles(d.tiles, d.steps // d.tiles, digits, p)
+    return Work(engine, cycles, _reads(d, rates, p), _macs(d, array, p))
 
 
-def _macs(d: Compute, rows: int, p: AcceleratorParameters) -> int:
-    """Multiply-accumulates whose sums are written: rows of a tile that are not are left out."""
+def _macs(d: Compute, array: EngineSpec, p: AcceleratorParameters) -> int:
+    """Count multiply-accumulates whose sums are written: rows that a tile lacks are left out."""
     tiles = d.levels[d.tile_level].count
-    written = (tiles - 1) * rows + d.last_rows
-    depth = p.lanes if ENGINE_OF[d.operation] is Engine.PE1 else 1
-    return d.steps // tiles * written * p.lanes * depth
+    written = (tiles - 1) * array.rows(p) + d.last_rows
+    return d.steps // tiles * written * p.lanes * array.depth(p)

@@ -7,6 +7,7 @@ from typing import Any
 from trainwright.accelerator import CommandRecord, Run
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Transfer
+from trainwright.program.engines import PE1, PE2
 from trainwright.program.fields import Engine
 from trainwright.program.vector import Vector
 from trainwright.timing.commands import work_of
@@ -78,7 +79,7 @@ def lines(
                 line.bytes += d.runs * d.beats * p.beat_bytes
             elif isinstance(d, Compute):
                 line.macs += work_of(d, p).macs
-    rows = {"PE1": p.pe1_rows, "PE2": p.pe2_rows}
+    rows = {spec.engine.name: spec.rows(p) for spec in (PE1, PE2)}
     for line in found.values():
         if line.macs and line.cycles:
             line.occupancy = line.macs / (rows[line.engine] * p.lanes * line.cycles)

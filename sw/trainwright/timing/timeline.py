@@ -19,7 +19,8 @@ from trainwright.program.descriptors import (
     Transfer,
     is_skipped,
 )
-from trainwright.program.fields import AHEAD, DESCRIPTOR_BYTES, ENGINE_OF, MOST_REFILL, Engine
+from trainwright.program.engines import ENGINE_OF
+from trainwright.program.fields import AHEAD, DESCRIPTOR_BYTES, MOST_REFILL, Engine
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
 from trainwright.timing.commands import START, Work, finish, work_of

@@ -20,7 +20,8 @@ from trainwright.onchip.rates import RateTable
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Program, Transfer
-from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
+from trainwright.program.engines import ENGINE_OF
+from trainwright.program.fields import Engine, Operation, Target
 from trainwright.program.footprint import Touch, external
 from trainwright.program.vector import Vector
 from trainwright.timing.commands import work_of

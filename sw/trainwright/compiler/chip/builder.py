@@ -9,7 +9,8 @@ from trainwright.compiler.base.limits import COUNTS, MOST_COUNT, PROGRAM
 from trainwright.compiler.base.memory import Buffer, LocalMemory, Region, largest_divisor
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Halt, Transfer, TransferLevel
-from trainwright.program.fields import ENGINE_OF, Operation
+from trainwright.program.engines import ENGINE_OF
+from trainwright.program.fields import Operation
 from trainwright.program.footprint import Touch, footprint
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector

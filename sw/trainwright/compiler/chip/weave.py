@@ -16,7 +16,8 @@ from trainwright.compiler.chip.builder import MEMORY
 from trainwright.compiler.chip.pairs import Pairs, conflicts
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Set, Transfer, is_skipped
-from trainwright.program.fields import EIGHTH, ENGINE_OF, Engine, Operation
+from trainwright.program.engines import ENGINE_OF
+from trainwright.program.fields import EIGHTH, Engine, Operation
 from trainwright.program.footprint import Touch, external, footprint
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector

@@ -31,9 +31,11 @@ from trainwright.compiler.forms.choices import (
 )
 from trainwright.compiler.forms.impls import Impl, Need
 from trainwright.compiler.forms.layout import Axes
-from trainwright.compiler.forms.passes import lowered, pass_cycles
+from trainwright.compiler.forms.passes import lowered
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.engines import pass_cycles
+from trainwright.program.fields import Engine
 
 LESSER = 0.3
 """Weight of the less busy array's cycles in the score, where the busier one's count 1."""
@@ -288,7 +290,7 @@ class Chooser(Divisions):
         for work, ready in zip(candidate.works, reversed(readable), strict=True):
             assert work.impl
             cycles = self.cycles(op, work.impl, work.cut)
-            if work.impl.dot:
+            if work.impl.engine is Engine.PE1:
                 dots = max(dots, ready) + cycles
             else:
                 outers = max(outers, ready) + cycles
@@ -319,7 +321,7 @@ class Chooser(Divisions):
         if not fixed and (piped or not self.sliced.get(op.out, Sliced()).divided):
             dots, outers = self._impls(op)
             for impl in self._lying(state, op, [*dots, *outers]):
-                dots = impl.cycles if impl.dot else 0.0
+                dots = impl.cycles if impl.engine is Engine.PE1 else 0.0
                 yield self._candidate(state, (Work(impl, None),), dots, impl.cycles - dots)
         if self.mode.piped and op.out not in self.sliced and set(op.operands) & set(self.sliced):
             return  # a division of the arrays would have slices transposed
@@ -420,7 +422,8 @@ class Chooser(Divisions):
                 rows = self.operands.rows(op.out, lanes, None) / self.p.lanes
                 cycles = rows
                 if isinstance(op, Kernel):
-                    cycles = pass_cycles(lowered(op, self.graph.tensors), rows, self.p)
+                    length = len(lowered(op, self.graph.tensors).instructions)
+                    cycles = pass_cycles(int(rows), length, self.p)
                 new.outers = max(new.outers, ready) + cycles
                 ready = self.operands.at(new.outers + AFTER)
                 new.replicas[op.out] = (Replica(lanes, (), None, ready),)
@@ -442,7 +445,7 @@ class Chooser(Divisions):
         impl = work.impl
         assert impl
         cycles = self.cycles(op, impl, work.cut)
-        if impl.dot:
+        if impl.engine is Engine.PE1:
             state.dots = max(state.dots, ready) + cycles
             return self.operands.at(state.dots + AFTER)
         state.outers = max(state.outers, ready) + cycles

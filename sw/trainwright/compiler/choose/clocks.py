@@ -15,6 +15,7 @@ from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.windows import is_plain, slid
 from trainwright.graph.ir import Graph
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.engines import transpose_cycles
 
 
 class Replica(NamedTuple):
@@ -234,7 +235,7 @@ class OperandSources:
                 values *= up(size, lanes) * lanes / size
             # Lanes before and after that share an axis need a transpose through lanes that share
             # none.
-            self._turns[key] = values / self.p.pe1_rows * (1 if apart else 2)
+            self._turns[key] = transpose_cycles(values / lanes, self.p) * (1 if apart else 2)
         return ToTranspose(origin, self._turns[key], apart is not None)
 
     def _transposed(

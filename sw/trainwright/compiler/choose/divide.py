@@ -21,7 +21,7 @@ def divides(axis: str, impl: Impl) -> bool:
     """Return whether an implementation can have some values of an axis of its result."""
     # Rows of a tile are one even index over their axes. Any axis but the outermost that is cut
     # leaves gaps in it; PE2 takes the rows from one operand's lanes, so none of them can be cut.
-    if axis in impl.rows[1:] or (axis in impl.rows and not impl.dot):
+    if axis in impl.rows[1:] or (axis in impl.rows and not impl.array.along_lanes):
         return False
     return axis not in impl.along or impl.along == (axis,)
 

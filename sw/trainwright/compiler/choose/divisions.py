@@ -5,18 +5,18 @@ each array that can divide it; ``choose.Chooser`` searches among them.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from math import prod
 
 from trainwright.compiler.choose.clocks import OperandSources
 from trainwright.compiler.choose.divide import divides
 from trainwright.compiler.choose.huge import Sliced, sliced_implementations
 from trainwright.compiler.choose.pairs import Pair
 from trainwright.compiler.forms.choices import Cut, Given, SearchMode
-from trainwright.compiler.forms.impls import Impl, dot_cycles, outer_cycles
+from trainwright.compiler.forms.impls import Impl, contraction_cycles
 from trainwright.compiler.forms.layout import Axes
 from trainwright.graph.ir import Einsum, Graph
 from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import Engine
 
 MOST_OF_AN_ARRAY = 4
 """Implementations of an array that are tried where the arrays' results have different layouts."""
@@ -47,7 +47,7 @@ class Divisions:
         ``parted`` ones."""
         self._pairs: dict[tuple[str, bool, bool], list[list[Pair]]] = {}
         self._known: dict[str, tuple[list[Impl], list[Impl]]] = {}
-        self._lanes: dict[tuple[str, bool], set[Axes]] = {}
+        self._lanes: dict[tuple[str, int], set[Axes]] = {}
         self._times: dict[tuple[int, Cut], float] = {}
 
     def _slice(self, sliced: Mapping[str, Sliced]) -> None:
@@ -61,7 +61,9 @@ class Divisions:
         if op.out not in self._known:
             axes = self.sliced.get(op.out, Sliced()).cut
             every = sliced_implementations(self.graph, op, self.p, axes)
-            dots, outers = [i for i in every if i.dot], [i for i in every if not i.dot]
+            dots, outers = (
+                [i for i in every if i.engine is engine] for engine in (Engine.PE1, Engine.PE2)
+            )
             self._known[op.out] = self._varied(dots), self._varied(outers)
         return self._known[op.out]
 
@@ -73,7 +75,7 @@ class Divisions:
             # Slower ones would only fill the beam: transposing operands for a faster one mostly
             # costs less.
             if impl.cycles <= 2.5 * impls[0].cycles:
-                fastest.setdefault((impl.along, impl.inner if impl.dot else impl.rows), impl)
+                fastest.setdefault((impl.along, impl.inner or impl.rows), impl)
         return list(fastest.values())
 
     def cycles(self, op: Einsum, impl: Impl, cut: Cut) -> float:
@@ -83,15 +85,7 @@ class Divisions:
         key = id(impl), cut
         if key not in self._times:
             sizes = self.operands.sizes(cut)
-            free = prod(sizes[a] for a in self.graph.tensors[op.out].axes)
-            summed = prod(sizes[a] for a in self.graph.summed(op)) * self.graph.passes(op)
-            digits = self.graph.tensors[op.out].digits
-            axes = impl.rows, impl.along, impl.inner
-            self._times[key] = (
-                dot_cycles(self.p, sizes, free, summed, axes, digits)
-                if impl.dot
-                else outer_cycles(self.p, sizes, free, summed, axes[:2], digits)
-            )
+            self._times[key] = contraction_cycles(self.graph, op, impl, self.p, sizes)
         return self._times[key]
 
     def _every_pair(self, op: Einsum) -> list[list[Pair]]:
@@ -129,8 +123,8 @@ class Divisions:
         """Find pairs whose parts have different layouts, each read by its own array later."""
         most = MOST_STEADY if self.mode.steady else MOST_OF_AN_ARRAY
         dots, outers = (
-            [impl for impl in impls if impl.along in self._read_along(op.out, dot=impl.dot)]
-            for impls in self._impls(op)
+            [impl for impl in impls if impl.along in self._read_along(op.out, number)]
+            for number, impls in enumerate(self._impls(op))
         )
         for dot in dots[:most]:
             for outer in outers[:most]:
@@ -139,18 +133,18 @@ class Divisions:
                         if self._goes_on(op.out, axis):
                             yield [self._pair(op, dot, outer, axis)]
 
-    def _read_along(self, name: str, *, dot: bool) -> set[Axes]:
+    def _read_along(self, name: str, array: int) -> set[Axes]:
         """Return the axes along the lanes with which an array's implementations read a tensor."""
-        if (name, dot) not in self._lanes:
-            self._lanes[name, dot] = {
+        if (name, array) not in self._lanes:
+            self._lanes[name, array] = {
                 need.lanes
                 for op in self.graph.ops
                 if isinstance(op, Einsum) and name in op.operands
-                for impl in self._impls(op)[not dot]
+                for impl in self._impls(op)[array]
                 for need in impl.needs
                 if need.tensor == name
             }
-        return self._lanes[name, dot]
+        return self._lanes[name, array]
 
     def _pair(self, op: Einsum, dot: Impl, outer: Impl, axis: str) -> Pair:
         size, lanes = self.graph.sizes[axis], self.p.lanes

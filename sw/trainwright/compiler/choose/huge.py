@@ -8,7 +8,7 @@ takes its implementations from here for ``SearchMode.sliced``.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from trainwright.compiler.forms.impls import Impl, cycles, implementations, up
+from trainwright.compiler.forms.impls import Impl, implementations, timed, up
 from trainwright.graph.ir import Einsum, Graph, Op
 from trainwright.parameters import AcceleratorParameters
 
@@ -75,11 +75,11 @@ def sliced_implementations(
     # Axes of size 1 fill nothing, so the enumeration does not choose them.
     small = replace(graph, sizes={**graph.sizes, **dict.fromkeys(mine, 1)})
     outside = [
-        replace(impl, cycles=cycles(graph, op, impl, p))
+        timed(graph, op, impl, p)
         for impl in implementations(small, op, p)
         if not mine & {*impl.rows, *impl.along, *impl.inner}
     ]
     if outside:
         return sorted(outside, key=lambda impl: impl.cycles)
     every = implementations(graph, op, p)
-    return [i for i in every if i.dot and not mine & {*i.along, *i.inner}] or every
+    return [i for i in every if i.array.along_lanes and not mine & {*i.along, *i.inner}] or every

@@ -6,6 +6,7 @@ over all slices, and a time made of both. ``cut.stages`` ranks cuts by these fig
 to put cuts in order: the best ones are tiled, issued and timed afterwards.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 from math import prod
@@ -17,6 +18,7 @@ from trainwright.compiler.forms.digits import word_bytes
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import Axes
 from trainwright.graph.ir import Einsum
+from trainwright.program.fields import Engine
 
 Loops = tuple[tuple[str, int], ...]
 """Axes that are cut and how many values a slice has, outermost first."""
@@ -157,13 +159,13 @@ class Costs(Groups):
 
     def _cycles(self, group: Group) -> float:
         """Return the cycles of the array with more to do."""
-        total = {True: 0.0, False: 0.0}
+        total: defaultdict[Engine, float] = defaultdict(float)
         for n in group.members:
             for work in self.choices[n].works:
                 if work.impl:
                     share = self._share(self.choices[n].op.out, work.cut)
-                    total[work.impl.dot] += work.impl.cycles * share
-        return max(total.values())
+                    total[work.impl.engine] += work.impl.cycles * share
+        return max(total.values(), default=0.0)
 
     def _time(self, group: Group, loops: Loops) -> float:
         """Estimate the cycles of a stage: those of the arrays or of the external memory."""

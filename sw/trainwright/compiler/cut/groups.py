@@ -214,7 +214,7 @@ class Groups:
                     lanes += [work.impl.along, *(need.lanes for need in work.impl.needs)]
                     # PE2 takes the rows of a tile as one even index; an inner axis of it that is
                     # cut breaks the index, unless a slice has a single value of the axis.
-                    single |= axis in work.impl.rows[1:] and not work.impl.dot
+                    single |= axis in work.impl.rows[1:] and not work.impl.array.along_lanes
             for group in lanes:
                 if axis in group:
                     # Lanes can be cut only between whole rows, so an axis that shares the lanes

@@ -133,7 +133,7 @@ def refitted(
     for choice in stage.choices:
         works = []
         for work in choice.works:
-            if work.impl and work.impl.dot:
+            if work.impl and work.impl.array.along_lanes:
                 # Tiles were chosen for whole axes; an axis that is cut may fill a tile badly.
                 sizes = dict(graph.sizes) | whole | dict(stage.loops)
                 if work.cut:

@@ -28,10 +28,9 @@ from trainwright.compiler.forms.calls import (
 from trainwright.compiler.forms.layout import Part, Piece, Storage
 from trainwright.compiler.forms.nests import (
     address_of,
+    contraction_nests,
     copy_nest,
-    dot_nest,
     elementwise_nest,
-    outer_nests,
     sum_nest,
     transpose_nests,
 )
@@ -45,7 +44,8 @@ from trainwright.program.descriptors import (
     Transfer,
     TransferLevel,
 )
-from trainwright.program.fields import ENGINE_OF, TRANSFER_LEVELS, Operation
+from trainwright.program.engines import ENGINE_OF
+from trainwright.program.fields import TRANSFER_LEVELS, Operation
 from trainwright.program.footprint import Touch, footprint
 from trainwright.program.vector import Vector
 
@@ -79,8 +79,8 @@ class Emitter:
             match call:
                 case Contract():
                     self._check(call)
-                    dot, name = call.impl.dot, COPIES if call.part else call.op.out
-                    for d in [dot_nest(call, self.p)] if dot else outer_nests(call, self.p):
+                    name = COPIES if call.part else call.op.out
+                    for d in contraction_nests(call, self.p):
                         self._compute(d, Made(call.op.out), (call.impl.x, call.impl.g), name)
                 case Transpose():
                     name = call.x.piece.tensor

@@ -13,7 +13,7 @@ from trainwright.compiler.forms.layout import CutError, Part, Piece
 from trainwright.graph.ir import Add
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
-from trainwright.program.fields import Operation
+from trainwright.program.fields import Engine, Operation
 
 
 def merged(levels: Sequence[Level], tile: Level | None = None) -> list[Level]:
@@ -102,9 +102,11 @@ def _whole_and_rest(count: int, lanes: int) -> list[tuple[int, int, int]]:
     return [one for one in ((0, whole, lanes), (whole, 1, rest)) if one[1] and one[2]]
 
 
-def outer_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
-    """PE2's array; two nests where g is cut into digits and its last row is not full: its groups
-    are not one even index over several rows.
+def _outer_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
+    """Make the nests of PE2's array.
+
+    They are two where g is cut into digits and its last row is not full: its groups are not one
+    even index over several rows.
     """
     x, g, z, impl = call.x, call.g, call.z, call.impl
     groups = p.lanes // p.pe2_rows
@@ -138,8 +140,8 @@ def outer_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
     return found
 
 
-def dot_nest(call: Contract, p: AcceleratorParameters) -> Compute:
-    """PE1's array."""
+def _dot_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
+    """Make the nest of PE1's array."""
     x, g, z, impl = call.x, call.g, call.z, call.impl
     count = prod(z.counts[a] for a in impl.rows)
     tiles, from_, to = up(count, p.pe1_rows), _joint(x, impl.rows), _joint(z, impl.rows)
@@ -157,12 +159,22 @@ def dot_nest(call: Contract, p: AcceleratorParameters) -> Compute:
         if a not in z.counts and a not in impl.inner
     ]
     summed.append(Level(x.blocks, x=x.digits, g=g.digits))
-    return _nest(
-        Operation.PE4, outer, tile, summed, _over(x, g, 1),
-        x=address_of(x), g=address_of(g), z=address_of(z),
-        last_rows=count - (tiles - 1) * p.pe1_rows,
-        x_row_stride=from_, z_row_stride=to, g_row_stride=entry,
-    )  # fmt: skip
+    return [
+        _nest(
+            Operation.PE4, outer, tile, summed, _over(x, g, 1),
+            x=address_of(x), g=address_of(g), z=address_of(z),
+            last_rows=count - (tiles - 1) * p.pe1_rows,
+            x_row_stride=from_, z_row_stride=to, g_row_stride=entry,
+        )
+    ]  # fmt: skip
+
+
+_NESTS = {Engine.PE1: _dot_nests, Engine.PE2: _outer_nests}
+
+
+def contraction_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
+    """Make the nests of a contraction on its array."""
+    return _NESTS[call.engine](call, p)
 
 
 def transpose_nests(call: Transpose, identity: Piece, p: AcceleratorParameters) -> list[Compute]:

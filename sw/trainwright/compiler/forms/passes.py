@@ -5,14 +5,13 @@ from itertools import product
 
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.forms.calls import PassCall
-from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import Part
 from trainwright.compiler.forms.nests import address_of, merged
 from trainwright.graph.ir import Kernel, Tensor
 from trainwright.kernels import VectorPass
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Level
-from trainwright.program.vector import THREADS, Stream, Vector
+from trainwright.program.vector import Stream, Vector
 
 
 def require_engine(op: Kernel, p: AcceleratorParameters) -> None:
@@ -29,11 +28,6 @@ def lowered(op: Kernel, tensors: Mapping[str, Tensor]) -> VectorPass:
     """Return the instructions of a kernel for the widths of its tensors."""
     widths = [tensors[name].width for name in op.operands]
     return op.function.lowered(widths, tensors[op.out].width)
-
-
-def pass_cycles(kernel: VectorPass, rows: float, p: AcceleratorParameters) -> float:
-    """Return the cycles of a pass: each block of rows takes as long as a whole one."""
-    return up(int(rows), THREADS) * THREADS * len(kernel.instructions) * p.engine_parts
 
 
 def pass_vectors(call: PassCall) -> Iterator[Vector]:

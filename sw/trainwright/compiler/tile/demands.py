@@ -40,14 +40,14 @@ class Demands(Pieces):
             self._group(name, lanes, axes, pad=True)
         for choice in self.every:
             for work in choice.works:
-                if (impl := work.impl) and impl.dot:
+                if (impl := work.impl) and impl.array.along_lanes:
                     # Rows of PE1's tiles come last: ``Operations._even`` can do with fewer axes,
                     # entries cannot.
                     self._group(impl.x, impl.inner, impl.rows)
                     self._group(impl.z, impl.along, impl.rows)
 
     def _grouped(self, impl: Impl) -> None:
-        if impl.dot:
+        if impl.array.along_lanes:
             self._group(impl.g, impl.inner, impl.along, pad=True)
         else:
             self.hard.setdefault((impl.z, impl.along), []).append(impl.rows)

@@ -12,7 +12,7 @@ from trainwright.compiler.cut.slices import Block, overlap
 from trainwright.compiler.forms.calls import Accumulate, Contract, Elementwise, PassCall
 from trainwright.compiler.forms.choices import Choice, Cut, Given, Pad, Stored, Work, ranges_of
 from trainwright.compiler.forms.digits import element_digits
-from trainwright.compiler.forms.impls import Impl, dot_cycles, outer_cycles
+from trainwright.compiler.forms.impls import Impl, contraction_cycles
 from trainwright.compiler.forms.layout import (
     Axes,
     CutError,
@@ -23,11 +23,12 @@ from trainwright.compiler.forms.layout import (
     Storage,
     counts_of,
 )
-from trainwright.compiler.forms.passes import lowered, pass_cycles
+from trainwright.compiler.forms.passes import lowered
 from trainwright.compiler.tile.demands import Demands
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
 from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.engines import elementwise_cycles, pass_cycles
 from trainwright.program.fields import Engine
 
 SMALL = 32
@@ -178,9 +179,8 @@ class Operations(Demands):
             axes = self.graph.tensors[need.tensor].axes
             mine = {a: r for a, r in ranges.items() if a in axes}
             wanted = self._ranges(need.tensor, need.lanes, slice_, work.cut)
-            group = work.impl.along if work.impl.dot and need.tensor == work.impl.g else ()
-            piece = self.existing(need.tensor, need.lanes, mine, group)
-            piece = piece or self.ensure(need.tensor, need.lanes, wanted, group)
+            piece = self.existing(need.tensor, need.lanes, mine, need.entries)
+            piece = piece or self.ensure(need.tensor, need.lanes, wanted, need.entries)
             parts.append(Part(piece, mine))
         return parts
 
@@ -210,19 +210,14 @@ class Operations(Demands):
         free = prod(sizes[a] for a in z_axes)
         summed = prod(sizes[a] for a in graph.summed(op))
         self.macs += free * summed
-        steps, digits = summed * graph.passes(op), target.digits
-        if impl.dot:
-            axes = impl.rows, impl.along, impl.inner
-            cycles = dot_cycles(p, sizes, free, steps, axes, digits)
-        else:
-            cycles = outer_cycles(p, sizes, free, steps, (impl.rows, impl.along), digits)
+        cycles = contraction_cycles(graph, op, impl, p, sizes)
         x, g = parts
         z = Part(target, written)
-        if impl.dot:
+        if impl.array.along_lanes:
             impl = self._even(impl, x, z)
         self.calls.append(
             Contract(
-                engine=Engine.PE1 if impl.dot else Engine.PE2,
+                engine=impl.engine,
                 cycles=cycles,
                 reads=(x.piece, g.piece),
                 writes=(target,),
@@ -240,11 +235,11 @@ class Operations(Demands):
 
     def _add(self, x: Part, z: Part, *, last: bool) -> None:
         """Add a part of a sum to the sum of those before it."""
-        rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks * z.digits
+        rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
         self.calls.append(
             Accumulate(
-                engine=Engine.PE2, cycles=rows, reads=(z.piece, x.piece), writes=(z.piece,),
-                x=x, z=z, last=last,
+                engine=Engine.PE2, cycles=elementwise_cycles(rows, x.digits, z.digits),
+                reads=(z.piece, x.piece), writes=(z.piece,), x=x, z=z, last=last,
             )
         )  # fmt: skip
 
@@ -300,10 +295,10 @@ class Operations(Demands):
         self, op: Add | Mask, x: Part, g: Part, z: Part, blocks: tuple[int, int], *, broadcast: bool
     ) -> None:
         rows = prod(z.counts[a] for a in z.piece.layout.rows) * blocks[1]
-        rows *= max(x.digits, z.digits)
         self.calls.append(
             Elementwise(
-                engine=Engine.PE2, cycles=rows, reads=(x.piece, g.piece), writes=(z.piece,),
+                engine=Engine.PE2, cycles=elementwise_cycles(rows, x.digits, z.digits),
+                reads=(x.piece, g.piece), writes=(z.piece,),
                 op=op, x=x, g=g, z=z, blocks=blocks, broadcast=broadcast,
             )
         )  # fmt: skip
@@ -317,7 +312,7 @@ class Operations(Demands):
         rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
         self.calls.append(
             PassCall(
-                engine=Engine.PE2, cycles=pass_cycles(kernel, rows, self.p),
+                engine=Engine.PE2, cycles=pass_cycles(rows, len(kernel.instructions), self.p),
                 reads=tuple(part.piece for part in operands), writes=(z.piece,),
                 op=op, kernel=kernel, operands=operands, z=z,
             )

@@ -25,6 +25,7 @@ from trainwright.compiler.forms.layout import (
 from trainwright.compiler.forms.windows import Halo, halos, spread, steps
 from trainwright.graph.ir import Graph, Unfold
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.engines import transpose_cycles
 from trainwright.program.fields import Engine
 
 ROW = Layout(("row",), ("lane",))
@@ -363,17 +364,13 @@ class Pieces:
         values = z.blocks * z.digits * self.p.lanes
         values *= prod(z.counts[a] for a in piece.layout.rows)
         size = prod(x.counts[a] for a in old)
-        cycles = values / size * up(size, self.p.lanes) * self.p.lanes / self.p.pe1_rows
+        rows = values / size * up(size, self.p.lanes)
         self.calls.append(
             Transpose(
-                engine=Engine.PE1,
-                cycles=cycles,
-                reads=(source, identity),
-                writes=(piece,),
-                x=x,
-                z=z,
+                engine=Engine.PE1, cycles=transpose_cycles(rows, self.p),
+                reads=(source, identity), writes=(piece,), x=x, z=z,
             )
-        )
+        )  # fmt: skip
         return piece
 
     def _copied(self, source: Piece, ranges: Ranges, group: Axes, *, pad: bool) -> Piece:

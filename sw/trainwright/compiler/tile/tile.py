@@ -17,6 +17,7 @@ from trainwright.compiler.tile.operations import Operations
 from trainwright.graph.ir import Einsum, Graph, Op
 from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import Engine
 
 
 def _used(calls: Sequence[Call]) -> list[Call]:
@@ -163,8 +164,11 @@ class Tiler(Operations):
         impls = [work.impl for work in choice.works]
         if choice in parts or len(impls) != 1 or not results & set(choice.op.operands):
             return False
-        partners = [work.impl for member in parts for work in member.works]
-        return impls[0] is not None and impls[0].dot == any(i and not i.dot for i in partners)
+        of_parts = {
+            work.impl.engine for member in parts for work in member.works if work.impl is not None
+        }
+        in_order = Engine.PE2 if Engine.PE2 in of_parts else Engine.PE1
+        return impls[0] is not None and impls[0].engine is not in_order
 
     def _forget(self, stage: Stage, slices: Sequence[Ranges]) -> None:
         """Drop parts of given tensors that no slice of this batch reads, to load them again."""

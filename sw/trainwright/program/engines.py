@@ -1,0 +1,99 @@
+"""Engines: one record each, for all that programs, models and the compiler ask about them.
+
+What only one layer knows stays in that layer, in a table by ``Engine``: latencies in
+``trainwright.timing.commands``, forms of contractions in ``trainwright.compiler.forms.arrays``,
+classes of hardware in ``trainwright_hw.accelerator``.
+"""
+
+from dataclasses import dataclass
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import Engine, Operation
+from trainwright.program.vector import THREADS
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """Engine of the accelerator, which executes its operations one after the other."""
+
+    engine: Engine
+    operations: tuple[Operation, ...]
+    contraction: Operation | None = None
+    """Operation that sums products; None: the engine has no array of multipliers."""
+    rows_parameter: str = ""
+    """Parameter of accelerators that gives the rows of the array, and of a tile."""
+    along_lanes: bool = False
+    """Whether sums run along the lanes of both operands. Then the second operand is read entry by
+    entry, one a lane of the result; else by groups of words, one a row of the tile."""
+
+    def rows(self, p: AcceleratorParameters) -> int:
+        """Return the rows of the array."""
+        return getattr(p, self.rows_parameter)
+
+    def depth(self, p: AcceleratorParameters) -> int:
+        """Return the products that a step adds to each sum, which are also the step's cycles."""
+        # Along the lanes a step lasts until the entries of all lanes are read, a row a cycle.
+        return p.lanes if self.along_lanes else 1
+
+    def rates(self, p: AcceleratorParameters) -> tuple[float, float]:
+        """Return the rows a cycle that the array reads of the first and the second operand."""
+        return (self.rows(p) / p.lanes if self.along_lanes else 1.0), 1.0
+
+    def cycles(self, tiles: float, steps: float, digits: int, p: AcceleratorParameters) -> float:
+        """Return the cycles of a contraction, from its first step to its last.
+
+        A tile takes its ``steps``, or, where those are fewer, as long as its results need to leave
+        the array: a row a cycle, and as many rows as each result has ``digits``.
+        """
+        return tiles * max(steps * self.depth(p), self.rows(p) * digits)
+
+
+def elementwise_cycles(rows: float, operand_digits: int, digits: int) -> float:
+    """Return the cycles of an element-wise operation, which takes and gives a row a cycle."""
+    return rows * max(operand_digits, digits)
+
+
+def pass_cycles(rows: int, instructions: int, p: AcceleratorParameters) -> int:
+    """Return the cycles of a pass of the vector engine: each block of rows takes a whole one's."""
+    return -(-rows // THREADS) * THREADS * instructions * p.engine_parts
+
+
+PE1 = EngineSpec(Engine.PE1, (Operation.PE4,), Operation.PE4, "pe1_rows", along_lanes=True)
+PE2 = EngineSpec(
+    Engine.PE2,
+    (Operation.PE3, Operation.BIAS, Operation.MASK, Operation.VECTOR, Operation.CODE),
+    Operation.PE3,
+    "pe2_rows",
+)
+ENGINES = (
+    EngineSpec(Engine.LOAD, (Operation.LOAD, Operation.SAMPLES)),
+    EngineSpec(Engine.STORE, (Operation.STORE,)),
+    PE1,
+    PE2,
+)
+"""Engines of an accelerator, in the order of their bits."""
+ARRAYS = {spec.engine: spec for spec in ENGINES if spec.contraction is not None}
+"""Records of the arrays."""
+SPEC_OF = {
+    operation: spec for operation in Operation for spec in ENGINES if operation in spec.operations
+}
+"""The engine's record of each operation; the sequencer executes the others itself."""
+ENGINE_OF = {operation: spec.engine for operation, spec in SPEC_OF.items()}
+"""The engine of each operation; the sequencer executes the others itself."""
+
+
+def transpose_cycles(rows: float, p: AcceleratorParameters) -> float:
+    """Return the cycles in which PE1 writes transposed rows: products with the identity."""
+    return PE1.cycles(rows / PE1.rows(p), 1, 1, p)
+
+
+def contraction_of(operation: Operation) -> EngineSpec | None:
+    """Return the record of the array that contracts by this operation; None: it sums nothing."""
+    spec = SPEC_OF[operation]
+    return spec if operation is spec.contraction else None
+
+
+def tile_rows(operation: Operation, p: AcceleratorParameters) -> int:
+    """Return the rows of a tile."""
+    array = contraction_of(operation)
+    return array.rows(p) if array else 1
