@@ -1,5 +1,6 @@
 """Work of one command: cycles of its engine, and the rows that it reads in each bank."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainwright.parameters import AcceleratorParameters
@@ -16,8 +17,21 @@ from trainwright.program.footprint import footprint, result_digits
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
 
-START = {Engine.PE1: 21, Engine.PE2: 7}
-"""Cycles from a command to its first step."""
+
+@dataclass(frozen=True)
+class Latency:
+    """Cycles that an array needs in addition to the steps of a command, from the simulation."""
+
+    start: int
+    """Cycles from a command to its first step."""
+    finish: Callable[[AcceleratorParameters], int]
+    """Cycles from the last step to the last row, through all units, without coded formats."""
+
+
+LATENCIES = {
+    Engine.PE1: Latency(21, lambda p: 15 + p.pe1_rows),
+    Engine.PE2: Latency(7, lambda p: 17 + p.lanes),
+}
 
 RECORD = 14
 """Cycles of SAMPLES for each record beyond one for each row of its pixels."""
@@ -27,8 +41,7 @@ POSITS = 4
 
 def finish(engine: Engine, p: AcceleratorParameters) -> int:
     """Return an array's cycles from a command's last step to its last row, through all units."""
-    cycles = 15 + p.pe1_rows if engine is Engine.PE1 else 17 + p.lanes
-    return cycles + POSITS if p.formats else cycles
+    return LATENCIES[engine].finish(p) + (POSITS if p.formats else 0)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from trainwright.program.engines import ENGINE_OF
 from trainwright.program.fields import AHEAD, DESCRIPTOR_BYTES, MOST_REFILL, Engine
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
-from trainwright.timing.commands import START, Work, finish, work_of
+from trainwright.timing.commands import LATENCIES, Work, finish, work_of
 
 ISSUE = 4
 """Cycles of the sequencer for a descriptor."""
@@ -283,7 +283,7 @@ class Machine:
     def _latency(self, engine: Engine) -> float:
         """Cycles from a command to its first step, or its first beat."""
         if engine in ARRAYS:
-            return START[engine]
+            return LATENCIES[engine].start
         if engine is Engine.STORE or self.hidden:
             return TRANSFER
         return self.timing.read_latency - HIDDEN

@@ -25,6 +25,7 @@ from trainwright.compiler.forms.calls import (
 )
 from trainwright.compiler.forms.layout import Storage
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.engines import ARRAYS
 from trainwright.program.fields import Engine
 
 SOON = 12
@@ -53,15 +54,10 @@ def _rates(call: Call, p: AcceleratorParameters) -> list[tuple[Storage, float]]:
         or not call.reads
     ):
         return []
-    x, g = call.reads
-    if call.engine is Engine.PE1:
-        if isinstance(call, Transpose):
-            # A transpose multiplies by the identity, which takes the part of the entries.
-            return [(x.storage, 1.0), (g.storage, p.pe1_rows / p.lanes)]
-        # PE1 holds a tile of ``pe1_rows`` rows of x still for as many cycles as there are lanes,
-        # and reads an entry of g each cycle.
-        return [(x.storage, p.pe1_rows / p.lanes), (g.storage, 1.0)]
-    return [(x.storage, 1.0), (g.storage, 1.0)]
+    # A transpose is a product of the identity, its first operand, and of what is transposed.
+    operands = reversed(call.reads) if isinstance(call, Transpose) else call.reads
+    rates = ARRAYS[call.engine].rates(p)
+    return [(piece.storage, rate) for piece, rate in zip(operands, rates, strict=True)]
 
 
 def lifetimes(calls: Sequence[Call]) -> dict[Storage, Lifetime]:
