@@ -1,0 +1,54 @@
+"""Records of engines: operations, rows and cycles, as compiler and cycle model ask for them."""
+
+from collections import Counter
+
+import pytest
+
+from trainwright.compiler.step.compile import compile_network
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters, preset
+from trainwright.program.descriptors import Compute
+from trainwright.program.engines import ARRAYS, ENGINES, PE1, PE2, SPEC_OF, tile_rows
+from trainwright.program.fields import Engine, Operation
+from trainwright.timing.commands import work_of
+
+SEQUENCERS = {Operation.HALT, Operation.LOOP, Operation.END, Operation.SET, Operation.SCALES}
+
+
+def test_engines_execute_every_operation_but_those_of_the_sequencer_once():
+    executed = Counter(operation for spec in ENGINES for operation in spec.operations)
+    assert set(executed) == set(Operation) - SEQUENCERS
+    assert set(executed.values()) == {1}
+    assert all(operation in spec.operations for operation, spec in SPEC_OF.items())
+
+
+def test_arrays_have_tiles_of_their_own_rows():
+    p = AcceleratorParameters(pe1_rows=8, pe2_rows=4)
+    assert list(ARRAYS) == [Engine.PE1, Engine.PE2]
+    rows = [tile_rows(operation, p) for operation in (Operation.PE4, Operation.PE3, Operation.BIAS)]
+    assert rows == [8, 4, 1]
+    assert (PE1.rates(p), PE2.rates(p)) == ((0.5, 1.0), (1.0, 1.0))
+
+
+def test_array_cycles_wait_for_results_of_short_sums():
+    """A tile of PE2 with 3 terms leaves it in 4 rows, of two digits each."""
+    p = AcceleratorParameters(pe1_rows=8, pe2_rows=4)
+    assert [PE2.cycles(10, steps, 1, p) for steps in (3, 4, 7)] == [40, 40, 70]
+    assert [PE2.cycles(10, 3, 2, p), PE1.cycles(10, 1, 1, p), PE1.cycles(10, 1, 3, p)] == [
+        80, 160, 240
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["zu3eg", "ecp5-85f"])
+def test_estimates_of_calls_are_cycles_of_their_descriptors(name):
+    """The search and the schedule count a call as the cycle model counts its descriptors."""
+    p = preset(name)
+    step = compile_network(load_network("digits"), 64, p)
+    for program in (step.forward, step.backward):
+        estimated, predicted = Counter[Engine](), Counter[Engine]()
+        for call in program.lowered.calls:
+            estimated[call.engine] += call.cycles
+        for d in program.descriptors:
+            if isinstance(d, Compute):
+                predicted[work_of(d, p).engine] += work_of(d, p).cycles
+        assert {engine: estimated[engine] for engine in ARRAYS} == dict(predicted)
