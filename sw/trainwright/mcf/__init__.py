@@ -4,7 +4,13 @@
 algorithms of the paper are functions on component tensors (..., nc): ``two_sum`` to ``matmul``.
 """
 
-from trainwright.mcf import elementwise, reductions, shapes, tensors  # noqa: F401  fill the table
+from trainwright.mcf import (  # noqa: F401  fill the table
+    elementwise,
+    linalg,
+    reductions,
+    shapes,
+    tensors,
+)
 from trainwright.mcf.tensor import MCTensor, tensor
 
 __all__ = ["MCTensor", "tensor"]
