@@ -14,7 +14,7 @@ from trainwright.onchip import prior, update
 from trainwright.onchip.layout import LANES, make_layout, state_rows
 from trainwright.onchip.optimiser import IntegerSGD
 from trainwright.onchip.rates import Entry
-from trainwright.onchip.state import State, Step, limits
+from trainwright.onchip.state import ChipState, UpdateStep, limits
 from trainwright.train.storage_prior import column_cost, storage_gradients
 
 NETWORK = Network(
@@ -27,7 +27,7 @@ NETWORK = Network(
 EXPONENTS = ((-3, -4, -3), (-2, -3))
 BIAS_EXPONENTS = (-5, -6)
 ENTRY = Entry(rate=11, rate_shift=5, weight=200, weight_exponent=-14)
-STEP = Step(number=8, seed=77, entry=ENTRY)
+STEP = UpdateStep(number=8, seed=77, entry=ENTRY)
 
 
 def make_state(seed=0, network=NETWORK):
@@ -37,7 +37,7 @@ def make_state(seed=0, network=NETWORK):
     for part in layout.parts:
         values = random.normal(size=part.size) * 1200
         weights.ravel()[part.places] = values.astype(np.int64).clip(*limits(part))
-    return State(layout, weights)
+    return ChipState(layout, weights)
 
 
 def gradients(state, seed=0, size=900.0):
@@ -348,7 +348,7 @@ def test_onchip_update_state_is_twenty_bits_and_comes_back():
         q = arrays["factors"].ravel()[part.places]
         assert q.min() >= -(1 << (part.width - 1)) and q.max() < 1 << (part.width - 1)
     assert arrays["state"].dtype == np.uint16
-    back = State.from_arrays(state.layout, arrays)
+    back = ChipState.from_arrays(state.layout, arrays)
     for number in range(5, 18):
         given = gradients(state, number)
         for copy in (state, back):
@@ -357,7 +357,7 @@ def test_onchip_update_state_is_twenty_bits_and_comes_back():
     assert ours.keys() == theirs.keys()
     assert all((ours[name] == theirs[name]).all() for name in ours)
     with pytest.raises(ValueError, match="state of"):
-        State.from_arrays(state.layout, {**arrays, "state": arrays["state"][1:]})
+        ChipState.from_arrays(state.layout, {**arrays, "state": arrays["state"][1:]})
 
 
 def optimised(optimiser, steps=6):

@@ -15,7 +15,7 @@ from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.onchip.rates import Entry, RateTable
-from trainwright.onchip.state import Step
+from trainwright.onchip.state import UpdateStep
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.encoding import decode, encode
 from trainwright.program.errors import ProgramError
@@ -61,7 +61,7 @@ class Case:
             statistics = dict(driver.run_forward(self.inputs, scales))
             loss = driver.run_loss(self.labels, self.classes)
             statistics |= driver.run_backward(scales)
-            driver.run_update(Step(number, self.seed, TABLE.at(number)), pulled=False)
+            driver.run_update(UpdateStep(number, self.seed, TABLE.at(number)), pulled=False)
             total, correct = total + loss.total, correct + loss.correct
             if not frozen:
                 moved += scales.update(statistics)

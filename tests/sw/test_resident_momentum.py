@@ -9,7 +9,7 @@ from trainwright.check.chip import model_of
 from trainwright.driver.resident import ResidentDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.onchip.rates import Entry, RateTable
-from trainwright.onchip.state import Step, rate_shifts
+from trainwright.onchip.state import UpdateStep, rate_shifts
 
 SHIFTS = (0, 31, 20, 22)
 TABLE = RateTable(tuple(Entry(9, shift, 200, -14) for shift in SHIFTS), steps=1)
@@ -41,7 +41,7 @@ def test_resident_momentum_shifts_stay_within_units(pulled):
                 driver, case.state, number, TABLE, case.seed, optimiser="momentum"
             )
             assert all((expected[name] == actual[name]).all() for name in expected)
-            step = Step(number, case.seed, TABLE.at(number), "momentum")
+            step = UpdateStep(number, case.seed, TABLE.at(number), "momentum")
             shifts = rate_shifts(case.state.layout, step, np.array(driver.moments()))
             seen.append((int(shifts.min()), int(shifts.max())))
     assert seen[0] == (0, 0) and seen[1][0] < seen[1][1] == 31 and 0 < seen[3][0] < seen[3][1] < 31

@@ -14,7 +14,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.onchip.prior_pass import BondConstants
 from trainwright.onchip.rates import Entry, RateTable
-from trainwright.onchip.state import Step
+from trainwright.onchip.state import UpdateStep
 
 FASHION = load_network("fashion")
 
@@ -34,7 +34,9 @@ def states(driver, state, step, table, seed, distance=None, optimiser="esgd"):
     gradients = [
         driver._get(name).numpy().reshape(shape) for name, shape in zip(names, shapes, strict=True)
     ]
-    state.step(gradients, driver.moments(), Step(step, seed, table.at(step), optimiser, distance))
+    state.step(
+        gradients, driver.moments(), UpdateStep(step, seed, table.at(step), optimiser, distance)
+    )
     actual = random_state(state.layout.network, 0)
     actual.kept = state.kept
     actual.take(driver.rows("state"), driver.factors(), np.array(driver.moments()))
@@ -65,7 +67,7 @@ def test_steps_are_those_of_the_definition(network, kept, batch):
         case = Case(network, batch, 3, state=state)
     table = RateTable(entries(1), steps=4)
     first = 6
-    state.renew_pulls(Step(0, seed, Entry(9, 4, 200, -13)))
+    state.renew_pulls(UpdateStep(0, seed, Entry(9, 4, 200, -13)))
     with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
         driver = ResidentDriver(
             golden, state.layout, batch, table, seed=seed, ranges=case.scales.ranges, pulled=True,
@@ -86,7 +88,7 @@ def test_steps_are_those_of_the_definition(network, kept, batch):
 def test_resident_prior_weight_of_nothing_pulls_nothing():
     case = Case(DIGITS, 16, 3)
     table = RateTable(entries(1)[:1], steps=4)
-    case.state.renew_pulls(Step(0, case.seed, Entry(9, 4, 200, -13)))
+    case.state.renew_pulls(UpdateStep(0, case.seed, Entry(9, 4, 200, -13)))
     with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
         driver = ResidentDriver(golden, case.state.layout, 16, table, seed=case.seed, pulled=True)
         driver.put(case.state, model_of(case.state))

@@ -12,7 +12,7 @@ from trainwright.onchip import update_pass
 from trainwright.onchip.layout import LANES, make_layout
 from trainwright.onchip.prior import column_costs, make_pulls, pull_words, sums_of_squares
 from trainwright.onchip.rates import Entry
-from trainwright.onchip.state import BIAS_RATE_SHIFT, State, Step, limits
+from trainwright.onchip.state import BIAS_RATE_SHIFT, ChipState, UpdateStep, limits
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright.program.vector import (
@@ -90,7 +90,7 @@ class UpdateCase:
             values = (random.normal(size=part.size) * 1200).astype(np.int64)
             weights.ravel()[part.places] = values.clip(*limits(part))
         self.entry = Entry(11, 5, weight, -14 + 3 * (seed % 4))
-        self.layout, state = layout, State(layout, weights)
+        self.layout, state = layout, ChipState(layout, weights)
 
         def gradients():
             scale = 900 * 10 ** random.uniform(-1, 1.3)
@@ -98,7 +98,7 @@ class UpdateCase:
             return [g.astype(np.int64).clip(-32768, 32767) for g in drawn]
 
         exponents = random.integers(-22, -14, len(layout.parts))
-        state.step(gradients(), exponents.tolist(), Step(0, 77, self.entry))
+        state.step(gradients(), exponents.tolist(), UpdateStep(0, 77, self.entry))
         self.before, self.old = state.to_arrays(), exponents
         self.exponents = exponents + random.integers(-3, 4, len(exponents)) * moved
         self.gradients = gradients()
@@ -108,7 +108,7 @@ class UpdateCase:
             self.entry,
         )  # fmt: skip
         self.coefficients, self.shifts = pull_words(layout, pulls, self.exponents)
-        state.step(self.gradients, self.exponents.tolist(), Step(self.number, 77, self.entry))
+        state.step(self.gradients, self.exponents.tolist(), UpdateStep(self.number, 77, self.entry))
         self.after = state.to_arrays()
         self.stream = (77 + 2 * self.number * STREAM_STEP) & 0xFFFFFFFF
 

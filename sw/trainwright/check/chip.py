@@ -23,10 +23,10 @@ from trainwright.fixed.quantise import extremes
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
-from trainwright.onchip.layout import LANES, Layout, make_layout
+from trainwright.onchip.layout import LANES, WeightLayout, make_layout
 from trainwright.onchip.loss import LOSSES
 from trainwright.onchip.rates import Entry
-from trainwright.onchip.state import State, Step, limits
+from trainwright.onchip.state import ChipState, UpdateStep, limits
 
 STEPS = 2
 PROGRAMS = ("forward", "loss", "backward", "update")
@@ -48,7 +48,7 @@ class ChipCheck(StepCheck):
         return {**super().to_dict(), "update": "chip", "steps": STEPS, **cycles}
 
 
-def random_state(network: Network, seed: int) -> State:
+def random_state(network: Network, seed: int) -> ChipState:
     """Weights over the whole range of their formats; moments are 0."""
     random = np.random.default_rng(seed)
     exponents = [[network.format("factor").input_exponent] * one.order for one in network.layers]
@@ -58,12 +58,12 @@ def random_state(network: Network, seed: int) -> State:
     for part in layout.parts:
         low, high = limits(part)
         weights.ravel()[part.places] = random.integers(low, high + 1, part.size)
-    return State(layout, weights)
+    return ChipState(layout, weights)
 
 
-def model_of(state: State) -> QuantisedModel:
+def model_of(state: ChipState) -> QuantisedModel:
     """The model as forward and backward pass read it."""
-    layout: Layout = state.layout
+    layout: WeightLayout = state.layout
     network = layout.network.with_ranks(state.ranks)
     factors: list[list[torch.Tensor]] = [[] for _ in network.layers]
     biases: list[torch.Tensor | None] = [None] * len(network.layers)
@@ -98,7 +98,7 @@ class _Side:
     """One of the two accelerators that are compared."""
 
     def __init__(
-        self, accelerator: Accelerator, state: State, batch: int, loss: str, plan: str
+        self, accelerator: Accelerator, state: ChipState, batch: int, loss: str, plan: str
     ) -> None:
         self.accelerator = accelerator
         kept = tuple(tuple(columns.tolist()) for columns in state.kept)
@@ -140,7 +140,7 @@ def check_chip_step(
     accelerator: Accelerator,
     *,
     seed: int = 0,
-    state: State | None = None,
+    state: ChipState | None = None,
     loss: str = "cross-entropy",
     plan: str = AUTO,
 ) -> StepCheck:
@@ -170,7 +170,7 @@ def check_chip_step(
         scales = calibrated(driver, model_of(state), inputs[0], labels[0], network.classes)
         comparison = Comparison()
         for number in range(STEPS):
-            step = Step(number, seed, ENTRY)
+            step = UpdateStep(number, seed, ENTRY)
             found = _step(golden, other, state, step, (inputs[number], labels[number]), scales)
             comparison.merge(found)
         comparison.merge(_compare_executed(golden.driver, other.driver))
@@ -204,7 +204,9 @@ def _images(driver: ChipDriver, model: QuantisedModel) -> dict[str, np.ndarray]:
     return found
 
 
-def _step(golden: _Side, other: _Side, state: State, step: Step, batch, scales) -> Comparison:
+def _step(
+    golden: _Side, other: _Side, state: ChipState, step: UpdateStep, batch, scales
+) -> Comparison:
     """One step on both sides, and by the definitions; ``state`` goes on."""
     inputs, labels = batch
     classes = state.layout.network.classes

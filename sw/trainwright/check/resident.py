@@ -28,7 +28,7 @@ from trainwright.network import Network
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.samples import expanded, filled_up, records
-from trainwright.onchip.state import State
+from trainwright.onchip.state import ChipState
 
 STEPS, FIRST = 8, 7
 """Steps that one start runs, where nothing else is said, and the number of the first: in the second
@@ -81,8 +81,8 @@ class _Side:
     """One of the two accelerators that are compared."""
 
     def __init__(
-        self, accelerator: Accelerator, state: State, given: _Batches, scales: Scales, seed: int,
-        loss: str, plan: str,
+        self, accelerator: Accelerator, state: ChipState, given: _Batches, scales: Scales,
+        seed: int, loss: str, plan: str,
     ) -> None:  # fmt: skip
         self.accelerator = cast(FileAccelerator, accelerator)
         batch, network = len(given.labels), state.layout.network
@@ -112,7 +112,7 @@ class _Side:
         return written
 
 
-def _weakened(state: State) -> State:
+def _weakened(state: ChipState) -> ChipState:
     """Every third column of each bond is at half its size: it is cut at once."""
     layout = state.layout
     for bond in layout.bonds:
@@ -126,7 +126,7 @@ def _weakened(state: State) -> State:
 
 
 def _scales(
-    network: Network, golden: GoldenAccelerator, state: State, given: _Batches, plan: str
+    network: Network, golden: GoldenAccelerator, state: ChipState, given: _Batches, plan: str
 ) -> Scales:
     """Calibrated ones, some of which have far to go."""
     driver = ChipDriver(golden, state.layout, len(given.labels), plan=plan)

@@ -31,10 +31,10 @@ from trainwright.driver.model import QuantisedModel
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.onchip.cut_pass import CUT
-from trainwright.onchip.layout import LANES, Layout, Part
+from trainwright.onchip.layout import LANES, WeightLayout, WeightPart
 from trainwright.onchip.loss import UNITS, gradient_exponent
 from trainwright.onchip.prior import pull_words
-from trainwright.onchip.state import State, Step, rate_shifts
+from trainwright.onchip.state import ChipState, UpdateStep, rate_shifts
 from trainwright.onchip.update import PASSES
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.descriptors import Program
@@ -69,8 +69,9 @@ class ChipDriver(Driver):
     """
 
     def __init__(
-        self, accelerator: Accelerator, layout: Layout, batch: int, *, kept: Kept | None = None,
-        trace: bool = False, loss: str = "cross-entropy", plan: str = AUTO,
+        self, accelerator: Accelerator, layout: WeightLayout, batch: int, *,
+        kept: Kept | None = None, trace: bool = False, loss: str = "cross-entropy",
+        plan: str = AUTO,
     ) -> None:  # fmt: skip
         """Compile programs that have the columns ``kept`` of each bond of ``layout``.
 
@@ -105,7 +106,7 @@ class ChipDriver(Driver):
 
     # What the host writes.
 
-    def put(self, state: State, model: QuantisedModel) -> None:
+    def put(self, state: ChipState, model: QuantisedModel) -> None:
         """Write the whole state, and the images of its factors."""
         arrays = state.to_arrays()
         self._write(STATE, arrays["state"].astype(np.int64))
@@ -120,7 +121,7 @@ class ChipDriver(Driver):
                 self._put(part.name, torch.from_numpy(values))
         self.moment_exponents = state.exponents.copy()
 
-    def put_columns(self, state: State, exponents: Sequence[int]) -> None:
+    def put_columns(self, state: ChipState, exponents: Sequence[int]) -> None:
         """Write the prior's coefficients and shifts, for gradients of these exponents.
 
         Columns that were cut have negative shifts, which an update with ``cuts`` obeys.
@@ -236,12 +237,12 @@ class ChipDriver(Driver):
         ]
         return values, self.gradient_exponents
 
-    def _shape(self, part: Part) -> tuple[int, ...]:
+    def _shape(self, part: WeightPart) -> tuple[int, ...]:
         """Return the shape of a part's gradient, at the ranks that programs have."""
         layer = self.network.layers[part.layer]
         return part.shape if part.index < 0 else layer.factor_shapes[part.index]
 
-    def run_update(self, step: Step, *, pulled: bool, cuts: bool = False) -> None:
+    def run_update(self, step: UpdateStep, *, pulled: bool, cuts: bool = False) -> None:
         """Run the update by the gradients of the last ``run_backward``.
 
         ``put_columns`` came before where ``pulled``; with ``cuts`` the columns that were cut are

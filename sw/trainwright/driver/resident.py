@@ -26,14 +26,14 @@ from trainwright.driver.card import PAGE, identity
 from trainwright.driver.chip import ChipDriver, LossResult
 from trainwright.driver.driver import ForwardResult
 from trainwright.fixed.scale import ScaleRanges, Scales
-from trainwright.onchip.layout import Layout
+from trainwright.onchip.layout import WeightLayout
 from trainwright.onchip.loss import gradient_exponent
 from trainwright.onchip.prior import Pulls, no_pulls, sums_of_squares
 from trainwright.onchip.prior_pass import COEFFICIENT, EXPONENT, KEPT
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.samples import first_of, order_at
 from trainwright.onchip.schedule_pass import schedule_words
-from trainwright.onchip.state import State
+from trainwright.onchip.state import ChipState
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
 from trainwright.program.fields import DESCRIPTOR_BYTES
@@ -84,7 +84,7 @@ class ResidentDriver(ChipDriver):
     """
 
     def __init__(
-        self, accelerator: Accelerator, layout: Layout, batch: int, table: RateTable, *,
+        self, accelerator: Accelerator, layout: WeightLayout, batch: int, table: RateTable, *,
         kept: Kept | None = None, trace: bool = False, seed: int = 0,
         ranges: ScaleRanges | None = None, pulled: bool = False, cuts: Looks | None = None,
         data: DataSet | None = None, loss: str = "cross-entropy", test: DataSet | None = None,
@@ -132,7 +132,7 @@ class ResidentDriver(ChipDriver):
         self.primed = data is None
         """Whether the next step's samples are in memory, where the accelerator fetches them."""
 
-    def begin(self, scales: Scales, state: State, step: int) -> None:
+    def begin(self, scales: Scales, state: ChipState, step: int) -> None:
         """Write programs, schedule, exponents and the order of the samples, as before ``step``.
 
         They are those of ``scales`` and ``state``. Then fetch the samples of ``step``.

@@ -26,7 +26,7 @@ class Adam(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As of every optimiser: gradients become None, or 0. Torch itself takes 7 times longer."""
+        """Set gradients to None, or to 0; torch's own method takes 7 times longer."""
         if not set_to_none:
             return super().zero_grad(set_to_none=False)
         for group in self.param_groups:
@@ -35,7 +35,7 @@ class Adam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """One update of all parameters that have a gradient; returns what ``closure`` does."""
+        """Update all parameters that have a gradient; return the result of ``closure``."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -51,7 +51,7 @@ class Adam(torch.optim.Optimizer):
             state |= {"step": 0, "first": torch.zeros_like(value)}
             state["second"] = torch.zeros_like(value)
         state["step"] += 1
-        one = Parameter(value, state["first"], state["second"])
+        parameter = Parameter(value, state["first"], state["second"])
         assert value.grad is not None
-        value.sub_(one.move(value.grad, rate, state["step"]))
-        state["first"], state["second"] = one.first, one.second
+        value.sub_(parameter.move(value.grad, rate, state["step"]))
+        state["first"], state["second"] = parameter.first, parameter.second

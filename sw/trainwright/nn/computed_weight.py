@@ -64,7 +64,7 @@ def computed(values: torch.Tensor, owner: str) -> torch.Tensor:
 
 
 def unwritable(owner: str, attempt: str) -> str:
-    """Explain that ``attempt`` would be lost, and how to give a layer values."""
+    """Explain why ``attempt`` would be lost, and how to give a layer values."""
     return (
         f"{attempt} {owner}.weight would be lost: the weight is computed from the layer's factors. "
         "Initialise the layer by reset_parameters(), give it a dense weight by "

@@ -25,7 +25,7 @@ a million elements: parts of W took 2.5 to 4 times as long at 768 x 3072."""
 
 
 def _merge(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Factors (a, p, u, k) and (k, q, v, b) as one (a, p q, u v, b)."""
+    """Merge factors (a, p, u, k) and (k, q, v, b) into one (a, p q, u v, b)."""
     a, p, u, k = left.shape
     _, q, v, b = right.shape
     product = left.reshape(-1, k) @ right.reshape(k, -1)
@@ -33,7 +33,7 @@ def _merge(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def _best_bond(factors: Sequence[torch.Tensor]) -> int:
-    """The bond, from 1, at which the last product and the merged factors are cheapest."""
+    """Return the bond, from 1, at which the last product and the merged factors are cheapest."""
     sizes = [prod([f.shape[1] * f.shape[2] for f in factors[:n]]) for n in range(len(factors) + 1)]
 
     def cost(bond: int) -> int:
@@ -53,10 +53,10 @@ class _Apply(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.save_for_backward(x, left, right)
         y = x.new_empty(p, len(x), q)
-        for some, rows, w in _chunks(p, left, right):
+        for chunk, rows, w in _chunks(p, left, right):
             torch.mm(left[rows], right, out=w)
             matrices = w.view(-1, x.shape[1], q)
-            torch.bmm(x.expand(len(matrices), *x.shape), matrices, out=y[some])
+            torch.bmm(x.expand(len(matrices), *x.shape), matrices, out=y[chunk])
         return y
 
     @staticmethod
@@ -66,8 +66,8 @@ class _Apply(torch.autograd.Function):
         dy, size = gradients[0], x.shape[1]  # (p, B, q)
         dx = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
         dleft, dright = torch.empty_like(left), torch.zeros_like(right)
-        for some, rows, w in _chunks(len(dy), left, right):
-            part, matrices = dy[some], w.view(-1, size, dy.shape[2])
+        for chunk, rows, w in _chunks(len(dy), left, right):
+            part, matrices = dy[chunk], w.view(-1, size, dy.shape[2])
             if dx is not None:
                 torch.mm(left[rows], right, out=w)
                 samples = part.transpose(0, 1).reshape(
@@ -83,9 +83,9 @@ class _Apply(torch.autograd.Function):
 def _chunks(
     p: int, left: torch.Tensor, right: torch.Tensor
 ) -> Iterator[tuple[slice, slice, torch.Tensor]]:
-    """Ranges of p, and of the rows (p u) of Left, of which W has at most ``CHUNK`` elements.
+    """Yield ranges of p, and of the rows (p u) of Left, for which W has at most ``CHUNK`` elements.
 
-    With each comes one and the same memory for its part of W, (rows, v q).
+    All ranges share one buffer for their part of W, (rows, v q).
     """
     u = len(left) // p
     step = min(p, max(1, CHUNK // (u * right.shape[1])))
@@ -103,13 +103,13 @@ class Matrix:
     right: torch.Tensor
 
     def dense(self) -> torch.Tensor:
-        """W (J, I), rows (p, q) and columns (u, v)."""
+        """Return W (J, I), rows (p, q) and columns (u, v)."""
         (p, u, k), (_, v, q) = self.left.shape, self.right.shape
         w = self.left.reshape(p * u, k) @ self.right.reshape(k, v * q)
         return w.reshape(p, u * v, q).transpose(1, 2).reshape(p * q, u * v)
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """x W^T of x (..., I): (..., J). ``RuntimeError`` for gradients of gradients."""
+        """Return x W^T, (..., J), of x (..., I); ``RuntimeError`` for gradients of gradients."""
         whole = x.is_cuda and self.left.numel() * self.right[0].numel() <= DENSE * len(self.right)
         if whole or traced():  # products that torch can record and transform
             return x @ self.dense().T
@@ -120,7 +120,7 @@ class Matrix:
 
 
 def contract(factors: Sequence[torch.Tensor]) -> Matrix:
-    """The matrix of a tensor train; a single factor is joined to one of a single 1."""
+    """Return the matrix of a tensor train; a single factor is joined to a factor of a single 1."""
     if len(factors) == 1:
         factors = factors[0].new_ones(1, 1, 1, 1), factors[0]
     bond = _best_bond(factors)

@@ -72,10 +72,10 @@ def cut_ranks(
 
 
 def from_network(network: Network | str, seed: int = 0) -> torch.nn.Sequential:
-    """A network (or the name or TOML file of one) as modules, as ``trainwright train`` begins.
+    """Return a network (or its name or TOML file) as modules, as ``trainwright train`` begins.
 
-    The same initial factors for the same ``seed``; inputs are (n, I), outputs (n, J) with all
-    outputs of the last layer. Raises ``NetworkError``.
+    Equal ``seed``, equal initial factors. Inputs are (n, I), outputs (n, J) with all outputs of the
+    last layer. Raises ``NetworkError``.
 
     >>> [type(module).__name__ for module in from_network("digits")]
     ['TTLinear', 'ReLU', 'TTLinear']
@@ -100,13 +100,13 @@ def from_network(network: Network | str, seed: int = 0) -> torch.nn.Sequential:
             continue
         assert isinstance(node, Apply)
         layer, own = network.layers[node.layer], factors[node.layer]
-        made = TTLinear(
+        module = TTLinear(
             layer.input_size, layer.output_size, rank=layer.ranks, outputs=layer.outputs,
             inputs=layer.inputs, bias=layer.bias, relu=layer.relu,
             numbers=NumberFormats(network.widths, network.coded, network.underflow),
         )  # fmt: skip
-        made.set_factors([factor.value for factor in own], exponents[node.layer])
-        modules += [made, torch.nn.ReLU()] if layer.relu else [made]
+        module.set_factors([factor.value for factor in own], exponents[node.layer])
+        modules += [module, torch.nn.ReLU()] if layer.relu else [module]
     return torch.nn.Sequential(*modules)
 
 

@@ -35,7 +35,10 @@ class _Prior(torch.autograd.Function):
 
 
 def prior(factors: Sequence[torch.Tensor], form: str) -> torch.Tensor:
-    """The rank prior of a layer's factors, differentiable; ``ValueError`` for an unknown form."""
+    """Return the rank prior of a layer's factors, differentiable.
+
+    ``ValueError`` for another form.
+    """
     if form not in PRIOR_FORMS:
         raise ValueError(f"prior form must be one of {', '.join(PRIOR_FORMS)}, not {form!r}")
     return node(_Prior, form, *factors)

@@ -91,7 +91,7 @@ class _Quantiser(torch.nn.Module):
         raise NotImplementedError
 
     def after(self, values: torch.Tensor, exponent: int) -> int:
-        """The exponent for what comes after ``values``: moved by one at most."""
+        """Return the exponent for the tensor after ``values``: moved by one at most."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -105,7 +105,7 @@ def pass_key(values: torch.Tensor) -> tuple[object, ...]:
 
 
 def largest(values: torch.Tensor) -> float:
-    """Greatest magnitude, 0 of no values, NaN where one is."""
+    """Return the greatest magnitude, 0 of no values, NaN where a value is NaN."""
     if not values.numel():
         return 0.0
     low, high = torch.aminmax(values)
@@ -113,9 +113,9 @@ def largest(values: torch.Tensor) -> float:
 
 
 class InputQuantiser(_Quantiser):
-    """Of a layer's inputs: full scale is the least power of two that the largest value reaches.
+    """Quantiser of inputs: full scale is the least power of two that the largest value reaches.
 
-    Pixels of 0..1 in 8 bits get exponent -7, and 1 becomes 127/128. Of a posit full scale is 2.
+    Pixels of 0..1 in 8 bits get exponent -7, and 1 becomes 127/128. The full scale of a posit is 2.
     """
 
     def first(self, values: torch.Tensor) -> int:
@@ -125,7 +125,7 @@ class InputQuantiser(_Quantiser):
         return self.moved(exponent, largest(values.detach()))
 
     def fitting(self, greatest: float) -> int:
-        """The exponent for values of at most ``greatest`` in magnitude."""
+        """Return the exponent for values of at most ``greatest`` in magnitude."""
         if not greatest < float("inf"):
             raise ValueError(
                 f"cannot quantise inputs whose largest value is {greatest}: look at the data, "
@@ -137,7 +137,7 @@ class InputQuantiser(_Quantiser):
         return max(exponent - (mantissa == 0.5) + self.fmt.input_exponent, LEAST)
 
     def follow(self, exponent: int, greatest: float) -> None:
-        """As after a forward pass at ``exponent`` whose largest value is ``greatest``."""
+        """Move the exponent as after a forward pass whose largest value is ``greatest``."""
         if greatest:
             self.set_exponent(self.moved(exponent, greatest))
 
@@ -155,7 +155,7 @@ class InputQuantiser(_Quantiser):
 
 
 class OutputQuantiser(_Quantiser):
-    """Of a layer's outputs: the mean of |q| is held in the scale range of intermediate results."""
+    """Quantiser of outputs: the mean of |q| is held in the scale range of intermediate results."""
 
     def first(self, values: torch.Tensor) -> int:
         begin = 0
@@ -179,7 +179,7 @@ class OutputQuantiser(_Quantiser):
         return scales.exponents["y"]
 
     def counted(self, values: torch.Tensor, exponent: int) -> TensorStatistics:
-        """What the accelerator counts of a tensor it rounds."""
+        """Return the accelerator's counts of a tensor that it rounds."""
         least, greatest = extremes(self.fmt)
         if self.fmt.coded:
             words = quantise(values.cpu(), exponent, self.fmt, underflow=self.underflow)

@@ -14,18 +14,18 @@ _LARGEST_PRIME = 7
 
 
 def _primes(value: int) -> list[int]:
-    found: list[int] = []
+    primes: list[int] = []
     divisor = 2
     while divisor * divisor <= value:
         while value % divisor == 0:
-            found.append(divisor)
+            primes.append(divisor)
             value //= divisor
         divisor += 1
-    return [*found, value] if value > 1 else found
+    return [*primes, value] if value > 1 else primes
 
 
 def is_size(value: object, least: int = 1) -> bool:
-    """Whether ``value`` is an integer of at least ``least``."""
+    """Return whether ``value`` is an integer of at least ``least``."""
     return isinstance(value, int) and value >= least
 
 
@@ -37,7 +37,7 @@ def require_sizes(**sizes: object) -> None:
 
 
 def padded_size(size: int) -> int:
-    """Least multiple of ``LAST`` from ``size`` on whose other prime factors are at most 7.
+    """Return the least multiple of ``LAST`` from ``size`` on with other prime factors of at most 7.
 
     >>> [padded_size(size) for size in (10, 784, 100, 1000)]
     [16, 784, 112, 1008]
@@ -49,7 +49,7 @@ def padded_size(size: int) -> int:
 
 
 def _splits(value: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Every way to write ``value`` as an ordered product of ``parts`` factors."""
+    """Yield every way to write ``value`` as an ordered product of ``parts`` factors."""
     if parts == 1:
         yield (value,)
         return
@@ -71,7 +71,9 @@ def _unevenness(sizes: Sequence[int]) -> float:
 
 
 def default_order(rows: int, columns: int) -> int:
-    """Factors d of a padded matrix: dimensions but the last are about 8; at least 2.
+    """Return the number d of factors of a padded matrix, at least 2.
+
+    Dimensions but the last are then about 8.
 
     >>> default_order(128, 64), default_order(512, 784)
     (2, 3)
@@ -82,10 +84,10 @@ def default_order(rows: int, columns: int) -> int:
 def factor_sizes(
     rows: int, columns: int, *, rank: int = START_RANK, order: int | None = None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Outputs J_1..J_d and inputs I_1..I_d for a matrix (rows, columns), padded where needed.
+    """Return outputs J_1..J_d and inputs I_1..I_d for a matrix (rows, columns), padded if needed.
 
-    Both end in ``LAST``; the others are as even as can be, then those of fewest elements in factors
-    of ``rank``.
+    Both end in ``LAST``; the remaining sizes are as even as can be, then of fewest elements in
+    factors of ``rank``.
 
     >>> factor_sizes(512, 784)
     ((8, 4, 16), (7, 7, 16))
@@ -96,13 +98,13 @@ def factor_sizes(
     rows, columns = padded_size(rows), padded_size(columns)
     wanted = _order(order, default_order(rows, columns))
     outputs, inputs = (
-        ((*one, LAST) for one in _splits(size // LAST, wanted - 1)) for size in (rows, columns)
+        ((*sizes, LAST) for sizes in _splits(size // LAST, wanted - 1)) for size in (rows, columns)
     )
     return _best(outputs, inputs, rank)
 
 
 def likely(rank: int | Sequence[int] | str, order: int | None) -> tuple[int, int | None]:
-    """The rank that sizes are chosen for, and the order that a list of ranks asks for."""
+    """Return the rank that sizes are chosen for, and the order that a list of ranks asks for."""
     if isinstance(rank, int | str):
         return rank if isinstance(rank, int) else START_RANK, order
     return max(rank, default=START_RANK), order or len(rank) + 1
@@ -111,13 +113,13 @@ def likely(rank: int | Sequence[int] | str, order: int | None) -> tuple[int, int
 def _best(
     outputs: Iterator[tuple[int, ...]], inputs: Iterator[tuple[int, ...]], rank: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The most even pair, and then that of fewest elements."""
+    """Return the most even pair, and among equals the pair of fewest elements."""
     every = list(inputs)
 
     def cost(sizes: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[float, int]:
         return _unevenness(sizes[0]) + _unevenness(sizes[1]), _elements(*sizes, rank)
 
-    return min(((one, other) for one in outputs for other in every), key=cost)
+    return min(((outs, ins) for outs in outputs for ins in every), key=cost)
 
 
 def _order(order: int | None, default: int) -> int:
@@ -130,7 +132,7 @@ def _order(order: int | None, default: int) -> int:
 def kernel_sizes(
     outputs: int, kernel: int, channels: int, *, rank: int = START_RANK, order: int | None = None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Outputs and inputs of a convolution, nothing padded; the first of inputs is ``kernel``.
+    """Return outputs and inputs of a convolution, nothing padded; inputs begin with ``kernel``.
 
     ``kernel`` is kh kw; the other inputs multiply to ``channels``.
 
@@ -146,7 +148,7 @@ def kernel_sizes(
 def image_sizes(
     rows: int, image: tuple[int, int, int], *, rank: int = START_RANK, order: int | None = None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Outputs and inputs of a layer that reads images (channels, rows, columns), flattened.
+    """Return outputs and inputs of a layer that reads images (channels, rows, columns), flattened.
 
     Inputs are not padded, and some of them, from the first on, multiply to the channels.
 
@@ -159,18 +161,18 @@ def image_sizes(
         )
     channels, pixels = image[0], image[1] * image[2]
     wanted = _order(order, default_order(padded_size(rows), channels * pixels))
-    outputs = ((*one, LAST) for one in _splits(padded_size(rows) // LAST, wanted - 1))
+    outputs = ((*sizes, LAST) for sizes in _splits(padded_size(rows) // LAST, wanted - 1))
     inputs = (
-        (*one, *other)
+        (*ins, *other)
         for first in range(1, wanted)
-        for one in _splits(channels, first)
+        for ins in _splits(channels, first)
         for other in _splits(pixels, wanted - first)
     )
     return _best(outputs, inputs, rank)
 
 
 def check_sizes(name: str, sizes: Sequence[int], least: int) -> tuple[int, ...]:
-    """``sizes`` as a tuple; ``NetworkError`` unless they multiply to at least ``least``."""
+    """Return ``sizes`` as a tuple; ``NetworkError`` unless they multiply to at least ``least``."""
     given = tuple(sizes)
     if not all(map(is_size, given)) or prod(given) < least:
         raise NetworkError(
@@ -183,7 +185,7 @@ def check_sizes(name: str, sizes: Sequence[int], least: int) -> tuple[int, ...]:
 def bond_ranks(
     rank: int | Sequence[int] | str, outputs: Sequence[int], inputs: Sequence[int]
 ) -> tuple[int, ...]:
-    """R_1..R_{d-1}: one number is cut to each bond's bound, a list is taken as it is.
+    """Return R_1..R_{d-1}: a number is cut to each bond's bound, a list is taken unchanged.
 
     ``"auto"`` starts with the bound, at most ``START_RANK``; prior and cutting do the rest.
 

@@ -17,9 +17,9 @@ from trainwright.nn.untyped import node
 def rounded(
     values: torch.Tensor, exponent: int, fmt: Format, *, underflow: str = "zero"
 ) -> torch.Tensor:
-    """The values nearest to ``values`` that words of ``fmt`` x 2^exponent have; same type.
+    """Return the nearest values that words of ``fmt`` x 2^exponent have, in the type of ``values``.
 
-    ``underflow`` is what becomes of too small numbers, as in ``Format.encode``.
+    ``underflow`` is the rule for too small numbers, as in ``Format.encode``.
     """
     if fmt.coded:
         words = quantise(values.detach().cpu(), exponent, fmt, underflow=underflow)
@@ -116,9 +116,9 @@ def straight_through(
 
 
 def gradient_rounded(values: torch.Tensor, fmt: Format, *, underflow: str = "zero") -> torch.Tensor:
-    """The identity; the gradient is rounded at the exponent that suits its largest value.
+    """Return ``values``; round their gradient at the exponent that suits its largest value.
 
-    In fixed point that is the finest that saturates nothing. Backward raises ``ValueError`` for a
-    gradient that is not finite.
+    In fixed point it is the finest exponent that saturates nothing. Backward raises ``ValueError``
+    for a gradient that is not finite.
     """
     return node(_GradientRounded, values, fmt, underflow)

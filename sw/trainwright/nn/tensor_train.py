@@ -43,9 +43,9 @@ Device = torch.device | str | int | None
 
 
 def formats_of(numbers: object) -> NumberFormats:
-    """``"fixed"`` (the accelerator's 4 to 16 bits), ``"float32"``, or formats of one's own.
+    """Return formats: ``"fixed"`` (the accelerator's 4 to 16 bits), ``"float32"``, or others.
 
-    Such as ``"activation=posit(8,0)"``, what is not named being as in ``"fixed"``.
+    Others are such as ``"activation=posit(8,0)"``; classes without a format there are fixed.
     """
     if isinstance(numbers, NumberFormats):
         return numbers
@@ -141,7 +141,7 @@ class TensorTrain(torch.nn.Module):
             quantiser.to(self.factor_exponents.device).train(self.training)
 
     def _underflow(self, kind: str) -> str:
-        """What becomes of too small posits of a class where the accelerator rounds."""
+        """Return the rule for too small posits of a class where the accelerator rounds."""
         return "zero" if self.numbers.underflow_zero(kind) else "never"
 
     def set_numbers(self, numbers: Numbers) -> None:
@@ -278,7 +278,7 @@ class TensorTrain(torch.nn.Module):
         return straight_through(bias, fitting_exponent(bias.detach(), fmt), fmt)
 
     def matrix(self) -> Matrix:
-        """All of W, padding included, from the factors that a forward pass uses."""
+        """Return all of W, padding included, from the factors that a forward pass uses."""
         return contract(self.used_factors())
 
     def dense(self) -> torch.Tensor:
@@ -500,7 +500,7 @@ class TensorTrain(torch.nn.Module):
         self.clip()
 
     def rank_prior(self, *, form: str = "storage") -> torch.Tensor:
-        """The rank prior of this layer, a scalar to add to a loss, times a weight of one's own.
+        """Return the rank prior of this layer, a scalar to weigh and add to a loss.
 
         It shrinks the columns of every bond; ``cut_ranks`` removes those that are gone. ``form`` is
         ``"storage"`` or ``"paper"`` (``docs/guide/training.md``). For a mean loss over N training

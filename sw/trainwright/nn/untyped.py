@@ -1,4 +1,4 @@
-"""What torch leaves untyped, with types, and what it leaves unsaid."""
+"""Typed access to what torch leaves untyped, and the reasons behind it."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -13,25 +13,25 @@ T = TypeVar("T")
 
 
 def node(function: Any, *arguments: Any) -> torch.Tensor:
-    """The one output of an ``autograd.Function``, a node of autograd."""
+    """Return the single output of an ``autograd.Function``, a node of autograd."""
     result = function.apply(*arguments)
     assert isinstance(result, torch.Tensor)
     return result
 
 
 def integers(values: torch.Tensor) -> list[int]:
-    """An integer tensor (n,) as Python's integers."""
+    """Return an integer tensor (n,) as Python's integers."""
     untyped: Any = values
     return untyped.tolist()
 
 
 def named_modules(module: Any) -> Iterator[tuple[str, torch.nn.Module]]:
-    """A module and all inside it, each with its name."""
+    """Yield a module and all modules inside it, each with its name."""
     return module.named_modules()
 
 
 def is_parameter(value: object) -> bool:
-    """Whether ``value`` is a module's own, not a tensor that functional_call puts in its place."""
+    """Return whether ``value`` is a module's own, not a tensor that functional_call puts there."""
     return isinstance(value, torch.nn.Parameter)
 
 
@@ -66,12 +66,12 @@ _torch: Any = torch  # names below are not in its stubs, or have no types there
 
 
 def transforming() -> bool:
-    """Whether a transform of ``torch.func`` (vmap, grad, jacrev) is running."""
+    """Return whether a transform of ``torch.func`` (vmap, grad, jacrev) is running."""
     return _torch._C._are_functorch_transforms_active()
 
 
 def is_batched(values: torch.Tensor) -> bool:
-    """Whether ``vmap`` hides a dimension of ``values``, so that no number can be read from them."""
+    """Return whether ``vmap`` hides a dimension of ``values``, so that no number can be read."""
     functorch = _torch._C._functorch
     inner: Any = values
     while functorch.is_functorch_wrapped_tensor(inner):
@@ -82,12 +82,12 @@ def is_batched(values: torch.Tensor) -> bool:
 
 
 def recording() -> bool:
-    """Whether torch records operations for use without Python (jit.trace, export, ONNX)."""
+    """Return whether torch records operations for use without Python (jit.trace, export, ONNX)."""
     return _torch.jit.is_tracing() or torch.compiler.is_exporting()
 
 
 def traced() -> bool:
-    """Whether torch records operations (jit.trace, compile, export, ``torch.func``)."""
+    """Return whether torch records operations (jit.trace, compile, export, ``torch.func``)."""
     return recording() or torch.compiler.is_compiling() or transforming()
 
 

@@ -7,7 +7,7 @@ import torch
 
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.untyped import autocast_type, refuse_second_gradients, require_tensor
-from trainwright.offload.machine import Machine
+from trainwright.offload.machine import AcceleratorHandle
 from trainwright.offload.segment import CallSamples, Segment
 from trainwright.offload.stretch import Stretch
 
@@ -24,7 +24,7 @@ class _Step(torch.autograd.Function):
         *parameters: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:  # fmt: skip
         ctx.set_materialize_grads(False)
-        ctx.segment, ctx.devices = segment, [one.device for one in (x, *parameters)]
+        ctx.segment, ctx.devices = segment, [values.device for values in (x, *parameters)]
         with segment.machine.lock:
             outputs, ctx.call = segment.forward(x, whole)
         # A copy: torch lets no view out of a function be modified in place.
@@ -34,10 +34,10 @@ class _Step(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         refuse_second_gradients()
         segment: Segment = ctx.segment
-        given = [None if one is None else one.to("cpu", torch.float64) for one in gradients]
+        given = [None if g is None else g.to("cpu", torch.float64) for g in gradients]
         with segment.machine.lock:
-            found = segment.backward(ctx.call, given)
-        values = [found.inputs, *found.factors, *found.biases]
+            results = segment.backward(ctx.call, given)
+        values = [results.inputs, *results.factors, *results.biases]
         return (
             None,
             None,
@@ -56,7 +56,7 @@ class Chain:
     """
 
     def __init__(
-        self, stretch: Stretch, layers: Sequence[TTLinear | TTConv2d], machine: Machine
+        self, stretch: Stretch, layers: Sequence[TTLinear | TTConv2d], machine: AcceleratorHandle
     ) -> None:
         self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
         self._segments: dict[tuple[tuple[int, int] | None, bool], Segment] = {}
@@ -66,9 +66,9 @@ class Chain:
             self.segment(None, within=True)
 
     def segment(self, image: tuple[int, int] | None, *, within: bool) -> Segment:
-        """The programs for images of so many rows and columns, or for features.
+        """Return the programs for images of so many rows and columns, or for features.
 
-        ``within`` where inputs need a gradient.
+        With ``within`` inputs need a gradient.
         """
         key = image, within
         if key not in self._segments:
@@ -79,7 +79,7 @@ class Chain:
 
     @property
     def segments(self) -> list[Segment]:
-        """All programs, whether they were used or not."""
+        """List all programs, whether they were used or not."""
         return list(self._segments.values())
 
     def forget(self) -> None:
@@ -94,14 +94,14 @@ class Chain:
 
     @property
     def predicted_cycles(self) -> int:
-        """Of a step, of the images that came last; 0 before any did."""
+        """Cycles of a step for the latest images, by the cycle model; 0 before any call."""
         return 0 if self._latest is None else self._latest.driver.step.predicted_cycles
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """(..., I) to (..., J), or images (n, C, H, W) to what is made of them.
+        """Map (..., I) to (..., J), or images (n, C, H, W) to the stretch's outputs.
 
-        Of a stretch with several ends a tuple. ``TypeError`` or ``ValueError`` for inputs that
-        cannot be.
+        A stretch with several ends gives a tuple. Raises ``TypeError`` or ``ValueError`` for
+        unsuitable inputs.
         """
         require_tensor(x)
         if not x.is_floating_point():
@@ -137,7 +137,7 @@ class Chain:
 
 
 def _run(segment: Segment, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """All samples, a batch at a time."""
+    """Run all samples, a batch at a time."""
     parameters = [factor for layer in segment.layers for factor in layer.all_factors]
     parameters += [layer.bias for layer in segment.layers if layer.bias is not None]
     if not len(x):  # gradients are zeros, as torch has them

@@ -24,7 +24,7 @@ from trainwright.nn.untyped import (
     transforming,
 )
 from trainwright.offload.chain import Chain
-from trainwright.offload.machine import Machine, Settings
+from trainwright.offload.machine import AcceleratorHandle, Settings
 from trainwright.offload.plan import Layers, Plan, Session
 from trainwright.offload.report import Report, make_report
 from trainwright.offload.segment import Segment
@@ -43,7 +43,7 @@ _pytree_of: Any = _pytree  # its functions have no types
 
 
 class CompiledModule(torch.nn.Module):
-    """What ``trainwright.compile`` returns: the same parameters, computed on the accelerator.
+    """Result of ``trainwright.compile``: the same parameters, computed on the accelerator.
 
     Parameters, buffers and ``state_dict`` are those of the module that was compiled, under the
     same names, and so are attributes and methods; a method's layers run on the accelerator, too.
@@ -57,7 +57,7 @@ class CompiledModule(torch.nn.Module):
     (False, 16)
     """
 
-    def __init__(self, module: torch.nn.Module, machine: Machine) -> None:
+    def __init__(self, module: torch.nn.Module, machine: AcceleratorHandle) -> None:
         super().__init__()
         # One set of parameters: the very dictionaries of the module.
         self._modules, self._parameters = module._modules, module._parameters
@@ -73,7 +73,7 @@ class CompiledModule(torch.nn.Module):
         return self.__dict__["_hidden"]["module"]
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> AcceleratorHandle:
         """The accelerator."""
         return self.__dict__["_hidden"]["machine"]
 
@@ -139,17 +139,18 @@ class CompiledModule(torch.nn.Module):
         return bool(self.module)  # a module without a length is true
 
     def train(self, mode: bool = True) -> "CompiledModule":
-        """Training or evaluation mode, as of any module; exponents move in training alone."""
+        """Set training or evaluation mode; exponents move in training mode alone."""
         self.module.train(mode)
         self.training = mode
         return self
 
     @outside_graphs
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes, its tensor-train layers in the accelerator's integers.
+        """Compute the module, its tensor-train layers in the accelerator's integers.
 
         Gradients of parameters are the accelerator's, at the rounded factors, and pass straight
-        through to the parameters. Any number of samples: a batch at a time, the last filled up.
+        through to the parameters. Any number of samples: a batch at a time, the last batch filled
+        up.
         """
         return self._run("forward", *args, **kwargs)
 
@@ -288,7 +289,7 @@ class CompiledModule(torch.nn.Module):
         return [segment for chain in self.chains.values() for segment in chain.segments]
 
     def report(self) -> Report:
-        """What runs where, ranks, bits, and what the accelerator has done so far.
+        """Report where each layer runs, ranks, bits, and the accelerator's work so far.
 
         Print it for a table. Raises ``CompileError`` where a layer does not fit the accelerator.
         """
@@ -297,7 +298,7 @@ class CompiledModule(torch.nn.Module):
         return make_report(self.module, self.machine.settings, plan, self.chains.values(), retired)
 
     def rank_prior(self, *, form: str = "storage") -> torch.Tensor:
-        """``trainwright.nn.rank_prior`` of the module."""
+        """Return ``trainwright.nn.rank_prior`` of the module."""
         return rank_prior(self.module, form=form)
 
     def cut_ranks(
@@ -308,7 +309,7 @@ class CompiledModule(torch.nn.Module):
         optimizer: torch.optim.Optimizer | None = None,
         averaged: torch.nn.Module | None = None,
     ) -> bool:
-        """``trainwright.nn.cut_ranks``; the next step runs a program of the ranks that are left.
+        """Run ``trainwright.nn.cut_ranks``; the next step runs a program of the remaining ranks.
 
         ``averaged`` is an ``AveragedModel`` of this model or of the module it was compiled from.
         """
@@ -318,7 +319,7 @@ class CompiledModule(torch.nn.Module):
         return cut_ranks(self.module, threshold, form=form, optimizer=optimizer, averaged=averaged)
 
     def to_torch(self) -> torch.nn.Module:
-        """A copy with ordinary dense layers, in float32: ``trainwright.nn.to_torch``."""
+        """Return a copy with ordinary dense layers, in float32: ``trainwright.nn.to_torch``."""
         return to_torch(self.module)
 
     def close(self) -> None:
@@ -363,7 +364,7 @@ def compile(
     *,
     accelerator: AcceleratorParameters | None = None,
 ) -> CompiledModule:
-    """The module with its ``TTLinear`` and ``TTConv2d`` layers on the accelerator.
+    """Return the module with its ``TTLinear`` and ``TTConv2d`` layers on the accelerator.
 
     What is between them is there too where the accelerator has it: ReLUs, averages over windows,
     flattening, and sums.
@@ -401,7 +402,7 @@ def compile(
     if isinstance(module, CompiledModule):  # for another back end or batch
         module = module.module
     _require_uncompiled(module)
-    machine = Machine(Settings(backend, batch, accelerator or AcceleratorParameters()))
+    machine = AcceleratorHandle(Settings(backend, batch, accelerator or AcceleratorParameters()))
     layers = [layer for layer in trains(module) if not why_not(layer)]
     if not layers:
         raise CompileError(
@@ -411,10 +412,10 @@ def compile(
     with _unless_it_fails(layers):
         if formats is not None:
             _set_formats(layers, formats)
-        found = CompiledModule(module, machine.with_sizes(**_sizes(module, layers, accelerator)))
-        report = found.report()  # compiles every program: what does not fit is said here
-    _warn(module, layers, found, report)
-    return found
+        compiled = CompiledModule(module, machine.with_sizes(**_sizes(module, layers, accelerator)))
+        report = compiled.report()  # compiles every program: what does not fit is said here
+    _warn(module, layers, compiled, report)
+    return compiled
 
 
 def _require_uncompiled(module: Any) -> None:
@@ -431,11 +432,11 @@ def _require_uncompiled(module: Any) -> None:
 
 
 def _warn(
-    module: torch.nn.Module, layers: list[TensorTrain], found: CompiledModule, report: Report
+    module: torch.nn.Module, layers: list[TensorTrain], compiled: CompiledModule, report: Report
 ) -> None:
     """Warn where no layer runs on the accelerator, or where each is a program of its own."""
     name = type(module).__name__
-    if not found.chains:
+    if not compiled.chains:
         names = {n for n, part in named_modules(module) if part in layers}
         reasons = [f"{row.name} in {row.where}" for row in report.layers if row.name in names]
         message = f"no layer of {name} runs on the accelerator: {'; '.join(reasons)}"
@@ -459,7 +460,7 @@ def _set_formats(layers: list[TensorTrain], formats: object) -> None:
 def _sizes(
     module: torch.nn.Module, layers: list[TensorTrain], given: AcceleratorParameters | None
 ) -> dict[str, Any]:
-    """Parameters of the accelerator that follow from the module.
+    """Return the parameters of the accelerator that follow from the module.
 
     Where none is ``given``, formats are those of the layers, and a module with an element-wise
     function that the vector engine computes gets one.
@@ -478,7 +479,7 @@ def _sizes(
 
 @contextmanager
 def _unless_it_fails(layers: list[TensorTrain]) -> Generator[None]:
-    """Numbers and exponents of the layers are what they were where the body raises."""
+    """Restore numbers and exponents of the layers where the body raises."""
     before = [(layer.numbers, layer.state_dict()) for layer in layers]
     kept = [(numbers, {k: v.clone() for k, v in state.items()}) for numbers, state in before]
     try:

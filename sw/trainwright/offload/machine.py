@@ -17,7 +17,7 @@ MEMORY_BYTES = 1 << 26
 
 @dataclass(frozen=True)
 class Settings:
-    """What opens an accelerator, and the batch its programs are compiled for."""
+    """Settings that open an accelerator, and the batch its programs are compiled for."""
 
     backend: str
     batch: int
@@ -31,8 +31,8 @@ class Settings:
             raise CompileError(f"batch must be an integer of at least 1, not {self.batch!r}")
 
 
-class Machine:
-    """One accelerator. Copies and pickles hold its settings alone and open their own."""
+class AcceleratorHandle:
+    """Handle of one accelerator; copies and pickles hold its settings alone and open their own."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -55,11 +55,11 @@ class Machine:
             weakref.finalize(self, self._opened.close)
         return self._opened
 
-    def with_sizes(self, **sizes: Any) -> "Machine":
-        """One of other parameters; ``CompileError`` for parameters that cannot be."""
+    def with_sizes(self, **sizes: Any) -> "AcceleratorHandle":
+        """Return a handle with other parameters; ``CompileError`` for impossible parameters."""
         s = self.settings
         try:
-            return Machine(replace(s, parameters=replace(s.parameters, **sizes)))
+            return AcceleratorHandle(replace(s, parameters=replace(s.parameters, **sizes)))
         except ValueError as error:
             raise CompileError(str(error)) from error
 

@@ -118,7 +118,7 @@ class Plan:
         return list(dict.fromkeys([*planned, *filter(None, map(self.chain_alone, self.alone))]))
 
     def chain_alone(self, layer: torch.nn.Module) -> Chain | None:
-        """The program of a layer by itself; None where torch computes the layer."""
+        """Return the program of a layer by itself; None where torch computes the layer."""
         if layer not in self.names or not isinstance(layer, TTLinear | TTConv2d):
             return None
         return self._chain_of(_single(self.names[layer], layer), (layer,))
@@ -157,7 +157,7 @@ class Plan:
 
 
 def _needed(value: Any) -> Any:
-    """Stand in a graph for a use of a value that the trace did not show."""
+    """Return ``value``: a node in a graph for a use that the trace did not show."""
     return value
 
 

@@ -35,12 +35,12 @@ class Found:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What is known of a value when a module is traced: values of one kind can be added."""
+    """Shape of a value, as far as a trace knows it: values of one kind can be added."""
 
     channels: int = 0
-    """Of an image (n, C, H, W); 0 of rows of features."""
+    """Channels of an image (n, C, H, W); 0 for rows of features."""
     windows: tuple[tuple[int, int], ...] = ()
-    """What makes an image smaller than the input: (kernel - 2 padding, stride), side by side."""
+    """Windows that shrink an image on its way: (kernel - 2 padding, stride) of each axis."""
     flat: bool = False
     """An image, flattened."""
     size: int = 0
@@ -48,7 +48,7 @@ class _Kind:
     whole: int = 0
 
     def behind(self, window: Window, channels: int) -> "_Kind":
-        """The kind of what windows make."""
+        """Return the kind of an image behind windows."""
         least = zip(window.kernel, window.padding, window.stride, strict=True)
         steps = tuple((kernel - 2 * padding, stride) for kernel, padding, stride in least)
         own = () if steps == ((1, 1), (1, 1)) else steps
@@ -66,13 +66,13 @@ def regions(
     for node in graph.nodes:
         if node in taken or layer_of(node, module) is None:
             continue
-        found = _Region(graph, node, module, taken, functions=functions).found()
-        taken |= set(found.nodes)
-        yield found
+        region = _Region(graph, node, module, taken, functions=functions).found()
+        taken |= set(region.nodes)
+        yield region
 
 
 class _Region:
-    """All that can be made of what the layer at ``start`` reads, in its numbers."""
+    """Everything that the layer's source at ``start`` leads to, in the layer's numbers."""
 
     def __init__(
         self,
@@ -99,8 +99,8 @@ class _Region:
         self._start = start
 
     def _kind(self, node: fx.Node) -> _Kind | None:
-        """The kind of what a node makes; None where the program cannot have it."""
-        below = [self._kinds.get(one) for one in node.all_input_nodes]
+        """Return the kind of a node's value; None where the program cannot have the value."""
+        below = [self._kinds.get(source) for source in node.all_input_nodes]
         if None in below:
             return None
         kinds = cast(list[_Kind], below)
@@ -140,7 +140,7 @@ class _Region:
         return _Kind(size=layer.rows, whole=layer.layer.output_size) if fits else None
 
     def found(self) -> Found:
-        """The most of it that only values that nothing in it reads leave."""
+        """Return the largest part that only values which nothing inside reads leave."""
         inside = set(self._kinds) - {self._source}
         while beyond := self._beyond(inside):
             inside -= beyond
@@ -149,7 +149,7 @@ class _Region:
         return Found(self._stretch(nodes, ends), self._source, nodes, ends)
 
     def _beyond(self, inside: set[fx.Node]) -> set[fx.Node]:
-        """Some of what is to be left out, with all that is made of it; empty where nothing is.
+        """Return nodes to leave out, with everything that follows from them; empty where none are.
 
         A value that leaves is an end: it is no ReLU and not flattened, and nothing else reads it.
         """
@@ -167,7 +167,7 @@ class _Region:
         wiring: list[Value] = []
         owners: dict[int, str] = {}
         for node in nodes:
-            of = tuple(names[one] for one in node.all_input_nodes)
+            sources = tuple(names[source] for source in node.all_input_nodes)
             after = sole_user(node)
             relu = node not in ends and after is not None and is_relu(after, self._module)
             layer, window = layer_of(node, self._module), pool_of(node, self._module)
@@ -179,15 +179,15 @@ class _Region:
                 key = id(layer), Use(owner, relu, leading)
                 if key not in uses:
                     name = layer_name(len(uses))
-                wiring.append(Apply(name, of, uses.setdefault(key, len(uses))))
+                wiring.append(Apply(name, sources, uses.setdefault(key, len(uses))))
             elif function := function_at(node, self._module):
-                wiring.append(Map(name, of, function))
+                wiring.append(Map(name, sources, function))
             elif is_sum(node, self._module):
-                wiring.append(Sum(name, of, relu))
+                wiring.append(Sum(name, sources, relu))
             elif window is not None:
-                wiring.append(Pool(name, of, window))
+                wiring.append(Pool(name, sources, window))
             else:  # a ReLU of what is below, or it flattened
-                name = of[0]
+                name = sources[0]
             names[node] = name
         kinds = ((names[end], self._kinds[end]) for end in ends)
         return Stretch(
@@ -197,14 +197,14 @@ class _Region:
 
 
 def _following(left: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
-    """Those of ``left`` that are ``inside``, with all there that is made of them."""
-    found: set[fx.Node] = set()
+    """Return the nodes of ``left`` that are ``inside``, with all that follows inside."""
+    reached: set[fx.Node] = set()
     while left:
-        one = left.pop()
-        if one in inside and one not in found:
-            found.add(one)
-            left += one.users
-    return found
+        node = left.pop()
+        if node in inside and node not in reached:
+            reached.add(node)
+            left += node.users
+    return reached
 
 
 def _kind_read(layer: TTLinear | TTConv2d) -> _Kind:
@@ -214,7 +214,7 @@ def _kind_read(layer: TTLinear | TTConv2d) -> _Kind:
 
 
 def _leading(layer: TTLinear | TTConv2d, channels: int) -> int | None:
-    """How many of a layer's inputs, the first, multiply to the channels; None where none do."""
+    """Return how many of a layer's first inputs multiply to the channels; None where none do."""
     if channels == 1:
         return 0
     counts = range(1, len(layer.inputs))

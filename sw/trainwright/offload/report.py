@@ -1,4 +1,4 @@
-"""What of a compiled model runs where, in how many bits, and what it took."""
+"""Report of a compiled model: where each layer runs, in how many bits, and the work so far."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ COLUMNS = 80
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One module of the model that holds parameters."""
+    """Module of the model that holds parameters."""
 
     name: str
     module: str
@@ -32,7 +32,7 @@ class LayerReport:
     ranks: tuple[int, ...]
     bits: int
     dense_bits: int
-    """Of the same layer dense, in float32."""
+    """Bits of the same layer dense, in float32."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Report:
     steps: int
     """Training steps: calls in training mode whose backward pass ran."""
     predicted_cycles: int
-    """Of a step of all programs by the cycle model; those of images once these have come."""
+    """Cycles of a step of all programs by the cycle model; programs of images count once used."""
     cycles: int
     """Counted by the hardware; 0 on the golden model, which takes none."""
     bytes_read: int
@@ -66,12 +66,12 @@ class Report:
 
     @property
     def bits(self) -> int:
-        """Of the model."""
+        """Bits of the model."""
         return sum(layer.bits for layer in self.layers)
 
     @property
     def dense_bits(self) -> int:
-        """Of the dense model in float32."""
+        """Bits of the dense model in float32."""
         return sum(layer.dense_bits for layer in self.layers)
 
     @property
@@ -140,9 +140,9 @@ def make_report(
     chains: Iterable[Chain],
     retired: Sequence[Chain],
 ) -> Report:
-    """The report of a model whose calls run as ``plan`` says; compiles the programs.
+    """Report on a model whose calls run as ``plan`` says; compile the programs.
 
-    Counts are those of all ``chains``, and of the programs that were ``retired``.
+    Counts include all ``chains``, and the programs that were ``retired``.
     """
     chains, planned = list(chains), plan.chains
     numbers = {chain: f"program {n}" for n, chain in enumerate(chains, 1)}

@@ -17,12 +17,12 @@ from trainwright.network import Network, NumberFormats, UserNames
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.scales import MOST_PASSES, InputQuantiser, in_backward, largest, pass_key
 from trainwright.nn.untyped import integers
-from trainwright.offload.machine import Machine
+from trainwright.offload.machine import AcceleratorHandle
 from trainwright.offload.stretch import Stretch
 from trainwright.train.connect import quantised_model
 
 Factors = Sequence[Sequence[torch.Tensor]]
-"""Of each layer, those that are trained."""
+"""Trained factors of each layer."""
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class CallSamples:
 
 
 @dataclass(eq=False)
-class Call:
+class ForwardCall:
     """A forward pass of at most a batch."""
 
     done: Pass[Driver]
@@ -69,14 +69,14 @@ class Segment:
         self,
         stretch: Stretch,
         layers: Sequence[TTLinear | TTConv2d],
-        machine: Machine,
+        machine: AcceleratorHandle,
         image: tuple[int, int] | None = None,
         *,
         input_gradients: bool = False,
     ) -> None:
         self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
         self.image, self.input_gradients = image, input_gradients
-        coded = any(one.numbers.format("factor").coded for one in self.layers)
+        coded = any(layer.numbers.format("factor").coded for layer in self.layers)
         # The layer that reads the inputs keeps the exponents: they belong to its state_dict.
         kept, name = self.layers[stretch.first].program_exponents, self._name
         self.scales = Scales(ranges_of("default", coded_factors=coded), kept.setdefault(name, {}))
@@ -120,7 +120,7 @@ class Segment:
         return [layer.all_factors for layer in self.layers]
 
     def _wanted(self, factors: Factors) -> tuple[object, ...]:
-        """What the driver is for: another accelerator and other ranks have another."""
+        """Return the driver's key: another accelerator, numbers or ranks need another driver."""
         numbers = (layer.numbers for layer in self.layers)
         return self.machine.accelerator, *numbers, *(f.shape for layer in factors for f in layer)
 
@@ -141,17 +141,20 @@ class Segment:
             raise error.named(UserNames.of_modules(self.stretch.names)) from None
 
     def _model(self, network: Network, factors: Factors) -> QuantisedModel:
-        """The layers' factors and biases as the driver takes them."""
+        """Return the layers' factors and biases as the driver takes them."""
         return quantised_model(
             network,
-            [[_on_host(one) for one in layer] for layer in factors],
+            [[_on_host(factor) for factor in layer] for layer in factors],
             [integers(layer.factor_exponents) for layer in self.layers],
             [_padded_bias(layer) for layer in self.layers],
         )
 
     @property
     def output_shapes(self) -> list[tuple[int, ...]]:
-        """Of a sample's outputs, without padding: of each end (J,), or (C, H, W) of an image."""
+        """Return the shapes of a sample's outputs: of each end (J,), or (C, H, W) of an image.
+
+        Padding is left out.
+        """
         return self._shapes(self.driver.network)
 
     def _shapes(self, network: Network) -> list[tuple[int, ...]]:
@@ -161,7 +164,7 @@ class Segment:
         ]
 
     def _words(self, x: torch.Tensor, exponent: int) -> torch.Tensor:
-        """The whole batch int64 (batch, values); samples that lack are filled up with the same."""
+        """Return the whole batch as words int64 (batch, values); repeated samples fill it up."""
         reading, batch = self.layers[self.stretch.first], self.machine.settings.batch
         words = _rows(_words(x.cpu(), exponent, reading.numbers))
         if self.image is None and reading.padding_columns:
@@ -170,12 +173,12 @@ class Segment:
 
     def forward(
         self, x: torch.Tensor, given: CallSamples | None
-    ) -> tuple[list[torch.Tensor], Call]:
-        """Outputs float64 (n, J) of x (n, I), or images of images, of at most a batch of samples.
+    ) -> tuple[list[torch.Tensor], ForwardCall]:
+        """Compute outputs float64 (n, J) of x (n, I), or images of images, for at most a batch.
 
-        One for each end; none has padding. Exponents follow a pass in training mode that
-        computes gradients: ``given`` are all samples of its call, which calibrate exponents that
-        are not chosen yet. Other passes, ``given`` being None, leave no trace.
+        There is an output for each end, without padding. Exponents follow a pass in training mode
+        that computes gradients: ``given`` are all samples of its call, which calibrate exponents
+        that are not chosen yet. Other passes, with ``given`` None, leave no trace.
         """
         first, settling = self.layers[self.stretch.first], self.machine.settling
         follows = given is not None and first.training
@@ -214,7 +217,7 @@ class Segment:
             else torch.split(logits, list(network.head_sizes), 1)
         )
         outputs = list(map(_shaped, heads, self._shapes(network)))
-        return outputs, Call(done, len(x), follows, given)
+        return outputs, ForwardCall(done, len(x), follows, given)
 
     @property
     def _quantiser(self) -> InputQuantiser:
@@ -278,10 +281,10 @@ class Segment:
         self.runner.totals.saturations += int(((words < least) | (words > greatest + 1)).sum())
         self.runner.totals.values += x.numel()
 
-    def backward(self, call: Call, gradients: Sequence[torch.Tensor | None]) -> "Gradients":
-        """Gradients of a forward pass from those of its outputs, one for each end.
+    def backward(self, call: ForwardCall, gradients: Sequence[torch.Tensor | None]) -> "Gradients":
+        """Compute gradients of a forward pass from those of its outputs, one for each end.
 
-        Layers that no end with a gradient is made of have none. Raises ``CompileError`` where the
+        Layers that lead to no end with a gradient have none. Raises ``CompileError`` where the
         ranks changed since the forward pass.
         """
         done, settling = call.done, self.machine.settling
@@ -324,7 +327,7 @@ class Segment:
             self._follow(call, {})
         return self._given(call, back, self.stretch.reaching(ends))
 
-    def _follow(self, call: Call, backward: Mapping[str, TensorStatistics]) -> None:
+    def _follow(self, call: ForwardCall, backward: Mapping[str, TensorStatistics]) -> None:
         """Move exponents by a training step; zeros of samples that are not there count nowhere."""
         batch = self.machine.settings.batch
         counted = {n: s.of_samples(call.samples, batch) for n, s in backward.items()}
@@ -344,11 +347,11 @@ class Segment:
         return message
 
     def _whole(
-        self, call: Call, gradients: Sequence[torch.Tensor | None]
+        self, call: ForwardCall, gradients: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, frozenset[int]]:
-        """The gradient of all logits of a whole batch, and the ends that have one."""
+        """Return the gradient of all logits of a whole batch, and the ends that have a gradient."""
         network, batch = call.done.driver.network, self.machine.settings.batch
-        ends = frozenset(n for n, one in enumerate(gradients) if one is not None)
+        ends = frozenset(n for n, gradient in enumerate(gradients) if gradient is not None)
         if len(gradients) == 1 and gradients[0] is not None:
             rows = _rows(gradients[0])
             if tuple(rows.shape) == (batch, network.output_size):
@@ -362,16 +365,18 @@ class Segment:
                 part[: call.samples, : rows.shape[1]] = rows
         return whole, ends
 
-    def _given(self, call: Call, back: BackwardResult, reached: frozenset[int]) -> "Gradients":
-        """What is given to torch: without padding, and of the layers ``reached`` alone."""
+    def _given(
+        self, call: ForwardCall, back: BackwardResult, reached: frozenset[int]
+    ) -> "Gradients":
+        """Return the gradients for torch: without padding, and of the layers ``reached`` alone."""
         layers = list(enumerate(self.layers))
         return Gradients(
             factors=[
                 value if n in reached else None for n, _ in layers for value in back.factors[n]
             ],
             biases=[
-                _shortened(value, one.rows) if n in reached else None
-                for (n, one), value in zip(layers, back.biases, strict=True)
+                _shortened(value, layer.rows) if n in reached else None
+                for (n, layer), value in zip(layers, back.biases, strict=True)
                 if value is not None
             ],
             inputs=None if back.inputs is None else self._inputs(back.inputs[: call.samples]),
@@ -384,12 +389,15 @@ class Segment:
 
 
 def _rows(values: torch.Tensor) -> torch.Tensor:
-    """Samples as the accelerator has them, (n, values), of (n, features) or (n, C, H, W)."""
+    """Return samples as the accelerator has them, (n, values).
+
+    ``values`` is (n, features) or (n, C, H, W).
+    """
     return values if values.dim() == 2 else values.permute(0, 2, 3, 1).flatten(1)
 
 
 def _shaped(rows: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """``_rows`` undone; what is beyond ``shape``, (features,) or (C, H, W), is padding."""
+    """Undo ``_rows``; values beyond ``shape``, (features,) or (C, H, W), are padding."""
     if len(shape) == 1:
         return rows if rows.shape[1] == shape[0] else rows[:, : shape[0]]
     channels, height, width = shape
@@ -398,7 +406,10 @@ def _shaped(rows: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Gradients:
-    """Of all factors in order, of all biases, and of the inputs, in their shape; float64."""
+    """Gradients of all factors in order, of all biases, and of the inputs, in their shapes.
+
+    Float64.
+    """
 
     factors: list[torch.Tensor | None]
     biases: list[torch.Tensor | None]
@@ -406,7 +417,7 @@ class Gradients:
 
 
 def _words(x: torch.Tensor, exponent: int, numbers: NumberFormats) -> torch.Tensor:
-    """``quantise``, in fixed point in the type of ``x``: exact, as widths are 16 at most."""
+    """Quantise to words; in fixed point in the type of ``x``, exact for widths of at most 16."""
     fmt = numbers.format("activation")
     if fmt.coded:
         return quantise(x, exponent, fmt, underflow=numbers.host_underflow)

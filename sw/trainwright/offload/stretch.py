@@ -11,7 +11,7 @@ from trainwright.nn import TTConv2d, TTLinear
 Value = Apply | Sum | Pool | Map
 
 LEAST_OUTPUTS = 2
-"""Of each end of a program, as of every network."""
+"""Least outputs of each end of a program, as of every network."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Use:
     """In the module."""
     relu: bool = False
     leading: int = 0
-    """As of a network's layer: so many of its inputs, the first, are the channels of an image."""
+    """Number of first inputs that are the channels of an image, as in a network's layer."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class StretchEnd:
     channels: int
     """0 where it is no image."""
     features: int
-    """Where it is no image: without padding."""
+    """Features of the value without padding; 0 for an image."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Stretch:
         )
 
     def reaching(self, ends: Iterable[int]) -> frozenset[int]:
-        """The layers, by their places, that some of the ends, by theirs, are made of."""
+        """Return the places of the layers that lead to some of the ``ends``."""
         needed = {self.ends[n].value for n in ends}
         layers: set[int] = set()
         for node in reversed(self.wiring):
@@ -82,19 +82,19 @@ class Stretch:
     def network(
         self, layers: Sequence[TTLinear | TTConv2d], image: tuple[int, int] | None
     ) -> Network:
-        """The network of ``layers`` at their present ranks.
+        """Return the network of ``layers`` at their present ranks.
 
-        ``image`` are rows and columns of the input, where it is an image. Raises ``NetworkError``
-        for one that cannot be.
+        ``image`` are rows and columns of an input image. Raises ``NetworkError`` for an impossible
+        one.
         """
-        made = tuple(map(network_layer, layers, self.uses))
-        numbers, reading = layers[0].numbers, made[self.first]
+        network_layers = tuple(map(network_layer, layers, self.uses))
+        numbers, reading = layers[0].numbers, network_layers[self.first]
         padded = (1, reading.input_size)
         if image is not None:
             padded = (image[0], image[1] * self.channels)
         given = Input(IMAGE, (0, padded[0]), (0, padded[1]), max(1, self.channels))
         straight = image is None and self._is_straight
-        sizes = shapes((given, *self.wiring), made)
+        sizes = shapes((given, *self.wiring), network_layers)
         size = min(prod(sizes[end.value]) for end in self.ends)
         if size < LEAST_OUTPUTS:
             raise NetworkError(
@@ -102,7 +102,7 @@ class Stretch:
                 f"{LEAST_OUTPUTS} at least: give the last layer more, or compute it in float32"
             )
         return Network(
-            "compiled", made, LEAST_OUTPUTS, padded, padded, widths=numbers.widths,
+            "compiled", network_layers, LEAST_OUTPUTS, padded, padded, widths=numbers.widths,
             coded=numbers.coded, underflow=numbers.underflow,
             wiring=() if straight else (given, *self.wiring),
             results=tuple(end.value for end in self.ends) if len(self.ends) > 1 else (),
@@ -110,7 +110,7 @@ class Stretch:
 
 
 def network_layer(layer: TTLinear | TTConv2d, use: Use) -> Layer:
-    """A layer as a network has it."""
+    """Return the network's description of a layer."""
     return replace(
         layer.layer,
         relu=use.relu,
@@ -121,7 +121,7 @@ def network_layer(layer: TTLinear | TTConv2d, use: Use) -> Layer:
 
 
 def window_of(layer: TTConv2d) -> Window:
-    """The windows of a convolution; ``NetworkError`` for those that the accelerator lacks."""
+    """Return the windows of a convolution; ``NetworkError`` for windows the accelerator lacks."""
     if isinstance(layer.padding, str) or layer.padding_mode != "zeros":
         raise NetworkError("the accelerator pads both ends of an axis alike, with zeros")
     return Window(layer.kernel_size, layer.stride, layer.padding)

@@ -1,9 +1,9 @@
-"""Where every parameter lies in the training state, in rows of ``LANES`` words.
+"""Layout of the training state: the place of every parameter, in rows of ``LANES`` words.
 
-Tensors follow one another in the order G_1 .. G_d, bias of each layer, each from a new row, its
-elements in C order of the shape that the network began with: R_n along the lanes, or I_n where it
-is 1, or the outputs of a bias; filled up to whole rows there. Ranks that are cut leave their words
-where they were, as zeros: nothing moves, and neither do the random bits of a row.
+Tensors follow one another in the order G_1 .. G_d, bias of each layer. Each begins a row and has
+its elements in C order of the shape that the network began with: R_n along the lanes, or I_n where
+R_n is 1, or the outputs of a bias; zeros fill the last row. Ranks that are cut leave their words in
+place, as zeros: nothing moves, and the random bits of a row stay the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,21 +28,21 @@ WIDEST = WEIGHT_WIDTH - 2
 
 
 @dataclass(frozen=True)
-class Part:
+class WeightPart:
     """A tensor in the state."""
 
     name: str
     layer: int
     index: int
-    """Of the factor in its layer, from 0; -1 for a bias."""
+    """Index of the factor in its layer, from 0; -1 for a bias."""
     shape: tuple[int, ...]
     """At the start: (R_{n-1}, J_n, I_n, R_n), or (J,) of a bias."""
     width: int
     """Bits of the factor or bias as the programs read it."""
     exponent: int
-    """Of the factor or bias; it never moves."""
+    """Exponent of the factor or bias; it never moves."""
     row: int
-    """Its first row."""
+    """First row of the part."""
 
     @property
     def hidden(self) -> int:
@@ -75,7 +75,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a bond: the columns of ``part`` along ``axis``."""
+    """Side of a bond: the columns of ``part`` along ``axis``."""
 
     part: int
     axis: int
@@ -96,11 +96,11 @@ class Bond:
 
 
 @dataclass(frozen=True)
-class Layout:
+class WeightLayout:
     """The state of a network with its initial ranks."""
 
     network: Network
-    parts: tuple[Part, ...]
+    parts: tuple[WeightPart, ...]
     bonds: tuple[Bond, ...]
 
     @property
@@ -121,47 +121,47 @@ class Layout:
     @cached_property
     def column_of(self) -> npt.NDArray[np.int64]:
         """(2, rows x LANES): the column of each element along axis 0 and along axis 3, or 0."""
-        found = np.zeros((2, self.rows * LANES), np.int64)
+        numbers_of = np.zeros((2, self.rows * LANES), np.int64)
         for bond in self.bonds:
             for place, side in ((1, bond.left), (0, bond.right)):
                 part = self.parts[side.part]
                 numbers = np.arange(side.columns) + side.first
                 along = np.expand_dims(numbers, tuple(n for n in range(4) if n != side.axis))
-                found[place, part.places] = np.broadcast_to(along, part.shape).ravel()
-        return found
+                numbers_of[place, part.places] = np.broadcast_to(along, part.shape).ravel()
+        return numbers_of
 
     @cached_property
     def part_of_column(self) -> npt.NDArray[np.int64]:
-        """Number of the part that each column lies in."""
-        found = np.zeros(self.columns, np.int64)
+        """Number of the part that each column belongs to."""
+        parts = np.zeros(self.columns, np.int64)
         for bond in self.bonds:
             for side in (bond.left, bond.right):
-                found[side.first : side.first + side.columns] = side.part
-        return found
+                parts[side.first : side.first + side.columns] = side.part
+        return parts
 
 
 def state_rows(network: Network) -> int:
-    """Rows of the state of a network with its initial ranks."""
+    """Return the rows of the state of a network with its initial ranks."""
     shapes = [shape for layer in network.layers for shape in layer.factor_shapes]
     shapes += [(layer.output_size,) for layer in network.layers if layer.bias]
     return sum(map(_rows, shapes))
 
 
 def _along(shape: tuple[int, ...]) -> int:
-    """Elements along the lanes."""
+    """Return the number of elements along the lanes."""
     return shape[-1] if shape[-1] > 1 or len(shape) == 1 else shape[-2]
 
 
 def _rows(shape: tuple[int, ...]) -> int:
-    """Rows of a tensor."""
+    """Return the rows that a tensor takes."""
     along = _along(shape)
     return prod(shape) // along * -(-along // LANES)
 
 
 def make_layout(
     network: Network, exponents: Sequence[Sequence[int]], bias_exponents: Sequence[int]
-) -> Layout:
-    """The layout of ``network``; ``exponents[l][n]`` of factors, ``bias_exponents[l]`` of biases.
+) -> WeightLayout:
+    """Return the layout of ``network``; ``exponents[l][n]`` of factors, ``bias_exponents[l]``.
 
     Raises ``ValueError`` where factors or biases have more bits than a weight can hold.
     """
@@ -172,7 +172,7 @@ def make_layout(
                 f"an update on the chip takes {name} widths of up to {WIDEST} bits, not {width}; "
                 "use --update host"
             )
-    parts: list[Part] = []
+    parts: list[WeightPart] = []
     for number, layer in enumerate(network.layers):
         for n, shape in enumerate(layer.factor_shapes):
             scale = exponents[number][n]
@@ -181,11 +181,11 @@ def make_layout(
             shape = (layer.output_size,)
             scale = bias_exponents[number]
             _append(parts, (f"l{number + 1}.b", number, -1, shape), network, scale)
-    return Layout(network, tuple(parts), tuple(_bonds(network, parts)))
+    return WeightLayout(network, tuple(parts), tuple(_bonds(network, parts)))
 
 
 def _append(
-    parts: list[Part],
+    parts: list[WeightPart],
     what: tuple[str, int, int, tuple[int, ...]],
     network: Network,
     exponent: int,
@@ -193,10 +193,10 @@ def _append(
     widths = network.widths
     width = widths.bias if what[2] < 0 else widths.factor
     row = parts[-1].row + parts[-1].rows if parts else 0
-    parts.append(Part(*what, width=width, exponent=exponent, row=row))
+    parts.append(WeightPart(*what, width=width, exponent=exponent, row=row))
 
 
-def _bonds(network: Network, parts: list[Part]) -> Iterator[Bond]:
+def _bonds(network: Network, parts: list[WeightPart]) -> Iterator[Bond]:
     numbers = {(part.layer, part.index): n for n, part in enumerate(parts)}
     first = 1
     for number, layer in enumerate(network.layers):

@@ -23,7 +23,7 @@ from trainwright.program.vector import FACTOR_WIDTH
 LOG2_E = 94548
 """log2(e) in units of 2^-16, 17 bits; relative error 4.9e-6."""
 LONGEST = (1 << 31) - 1
-"""Where a distance from the largest logit saturates, in units of 2^-16: 32,768."""
+"""Greatest distance from the largest logit, in units of 2^-16: 32,768."""
 MOST_SHIFT = 60
 """Largest shift of a distance: an exponent further below 0 gives the same."""
 LEAST = -(1 << 15)
@@ -41,7 +41,7 @@ UNITS = {
     "cross-entropy": log(2) / (1 << FRACTION),
     "squared-error": 2.0 ** -(2 * ERROR_UNIT + 1),
 }
-"""What a unit of a summed loss is."""
+"""Value of a unit of a summed loss, by the loss's name."""
 GRADIENT_EXPONENTS = {"cross-entropy": 1 - WORD_WIDTH, "squared-error": -ERROR_UNIT}
 """Exponent of a gradient's words, of a batch of 1."""
 
@@ -66,12 +66,12 @@ class Loss:
 
 
 def batch_exponent(batch: int) -> int:
-    """k of the least 2^k that is at least ``batch``."""
+    """Return k of the least 2^k that is at least ``batch``."""
     return (batch - 1).bit_length()
 
 
 def gradient_exponent(loss: str, batch: int) -> int:
-    """Of the gradient's words, for a ``batch`` of samples."""
+    """Return the exponent of the gradient's words, for a ``batch`` of samples."""
     return GRADIENT_EXPONENTS[loss] - batch_exponent(batch)
 
 

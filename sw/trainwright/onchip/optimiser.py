@@ -62,9 +62,9 @@ class IntegerSGD(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """One update of every parameter; those without a gradient stay as they are.
+        """Update every parameter once; parameters without a gradient stay as they are.
 
-        ``closure`` as torch has it: computes the loss again, which is returned.
+        ``closure`` is torch's: it computes the loss again, which is returned.
         """
         loss = None
         if closure is not None:
@@ -77,7 +77,7 @@ class IntegerSGD(torch.optim.Optimizer):
         bits, first = [random.of(n) for n in range(update.PASSES)], 0
         for (p, group), own in zip(parameters, rows, strict=True):
             if p.grad is not None:
-                self._update(p, group, [one[first : first + own] for one in bits])
+                self._update(p, group, [stream[first : first + own] for stream in bits])
             first += own
         self.param_groups[0]["steps"] = number + 1
         return loss
@@ -135,7 +135,7 @@ class IntegerSGD(torch.optim.Optimizer):
 
 
 def _rows(values: torch.Tensor) -> update.Words:
-    """(rows, LANES) int64 of a tensor, filled up with zeros."""
+    """Return a tensor as (rows, LANES) int64, filled up with zeros."""
     flat = values.cpu().to(torch.int64).numpy().ravel()
     return np.pad(flat, (0, -len(flat) % LANES)).reshape(-1, LANES)
 

@@ -22,7 +22,7 @@ from trainwright.formats.rounding import clamp, half_up
 from trainwright.kernels import functions
 from trainwright.kernels.functions import Words, normalised, reciprocal
 from trainwright.kernels.tables import FRACTION
-from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, Layout
+from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, WeightLayout
 from trainwright.onchip.rates import Entry
 
 TOP_SHIFT = WEIGHT_WIDTH - 8
@@ -42,23 +42,23 @@ Kept = Sequence[npt.NDArray[np.int64]]
 """The columns left of each bond of a layout."""
 
 
-def sums_of_squares(layout: Layout, weights: Words) -> Words:
-    """S of every column of every side (columns,), of the flat ``weights``."""
+def sums_of_squares(layout: WeightLayout, weights: Words) -> Words:
+    """Return S, the sum of squares, of every column of every side (columns,)."""
     top = weights.ravel() >> TOP_SHIFT
     squares = top * top
     sums = np.zeros(layout.columns, np.int64)
     for bond in layout.bonds:
         for side in (bond.left, bond.right):
             part = layout.parts[side.part]
-            others = tuple(axis for axis in range(4) if axis != side.axis)
+            rest = tuple(axis for axis in range(4) if axis != side.axis)
             sums[side.first : side.first + side.columns] = (
-                squares[part.places].reshape(part.shape).sum(others)
+                squares[part.places].reshape(part.shape).sum(rest)
             )
     return sums
 
 
-def column_costs(layout: Layout, kept: Kept) -> list[int]:
-    """Elements that a column of each bond takes in its two factors, at the ranks left."""
+def column_costs(layout: WeightLayout, kept: Kept) -> list[int]:
+    """Return the elements of a column of each bond in its two factors, at the ranks left."""
     ranks = {
         (bond.layer, bond.index): len(own) for bond, own in zip(layout.bonds, kept, strict=True)
     }
@@ -81,13 +81,13 @@ class Pulls:
     """(columns,), the weight's own exponent included."""
 
 
-def no_pulls(layout: Layout) -> Pulls:
-    """Those of a run without a prior."""
+def no_pulls(layout: WeightLayout) -> Pulls:
+    """Return the pulls of a run without a prior."""
     return Pulls(*np.zeros((2, layout.columns), np.int64))
 
 
-def make_pulls(layout: Layout, sums: Words, costs: Sequence[int], entry: Entry) -> Pulls:
-    """The coefficients of columns with these ``sums``, by the scalar unit.
+def make_pulls(layout: WeightLayout, sums: Words, costs: Sequence[int], entry: Entry) -> Pulls:
+    """Return the coefficients of columns with these ``sums``, by the scalar unit.
 
     weight * cost / 2 to 16 bits downwards, times the reciprocal of S, to 8 bits downwards: within
     0.8 % of the true value. A column whose sum is 0 has no direction, and no pull: then both are 0.
@@ -114,15 +114,17 @@ def make_pulls(layout: Layout, sums: Words, costs: Sequence[int], entry: Entry) 
     return Pulls(coefficients, exponents)
 
 
-def pull_words(layout: Layout, pulls: Pulls, gradient_exponents: Words) -> tuple[Words, Words]:
-    """(coefficient, shift to the right) of every column (columns,), as words of the scratchpad."""
+def pull_words(
+    layout: WeightLayout, pulls: Pulls, gradient_exponents: Words
+) -> tuple[Words, Words]:
+    """Return (coefficient, right shift) of every column (columns,), as words of the scratchpad."""
     exponents = pulls.exponents - gradient_exponents[layout.part_of_column]
     shifts = np.clip(-exponents, 0, MOST_SHIFT)
     return clamp(pulls.coefficients << np.clip(exponents, 0, WORD_WIDTH), WORD_WIDTH), shifts
 
 
-def pull(layout: Layout, weights: Words, pulls: Pulls, gradient_exponents: Words) -> Words:
-    """What the prior adds to the gradients (rows, LANES); exponents of these by part (parts,).
+def pull(layout: WeightLayout, weights: Words, pulls: Pulls, gradient_exponents: Words) -> Words:
+    """Return the prior's addition to the gradients (rows, LANES), whose exponents are (parts,).
 
     An element has a pull from each side of its factor: two products, each rounded and saturated.
     """
@@ -135,22 +137,25 @@ def pull(layout: Layout, weights: Words, pulls: Pulls, gradient_exponents: Words
 
 
 def cut_distance(threshold: float) -> int:
-    """How many powers of two below the largest a column is cut, for a ``threshold`` of strengths.
+    """Return how many powers of two below the largest a column is cut, for a ``threshold``.
 
-    A strength is the root of the product of both sums.
+    The threshold is of strengths; a strength is the root of the product of both sums.
     """
     return ceil(-2 * log2(threshold))
 
 
-def kept_columns(layout: Layout, sums: Words, kept: Kept, distance: int) -> list[Words]:
-    """The columns left of each bond; never none.
+def kept_columns(layout: WeightLayout, sums: Words, kept: Kept, distance: int) -> list[Words]:
+    """Return the remaining columns of each bond; never none.
 
-    log2 of both sums, each by the table, added and rounded to an integer, halves up.
+    The strength of a column is log2 of both sums, each by the table, added and rounded to an
+    integer, halves up.
     """
-    found = []
+    remaining = []
     for bond, own in zip(layout.bonds, kept, strict=True):
         left, right = (sums[side.first + own] for side in (bond.left, bond.right))
         logs = functions.log2(np.maximum(left, 1)) + functions.log2(np.maximum(right, 1))
         strength = np.where((left > 0) & (right > 0), half_up(logs, FRACTION), -1)
-        found.append(own[strength > strength.max() - distance] if strength.max() >= 0 else own[:1])
-    return found
+        remaining.append(
+            own[strength > strength.max() - distance] if strength.max() >= 0 else own[:1]
+        )
+    return remaining

@@ -55,7 +55,7 @@ RIGHT = Register(5, 0, MOST_SUM)
 WEIGHT = Register(5, 0, (1 << 15) - 1)
 """Weight of the prior in this step, of the schedule."""
 WEIGHT_EXPONENT = Register(6, -(1 << 15), (1 << 15) - 1)
-"""Exponent of WEIGHT."""
+"""Exponent of the prior's weight in this step, of the schedule."""
 PHASE = Register(7, 0, INTERVAL - 1)
 """Step within INTERVAL."""
 

@@ -48,12 +48,12 @@ class RateTable:
             raise ValueError(f"an entry of a schedule holds for 1 step or more, not {self.steps}")
 
     def at(self, step: int) -> Entry:
-        """The entry of ``step``, from 0."""
+        """Return the entry of ``step``, from 0."""
         return self.entries[min(step // self.steps, len(self.entries) - 1)]
 
 
 def digits(value: float, width: int) -> tuple[int, int]:
-    """(mantissa of ``width`` bits, exponent) nearest to ``value`` >= 0; (0, 0) for 0."""
+    """Return (mantissa of ``width`` bits, exponent) nearest to ``value`` >= 0; (0, 0) for 0."""
     if value == 0:
         return 0, 0
     fraction, exponent = frexp(value)
@@ -66,7 +66,7 @@ def digits(value: float, width: int) -> tuple[int, int]:
 def make_rates(
     total: int, rate_at: Callable[[float], float], weight_at: Callable[[float], float]
 ) -> RateTable:
-    """The table of a run of ``total`` steps; each entry has the values at the middle of its steps.
+    """Return the table of a run of ``total`` steps, with the values at the middle of each entry.
 
     Rates under 2^-GREATEST_SHIFT are 0. Raises ``ValueError`` for a rate of 8 or more, which no
     shift to the right gives.

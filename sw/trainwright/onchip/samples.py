@@ -18,7 +18,7 @@ __all__ = [
 
 
 def stored_pixels(images: npt.NDArray, full_scale: int, width: int) -> npt.NDArray[np.uint8]:
-    """Pixels (uint8) of ``width`` bits, as the data set is sent: byte / full_scale of the greatest.
+    """Return stored pixels (uint8) of ``width`` bits: byte / ``full_scale`` of the greatest.
 
     Halves go up. The host does this once, before it sends the data set.
     """
@@ -29,9 +29,9 @@ def stored_pixels(images: npt.NDArray, full_scale: int, width: int) -> npt.NDArr
 
 
 def expanded(pixels: npt.NDArray[np.uint8], width: int, activation: int) -> npt.NDArray[np.int64]:
-    """Inputs of ``activation`` bits, their sign 0, of stored pixels, as the load engine makes them.
+    """Return inputs of ``activation`` bits, sign 0, as the load engine makes them.
 
-    The pixel's bits, repeated from the top: the greatest pixel is the greatest input.
+    The bits of a stored pixel are repeated from the top: the greatest pixel is the greatest input.
     """
     bits = activation - 1
     value = pixels.astype(np.int64)
@@ -42,18 +42,18 @@ def expanded(pixels: npt.NDArray[np.uint8], width: int, activation: int) -> npt.
 
 
 def sample_bytes(pixels: int, width: int) -> int:
-    """Bytes of a record: its pixels, filled up to beats of 16 bytes, and a beat of targets."""
+    """Return the bytes of a record: beats of 16 bytes for its pixels, and one of targets."""
     return -(-pixels * width // (8 * BEAT)) * BEAT + BEAT
 
 
 def records(
     pixels: npt.NDArray[np.uint8], labels: npt.NDArray[np.generic], width: int, classes: int
 ) -> npt.NDArray[np.uint8]:
-    """The data set in external memory, uint8 (samples, ``sample_bytes``), of stored ``pixels``
-    (samples, n).
+    """Return the data set in external memory, uint8 (samples, ``sample_bytes``).
 
-    After the pixels a signed byte for each of 16 classes: 1 at the label, 0 at others, -1 from
-    ``classes`` on. Raises ``ValueError`` where a pixel or a label does not fit.
+    ``pixels`` (samples, n) are stored pixels. After the pixels comes a signed byte for each of 16
+    classes: 1 at the label, 0 at other classes, -1 from ``classes`` on. Raises ``ValueError`` where
+    a pixel or a label does not fit.
     """
     if not 0 < classes <= BEAT:
         raise ValueError(f"records have targets of 1 to {BEAT} classes, not {classes}")
@@ -72,7 +72,7 @@ def records(
 
 
 def filled_up(whole: npt.NDArray[np.uint8], batch: int) -> npt.NDArray[np.uint8]:
-    """Records filled up to whole batches with blank ones that have no label."""
+    """Return records filled up to whole batches with blank records, which have no label."""
     blank = np.zeros((-len(whole) % batch, whole.shape[1]), np.uint8)
     return np.concatenate([whole, blank])
 
@@ -82,12 +82,12 @@ def _increment(seed: int, epoch: int) -> int:
 
 
 def first_of(samples: int, seed: int) -> int:
-    """The generator's value at the begin of every epoch."""
+    """Return the generator's value at the start of every epoch."""
     return derived_seed(seed, 2) & order_mask(samples)
 
 
 def order_at(samples: int, batch: int, seed: int, step: int) -> SampleOrder:
-    """The accelerator's registers before ``step`` (from 0) of batches of whole epochs."""
+    """Return the accelerator's registers before ``step`` (from 0) of batches of whole epochs."""
     length = samples // batch * batch
     epoch, position = divmod(step * batch, length)
     increment, value = _increment(seed, epoch), first_of(samples, seed)
@@ -99,7 +99,7 @@ def order_at(samples: int, batch: int, seed: int, step: int) -> SampleOrder:
 
 @lru_cache(maxsize=2)
 def epoch_order(samples: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    """Every index below ``samples`` once, in the order of ``epoch``.
+    """Return every index below ``samples`` once, in the order of ``epoch``.
 
     x <- (MULTIPLIER x + c) mod 2^k visits all of 0 .. 2^k - 1; values of ``samples`` and more are
     skipped, half of them at most. c is odd and another in each epoch; both c and the first x come

@@ -35,10 +35,10 @@ NUMBERS_IN, FIRST, SECOND, PRESENT = "numbers", "first column", "second column",
 
 
 def schedule_words(table: RateTable, step: int, interval: int = 1) -> npt.NDArray[np.int64]:
-    """The schedule in memory before ``step``, (ROWS, LANES), with a look at the columns in every
-    ``interval``-th step.
+    """Return the schedule in memory before ``step``, (ROWS, LANES).
 
-    Raises ``ValueError`` where an entry holds for more steps than a word counts, or an interval.
+    Every ``interval``-th step looks at the columns. Raises ``ValueError`` where an entry, or an
+    interval, holds for more steps than a word counts.
     """
     if interval > MOST_STEPS:
         raise ValueError(
@@ -50,19 +50,19 @@ def schedule_words(table: RateTable, step: int, interval: int = 1) -> npt.NDArra
             f"a schedule whose {len(table.entries)} entries hold for {table.steps} steps each; the "
             f"chip counts to {MOST_STEPS}: train for fewer steps, or with a larger batch"
         )
-    found = np.zeros((ROWS, LANES), np.int64)
+    words = np.zeros((ROWS, LANES), np.int64)
     number = min(step // table.steps, len(table.entries) - 1)
-    found[POSITION], found[NUMBER], found[PHASE] = step % table.steps, number, step % INTERVAL
-    found[DEFERRED_POSITION], found[DEFERRED_NUMBER] = found[POSITION], found[NUMBER]
-    found[LOOK] = step % interval
-    found[NUMBERS : NUMBERS + TABLE_ROWS].reshape(-1)[:] = range(ENTRIES)
+    words[POSITION], words[NUMBER], words[PHASE] = step % table.steps, number, step % INTERVAL
+    words[DEFERRED_POSITION], words[DEFERRED_NUMBER] = words[POSITION], words[NUMBER]
+    words[LOOK] = step % interval
+    words[NUMBERS : NUMBERS + TABLE_ROWS].reshape(-1)[:] = range(ENTRIES)
     names = ("rate", "rate_shift", "weight", "weight_exponent")
     firsts = (RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS)
     for first, name in zip(firsts, names, strict=True):
         raised = WEIGHT_RAISE if name == "weight" else 0
-        column = [getattr(one, name) << raised for one in table.entries]
-        found[first : first + TABLE_ROWS].reshape(-1)[: len(column)] = column
-    return found
+        column = [getattr(entry, name) << raised for entry in table.entries]
+        words[first : first + TABLE_ROWS].reshape(-1)[: len(column)] = column
+    return words
 
 
 def advance_kernel(k: Body, steps: int, entries: int) -> None:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from trainwright.formats.rounding import wrapped
 from trainwright.onchip import update
-from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WEIGHT_WIDTH, Layout, Part
+from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WEIGHT_WIDTH, WeightLayout, WeightPart
 from trainwright.onchip.prior import (
     INTERVAL,
     Pulls,
@@ -28,13 +28,13 @@ BIAS_RATE_SHIFT = 2
 
 
 @dataclass(frozen=True)
-class Step:
-    """What an update needs beside the gradients."""
+class UpdateStep:
+    """Operands of an update apart from the gradients."""
 
     number: int
-    """From 0."""
+    """Number of the step, from 0."""
     seed: int
-    """Of the run."""
+    """Seed of the run."""
     entry: Entry
     optimiser: str = "esgd"
     distance: int | None = None
@@ -42,11 +42,11 @@ class Step:
     where none is looked at."""
 
 
-class State:
+class ChipState:
     """The state of a layout, updated in place. Equal states have equal ``to_arrays``."""
 
-    def __init__(self, layout: Layout, weights: Words) -> None:
-        """``weights`` int64 (rows, LANES) within ``limits``; nothing is cut, moments are 0."""
+    def __init__(self, layout: WeightLayout, weights: Words) -> None:
+        """Hold ``weights`` int64 (rows, LANES) within ``limits``; nothing is cut, moments are 0."""
         self.layout = layout
         self.weights = weights
         self.moments = np.zeros_like(weights)
@@ -62,9 +62,11 @@ class State:
         self._limits = np.array([limits(part) for part in layout.parts]).T[:, rows, None]
         self._live = self._positions(self.kept)
 
-    def step(self, gradients: Sequence[Words], exponents: Sequence[int], step: Step) -> None:
-        """One update by the ``gradients`` of every part, at the columns ``compiled``, and their
-        exponents. What a look at the columns cuts is 0 after it, and counts for nothing before.
+    def step(self, gradients: Sequence[Words], exponents: Sequence[int], step: UpdateStep) -> None:
+        """Update the weights by every part's ``gradients``, at the columns ``compiled``.
+
+        ``exponents`` are those of the gradients. Columns that this step cuts count for nothing in
+        the update, and are 0 after it.
         """
         if step.distance is not None:
             self.look(step.distance)
@@ -86,8 +88,8 @@ class State:
         if step.distance is not None:
             self._clear()
 
-    def renew_pulls(self, step: Step) -> None:
-        """The prior's coefficients by the weights as they are, for the next INTERVAL steps."""
+    def renew_pulls(self, step: UpdateStep) -> None:
+        """Compute the prior's coefficients from the weights, for the next INTERVAL steps."""
         sums = sums_of_squares(self.layout, self.weights)
         costs = column_costs(self.layout, self.kept)
         self.pulls = make_pulls(self.layout, sums, costs, step.entry)
@@ -100,11 +102,11 @@ class State:
         self.exponents = exponents
 
     def quantised(self) -> list[Words]:
-        """Factors and biases of every part, at the ranks left."""
+        """Return factors and biases of every part, at the ranks left."""
         return self._factors(self._positions(self.kept))
 
     def operands(self) -> list[Words]:
-        """The same as the programs read them, at the columns ``compiled``."""
+        """Return factors and biases as the programs read them, at the columns ``compiled``."""
         return self._factors(self._live)
 
     def _factors(self, places: list[Words]) -> list[Words]:
@@ -114,13 +116,14 @@ class State:
         ]
 
     def compile_for(self, columns: Sequence[Words]) -> None:
-        """The programs are those of these ``columns`` of each bond from now on."""
+        """Take the ``columns`` of each bond that programs have from now on."""
         self.compiled = list(columns)
         self._live = self._positions(columns)
 
     def cut(self, distance: int) -> bool:
-        """Zero the columns that are 2^``distance`` weaker than their bond's strongest; programs
-        are to be those of the others.
+        """Zero the columns that are 2^``distance`` weaker than their bond's strongest.
+
+        Returns whether there were any; programs must then be compiled for the remaining columns.
         """
         if not self.look(distance):
             return False
@@ -129,15 +132,17 @@ class State:
         return True
 
     def look(self, distance: int) -> bool:
-        """Keep only the columns that are not 2^``distance`` weaker than their bond's strongest:
-        what the others have is left to an update to clear. Whether there are others.
+        """Keep only columns that are not 2^``distance`` weaker than their bond's strongest.
+
+        The weights of the dropped columns stay until an update clears them. Returns whether any
+        column was dropped.
         """
         sums, before = sums_of_squares(self.layout, self.weights), self.kept
         self.kept = kept_columns(self.layout, sums, before, distance)
         return any(len(new) < len(old) for new, old in zip(self.kept, before, strict=True))
 
     def _clear(self) -> None:
-        """Weights and moments of what was cut are 0."""
+        """Clear weights and moments of the columns that were cut."""
         left = np.zeros(self.weights.shape, np.int64)
         for part, live in zip(self.layout.parts, self._positions(self.kept), strict=True):
             left.ravel()[part.places[live]] = 1
@@ -152,20 +157,20 @@ class State:
         return ranks
 
     def _positions(self, columns: Sequence[Words]) -> list[Words]:
-        """Of each part: the numbers of the elements in ``columns``, in C order of their shape."""
+        """Return by part the numbers of elements in ``columns``, in C order of the shape."""
         chosen = {
             (side.part, side.axis): kept
             for bond, kept in zip(self.layout.bonds, columns, strict=True)
             for side in (bond.left, bond.right)
         }
-        found = []
+        places = []
         for number, part in enumerate(self.layout.parts):
             axes = [chosen.get((number, n), np.arange(size)) for n, size in enumerate(part.shape)]
-            found.append(np.arange(part.size).reshape(part.shape)[np.ix_(*axes)])
-        return found
+            places.append(np.arange(part.size).reshape(part.shape)[np.ix_(*axes)])
+        return places
 
     def to_arrays(self) -> dict[str, npt.NDArray]:
-        """The state as it lies in memory, and the scalar unit's part of it.
+        """Return the state as it is in memory, and the scalar unit's part of it.
 
         ``factors`` int16 (rows, LANES); ``state`` uint16: weight * 2^8 + moment without the
         factor's part, its lowest bits sign-extended.
@@ -187,8 +192,9 @@ class State:
         }
 
     def take(self, words: Words, factors: Words, exponents: Words) -> None:
-        """Weights and moments from ``state`` and ``factors`` of ``to_arrays``, int64, and the
-        exponents of the moments.
+        """Take weights and moments from ``state`` and ``factors`` of ``to_arrays``, int64.
+
+        ``exponents`` are those of the moments.
         """
         half = 1 << (MOMENT_WIDTH - 1)  # of a moment, -128 to 127, and that makes 0 to 255
         below = wrapped(words + half, self._hidden + MOMENT_WIDTH)
@@ -197,8 +203,11 @@ class State:
         self.exponents = exponents.copy()
 
     @classmethod
-    def from_arrays(cls, layout: Layout, arrays: Mapping[str, npt.NDArray]) -> "State":
-        """The state that ``to_arrays`` wrote. Raises ``ValueError`` for one of another layout."""
+    def from_arrays(cls, layout: WeightLayout, arrays: Mapping[str, npt.NDArray]) -> "ChipState":
+        """Return the state that ``to_arrays`` wrote.
+
+        ``ValueError`` for the state of another layout.
+        """
         whole = {name: array.astype(np.int64) for name, array in arrays.items()}
         factors, words = whole["factors"], whole["state"]
         if factors.shape != (layout.rows, LANES) or words.shape != factors.shape:
@@ -214,13 +223,13 @@ class State:
         return state
 
 
-def momentum_offset(part: Part) -> int:
-    """What momentum adds to a rate's shift, less the exponent of the gradient."""
+def momentum_offset(part: WeightPart) -> int:
+    """Return momentum's addition to a rate's shift, less the exponent of the gradient."""
     return part.exponent - part.hidden - update.DECAY_SHIFT
 
 
-def rate_shifts(layout: Layout, step: Step, exponents: Words) -> Words:
-    """By part: what products of moments and rate are shifted right; none goes to the left.
+def rate_shifts(layout: WeightLayout, step: UpdateStep, exponents: Words) -> Words:
+    """Return, by part, the right shift of products of moments and rate, at least 0.
 
     ``exponents`` are those of the gradients.
     """
@@ -232,7 +241,7 @@ def rate_shifts(layout: Layout, step: Step, exponents: Words) -> Words:
     return np.clip(step.entry.rate_shift + added, 0, update.GREATEST_SHIFT)
 
 
-def limits(part: Part) -> tuple[int, int]:
-    """Least and greatest weight of a part: those of its factor, whose hidden bits are then 0."""
+def limits(part: WeightPart) -> tuple[int, int]:
+    """Return the least and the greatest weight of a part: its factor's, with hidden bits 0."""
     half = 1 << (WEIGHT_WIDTH - 1)
     return -half, half - (1 << part.hidden)

@@ -39,15 +39,15 @@ class RandomRows:
     """The random bits of one update: those of rows, whatever the order they are taken in."""
 
     seed: int
-    """Of the run, 32 bits."""
+    """Seed of the run, 32 bits."""
     step: int
     rows: int
 
     def of(self, number: int) -> Words:
-        """Random bytes (rows, LANES) of pass ``number``.
+        """Return random bytes (rows, LANES) of pass ``number``.
 
-        The stream is a register that grows by STREAM_STEP with each pass; the key that of the row,
-        the unit its lane.
+        The stream is a register that grows by STREAM_STEP with each pass; the key is the row's, the
+        unit its lane.
         """
         stream = self.seed + (PASSES * self.step + number) * STREAM_STEP
         state = mixed(stream, KEYS_A_ROW * np.arange(self.rows))
@@ -55,7 +55,7 @@ class RandomRows:
 
 
 def next_moments(moments: Words, gradients: Words, random: Words) -> Words:
-    """The first moments after gradients with the prior's pull; all (rows, LANES).
+    """Return the first moments after gradients with the prior's pull; all (rows, LANES).
 
     Hardware may saturate gradients to GRADIENT_WIDTH bits: beyond, m is at its limit anyway.
     """
@@ -72,7 +72,7 @@ def next_weights(
     limits: Words,
     random: Words,
 ) -> Words:
-    """The weights (rows, LANES) after a step of ``moments`` * ``rates`` / 2^``shifts``.
+    """Return the weights (rows, LANES) after a step of ``moments`` * ``rates`` / 2^``shifts``.
 
     ``rates`` (RATE_WIDTH bits) and ``shifts`` (0 to GREATEST_SHIFT) are numbers or (rows, 1),
     ``limits`` (2, rows, 1) the least and the greatest weight.
@@ -82,12 +82,12 @@ def next_weights(
 
 
 def moved_moments(moments: Words, by: int) -> Words:
-    """Moments at an exponent that is ``by`` higher: half to even, or saturated."""
+    """Return the moments at an exponent that is ``by`` higher: half to even, or saturated."""
     if by >= 0:
         return half_even(moments, min(by, 30))
     return clamp(moments << min(-by, MOMENT_WIDTH), MOMENT_WIDTH)
 
 
 def quantised(weights: Words, hidden: int | Words) -> Words:
-    """Factors and biases of weights: the nearest integers, halves up."""
+    """Return factors and biases of weights: the nearest integers, halves up."""
     return half_up(weights, hidden)

@@ -47,7 +47,7 @@ class PartUpdate:
     left: bool = True
     """Whether a rank prior pulls the columns of a bond on the left."""
     right: bool = True
-    """Of one on the right."""
+    """Whether a rank prior pulls the columns of a bond on the right."""
     cuts: bool = False
     """Whether weights and moments become 0 in columns whose shift is under 0."""
     resident: bool = False
@@ -55,8 +55,10 @@ class PartUpdate:
     as constant MOVED_CONSTANT and shift MOVED_SHIFT, and the rate from the registers of
     ``schedule_pass``; ``rate`` is unused then, and ``rate_shift`` is added to the register's."""
     momentum: bool = False
-    """Of a resident pass, whether what is added to the rate's shift comes from the exponent file,
-    as constant RATE_CONSTANT, in the place of ``rate_shift``."""
+    """Whether the exponent file adds to the rate's shift, in a resident pass.
+
+    It does so as constant RATE_CONSTANT, in place of ``rate_shift``.
+    """
 
     def lowered(self) -> VectorPass:
         """Compile the kernel; a machine of 16 lanes executes the pass for each row of the part."""

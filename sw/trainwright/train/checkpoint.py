@@ -15,7 +15,7 @@ import torch
 from trainwright.fixed.scale import Scales
 from trainwright.network import Network, network_from_dict
 from trainwright.onchip.layout import make_layout
-from trainwright.onchip.state import State
+from trainwright.onchip.state import ChipState
 from trainwright.support.files import write_whole
 from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.tensor_file import CheckpointError, decode, encode
@@ -122,7 +122,7 @@ def _chip_model(
         for name, tensor in tensors.items()
         if name.startswith(prefix)
     }
-    state = State.from_arrays(layout, arrays)
+    state = ChipState.from_arrays(layout, arrays)
     return ChipModel(network.with_ranks(state.ranks), state)
 
 

@@ -8,11 +8,11 @@ import torch
 from trainwright.driver import BackwardResult, QuantisedModel, fitting_exponent
 from trainwright.fixed.quantise import quantise
 from trainwright.network import Network
-from trainwright.onchip.layout import LANES, Layout, make_layout
+from trainwright.onchip.layout import LANES, WeightLayout, make_layout
 from trainwright.onchip.loss import LOSSES
 from trainwright.onchip.prior import cut_distance
 from trainwright.onchip.rates import RateTable, make_rates
-from trainwright.onchip.state import State, Step, limits
+from trainwright.onchip.state import ChipState, UpdateStep, limits
 from trainwright.train.interfaces import BatchLoss
 from trainwright.train.model import Model, digest, fixed_bias_exponents
 from trainwright.train.settings import TrainSettings
@@ -21,7 +21,7 @@ from trainwright.train.settings import TrainSettings
 class ChipModel:
     """A model whose weights are the state on the chip; the counterpart of ``train.model.Model``."""
 
-    def __init__(self, network: Network, state: State) -> None:
+    def __init__(self, network: Network, state: ChipState) -> None:
         """Hold ``state``, whose remaining ranks ``network`` has."""
         self.network = network
         self.state = state
@@ -75,7 +75,7 @@ def ranks_left(model: Model | ChipModel) -> tuple[int, ...]:
     return tuple(rank for layer in ranks for rank in layer)
 
 
-def layout_of(model: Model | ChipModel) -> Layout:
+def layout_of(model: Model | ChipModel) -> WeightLayout:
     """Return the placement of a model's parameters on the chip.
 
     Raises ``ValueError`` for coded and for wide formats.
@@ -109,7 +109,7 @@ def chip_model(model: Model) -> ChipModel:
         # there until they move the quantised factor.
         values = quantise(source.value, part.exponent - part.hidden, 32).numpy()
         weights.ravel()[part.places] = values.ravel().clip(*limits(part))
-    return ChipModel(model.network, State(layout, weights))
+    return ChipModel(model.network, ChipState(layout, weights))
 
 
 class ChipUpdate:
@@ -157,7 +157,7 @@ class ChipUpdate:
         self._model.state.step(gradients, exponents, self.step_operands(number))
         return self.rates_used(number)
 
-    def step_operands(self, number: int) -> Step:
+    def step_operands(self, number: int) -> UpdateStep:
         """Return the operands of step ``number`` apart from the gradients."""
         entry = self.rates.at(number)
         distance = None
@@ -166,7 +166,7 @@ class ChipUpdate:
         prior = self._settings.prior
         if prior and self._keeps and number % prior.interval == 0:
             distance = cut_distance(prior.threshold)
-        return Step(number, self._settings.seed, entry, self._chip.optimiser, distance)
+        return UpdateStep(number, self._settings.seed, entry, self._chip.optimiser, distance)
 
     def rates_used(self, number: int) -> tuple[float, float]:
         """Return the learning rate and prior weight of a step as the chip's table holds them."""

@@ -13,13 +13,13 @@ from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.memory import STATE
 from trainwright.driver.chip import ChipDriver
 from trainwright.fixed.scale import Scales, TensorStatistics
-from trainwright.onchip.layout import Layout
+from trainwright.onchip.layout import WeightLayout
 from trainwright.onchip.prior import INTERVAL
-from trainwright.onchip.state import Step
+from trainwright.onchip.state import UpdateStep
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.settings import TrainSettings
 
-OpenChip = Callable[[Layout, Kept, str], ChipDriver]
+OpenChip = Callable[[WeightLayout, Kept, str], ChipDriver]
 """Make a driver whose programs have the given columns of a layout, and a loss."""
 
 
@@ -64,7 +64,7 @@ class StepEngine:
         self._put = False
 
     def step(
-        self, inputs: torch.Tensor, labels: torch.Tensor, scales: Scales, step: Step
+        self, inputs: torch.Tensor, labels: torch.Tensor, scales: Scales, step: UpdateStep
     ) -> EngineStep:
         """Forward, loss, backward, update; the model's state changes at the end."""
         driver, state = self.driver, self._model.state

@@ -16,7 +16,7 @@ from trainwright.compiler.step.in_rows import plan_of_loop
 from trainwright.driver import Driver
 from trainwright.driver.chip import ChipDriver
 from trainwright.network import Network
-from trainwright.onchip.layout import Layout
+from trainwright.onchip.layout import WeightLayout
 from trainwright.train.engine import OpenChip
 from trainwright.train.float_driver import FloatDriver
 from trainwright.train.interfaces import DriverFactory, Verifier
@@ -95,7 +95,7 @@ def open_machine(
         if chip:
             plan = plan_of_loop(network, batch, p, plan)
 
-        def open_chip(layout: Layout, kept: Kept, loss: str) -> ChipDriver:
+        def open_chip(layout: WeightLayout, kept: Kept, loss: str) -> ChipDriver:
             return ChipDriver(to, layout, batch, kept=kept, loss=loss, plan=options.plan)
 
         yield Machine(

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.onchip.layout import LANES, Layout
+from trainwright.onchip.layout import LANES, WeightLayout
 
 Kept = tuple[tuple[int, ...], ...]
 """The columns of each bond that are left, rising."""
 
 
-def whole(layout: Layout) -> Kept:
+def whole(layout: WeightLayout) -> Kept:
     """Every column."""
     return tuple(tuple(range(bond.left.columns)) for bond in layout.bonds)
 
@@ -53,7 +53,7 @@ class Live:
         return found
 
 
-def live_parts(layout: Layout, kept: Kept) -> list[Live]:
+def live_parts(layout: WeightLayout, kept: Kept) -> list[Live]:
     """Of every part of a layout."""
     left: dict[int, tuple[int, ...]] = {}
     right: dict[int, tuple[int, ...]] = {}

@@ -29,7 +29,7 @@ from trainwright.compiler.chip.prior_rows import (
     side_rows,
 )
 from trainwright.onchip.cut_pass import CUT
-from trainwright.onchip.layout import LANES, Layout, Part
+from trainwright.onchip.layout import LANES, WeightLayout, WeightPart
 from trainwright.onchip.prior import Pulls, column_costs
 from trainwright.onchip.prior_pass import LOW_WIDTH, BondConstants
 from trainwright.onchip.schedule_pass import ROWS as SCHEDULE_ROWS
@@ -71,7 +71,7 @@ class ChipMemory:
     """
 
     step: CompiledStep
-    layout: Layout
+    layout: WeightLayout
     buffers: dict[str, Buffer] = field(default_factory=dict)
     columns: tuple[ColumnRows, ...] = ()
     size: int = 0
@@ -79,7 +79,7 @@ class ChipMemory:
     kept: Kept = ()
 
     @classmethod
-    def of(cls, step: CompiledStep, layout: Layout, kept: Kept | None = None) -> "ChipMemory":
+    def of(cls, step: CompiledStep, layout: WeightLayout, kept: Kept | None = None) -> "ChipMemory":
         """The buffers behind those of ``step``; of each bond the columns ``kept`` are left, all
         where it is None.
         """
@@ -114,7 +114,7 @@ class ChipMemory:
         """Of ``PRIOR``."""
         return prior_rows(self.layout)
 
-    def live(self, part: Part) -> Live:
+    def live(self, part: WeightPart) -> Live:
         """What is left of a part."""
         return live_parts(self.layout, self.kept)[self.layout.parts.index(part)]
 
@@ -126,7 +126,7 @@ class ChipMemory:
             if not is_prefix(columns)
         }
 
-    def place_of(self, part: Part) -> FactorPlace:
+    def place_of(self, part: WeightPart) -> FactorPlace:
         """Where the factors of a part are kept: where the step reads them if there are no gaps,
         else in ``FACTORS``.
         """
@@ -196,7 +196,7 @@ def factor_images(step: CompiledStep) -> list[RowImage]:
     return [image for image in found.values() if isinstance(image, RowImage) and image.is_factor]
 
 
-def _require(step: CompiledStep, layout: Layout, kept: Kept) -> None:
+def _require(step: CompiledStep, layout: WeightLayout, kept: Kept) -> None:
     p, network = step.parameters, step.network
     what = f"{network.name}: loss and update on the chip"
     if not p.vector_engine:

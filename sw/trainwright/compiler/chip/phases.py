@@ -25,7 +25,7 @@ from trainwright.compiler.chip.update import (
 from trainwright.compiler.chip.weave import Phase, can_weave
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.onchip import prior_pass, update_pass
-from trainwright.onchip.layout import Part
+from trainwright.onchip.layout import WeightPart
 from trainwright.onchip.loss import loss_scalars
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.state import BIAS_RATE_SHIFT, momentum_offset
@@ -52,14 +52,14 @@ class _Exponents:
     now: str
 
     @classmethod
-    def of(cls, part: Part, *, late: bool) -> "_Exponents":
+    def of(cls, part: WeightPart, *, late: bool) -> "_Exponents":
         """In an update that may be that of the step before: the exponents have moved since."""
         moments = moment_name(part.name)
         return cls(older_name(part.name), moments) if late else cls(moments, gradient_of(part))
 
 
 def _update_scalars(
-    names: _Exponents, part: Part, slots: Slots, *, momentum: bool
+    names: _Exponents, part: WeightPart, slots: Slots, *, momentum: bool
 ) -> tuple[Scalar, ...]:
     """The moved exponent of a part's pass, and by what ``momentum`` shifts its rate."""
     now, before = slots[names.now], slots[names.before]

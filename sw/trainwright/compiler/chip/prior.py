@@ -17,19 +17,19 @@ from trainwright.compiler.chip.prior_rows import COST, PriorRows, SideRows
 from trainwright.compiler.chip.schedule import Schedule
 from trainwright.kernels import VectorPass, lower
 from trainwright.onchip import prior_pass as by
-from trainwright.onchip.layout import Part
+from trainwright.onchip.layout import WeightPart
 from trainwright.onchip.prior import INTERVAL
 from trainwright.onchip.rates import RateTable
 from trainwright.program.descriptors import Program
 from trainwright.program.vector import THREADS, Stream
 
 
-def pulls_of(part: Part) -> str:
+def pulls_of(part: WeightPart) -> str:
     """Name of the passes whose shifts are by the exponent of a part's gradient."""
     return f"{part.name} pulls"
 
 
-def padded_blocks(part: Part) -> int:
+def padded_blocks(part: WeightPart) -> int:
     """Indices of a part's first axis, filled up to whole groups of threads; 1 of a lone one."""
     return part.blocks if part.blocks == 1 else -(-part.blocks // THREADS) * THREADS
 
@@ -114,7 +114,7 @@ class Prior:
     def _field(self, number: int, row: int = 0, *, outer: int = 0, inner: int = 1) -> Stream:
         return Stream(self._rows + self._layout.field(number) + row, outer, inner)
 
-    def words(self, part: Part) -> None:
+    def words(self, part: WeightPart) -> None:
         """What the passes of a part read, of both its sides."""
         number = self._memory.layout.parts.index(part)
         sides, rows = self._memory.sides[number], self._memory.columns[number]
@@ -136,7 +136,7 @@ class Prior:
 
     # Sums.
 
-    def add(self, part: Part, state: int, factors: int) -> None:
+    def add(self, part: WeightPart, state: int, factors: int) -> None:
         """The sums of a part by its new rows from ``state`` and ``factors`` on, those of padded
         and of cut indices 0; before a step of renewal.
         """
@@ -146,7 +146,7 @@ class Prior:
         with self._before_renewal():
             self._add(part, sides, state, factors)
 
-    def _add(self, part: Part, sides: SideRows, state: int, factors: int) -> None:
+    def _add(self, part: WeightPart, sides: SideRows, state: int, factors: int) -> None:
         self._run(lower(by.clear_kernel, registers=(by.SQUARES, by.RIGHT)), part)
         if sides.left is None:
             self._squares(part, state, factors, outer=part.rows, inner=1, steps=(1, 0))
@@ -157,19 +157,23 @@ class Prior:
             self._join(part, sides.right)
 
     def _run(
-        self, kernel: VectorPass, part: Part, streams: dict[str, Stream] | None = None, **nest: int
+        self,
+        kernel: VectorPass,
+        part: WeightPart,
+        streams: dict[str, Stream] | None = None,
+        **nest: int,
     ) -> None:
         self._work.run(kernel, streams, tensor=f"{part.name} sums", **nest)
 
     def _squares(
-        self, part: Part, state: int, factors: int, *, outer: int, inner: int,
+        self, part: WeightPart, state: int, factors: int, *, outer: int, inner: int,
         steps: tuple[int, int],
     ) -> None:  # fmt: skip
         streams = {by.STATE: Stream(state, *steps), by.FACTOR: Stream(factors, *steps)}
         kernel = lower(by.squares_kernel, hidden=part.hidden)
         self._run(kernel, part, streams, outer=outer, inner=inner)
 
-    def _blocks(self, part: Part, state: int, factors: int, left: int) -> None:
+    def _blocks(self, part: WeightPart, state: int, factors: int, left: int) -> None:
         """A block of rows for each thread, 8 of them at a time."""
         per = part.rows // part.blocks
         for first in range(0, part.blocks, THREADS):
@@ -180,7 +184,7 @@ class Prior:
             self._run(lower(by.flush_left_kernel), part, words, inner=threads)
             self._run(lower(by.add_right_kernel), part)
 
-    def _join(self, part: Part, right: int) -> None:
+    def _join(self, part: WeightPart, right: int) -> None:
         """From the threads' sums to a row."""
         halves = {by.LOW_WORD: self._joined, by.HIGH_WORD: self._joined + THREADS}
         threads = {name: Stream(row, 0, 1) for name, row in halves.items()}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from trainwright.onchip.layout import Bond, Layout
+from trainwright.onchip.layout import Bond, WeightLayout
 from trainwright.onchip.prior_pass import FIELDS, KEPT
 from trainwright.program.vector import THREADS
 
@@ -67,13 +67,13 @@ MET = BEFORE_COST, AFTER_COST, OWN_COST
 BOND_FIELDS = 5
 
 
-def prior_rows(layout: Layout) -> PriorRows:
+def prior_rows(layout: WeightLayout) -> PriorRows:
     """The rows of ``PRIOR``."""
     most = max((bond.left.columns for bond in layout.bonds), default=0)
     return PriorRows(len(layout.bonds), 1 + most)
 
 
-def side_rows(layout: Layout) -> tuple[SideRows, ...]:
+def side_rows(layout: WeightLayout) -> tuple[SideRows, ...]:
     """Of each part."""
     block = prior_rows(layout).block
     left = {bond.right.part: 1 + n * block for n, bond in enumerate(layout.bonds)}
@@ -81,7 +81,7 @@ def side_rows(layout: Layout) -> tuple[SideRows, ...]:
     return tuple(SideRows(left.get(n), right.get(n)) for n in range(len(layout.parts)))
 
 
-def met(layout: Layout, bond: Bond) -> tuple[int, int, int]:
+def met(layout: WeightLayout, bond: Bond) -> tuple[int, int, int]:
     """Elements of a column of a bond for each column of the bond before, of the one behind, and
     those at the ends of a layer.
     """

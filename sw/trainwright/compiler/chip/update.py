@@ -16,7 +16,7 @@ from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.chip.prior import Prior, padded_blocks
 from trainwright.compiler.chip.schedule import Schedule
 from trainwright.onchip import update_pass as by
-from trainwright.onchip.layout import LANES, Part
+from trainwright.onchip.layout import LANES, WeightPart
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.descriptors import Program
@@ -112,12 +112,12 @@ def _load_constants(work: Passes) -> None:
     work.constant(Arrangement.IDENTITY.value)
 
 
-def is_moved(memory: ChipMemory, part: Part) -> bool:
+def is_moved(memory: ChipMemory, part: WeightPart) -> bool:
     """Whether PE1 moves words in the update of a part."""
     return part.index < 0 or not memory.live(part).packed
 
 
-def gradient_of(part: Part) -> str:
+def gradient_of(part: WeightPart) -> str:
     """Name of the tensor that is the gradient of a part."""
     return f"l{part.layer + 1}.db" if part.index < 0 else f"l{part.layer + 1}.dG{part.index + 1}"
 
@@ -143,7 +143,7 @@ class _PartJob:
         """
         self._made = made
         self.work, self.what, self.prior, self._avoid = work, what, prior, avoid
-        self.part: Part = work.memory.layout.parts[number]
+        self.part: WeightPart = work.memory.layout.parts[number]
         self.columns = work.memory.columns[number]
         self.place = work.memory.place_of(self.part)
         self.live = work.memory.live(self.part)
