@@ -5,15 +5,13 @@ from contextlib import closing
 from typing import Any
 
 from trainwright.accelerator import open_accelerator
-from trainwright.cli.command import SimpleCommand
+from trainwright.cli.command import CommandBody
+from trainwright.cli.declare import add_options, natural, positive
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import (
+    FormOptions,
+    PlanOptions,
     accelerator_parameters,
-    add_formats_option,
-    add_plan_option,
-    add_ranks_option,
-    natural,
-    positive,
     with_formats,
     with_ranks,
 )
@@ -33,11 +31,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("board", metavar="BOARD", help="one with an SDRAM, such as ulx3s-85f")
     parser.add_argument("--network", default="digits", metavar="NAME", help="default: digits")
-    add_ranks_option(parser)
-    add_formats_option(parser)
+    add_options(parser, FormOptions)
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the operands")
-    add_plan_option(parser)
+    add_options(parser, PlanOptions)
     parser.add_argument(
         "--accelerator", metavar="NAME=N", action="append",
         help="a size other than that of the board's preset (repeatable)",
@@ -97,6 +94,6 @@ def _run(args: argparse.Namespace) -> int:
     return 1 if figures["mismatches"] else 0
 
 
-command = SimpleCommand(
-    "board", "a training step on a simulated board with its SDRAM", _add_arguments, _run
+command = CommandBody(
+    _add_arguments, _run, "board", "a training step on a simulated board with its SDRAM"
 )

@@ -8,14 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.cli.command import CommandBody
+from trainwright.cli.declare import add_options, number, positive
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import (
-    accelerator_parameters,
-    add_formats_option,
-    number,
-    positive,
-    with_formats,
-)
+from trainwright.cli.options import NumberOptions, accelerator_parameters, with_formats
 from trainwright.network import Network, load_network
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.text import suggestion
@@ -147,7 +142,7 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", type=positive, default=64, metavar="N", help="of that network (default: 64)"
     )
-    add_formats_option(parser)
+    add_options(parser, NumberOptions)
     parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
     parser.add_argument(
         "--accelerator",
@@ -425,7 +420,7 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
         + f". Or write the register map, '{REGISTERS}': SystemRDL, SVD and a C header for drivers."
     )
     parser.add_argument("board", metavar="BOARD", help=", ".join((*EXPORTS, REGISTERS)))
-    add_formats_option(parser)
+    add_options(parser, NumberOptions)
     parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="where to (default: build/BOARD)"

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from trainwright.cli.command import SimpleCommand
-from trainwright.cli.options import accelerator_parameters, natural, positive
+from trainwright.cli.command import CommandBody
+from trainwright.cli.declare import natural, positive
+from trainwright.cli.options import accelerator_parameters
 
 REFERENCE, FAST = "verilator", "leaves"
 """The engine that simulates nothing but RTL, and the one with models in C++."""
@@ -116,6 +117,6 @@ def _run(args: argparse.Namespace) -> int:
     return 0 if figures["same"] else 1
 
 
-command = SimpleCommand(
-    "simulation", "simulated cycles a second, with and without models", _add_arguments, _run
+command = CommandBody(
+    _add_arguments, _run, "simulation", "simulated cycles a second, with and without models"
 )

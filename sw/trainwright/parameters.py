@@ -4,9 +4,12 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from trainwright.formats import OPERAND_WIDTH, Coded, Fixed, Format, parse_coded, parse_list
+from trainwright.support.settings import POWERS, OneOf, check
 from trainwright.support.text import suggestion
 
 
@@ -15,12 +18,7 @@ def _require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def _flag(name: str, value: object) -> bool:
-    """0 or 1, as in NAME=VALUE texts, or a truth value."""
-    _require(value in (0, 1), f"{name} must be 0 or 1, not {value!r}")
-    return bool(value)
-
-
+FLAG = OneOf((0, 1))
 FLAGS = (
     "stochastic_rounding",
     "vector_engine",
@@ -65,10 +63,6 @@ def _iterable(value: object) -> Sequence[object]:
     return value
 
 
-def _is_power_of_two(value: int) -> bool:
-    return value > 0 and value & (value - 1) == 0
-
-
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorParameters:
     """Every size, width and lane count of one accelerator.
@@ -83,116 +77,83 @@ class AcceleratorParameters:
     128
     """
 
-    lanes: int = 16
-    """Words in a scratchpad row and multipliers along it; 4, 8 or 16."""
-    pe1_rows: int = 8
+    lanes: Annotated[int, OneOf((4, 8, 16))] = 16
+    """Words in a scratchpad row and multipliers along it; bytes of the memory port."""
+    pe1_rows: Annotated[int, Meta(ge=2, le=16, extra=POWERS)] = 8
     """Rows of PE1: stationary rows of the first operand (index a of equation 5)."""
-    pe2_rows: int = 8
+    pe2_rows: Annotated[int, Meta(ge=2, le=16, extra=POWERS)] = 8
     """Rows of PE2: second-operand scalars in use at once (index d of equation 6)."""
-    word_width: int = 16
-    """Bits of a scratchpad word, signed, 8 or 16: gradients, intermediates, activations."""
-    factor_width: int = 4
-    """Bits of a factor element at most, signed, 2 to 16, at most those of a word. An element has a
-    byte in external memory where this is at most 8, else two."""
-    accumulator_width: int = 48
-    """Bits of an accumulator, signed, 24 to 48. The compiler proves that none can overflow."""
-    scratchpad_banks: int = 4
+    word_width: Annotated[int, OneOf(WORD_WIDTHS)] = 16
+    """Bits of a scratchpad word, signed: gradients, intermediates, activations."""
+    factor_width: Annotated[int, Meta(ge=2, le=16)] = 4
+    """Bits of a factor element at most, signed. An element has a byte in external memory where this
+    is at most 8, else two."""
+    accumulator_width: Annotated[int, Meta(ge=24, le=48)] = 48
+    """Bits of an accumulator, signed. The compiler proves that none can overflow."""
+    scratchpad_banks: Annotated[int, Meta(ge=1, le=8192, extra=POWERS)] = 4
     """Banks of one read and one write port each; the bank is the top bits of a row address."""
-    scratchpad_rows: int = 16384
-    """Rows in all banks together, a power of two."""
-    program_depth: int = 512
+    scratchpad_rows: Annotated[int, Meta(ge=16, le=1 << 17, extra=POWERS)] = 16384
+    """Rows in all banks together, at least 16 a bank."""
+    program_depth: Annotated[int, Meta(ge=1, le=1 << 12, extra=POWERS)] = 512
     """Descriptors the program memory holds."""
-    statistics_depth: int = 64
+    statistics_depth: Annotated[int, Meta(ge=1, le=256, extra=POWERS)] = 64
     """Slots of sum|q| and saturation counts."""
-    nest_levels: int = 10
+    nest_levels: Annotated[int, Meta(ge=3, le=10)] = 10
     """Levels of a contraction descriptor's loop nest."""
-    loop_depth: int = 4
+    loop_depth: Annotated[int, Meta(ge=1, le=8)] = 4
     """Nested sequencer loops."""
-    address_width: int = 32
+    address_width: Annotated[int, OneOf((32,))] = 32
     """Bits of an external memory address."""
-    burst_beats: int = 16
+    burst_beats: Annotated[int, Meta(ge=1, le=256, extra=POWERS)] = 16
     """Most beats of one AXI burst."""
-    outstanding_bursts: int = 32
+    outstanding_bursts: Annotated[int, Meta(ge=1, le=64, extra=POWERS)] = 32
     """Most AXI bursts in flight in each direction."""
-    stochastic_rounding: bool | int = False
+    stochastic_rounding: Annotated[bool | int, FLAG] = False
     """Whether the requantisers can round by random bits too."""
-    vector_engine: bool | int = False
+    vector_engine: Annotated[bool | int, FLAG] = False
     """Whether there is a vector engine: loss and update as passes of instructions over rows."""
-    engine_lanes: int = 0
-    """Lanes of the vector engine, a power of two less than ``lanes``: its passes take ``lanes`` /
-    ``engine_lanes`` times as many cycles. 0: as many as ``lanes``."""
-    sample_loads: bool | int = False
+    engine_lanes: Annotated[int, OneOf((0, 1, 2, 4, 8))] = 0
+    """Lanes of the vector engine, fewer than ``lanes``; 0: as many. Its passes take ``lanes`` /
+    ``engine_lanes`` times as many cycles."""
+    sample_loads: Annotated[bool | int, FLAG] = False
     """Whether LOAD fetches samples of a data set too, in an order that it draws, and expands their
     pixels of 4 or 8 bits."""
-    exponents: int = 0
-    """Slots of the exponent file, from which programs take their shifts: 16 to 256; 0: none."""
-    wide_tensors: bool | int = False
-    """Of words of 8 bits: whether results of 9 to 16 bits can be written, by digits."""
-    address_checks: bool | int = False
+    exponents: Annotated[int, OneOf((0, 16, 32, 64, 128, 256))] = 0
+    """Slots of the exponent file, from which programs take their shifts."""
+    wide_tensors: Annotated[bool | int, FLAG] = False
+    """Whether results of 9 to 16 bits can be written, by digits, where words have 8 bits."""
+    address_checks: Annotated[bool | int, FLAG] = False
     """Whether addresses outside the memories, or the window that the host gives, end a run."""
-    memory_rate: int = 0
+    memory_rate: Annotated[int, Meta(ge=0, le=16)] = 0
     """Bytes that the external memory moves in a cycle, reads and writes together, as programs are
-    compiled for it: 1 to ``lanes``; 0: four fifths of its port. The hardware is the same."""
+    compiled for it, at most ``lanes``; 0: four fifths of its port. The hardware stays equal."""
     formats: tuple[str, ...] | str = ()
     """Coded formats that tensors may have beside fixed point, by name, as
     ``posit(8,0),posit(8,1)c``."""
 
     def __post_init__(self) -> None:
+        check(self)
         for name in FLAGS:
-            object.__setattr__(self, name, _flag(name, getattr(self, name)))
+            object.__setattr__(self, name, bool(getattr(self, name)))
         object.__setattr__(self, "formats", _coded(self.formats))
-        _require(
-            not (self.formats and self.stochastic_rounding),
-            "stochastic_rounding is of fixed point alone: leave it out, or formats="
-            + ",".join(self.formats),
-        )
-        _require(
-            not (self.formats and self.vector_engine),
-            "vector_engine is of fixed point alone: leave it out, or formats="
-            + ",".join(self.formats),
-        )
+        self._check_fixed_point()
+        self._check_sizes()
+
+    def _check_fixed_point(self) -> None:
+        """Reject optional parts that need other words or no coded formats."""
+        for name in ("stochastic_rounding", "vector_engine"):
+            _require(
+                not (self.formats and getattr(self, name)),
+                f"{name} is for fixed point only: omit it, or formats={','.join(self.formats)}",
+            )
         _require(
             not self.vector_engine or self.word_width == 16,
-            f"vector_engine needs words of 16 bits, not {self.word_width!r}: leave one of them out",
-        )
-        _require(
-            self.exponents == 0
-            or (_is_power_of_two(self.exponents) and 16 <= self.exponents <= 256),
-            f"exponents must be 0 or a power of two from 16 to 256, not {self.exponents!r}",
+            f"vector_engine needs words of 16 bits, not {self.word_width!r}: omit one of them",
         )
         _require(
             not self.wide_tensors or (self.word_width == min(WORD_WIDTHS) and not self.formats),
-            "wide_tensors is of words of 8 bits in fixed point: leave it out, or take word_width=8 "
-            "and no formats",
-        )
-        _require(self.lanes in (4, 8, 16), f"lanes must be 4, 8 or 16, not {self.lanes!r}")
-        _require(
-            self.engine_lanes == 0
-            or (_is_power_of_two(self.engine_lanes) and self.engine_lanes < self.lanes),
-            f"engine_lanes must be 0 or a power of two less than lanes ({self.lanes}), "
-            f"not {self.engine_lanes!r}",
-        )
-        _require(
-            self.engine_lanes == 0 or bool(self.vector_engine),
-            "engine_lanes is of the vector engine: leave it out, or take vector_engine=1",
-        )
-        for name in ("pe1_rows", "pe2_rows"):
-            rows = getattr(self, name)
-            _require(
-                _is_power_of_two(rows) and 2 <= rows <= self.lanes,
-                f"{name} must be a power of two from 2 to lanes ({self.lanes}), not {rows!r}",
-            )
-        _require(
-            self.word_width in WORD_WIDTHS, f"word_width must be 8 or 16, not {self.word_width!r}"
-        )
-        _require(
-            2 <= self.factor_width <= 16,
-            f"factor_width must be from 2 to 16 bits, not {self.factor_width!r}",
-        )
-        _require(
-            self.factor_width <= self.word_width,
-            f"factor_width must be at most the {self.word_width} bits of a word, not "
-            f"{self.factor_width!r}; choose narrower factors or word_width=16",
+            "wide_tensors is for words of 8 bits in fixed point: omit it, or take word_width=8 and "
+            "no formats",
         )
         for fmt in self.number_formats:
             _require(
@@ -200,52 +161,35 @@ class AcceleratorParameters:
                 f"formats: words of {fmt} have {fmt.width} bits, this accelerator's "
                 f"{self.word_width}; choose a narrower format or word_width=16",
             )
+
+    def _check_sizes(self) -> None:
+        """Reject sizes that do not fit each other."""
         _require(
-            24 <= self.accumulator_width <= 48,
-            f"accumulator_width must be from 24 to 48 bits, not {self.accumulator_width!r}",
+            self.engine_lanes < self.lanes,
+            f"engine_lanes must be less than lanes ({self.lanes}), not {self.engine_lanes!r}",
         )
-        for name in (
-            "scratchpad_banks",
-            "scratchpad_rows",
-            "program_depth",
-            "statistics_depth",
-            "burst_beats",
-            "outstanding_bursts",
-        ):
-            value = getattr(self, name)
-            _require(_is_power_of_two(value), f"{name} must be a power of two, not {value!r}")
         _require(
-            self.scratchpad_banks * 16 <= self.scratchpad_rows <= 1 << 17,
-            "scratchpad_rows must be from 16 rows a bank to 2^17, "
+            self.engine_lanes == 0 or bool(self.vector_engine),
+            "engine_lanes is for the vector engine: omit it, or take vector_engine=1",
+        )
+        for name in ("pe1_rows", "pe2_rows", "memory_rate"):
+            value = getattr(self, name)
+            _require(
+                value <= self.lanes, f"{name} must be at most lanes ({self.lanes}), not {value!r}"
+            )
+        _require(
+            self.factor_width <= self.word_width,
+            f"factor_width must be at most the {self.word_width} bits of a word, not "
+            f"{self.factor_width!r}; choose narrower factors or word_width=16",
+        )
+        _require(
+            self.scratchpad_banks * 16 <= self.scratchpad_rows,
+            "scratchpad_rows must be at least 16 rows a bank, "
             f"not {self.scratchpad_rows!r} in {self.scratchpad_banks!r} banks",
         )
         _require(
-            self.program_depth <= 1 << 12,
-            f"program_depth must be at most 4096, not {self.program_depth!r}",
-        )
-        _require(
-            self.statistics_depth <= 256,
-            f"statistics_depth must be at most 256, not {self.statistics_depth!r}",
-        )
-        _require(
-            3 <= self.nest_levels <= 10,
-            f"nest_levels must be from 3 to 10, not {self.nest_levels!r}",
-        )
-        _require(
-            1 <= self.loop_depth <= 8, f"loop_depth must be from 1 to 8, not {self.loop_depth!r}"
-        )
-        _require(self.address_width == 32, f"address_width must be 32, not {self.address_width!r}")
-        _require(
-            self.burst_beats <= 256 and self.burst_beats * self.beat_bytes <= 4096,
-            f"burst_beats must be at most 256 and 4096 bytes a burst, not {self.burst_beats!r}",
-        )
-        _require(
-            0 <= self.memory_rate <= self.lanes,
-            f"memory_rate must be from 0 to lanes ({self.lanes}) bytes, not {self.memory_rate!r}",
-        )
-        _require(
-            self.outstanding_bursts <= 64,
-            f"outstanding_bursts must be at most 64, not {self.outstanding_bursts!r}",
+            self.burst_beats * self.beat_bytes <= 4096,
+            f"burst_beats must be at most 4096 bytes a burst, not {self.burst_beats!r}",
         )
 
     @property

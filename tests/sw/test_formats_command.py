@@ -8,8 +8,8 @@ import torch
 
 from trainwright.cli import main
 from trainwright.cli.options import accelerator_parameters
-from trainwright.cli.reproduce.formats import FORMATS, NARROW_WORDS, ROWS, rows_named
-from trainwright.cli.reproduce.table1.runs import all_runs
+from trainwright.cli.reproduce.formats import FORMATS, NARROW_WORDS, ROWS
+from trainwright.cli.reproduce.runs import all_runs, rows_named
 from trainwright.cli.train.options import add_arguments
 from trainwright.compiler.base.limits import require_words
 from trainwright.network import load_network
@@ -56,7 +56,7 @@ def test_check_tells_formats_and_underflows(capsys):
         ("gradient=posit(6,1)", ("formats=posit(8,0)",), "formats=posit(8,0),posit(6,1)"),
         ("gradient=float", (), "--formats: gradient: no number format 'float'; there are fixed(W)"),
         ("gradient=posit(8,1)c", ("accumulator_width=24",), "accumulator_width="),
-        ("gradient=posit(6,1)", ("stochastic_rounding=1",), "stochastic_rounding is of fixed"),
+        ("gradient=posit(6,1)", ("stochastic_rounding=1",), "stochastic_rounding is for fixed"),
     ],
 )
 def test_formats_that_do_not_go(capsys, formats, more, message):
@@ -204,7 +204,8 @@ def test_formats_command_tabulates_finished_runs(folder, tmp_path, capsys):
     out = tmp_path / "f"
     arguments = ["--seeds", "2", "--epochs", "2", "--out", str(out), "--finished"]
     arguments += ["--data", str(tmp_path), "--rows", "posit-8-frozen", "fixed-8-frozen"]
-    run = all_runs(rows_named(["posit-8-frozen"]), 2, out, 2)[0][1]
+    [group] = all_runs(rows_named({"all": ROWS}, ["posit-8-frozen"]), 2, out, 2).values()
+    run = group[1]
     where = ["--out", str(run.folder), "--data", str(folder), "--json"]
     assert main(["train", *run.options, "--steps", "3", *where]) == 0
     capsys.readouterr()
@@ -218,4 +219,5 @@ def test_formats_command_rejects_unknown_row(capsys):
     assert "no row 'posit'; there are fixed-16-automatic" in failed(
         capsys, "reproduce", "formats", "--rows", "posit"
     )
-    assert rows_named(["posit-8-frozen", "fixed-8-frozen"])[0].name == "fixed-8-frozen"
+    chosen = rows_named({"all": ROWS}, ["posit-8-frozen", "fixed-8-frozen"])
+    assert chosen[0].name == "fixed-8-frozen"

@@ -133,7 +133,7 @@ def test_lowering_slots_follow_memory_of_programs():
     assert MemoryTiming.of(AcceleratorParameters()) == MemoryTiming()
     sdram = preset("ecp5-85f-sdram")
     assert MemoryTiming.of(sdram).bandwidth == sdram.memory_rate / sdram.beat_bytes == 0.25
-    with pytest.raises(ValueError, match=r"memory_rate must be from 0 to lanes \(8\) bytes, not 9"):
+    with pytest.raises(ValueError, match=r"memory_rate must be at most lanes \(8\), not 9"):
         replace(sdram, memory_rate=9)
     program = []
     assert predict(program, sdram) == predict(program, sdram, MemoryTiming(bandwidth=0.25))

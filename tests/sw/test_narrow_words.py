@@ -94,7 +94,7 @@ def test_three_digits_times_three_are_refused():
     p = replace(P, factor_width=8, wide_tensors=1)
     with pytest.raises(CompileError, match=r"have 3 digits .* choose fixed\(15\)"):
         compile_step(network, 8, p)
-    with pytest.raises(ValueError, match="wide_tensors is of words"):
+    with pytest.raises(ValueError, match="wide_tensors is for words"):
         AcceleratorParameters(wide_tensors=1)
 
 

@@ -144,11 +144,11 @@ def test_onchip_training_settings_round_trip_and_reject_unsupported():
     for name, value in (("moments", "8bit"), ("factor_scales", "blocks")):
         with pytest.raises(ValueError, match="or use --update host"):
             replace(SETTINGS, **{name: value})
-    with pytest.raises(ValueError, match="prior form storage alone"):
+    with pytest.raises(ValueError, match="prior form storage only"):
         replace(SETTINGS, prior=PriorSettings(form="paper"))
-    with pytest.raises(ValueError, match="pixels must be one of 4, 8, not 5"):
+    with pytest.raises(ValueError, match="pixels must be 4 or 8, not 5"):
         ChipSettings(pixels=5)
-    with pytest.raises(ValueError, match="cut programs must be one of kept, fitted, not 'new'"):
+    with pytest.raises(ValueError, match="cut_programs must be one of kept, fitted, not 'new'"):
         ChipSettings(cut_programs="new")
 
 
@@ -304,7 +304,7 @@ def test_command_trains_reports_sizes_and_evaluates(capsys, tmp_path):
         (("--moments", "8bit"), "use --update host"),
         (("--prior-form", "paper"), "--update host"),
         (("--numbers", "float32"), "--update chip computes with integers"),
-        (("--update", "host", "--pixels", "4"), "--pixels is of an update on the chip"),
+        (("--update", "host", "--pixels", "4"), "--pixels is for an update on the chip"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(capsys, tmp_path, options, message):

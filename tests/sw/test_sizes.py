@@ -5,8 +5,9 @@ from dataclasses import fields
 import pytest
 
 from trainwright.cli import main
-from trainwright.cli.sizes import SIZES, describe_sizes
+from trainwright.cli.sizes import describe_sizes
 from trainwright.parameters import PRESETS, AcceleratorParameters
+from trainwright.support.settings import settings_of
 
 BESIDE = {
     ("scratchpad_banks", 8192): {"scratchpad_rows": 1 << 17},
@@ -23,25 +24,29 @@ def make(name: str, value: int) -> AcceleratorParameters:
     return AcceleratorParameters(**BESIDE.get((name, value), {}) | {name: value})
 
 
-def test_every_size_is_listed_in_order():
-    assert [size.name for size in SIZES] == [field.name for field in fields(AcceleratorParameters)]
-
-
 @pytest.mark.parametrize(
-    "size", [size for size in SIZES if not size.listed], ids=lambda size: size.name
+    "size",
+    [s for s in settings_of(AcceleratorParameters) if s.name != "formats"],
+    ids=lambda s: s.name,
 )
-def test_ranges_are_those_of_the_accelerator(size):
-    """The ends are taken, what lies beyond is refused; between powers of two nothing is."""
-    inside = size.values or (size.least, size.greatest)
-    for value in inside:
+def test_size_range_in_help_is_accepted_and_its_outside_rejected(size):
+    """Make both ends; reject the next values beyond, and others than powers of two."""
+    low, high = min(size.choices or [size.limits.ge]), max(size.choices or [size.limits.le])
+    for value in size.choices or (low, high):
         make(size.name, value)
-    step = 2 if size.powers else 1
-    beyond = [min(inside) - 1, max(inside) * 2 if size.powers else max(inside) + step]
-    if size.powers and size.greatest > size.least * 2:
-        beyond.append(size.greatest - 1)
+    step = 2 if size.choices or size.limits.extra else 1
+    beyond = [low - 1, high * 2 if step == 2 else high + 1]
+    if size.limits and size.limits.extra and high > 2 * low:
+        beyond.append(high - 1)
     for value in beyond:
-        with pytest.raises(ValueError, match=f"{size.name}|scratchpad_rows"):
+        with pytest.raises(ValueError, match=size.name):
             make(size.name, value)
+
+
+def test_size_table_of_help_lists_every_size_in_order():
+    names = [line.split()[0] for line in describe_sizes().split("\n\n")[0].splitlines()[1:]
+             if not line.startswith(" ")]  # fmt: skip
+    assert names == [field.name for field in fields(AcceleratorParameters)]
 
 
 def test_help_shows_sizes_and_presets(capsys):
@@ -54,4 +59,4 @@ def test_help_shows_sizes_and_presets(capsys):
         assert len(line) <= 98
     for name in PRESETS:
         assert name in describe_sizes()
-    assert "program_depth        1, 2 .. 4096      512 " in shown
+    assert "program_depth        1, 2 .. 4096               512 " in shown

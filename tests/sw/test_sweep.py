@@ -126,7 +126,7 @@ def test_sweep_folder_is_of_its_options_and_of_the_network_described(tmp_path):
         ("[axis]\nseed = [1]", "no table 'axis'; there are [train] and [axes]"),
         ("axes = 3", "axes is a table: write [axes]"),
         ("axes", "is no TOML"),
-        ("[axes]\nprior-weight = [0.5, -1]", "prior-weight -1: prior weight must be over 0, not"),
+        ("[axes]\nprior-weight = [0.5, -1]", "argument --prior-weight: must be over 0, not -1.0"),
         ("[axes]\nepochs = [1.5]", "epochs 1.5: argument --epochs: must be an integer, not '1.5'"),
         ("[axes]\nseed = [0]\nlanes = [16, 7]", "seed 0, lanes 7: --accelerator: lanes must be"),
         ("[axes]\ngradient = [99]", "gradient 99: --formats"),

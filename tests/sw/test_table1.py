@@ -11,9 +11,8 @@ import time
 import pytest
 
 from trainwright.cli import main
-from trainwright.cli.reproduce.table1.results import outcome
-from trainwright.cli.reproduce.table1.rows import ABLATIONS, FRONTIER, TABLE, rows_named
-from trainwright.cli.reproduce.table1.runs import seeded
+from trainwright.cli.reproduce.runs import rows_named, seeded
+from trainwright.cli.reproduce.table1 import ABLATIONS, FRONTIER, GROUPS, TABLE, outcome
 from trainwright.cli.train.options import add_arguments
 
 EPOCHS = "8"
@@ -116,7 +115,7 @@ def test_every_row_is_a_command_line_of_train():
 
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    rows = rows_named(["table", "frontier", "ablations"])
+    rows = rows_named(GROUPS, ["table", "frontier", "ablations"])
     assert len(rows) == len({row.name for row in rows}) == len(TABLE + FRONTIER + ABLATIONS)
     for row in rows:
         args = parser.parse_args(list(row.options))

@@ -181,12 +181,12 @@ def test_data_that_does_not_fit_the_network(network, digits):
     [
         ({"epochs": 0}, "epochs must be at least 1, not 0"),
         ({"batch": 0}, "batch must be"),
-        ({"learning_rate": 0.0}, "learning rate must be"),
+        ({"learning_rate": 0.0}, "learning_rate must be"),
         ({"schedule": "steps"}, "schedule must be one of cosine, constant, not 'steps'"),
-        ({"scale_range": "narrow"}, "scale range must be one of default, paper"),
-        ({"seed": 1 << 32}, "seed must be from 0"),
+        ({"scale_range": "narrow"}, "scale_range must be one of default, paper"),
+        ({"seed": 1 << 32}, "seed must be at least 0"),
         ({"steps": 0}, "steps must be"),
-        ({"spread": float("nan")}, "spread must be from 0.25 to 8 steps, not nan"),
+        ({"spread": float("nan")}, "spread must be from 0.25 to 8, not nan"),
     ],
 )
 def test_settings_are_checked(values, message):

@@ -158,7 +158,7 @@ def test_listing_of_a_program_file_with_network_option_is_an_error(capsys, tmp_p
     program = tmp_path / "forward.trwp"
     program.write_bytes(b"")
     assert main(["listing", str(program), *options]) == 2
-    assert f"{options[0]} is of a network" in capsys.readouterr().err
+    assert f"{options[0]} is for a network" in capsys.readouterr().err
 
 
 def test_accelerator_parameters_of_an_unasked_engine_name_the_rule():

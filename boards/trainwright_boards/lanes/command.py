@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from trainwright.cli.command import SimpleCommand
+from trainwright.cli.command import CommandBody
 from trainwright.cli.errors import OptionError
 from trainwright.report.tables import markdown
 
@@ -91,6 +91,6 @@ def _cells(row: dict[str, Any]) -> list[object]:
     return [row["block"], row["formats"], *(n and float(f"{n:.4g}") for n in numbers)]
 
 
-command = SimpleCommand(
-    "lanes", "what lanes of each number format take of an FPGA", _add_arguments, _run
+command = CommandBody(
+    _add_arguments, _run, "lanes", "what lanes of each number format take of an FPGA"
 )

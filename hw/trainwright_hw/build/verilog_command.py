@@ -6,8 +6,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from trainwright.cli.declare import add_options
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import accelerator_parameters, add_accelerator_options
+from trainwright.cli.options import AcceleratorOptions, accelerator_parameters
 from trainwright.support.files import write_whole
 
 DESCRIPTION = """\
@@ -48,7 +49,7 @@ class VerilogCommand:
             action="store_true",
             help="SystemVerilog: decision trees as always_comb, registers as always_ff",
         )
-        add_accelerator_options(parser)
+        add_options(parser, AcceleratorOptions)
         parser.add_argument(
             "--json", action="store_true", help="print ports and parameters as one JSON object"
         )

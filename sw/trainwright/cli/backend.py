@@ -1,37 +1,38 @@
-"""Opens the requested back end, for every command that needs one."""
+"""Back ends, opened for every command that needs one."""
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 from trainwright.accelerator import Accelerator, backend_names, is_backend, open_accelerator
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import accelerator_parameters, number, positive
+from trainwright.cli.options import accelerator_parameters
 from trainwright.network import Network
+from trainwright.support.settings import Option, Positive
 from trainwright.support.text import suggestion
 
 MEMORY_BYTES = 1 << 26
-"""External memory of the accelerator."""
+"""Bytes of the accelerator's external memory."""
 
 
-def add_simulation_options(parser: argparse.ArgumentParser) -> None:
-    """Options of the back end ``rtl``; read by ``memory_options``."""
-    group = parser.add_argument_group("the simulated hardware (back end rtl)")
-    group.add_argument(
-        "--memory-latency", type=positive, metavar="CYCLES", help="of a read (default: 40)"
-    )
-    group.add_argument(
-        "--memory-bandwidth", type=number, metavar="BEATS", help="beats a cycle (default: 0.8)"
-    )
-    group.add_argument(
-        "--memory-stall", type=number, metavar="P", help="random pauses, 0 to 0.95 (default: 0)"
-    )
-    group.add_argument("--engine", help="simulator: verilator (default), leaves or cxxrtl")
+@dataclass(frozen=True, kw_only=True)
+class SimulationOptions:
+    """Settings of the simulated hardware."""
+
+    TITLE: ClassVar = "the simulated hardware (back end rtl)"
+    memory_latency: Annotated[Positive | None, Option(metavar="CYCLES")] = None
+    """cycles of a read (default: 40)"""
+    memory_bandwidth: Annotated[float | None, Option(metavar="BEATS")] = None
+    """beats a cycle (default: 0.8)"""
+    memory_stall: Annotated[float | None, Option(metavar="P")] = None
+    """random pauses, 0 to 0.95 (default: 0)"""
+    engine: str | None = None
+    """simulator: verilator (default), leaves or cxxrtl"""
 
 
-def memory_options(args: argparse.Namespace) -> dict[str, float]:
-    """The memory model's settings that were given, by its own names."""
+def memory_options(args: Any) -> dict[str, float]:
+    """Return the memory model's settings that were given, by its own names."""
     memory = {
         "read_latency": args.memory_latency,
         "bandwidth": args.memory_bandwidth,
@@ -41,13 +42,28 @@ def memory_options(args: argparse.Namespace) -> dict[str, float]:
 
 
 def check_simulation_options(backend: str, memory: Mapping[str, float], engine: str | None) -> None:
-    """Raise ``OptionError`` for options of the simulation beside another back end."""
+    """Reject options of the simulation with another back end."""
     given = [f"--memory-{name.split('_')[-1]}" for name in memory]
     given += ["--engine"] if engine else []
     if given and backend != "rtl":
         raise OptionError(
-            f"{given[0]} is of the simulated hardware: add --backend rtl, or leave it away"
+            f"{given[0]} only applies to the simulated hardware: add --backend rtl, or omit it"
         )
+
+
+@contextmanager
+def opened_for(options: Any, network: Network, **defaults: bool) -> Iterator[Accelerator]:
+    """Open the back end that a command's options ask for, and close it at the end (see ``opened``).
+
+    ``options`` has ``backend``, ``accelerator`` and those of ``SimulationOptions``.
+    """
+    memory = memory_options(options)
+    check_simulation_options(options.backend, memory, options.engine)
+    with opened(
+        options.backend, network=network, accelerator=options.accelerator, memory=memory,
+        engine=options.engine, **defaults,
+    ) as accelerator:  # fmt: skip
+        yield accelerator
 
 
 @contextmanager
@@ -61,7 +77,7 @@ def opened(
     stochastic: bool = False,
     alone: bool = False,
 ) -> Iterator[Accelerator]:
-    """An accelerator by the name of its back end, closed at the end.
+    """Open an accelerator by the name of its back end, and close it at the end.
 
     By default it has the factor width and the posits of ``network``. ``stochastic``: by default
     with stochastic rounding; ``alone``: with what ``--update chip`` needs. ``accelerator`` are
@@ -76,7 +92,7 @@ def opened(
     if stochastic and not parameters.stochastic_rounding:
         raise OptionError(
             "--rounding-mode asks for stochastic rounding and --accelerator stochastic_rounding=0 "
-            "has none: leave one of them away"
+            "has none: omit one of them"
         )
     options: dict[str, Any] = {"memory": dict(memory)} if memory else {}
     if engine:

@@ -1,4 +1,4 @@
-"""What a command is, and the commands that other packages register."""
+"""Commands, and how other packages register theirs."""
 
 import argparse
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from trainwright.cli.errors import OptionError, one_line
 
 GROUP = "trainwright.commands"
 BENCHES = "trainwright.benches"
-"""The group of the parts of ``trainwright bench``."""
+"""Entry-point group of the parts of ``trainwright bench``."""
 
 
 class Command(Protocol):
@@ -20,12 +20,12 @@ class Command(Protocol):
 
     @property
     def name(self) -> str:
-        """What is typed after ``trainwright``."""
+        """Word typed after ``trainwright``."""
         ...
 
     @property
     def help(self) -> str:
-        """One line for the list of commands."""
+        """Line in the list of commands."""
         ...
 
     def add_arguments(self, parser: argparse.ArgumentParser, /) -> None:
@@ -33,26 +33,18 @@ class Command(Protocol):
         ...
 
     def run(self, args: argparse.Namespace, /) -> int:
-        """Run the command; the exit status. Slow imports belong here."""
+        """Run the command and return its exit status. Slow imports belong here."""
         ...
 
 
 @dataclass(frozen=True)
-class SimpleCommand:
-    """A command made of two functions."""
-
-    name: str
-    help: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-
-
-@dataclass(frozen=True)
 class CommandBody:
-    """Two functions of a command whose name and help are in a `LazyCommand`."""
+    """Two functions of a command; name and help may be in a `LazyCommand`."""
 
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
+    name: str = ""
+    help: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,18 +80,18 @@ class LazyCommand:
 
 @dataclass(frozen=True)
 class BrokenCommand:
-    """Stands for a registered command that cannot be loaded; the others go on working."""
+    """Stand-in for a registered command that cannot be loaded, while all other commands work."""
 
     name: str
     reason: str
 
     @property
     def help(self) -> str:
-        """Why it is not available."""
+        """Line that says why the command is not available."""
         return f"(not available: {self.reason})"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """None: they are not known."""
+        """Declare nothing: the options are not known."""
 
     def run(self, args: argparse.Namespace) -> int:
         """Raise ``OptionError``."""
@@ -122,6 +114,6 @@ def _load(entry: EntryPoint) -> Command:
 
 
 def registered(name: str | None = None, group: str = GROUP) -> list[Command]:
-    """The registered commands, or only that of a name. Broken ones are ``BrokenCommand``."""
+    """Return the registered commands, or only that of a name; ``BrokenCommand`` where one fails."""
     entries = sorted(entry_points(group=group), key=lambda entry: entry.name)
     return [_load(entry) for entry in entries if name in (None, entry.name)]

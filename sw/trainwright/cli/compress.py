@@ -1,59 +1,54 @@
 """``trainwright compress``: a trained dense network as tensor trains, by TT-SVD."""
 
-import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from trainwright.cli.command import CommandBody
+from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import number, positive
-
-DESCRIPTION = """\
-Turn the weight matrices of a dense network into tensor trains (TT-SVD). Matrices smaller than the
-network's layers are filled up with zeros, so that an image network trained on 28 x 28 pixels and
-10 classes fits one of 28 x 32 pixels and 16 outputs.
-"""
-
-EPILOG = """\
-examples:
-  trainwright compress dense.safetensors --network fashion --out factors.safetensors
-  trainwright compress dense.safetensors --network fashion --tolerance 0.3 \\
-      --low fp16 --cast-level block
-  trainwright train --initial factors.safetensors --out runs/fine-tuned
-"""
+from trainwright.cli.options import JsonOptions
+from trainwright.support.settings import Option, Positive
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument(
-        "weights", metavar="WEIGHTS", help="safetensors (a torch state_dict) or .npz, no pickles"
-    )
-    parser.add_argument(
-        "--network", default="fashion", metavar="NAME", help="shapes and ranks (default: fashion)"
-    )
-    parser.add_argument(
-        "--weight", action="append", metavar="KEY",
-        help="name of a layer's matrix, once a layer (default: all matrices in order)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--rank", type=positive, metavar="R", help="greatest rank (default: the network's ranks)"
-    )
-    parser.add_argument(
-        "--tolerance", type=number, metavar="T", help="relative error allowed to each matrix"
-    )
-    parser.add_argument(
-        "--method", default="block", help="QR: block (default), householder or tsqr"
-    )
-    parser.add_argument("--low", metavar="FORMAT", help="mixed precision: fp16, bf16, posit16, ...")
-    parser.add_argument("--high", default="fp64", metavar="FORMAT", help="default: fp64")
-    parser.add_argument(
-        "--cast-level", default="end", help="to low at the end (default), block or inner level"
-    )
-    parser.add_argument("--out", default="factors.safetensors", metavar="FILE")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+@dataclass(frozen=True, kw_only=True)
+class CompressOptions(JsonOptions):
+    r"""Turn the weight matrices of a dense network into tensor trains (TT-SVD).
+
+    Matrices smaller than the network's layers are filled up with zeros, so that an image network
+    trained on 28 x 28 pixels and 10 classes fits one of 28 x 32 pixels and 16 outputs.
+
+    Examples
+    --------
+      trainwright compress dense.safetensors --network fashion --out factors.safetensors
+      trainwright compress dense.safetensors --network fashion --tolerance 0.3 \
+          --low fp16 --cast-level block
+      trainwright train --initial factors.safetensors --out runs/fine-tuned
+    """
+
+    weights: Annotated[str, Option(metavar="WEIGHTS", positional=True)]
+    """safetensors (a torch state_dict) or .npz, no pickles"""
+    network: Annotated[str, Option(metavar="NAME")] = "fashion"
+    """shapes and ranks"""
+    weight: Annotated[tuple[str, ...], Option(metavar="KEY")] = ()
+    """name of a layer's matrix, once a layer (default: all matrices in order)"""
+    rank: Annotated[Positive | None, Option(metavar="R")] = None
+    """greatest rank (default: the network's ranks)"""
+    tolerance: Annotated[float | None, Option(metavar="T")] = None
+    """relative error allowed to each matrix"""
+    method: str = "block"
+    """QR: block, householder or tsqr"""
+    low: Annotated[str | None, Option(metavar="FORMAT")] = None
+    """mixed precision: fp16, bf16, posit16, ..."""
+    high: Annotated[str, Option(metavar="FORMAT")] = "fp64"
+    """precision of everything else"""
+    cast_level: str = "end"
+    """cast to low at the end, block or inner level"""
+    out: Annotated[str, Option(metavar="FILE")] = "factors.safetensors"
+    """file of the factors"""
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(options: CompressOptions) -> int:
     import torch
 
     from trainwright.cli.dense import describe, lossy, read_dense
@@ -64,18 +59,18 @@ def _run(args: argparse.Namespace) -> int:
     from trainwright.tt import Numbers
 
     torch.set_num_threads(1)
-    network = load_network(args.network)
+    network = load_network(options.network)
     try:
         numbers = Numbers(
-            method=args.method, low=args.low, high=args.high, rounding=args.cast_level
-        )  # fmt: skip
+            method=options.method, low=options.low, high=options.high, rounding=options.cast_level
+        )
     except ValueError as error:
         raise OptionError(str(error)) from None
-    dense = read_dense(Path(args.weights), network, args.weight)
+    dense = read_dense(Path(options.weights), network, options.weight)
     given, rows = describe(
-        dense, network, rank=args.rank, tolerance=args.tolerance, numbers=numbers
+        dense, network, rank=options.rank, tolerance=options.tolerance, numbers=numbers
     )
-    path = Path(args.out)
+    path = Path(options.out)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_pretrained(path, given)
@@ -84,7 +79,7 @@ def _run(args: argparse.Namespace) -> int:
     warnings = lossy(rows)
     for warning in warnings:
         print(f"trainwright: warning: {warning}", file=sys.stderr)
-    if args.json:
+    if options.json:
         print(to_json({"out": str(path), "precision": str(numbers.precision),
                        "layers": [vars(row) for row in rows], "warnings": warnings}))  # fmt: skip
         return 0
@@ -94,4 +89,4 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-command = CommandBody(_add_arguments, _run)
+command = make_command(CompressOptions, _run)

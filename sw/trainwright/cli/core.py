@@ -6,97 +6,76 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from textwrap import wrap
 from typing import NoReturn
 
 from trainwright import __version__
 from trainwright.cli.command import BrokenCommand, Command, LazyCommand, registered
+from trainwright.cli.declare import add_options, describe
 from trainwright.cli.errors import MOST_LINE, is_expected, one_line
 from trainwright.cli.screen import screen_width
 from trainwright.support.text import shortened, suggestion
 
-DESCRIPTION = """\
-Train tensor-train networks in ultra-low precision on an FPGA accelerator.
 
-A network's weight matrices are kept as tensor trains of 4-bit factors, hundreds of times smaller
-than the matrices. Forward and backward passes are programs that run on the accelerator: on its
-golden model (exact integers, fast) or on the hardware description itself, simulated cycle by cycle
-(`rtl`). Both give the same bits.
-"""
+@dataclass(frozen=True)
+class RootOptions:
+    """Train tensor-train networks in ultra-low precision on an FPGA accelerator.
 
-EPILOG = """\
-examples:
-  trainwright train --network digits                   train handwritten digits on the golden model
-  trainwright train --network digits --backend rtl     the same on the simulated hardware
-  trainwright train --network fashion --data DIR       the paper's network on Fashion-MNIST
-  trainwright eval runs/digits/model.safetensors       classify with what came out, class by class
-  trainwright look --backend serial:PORT               where a board is that trains alone
-  trainwright check --network digits                   one step on both, every tensor compared
-  trainwright plan fashion                             how its layers are computed, and the cycles
-  trainwright listing digits                           the program that the accelerator executes
-  trainwright compress dense.safetensors --rank 16     a trained dense network as tensor trains
-  trainwright sweep SPEC.toml                          many trainings, and the best of them
-  trainwright reproduce qr                             experiments in mixed-precision arithmetic
-  trainwright posit 3.14159 --format 16,2              a number as a posit, field by field
+    A network's weight matrices are kept as tensor trains of 4-bit factors, hundreds of times
+    smaller than the matrices. Forward and backward passes are programs that run on the accelerator:
+    on its golden model (exact integers, fast) or on the hardware description itself, simulated
+    cycle by cycle (`rtl`). Both give the same bits.
 
-`trainwright COMMAND --help` explains each command. Exit status: 0 done, 1 golden model and hardware
-differ, 2 an error told in one line, 130 interrupted.
-"""
+    Examples
+    --------
+      trainwright train --network digits                train handwritten digits on the golden model
+      trainwright train --network digits --backend rtl  the same on the simulated hardware
+      trainwright train --network fashion --data DIR    the paper's network on Fashion-MNIST
+      trainwright eval runs/digits/model.safetensors    classify with the trained model
+      trainwright look --backend serial:PORT            how far a board is that trains alone
+      trainwright check --network digits                one step on both, every tensor compared
+      trainwright plan fashion                          how its layers are computed, and the cycles
+      trainwright listing digits                        the program that the accelerator executes
+      trainwright compress dense.safetensors --rank 16  a trained dense network as tensor trains
+      trainwright sweep SPEC.toml                       many trainings, and the best of them
+      trainwright reproduce qr                          experiments in mixed-precision arithmetic
+      trainwright posit 3.14159 --format 16,2           a number as a posit, field by field
 
-OWN: tuple[Command, ...] = (
-    LazyCommand(
-        "train",
-        "train a network on the accelerator and report what came out",
-        "trainwright.cli.train",
-    ),
-    LazyCommand(
-        "eval",
-        "classify test samples with a stored model, class by class",
-        "trainwright.cli.evaluate",
-    ),
-    LazyCommand(
-        "check", "compare the hardware with the golden model, bit by bit", "trainwright.cli.check"
-    ),
-    LazyCommand(
-        "look", "say where a board is that trains without its host", "trainwright.cli.look"
-    ),
-    LazyCommand("plan", "how each layer is computed, and what it takes", "trainwright.cli.plan"),
-    LazyCommand("profile", "where the cycles of a step go", "trainwright.cli.profile"),
-    LazyCommand(
-        "listing", "print the programs that the accelerator executes", "trainwright.cli.listing"
-    ),
-    LazyCommand(
-        "compress",
-        "a trained dense network as tensor trains, to start training from",
-        "trainwright.cli.compress",
-    ),
-    LazyCommand(
-        "formats",
-        "the narrowest width of each tensor that holds an error",
-        "trainwright.cli.formats",
-    ),
-    LazyCommand(
-        "posit", "what a number becomes in a posit format, field by field", "trainwright.cli.posit"
-    ),
-    LazyCommand(
-        "sweep",
-        "train all combinations of a few options; their Pareto front",
-        "trainwright.cli.sweep",
-    ),
-    LazyCommand(
-        "reproduce",
-        "repeat a paper's experiments, with tables and plots",
-        "trainwright.cli.reproduce",
-    ),
-    LazyCommand(
-        "bench", "cycles, and time and accuracy beside other libraries", "trainwright.cli.bench"
-    ),
+    `trainwright COMMAND --help` explains each command. Exit status: 0 done, 1 golden model and
+    hardware differ, 2 an error told in one line, 130 interrupted.
+    """
+
+    traceback: bool = False
+    """show where an error comes from (for developers)"""
+
+
+_MODULES = {"eval": "evaluate"}
+"""Modules of commands, where a module is not called like its command."""
+_HELP = {
+    "train": "train a network on the accelerator and report the results",
+    "eval": "classify test samples with a stored model, class by class",
+    "check": "compare the hardware with the golden model, bit by bit",
+    "look": "say how far a board is that trains without its host",
+    "plan": "how each layer is computed, and its costs",
+    "profile": "cycles of a step, descriptor by descriptor",
+    "listing": "print the programs that the accelerator executes",
+    "compress": "a trained dense network as tensor trains, to start training from",
+    "formats": "the narrowest width of each tensor that holds an error",
+    "posit": "a number in a posit format, field by field",
+    "sweep": "train all combinations of a few options; their Pareto front",
+    "reproduce": "repeat a paper's experiments, with tables and plots",
+    "bench": "cycles, and time and accuracy next to other libraries",
+}
+OWN: tuple[Command, ...] = tuple(
+    LazyCommand(name, text, f"trainwright.cli.{_MODULES.get(name, name)}")
+    for name, text in _HELP.items()
 )
 """Commands of this package, in the order in which `trainwright --help` lists them."""
 
 
 def complaint(text: str) -> str:
-    """Return what is said of an error: one line, which a terminal gets folded between words."""
+    """Return the message of an error: one line, which a terminal gets folded between words."""
     line = f"trainwright: error: {text}"
     if not sys.stderr.isatty():
         return line
@@ -122,16 +101,10 @@ class Parser(argparse.ArgumentParser):
 
 def _parser(commands: Sequence[Command], asked: str | None) -> Parser:
     """Return the parser. Import and ask only the command `asked` for its options."""
-    parser = Parser(
-        prog="trainwright",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser(prog="trainwright", formatter_class=argparse.RawDescriptionHelpFormatter)
+    describe(parser, RootOptions)
     parser.add_argument("--version", action="version", version=f"trainwright {__version__}")
-    parser.add_argument(
-        "--traceback", action="store_true", help="show where an error comes from (for developers)"
-    )
+    add_options(parser, RootOptions)
     places = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for command in commands:
         place = places.add_parser(

@@ -36,7 +36,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Compressed:
-    """What became of one matrix."""
+    """Result of compressing one matrix."""
 
     layer: int
     matrix: str
@@ -52,7 +52,7 @@ LARGE_ERROR = 0.5
 
 
 def lossy(rows: Sequence[Compressed]) -> list[str]:
-    """A warning for each layer whose relative error is over ``LARGE_ERROR``."""
+    """Return a warning for each layer whose relative error is over ``LARGE_ERROR``."""
     return [
         f"layer {row.layer}, {row.matrix}: relative error {row.error:.2f}, so that "
         f"{min(row.error, 1.0) ** 2:.0%} of the squared norm of its weights are gone; a higher "
@@ -63,7 +63,7 @@ def lossy(rows: Sequence[Compressed]) -> list[str]:
 
 
 def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
-    """What a file holds by name, but for text. Raises ``OptionError``, ``DataError``."""
+    """Read the tensors of a file by name. Raises ``OptionError``, ``DataError``."""
     if path.suffix == ".npz":
         numbers = {
             n: array for n, array in read_arrays(path).items() if array.dtype.kind in "fiucb"
@@ -88,7 +88,7 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
 
 
 def _real(path: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor in float64. Raises ``OptionError`` for one without elements, or of no numbers."""
+    """Return a tensor in float64. Raises ``OptionError`` for an empty one, or of no numbers."""
     if tensor.is_complex() or not tensor.numel():
         what = "complex" if tensor.is_complex() else "empty"
         raise OptionError(f"{path}: {name} is {what}; weights are matrices of real numbers")
@@ -99,22 +99,24 @@ def _real(path: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _natural(name: str) -> list[Any]:
-    """``10.weight`` after ``2.weight``."""
+    """Return a key that sorts ``10.weight`` after ``2.weight``."""
     return [(0, int(part), "") if part.isdigit() else (1, 0, part)
             for part in re.split(r"(\d+)", name) if part]  # fmt: skip
 
 
 def read_dense(path: Path, network: Network, keys: Sequence[str] | None) -> list[Dense]:
-    """The weight of every layer of ``network``, its bias beside it where there is one.
+    """Read the weight of every layer of ``network``, and its bias where there is one.
 
     Raises ``OptionError`` or ``DataError`` where the file cannot be read, has other matrices than
     layers, or elements that are no real numbers.
     """
     tensors = _tensors(path)
-    found = sorted((name for name, t in tensors.items() if t.dim() == 2), key=_natural)
-    chosen = list(keys or found)
-    if missing := [key for key in chosen if key not in found]:
-        raise OptionError(f"--weight: no matrix {missing[0]!r} in {path}; has {', '.join(found)}")
+    matrices = sorted((name for name, t in tensors.items() if t.dim() == 2), key=_natural)
+    chosen = list(keys or matrices)
+    if missing := [key for key in chosen if key not in matrices]:
+        raise OptionError(
+            f"--weight: no matrix {missing[0]!r} in {path}; has {', '.join(matrices)}"
+        )
     if len(chosen) != len(network.layers):
         raise OptionError(
             f"{path} has {len(chosen)} matrices ({', '.join(chosen) or 'none'}) for the "
@@ -136,7 +138,7 @@ def describe(
     tolerance: float | None,
     numbers: Numbers,
 ) -> tuple[Pretrained, list[Compressed]]:
-    """The layers as tensor trains in the balanced gauge, and a row about each.
+    """Compress the layers to tensor trains in the balanced gauge; return them and a row about each.
 
     Ranks are at most ``rank``; where neither it nor ``tolerance`` is given, the network's.
     """

@@ -5,7 +5,7 @@ import sys
 from trainwright.support.text import shortened
 
 MOST_LINE = 1000
-"""Characters of a message: no list of choices is longer, but what was read may be."""
+"""Most characters of a message: lists of choices are shorter, values that were read may not be."""
 
 
 class OptionError(ValueError):
@@ -28,7 +28,7 @@ _EXPECTED = (
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether ``error`` is told in one line. A class whose module was never loaded is not asked."""
+    """Return whether ``error`` is reported in one line; classes of unloaded modules are skipped."""
     for module, name in _EXPECTED:
         kind = getattr(sys.modules.get(module), name, None)
         if isinstance(kind, type) and isinstance(error, kind):
@@ -37,5 +37,5 @@ def is_expected(error: BaseException) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an error without line breaks, and not longer than a few of them."""
+    """Return the message of an error on one line, shortened to ``MOST_LINE``."""
     return shortened(" ".join(str(error).split()), MOST_LINE) or type(error).__name__

@@ -1,68 +1,65 @@
-"""``trainwright look``: where a board is that trains without its host."""
+"""``trainwright look``: how far a board is that trains without its host."""
 
-import argparse
 import json
 from contextlib import closing
-from dataclasses import asdict
-from typing import TYPE_CHECKING, cast
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, cast
 
 from trainwright.accelerator import backend_names, is_backend, open_accelerator
 from trainwright.cli.backend import MEMORY_BYTES
-from trainwright.cli.command import CommandBody
+from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import accelerator_parameters, add_accelerator_options
+from trainwright.cli.options import AcceleratorOptions, JsonOptions, accelerator_parameters
+from trainwright.support.settings import Option
 
 if TYPE_CHECKING:
     from trainwright.driver.look import Look
 
-DESCRIPTION = """\
-Show the state of a board that trains alone (`trainwright train --update chip`, see
-docs/guide/boards.md): step, epoch, loss and accuracy since the last start, ranks, exponents. The
-board's run goes on unchanged. Any computer may look; the computer that has the run's folder takes
-the run over with `trainwright train --resume`.
-"""
+
+@dataclass(frozen=True, kw_only=True)
+class LookOptions(AcceleratorOptions, JsonOptions):
+    """Show the state of a board that trains alone (`trainwright train --update chip`).
+
+    Step, epoch, loss and accuracy since the last start, ranks, exponents (docs/guide/boards.md).
+    The board's run goes on unchanged. Any computer may look; the computer that has the run's folder
+    takes the run over with `trainwright train --resume`.
+    """
+
+    backend: Annotated[str, Option(metavar="NAME")]
+    """the board, as serial:/dev/ttyUSB0"""
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = DESCRIPTION
-    parser.add_argument(
-        "--backend", required=True, metavar="NAME", help="the board, as serial:/dev/ttyUSB0"
-    )
-    add_accelerator_options(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def text_of(found: "Look") -> str:
-    """What is printed without ``--json``."""
-    lines = [f"{found.network}, ranks {' | '.join(' '.join(map(str, r)) for r in found.ranks)}"]
-    if found.step is None:
-        lines.append(f"{found.state}; {found.total} steps in all")
+def text_of(seen: "Look") -> str:
+    """Return the text that is printed without ``--json``."""
+    lines = [f"{seen.network}, ranks {' | '.join(' '.join(map(str, r)) for r in seen.ranks)}"]
+    if seen.step is None:
+        lines.append(f"{seen.state}; {seen.total} steps in all")
     else:
-        lines.append(f"{found.state}: step {found.step}/{found.total}, epoch {found.epoch}")
-    if found.samples:
-        share = (found.correct or 0) / found.samples
-        lines.append(f"loss {found.loss:.4f}, accuracy {share:.1%} since its last start")
-    lines.append("exponents " + ", ".join(f"{n} {e}" for n, e in found.exponents.items()))
+        lines.append(f"{seen.state}: step {seen.step}/{seen.total}, epoch {seen.epoch}")
+    if seen.samples:
+        share = (seen.correct or 0) / seen.samples
+        lines.append(f"loss {seen.loss:.4f}, accuracy {share:.1%} since its last start")
+    lines.append("exponents " + ", ".join(f"{n} {e}" for n, e in seen.exponents.items()))
     return "\n".join(lines)
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(options: LookOptions) -> int:
     from trainwright.driver.look import Observed, look
 
-    if not is_backend(args.backend):
+    if not is_backend(options.backend):
         names = ", ".join(backend_names())
-        raise OptionError(f"--backend must be one of {names}, not {args.backend!r}")
-    parameters = accelerator_parameters(args.accelerator)
+        raise OptionError(f"--backend must be one of {names}, not {options.backend!r}")
+    parameters = accelerator_parameters(options.accelerator)
     try:
-        board = open_accelerator(args.backend, parameters, memory_bytes=MEMORY_BYTES)
+        board = open_accelerator(options.backend, parameters, memory_bytes=MEMORY_BYTES)
     except ValueError as error:
-        raise OptionError(f"back end {args.backend!r}: {error}") from error
+        raise OptionError(f"back end {options.backend!r}: {error}") from error
     with closing(board):
         if not hasattr(board, "attend"):
-            raise OptionError(f"{args.backend} ends with its host: look at a board, serial:PORT")
-        found = look(cast(Observed, board))
-    print(json.dumps(asdict(found)) if args.json else text_of(found))
+            raise OptionError(f"{options.backend} ends with its host: look at a board, serial:PORT")
+        seen = look(cast(Observed, board))
+    print(json.dumps(asdict(seen)) if options.json else text_of(seen))
     return 0
 
 
-command = CommandBody(_add_arguments, _run)
+command = make_command(LookOptions, _run)

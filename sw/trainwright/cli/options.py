@@ -1,178 +1,165 @@
-"""Types of option values, and options that several commands share."""
+"""Options that several commands share, and what follows from them."""
 
-import argparse
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 from trainwright.cli.errors import OptionError
-from trainwright.data.own import TASKS
 from trainwright.formats.parse import ALLOWED
-from trainwright.network import Network, NetworkError, rank_bounds
+from trainwright.network import Network, NetworkError, load_network, rank_bounds
 from trainwright.parameters import (
     CODED_ACCUMULATOR,
     PRESETS,
     AcceleratorParameters,
     parse_overrides,
 )
+from trainwright.support.settings import Natural, Option, Positive
 
 if TYPE_CHECKING:
     from trainwright.posit.format import PositFormat
 
-
-def positive(text: str) -> int:
-    """An integer of at least 1."""
-    value = _integer(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
-    return value
+Ranks = tuple[tuple[int, ...], ...]
 
 
-def natural(text: str) -> int:
-    """An integer of at least 0."""
-    value = _integer(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must be at least 0, not {text}")
-    return value
+def parse_posit(text: str) -> "PositFormat":
+    """Read a posit format such as ``16,2``."""
+    from trainwright.posit.format import PositFormat
+
+    return PositFormat.parse(text)
 
 
-def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be an integer, not {text!r}") from None
+PositOption = Annotated[Any, Option(metavar="N,ES", parse=parse_posit)]
 
 
-def posit_format(text: str) -> "PositFormat":
-    """A posit format such as ``16,2``."""
-    from trainwright.posit.format import PositError, PositFormat
-
-    try:
-        return PositFormat.parse(text)
-    except PositError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def number(text: str) -> float:
-    """A finite number."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not abs(value) < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}")
-    return value
-
-
-def add_data_options(parser: Any) -> None:
-    """``--data`` and ``--download``: where a data set's files are."""
-    parser.add_argument(
-        "--data",
-        metavar="DIR",
-        help="folder of the data set's files (default: TRAINWRIGHT_DATA), or data of your own: "
-        ".npz, .csv, .tsv, .parquet, .txt, a folder of pictures (docs/guide/data.md)",
-    )
-    parser.add_argument(
-        "--download", action="store_true", help="fetch the data set's files where they are not"
-    )
-
-
-def image_size(text: str) -> tuple[int, int]:
-    """Rows and columns as ``28x28``."""
-    rows, _, columns = text.lower().partition("x")
-    if not (rows.isdecimal() and columns.isdecimal() and 0 < int(rows) * int(columns) <= 1 << 20):
-        raise argparse.ArgumentTypeError(f"must be ROWSxCOLUMNS such as 28x28, not {text!r}")
-    return int(rows), int(columns)
-
-
-def add_own_data_options(parser: Any) -> None:
-    """Declare what a user may say of tables and pictures of their own."""
-    group = parser.add_argument_group("data of your own (docs/guide/data.md)")
-    group.add_argument(
-        "--target",
-        metavar="COLUMN",
-        help="of a table: what to predict (default: target, label, class, or the last column)",
-    )
-    group.add_argument(
-        "--task",
-        choices=TASKS,
-        help="of a table: predict a class or a number (default: a number where the targets have "
-        "fractions or are over 256 different numbers)",
-    )
-    group.add_argument(
-        "--ignore", metavar="COLUMN", action="append", help="of a table: leave out (repeatable)"
-    )
-    group.add_argument(
-        "--category",
-        metavar="COLUMN",
-        action="append",
-        help="of a table: numbers that are names, an input each (repeatable)",
-    )
-    group.add_argument(
-        "--image-size",
-        type=image_size,
-        metavar="ROWSxCOLUMNS",
-        help="resize pictures (default: as they are, all of one size)",
-    )
-
-
-def add_network_argument(parser: argparse.ArgumentParser) -> None:
-    """The network as a positional argument."""
-    parser.add_argument(
-        "network",
-        nargs="?",
-        default="digits",
-        metavar="NETWORK",
-        help="digits, fashion or a TOML file (default: digits)",
-    )
-
-
-def add_plan_option(parser: argparse.ArgumentParser) -> None:
-    """Which plan to compile by."""
-    parser.add_argument(
-        "--plan",
-        default="auto",
-        metavar="PLAN",
-        help="auto: contraction orders, layouts and tiling searched, see `trainwright plan`; "
-        "paper: the contraction order of the paper, the rest searched; small: as auto, with less "
-        "external memory, as the backward pass makes partial products again (default: auto)",
-    )
-
-
-def check_chip_plan(plan: str) -> None:
-    """Raise ``OptionError`` for plans whose programs an update on the chip does not go with."""
-    from trainwright.compiler.base.compiled import IN_ROWS
-
-    if plan not in IN_ROWS:
-        raise OptionError(
-            f"--update chip takes --plan {' or '.join(IN_ROWS)}, not {plan}: leave --plan away"
-        )
-
-
-def ranks(text: str) -> tuple[tuple[int, ...], ...]:
-    """Ranks as ``12,5,13|16``: a layer's separated by commas, layers by bars; or one for all."""
+def parse_ranks(text: str) -> Ranks:
+    """Read ranks as ``12,5,13|16``: a layer's separated by commas, layers by bars."""
     try:
         return tuple(tuple(int(rank) for rank in layer.split(",")) for layer in text.split("|"))
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"must be ranks such as '12,5,13|16', a layer's separated by commas, layers by bars, "
+        raise ValueError(
+            "must be ranks such as '12,5,13|16', a layer's separated by commas, layers by bars, "
             f"not {text!r}"
         ) from None
 
 
-def add_ranks_option(parser: argparse.ArgumentParser) -> None:
-    """Ranks other than the network's own; read by ``with_ranks``."""
-    parser.add_argument(
-        "--ranks",
-        type=ranks,
-        metavar="R",
-        help="other TT ranks, such as '12,5,13|16': a layer's separated by commas, layers by bars; "
-        "a single one is of every bond that can have it",
-    )
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Place of a data set's files."""
+
+    data: Annotated[str | None, Option(metavar="DIR")] = None
+    """folder of the data set's files (default: TRAINWRIGHT_DATA), or data of your own: .npz, .csv,
+    .tsv, .parquet, .txt, a folder of pictures (docs/guide/data.md)"""
+    download: bool = False
+    """fetch the data set's files where they are not"""
 
 
-def with_ranks(network: Network, given: tuple[tuple[int, ...], ...] | None) -> Network:
-    """The network with the ranks asked for; a single one is of all bonds, none over its bound."""
+@dataclass(frozen=True, kw_only=True)
+class NumberOptions:
+    """Number formats other than the network's own."""
+
+    formats: Annotated[str | None, Option(metavar="F", note=f" Formats: {ALLOWED}")] = None
+    """number formats of classes of tensors (factor, activation, intermediate, gradient), or of
+    single factors and activations by name, such as 'activation=posit(8,0),l1.G2=fixed(8)'; and
+    underflow=never, zero or gradients."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormOptions(NumberOptions):
+    """Ranks and number formats other than the network's own."""
+
+    ranks: Annotated[Ranks | None, Option(metavar="R", parse=parse_ranks)] = None
+    """other TT ranks, such as '12,5,13|16': a layer's separated by commas, layers by bars; a single
+    rank applies to every bond that can have it"""
+
+    def network_named(self, name: str) -> Network:
+        """Load a network in the form asked for. Raises ``OptionError``, ``NetworkError``."""
+        return with_ranks(with_formats(load_network(name), self.formats), self.ranks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceleratorOptions:
+    """Sizes of the accelerator; read by ``accelerator_parameters``."""
+
+    accelerator: Annotated[tuple[str, ...], Option(metavar="NAME=N")] = ()
+    """size of the accelerator other than its default, such as lanes=8 (repeatable); names, ranges
+    and presets: see `trainwright check --help`"""
+    preset: Annotated[
+        tuple[str, ...],
+        Option(
+            metavar="DEVICE",
+            into="accelerator",
+            parse="preset={}".format,
+            note=f": {', '.join(PRESETS)} (default: {next(iter(PRESETS))})",
+        ),
+    ] = ()
+    """sizes for a device"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions:
+    """Network as the first argument, and samples of a batch."""
+
+    network: Annotated[str, Option(metavar="NETWORK", positional=True)] = "digits"
+    """digits, fashion or a TOML file"""
+    batch: Positive = 64
+    """samples of a batch"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """Plan to compile by."""
+
+    plan: str = "auto"
+    """auto: contraction orders, layouts and tiling searched, see `trainwright plan`; paper: the
+    contraction order of the paper, the rest searched; small: like auto with less external memory,
+    because the backward pass makes partial products again"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedOptions:
+    """Seed of a command's random operands."""
+
+    seed: Natural = 0
+    """seed of the random operands"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WideOptions:
+    """Tables that are not fitted to the terminal."""
+
+    wide: bool = False
+    """print all columns, a line a row, by the names that programs and --json have"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonOptions:
+    """Results for programs."""
+
+    json: bool = False
+    """print one JSON object, and no tables"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadOptions:
+    """Processor threads of a measurement."""
+
+    threads: Positive = 1
+    """processor threads of torch"""
+
+
+def check_chip_plan(plan: str) -> None:
+    """Reject plans whose programs do not go with an update on the chip."""
+    from trainwright.compiler.base.compiled import IN_ROWS
+
+    if plan not in IN_ROWS:
+        raise OptionError(
+            f"--update chip takes --plan {' or '.join(IN_ROWS)}, not {plan}: omit --plan"
+        )
+
+
+def with_ranks(network: Network, given: Ranks | None) -> Network:
+    """Return the network with ranks; a single rank applies to all bonds, up to their bounds."""
     if given is None:
         return network
     if len(given) == len(given[0]) == 1 and given[0][0] >= 1:
@@ -181,20 +168,8 @@ def with_ranks(network: Network, given: tuple[tuple[int, ...], ...] | None) -> N
     return network.with_ranks(given)
 
 
-def add_formats_option(parser: Any) -> None:
-    """Number formats other than the network's own; read by ``with_formats``."""
-    parser.add_argument(
-        "--formats",
-        metavar="F",
-        help="number formats of classes of tensors (factor, activation, intermediate, gradient), "
-        "or of single factors and activations by name, such as "
-        "'activation=posit(8,0),l1.G2=fixed(8)'; and underflow=never, zero or gradients. Formats: "
-        f"{ALLOWED}",
-    )
-
-
 def with_formats(network: Network, given: str | None) -> Network:
-    """The network with the formats asked for. Raises ``OptionError``."""
+    """Return the network with number formats. Raises ``OptionError``."""
     if given is None:
         return network
     try:
@@ -204,7 +179,7 @@ def with_formats(network: Network, given: str | None) -> Network:
 
 
 def _default_sizes(network: Network) -> dict[str, Any]:
-    """Sizes of an accelerator that follow from a network."""
+    """Return the sizes of an accelerator that follow from a network."""
     sizes: dict[str, Any] = {"factor_width": network.factor_width}
     if network.coded_used:
         sizes["formats"] = tuple(dict.fromkeys(str(fmt) for _, fmt in network.coded_used))
@@ -213,34 +188,6 @@ def _default_sizes(network: Network) -> dict[str, Any]:
         except ValueError as error:
             raise OptionError(f"--formats: {error}") from None
     return sizes
-
-
-def add_accelerator_options(parser: Any, *, explained: bool = False) -> None:
-    """Options that say what accelerator to make; read by ``accelerator_parameters``.
-
-    ``explained``: in a group of their own, with all sizes and presets.
-    """
-    where = "see `trainwright check --help`"
-    if explained:
-        from trainwright.cli.sizes import describe_sizes
-
-        parser = parser.add_argument_group("the accelerator", describe_sizes())
-        where = "see the list above"
-    parser.add_argument(
-        "--accelerator",
-        metavar="NAME=N",
-        action="append",
-        help="a size of the accelerator other than its default, such as lanes=8 (repeatable); "
-        f"names, ranges and presets: {where}",
-    )
-    parser.add_argument(
-        "--preset",
-        metavar="DEVICE",
-        dest="accelerator",
-        action="append",
-        type="preset={}".format,
-        help=f"the sizes for a device: {', '.join(PRESETS)} (default: {next(iter(PRESETS))})",
-    )
 
 
 ALONE = {"vector_engine": 1, "exponents": 64, "sample_loads": 1}
@@ -290,7 +237,7 @@ def accelerator_parameters(
     default: dict[str, Any] = {} if network is None else _default_sizes(network)
     if stochastic and default.get("formats"):
         raise OptionError(
-            f"--rounding-mode: stochastic rounding is of fixed point alone, the network has "
+            f"--rounding-mode: stochastic rounding is for fixed point only, the network has "
             f"{', '.join(default['formats'])}: choose nearest, or formats such as fixed(8)"
         )
     if network is not None and network.functions and default.get("formats"):

@@ -1,15 +1,18 @@
-"""Where the results of an experiment go: a folder with pictures and JSON, and the screen."""
+"""Results on the screen, as JSON, and in a folder with pictures."""
 
 import json
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from trainwright.cli.errors import OptionError
+from trainwright.report.tables import markdown
 from trainwright.support.files import write_whole
 
 
@@ -26,7 +29,7 @@ def write_results(folder: Path, files: Mapping[str, bytes | str]) -> None:
 
 
 def to_json(value: Any) -> str:
-    """JSON with null for what is not finite, which JSON has no numbers for."""
+    """Return JSON with null for numbers that are not finite, which JSON lacks."""
     return json.dumps(_plain(value), indent=1, allow_nan=False)
 
 
@@ -40,13 +43,35 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def rows_of(items: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Return the fields of dataclasses as the rows of a table."""
+    return [tuple(vars(item).values()) for item in items]
+
+
+def plain(items: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return dataclasses as plain data for JSON."""
+    return [asdict(item) for item in items]
+
+
+def dict_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of dictionaries, a column for each key that any of them has."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return markdown(names, [[row.get(name) for name in names] for row in rows])
+
+
+def show(as_json: bool, content: Mapping[str, Any], text: str) -> int:
+    """Print results as JSON or as text, and return the exit status of success."""
+    print(to_json(content) if as_json else text.rstrip("\n"))
+    return 0
+
+
 def on_terminal() -> bool:
-    """Whether stderr is a terminal that redraws a line."""
+    """Return whether stderr is a terminal that redraws a line."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def teller(what: str, interval: float = 5.0) -> Callable[..., None]:
-    """A callback of (done, total, note) that reports the progress of ``what`` on stderr."""
+    """Return a callback of (done, total, note) that reports the progress of ``what`` on stderr."""
     told = time.monotonic()
     live = on_terminal()
 
@@ -60,3 +85,28 @@ def teller(what: str, interval: float = 5.0) -> Callable[..., None]:
         print(text, end=end, file=sys.stderr, flush=True)
 
     return tell
+
+
+Progress = Callable[..., None]
+"""Told (done, total), and a note to show beside them if there is one."""
+
+
+@contextmanager
+def progress_bar(title: str, interval: float = 30.0) -> Iterator[Progress]:
+    """Yield a callback shown on stderr: a bar, or without a terminal lines ``interval`` s apart."""
+    if not on_terminal():
+        yield teller(title, interval)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+               TimeRemainingColumn(), TextColumn("{task.fields[note]}"))  # fmt: skip
+    with Bars(*columns, console=Console(stderr=True)) as bars:
+        task = bars.add_task(title, total=None, note="")
+
+        def progress(done: int, total: int, note: str = "") -> None:
+            bars.update(task, completed=done, total=total, note=note)
+
+        yield progress

@@ -1,4 +1,4 @@
-"""What ``trainwright plan`` shows: the contraction orders considered, and what was chosen."""
+"""Report of ``trainwright plan``: the contraction orders considered, and those chosen."""
 
 import re
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from trainwright.parameters import AcceleratorParameters
 
 MOST = 6
-"""Orders of a layer that are shown."""
+"""Most orders of a layer that are shown."""
 LEGEND = (
     "MACs: multiply-accumulates; x input, y sums, a output, b bias, G1.. factors, "
     "xw windows of x, dx gradient to x, G1*G2 product of G1 and G2"
@@ -18,7 +18,7 @@ LEGEND = (
 
 
 def _why(order: "Order", chosen: "Order", refused: str | None) -> str | None:
-    """Why an order was dropped; None for the one that is chosen."""
+    """Explain why an order was dropped; None for the chosen order."""
     if order.text == chosen.text:
         return None
     if refused is not None:
@@ -36,6 +36,7 @@ def _why(order: "Order", chosen: "Order", refused: str | None) -> str | None:
 
 
 def _orders(network: "Network", batch: int, step: "Step", plan: str) -> list[dict[str, Any]]:
+    """List the named and the best orders of each layer, the cheapest first."""
     from trainwright.compiler.base.compiled import PAPER
     from trainwright.compiler.forms.digits import between_width, in_digits
     from trainwright.graph.named import named_orders
@@ -47,44 +48,40 @@ def _orders(network: "Network", batch: int, step: "Step", plan: str) -> list[dic
     rows = []
     for chosen, (site, contractions) in zip(step.orders, graph.sites.items(), strict=True):
         widths = {"word": between_width(network, p), "accumulator": p.accumulator_width}
-        named = {
-            order.text: (name, order)
-            for name, order in named_orders(graph.whole, contractions, cost=cost, **widths)
-        }
+        named = list(named_orders(graph.whole, contractions, cost=cost, **widths))
+        names = {order.text: name for name, order in named}
         best = ordered(graph.whole, contractions, cost=cost, most=MOST, **widths)
-        found = {order.text: order for order in (*best, chosen)}
-        found |= {text: order for text, (_, order) in named.items()}
-        for order in sorted(found.values(), key=lambda order: order.cost):
+        orders = {o.text: o for o in (*best, chosen, *(order for _, order in named))}
+        for order in sorted(orders.values(), key=lambda order: order.cost):
+            is_chosen = order.text == chosen.text
+            refused = step.refused.get(order.text)
+            paper = plan == PAPER and not is_chosen
             rows.append(
                 {
                     "layer": site,
-                    "name": named[order.text][0] if order.text in named else "",
+                    "name": names.get(order.text, ""),
                     "order": order.text,
                     "macs": order.macs,
-                    "chosen": order.text == chosen.text,
-                    "dropped": (
-                        "not the paper's"
-                        if plan == PAPER and order.text != chosen.text
-                        else _why(order, chosen, step.refused.get(order.text))
-                    ),
+                    "chosen": is_chosen,
+                    "dropped": "not the paper's" if paper else _why(order, chosen, refused),
                 }
             )
     return rows
 
 
-def _stages(which: str, one: "Lowered") -> list[dict[str, Any]]:
-    """What is computed together, in what slices, by which array."""
+def _stages(program: str, lowered: "Lowered") -> list[dict[str, Any]]:
+    """List the operations that are computed together, with their slices and arrays."""
     rows = []
-    for number, stage in enumerate(one.stages):
+    for number, stage in enumerate(lowered.stages):
         for choice in stage.choices:
             arrays = [work.impl.engine.name or "" for work in choice.works if work.impl]
             rows.append(
                 {
-                    "program": which,
+                    "program": program,
                     "stage": number,
                     "makes": choice.op.out,
                     "of": list(choice.op.operands),
-                    "slices": {axis: count for axis, count in stage.loops},
+                    "slices": dict(stage.loops),
                     "arrays": arrays or (["PE2"] if choice.works else []),
                 }
             )
@@ -92,14 +89,15 @@ def _stages(which: str, one: "Lowered") -> list[dict[str, Any]]:
 
 
 def layers(network: "Network") -> list[dict[str, Any]]:
-    """The layers of a network, as ``--json`` has them."""
+    """Describe the layers of a network for ``--json``."""
     return [
         {
-            "layer": f"l{n}", "outputs": list(one.outputs), "inputs": list(one.inputs),
-            "ranks": list(one.ranks), "parameters": one.factor_parameters + one.bias_parameters,
-            "kernel": list(one.window.kernel) if one.window else None,
+            "layer": f"l{n}", "outputs": list(layer.outputs), "inputs": list(layer.inputs),
+            "ranks": list(layer.ranks),
+            "parameters": layer.factor_parameters + layer.bias_parameters,
+            "kernel": list(layer.window.kernel) if layer.window else None,
         }
-        for n, one in enumerate(network.layers, 1)
+        for n, layer in enumerate(network.layers, 1)
     ]  # fmt: skip
 
 
@@ -125,24 +123,24 @@ def report(
     require_integers(network)
     step = cached_step(network, batch, p, plan=plan, effort=effort or MOST_EFFORT)
     programs = {"forward": step.forward, "backward": step.backward}
-    cycles = {name: predict(one.descriptors, p).cycles for name, one in programs.items()}
-    total = sum(cycles.values())
+    measures = {
+        name: {
+            "cycles": predict(program.descriptors, p).cycles,
+            "macs": program.lowered.macs,
+            "descriptors": len(program.descriptors),
+            "scratchpad_rows": program.lowered.rows,
+        }
+        for name, program in programs.items()
+    }
+    total = sum(program["cycles"] for program in measures.values())
     return {
         "network": network.name,
         "batch": batch,
         "plan": plan,
         "layers": layers(network),
         "orders": _orders(network, batch, step, plan),
-        "stages": [row for name, one in programs.items() for row in _stages(name, one.lowered)],
-        "programs": {
-            name: {
-                "cycles": cycles[name],
-                "macs": one.lowered.macs,
-                "descriptors": len(one.descriptors),
-                "scratchpad_rows": one.lowered.rows,
-            }
-            for name, one in programs.items()
-        },
+        "stages": [row for name in programs for row in _stages(name, programs[name].lowered)],
+        "programs": measures,
         "macs": step.macs,
         "cycles": total,
         "mac_utilisation": step.macs / (p.multipliers * total),
@@ -157,19 +155,19 @@ _RESULT = re.compile(r"[^*]*")
 
 def _equations(order: str, names: "UserNames") -> str:
     """Return the results of an order, each with its tree of products in parentheses."""
-    made = {
+    operands_of = {
         out: operands.split(" ")
         for out, operands in (product.split(" = ") for product in order.split("; "))
     }
 
     def spelled(name: str) -> str:
-        if name not in made or _RESULT.fullmatch(names.symbol(name)):
+        if name not in operands_of or _RESULT.fullmatch(names.symbol(name)):
             return names.symbol(name)
-        return f"({' '.join(map(spelled, made[name]))})"
+        return f"({' '.join(map(spelled, operands_of[name]))})"
 
     return "  ".join(
         f"{names.symbol(out)} = {' '.join(map(spelled, operands))};"
-        for out, operands in made.items()
+        for out, operands in operands_of.items()
         if _RESULT.fullmatch(names.symbol(out))
     ).removesuffix(";")
 

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from textwrap import wrap
 
@@ -12,15 +11,6 @@ LEAST_WIDTH = 40
 """Columns of the narrowest terminal that text is folded for."""
 LEAST_CELL = 12
 """Columns of a folded cell; terminals too narrow for such cells get longer lines."""
-
-
-def add_wide_option(parser: ArgumentParser) -> None:
-    """``--wide``: nothing folded or left out."""
-    parser.add_argument(
-        "--wide",
-        action="store_true",
-        help="print all columns, a line a row, by the names that programs and --json have",
-    )
 
 
 def screen_width() -> int:

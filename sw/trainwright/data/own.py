@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from trainwright.data.dataset import DataError, DataSet, Split
 from trainwright.data.npz import FULL_SCALE, cut_off_test
 from trainwright.data.picture_files import PICTURES, Pictures, is_picture_folder, read_pictures
 from trainwright.support.plain import NONSENSE
+from trainwright.support.settings import OneOf, Option
 from trainwright.support.text import shown, suggestion
 
 TEXT = ".txt"
@@ -57,17 +58,31 @@ Preparation = Mapping[str, Any]
 """Plain data that says how samples become bytes, as a model's file stores it."""
 
 
-@dataclass(frozen=True)
+def parse_image_size(text: str) -> tuple[int, int]:
+    """Read rows and columns as ``28x28``. Raises ``ValueError``."""
+    rows, _, columns = text.lower().partition("x")
+    if not (rows.isdecimal() and columns.isdecimal() and 0 < int(rows) * int(columns) <= 1 << 20):
+        raise ValueError(f"must be ROWSxCOLUMNS such as 28x28, not {text!r}")
+    return int(rows), int(columns)
+
+
+@dataclass(frozen=True, kw_only=True)
 class OwnOptions:
     """Choices of a user about data of their own."""
 
-    target: str | None = None
-    ignore: tuple[str, ...] = ()
-    category: tuple[str, ...] = ()
-    image_size: tuple[int, int] | None = None
-    """Rows and columns that pictures are resized to."""
-    task: str | None = None
-    """Name from `TASKS`; None: what the targets say."""
+    target: Annotated[str | None, Option(metavar="COLUMN")] = None
+    """for a table: what to predict (default: target, label, class, or the last column)"""
+    task: Annotated[str | None, OneOf(TASKS)] = None
+    """for a table: predict a class or a number (default: a number where the targets have fractions
+    or are over 256 different numbers)"""
+    ignore: Annotated[tuple[str, ...], Option(metavar="COLUMN")] = ()
+    """for a table: columns to leave out"""
+    category: Annotated[tuple[str, ...], Option(metavar="COLUMN")] = ()
+    """for a table: numbers that are names, an input each"""
+    image_size: Annotated[
+        tuple[int, int] | None, Option(metavar="ROWSxCOLUMNS", parse=parse_image_size)
+    ] = None
+    """resize pictures (default: as they are, all of one size)"""
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,21 @@
 """``trainwright reproduce formats``: Fashion-MNIST at number formats, automatic and frozen."""
 
-import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from trainwright.cli.command import SimpleCommand
-from trainwright.cli.errors import OptionError
-from trainwright.cli.options import positive
-from trainwright.cli.reproduce.table1.rows import Row
-from trainwright.support.text import suggestion
+from trainwright.cli.reproduce.runs import (
+    Recipe,
+    RecipeOptions,
+    RecipeRun,
+    SeedMeans,
+    common_means,
+    recipe_command,
+)
+from trainwright.support.settings import Option
 
 if TYPE_CHECKING:
-    from trainwright.cli.reproduce.table1.runs import Run
     from trainwright.network import Network
     from trainwright.parameters import AcceleratorParameters
 
@@ -32,18 +33,18 @@ FORMATS = {
     "posit-6-1": _ALL.format("posit(6,1)"),
     "gradient-6-1": f"{_NARROW}posit(6,1)",
 }
-"""Factors have 4 bits and activations 8 where nothing else is said."""
+"""Formats by name: factors have 4 bits and activations 8 where a format says nothing else."""
 NARROW_WORDS = {f"{name}-words-8": FORMATS[name] for name in ("fixed-8", "posit-8")}
-"""On an accelerator whose words have 8 bits: what is merged and summed on chip has them too."""
+"""Formats on an accelerator whose words, merged and summed tensors among them, have 8 bits."""
 SCALES = ("automatic", "frozen")
 LEAST_ERROR = 0.1
-"""Percent, where the picture's logarithmic scale ends."""
+"""Least error of the picture's logarithmic scale, in percent."""
 
 
-def _row(name: str, formats: str, scales: str, *more: str) -> Row:
+def _row(name: str, formats: str, scales: str, *more: str) -> Recipe:
     title = f"{formats}, {scales}"
     options = ("--formats", formats, "--scales", scales, "--no-prior", *more)
-    return Row(f"{name}-{scales}", title, options)
+    return Recipe(f"{name}-{scales}", title, options)
 
 
 ROWS = (
@@ -55,73 +56,70 @@ ROWS = (
     ),
 )
 
-EPILOG = f"""\
-formats, each with automatic and with frozen scales (rows NAME-automatic and NAME-frozen):
-{chr(10).join(f"  {name:16} {formats}" for name, formats in FORMATS.items())}
-and, on an accelerator with words of 8 bits, {", ".join(NARROW_WORDS)}
 
-A row is one choice of options of `trainwright train --network fashion`. Every run has a folder of
-its own, OUT/ROW/seed-N, with its report; runs that are finished are kept, interrupted ones go on:
-give the same command again. What is finished, also of an interrupted one or while another
-process trains (--finished), is put together in OUT: table.md, results.json and
-accuracy.png, accuracy against the bits that a step moves and those that it keeps in external
-memory.
+@dataclass(frozen=True, kw_only=True)
+class FormatRunOptions(RecipeOptions):
+    """Train Fashion-MNIST at number formats, with automatic and frozen scales.
 
-examples:
-  trainwright reproduce formats --data DIR --seeds 3 --jobs 2
-  trainwright reproduce formats --data DIR --epochs 4 --seeds 1 --rows fixed-8-frozen posit-8-frozen
-"""
+    Examples
+    --------
+      trainwright reproduce formats --data DIR --seeds 3 --jobs 2
+      trainwright reproduce formats --data DIR --epochs 4 --seeds 1 \
+          --rows fixed-8-frozen posit-8-frozen
+
+    A row is one choice of options of `trainwright train --network fashion`. Every run has a folder
+    of its own, OUT/ROW/seed-N, with its report. The same command again keeps runs that are finished
+    and continues interrupted ones. Finished runs, also of an interrupted command or while another
+    process trains (--finished), are combined in OUT: table.md, results.json and accuracy.png,
+    accuracy against the bits that a step moves and those that it keeps in external memory.
+    """
+
+    rows: Annotated[tuple[str, ...], Option(metavar="ROW", arguments={"nargs": "+"})] = ()
+    """names of rows (default: all)"""
+    out: Annotated[str, Option(metavar="DIR")] = "runs/reproduce-formats"
+    """folder of the runs and of their tables and pictures"""
+    finished: bool = False
+    """train nothing: the table of the runs that are finished"""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FormatMeans(SeedMeans):
     """Means over the seeds of a row; accuracies in percent."""
 
     formats: str
     scales: str
     word_width: int
-    seeds: tuple[int, ...]
-    test: float
-    """Of the last epoch's model."""
-    spread: float
-    """Greatest less least of the seeds' test accuracies."""
     moved: float
     """Bits of external memory that a step reads and writes, its programs among them."""
     stored: float
     """Bits that a step keeps in external memory, without its programs."""
     exponents_moved: float
-    """In a run."""
+    """Exponents that move in a run."""
     saturated: float
     """Values a step."""
     underflowed: float
-    digests: tuple[str, ...]
-    command: str
 
     @property
     def label(self) -> str:
-        """What tells it from others in the picture."""
+        """Name in the picture."""
         return self.formats + (f", words of {self.word_width} bits" if self.word_width < 16 else "")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
 
-
-def _accelerator(row: Row, network: "Network") -> "AcceleratorParameters":
+def _accelerator(row: Recipe, network: "Network") -> "AcceleratorParameters":
     from trainwright.cli.options import accelerator_parameters
 
     sizes = [row.options[i + 1] for i, o in enumerate(row.options) if o == "--accelerator"]
     return accelerator_parameters(sizes, network)
 
 
-def _network(row: Row) -> "Network":
+def _network(row: Recipe) -> "Network":
     from trainwright.network import load_network
 
     return load_network("fashion").with_formats(row.options[1])
 
 
-def _moved(row: Row, result: Mapping[str, Any]) -> int:
-    """Bits that a step of a finished run moves."""
+def _moved(row: Recipe, result: Mapping[str, Any]) -> int:
+    """Return the bits that a step of a finished run moves."""
     from trainwright.compiler import compile_step
 
     network = _network(row).with_ranks(result["ranks"])
@@ -136,31 +134,26 @@ def _stored(result: Mapping[str, Any]) -> int:
     return sum(item["bits"] for item in items if item["name"] != "programs")
 
 
-def outcome(runs: "Sequence[Run]") -> Outcome:
-    """The outcome of the finished runs of one row."""
+def outcome(runs: Sequence[RecipeRun]) -> FormatMeans:
+    """Return the means over the finished runs of one row."""
     row, results = runs[0].row, [run.result() for run in runs]
-    tests = [100 * r["test_accuracy"] for r in results]
     steps = [list(run.history("step")) for run in runs]
-    every = [record for own in steps for record in own]
-    return Outcome(
+    records = [record for own in steps for record in own]
+    return FormatMeans(
+        **common_means(runs),
         formats=row.options[1],
         scales=row.options[3],
         word_width=_accelerator(row, _network(row)).word_width,
-        seeds=tuple(run.seed for run in runs),
-        test=mean(tests),
-        spread=max(tests) - min(tests),
         moved=mean(_moved(row, result) for result in results),
         stored=mean(map(_stored, results)),
         exponents_moved=mean(sum(r["moved"] for r in own) for own in steps),
-        saturated=mean(r["saturations"] for r in every),
-        underflowed=mean(r["underflows"] for r in every),
-        digests=tuple(r["digest"] for r in results),
-        command=runs[0].command,
+        saturated=mean(r["saturations"] for r in records),
+        underflowed=mean(r["underflows"] for r in records),
     )
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
-    """A line for each row."""
+def table(outcomes: Sequence[FormatMeans]) -> str:
+    """Return a table with a line for each row."""
     from trainwright.report.tables import markdown
 
     head = ("formats", "scales", "words", "seeds", "test, %", "spread",
@@ -177,11 +170,11 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return markdown(head, rows)
 
 
-def picture(outcomes: Sequence[Outcome]) -> bytes:
-    """Errors against bits moved and against bits stored; frozen scales hollow.
+def picture(outcomes: Sequence[FormatMeans]) -> bytes:
+    """Draw errors against bits moved and against bits stored; frozen scales hollow.
 
-    Formats of as many bits stand beside each other, and errors are on a logarithmic scale: most
-    formats have 11 to 15 %, and what fails has 50 and more.
+    Formats of equal bits stand next to each other, and errors are on a logarithmic scale: most
+    formats have 11 to 15 %, and those that fail 50 and more.
     """
     from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 
@@ -219,61 +212,24 @@ def picture(outcomes: Sequence[Outcome]) -> bytes:
     return to_png(figure)
 
 
-def _worst(outcomes: Sequence[Outcome]) -> float:
-    """The greatest error, or a little more; at least 20 %."""
+def _worst(outcomes: Sequence[FormatMeans]) -> float:
+    """Return the greatest error, or a little more; at least 20 %."""
     return max([20.0, *(110 - 1.1 * o.test for o in outcomes)])
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
-    parser.add_argument("--rows", nargs="+", metavar="ROW", help="which (default: all)")
-    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="default: 3")
-    parser.add_argument("--epochs", type=positive, default=30, metavar="N", help="default: 30")
-    parser.add_argument(
-        "--data", metavar="DIR", help="folder of the data set's files (default: TRAINWRIGHT_DATA)"
+def _combine(runs: dict[Recipe, list[RecipeRun]]) -> tuple[Any, str, dict[str, bytes]]:
+    outcomes = [outcome(group) for group in runs.values()]
+    return [o.to_dict() for o in outcomes], table(outcomes), {"accuracy.png": picture(outcomes)}
+
+
+EPILOG = "\n".join(
+    (
+        "formats, each with automatic and frozen scales (rows NAME-automatic and NAME-frozen):",
+        *(f"  {name:16} {formats}" for name, formats in FORMATS.items()),
+        f"and, on an accelerator with words of 8 bits, {', '.join(NARROW_WORDS)}",
     )
-    parser.add_argument(
-        "--jobs", type=positive, default=1, metavar="N", help="runs at a time (default: 1)"
-    )
-    parser.add_argument(
-        "--finished", action="store_true", help="train nothing: the table of what is finished"
-    )
-    parser.add_argument("--out", default="runs/reproduce-formats", metavar="DIR")
-    parser.add_argument("--json", action="store_true", help="print JSON and no tables")
-
-
-def rows_named(names: Sequence[str] | None) -> tuple[Row, ...]:
-    """Rows by name, in the order of the table. Raises ``OptionError``."""
-    known = {row.name: row for row in ROWS}
-    for name in names or ():
-        if name not in known:
-            raise OptionError(
-                f"--rows: no row {name!r}; there are {', '.join(known)}{suggestion(name, known)}"
-            )
-    return tuple(row for row in ROWS if names is None or row.name in names)
-
-
-def _run(args: argparse.Namespace) -> int:
-    from trainwright.cli.output import to_json, write_results
-    from trainwright.cli.reproduce.table1.runs import all_runs, train_runs
-    from trainwright.data import load_data_set
-
-    rows = rows_named(args.rows)
-    if not args.finished:
-        load_data_set("fashion-mnist", args.data)  # complains now and not in a process
-    out = Path(args.out)
-    groups = all_runs(rows, args.seeds, out, args.epochs)
-    whole = args.finished or train_runs(groups, args.jobs, args.data)
-    done = [[run for run in group if run.finished] for group in groups]
-    outcomes = [outcome(group) for group in done if group]
-    results = to_json([o.to_dict() for o in outcomes])
-    text = table(outcomes)
-    files = {"table.md": text, "results.json": results + "\n", "accuracy.png": picture(outcomes)}
-    write_results(out, files)
-    print(results if args.json else text + f"\npicture and table: {out}")
-    return 0 if whole else 130
-
-
-command = SimpleCommand(
-    "formats", "Fashion-MNIST at number formats, scales automatic and frozen", _add_arguments, _run
 )
+command = recipe_command(
+    FormatRunOptions, {"all": ROWS}, _combine, "formats",
+    "Fashion-MNIST at number formats, scales automatic and frozen", EPILOG,
+)  # fmt: skip

@@ -1,161 +1,133 @@
 """``trainwright reproduce qr``: tables 2 and 3 of the draft, and the experiments it announces."""
 
-import argparse
-from collections.abc import Mapping
-from dataclasses import asdict
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated
 
-from trainwright.cli.command import SimpleCommand
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import positive
-from trainwright.cli.reproduce.options import add_experiment_option, add_run_options
-
-EXPERIMENTS = ("dots", "conditions", "clustering")
-
-EPILOG = """\
-experiments:
-  dots        tables 2 and 3: reach of the error bound, dot products in half precision
-  conditions  every QR variant over condition numbers, block widths and TSQR levels
-  clustering  spectral clustering of random graphs with every variant
-
-The folder gets tables.md, results.json and a picture of each experiment.
-"""
+from trainwright.cli.reproduce.experiment import (
+    Experiment,
+    ExperimentOptions,
+    Finding,
+    command_of,
+    finding,
+)
+from trainwright.support.settings import OneOf, Option, Positive
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
-    add_experiment_option(parser, EXPERIMENTS)
-    parser.add_argument(
-        "--vectors", type=positive, default=2_000_000, metavar="N", help="default: 2000000"
-    )
-    parser.add_argument("--rows", type=positive, default=4000, metavar="M", help="default: 4000")
-    parser.add_argument("--columns", type=positive, default=100, metavar="N", help="default: 100")
-    add_run_options(parser, "qr")
+@dataclass(frozen=True, kw_only=True)
+class QRExperimentOptions(ExperimentOptions):
+    """Repeat the experiments in mixed-precision Householder QR.
+
+    experiments:
+      dots        tables 2 and 3: reach of the error bound, dot products in half precision
+      conditions  every QR variant over condition numbers, block widths and TSQR levels
+      clustering  spectral clustering of random graphs with every variant
+
+    The folder gets tables.md, results.json and a picture of each experiment.
+    """
+
+    experiment: Annotated[tuple[str, ...], OneOf(("dots", "conditions", "clustering"))] = ()
+    """run only this one"""
+    out: Annotated[str, Option(metavar="DIR")] = "runs/reproduce-qr"
+    """folder of tables, pictures and results"""
+    vectors: Positive = 2_000_000
+    """pairs of vectors of table 3"""
+    rows: Annotated[Positive, Option(metavar="M")] = 4000
+    """rows of the matrices"""
+    columns: Positive = 100
+    """columns of the matrices"""
 
 
-def _run(args: argparse.Namespace) -> int:
-    import torch
-
-    from trainwright.cli.output import to_json, write_results
-
-    chosen = args.experiment or EXPERIMENTS
-    needed = {"matplotlib"} | ({"sklearn"} if "clustering" in chosen else set())
-    if missing := sorted(name for name in needed if find_spec(name) is None):
-        raise OptionError(f"this needs {missing[0]}: pip install 'trainwright[train]'")
-    if args.columns > args.rows:
-        raise OptionError(f"--columns must be at most --rows, {args.rows}, not {args.columns}")
-    if args.quick:
-        args.vectors, args.rows, args.columns = min(args.vectors, 20_000), 400, 24
-    torch.set_num_threads(args.threads)
-    results: dict[str, Any] = {}
-    pictures: dict[str, bytes] = {}
-    tables: list[str] = []
-    for name in chosen:
-        rows, texts, drawn = {"dots": _dots, "conditions": _conditions, "clustering": _clustering}[
-            name
-        ](args)
-        results[name] = rows
-        tables += texts
-        pictures |= drawn
-    text = "\n".join(tables)
-    write_results(
-        Path(args.out), {**pictures, "tables.md": text, "results.json": to_json(results) + "\n"}
-    )
-    print(to_json(results) if args.json else text + f"\npictures and tables: {args.out}")
-    return 0
+def _prepare(options: QRExperimentOptions) -> QRExperimentOptions:
+    if options.columns > options.rows:
+        message = f"--columns must be at most --rows, {options.rows}, not {options.columns}"
+        raise OptionError(message)
+    if not options.quick:
+        return options
+    return replace(options, vectors=min(options.vectors, 20_000), rows=400, columns=24)
 
 
-_Outcome = tuple[Any, list[str], Mapping[str, bytes]]
-
-
-def _dots(args: argparse.Namespace) -> _Outcome:
-    from trainwright.cli.output import teller
+def _dots(options: QRExperimentOptions) -> Finding:
+    from trainwright.cli.output import rows_of, teller
     from trainwright.qr.experiments import dots
     from trainwright.qr.experiments.pictures import draw_dots
-    from trainwright.report.tables import markdown
 
     second = dots.table_2()
     errors = [
-        dots.dot_errors(name, args.vectors, seed=args.seed, progress=teller(f"dots, {name}"))
+        dots.dot_errors(name, options.vectors, seed=options.seed, progress=teller(f"dots, {name}"))
         for name in dots.PRINTED
     ]
     third = [row for result in errors for row in dots.table_3(result)]
-    nothing = (None, None, None)
-    tables = [
-        "## Table 2: largest k with gamma_k <= 1\n",
-        markdown(
-            ("format", "u", "k", "k with 2u, as printed"),
-            [tuple(vars(row).values()) for row in second],
-        ),
-        f"\n## Table 3: errors of {args.vectors:,} dot products of length 512\n",
-        markdown(
-            ("vectors", "arithmetic", "mean", "deviation", "maximum", "printed mean",
-             "printed deviation", "printed maximum", "bound", "with probability 0.99"),
-            [(r.distribution, r.arithmetic, r.mean, r.deviation, r.maximum,
-              *(r.printed or nothing), r.bound, r.probable) for r in third],
-        ),
+    head = ("format", "u", "k", "k with 2u, as printed")
+    reach = finding("Table 2: largest k with gamma_k <= 1", head, rows_of(second), second)
+    head = ("vectors", "arithmetic", "mean", "deviation", "maximum", "printed mean",
+            "printed deviation", "printed maximum", "bound", "with probability 0.99")  # fmt: skip
+    cells = [
+        (r.distribution, r.arithmetic, r.mean, r.deviation, r.maximum,
+         *(r.printed or (None,) * 3), r.bound, r.probable) for r in third
     ]  # fmt: skip
-    rows = {"table_2": list(map(asdict, second)), "table_3": list(map(asdict, third))}
-    return rows, tables, {"dots.png": draw_dots(errors)}
+    title = f"Table 3: errors of {options.vectors:,} dot products of length 512"
+    products = finding(title, head, cells, third)
+    return Finding(
+        {"table_2": reach.results, "table_3": products.results},
+        f"{reach.text}\n{products.text}",
+        {"dots.png": draw_dots(errors)},
+    )
 
 
-def _conditions(args: argparse.Namespace) -> _Outcome:
+def _conditions(options: QRExperimentOptions) -> Finding:
     from trainwright.cli.output import teller
     from trainwright.qr.experiments import conditions
     from trainwright.qr.experiments.pictures import draw_conditions, draw_sizes
-    from trainwright.report.tables import markdown
 
-    rows = conditions.run(args.rows, args.columns, progress=teller("conditions"))
-    found: dict[str, list[conditions.ConditionErrors]] = {}
+    rows = conditions.run(options.rows, options.columns, progress=teller("conditions"))
+    groups: dict[str, list[conditions.ConditionErrors]] = {}
     for row in rows:
-        found.setdefault(row.variant, []).append(row)
+        groups.setdefault(row.variant, []).append(row)
 
     def span(values: list[float]) -> str:
         return f"{min(values):.2e} .. {max(values):.2e}"
 
-    table = [
+    cells = [
         (
-            name,
-            span([r.residual for r in group]),
-            group[0].residual_bound,
-            group[0].residual_probable,
-            span([r.orthogonality for r in group]),
-            group[0].orthogonality_bound,
-            group[0].orthogonality_probable,
-            group[0].leading,
+            name, span([r.residual for r in group]), group[0].residual_bound,
+            group[0].residual_probable, span([r.orthogonality for r in group]),
+            group[0].orthogonality_bound, group[0].orthogonality_probable, group[0].leading,
             min(r.seconds for r in group),
         )
-        for name, group in found.items()
-    ]
+        for name, group in groups.items()
+    ]  # fmt: skip
     head = ("variant", "residual", "bound", "square-root bound", "orthogonality", "bound",
             "square-root bound", "leading term", "seconds")  # fmt: skip
-    title = f"## QR of {args.rows:,} x {args.columns}, {len(conditions.ALPHAS)} condition numbers\n"
+    numbers = f"{len(conditions.ALPHAS)} condition numbers"
     pictures = {"conditions.png": draw_conditions(rows), "sizes.png": draw_sizes(rows)}
-    return list(map(asdict, rows)), [title, markdown(head, table)], pictures
+    title = f"QR of {options.rows:,} x {options.columns}, {numbers}"
+    return finding(title, head, cells, rows, pictures)
 
 
-def _clustering(args: argparse.Namespace) -> _Outcome:
+def _clustering(options: QRExperimentOptions) -> Finding:
     from trainwright.cli.output import teller
     from trainwright.qr.experiments import clustering
     from trainwright.qr.experiments.pictures import draw_clustering
-    from trainwright.report.tables import markdown
 
-    models = clustering.MODELS[:2] if args.quick else clustering.MODELS
-    rows = clustering.run(models, seed=args.seed, progress=teller("clustering"))
-    table = [
+    models = clustering.MODELS[:2] if options.quick else clustering.MODELS
+    rows = clustering.run(models, seed=options.seed, progress=teller("clustering"))
+    cells = [
         (r.nodes, f"{r.inside:g} / {r.across:g}", r.difficulty, r.variant, r.agreement, r.planted,
          r.orthogonality) for r in rows
     ]  # fmt: skip
     head = ("nodes", "inside / across", "signal to noise", "variant", "as fp64", "as planted",
             "orthogonality")  # fmt: skip
-    title = "## Spectral clustering of stochastic block models\n"
-    picture = {"clustering.png": draw_clustering(rows)}
-    return list(map(asdict, rows)), [title, markdown(head, table)], picture
+    title = "Spectral clustering of stochastic block models"
+    return finding(title, head, cells, rows, {"clustering.png": draw_clustering(rows)})
 
 
-command = SimpleCommand(
-    "qr", "mixed-precision Householder QR: dot products, factorisations, clustering",
-    _add_arguments, _run,
+EXPERIMENTS = {
+    "dots": Experiment(_dots),
+    "conditions": Experiment(_conditions),
+    "clustering": Experiment(_clustering, needs=("sklearn",)),
+}
+command = command_of(
+    EXPERIMENTS, QRExperimentOptions, "qr",
+    "mixed-precision Householder QR: dot products, factorisations, clustering", _prepare,
 )  # fmt: skip

@@ -1,8 +1,8 @@
-"""What can be varied: options of ``trainwright train``, formats, sizes of the machine, boards."""
+"""Axes of a sweep: options of ``trainwright train``, formats, sizes of the machine, boards."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, NoReturn
@@ -13,29 +13,27 @@ from trainwright.cli.train.job import Asked, Load, accelerator_of, asked, load_d
 from trainwright.cli.train.options import add_arguments
 from trainwright.formats import CLASSES
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.settings import settings_of
 from trainwright.support.text import shown, suggestion
 
 SEED = "seed"
 PRIOR_WEIGHT = "prior-weight"
-_OURS = {
-    "help", "out", "resume", "force", "json", "download", "accelerator", "checkpoint-seconds",
-    "tensorboard", "tt-round", "tt-round-epochs", "tt-round-beside", "verify",
-    "prepared",
-}  # fmt: skip
-"""Options of ``trainwright train`` that a sweep sets itself, or that are not of one trial."""
+_OURS = (
+    "h help out resume force json download accelerator checkpoint-seconds tensorboard tt-round "
+    "tt-round-epochs tt-round-beside verify prepared"
+).split()
+"""Options of ``trainwright train`` that a sweep sets itself, or that do not belong to a trial."""
 FORMATS = (*CLASSES, "underflow")
-SIZES = tuple(
-    f.name.replace("_", "-") for f in fields(AcceleratorParameters) if f.name != "formats"
-)
+SIZES = tuple(s.flag for s in settings_of(AcceleratorParameters) if s.name != "formats")
 
 
 Axis = Callable[[Any], Sequence[str]]
-"""From a value to options of ``trainwright train``; ``OptionError`` for one that cannot be."""
+"""Maps a value to options of ``trainwright train``; raises ``OptionError`` for a wrong one."""
 
 
 @cache
 def other_axes() -> dict[str, Axis]:
-    """Axes of the packages above this one (``board``), from entry points ``trainwright.axes``."""
+    """Return the axes of packages above this one (``board``), from ``trainwright.axes``."""
     return {entry.name: entry.load() for entry in entry_points(group="trainwright.axes")}
 
 
@@ -53,13 +51,13 @@ def _parser() -> _Parser:
 
 @cache
 def train_options() -> dict[str, argparse.Action]:
-    """Options of ``trainwright train`` that can be varied or set, by name without dashes."""
-    found = {a.option_strings[0].removeprefix("--"): a for a in _parser()._actions}
-    return {name: action for name, action in found.items() if name not in _OURS | {"-h"}}
+    """Return the options of ``trainwright train`` that can be varied or set, by name."""
+    named = {a.option_strings[0].lstrip("-"): a for a in _parser()._actions}
+    return {name: action for name, action in named.items() if name not in _OURS}
 
 
 def known(name: str) -> str:
-    """The name of an axis as it is written here. Raises ``OptionError`` for another."""
+    """Return the name of an axis in one spelling. Raises ``OptionError`` for an unknown name."""
     plain = name.replace("_", "-")
     axes = (*train_options(), *FORMATS, *SIZES, *other_axes())
     if plain not in axes:
@@ -73,7 +71,7 @@ def known(name: str) -> str:
 
 
 def check_value(name: str, value: Any) -> None:
-    """Raise ``OptionError`` for what TOML has and no option takes."""
+    """Reject values that TOML has and no option takes."""
     if not isinstance(value, str | int | float):
         raise OptionError(
             f"{name} = {shown(value)}: a value is a text, a number, true or false, as on the "
@@ -82,13 +80,13 @@ def check_value(name: str, value: Any) -> None:
 
 
 def command_options(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Options of ``trainwright train`` for values by axis, in the order given.
+    """Return options of ``trainwright train`` for values by axis, in the order given.
 
     An integer as a tensor's format is a width in bits; ``prior-weight`` 0 is ``--no-prior``.
     Raises ``OptionError``.
     """
     if values.get("prior") is True and values.get(PRIOR_WEIGHT) == 0:
-        raise OptionError("prior-weight 0 is no prior: leave prior = true away")
+        raise OptionError("prior-weight 0 is no prior: omit prior = true")
     formats = [
         f"{name}={f'fixed({value})' if isinstance(value, int) else value}"
         for name, value in values.items()
@@ -105,7 +103,7 @@ def command_options(values: Mapping[str, Any]) -> tuple[str, ...]:
         elif name not in FORMATS and name != "formats":
             options += _option(name, value)
     if options.count("--preset") > 1:
-        raise OptionError("a board has a preset of its own: leave preset or board away")
+        raise OptionError("a board has a preset of its own: omit preset or board")
     return (*options, *(["--formats", ",".join(formats)] if formats else []))
 
 
@@ -128,11 +126,11 @@ class Checked:
 
     asked: Asked
     accelerator: AcceleratorParameters | None
-    """None where the numbers are floats."""
+    """Accelerator of the run; None where the numbers are floats."""
 
 
 def checked(options: tuple[str, ...], load: Load = load_data) -> Checked:
-    """What the options ask for. Raises ``OptionError``, ``NetworkError``."""
+    """Check options as far as possible. Raises ``OptionError``, ``NetworkError``."""
     new = asked(_parser().parse_args(list(options)), load)
     if new.network.widths.is_float:
         return Checked(new, None)

@@ -17,10 +17,10 @@ from trainwright.support.files import write_whole
 from trainwright.support.locks import Locked, locked
 
 MOST_KILLS = 3
-"""Times that a trial goes on after its process was killed: what kills it again is no accident."""
+"""Times that a trial goes on after its process was killed; further kills are no accident."""
 INTERRUPTED = 130
 _KILLED = (128 + signal.SIGKILL, 128 + signal.SIGTERM)
-"""Exit statuses of a process whose shell or handler tells of a signal."""
+"""Exit statuses of a process whose shell or handler reports a signal."""
 
 
 def train(
@@ -31,7 +31,7 @@ def train(
     stopped: Callable[[], bool] = lambda: False,
     where: Path | None = None,
 ) -> int:
-    """Train to the end, from a checkpoint where there is one; 0, or 130 where interrupted.
+    """Train to the end, from a checkpoint where there is one; return 0, or 130 if interrupted.
 
     A process that is killed is followed by another, from the last checkpoint. ``where``: folder
     that paths are relative to, by default the current one. Raises ``OptionError`` with what a
@@ -60,7 +60,7 @@ def train(
 
 
 def _is_busy(trial: Trial) -> bool:
-    """Whether a process is at work in the folder."""
+    """Return whether a process is at work in the folder."""
     try:
         with locked(trial.folder / LOCK, wait=False):
             return False
@@ -93,19 +93,19 @@ def _session(
         assert process.stderr is not None
         for line in process.stderr:
             last = line.strip() or last
-            if found := search(r"step (\d+)/(\d+)", line):
-                progress(trial, int(found[1]), int(found[2]))
+            if step := search(r"step (\d+)/(\d+)", line):
+                progress(trial, int(step[1]), int(step[2]))
         return process.wait(), last
 
 
 Failures = dict[Trial, str]
-"""What trials that failed said."""
+"""Messages of the trials that failed."""
 
 
 def train_all(
     trials: Sequence[Trial], jobs: int | None, data: str | None, progress: Progress
 ) -> Failures | None:
-    """Train all, ``jobs`` (1) at a time; None where interrupted. A failure leaves the others be.
+    """Train all, ``jobs`` (1) at a time; None where interrupted. A failure stops no other trial.
 
     An interrupt reaches the trainings too: they leave their checkpoints, and no other begins.
     """

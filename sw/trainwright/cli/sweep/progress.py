@@ -10,13 +10,13 @@ from trainwright.cli.sweep.processes import Failures, train_all
 from trainwright.cli.sweep.trials import Progress, Trial
 
 Engine = Callable[[Sequence[Trial], int | None, str | None, Progress], Failures | None]
-"""What trains all of some trials: ``trainwright.cli.sweep.processes.train_all``, or Ray."""
+"""Trains trials: ``trainwright.cli.sweep.processes.train_all``, or that of ``ray_tune``."""
 
 
 def complete(
     trials: Sequence[Trial], *, jobs: int | None, data: str | None, engine: Engine = train_all
 ) -> Failures | None:
-    """Train what is not finished, showing how far; None where that was interrupted, and told."""
+    """Train trials that are not finished and show how far; report an interrupt and return None."""
     for trial in trials:
         trial.check()
     with _shown(trials) as progress:
@@ -28,7 +28,7 @@ def complete(
 
 @contextmanager
 def _shown(runs: Sequence[Trial]) -> Iterator[Progress]:
-    """A callback that shows how far the runs are."""
+    """Yield a callback that shows how far the runs are."""
     left = [run for run in runs if not run.finished]
     if len(left) < len(runs):
         print(f"{len(runs) - len(left)} of {len(runs)} runs are finished", file=sys.stderr)

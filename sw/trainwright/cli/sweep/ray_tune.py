@@ -26,7 +26,7 @@ def train_all(
     out: Path,
     address: str | None = None,
 ) -> Failures | None:
-    """As ``trainwright.cli.sweep.processes.train_all``; ``jobs`` None is what the cluster has.
+    """Train like ``processes.train_all``; ``jobs`` None means as many as the cluster takes.
 
     Ray only places the trials: each keeps its state in its own folder, so that whatever is lost,
     Ray's own state among it, the next call goes on. ``OptionError`` where no cluster answers.
@@ -68,12 +68,12 @@ def train_all(
 
 
 def _ray() -> tuple[Any, Any]:
-    """The packages ``ray`` and ``ray.tune``, which may not be installed."""
+    """Import the packages ``ray`` and ``ray.tune``, which may not be installed."""
     return import_module("ray"), import_module("ray.tune")
 
 
 def _one(trials: Sequence[Trial], data: str | None, where: str, config: dict[str, Any]) -> None:
-    """What a worker does; its answer is in the folder of the trial."""
+    """Train a trial in a worker; the result is in the folder of the trial."""
     _, tune = _ray()
     trial = trials[config["trial"]]
 
@@ -90,7 +90,7 @@ def _one(trials: Sequence[Trial], data: str | None, where: str, config: dict[str
 
 
 def _teller(trials: Sequence[Trial], progress: Progress) -> Any:
-    """Hands what workers report to ``progress``."""
+    """Make a callback of Ray that hands the reports of workers to ``progress``."""
     _, tune = _ray()
 
     class Teller(tune.Callback):
@@ -101,7 +101,7 @@ def _teller(trials: Sequence[Trial], progress: Progress) -> Any:
 
 
 def _failures(trials: Sequence[Trial], results: Any) -> Failures | None:
-    """What failed, by what Ray and the workers say of it; None where a trial was left undone."""
+    """Return the messages of Ray and of workers; None where a trial was left undone."""
     failures: Failures = {}
     told: set[Trial] = set()
     for result in results:

@@ -1,4 +1,4 @@
-"""What came out of the trials: a row each, means over the seeds, and the Pareto front."""
+"""Results of the trials: a row each, means over the seeds, and the Pareto front."""
 
 import csv
 import io
@@ -23,11 +23,11 @@ _TAKEN = (
 )  # fmt: skip
 """Columns as ``result.json`` has them."""
 OBJECTIVES = {"test_accuracy": -1, "model_bits": 1, "cycles": 1, "luts": 1}
-"""What the front is of: 1 for what is to be small, -1 for what is to be large."""
+"""Objectives of the front: 1 for the smaller the better, -1 for the larger the better."""
 
 
 def read_luts(path: str | None) -> dict[int, int]:
-    """LUTs by fingerprint of the accelerator, as ``trainwright build --append`` measured them.
+    """Read LUTs by fingerprint of the accelerator, as ``trainwright build --append`` measured them.
 
     The last line of several counts. Raises ``OptionError``.
     """
@@ -45,7 +45,7 @@ def read_luts(path: str | None) -> dict[int, int]:
 
 
 def trial_row(point: Point, failure: str | None, luts: Mapping[int, int]) -> Row:
-    """The row of a trial; accuracies are fractions, ``None`` stands for what is not known.
+    """Return the row of a trial; accuracies are fractions, ``None`` stands for unknown values.
 
     ``cycles`` are of a step of the trained network, counted by the simulated hardware or, on a back
     end that counts none, predicted. Raises ``OptionError`` for a damaged result.
@@ -94,33 +94,33 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Its values."""
+        """Values by axis, as text."""
         return ", ".join(f"{axis} {value}" for axis, value in self.values) or "all seeds"
 
     def to_dict(self) -> Row:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {**vars(self), "values": dict(self.values)}
 
 
 def settings(points: Sequence[Point], rows: Sequence[Row]) -> list[Setting]:
-    """What is finished, seeds put together, the Pareto front marked; in the order of the trials."""
+    """Combine the seeds of finished trials, in their order, and mark the Pareto front."""
     groups: dict[tuple[tuple[str, Any], ...], list[Row]] = {}
     for point, row in zip(points, rows, strict=True):
         if row["status"] == FINISHED:
             key = tuple(item for item in point.values if item[0] != SEED)
             groups.setdefault(key, []).append(row)
-    found = [_setting(values, group) for values, group in groups.items()]
-    names = objectives(found)
-    front = pareto([[OBJECTIVES[name] * getattr(s, name) for name in names] for s in found])
-    return [replace(s, front=on) for s, on in zip(found, front, strict=True)]
+    combined = [_setting(values, group) for values, group in groups.items()]
+    names = objectives(combined)
+    front = pareto([[OBJECTIVES[name] * getattr(s, name) for name in names] for s in combined])
+    return [replace(s, front=on) for s, on in zip(combined, front, strict=True)]
 
 
 def _setting(values: tuple[tuple[str, Any], ...], rows: Sequence[Row]) -> Setting:
     tests = [row["test_accuracy"] for row in rows]
 
     def middle(name: str) -> float | None:
-        found = [row[name] for row in rows]
-        return None if None in found else mean(found)
+        values = [row[name] for row in rows]
+        return None if None in values else mean(values)
 
     bits = mean(row["model_bits"] for row in rows)
     reduction = mean(row["reduction"] * row["model_bits"] for row in rows) / bits
@@ -130,13 +130,13 @@ def _setting(values: tuple[tuple[str, Any], ...], rows: Sequence[Row]) -> Settin
     )  # fmt: skip
 
 
-def objectives(found: Sequence[Setting]) -> list[str]:
-    """Names of what the front is of: what is known of all."""
-    return [name for name in OBJECTIVES if all(getattr(s, name) is not None for s in found)]
+def objectives(settings: Sequence[Setting]) -> list[str]:
+    """Return the names of the objectives that are known of all settings."""
+    return [name for name in OBJECTIVES if all(getattr(s, name) is not None for s in settings)]
 
 
 def pareto(costs: Sequence[Sequence[float]]) -> list[bool]:
-    """Of each row of costs whether no other is at most it everywhere and less somewhere."""
+    """Return for each row of costs whether no other row is as low everywhere and lower once."""
     return [
         not any(
             all(a <= b for a, b in zip(other, own, strict=True)) and tuple(other) != tuple(own)
@@ -146,13 +146,13 @@ def pareto(costs: Sequence[Sequence[float]]) -> list[bool]:
     ]
 
 
-def table(found: Sequence[Setting]) -> str:
-    """A line for each setting, the front first, by falling accuracy."""
-    ordered = sorted(found, key=lambda s: (not s.front, -s.test_accuracy))
-    shown = [name for name in ("cycles", "luts") if any(getattr(s, name) for s in found)]
+def table(settings: Sequence[Setting]) -> str:
+    """Return a table of the settings, the front first, by falling accuracy."""
+    spelt = {"cycles": "cycles a step", "luts": "LUTs"}
+    shown = [name for name in spelt if any(getattr(s, name) for s in settings)]
     head = (
-        "front", *(axis for axis, _ in found[0].values), "trials", "test, %", "spread", "bits",
-        "reduction", *({"cycles": "cycles a step", "luts": "LUTs"}[name] for name in shown),
+        "front", *(axis for axis, _ in settings[0].values), "trials", "test, %", "spread", "bits",
+        "reduction", *(spelt[name] for name in shown),
     )  # fmt: skip
     rows = [
         (
@@ -162,13 +162,13 @@ def table(found: Sequence[Setting]) -> str:
             round(s.model_bits), round(s.reduction, 1),
             *(None if (v := getattr(s, name)) is None else round(v) for name in shown),
         )
-        for s in ordered
+        for s in sorted(settings, key=lambda s: (not s.front, -s.test_accuracy))
     ]  # fmt: skip
     return markdown(head, rows)
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """A line for each trial, after one with the names of the columns."""
+    """Return a line for each trial, after a line with the names of the columns."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -177,7 +177,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def to_parquet(rows: Sequence[Row]) -> bytes:
-    """The same table; an axis with values of several types is text. Needs ``pyarrow``."""
+    """Return the table as Parquet; an axis of several types is text. Needs ``pyarrow``."""
     pyarrow: Any = import_module("pyarrow")
     parquet: Any = import_module("pyarrow.parquet")
     columns = {name: _column([row[name] for row in rows]) for name in rows[0]}

@@ -25,10 +25,10 @@ from trainwright.support.text import shown, suggestion
 
 MOST_TRIALS = 10_000
 MOST_TEXT = 1 << 20
-"""Bytes of the file."""
+"""Bytes of the longest file."""
 _TABLES = ("train", "axes")
 _MOST_NAME = 80
-"""Characters of a folder's name that say what is in it."""
+"""Most characters of a folder's name before its digest."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,14 @@ def _spec(path: Path, content: Mapping[str, Any]) -> Spec:
     for given, values in content.get("axes", {}).items():
         name = known(given)
         if name in train or name in axes:
-            raise OptionError(f"{given} is given twice: leave one away")
+            raise OptionError(f"{given} is given twice: omit one")
         if not isinstance(values, list) or not values:
             raise OptionError(f"axes.{given} = {shown(values)}: write the list of its values")
         before: set[str] = set()
         for value in values:
             check_value(f"axes.{given}", value)
             if _spelled(value) in before:
-                raise OptionError(f"axes.{given} has {shown(value)} twice: leave one away")
+                raise OptionError(f"axes.{given} has {shown(value)} twice: omit one")
             before.add(_spelled(value))
         axes[name] = tuple(values)
     if not axes:
@@ -97,7 +97,7 @@ def _spec(path: Path, content: Mapping[str, Any]) -> Spec:
 
 
 def points(spec: Spec, out: Path, load: Load = load_data) -> list[Point]:
-    """All combinations, the last axis fastest, each in a folder of ``out``/trials.
+    """Return every combination, the last axis fastest, each in a folder of ``out``/trials.
 
     Raises ``OptionError`` that names the values of the first that cannot be.
     """
@@ -111,11 +111,11 @@ def _point(spec: Spec, values: Mapping[str, Any], out: Path, load: Load) -> Poin
     name = ", ".join(f"{axis} {_spelled(value)}" for axis, value in values.items())
     try:
         options = command_options({**spec.train, **values})
-        found = checked(options, load)
+        accepted = checked(options, load)
     except (OptionError, NetworkError) as error:
         raise OptionError(f"{spec.path}: {name}: {error}") from None
     folder = out / "trials" / _folder_name(name, options)
-    return Point(name, options, folder, tuple(values.items()), found)
+    return Point(name, options, folder, tuple(values.items()), accepted)
 
 
 def _spelled(value: Any) -> str:
@@ -123,7 +123,7 @@ def _spelled(value: Any) -> str:
 
 
 def _folder_name(name: str, options: tuple[str, ...]) -> str:
-    """Readable, and another for other options or another description of the network."""
+    """Return a readable name, different for other options or another description of the network."""
     digest = hashlib.sha256("\0".join(options).encode())
     for option, value in pairwise(options):
         if option == "--network" and value not in BUILT_IN:

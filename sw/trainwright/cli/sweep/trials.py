@@ -46,7 +46,7 @@ class Trial:
             )
 
     def result(self) -> dict[str, Any]:
-        """What ``trainwright train`` wrote. Raises ``OptionError``."""
+        """Read the result of ``trainwright train``. Raises ``OptionError``."""
         path = self.folder / RESULT
         try:
             return json.loads(path.read_text())
@@ -54,7 +54,7 @@ class Trial:
             raise OptionError(f"{path} is damaged: {error}; remove its folder") from None
 
     def history(self, kind: str) -> Iterator[dict[str, Any]]:
-        """Records of ``history.jsonl`` of one kind. Raises ``OptionError``."""
+        """Yield the records of one kind in ``history.jsonl``. Raises ``OptionError``."""
         path = self.folder / "history.jsonl"
         try:
             for line in path.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""What ``--tt-round`` adds to a finished run: rounded models, their accuracy, and the picture."""
+"""Rounding after training (``--tt-round``): rounded models, their accuracy, and the picture."""
 
 import json
 import sys
@@ -21,14 +21,14 @@ def check_tolerance(tolerance: float | None, epochs: int, beside: list[str] | No
     if tolerance is None:
         if epochs or beside:
             raise OptionError(
-                "--tt-round-epochs and --tt-round-beside need --tt-round: add it, or leave them out"
+                "--tt-round-epochs and --tt-round-beside need --tt-round: add it, or omit them"
             )
     elif not 0 <= tolerance < 1:
         raise OptionError(f"--tt-round must be at least 0 and less than 1, not {tolerance:g}")
 
 
 def other_run(folder: str) -> tuple[str, list[PriorPoint]]:
-    """Name and last point of a finished run in another folder. Raises ``OptionError``."""
+    """Read name and last point of a finished run in another folder. Raises ``OptionError``."""
     path = Path(folder)
     try:
         result = json.loads((path / "result.json").read_text())
@@ -60,28 +60,28 @@ def round_job(
     """
     from trainwright.report.rounding_picture import draw_rounding
 
-    others = dict(map(other_run, beside or []))
+    references = dict(map(other_run, beside or []))
     tolerances = sorted({*TOLERANCES, tolerance})
-    found = round_trained(
+    models = round_trained(
         job.state, job.data, open_driver, tolerances, epochs=epochs,
         test_samples=job.options.test_samples, progress=teller("rounding"), stop=stop,
     )  # fmt: skip
-    if len(found) < len(tolerances):
+    if len(models) < len(tolerances):
         raise KeyboardInterrupt
-    chosen, state = found[tolerances.index(tolerance)]
+    chosen, state = models[tolerances.index(tolerance)]
     with job.folder.writing("rounded.safetensors") as path:
         save_model(path, state.model, state.scales, job.origin)
-    rounded = [item for item, _ in found]
+    rounded = [item for item, _ in models]
     prior = prior_points(job.state)
     picture = draw_rounding(
-        rounded, prior, others, has_prior=job.state.settings.prior is not None, chosen=chosen
+        rounded, prior, references, has_prior=job.state.settings.prior is not None, chosen=chosen
     )
     job.folder.write(f"{PICTURES}/rounding.png", picture)
     content: dict[str, Any] = {
         "chosen": asdict(chosen),
         "rounded": list(map(asdict, rounded)),
         "run": list(map(asdict, prior)),
-        "beside": {name: list(map(asdict, points)) for name, points in others.items()},
+        "beside": {name: list(map(asdict, points)) for name, points in references.items()},
     }
     job.folder.write("rounding.json", json.dumps(content, indent=1) + "\n")
     print(_sentence(chosen), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Where the curves of a run go: a small interface with TensorBoard, CSV and one's own behind it."""
+"""Sinks of a run's curves: TensorBoard, CSV, and classes of a user's own."""
 
 import csv
 import os
@@ -24,11 +24,11 @@ class Sink(Protocol):
     """
 
     def add(self, step: int, values: Mapping[str, float], /) -> None:
-        """Values by the name of their curve, after ``step`` steps; steps never fall."""
+        """Add values by the name of their curve, after ``step`` steps; steps never fall."""
         ...
 
     def close(self) -> None:
-        """There is no more, at least for now."""
+        """End, at least for now."""
         ...
 
 
@@ -36,7 +36,7 @@ OpenSink = Callable[[Path, Mapping[str, Any]], Sink]
 
 
 class TensorBoard:
-    """One event file in ``tensorboard/``. Needs the package ``tensorboard``."""
+    """Event file in ``tensorboard/``. Needs the package ``tensorboard``."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -78,7 +78,7 @@ OWN: dict[str, OpenSink] = {"tensorboard": TensorBoard, "csv": Csv}
 
 
 def own(names: Iterable[str] | None) -> list[str]:
-    """Those of ``names`` that checkpoints hold: no code is loaded because a file names it."""
+    """Select the names that checkpoints hold: no code is loaded because a file names it."""
     return [name for name in names or () if name in OWN]
 
 
@@ -91,7 +91,7 @@ def check_curves(names: Iterable[str] | None) -> None:
 
 
 def find_sink(name: str) -> OpenSink:
-    """A sink by name, or by MODULE:CLASS, in the current folder too. Raises ``OptionError``."""
+    """Find a sink by name or, in the current folder too, MODULE:CLASS. Raises ``OptionError``."""
     if name in OWN:
         return OWN[name]
     module, colon, attribute = name.partition(":")

@@ -110,7 +110,7 @@ class RunFolder:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """The path of a file in the folder, for a writer that raises ``OSError``.
+        """Yield the path of a file in the folder, for a writer that raises ``OSError``.
 
         Makes the folder that ``name`` may have in it. Raises ``OptionError`` in its stead.
         """
@@ -122,7 +122,7 @@ class RunFolder:
             raise OptionError(f"cannot write {path}: {error.strerror}") from None
 
     def read(self, name: str) -> bytes | None:
-        """The content of a file in the folder; None where there is none."""
+        """Read a file in the folder; None where there is none."""
         try:
             return (self.path / name).read_bytes()
         except OSError:

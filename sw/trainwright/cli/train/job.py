@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.cli.backend import check_simulation_options, memory_options
+from trainwright.cli.declare import given_values
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import accelerator_parameters, with_formats, with_ranks
 from trainwright.cli.train.curves import check_curves, own
 from trainwright.cli.train.folder import RunFolder
-from trainwright.cli.train.options import check_same_settings, make_settings
+from trainwright.cli.train.options import RunOptions, check_same_settings, make_settings
 from trainwright.data import DataSet, OwnOptions, load_data_set, own_data
 from trainwright.data.own import TABLE_SUFFIXES
 from trainwright.data.registry import OWN
@@ -23,6 +24,7 @@ from trainwright.network import Network, NetworkError, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.report.memory import MemoryItem
 from trainwright.support.plain import NONSENSE, of_plain
+from trainwright.support.settings import part_of
 from trainwright.support.tensor_file import CheckpointError
 from trainwright.train.batches import class_names
 from trainwright.train.checkpoint import load_checkpoint
@@ -36,44 +38,13 @@ FLOAT = "float32"
 """Name of the back end of float32 runs, which have no accelerator."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """What a run needs to know beside its settings. Only ``dataset`` and ``plan`` decide bits."""
-
-    dataset: str
-    data: str | None = None
-    target: str | None = None
-    ignore: list[str] = field(default_factory=list)
-    category: list[str] = field(default_factory=list)
-    image_size: list[int] | None = None
-    task: str | None = None
-    backend: str = "golden"
-    plan: str = "auto"
-    accelerator: list[str] = field(default_factory=list)
-    memory: dict[str, float] = field(default_factory=dict)
-    engine: str | None = None
-    verify: int = 0
-    test_samples: int | None = None
-    command: str = ""
-    """Command line that began the run."""
-    log: list[str] = field(default_factory=list)
-    """Of ``cli.train.curves.OWN``."""
-
-
 Load = Callable[[RunOptions], DataSet]
 """Reader of a run's data set; raises `DataError`."""
 
 
 def load_data(options: RunOptions, *, fetch: bool = False) -> DataSet:
     """Load a run's data set. Raises `DataError`."""
-    size = options.image_size
-    own = OwnOptions(
-        options.target,
-        tuple(options.ignore),
-        tuple(options.category),
-        None if size is None else (size[0], size[1]),
-        options.task,
-    )
+    own = part_of(OwnOptions, options)
     return load_data_set(options.dataset, options.data, fetch=fetch, own=own)
 
 
@@ -107,7 +78,7 @@ class Job:
     writes: list[int | None] = field(default_factory=list)
     """Bytes written by the host in the last whole epoch, once training is over."""
     resident: list[MemoryItem] = field(default_factory=list)
-    """What steps keep that the accelerator does alone, once training is over."""
+    """Memory of steps that the accelerator does alone, once training is over."""
     resident_cycles: list[int] = field(default_factory=list)
     """Cycles of such a step by the cycle model, once training is over."""
 
@@ -118,7 +89,7 @@ class Job:
 
     @property
     def run(self) -> dict[str, Any]:
-        """What the checkpoint stores of this, as plain data."""
+        """Plain data that the checkpoint stores of the job."""
         return {
             "options": asdict(self.options),
             "data_crc": data_crc(self.data),
@@ -128,14 +99,14 @@ class Job:
 
     @property
     def origin(self) -> Origin:
-        """What the stored model says of where it comes from."""
+        """Origin that the stored model names."""
         return Origin(
             dataset=self.data.name,
             class_names=class_names(self.state.network, self.data),
             full_scale=self.data.full_scale,
             batch=self.state.settings.micro_batch,
             plan=self.options.plan,
-            accelerator=tuple(self.options.accelerator),
+            accelerator=self.options.accelerator,
             pixels=self.state.settings.chip and self.state.settings.chip.pixels,
             preparation=None if self.data.preparation is None else dict(self.data.preparation),
             data_crc=None if self.data.preparation is None else data_crc(self.data),
@@ -143,7 +114,7 @@ class Job:
 
     @property
     def fingerprint(self) -> tuple[object, ...]:
-        """What workers that train together must have in common."""
+        """Values that workers that train together must have in common."""
         state, options = self.state, self.options
         return (
             state.network, state.settings, state.model.digest(), state.step,
@@ -159,23 +130,19 @@ class Job:
 
 
 def data_crc(data: DataSet) -> int:
-    """CRC-32 over the training samples: a run goes on only with the data it began with."""
+    """Return the CRC-32 over the training samples: a run goes on only with the same data."""
     return samples_crc(data.train.images, data.train.labels)
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
-    """Fields of ``RunOptions`` that were on the command line."""
-    names = (
-        "dataset", "data", "target", "ignore", "category", "task", "backend", "plan", "accelerator",
-        "engine", "verify",
-    )  # fmt: skip
-    given = {name: getattr(args, name) for name in (*names, "test_samples")}
-    given["log"] = own(args.log) or None
-    if given["data"] is not None:  # a run may be resumed from another folder
+    """Return the fields of ``RunOptions`` that were on the command line."""
+    given = given_values(RunOptions, args) | {
+        "log": tuple(own(args.log)), "memory": memory_options(args),
+    }  # fmt: skip
+    if "data" in given:  # a run may be resumed from another folder
         given["data"] = str(Path(given["data"]).absolute())
-    given["image_size"] = None if args.image_size is None else list(args.image_size)
-    given["memory"] = memory_options(args) or None
-    return {name: value for name, value in given.items() if value is not None}
+    given.pop("command", None)  # name of the subcommand
+    return {name: value for name, value in given.items() if value or name not in ("log", "memory")}
 
 
 _OF_INTEGERS = {
@@ -220,7 +187,7 @@ def _check_options(options: RunOptions, network: Network, settings: TrainSetting
 
 @dataclass(frozen=True)
 class Asked:
-    """What a command line asks for, checked as far as it can be without the data."""
+    """Run that a command line asks for, checked as far as it can be without the data."""
 
     network: Network
     options: RunOptions
@@ -231,7 +198,7 @@ class Asked:
 
 
 def asked(args: argparse.Namespace, load: Load = load_data) -> Asked:
-    """What a new run is to be. Raises ``NetworkError``, ``OptionError``."""
+    """Make network, options and settings of a new run. Raises ``NetworkError``, ``OptionError``."""
     pretrained = None if args.initial is None else _pretrained(args)
     own = own_data(args.data)
     data = None
@@ -265,7 +232,7 @@ def asked(args: argparse.Namespace, load: Load = load_data) -> Asked:
 
 
 def _no_data(path: str) -> str:
-    """Say why a path is no data of a user's own."""
+    """Return the reason why a path is no data of a user's own."""
     if not Path(path).exists():
         return f"--data: there is no file or folder {path!r}"
     kinds = ", ".join((".npz", *TABLE_SUFFIXES))
@@ -282,7 +249,7 @@ def _loader(args: argparse.Namespace) -> Load:
 
 
 def fresh_job(args: argparse.Namespace) -> Job:
-    """A new run. Raises ``NetworkError``, ``DataError``, ``OptionError``."""
+    """Begin a new run. Raises ``NetworkError``, ``DataError``, ``OptionError``."""
     load = _loader(args)
     new = asked(args, load)  # complains before data is looked for
     network, options = new.network, new.options
@@ -329,7 +296,7 @@ def _pretrained(args: argparse.Namespace) -> Pretrained:
 
 
 def _same(named: Network, stored: Network) -> bool:
-    """Whether a network is the stored one, but for formats that its run was given."""
+    """Return whether a network is the stored one, but for formats that its run was given."""
     if stored.widths.is_float:
         return named.in_float32() == stored
     formats = dict(stored.formats, underflow=stored.underflow)
@@ -340,7 +307,7 @@ _AGREE = "leave the option away, or start over with --force"
 
 
 def resumed_job(args: argparse.Namespace, *, claim: bool = True) -> Job:
-    """The run in ``--out`` as its checkpoint has it; the folder is claimed, if this worker is to.
+    """Continue the run in ``--out`` as its checkpoint has it; claim the folder if asked to.
 
     Raises ``OptionError`` or ``CheckpointError`` where there is none, it is damaged, or an option
     given beside ``--resume`` belongs to another run.

@@ -1,4 +1,4 @@
-"""What is written while a run goes on: history.jsonl, and curves for whoever draws them.
+"""Files written while a run goes on: history.jsonl, and curves for whoever draws them.
 
 Both are functions of the history. A resumed run writes them again from the history in its
 checkpoint, so that repeated steps are in them once.
@@ -86,10 +86,11 @@ class JsonLines(Log):
 
 
 class Curves(Log):
-    """Points for a sink: means over ``EVERY`` steps, ranks and size when they change, test
-    accuracy, and exponents and saturation of all tensors in the steps whose scales are kept.
+    """Points for a sink.
 
-    ``network`` is that of the start of the run. What the sink raises is an ``OptionError``.
+    Means over ``EVERY`` steps, ranks and size when they change, test accuracy, and exponents and
+    saturation of all tensors in the steps whose scales are kept. ``network`` is that of the start
+    of the run. Errors of the sink become ``OptionError``.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ class Curves(Log):
 def logging(
     folder: Path, history: History, network: Network, names: Iterable[str], settings: dict[str, Any]
 ) -> Iterator[list[Log]]:
-    """The logs of a run, closed at the end; ``names`` are sinks of ``cli.train.curves``.
+    """Open the logs of a run and close them at the end; ``names`` are sinks of ``curves``.
 
     ``network`` is that of the start of the run.
     """

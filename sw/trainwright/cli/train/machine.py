@@ -28,7 +28,7 @@ from trainwright.train.workers import Workers
 
 @dataclass(frozen=True)
 class Machine:
-    """What the trainer runs on."""
+    """Accelerator of the trainer, with drivers and verifier."""
 
     open_driver: DriverFactory
     verifier: Verifier | None = None
@@ -138,7 +138,7 @@ def check_parallel(
 def open_parallel(
     options: RunOptions, network: Network, settings: TrainSettings, workers: Workers
 ) -> Iterator[Machine]:
-    """What trains whole batches: one accelerator, or one for each micro-batch of this worker."""
+    """Open the accelerator of whole batches, or one for each micro-batch of this worker."""
     if settings.micro_batches == 1:
         with open_machine(options, network, settings) as machine:
             yield machine

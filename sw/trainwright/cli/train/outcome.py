@@ -1,4 +1,4 @@
-"""What a finished run leaves behind: files in its folder, lines on the screen."""
+"""Results of a finished run: files in its folder, lines on the screen."""
 
 import json
 from dataclasses import asdict
@@ -24,7 +24,7 @@ from trainwright.train.export import save_model
 
 
 def make_summary(job: Job, evaluation: Evaluation) -> Summary:
-    """The numbers."""
+    """Collect the figures of a run."""
     return summarise(
         job.state,
         evaluation,
@@ -147,12 +147,12 @@ def _settings(job: Job) -> dict[str, Any]:
     return {
         name.replace("_", " ").strip(): value
         for name, value in (settings | options).items()
-        if value not in (None, [], {})
+        if value not in (None, (), {})
     }
 
 
 def print_summary(job: Job, summary: Summary) -> None:
-    """The summary on the standard output."""
+    """Print the summary on the standard output."""
     rows = [*summary_rows(summary), ("report", str(job.folder.path / "report.html"))]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
@@ -160,7 +160,7 @@ def print_summary(job: Job, summary: Summary) -> None:
 
 
 def print_json(job: Job, summary: Summary | None, resume_command: str | None = None) -> None:
-    """One JSON object on the standard output; without a summary that of an interrupted run."""
+    """Print one JSON object; without a summary that of an interrupted run."""
     if summary is not None:
         sizes = _sizes(job)
         content = {"status": "finished", **summary.to_dict(), **sizes, "out": str(job.folder.path)}

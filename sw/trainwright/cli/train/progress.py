@@ -16,12 +16,12 @@ RECENT = 20
 
 
 def spell_ranks(network: Network) -> str:
-    """``16 16 16 | 16``: the ranks of each layer."""
+    """Return the ranks of each layer as ``16 16 16 | 16``."""
     return " | ".join(" ".join(map(str, ranks)) for ranks in network.ranks)
 
 
 def spell_seconds(seconds: float) -> str:
-    """``1:02:03`` or ``2:03``."""
+    """Return a time as ``1:02:03`` or ``2:03``."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
@@ -47,7 +47,7 @@ class Progress(Observer):
         pass
 
     def stop_requested(self) -> None:
-        """Ctrl-C was pressed; may be called from a signal handler."""
+        """Note that Ctrl-C was pressed; may be called from a signal handler."""
         self.stopping = True
 
     def started(self, step: int, total: int, network: Network) -> None:
@@ -106,7 +106,7 @@ class Progress(Observer):
         return (self.total - self.step) * elapsed / done if done else 0.0
 
     def facts(self) -> dict[str, str]:
-        """What there is to show, by short names."""
+        """Return the facts to show, by short names."""
         facts: dict[str, str] = {}
         if self.recent:
             facts["loss"] = f"{self.loss:.4f}"

@@ -1,4 +1,4 @@
-"""One session of ``trainwright train``, from the options to the exit status."""
+"""Session of ``trainwright train``, from the options to the exit status."""
 
 import argparse
 import os
@@ -96,13 +96,13 @@ def _progress(job: Job, workers: Workers) -> Progress:
 
 
 def _curves(job: Job, args: argparse.Namespace) -> list[str]:
-    """Where curves go, each once: what the checkpoint holds, and what it never does."""
-    others = [name for name in args.log or () if name not in own(args.log)]
-    return list(dict.fromkeys([*job.options.log, *others]))
+    """Return the sinks of curves, each once: those that the checkpoint holds, and modules."""
+    modules = [name for name in args.log or () if name not in own(args.log)]
+    return list(dict.fromkeys([*job.options.log, *modules]))
 
 
 def _facts(job: Job) -> dict[str, Any]:
-    """What a log is told of the run when it begins."""
+    """Return the facts of the run that a log gets when it begins."""
     network = job.state.network
     return {
         "network": network.name,

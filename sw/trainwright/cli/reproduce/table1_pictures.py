@@ -3,18 +3,17 @@
 from collections.abc import Mapping, Sequence
 from statistics import mean
 
-from trainwright.cli.reproduce.table1.results import Outcome
-from trainwright.cli.reproduce.table1.rows import FRONTIER, TABLE, Row
-from trainwright.cli.reproduce.table1.runs import Run
+from trainwright.cli.reproduce.runs import Recipe, RecipeRun
+from trainwright.cli.reproduce.table1 import FRONTIER, TABLE, RecipeMeans
 from trainwright.report.pictures import draw_scales
 from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 from trainwright.train.history import ScaleRecord
 
-_Runs = Mapping[Row, Sequence[Run]]
+_Runs = Mapping[Recipe, Sequence[RecipeRun]]
 
 
-def draw_all(runs: _Runs, outcomes: Mapping[Row, Outcome]) -> dict[str, bytes]:
-    """PNG bytes by file name."""
+def draw_all(runs: _Runs, outcomes: Mapping[Recipe, RecipeMeans]) -> dict[str, bytes]:
+    """Draw all pictures; return PNG bytes by file name."""
     pictures = {
         "accuracy.png": _accuracy(runs),
         "ranks.png": _ranks(runs),
@@ -31,25 +30,25 @@ def _scale(record: dict) -> ScaleRecord:
 
 
 def _accuracy(runs: _Runs) -> bytes:
-    """Mean test accuracy of the seeds after every epoch."""
+    """Draw the mean test accuracy of the seeds after every epoch."""
     figure = new_figure()
     axes = dress(figure.subplots(), "Test accuracy", "epoch", "% classified right")
     least = 100.0
     for n, (row, group) in enumerate(runs.items()):
-        found: dict[int, list[float]] = {}
+        accuracies: dict[int, list[float]] = {}
         for run in group:
             for record in run.history("evaluation"):
-                found.setdefault(record["epoch"], []).append(100 * record["accuracy"])
-        means = [mean(values) for values in found.values()]
+                accuracies.setdefault(record["epoch"], []).append(100 * record["accuracy"])
+        means = [mean(values) for values in accuracies.values()]
         least = min(least, *means[len(means) // 4 :])
-        axes.plot(list(found), means, color=COLOURS[n % len(COLOURS)], label=row.title)
+        axes.plot(list(accuracies), means, color=COLOURS[n % len(COLOURS)], label=row.title)
     axes.set_ylim(bottom=least - 0.5)
     axes.legend(frameon=False, fontsize=8)
     return to_png(figure)
 
 
 def _ranks(runs: _Runs) -> bytes:
-    """All ranks of the first run of every row against the step."""
+    """Draw the sum of all ranks of every row's first run against the step."""
     figure = new_figure()
     axes = dress(figure.subplots(), "Sum of the tensor-train ranks", "step", "sum of ranks")
     for n, (row, group) in enumerate(runs.items()):
@@ -66,8 +65,8 @@ def _ranks(runs: _Runs) -> bytes:
     return to_png(figure)
 
 
-def _frontier(runs: _Runs, outcomes: Mapping[Row, Outcome]) -> bytes:
-    """Every run, the means of the rows, the paper's rows; further prior weights along a line."""
+def _frontier(runs: _Runs, outcomes: Mapping[Recipe, RecipeMeans]) -> bytes:
+    """Draw runs, means of the rows and the paper's rows; further prior weights along a line."""
     figure = new_figure()
     axes = dress(
         figure.subplots(), "Accuracy against memory", "times smaller than dense float32",

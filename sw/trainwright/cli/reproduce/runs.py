@@ -1,0 +1,171 @@
+"""Experiments on Fashion-MNIST that are trainings: recipes, each with several seeds.
+
+A recipe with a seed is a trial of a sweep: it is kept once finished, and continued if interrupted.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import mean
+from typing import Annotated, Any
+
+from trainwright.cli.command import CommandBody
+from trainwright.cli.declare import command
+from trainwright.cli.errors import OptionError
+from trainwright.cli.options import JsonOptions
+from trainwright.cli.sweep.trials import Trial
+from trainwright.support.settings import Option, Positive
+from trainwright.support.text import suggestion
+
+
+@dataclass(frozen=True)
+class PrintedResult:
+    """Row of the paper's Table 1: accuracies in percent, memory reduction."""
+
+    train: float
+    test: float
+    reduction: float
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Choice of ``options`` of ``trainwright train --network fashion``."""
+
+    name: str
+    title: str
+    options: tuple[str, ...] = ()
+    printed: PrintedResult | None = None
+    epochs: int | None = None
+    """Epochs where fewer are better than those asked for: training without prior overfits."""
+
+
+@dataclass(frozen=True)
+class RecipeRun(Trial):
+    """Training of a recipe with one seed."""
+
+    row: Recipe
+    seed: int
+
+
+def seeded(row: Recipe, seed: int, folder: Path, epochs: int) -> RecipeRun:
+    """Return the run of a recipe, of ``epochs`` epochs where the recipe has no fewer of its own."""
+    epochs = min(row.epochs or epochs, epochs)
+    options = ("--network", "fashion", "--epochs", str(epochs), "--seed", str(seed), *row.options)
+    return RecipeRun(f"{row.name}, seed {seed}", options, folder, row, seed)
+
+
+def all_runs(
+    rows: Sequence[Recipe], seeds: int, out: Path, epochs: int
+) -> dict[Recipe, list[RecipeRun]]:
+    """Return the runs of each recipe, each in ``out``/RECIPE/seed-N."""
+    return {
+        row: [seeded(row, seed, out / row.name / f"seed-{seed}", epochs) for seed in range(seeds)]
+        for row in rows
+    }
+
+
+def rows_named(
+    groups: Mapping[str, Sequence[Recipe]], names: Sequence[str] = ()
+) -> tuple[Recipe, ...]:
+    """Return recipes by name or by group, in the order of the table. Raises ``OptionError``."""
+    known = {row.name: row for group in groups.values() for row in group}
+    chosen = {row.name for name in names for row in groups.get(name, ())} | set(names)
+    for name in names:
+        if name not in known and name not in groups:
+            words = (*(groups if len(groups) > 1 else ()), *known)
+            raise OptionError(
+                f"--rows: no row {name!r}; there are {', '.join(words)}{suggestion(name, words)}"
+            )
+    return tuple(row for row in known.values() if not names or row.name in chosen)
+
+
+@dataclass(frozen=True)
+class SeedMeans:
+    """Means over the seeds of a recipe; accuracies in percent."""
+
+    seeds: tuple[int, ...]
+    test: float
+    """Test accuracy of the last epoch's model."""
+    spread: float
+    """Greatest less least of the seeds' test accuracies."""
+    digests: tuple[str, ...]
+    command: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return asdict(self)
+
+
+def common_means(runs: Sequence[RecipeRun]) -> dict[str, Any]:
+    """Return the fields of ``SeedMeans`` for the finished runs of one recipe."""
+    results = [run.result() for run in runs]
+    tests = [100 * result["test_accuracy"] for result in results]
+    return {
+        "seeds": tuple(run.seed for run in runs),
+        "test": mean(tests),
+        "spread": max(tests) - min(tests),
+        "digests": tuple(result["digest"] for result in results),
+        "command": runs[0].command,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions(JsonOptions):
+    """Options of an experiment that trains recipes; a subclass adds ``rows`` and ``out``."""
+
+    rows: tuple[str, ...]
+    out: Annotated[str, Option(metavar="DIR")]
+    """folder of the runs and of their tables and pictures"""
+    seeds: Positive = 3
+    """seeds of each row"""
+    epochs: Positive = 30
+    """epochs of a run"""
+    data: Annotated[str | None, Option(metavar="DIR")] = None
+    """folder of the data set's files (default: TRAINWRIGHT_DATA)"""
+    jobs: Positive = 1
+    """runs at a time"""
+
+
+Combine = Callable[[dict[Recipe, list[RecipeRun]]], tuple[Any, str, dict[str, bytes]]]
+"""Returns the results, tables and pictures of recipes whose runs are finished."""
+
+
+def recipe_command(
+    kind: type[RecipeOptions],
+    groups: Mapping[str, Sequence[Recipe]],
+    combine: Combine,
+    name: str,
+    help: str,
+    epilog: str,
+) -> CommandBody:
+    """Make the command that trains recipes and combines the runs that are finished."""
+
+    def run(options: Any) -> int:
+        from trainwright.cli.output import to_json, write_results
+        from trainwright.cli.sweep.progress import complete
+        from trainwright.data import load_data_set
+
+        for package in ("safetensors", "matplotlib"):
+            if find_spec(package) is None:
+                raise OptionError(f"this needs {package}: pip install 'trainwright[train]'")
+        rows, out = rows_named(groups, options.rows), Path(options.out)
+        runs = all_runs(rows, options.seeds, out, options.epochs)
+        failures: dict[Trial, str] | None = {}
+        if not getattr(options, "finished", False):
+            load_data_set("fashion-mnist", options.data)  # fails now and not in a process
+            trials = [trial for group in runs.values() for trial in group]
+            failures = complete(trials, jobs=options.jobs, data=options.data)
+        for message in (failures or {}).values():
+            raise OptionError(message)
+        done = {row: [r for r in group if r.finished] for row, group in runs.items()}
+        done = {row: group for row, group in done.items() if group}
+        if failures is None and not done:
+            return 130
+        results, text, pictures = combine(done)
+        files = {**pictures, "table.md": text, "results.json": to_json(results) + "\n"}
+        write_results(out, files)
+        print(to_json(results) if options.json else f"{text}\npictures and tables: {out}")
+        return 130 if failures is None else 0
+
+    return command(kind, run, name, help, epilog=epilog)

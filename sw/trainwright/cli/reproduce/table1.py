@@ -1,0 +1,239 @@
+"""``trainwright reproduce table1``: Table 1 of the paper on Fashion-MNIST, and more."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Annotated, Any
+
+from trainwright.cli.reproduce.runs import (
+    PrintedResult,
+    Recipe,
+    RecipeOptions,
+    RecipeRun,
+    SeedMeans,
+    common_means,
+    recipe_command,
+)
+from trainwright.parameters import AcceleratorParameters
+from trainwright.report.tables import markdown
+from trainwright.support.settings import Option
+
+DENSE = PrintedResult(95.75, 89.27, 1.0)
+"""Result of the paper's dense float network, which is not trained here."""
+
+TABLE = (
+    Recipe(
+        "float",
+        "TT float, no prior",
+        ("--numbers", "float32", "--no-prior"),
+        PrintedResult(92.54, 88.03, 31.4),
+        epochs=15,
+    ),
+    Recipe(
+        "fixed", "TT fixed, no prior", ("--no-prior",), PrintedResult(88.31, 86.67, 243), epochs=15
+    ),
+    Recipe(
+        "float-prior",
+        "TT float, prior",
+        ("--numbers", "float32", "--prior-weight", "0.7"),
+        PrintedResult(90.17, 87.88, 43.1),
+    ),
+    Recipe(
+        "fixed-prior",
+        "TT fixed, prior",
+        ("--prior-weight", "0.5"),
+        PrintedResult(85.45, 84.86, 292),
+    ),
+    Recipe("fixed-strong", "TT fixed, prior, strong", ("--prior-weight", "4")),
+)
+
+FRONTIER = tuple(
+    Recipe(f"weight-{weight}", f"prior weight {weight}", ("--prior-weight", weight))
+    for weight in ("0.25", "1", "1.5", "2.5", "3.3", "5")
+)
+"""Further prior weights, for the picture of accuracy against memory reduction."""
+
+_RECIPE = ("--prior-weight", "0.5")
+_CHANGES = (
+    ("windows", "the paper's scale ranges", "--scale-range paper"),
+    ("warmup-none", "no warm-up of the prior", "--prior-warmup 0"),
+    ("warmup-half", "prior warming up over half the run", "--prior-warmup 0.5"),
+    ("threshold-low", "columns cut at 0.005 of the strongest", "--rank-threshold 0.005"),
+    ("threshold-high", "columns cut at 0.08 of the strongest", "--rank-threshold 0.08"),
+    ("constant", "constant learning rate", "--schedule constant"),
+    ("rate-half", "half the learning rate", "--lr 2e-3"),
+    ("rate-double", "twice the learning rate", "--lr 8e-3"),
+    ("spread-half", "initial factors half as many steps wide", "--spread 1.25"),
+    ("spread-double", "initial factors twice as many steps wide", "--spread 5"),
+    ("factor-scales", "factor exponents that follow", "--factor-scales automatic"),
+    ("factor-blocks", "block scales along the bonds", "--factor-scales blocks"),
+    ("stochastic", "stochastic rounding of gradients", "--rounding-mode stochastic-gradients"),
+    ("moments-8bit", "Adam moments of 8 bits", "--moments 8bit"),
+    ("moments-factored", "factored second moments", "--moments factored"),
+    ("masters-float16x2", "master weights of two float16", "--master-weights float16x2"),
+    ("masters-float16", "master weights of one float16", "--master-weights float16"),
+    ("least", "both of the smallest", "--master-weights float16 --moments factored"),
+)
+ABLATIONS = (
+    Recipe("as-is", "the recipe", _RECIPE),
+    Recipe("form", "the paper's prior", ("--prior-form", "paper", "--prior-weight", "1.2")),
+    *(Recipe(name, title, (*_RECIPE, *change.split())) for name, title, change in _CHANGES),
+)
+"""Recipes with one choice changed each."""
+
+GROUPS = {"table": TABLE, "frontier": FRONTIER, "ablations": ABLATIONS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table1Options(RecipeOptions):
+    """Repeat the paper's Table 1 on Fashion-MNIST: accuracy against memory.
+
+    Examples
+    --------
+      trainwright reproduce table1 --data DIR --seeds 3 --jobs 2
+      trainwright reproduce table1 --data DIR --rows fixed-prior --epochs 10
+      trainwright reproduce table1 --data DIR --rows ablations --seeds 1 --out runs/ablations
+
+    A row is one choice of options of `trainwright train --network fashion`. Every run has a folder
+    of its own, OUT/ROW/seed-N, with its report. The same command again keeps runs that are finished
+    and continues interrupted ones. Finished runs are combined in OUT: table.md, results.json,
+    pictures. Thirty epochs on the golden model take two to three minutes a run on one core.
+    """
+
+    rows: Annotated[
+        tuple[str, ...], Option(metavar="ROW", arguments={"nargs": "+", "default": ["table"]})
+    ] = ("table",)
+    """names or groups of rows (default: table)"""
+    out: Annotated[str, Option(metavar="DIR")] = "runs/reproduce-table1"
+    """folder of the runs and of their tables and pictures"""
+
+
+@dataclass(frozen=True)
+class RecipeMeans(SeedMeans):
+    """Means over the seeds of a row; accuracies in percent."""
+
+    row: Recipe
+    train: float
+    best: float
+    """Mean of each seed's best epoch on the test images."""
+    bits: float
+    reduction: float
+    """Dense bits over the mean of the bits."""
+    least_reduction: float
+    seconds: float
+
+
+def outcome(runs: Sequence[RecipeRun]) -> RecipeMeans:
+    """Return the means over the finished runs of one row."""
+    results = [run.result() for run in runs]
+    bests = [100 * max(e["accuracy"] for e in run.history("evaluation")) for run in runs]
+    bits = mean(r["model_bits"] for r in results)
+    return RecipeMeans(
+        **common_means(runs),
+        row=runs[0].row,
+        train=mean(100 * r["train_accuracy"] for r in results),
+        best=mean(bests),
+        bits=bits,
+        reduction=results[0]["dense_bits"] / bits,
+        least_reduction=min(r["reduction"] for r in results),
+        seconds=mean(r["seconds"] for r in results),
+    )
+
+
+def table(outcomes: Sequence[RecipeMeans]) -> str:
+    """Return a table of the rows next to the paper's."""
+    dense = ("dense float, printed", None, None, None, None, None, DENSE.test, DENSE.reduction)
+    rows = [
+        (
+            o.row.title,
+            round(o.test, 2),
+            round(o.best, 2),
+            round(o.spread, 2),
+            round(o.train, 2),
+            round(o.reduction, 1),
+            o.row.printed and o.row.printed.test,
+            o.row.printed and o.row.printed.reduction,
+        )
+        for o in outcomes
+    ]
+    head = ("row", "test, %", "best epoch", "spread", "training", "reduction", "paper's test",
+            "paper's reduction")  # fmt: skip
+    return markdown(head, [dense, *rows])
+
+
+def ablation_table(outcomes: Sequence[RecipeMeans]) -> str:
+    """Return a table of the effects of one changed choice; the first row is the recipe."""
+    base = outcomes[0]
+    rows = [
+        (o.row.title, round(o.test, 2), round(o.test - base.test, 2), round(o.reduction, 1))
+        for o in outcomes
+    ]
+    head = ("recipe with", "test, %", f"against {base.row.title}", "reduction")
+    return markdown(head, rows)
+
+
+def memory_table(runs: Mapping[Recipe, Sequence[RecipeRun]]) -> str:
+    """Return a table of the full training state of every row's first run, and of dense float32."""
+    from trainwright.compiler import compile_step
+    from trainwright.network import load_network
+    from trainwright.report.memory import (
+        CHIP,
+        PLACES,
+        MemoryItem,
+        accelerator_memory,
+        dense_parameters,
+        float_memory,
+        host_memory,
+    )
+    from trainwright.train.settings import TrainSettings
+
+    network = load_network("fashion")
+    batch = next(iter(runs.values()))[0].result()["settings"]["batch"]
+    schemes = {"dense float32": float_memory(network, batch, dense_parameters(network))}
+    parameters = AcceleratorParameters()
+    paper = compile_step(network, batch, parameters, plan="paper")
+    schemes["the paper's contraction order"] = [
+        *accelerator_memory(paper),
+        *host_memory(network, TrainSettings()),
+    ]
+    for row, group in runs.items():
+        items = group[0].result()["memory"]
+        schemes[row.title] = [MemoryItem(**item) for item in items]
+    rows = []
+    for name, items in schemes.items():
+        places = [sum(i.bits for i in items if i.place == place) for place in PLACES]
+        largest = max((i for i in items if i.place != CHIP), key=lambda i: i.bits)
+        rows.append((name, *places, f"{largest.name}, {largest.bits:,}"))
+    return markdown(("training", *PLACES, "largest part off the chip"), rows)
+
+
+def commands(outcomes: Sequence[RecipeMeans]) -> str:
+    """Return a list of every row's command line and the digests of its models."""
+    lines = [
+        f"- {o.row.title}: `{o.command}`, seeds {', '.join(map(str, o.seeds))}: "
+        + ", ".join(f"{digest[:16]}" for digest in o.digests)
+        for o in outcomes
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _combine(runs: dict[Recipe, list[RecipeRun]]) -> tuple[Any, str, dict[str, bytes]]:
+    from trainwright.cli.reproduce.table1_pictures import draw_all
+
+    outcomes = {row: outcome(group) for row, group in runs.items()}
+    plain = [o for row, o in outcomes.items() if row not in ABLATIONS]
+    changed = [o for row, o in outcomes.items() if row in ABLATIONS]
+    text = f"## Table 1\n\n{table(plain)}\n" if plain else ""
+    text += f"## One choice changed\n\n{ablation_table(changed)}\n" if changed else ""
+    text += f"## Full training state, bits\n\n{memory_table(runs)}\n"
+    text += f"## Command lines, and SHA-256 of the factors\n\n{commands(list(outcomes.values()))}"
+    return {row.name: o.to_dict() for row, o in outcomes.items()}, text, draw_all(runs, outcomes)
+
+
+EPILOG = "rows (a name, or a group):\n" + "\n".join(
+    f"  {name:10} {', '.join(row.name for row in group)}" for name, group in GROUPS.items()
+)
+command = recipe_command(
+    Table1Options, GROUPS, _combine, "table1",
+    "the paper's Table 1 on Fashion-MNIST: accuracy against memory", EPILOG,
+)  # fmt: skip
