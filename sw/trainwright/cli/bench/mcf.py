@@ -18,8 +18,8 @@ class McfOptions(JsonOptions, ThreadOptions):
 
     The operations of tables 4 and 5 of the MCTensor paper, at its sizes: torch in float32 and
     float64, ours with 1 to 3 float32 components, and the published library with 2; large products
-    by torch's in the components' type. Medians in processor seconds of one thread. Then the accuracy of every operator: the worst of many results,
-    in bits, against mpmath.
+    next to torch's in the components' type. Medians in processor seconds of one thread. Then the
+    accuracy of every operator: the worst of many results, in bits, against mpmath.
     """
 
     peer: Annotated[Path | None, Option(metavar="FOLDER")] = None
