@@ -77,8 +77,10 @@ def test_words_of_8_bits_cost_passes_or_do_not_hold(capsys):
 
 
 def test_adapter_impossible_error_is_rejected(capsys):
-    assert main(["formats", "digits", "--error", "1.5"]) == 2
-    assert "--error: choose a part of a tensor's RMS over 0 and under 1" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as end:
+        main(["formats", "digits", "--error", "1.5"])
+    assert end.value.code == 2
+    assert "--error: must be between 0 and 1, not 1.5" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("accelerator", [(), ("--accelerator", "word_width=8")])

@@ -55,7 +55,7 @@ SLOW_JSON_COMMANDS = (
     "bench loop --batch 16 --repeat 1 --json",
     "bench posit --count 10 --size 4 --batch 1 --repeat 1 --json",
     "bench mcf --operation add --repeat 1 --json",
-    "bench mcf --results 2 --repeat 1 --json",
+    "bench mcf --results 2 --size 64 --repeat 1 --json",
     "reproduce qr --quick --vectors 1000 --out {out}/qr --json",
     "reproduce ape --quick --out {out}/ape --json",
     "reproduce posit --quick --experiment figure-2 --out {out}/posit --json",

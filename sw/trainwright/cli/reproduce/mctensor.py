@@ -155,8 +155,8 @@ def _embedding(options: McTensorOptions) -> Finding:
     from trainwright.mcf.experiments import embedding, hierarchy
     from trainwright.mcf.experiments.pictures import draw_embedding
 
-    ways = options.ways(embedding.WAYS, "table-3")
     mammals = hierarchy.read(options.data)
+    ways = options.ways(embedding.WAYS, "table-3")
     epochs = options.epochs or (2 if options.quick else 1000)
     folder = Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
