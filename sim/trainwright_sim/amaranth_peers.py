@@ -15,7 +15,7 @@ SLAVE_ERROR = 2
 
 
 def fields_of(command, port) -> dict[str, int]:
-    """The fields of a descriptor that a port of this accelerator has."""
+    """Return the fields of a descriptor that a port of this accelerator has."""
     fields = encoded_fields(command)
     return {name: fields[name] for name, _ in port.shape()}
 
@@ -80,7 +80,7 @@ class AxiMemory:
         assert last < len(self.memory)
 
     async def read_side(self, ctx) -> None:
-        """Background process of the read channels."""
+        """Serve the read channels, as a background process."""
         axi, beats, cycle = self.axi, deque(), 0
         width = len(axi.rdata) // 8
         address_channel = (axi.araddr, axi.arlen, axi.arsize, axi.arburst)
@@ -113,7 +113,7 @@ class AxiMemory:
                     beats.append((due, data, start in self.faults, beat == length))
 
     async def write_side(self, ctx) -> None:
-        """Background process of the write channels."""
+        """Serve the write channels, as a background process."""
         axi, addresses, answers, cycle = self.axi, deque(), deque(), 0
         width = len(axi.wdata) // 8
         address_channel = (axi.awaddr, axi.awlen, axi.awsize, axi.awburst)
@@ -162,7 +162,7 @@ class LiteHost:
         self.lite = lite
 
     async def write(self, ctx, address: int, value: int, *, strobes: int = 0xF) -> None:
-        """Writes one register."""
+        """Write one register."""
         lite = self.lite
         ctx.set(lite.awaddr, address)
         ctx.set(lite.wdata, value)
@@ -181,7 +181,7 @@ class LiteHost:
                 ctx.set(lite.wvalid, 0)
 
     async def read(self, ctx, address: int) -> int:
-        """Reads one register."""
+        """Read one register."""
         lite = self.lite
         ctx.set(lite.araddr, address)
         ctx.set(lite.arvalid, 1)

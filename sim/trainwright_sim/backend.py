@@ -38,8 +38,9 @@ Design = Callable[..., str]
 
 @dataclass(frozen=True)
 class Spent:
-    """What simulating took: cycles, seconds of processor time, and instructions of the processor,
-    None where it does not tell.
+    """Cost of simulating: cycles, seconds of processor time, instructions of the processor.
+
+    ``instructions`` is None if the processor does not tell them.
     """
 
     cycles: int
@@ -121,7 +122,7 @@ class RtlAccelerator:
 
     @property
     def spent(self) -> Spent:
-        """What all runs so far took."""
+        """Cost of all runs so far."""
         return self._spent
 
     @property
@@ -186,17 +187,17 @@ class RtlAccelerator:
         return run_segments(program, depth, lambda part: self._run(part, address, trace=trace))
 
     def _run(self, program: Program, address: int, *, trace: bool) -> Run:
-        """One run of a program, or of a part of it."""
+        """Execute a program, or a part of it."""
         self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
         return self._execute(program, address, trace=trace)
 
     def repeat(
         self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
     ) -> Run:
-        """Execute a program that lies at ``address`` ``times`` times, the first as step number
-        ``step``, by one start.
+        """Execute a program at ``address`` ``times`` times by one start.
 
-        Raises ``AcceleratorError`` for an accelerator without an exponent file.
+        ``step`` is the number of the first repetition. Raises ``AcceleratorError`` for an
+        accelerator without an exponent file.
         """
         control.require_repetition(self._parameters, times)
         require_one_run(program, self._parameters.statistics_depth)
@@ -251,7 +252,7 @@ class RtlAccelerator:
         return self._simulator(self._traced).read_register(address)
 
     def close(self) -> None:
-        """Free the simulations; idempotent. The memory can no longer be accessed."""
+        """Release the simulations; idempotent. The memory can no longer be accessed."""
         self._closed = True
         self._counter.close()
         self._bytes = self._bytes[:0]
@@ -273,7 +274,7 @@ class RtlAccelerator:
         return self._bytes[address : address + size]
 
     def _simulator(self, trace: bool) -> Simulator:
-        """The simulation with or without trace ports, built and opened when first asked for."""
+        """Return the simulation with or without trace ports; the first call builds and opens it."""
         if self._closed:
             raise AcceleratorError("the accelerator was closed")
         if trace not in self._simulators:

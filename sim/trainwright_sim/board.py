@@ -26,7 +26,7 @@ DIVISOR = 4
 """Cycles of a bit: few, as the line is most of what is simulated."""
 CLOCK_HZ = 100_000_000
 MEMORY_BYTES = 1 << 17
-"""What an LFE5U-85F has to spare."""
+"""Bytes of block RAM that an LFE5U-85F has to spare."""
 
 _FUNCTIONS = {
     "abi": (c_uint32, ()),
@@ -72,7 +72,7 @@ class SimulatedLine(NativeModel):
         self._call("send", data, len(data))
 
     def read(self, seconds: float) -> bytes:
-        """What has come, at least a byte unless ``seconds`` of simulated time pass."""
+        """Wait for bytes: at least one, unless ``seconds`` of simulated time pass."""
         self._call("run", max(1, round(seconds * self._clock_hz)))
         if fault := self._call("fault"):
             raise AcceleratorError(f"the SDRAM was misused: {fault.decode()}")
@@ -85,10 +85,10 @@ class SimulatedLine(NativeModel):
         self.read(0)
 
     def reopen(self) -> None:
-        """Nothing: it does not fail."""
+        """Keep the line as it is: a simulated line does not fail."""
 
     def reset(self) -> None:
-        """The reset button of the board: what is under way is lost."""
+        """Press the reset button of the board: work under way is lost."""
         self._call("reset")
 
 
@@ -103,9 +103,9 @@ def open_line(
     accelerator: wiring.Component | None = None,
     timing: SdramTiming | None = None,
 ) -> SimulatedLine:
-    """A simulated board with ``memory_bytes`` (a power of two) of on-chip memory, or with the
-    SDRAM that ``timing`` describes and a chip that checks what is done to it.
+    """Open a simulated board with on-chip memory, or with the SDRAM that ``timing`` describes.
 
+    ``memory_bytes`` of on-chip memory are a power of two. The SDRAM's chip checks its commands.
     ``accelerator`` may be another component with the accelerator's ports.
 
     Raises ``AcceleratorError`` where the simulator cannot be built.
@@ -128,9 +128,10 @@ def open_line(
 
 
 class BackDoor(LinkAccelerator):
-    """The accelerator on a simulated board whose memory is written and read in the chip itself,
-    which a serial line takes minutes for; registers, programs' starts and ends go over the line.
-    Unless ``direct`` the memory does, too.
+    """Accelerator on a simulated board whose memory is written and read in the chip itself.
+
+    The serial line would take minutes for the memory's bytes. Registers, and starts and ends of
+    programs, go over the line; unless ``direct`` the memory does, too.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class BackDoor(LinkAccelerator):
         super().__init__(parameters, line, patience=patience, run_seconds=3600)
 
     def write(self, address: int, data: NDArray[np.uint8]) -> None:
-        """Bytes of the chip."""
+        """Write bytes of the chip."""
         if self._chip is None:
             super().write(address, data)
             return
@@ -151,7 +152,7 @@ class BackDoor(LinkAccelerator):
         self._chip[address : address + data.size] = data.reshape(-1)
 
     def read(self, address: int, size: int) -> NDArray[np.uint8]:
-        """Bytes of the chip."""
+        """Read bytes of the chip."""
         if self._chip is None:
             return super().read(address, size)
         self._check_place(address, size)
@@ -161,7 +162,7 @@ class BackDoor(LinkAccelerator):
 def open_sdram_board(
     parameters: AcceleratorParameters, *, memory_bytes: int, clock_hz: int
 ) -> BackDoor:
-    """A simulated board with an SDRAM, at a clock (back end ``sdram-board``).
+    """Open a simulated board with an SDRAM, at a clock (back end ``sdram-board``).
 
     Raises ``AcceleratorError`` where the simulator cannot be built or the chip is too small.
     """
@@ -174,9 +175,9 @@ def open_sdram_board(
 
 
 SDRAM = "sdram"
-"""What ``target`` of a simulated board may be: with its SDRAM, at ``SDRAM_CLOCK_HZ``."""
+"""Value of a board's ``target`` that selects the SDRAM, at ``SDRAM_CLOCK_HZ``."""
 DIRECT = "sdram,direct"
-"""The same with a ``BackDoor`` to the memory."""
+"""Value of a board's ``target`` that selects the SDRAM with a ``BackDoor`` to the memory."""
 SDRAM_CLOCK_HZ = 60_000_000
 
 

@@ -1,5 +1,6 @@
-"""Branches of the Verilog that yosys writes: what each is, in words that other parameters of a
-block leave as they are; and why one is never taken.
+"""Branches of the Verilog that yosys writes, and reasons why they are never taken.
+
+Branches are described in words that other parameters of a block leave unchanged.
 """
 
 import re
@@ -30,8 +31,10 @@ _DEEP = 4
 
 @dataclass(frozen=True)
 class Branch:
-    """``source`` is the file of the module's class; ``signal``, what the branch is about;
-    ``conditions``, under which it is taken, of outer branches first.
+    """Branch of a module.
+
+    ``source`` is the file of the module's class, ``signal`` the signal that the branch writes,
+    ``conditions`` those under which it is taken, of outer branches first.
     """
 
     source: str
@@ -47,15 +50,16 @@ class Branch:
         return f"{self.source}, {self.signal}: {' and '.join(self.conditions) or 'always'}"
 
     def row(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the branch as a JSON object."""
         return {"source": self.source, "signal": self.signal, "conditions": list(self.conditions)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """Why branches are not taken: of modules of ``source``, where ``signal`` is as given (default:
-    any) and a condition has ``condition`` in it (default: any), in the block ``block`` (default:
-    any).
+    """Reason why branches are not taken.
+
+    A reason covers modules of ``source``, branches that write ``signal`` (default: any) and have
+    ``condition`` in a condition (default: any), in the block ``block`` (default: any).
     """
 
     source: str
@@ -65,7 +69,7 @@ class Reason:
     block: str = ""
 
     def explains(self, block: str, branch: Branch) -> bool:
-        """Whether it is of that branch."""
+        """Return whether the reason covers a branch of a block."""
         return (
             branch.source == self.source
             and self.signal in ("", branch.signal)
@@ -75,7 +79,7 @@ class Reason:
 
 
 def reasons(path: Path = REASONS) -> list[Reason]:
-    """Those of the file. Raises ``OSError`` or ``ValueError`` for a file that is none."""
+    """Read the reasons of the file. Raises ``OSError`` or ``ValueError`` for a malformed file."""
     try:
         return [Reason(**row) for row in tomllib.loads(path.read_text()).get("branch", [])]
     except TypeError as error:
@@ -98,7 +102,7 @@ class Verilog:
                 source, body = "", []
 
     def at(self, place: str) -> Branch:
-        """The branch of a place as Verilator has it: line, column and which way."""
+        """Find the branch of a place as Verilator writes it: line, column, and which way."""
         line, _, way = place.partition(" ")
         key = int(line.partition(".")[0]), way in ("else", "cond_else")
         return self.branches.get(key, Branch("", "", (place,)))
@@ -106,8 +110,10 @@ class Verilog:
 
 @dataclass(frozen=True)
 class _Open:
-    """What a line is within: ``terms`` are met; ``failed``, what an ``else`` to it meets instead;
-    ``select``, what a ``case`` is about.
+    """Statement that encloses a line.
+
+    ``terms`` are met inside, ``failed`` inside its ``else``; ``select`` is the subject of a
+    ``case``.
     """
 
     indent: int
@@ -134,7 +140,7 @@ class _Module:
                     self._register.setdefault(value.strip(), name)
 
     def branches(self) -> Iterator[tuple[tuple[int, bool], Branch]]:
-        """By line, and whether it is the one of an ``else``."""
+        """Yield branches by (line, whether the branch is that of an ``else``)."""
         signal, open_ = "", list[_Open]()
         for index, (number, line) in enumerate(self._body):
             text, indent = line.strip(), len(line) - len(line.lstrip())
@@ -170,12 +176,12 @@ class _Module:
         return Branch(self._source, signal, tuple(term for block in open_ for term in block.terms))
 
     def _terms(self, text: str, otherwise: bool = False) -> tuple[str, ...]:
-        """A condition; ``otherwise``: that it is not met."""
+        """Return a condition as text, or its negation if ``otherwise``."""
         plain = self._plain(text + " ")
         return (f"not {plain}" if otherwise else plain,)
 
     def _named(self, index: int) -> str:
-        """What the assignments from a line on are to."""
+        """Return the signal that assignments from a line on write."""
         for _, line in self._body[index:]:
             if match := re.match(r"\s*(?:if \(.*\) )?(\\?[^\s\[(]+) *(?:\[[^\]]*\] *)*<?= ", line):
                 name = match[1]
@@ -183,7 +189,7 @@ class _Module:
         return ""
 
     def _plain(self, text: str, depth: int = 0) -> str:
-        """With what wires stand for, and without widths and places of bits."""
+        """Replace wires by their meaning and omit widths and places of bits."""
         if depth < _DEEP:
             text = re.sub(
                 r"(\\\$\d+) ",
@@ -199,7 +205,7 @@ class _Module:
         return _REPEATED.sub(r"\1, ..", text)
 
     def _case(self, select: str, label: str) -> tuple[str, ...]:
-        """A label as conditions of the bits that it is about."""
+        """Return a label as conditions of the bits that it names."""
         parts = select.strip("{} ").split(",")
         if "{" in select and (match := _CASE.fullmatch(label)):
             digits = match[3]

@@ -40,7 +40,7 @@ _REMEDY = "Another compiler may do: name it in CXX."
 
 
 def tell(message: str) -> None:
-    """The default ``progress``: a line on the standard error."""
+    """Print a line on the standard error: the default ``progress``."""
     print(message, file=sys.stderr, flush=True)
 
 
@@ -53,7 +53,7 @@ def build(
     compiler: str | None = None,
     progress: Progress = tell,
 ) -> Path:
-    """The shared library that simulates a design with the ports that ``harness`` drives.
+    """Build the shared library that simulates a design with the ports of ``harness``.
 
     Compiled at the first call with the same design, engine, tools, compiler and processor; later
     calls find it in the cache. ``compiler`` is a command, see
@@ -143,9 +143,10 @@ def _include(*folders: Path) -> list[str]:
 
 
 def _units(folder: Path, files: Sequence[Path]) -> list[Path]:
-    """Files that include these, about as many as processors: headers are most of what is compiled.
+    """Write files that include the given ones, about as many as processors.
 
-    What runs once is apart, and has half as many.
+    Headers are most of what is compiled, so that fewer files save time. Code that runs once is
+    apart, in half as many files.
     """
     processors = os.cpu_count() or 1
     once = [file for file in files if file.stem.endswith(_ONCE)]
@@ -183,7 +184,7 @@ def _compile(log: BuildLog, cxx: Tool, base: list[str], files: list[Path]) -> li
 
 
 def _shared(engine: SimulationEngine, harness: Harness) -> tuple[Path, ...]:
-    """The harness' sources that are compiled with the engine's runtime, if it has one."""
+    """List the harness' sources that are compiled with the engine's runtime, if it has one."""
     names = harness.shared if engine.runtime().files else ()
     return tuple(harness.folder / name for name in names)
 
@@ -191,9 +192,9 @@ def _shared(engine: SimulationEngine, harness: Harness) -> tuple[Path, ...]:
 def _runtime(
     engine: SimulationEngine, harness: Harness, cxx: Tool, cache: Cache, progress: Progress
 ) -> list[Path]:
-    """Objects that every design shares: the engine's own runtime, and the harness' shared sources.
+    """Compile the objects that every design shares: the engine's runtime, the harness' sources.
 
-    The former are linked once for nothing: for its first link on a machine ziglang builds its C++
+    The runtime is linked once for nothing: for its first link on a machine ziglang builds its C++
     library, 43 s of one core, which pass while the design is turned into C++.
     """
     sources, shared = engine.runtime(), _shared(engine, harness)

@@ -200,5 +200,5 @@ class Copier(wiring.Component):
 
 
 def to_rtlil(parameters: AcceleratorParameters, *, trace: bool = False) -> str:
-    """The copier as RTLIL text, in place of ``trainwright_hw.build.convert.to_rtlil``."""
+    """Convert the copier to RTLIL, in place of ``trainwright_hw.build.convert.to_rtlil``."""
     return component_to_rtlil(Copier(parameters, trace=trace))

@@ -48,15 +48,18 @@ class Point:
 
     kind: str
     place: str
-    """Of a toggle the module's path and the bit; of a line its number in the Verilog."""
+    """Path of the module and bit of a toggle; number of a line in the Verilog."""
     name: str
-    """Of the signal, without bit and direction; of a line empty."""
+    """Name of a toggle's signal, without bit and direction; empty for a line."""
     count: int
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Of one block: ``toggles`` are edges of bits, a rise and a fall each; ``lines`` branches."""
+    """Coverage of one block.
+
+    ``toggles`` are edges of bits, a rise and a fall each; ``lines`` are branches.
+    """
 
     block: str
     toggles: int
@@ -70,7 +73,7 @@ class Coverage:
 
     @classmethod
     def of(cls, block: str, points: Iterable[Point], verilog: Verilog | None = None) -> "Coverage":
-        """Counts points; several at one place are one. ``verilog``: tells branches apart."""
+        """Count points; several at one place are one. ``verilog`` tells branches apart."""
         most: dict[tuple[bool, str], tuple[int, str]] = {}
         for p in points:
             key = p.kind == "toggle", p.place
@@ -91,15 +94,17 @@ class Coverage:
         )  # fmt: skip
 
     def row(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the coverage as a JSON object."""
         names = ("block", "toggles", "toggled", "lines", "executed")
         return {**{name: getattr(self, name) for name in names}, "still": list(self.still)}
 
 
 @dataclass(frozen=True)
 class Untaken:
-    """A branch of a block that its bench does not take. ``how``: "constant", no condition of it can
-    change; "elsewhere", another bench takes it, ``why``; "reason", ``why`` is one; "open".
+    """Branch of a block that its bench does not take.
+
+    ``how`` is "constant" (no condition of it can change), "elsewhere" (the bench ``why`` takes
+    it), "reason" (``why`` is the reason) or "open".
     """
 
     branch: Branch
@@ -107,7 +112,7 @@ class Untaken:
     why: str = ""
 
     def row(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the branch as a JSON object."""
         return {**self.branch.row(), "how": self.how, "why": self.why}
 
 
@@ -117,7 +122,7 @@ HOW = ("constant", "elsewhere", "reason", "open")
 def explained(
     coverage: Coverage, coverages: Iterable[Coverage], known: Sequence[Reason]
 ) -> list[Untaken]:
-    """What a block's bench does not take, and why, as far as can be told."""
+    """Explain each branch that a block's bench does not take, as far as possible."""
     untaken = []
     for branch in coverage.untaken:
         taken = [o.block for o in coverages if o.block != coverage.block and branch in o.taken]
@@ -134,7 +139,7 @@ def explained(
 
 
 def points(text: str) -> list[Point]:
-    """Of a file of Verilator; signals that yosys named alone are left out."""
+    """Read the points of a file of Verilator, without signals that yosys alone named."""
     listed = []
     for line in text.splitlines():
         if not line.startswith("C '"):
@@ -169,7 +174,7 @@ def measure(bench: Bench) -> Coverage:
 
 
 def markdown(coverages: Sequence[Coverage], known: Sequence[Reason] = ()) -> str:
-    """The table of the page."""
+    """Write the table of the page."""
     lines = [f"| block | edges of bits | seen | branches | taken | {' | '.join(HOW)} |"]
     lines.append("|---|---:|---:|---:|---:|" + "---:|" * len(HOW))
     for c in coverages:
@@ -186,7 +191,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Build the parser of the options."""
     options = argparse.ArgumentParser("coverage", description=DESCRIPTION, allow_abbrev=False)
     options.add_argument(
         "blocks", nargs="*", metavar="BENCH", help="default: those of the default suite; see --list"
@@ -203,7 +208,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0, or 2 for bad usage or a bench that fails."""
+    """Measure and print coverage; return 0, or 2 for bad usage or a bench that fails."""
     args = parser().parse_args(arguments)
     if args.list:
         print("\n".join(BENCHES))

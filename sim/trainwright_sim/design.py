@@ -28,11 +28,11 @@ SOURCES = (
     "trainwright.parameters",
     "trainwright.program",
 )
-"""What the design is made from: the hardware package, and what it imports from below."""
+"""Packages that the design is made from: the hardware, and its imports from below."""
 
 
 def sources() -> Iterator[Path]:
-    """The files of ``SOURCES``, those of packages within packages too."""
+    """List the files of ``SOURCES``, those of packages within packages too."""
     for name in SOURCES:
         spec = find_spec(name)
         assert spec is not None and spec.origin is not None
@@ -52,10 +52,10 @@ def _key(parameters: AcceleratorParameters, trace: bool, leaves: bool) -> str:
 def kept_rtlil(
     parameters: AcceleratorParameters, *, trace: bool, cache: Cache, leaves: bool = False
 ) -> tuple[str, tuple[str, ...]]:
-    """What ``trainwright_hw.build.convert.to_rtlil`` gives, cached; with ``leaves`` cells of
-    their models for the leaf blocks that have one, and the names of those that have none.
+    """Convert an accelerator to RTLIL, cached; return the text and the blocks without a model.
 
-    Conversion takes seconds; reading its result, milliseconds.
+    With ``leaves`` the leaf blocks that have a model become cells. Conversion takes seconds;
+    reading its result, milliseconds.
     """
     key = _key(parameters, trace, leaves)
     entry = cache.find(key)

@@ -30,7 +30,7 @@ _REMEDY = f"Installing the versions that trainwright asks for should help: {INST
 
 @dataclass(frozen=True)
 class Sources:
-    """What is left to compile: every ``.cc`` and ``.cpp``, with where their headers are."""
+    """Sources left to compile: every ``.cc`` and ``.cpp``, with the folders of their headers."""
 
     files: tuple[Path, ...] = ()
     includes: tuple[Path, ...] = ()
@@ -38,19 +38,19 @@ class Sources:
 
 @dataclass(frozen=True)
 class SimulationEngine:
-    """One way to turn a design into C++."""
+    """Way to turn a design into C++."""
 
     name: str
     tools: Callable[[], tuple[Tool, ...]]
-    """What it runs; raises ``ToolError`` where that is not installed."""
+    """Tools that the engine runs; raises ``ToolError`` if a tool is not installed."""
     generate: Callable[[Path, BuildLog], Sources]
     """Turn ``design.il`` in a folder into C++ beside it."""
     member: Callable[[str], str]
     """The C++ name of a port."""
     options: tuple[str, ...]
-    """What else decides the result."""
+    """Options that decide the result, too."""
     runtime: Callable[[], Sources] = Sources
-    """What does not depend on the design: compiled once for all of them."""
+    """Sources that do not depend on the design: compiled once for all designs."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,18 @@ class Port:
 
 
 def ports(rtlil: str) -> dict[str, Port]:
-    """Every port of the top module, by name."""
+    """Return every port of the top module by name."""
     top = rtlil[rtlil.index(f"\nmodule \\{TOP}\n") :]
     matches = _PORT.findall(top[: top.index("\nend\n")])
     return {name: Port(name, int(width or 1), direction) for width, direction, name in matches}
 
 
 def wrapper(rtlil: str, models: Sequence[Placed] = (), *, registered: bool = True) -> str:
-    """Verilog around the top module that registers every input, or none.
+    """Write Verilog around the top module that registers every input, or none.
 
     With registers, what the harness sets before a clock edge, the design sees after it, together
     with its own new state. So one evaluation an edge settles everything, and none is due to an
-    input alone. The same goes for what ``models`` of leaf blocks give.
+    input alone. The same goes for the outputs of ``models`` of leaf blocks.
     """
     top = ports(rtlil)
     clock = ".clk(clk), " if "clk" in top else ""
@@ -111,18 +111,18 @@ def _accelerator_header(top: dict[str, Port]) -> list[str]:
 
 @dataclass(frozen=True)
 class Harness:
-    """What is compiled with a design, and drives it."""
+    """Sources that are compiled with a design and drive it."""
 
     folder: Path
-    """Of its sources; ``NATIVE`` has the headers that all share."""
+    """Folder of the sources; ``NATIVE`` has the headers that all harnesses share."""
     needs: tuple[str, ...]
     """Some ports of the designs that it drives."""
     what: str
-    """What such a design is."""
+    """Kind of the designs, as messages name it."""
     registered: bool = True
     """Whether inputs pass a register (``wrapper``)."""
     shared: tuple[str, ...] = ()
-    """Of its sources those that do not depend on the design: compiled once for all of them."""
+    """Sources that do not depend on the design: compiled once for all designs."""
     header: Callable[[dict[str, Port]], list[str]] = lambda top: []
     """Lines of its own in ``ports.h``."""
 
@@ -143,7 +143,7 @@ SERIAL = Harness(
 
 
 def ports_header(rtlil: str, engine: SimulationEngine, harness: Harness = ACCELERATOR) -> str:
-    """``ports.h`` (see ``native/model.h``)."""
+    """Write ``ports.h`` (see ``native/model.h``)."""
     top = ports(rtlil)
     for required in harness.needs:
         if required not in top:
@@ -186,7 +186,7 @@ def _verilator(folder: Path, log: BuildLog) -> Sources:
 
 
 def _leaves(folder: Path, log: BuildLog) -> Sources:
-    """As ``_verilator``, with models in C++ for the leaf blocks that are cells of ``LEAVES``."""
+    """Generate C++ like ``_verilator``, with models for the leaf blocks that are cells."""
     rtlil = (folder / "design.il").read_text()
     passes = LEAF_PASSES if PREFIX in rtlil else YOSYS_PASSES
     flat = "flat.il"

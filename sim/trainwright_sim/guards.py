@@ -37,7 +37,7 @@ SECONDS = 600
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure; less is better. ``is_dear``: it takes more than a second or two."""
+    """Figure of which less is better. ``is_dear``: measuring takes more than a second or two."""
 
     name: str
     measure: Callable[[], int]
@@ -64,7 +64,7 @@ def _bytes_moved(name: str) -> int:
 
 
 def _bits_stored(name: str) -> int:
-    """Of a training step's memory, external and on chip."""
+    """Return the bits of a training step's memory, external and on chip."""
     return sum(item.bits for item in accelerator_memory(_step(name)))
 
 
@@ -81,7 +81,7 @@ def _effort(name: str) -> int:
 
 
 def _state_bits() -> int:
-    """Flip-flops of PE1's and PE2's benches, before any mapping."""
+    """Count flip-flops of PE1's and PE2's benches, before any mapping."""
     return sum(_registers(name) for name in ("pe1", "pe2"))
 
 
@@ -206,7 +206,7 @@ def _value(text: str) -> float:
 
 
 def load(path: Path = FILE) -> dict[str, int]:
-    """The figures of the file. Raises ``GuardError`` for one that is none."""
+    """Read the figures of the file. Raises ``GuardError`` for a malformed file."""
     try:
         read = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -215,8 +215,9 @@ def load(path: Path = FILE) -> dict[str, int]:
 
 
 def compare(recorded: Mapping[str, int], measured: Mapping[str, int]) -> list[str]:
-    """A line for each figure that is not as recorded; a better one is recorded too, or the next
-    change for the worse would hide behind it.
+    """List the figures that are not as recorded, a line each.
+
+    A better one is listed too, or the next change for the worse would hide behind it.
     """
     lines = []
     for name, value in measured.items():
@@ -230,12 +231,12 @@ def compare(recorded: Mapping[str, int], measured: Mapping[str, int]) -> list[st
 
 
 def measure(names: Iterable[str]) -> dict[str, int]:
-    """The figures of those names, now."""
+    """Measure the figures of those names."""
     return {name: FIGURES[name].measure() for name in names}
 
 
 def text_of(figures: Mapping[str, int]) -> str:
-    """The file."""
+    """Write figures as the text of the file."""
     lines = ["# Less is better. A line that grows needs its reason in the commit:"]
     lines.append("# python -m trainwright_sim.guards --all --write")
     groups: dict[str, list[str]] = {}
@@ -248,7 +249,7 @@ def text_of(figures: Mapping[str, int]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if all is as recorded, 1 if not, 2 where something cannot be measured."""
+    """Compare figures; return 0 if all are as recorded, 1 if not, 2 if one cannot be measured."""
     options = argparse.ArgumentParser("guards", description=__doc__, allow_abbrev=False)
     options.add_argument("--all", action="store_true", help="the dear figures too: minutes")
     options.add_argument("--write", action="store_true", help="put what is measured into the file")

@@ -64,7 +64,7 @@ _FUNCTIONS = {
 
 
 class Simulator(NativeModel):
-    """One design in simulation, out of reset, with ``memory`` behind its memory port.
+    """Simulation of one design, out of reset, with ``memory`` behind its memory port.
 
     ``memory`` (n,) uint8, contiguous, is used in place and must not be moved. Calls release the
     interpreter lock; one thread at a time. Raises ``OSError`` or ``AttributeError`` for a file
@@ -97,19 +97,19 @@ class Simulator(NativeModel):
         self._call("configure", ctypes.byref(settings))
 
     def write_register(self, address: int, value: int) -> None:
-        """One write through AXI4-Lite."""
+        """Write one register through AXI4-Lite."""
         if not self._call("write_register", address, value):
             raise AcceleratorError(self.fault)
 
     def read_register(self, address: int) -> int:
-        """One read through AXI4-Lite."""
+        """Read one register through AXI4-Lite."""
         value = c_uint32()
         if not self._call("read_register", address, ctypes.byref(value)):
             raise AcceleratorError(self.fault)
         return value.value
 
     def read_registers(self, address: int, count: int) -> npt.NDArray[np.uint32]:
-        """``count`` registers from ``address`` on, one read each."""
+        """Read ``count`` registers from ``address`` on, one read each."""
         return np.array([self.read_register(address + 4 * n) for n in range(count)], np.uint32)
 
     def run(self, cycles: int, idle_cycles: int) -> Stop:
@@ -136,7 +136,7 @@ class Simulator(NativeModel):
         self._call("trace", enable)
 
     def commands(self) -> tuple[CommandRecord, ...]:
-        """The commands that the engines were given while tracing, in order."""
+        """Return the commands that the engines were given while tracing, in order."""
         records = np.empty((self._call("commands_length"), 6), np.uint64)
         self._call("commands_copy", records.ctypes.data_as(POINTER(c_uint64)))
         begun = int(records[0, 2]) if len(records) else 0
@@ -148,7 +148,7 @@ class Simulator(NativeModel):
         return tuple(commands)
 
     def traces(self, parameters: AcceleratorParameters) -> dict[str, Trace]:
-        """What was traced, by engine."""
+        """Return the trace of each engine."""
         traces = {}
         for number, engine in enumerate(TRACES):
             length = self._call("trace_length", number)

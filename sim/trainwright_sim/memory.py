@@ -1,4 +1,4 @@
-"""What the simulated external memory is like: latency, bandwidth, pauses."""
+"""Parameters of the simulated external memory: latency, bandwidth, pauses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class MemoryModel:
     stall: float | Mapping[str, float] = 0.0
     """Probability that a channel pauses in a cycle, for all or by name (``CHANNELS``); to 0.95."""
     seed: int = 1
-    """Of the random pauses; 0 to 2^64 - 1."""
+    """Seed of the random pauses; 0 to 2^64 - 1."""
 
     def __post_init__(self) -> None:
         for name in ("read_latency", "write_latency"):
@@ -52,12 +52,12 @@ class MemoryModel:
             raise ValueError(f"{name} must be {must}, not {getattr(self, name)!r}")
 
     def channel_stalls(self) -> list[float]:
-        """The probability of a pause for each of ``CHANNELS``."""
+        """Return the probability of a pause for each of ``CHANNELS``."""
         if isinstance(self.stall, Mapping):
             return [self.stall.get(channel, 0.0) for channel in CHANNELS]
         return [self.stall] * len(CHANNELS)
 
     @classmethod
     def ideal(cls, **changes: Any) -> "MemoryModel":
-        """One cycle of latency, a beat a cycle in each direction: what is left is not memory."""
+        """Return a model with one cycle of latency and a beat a cycle in each direction."""
         return cls(**{"read_latency": 1, "write_latency": 1, "bandwidth": 2.0} | changes)

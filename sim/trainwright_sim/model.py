@@ -31,7 +31,7 @@ class NativeModel:
         return self._functions[name](self._handle, *arguments)
 
     def close(self) -> None:
-        """Free the model; idempotent."""
+        """Release the model; idempotent."""
         handle, self._handle = self._handle, None
         if handle:
             self._functions["close"](handle)

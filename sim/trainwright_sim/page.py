@@ -6,12 +6,12 @@ from trainwright.support.files import write_whole
 
 
 def marks(command: str) -> tuple[str, str]:
-    """The comments between which a command's table is."""
+    """Return the comments between which a command's table is."""
     return f"<!-- begin of {command} -->", f"<!-- end of {command} -->"
 
 
 def put(page: Path, command: str, table: str) -> None:
-    """Replaces what is between the two comments of the page.
+    """Replace the text between the two comments of the page.
 
     Raises ``OSError`` where the page cannot be read or has no such comments.
     """

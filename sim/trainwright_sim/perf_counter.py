@@ -33,7 +33,7 @@ class PerfCounter:
         )
 
     def read(self) -> int | None:
-        """Events so far."""
+        """Read the events so far, or None without a counter."""
         if self._file < 0:
             return None
         return struct.unpack("<Q", os.read(self._file, 8))[0]

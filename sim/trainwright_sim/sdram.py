@@ -15,7 +15,7 @@ from trainwright_sim.model import NativeModel
 
 MEMORY_BYTES = 1 << 25
 PINS = ("cke", "cs_n", "ras_n", "cas_n", "we_n", "ba", "a", "dqm", "dq_o", "dq_oe")
-"""What a controller drives, in the order of ``SdramChip.step``."""
+"""Pins that a controller drives, in the order of ``SdramChip.step``."""
 COUNTS = ("activates", "precharges", "reads", "writes", "refreshes", "cycles")
 
 
@@ -50,7 +50,7 @@ class SdramChip(NativeModel):
         self._open(round(1e12 / clock_hz), round(power_up_ns * 1e3))
 
     def step(self, pins: Sequence[int]) -> int:
-        """A cycle with these ``PINS``; what is on the data pins in the next one."""
+        """Step one cycle with these ``PINS``; return the data pins of the next cycle."""
         for name, value in zip(PINS, pins, strict=True):
             setattr(self._pins, name, value)
         return self._call("step", ctypes.byref(self._pins)) & 0xFFFF
@@ -71,5 +71,5 @@ class SdramChip(NativeModel):
         return dict(zip(COUNTS, self._call("counts")[: len(COUNTS)], strict=True))
 
     def reset(self) -> None:
-        """Power off and on; the contents stay."""
+        """Switch the power off and on; the contents stay."""
         self._call("reset")

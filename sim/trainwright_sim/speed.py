@@ -18,7 +18,7 @@ MEMORY_BYTES = 1 << 26
 
 @dataclass
 class _Measured:
-    """Of an engine, a number a round."""
+    """Measurements of an engine, a number a round."""
 
     rates: list[float] = field(default_factory=list)
     instructions: list[float] = field(default_factory=list)
@@ -48,7 +48,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _round(driver: Any, accelerator: Any, operands: Any, into: _Measured) -> None:
-    """One step, and what it left."""
+    """Execute one step, and add its rates and results to ``into``."""
     before = accelerator.spent
     forward = driver.forward(operands.inputs, operands.model, operands.scales)
     backward = driver.backward(operands.gradient, operands.scales)
@@ -66,7 +66,7 @@ def _round(driver: Any, accelerator: Any, operands: Any, into: _Measured) -> Non
 
 
 def measured(args: argparse.Namespace) -> dict[str, Any]:
-    """What ``--json`` prints."""
+    """Measure both engines; return the object that ``--json`` prints."""
     from trainwright.check.step import random_inputs
     from trainwright.driver import Driver
     from trainwright.golden.backend import GoldenAccelerator

@@ -36,8 +36,9 @@ def serve(line: SimulatedLine, port: int) -> None:
 
 
 def open_port() -> tuple[int, str]:
-    """A pseudo-terminal for bytes as they are: our end of it, and the name of the other, which is
-    kept open, as a board keeps its serial bridge.
+    """Open a pseudo-terminal for raw bytes; return our end, and the name of the other end.
+
+    The other end is kept open, as a board keeps its serial bridge.
     """
     ours, theirs = os.openpty()
     for end in (ours, theirs):

