@@ -49,7 +49,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_preserve_defaults = True
 
-_AWAY = re.compile(r"\[([^\]]*)\]\((?:\.\./)*((?:sw|hw|sim|boards|scripts)/[^)]*|LICENSE)\)")
+_AWAY = re.compile(r"\[([^\]]*)\]\((?:\.\./)*((?:sw|hw|sim|boards|scripts)/[^)]*|LICENSE|CONTRIBUTING\.md)\)")
 
 
 def _read(app: object, page: str, source: list[str]) -> None:
