@@ -49,7 +49,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_preserve_defaults = True
 
-_AWAY = re.compile(r"\[([^\]]*)\]\((?:\.\./)*((?:sw|hw|sim|boards|scripts)/[^)]*|LICENSE|CONTRIBUTING\.md)\)")
+_FOLDERS, _FILES = "sw|hw|sim|boards|scripts", r"LICENSE|CONTRIBUTING\.md"
+_AWAY = re.compile(rf"\[([^\]]*)\]\((?:\.\./)*((?:{_FOLDERS})/[^)]*|{_FILES})\)")
 
 
 def _read(app: object, page: str, source: list[str]) -> None:
