@@ -15,6 +15,7 @@ from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Format
 from trainwright.formats.exponents import ExponentRule
 from trainwright.functions import ElementKernel
+from trainwright.program.fields import Operation
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class GraphOp:
     """Number of operands, from the first, whose exponents count; None: all do."""
     sums: ClassVar[bool] = False
     """Whether products are summed, over the axes of operands that the result has not."""
+    instruction: ClassVar[Operation | None] = None
+    """Operation that computes it, a row at a time; None: any array's, or nothing is computed."""
     is_alias: ClassVar[bool] = False
     """Whether the result is the operand's own values by other axes: nothing is computed."""
 
@@ -92,6 +95,7 @@ class Add(GraphOp):
     y: str
     relu: bool = False
     exponents = ExponentRule(adds=True)
+    instruction: ClassVar[Operation] = Operation.BIAS
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -108,6 +112,8 @@ class Mask(GraphOp):
     sign: str
     exponents = ExponentRule(exact=True)
     scaling = 1
+    instruction: ClassVar[Operation] = Operation.MASK
+    relu = False
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -127,6 +133,7 @@ class Kernel(GraphOp):
     reads_result: bool = False
     """Whether ``gradient`` reads ``out``; else it reads the operand."""
     exponents = None
+    instruction: ClassVar[Operation] = Operation.VECTOR
 
 
 @dataclass(frozen=True)
@@ -222,8 +229,8 @@ class Graph:
         origins = {name: name for name in self.tensors}
         # In the order of computation: `x` of a view of a view is resolved already.
         for op in self.ops:
-            if isinstance(op, View | Unfold):
-                origins[op.out] = origins[op.x]
+            if op.is_alias:
+                origins[op.out] = origins[op.operands[0]]
         return origins
 
     @cached_property
@@ -234,28 +241,30 @@ class Graph:
     @property
     def macs(self) -> int:
         """Multiply-accumulates of all products of two tensors."""
-        return sum(self.products(op) for op in self.ops if isinstance(op, Einsum))
+        return sum(self.products(op) for op in self.ops if op.sums)
 
     @property
     def work(self) -> int:
         """Multiply-accumulates, each counted once for every pair of words of its operands."""
-        return sum(self.work_of(op) for op in self.ops if isinstance(op, Einsum))
+        return sum(self.work_of(op) for op in self.ops if op.sums)
 
-    def passes(self, op: Einsum) -> int:
+    def passes(self, op: Op) -> int:
         """Count the pairs of words of a product of two values."""
         return prod(self.tensors[name].digits for name in op.operands)
 
-    def work_of(self, op: Einsum) -> int:
-        """Count the work of one contraction."""
-        return self.products(op) * self.passes(op)
+    def work_of(self, op: Op) -> int:
+        """Count the work of one contraction, or the values of what no contraction makes."""
+        return self.products(op) * self.passes(op) if op.sums else self.count(op.out)
 
-    def products(self, op: Einsum) -> int:
+    def products(self, op: Op) -> int:
         """Count the multiply-accumulates of a contraction, or the values of a sum of one tensor."""
         axes = {axis for name in op.operands for axis in self.tensors[name].axes}
         return prod(self.sizes[axis] for axis in axes)
 
-    def summed(self, op: Einsum) -> tuple[str, ...]:
-        """List the axes that a contraction sums over, in the order of its operands."""
+    def summed(self, op: Op) -> tuple[str, ...]:
+        """List the axes that an operation sums over, in the order of its operands."""
+        if not op.sums:
+            return ()
         out = self.tensors[op.out].axes
         axes = (axis for name in op.operands for axis in self.tensors[name].axes)
         return tuple(dict.fromkeys(axis for axis in axes if axis not in out))
@@ -290,10 +299,7 @@ def urgent(graph: Graph, large: float = 1.0) -> Graph:
     # List scheduling by the critical path: an operation is as urgent as the work that still has to
     # follow it, its own included.
     height: dict[str, int] = {}
-    own = {
-        op.out: graph.work_of(op) if isinstance(op, Einsum) else graph.count(op.out)
-        for op in graph.ops
-    }
+    own = {op.out: graph.work_of(op) for op in graph.ops}
     most = large * sum(own.values())
     for op in reversed(graph.ops):
         height[op.out] = own[op.out] + max(
@@ -307,9 +313,7 @@ def urgent(graph: Graph, large: float = 1.0) -> Graph:
         # A large contraction would hold the arrays for most of the step, and its slices need whole
         # operands: smaller ones fill the time before it.
         if own[op.out] > most:
-            small = [
-                other for other in ready if isinstance(other, Einsum) and own[other.out] <= most
-            ]
+            small = [other for other in ready if other.sums and own[other.out] <= most]
             op = max(small or ready, key=lambda op: height[op.out])
         pending.remove(op)
         done.add(op.out)

@@ -31,8 +31,7 @@ class Sliced:
 
 def axes_of(graph: Graph, op: Op) -> set[str]:
     """Return the axes of an operation: those of its result, and those that it sums."""
-    summed = graph.summed(op) if isinstance(op, Einsum) else ()
-    return {*graph.tensors[op.out].axes, *summed}
+    return {*graph.tensors[op.out].axes, *graph.summed(op)}
 
 
 def sliced_axes(
@@ -49,7 +48,7 @@ def sliced_axes(
     for op in graph.ops:
         for name in (op.out, *op.operands):
             rows = up(graph.count(name), p.lanes) * graph.tensors[name].digits
-            if not isinstance(op, Einsum) or rows <= most:
+            if not op.sums or rows <= most:
                 continue
             joined = groups.get(op.out, {op.out}) | groups.get(name, {name})
             groups |= dict.fromkeys(joined, joined)

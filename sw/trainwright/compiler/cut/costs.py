@@ -17,7 +17,7 @@ from trainwright.compiler.forms.choices import Cut
 from trainwright.compiler.forms.digits import word_bytes
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import Axes
-from trainwright.graph.ir import Einsum
+from trainwright.graph.ir import Op
 from trainwright.program.fields import Engine
 
 Loops = tuple[tuple[str, int], ...]
@@ -151,10 +151,9 @@ class Costs(Groups):
         total = 0
         for n in group.members:
             op = self.choices[n].op
-            if isinstance(op, Einsum):
-                summed, sizes = self.graph.summed(op), self.graph.sizes
-                parts = prod(up(sizes[axis], chunk) for axis, chunk in loops if axis in summed)
-                total += self.rows(op.out) * (parts - 1)
+            summed, sizes = self.graph.summed(op), self.graph.sizes
+            parts = prod(up(sizes[axis], chunk) for axis, chunk in loops if axis in summed)
+            total += self.rows(op.out) * (parts - 1)
         return total
 
     def _cycles(self, group: Group) -> float:
@@ -190,7 +189,7 @@ class Costs(Groups):
             layouts = self._layouts_in(group, name)
             if name in results:
                 outside = name in self.stored or set(self.readers.get(name, ())) - {*group.members}
-                summed = self._added_to(name, results[name], loops)
+                summed = self._added_to(results[name], loops)
                 # A result that later stages read stays whole; any other one needs a few slices
                 # only, and a sum in parts two slices more: the part that is computed and the part
                 # that is added.
@@ -233,9 +232,7 @@ class Costs(Groups):
             return 1.0
         return (cut[2] - cut[1]) / self.graph.sizes[cut[0]]
 
-    def _added_to(self, name: str, op: object, loops: Loops) -> bool:
+    def _added_to(self, op: Op, loops: Loops) -> bool:
         """Return whether loops cut the sums of a result into parts."""
-        if not isinstance(op, Einsum):
-            return False
         summed, sizes = self.graph.summed(op), self.graph.sizes
         return any(axis in summed and chunk < sizes[axis] for axis, chunk in loops)

@@ -16,7 +16,7 @@ from trainwright.compiler.forms.choices import Choice, Chosen, Given
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.windows import share
-from trainwright.graph.ir import Einsum, Graph, Unfold, View
+from trainwright.graph.ir import Graph
 from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters
 
@@ -119,14 +119,10 @@ class Groups:
         # The largest tensor chooses first: it gains most from slices, and every join removes axes
         # that a later join could be cut along.
         for name in sorted(large, key=lambda name: (-self.rows(name), name)):
-            members = {
-                n
-                for n in self.readers.get(name, ())
-                if not isinstance(self.choices[n].op, View | Unfold)
-            }
+            members = {n for n in self.readers.get(name, ()) if not self.choices[n].op.is_alias}
             members |= {self.place[name]} if name in self.place else set()
             # A view or an unfolding has no rows of its own: its readers take slices of the source.
-            if name in self.place and isinstance(self.choices[self.place[name]].op, View | Unfold):
+            if name in self.place and self.choices[self.place[name]].op.is_alias:
                 for n in members:
                     group_by_op[n].big.add(name)
                 continue
@@ -234,7 +230,7 @@ class Groups:
         for n in group.members:
             op = self.choices[n].op
             axes = set(self.graph.tensors[op.out].axes)
-            axes |= set(self.graph.summed(op)) if isinstance(op, Einsum) else set()
+            axes |= set(self.graph.summed(op))
             shared = axes if shared is None else shared & axes
         shared = shared or set()
         shared &= {axis for name in group.big for axis in self.graph.tensors[name].axes}
@@ -275,7 +271,7 @@ class Groups:
             for n in group.members:
                 name = self.choices[n].op.out
                 outside = set(self.readers.get(name, ())) - set(group.members)
-                view = isinstance(self.choices[n].op, View | Unfold)
+                view = self.choices[n].op.is_alias
                 if outside and not view and self.rows(name) > large:
                     names.add(name)
         return names

@@ -92,7 +92,7 @@ def divided_sum(graph: Graph, choice: Choice, stage: Stage) -> list[tuple[str, t
 
     The list is empty where no sum is divided, or where slices cut the axis already.
     """
-    summed = graph.summed(choice.op) if isinstance(choice.op, Einsum) else ()
+    summed = graph.summed(choice.op)
     cuts = [work.cut for work in choice.works if work.cut]
     return [(a, (lo, hi)) for a, lo, hi in cuts if a in summed and a not in dict(stage.loops)]
 
@@ -105,7 +105,7 @@ def in_parts(graph: Graph, stage: Stage, lanes: int, blocks: Sequence[Block] = (
     """
     choices = []
     for choice in stage.choices:
-        summed = graph.summed(choice.op) if isinstance(choice.op, Einsum) else ()
+        summed = graph.summed(choice.op)
         cells: list[Cell] = []
         for block in blocks if stage.blocked else (None,):
             cut = [

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from trainwright.compiler.forms.impls import Impl
 from trainwright.compiler.forms.layout import Layout, Part, Piece, Ranges, Storage
-from trainwright.graph.ir import Kernel, Op
+from trainwright.graph.ir import Add, Kernel, Mask, Op
 from trainwright.kernels import VectorPass
 from trainwright.program.fields import Engine
 
@@ -101,7 +101,7 @@ class Elementwise(Call):
     ``blocks`` are those of the lanes of x and z, ``g`` has one where it is broadcast.
     """
 
-    op: Op
+    op: Add | Mask
     x: Part
     g: Part
     z: Part

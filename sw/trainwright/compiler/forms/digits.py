@@ -67,7 +67,7 @@ def element_digits(op: Add | Mask, graph: Graph) -> tuple[int, int]:
     for a mask of one, whose sign that is.
     """
     x, g = (graph.tensors[name].digits for name in op.operands)
-    if isinstance(op, Mask) and g == 1:
+    if op.scaling == 1 and g == 1:
         return x, g
     return max(x, g), max(x, g)
 

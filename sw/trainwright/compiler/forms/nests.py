@@ -10,7 +10,6 @@ from trainwright.compiler.base.limits import MOST_COUNT
 from trainwright.compiler.forms.calls import Accumulate, Contract, Copy, Elementwise, Transpose
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import CutError, Part, Piece
-from trainwright.graph.ir import Add
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Engine, Operation
@@ -215,13 +214,12 @@ def elementwise_nest(call: Elementwise) -> Compute:
         Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
     ]
     levels.append(Level(blocks, x=x.digits, g=0 if call.broadcast else g.digits, z=z.digits))
-    add = isinstance(call.op, Add)
     return _elements(
-        Operation.BIAS if add else Operation.MASK, levels, element_levels(x.digits, g.digits),
+        call.op.instruction, levels, element_levels(x.digits, g.digits),
         x=address_of(x) + first * x.digits,
         g=address_of(g) + (0 if call.broadcast else first * g.digits),
         z=address_of(z) + first * z.digits,
-        relu=isinstance(call.op, Add) and call.op.relu,
+        relu=call.op.relu,
     )  # fmt: skip
 
 

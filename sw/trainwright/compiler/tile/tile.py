@@ -124,7 +124,7 @@ class Tiler(Operations):
 
     def _is_summed(self, op: Op) -> bool:
         """Return whether a result is complete after this block of samples."""
-        summed = isinstance(op, Einsum) and SAMPLES in self.graph.summed(op)
+        summed = SAMPLES in self.graph.summed(op)
         return not self.block or not summed or self.block == self.blocks[-1]
 
     def _spill(self, name: str) -> None:
