@@ -95,7 +95,7 @@ class Add(GraphOp):
     y: str
     relu: bool = False
     exponents = ExponentRule(adds=True)
-    instruction: ClassVar[Operation] = Operation.BIAS
+    instruction = Operation.BIAS
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ class Mask(GraphOp):
     sign: str
     exponents = ExponentRule(exact=True)
     scaling = 1
-    instruction: ClassVar[Operation] = Operation.MASK
+    instruction = Operation.MASK
     relu = False
 
     @property
@@ -133,7 +133,7 @@ class Kernel(GraphOp):
     reads_result: bool = False
     """Whether ``gradient`` reads ``out``; else it reads the operand."""
     exponents = None
-    instruction: ClassVar[Operation] = Operation.VECTOR
+    instruction = Operation.VECTOR
 
 
 @dataclass(frozen=True)

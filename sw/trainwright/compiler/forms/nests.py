@@ -214,6 +214,7 @@ def elementwise_nest(call: Elementwise) -> Compute:
         Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
     ]
     levels.append(Level(blocks, x=x.digits, g=0 if call.broadcast else g.digits, z=z.digits))
+    assert call.op.instruction is not None
     return _elements(
         call.op.instruction, levels, element_levels(x.digits, g.digits),
         x=address_of(x) + first * x.digits,
