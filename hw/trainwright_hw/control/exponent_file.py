@@ -9,7 +9,7 @@ from amaranth.utils import exact_log2
 from trainwright.accelerator.registers import Error
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute
-from trainwright.program.exponents import MOST_SHIFT, SCALARS, MoveScales
+from trainwright.program.exponents import ENTRY_WORDS, MOST_SHIFT, SCALARS, MoveScales
 from trainwright.program.fields import (
     DESCRIPTOR_BITS,
     INSTRUCTION_WIDTH,
@@ -29,8 +29,8 @@ SHIFT_WIDTH = 6
 ALIGNMENT_WIDTH = 4
 PLACE_WIDTH = 5
 """Bits of the number of a CODE's word; SCALES stores its entries in these words."""
-ENTRY_WORDS = 3
-"""Words of an entry: slots, low, high."""
+WORD_OF = {field.name: n for n, word in enumerate(ENTRY_WORDS) for field in word}
+"""Number of the word of an entry that holds a field."""
 
 
 class ExponentFile(wiring.Component):
@@ -246,13 +246,10 @@ class ExponentFile(wiring.Component):
         """Process the entries of a SCALES: slots, limits against the sum, copy, exponent."""
         layout = whole_layout(MoveScales.layout)
         entries = data.View(layout, self.descriptor[: layout.size]).entries
-        slots = {
-            field.name: field.width for field in MoveScales.layout if field.name in SLOT_FIELDS
-        }
         word = self.word
-        entry = data.View(
-            data.StructLayout({name[:-1]: width for name, width in slots.items()}), word
-        )
+        slots = ENTRY_WORDS[WORD_OF["exponent"]]
+        entry = data.View(data.StructLayout({field.name: field.width for field in slots}), word)
+        low, high = WORD_OF["low"], WORD_OF["high"]
         exponent, copy = Signal(SLOT_WIDTH, reset_less=True), Signal(SLOT_WIDTH, reset_less=True)
         number, base = Signal(4), Signal(PLACE_WIDTH)
         over, under = (Signal(name=name, reset_less=True) for name in ("over", "under"))
@@ -269,13 +266,13 @@ class ExponentFile(wiring.Component):
                 sums.slot.eq(entry.statistics),
                 copy.eq(entry.copy),
             ]
-            m.d.comb += self.place.eq(base + 2)
+            m.d.comb += self.place.eq(base + high)
             m.next = "HIGH"
         with m.State("HIGH"):
-            m.d.comb += [sums.take.eq(1), self.place.eq(base + 2)]
+            m.d.comb += [sums.take.eq(1), self.place.eq(base + high)]
             m.d.sync += over.eq(passed)
             with m.If(sums.there):
-                m.d.comb += self.place.eq(base + 1)
+                m.d.comb += self.place.eq(base + low)
                 m.next = "LOW"
         with m.State("LOW"):
             m.d.comb += [sums.take.eq(1), inclusive.eq(1)]
@@ -295,15 +292,11 @@ class ExponentFile(wiring.Component):
             with m.Else():
                 m.d.comb += sums.zero.eq(1)
                 write(exponent, self._sum)
-                m.d.sync += [number.eq(number + 1), base.eq(base + ENTRY_WORDS)]
+                m.d.sync += [number.eq(number + 1), base.eq(base + len(ENTRY_WORDS))]
                 m.next = "PICK"
                 with m.If(number + 1 >= entries):
                     m.d.sync += [number.eq(0), base.eq(0)]
                     self._finish(m)
-
-
-SLOT_FIELDS = ("exponent0", "statistics0", "copy0")
-"""Fields of the first word of an entry."""
 
 
 def held(value: Value, most: int) -> Value:

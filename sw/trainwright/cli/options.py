@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trainwright.cli.errors import OptionError
-from trainwright.formats.parse import ALLOWED
+from trainwright.formats.parse import allowed
 from trainwright.network import Network, NetworkError, load_network, rank_bounds
 from trainwright.parameters import (
     CODED_ACCUMULATOR,
@@ -58,7 +58,7 @@ class DataOptions:
 class NumberOptions:
     """Number formats other than the network's own."""
 
-    formats: Annotated[str | None, Option(metavar="F", note=f" Formats: {ALLOWED}")] = None
+    formats: Annotated[str | None, Option(metavar="F", note=f" Formats: {allowed()}")] = None
     """number formats of classes of tensors (factor, activation, intermediate, gradient), or of
     single factors and activations by name, such as 'activation=posit(8,0),l1.G2=fixed(8)'; and
     underflow=never, zero or gradients."""

@@ -5,6 +5,9 @@ Formats decode words to integers and encode exact sums; ``parse_format``, ``pars
 ``docs/reference/posit-datapath.md``.
 """
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 from trainwright.formats.base import UNDERFLOWS, Format, FormatError, sum_width
 from trainwright.formats.coded import OPERAND_WIDTH, Binade, Coded, slope
 from trainwright.formats.fixed import Fixed
@@ -18,6 +21,9 @@ from trainwright.formats.parse import (
     parse_list,
 )
 from trainwright.formats.posit import Posit
+
+for _module in iter_modules(__path__):  # a format is known once its module is imported
+    import_module(f"{__name__}.{_module.name}")
 
 __all__ = [
     "CLASSES",

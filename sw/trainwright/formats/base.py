@@ -40,9 +40,11 @@ class Format(ABC):
     their order is that of the values. All functions are exact and take arrays of any shape.
 
     Everything outside this package asks these members and no class by name: a new format is a
-    subclass, and an entry of ``trainwright.formats.parse.KINDS``.
+    subclass, which is known by its ``spelling`` once it is imported.
     """
 
+    kinds: ClassVar[list[type["Format"]]] = []
+    """Classes that users can spell."""
     coded: ClassVar[bool]
     """Whether words stand for other integers than themselves, so that an accelerator decodes them
     and lists the format among its ``formats``."""
@@ -50,6 +52,12 @@ class Format(ABC):
     """Pattern of ``str``, spaces allowed; ``read`` takes its groups."""
     allowed: ClassVar[str]
     """Description of the spellings there are, for error messages."""
+
+    def __init_subclass__(cls) -> None:
+        """Register a class that has a spelling."""
+        super().__init_subclass__()
+        if "spelling" in cls.__dict__:
+            Format.kinds.append(cls)
 
     @classmethod
     @abstractmethod

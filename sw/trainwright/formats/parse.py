@@ -5,17 +5,15 @@ from collections.abc import Mapping, Sequence
 
 from trainwright.formats.base import Format, FormatError
 from trainwright.formats.coded import Coded
-from trainwright.formats.fixed import Fixed
-from trainwright.formats.minifloat import Minifloat
-from trainwright.formats.posit import Posit
 from trainwright.support.text import suggestion
 
-KINDS: tuple[type[Format], ...] = (Fixed, Posit, Minifloat)
-"""Number formats there are."""
 CLASSES = ("factor", "activation", "intermediate", "gradient")
 """Classes of tensors that share a format."""
 
-ALLOWED = "; ".join(kind.allowed for kind in KINDS)
+
+def allowed() -> str:
+    """Return the spellings of all number formats, for messages."""
+    return "; ".join(kind.allowed for kind in Format.kinds)
 
 
 def parse_format(text: str) -> Format:
@@ -23,16 +21,16 @@ def parse_format(text: str) -> Format:
 
     Raises ``FormatError`` naming the text and what is allowed.
     """
-    for kind in KINDS:
+    for kind in Format.kinds:
         spelled = isinstance(text, str) and kind.spelling.fullmatch(text.strip())
         if spelled:
             try:
                 return kind.read(*spelled.groups())
             except FormatError as error:
                 raise FormatError(
-                    f"no number format {text!r} ({error}); there are {ALLOWED}"
+                    f"no number format {text!r} ({error}); there are {allowed()}"
                 ) from None
-    raise FormatError(f"no number format {text!r}; there are {ALLOWED}")
+    raise FormatError(f"no number format {text!r}; there are {allowed()}")
 
 
 def parse_formats(

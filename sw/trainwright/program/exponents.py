@@ -16,6 +16,7 @@ from trainwright.program.fields import INSTRUCTION_WIDTH, SLOT_WIDTH, Engine, Op
 from trainwright.program.table import (
     WAIT,
     Described,
+    Field,
     Header,
     Limits,
     bits,
@@ -98,6 +99,21 @@ class ScaleEntry(Described, kw_only=False):
                      default=0, before="low")  # fmt: skip
 
 
+def _in_words(layout: Sequence[Field], width: int) -> tuple[tuple[Field, ...], ...]:
+    """Cut a layout into words; every field lies in one of them."""
+    words: list[list[Field]] = [[]]
+    for field in layout:
+        if sum(other.width for other in words[-1]) == width:
+            words.append([])
+        words[-1].append(field)
+    assert all(sum(field.width for field in word) == width for word in words)
+    return tuple(map(tuple, words))
+
+
+ENTRY_WORDS = _in_words(ScaleEntry.layout, INSTRUCTION_WIDTH)
+"""Fields of an entry by the words of CODE whose places they have: one selector serves both."""
+
+
 class MoveScales(Header):
     """SCALES: its entries one after the other, when all engines are idle."""
 
@@ -108,7 +124,6 @@ class MoveScales(Header):
     def entry_count(self) -> int:
         return len(self.entries)
 
-    # an entry has the places of three of CODE's words: one selector serves both
     entries: tuple[ScaleEntry, ...] = repeated(ENTRIES, "entry", least=1, counted="entries")
 
 

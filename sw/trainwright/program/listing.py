@@ -8,7 +8,6 @@ from trainwright.program.descriptors import (
     Compute,
     Descriptor,
     End,
-    Halt,
     Level,
     Loop,
     Program,
@@ -243,10 +242,6 @@ def _set(d: Set) -> str:
     return " ".join([*seed, *(f"R{r}={v}" for r, v in d.values)])
 
 
-def _halt(_: Halt) -> str:
-    return ""
-
-
 _TEXTS: dict[type[Descriptor], Callable[[Any], str]] = {
     Code: _code,
     Vector: _vector,
@@ -257,16 +252,15 @@ _TEXTS: dict[type[Descriptor], Callable[[Any], str]] = {
     End: _end,
     Set: _set,
     MoveScales: _scales,
-    Halt: _halt,
 }
-"""Functions that tell what a descriptor does; fields that they leave out follow by their names."""
+"""Functions that tell what a descriptor does; fields that they leave out follow by their names, all
+of them for a class without a function."""
 
 
 def _body(d: Descriptor) -> str:
     reading = _Reading(d)
-    kind = next(kind for kind in _TEXTS if isinstance(d, kind))
-    text = _TEXTS[kind](reading)
-    return text + reading.rest()
+    text = _TEXTS.get(type(d), lambda _: "")
+    return text(reading) + reading.rest()
 
 
 def listing(program: Program, label: Callable[[str], str] = str) -> str:
