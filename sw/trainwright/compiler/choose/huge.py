@@ -58,7 +58,9 @@ def sliced_axes(
         axes = set.intersection(*(axes_of(graph, op) for op in ops))
         cut = frozenset(a for a in axes if 1 < graph.sizes[a] < p.lanes)
         free = set.intersection(*({*graph.tensors[op.out].axes} for op in ops))
-        sliced[name] = Sliced(cut, tuple(sorted(cut & free, key=lambda a: graph.sizes[a] % 2)))
+        # Names break ties: in the order of a set, programs differed from process to process.
+        even_first = sorted(cut & free, key=lambda axis: (graph.sizes[axis] % 2, axis))
+        sliced[name] = Sliced(cut, tuple(even_first))
     return sliced
 
 

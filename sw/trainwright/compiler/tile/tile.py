@@ -171,11 +171,31 @@ class Tiler(Operations):
         return impls[0] is not None and impls[0].engine is not in_order
 
     def _forget(self, stage: Stage, slices: Sequence[Ranges]) -> None:
-        """Drop parts of given tensors that no slice of this batch reads, to load them again."""
+        """Drop the pieces of earlier slices that no later slice reads.
+
+        Parts of what is given are loaded again.
+        """
         depths, loops = dict(stage.kept), [axis for axis, _ in stage.loops]
+        passing = self._passing(stage)
         for (name, lanes), pieces in self.pieces.items():
-            if name in self.given:
+            if name in self.given or name in passing:
                 axes = set(self.graph.tensors[name].axes) & set(loops[: depths.get(name)])
                 mine = [{a: r for a, r in slice_.items() if a in axes} for slice_ in slices]
                 kept = [p for p in pieces if any(overlap(p.ranges, m) is not None for m in mine)]
                 self.pieces[name, lanes] = kept
+
+    def _passing(self, stage: Stage) -> set[str]:
+        """Return the tensors of which each slice is made, read, and not looked at again.
+
+        Pieces of earlier slices made each search for a piece longer: a quarter of the compile
+        time of `fashion` in 512 samples.
+        """
+        axes = {axis for axis, _ in stage.loops}
+        inside = {choice.op.out for choice in stage.choices}
+        outside = {n for c in self.every if c.op.out not in inside for n in c.op.operands}
+        windows = {window.x for window in self.graph.windows.values()} | set(self.graph.windows)
+        return {
+            name
+            for name in inside - outside - windows - set(self.stored)
+            if axes <= set(self.graph.tensors[name].axes)
+        }
