@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-MOST_EFFORT = 400_000
+MOST_EFFORT = 250_000
 """Alternatives after which a compilation takes the best program so far.
 
-A processor evaluates between 10,000 and 20,000 in a second; `fashion-conv` takes 193,000.
+A processor evaluates between 10,000 and 20,000 in a second, so that no network takes much longer
+than 20 seconds. `fashion-conv` takes 193,000; `fashion` in 512 samples takes 360,000, as each
+program is finished once begun.
 """
 HOPELESS = 2.0
 """Part of the effort of a compilation after which a search without any program is given up."""
@@ -58,6 +60,14 @@ def is_spent(part: float = 1.0) -> bool:
     if progress is None or progress.most is None:
         return False
     return progress.effort - progress.begun >= part * (progress.most - progress.begun)
+
+
+def rest(part: float = 1.0) -> int | None:
+    """Return a part of the alternatives that are left, if a caller bounds them."""
+    progress = _CURRENT.get()
+    if progress is None or progress.most is None:
+        return None
+    return max(1, round(part * (progress.most - progress.effort)))
 
 
 @contextmanager

@@ -7,6 +7,8 @@ operations. Out: ``Issue``, the commands in a new order with times. ``tight`` us
 scheduler where rows are short.
 """
 
+import sys
+from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,6 +60,11 @@ def dependencies(calls: Sequence[Call]) -> list[list[int]]:
     return earlier
 
 
+def _first_after(releases: Sequence[tuple[float, int]], start: float) -> int:
+    """Return the place of the first entry after a time in a sorted list of (time, rows)."""
+    return bisect_right(releases, (start, sys.maxsize))
+
+
 class _ListScheduler:
     """List scheduler of the two arrays' commands.
 
@@ -81,7 +88,7 @@ class _ListScheduler:
         """Most slices of each group that may be alive at once."""
         self.alive_slices: dict[Group, int] = {}
         self.gone: dict[Group, list[float]] = {}
-        """Times from which slices are free that no later command reads, by group."""
+        """Times from which slices are free that no later command reads, sorted, by group."""
         self.array = [call.engine in ARRAYS for call in calls]
         self.reads = [frozenset(piece.storage for piece in call.reads) for call in calls]
         self.writes = [frozenset(piece.storage for piece in call.writes) for call in calls]
@@ -110,7 +117,7 @@ class _ListScheduler:
         self.alive: set[Storage] = set()
         self.used = 0
         self.leaving: list[tuple[float, int]] = []
-        """Times from which rows are free that no later command reads, with their number."""
+        """Times from which rows are free that no later command reads, with their number, sorted."""
         self.stores: dict[int, list[int]] = {}
         """Stores, by a command, that may follow the command at once."""
         if exact or freed:
@@ -201,14 +208,15 @@ class _ListScheduler:
         """
         new = {p.storage for p in self.calls[n].writes} | self._loaded(n)
         used = self.used + sum(s.rows for s in new - self.alive)
-        releases = sorted((end, rows) for end, rows in self.leaving if end > start)
+        releases = self.leaving[_first_after(self.leaving, start) :]
         used += sum(rows for _, rows in releases)
         for end, rows in releases:
             if used <= self.rows:
                 break
             start, used = end, used - rows
         for group, more in self._more(new - self.alive):
-            releases = sorted(end for end in self.gone.get(group, ()) if end > start)
+            gone = self.gone.get(group, [])
+            releases = gone[bisect_right(gone, start) :]
             over = self.alive_slices.get(group, 0) + more + len(releases) - self.most[group]
             if over > 0 and releases:
                 start = releases[min(over, len(releases)) - 1]
@@ -257,7 +265,7 @@ class _ListScheduler:
         assert start is not None
         if self.exact and call.engine in ARRAYS:
             start = self._room(n, start)
-            self.leaving = [release for release in self.leaving if release[0] > start]
+            del self.leaving[: _first_after(self.leaving, start)]
         call.start, call.end = start, start + call.cycles
         self.end[n] = self.free[call.engine] = call.end
         for later in self.after[n]:
@@ -285,8 +293,8 @@ class _ListScheduler:
             if self.exact:
                 group = group_of(storage)
                 self.alive_slices[group] -= 1
-                self.gone.setdefault(group, []).append(end)
-                self.leaving.append((end, storage.rows))
+                insort(self.gone.setdefault(group, []), end)
+                insort(self.leaving, (end, storage.rows))
 
 
 def _times(calls: Sequence[Call], before: Sequence[Sequence[int]], loads: dict[int, float]) -> None:
