@@ -16,6 +16,7 @@ from trainwright.accelerator import (
 from trainwright.compiler import Bound, CompiledProgram, CompiledStep, compile_step
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.base.memory import Buffer
+from trainwright.compiler.base.rules import Written
 from trainwright.driver.model import (
     BackwardResult,
     ForwardResult,
@@ -30,6 +31,8 @@ from trainwright.network import Input, Network
 from trainwright.program.fields import DESCRIPTOR_BYTES
 
 Result = TypeVar("Result")
+Occupied = Callable[[Written], int]
+"""Number of values of a tensor that are not zero because of padding alone."""
 
 RESETS = 3
 """Times that a step is repeated because the accelerator was reset under it."""
@@ -57,6 +60,7 @@ class Driver:
     Make a new driver when ranks or the batch size change; tensors keep their names, so the same
     ``Scales`` go on. With ``input_gradients`` backward passes give those of the inputs, too. Raises
     ``trainwright.compiler.CompileError`` where the network does not fit the accelerator.
+    ``occupied`` says how many values of a tensor are no padding, where sizes were padded.
     """
 
     def __init__(
@@ -68,8 +72,10 @@ class Driver:
         plan: str = AUTO,
         input_gradients: bool = False,
         trace: bool = False,
+        occupied: Occupied | None = None,
     ):
         self.accelerator = accelerator
+        self._occupied = occupied or (lambda tensor: tensor.count)
         self.trace = trace
         self.step: CompiledStep = compile_step(
             network, batch, accelerator.parameters, plan=plan, input_gradients=input_gradients
@@ -166,7 +172,7 @@ class Driver:
                 format=t.format,
                 exponent=bound.exponents[t.name],
                 floor=bound.floors[t.name],
-                count=t.count,
+                count=self._occupied(t),
                 total=total,
                 saturations=saturations,
                 underflows=underflows,
@@ -355,5 +361,5 @@ class Driver:
         with GoldenAccelerator(p, memory_bytes=self.step.memory_bytes) as golden:
             yield Driver(
                 golden, self.network, self.step.batch, plan=self.step.plan,
-                input_gradients=bool(self.step.input_gradients),
+                input_gradients=bool(self.step.input_gradients), occupied=self._occupied,
             )  # fmt: skip

@@ -18,6 +18,7 @@ from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.scales import MOST_PASSES, InputQuantiser, in_backward, largest, pass_key
 from trainwright.nn.untyped import integers
 from trainwright.offload.machine import AcceleratorHandle
+from trainwright.offload.padding import Padding
 from trainwright.offload.stretch import Stretch
 from trainwright.train.connect import quantised_model
 
@@ -136,6 +137,7 @@ class Segment:
             return Driver(
                 self.machine.accelerator, self.stretch.network(self.layers, self.image),
                 self.machine.settings.batch, input_gradients=self.input_gradients,
+                occupied=Padding(self.layers).occupied,
             )  # fmt: skip
         except ResourceError as error:
             raise error.named(UserNames.of_modules(self.stretch.names)) from None

@@ -10,8 +10,8 @@ from trainwright.nn import TTConv2d, TTLinear
 
 Value = Apply | Sum | Pool | Map
 
-LEAST_OUTPUTS = 2
-"""Least outputs of each end of a program, as of every network."""
+LEAST_OUTPUTS = 1
+"""Of each end of a program, as of every network."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ class Written:
     """Whether its statistics say anything: those of copies do not."""
     per_sample: bool = False
     """Whether each sample of the batch has values of its own, as activations have."""
+    axes: tuple[str, ...] = ()
+    """Axes of its values, by the names of the graph."""
 
     @property
     def width(self) -> int:

@@ -192,7 +192,7 @@ class Adapter:
         count = graph.count(name)
         return Written(
             name, tensor.kind, tensor.format, count, counted=not tensor.exact,
-            per_sample=SAMPLES in tensor.axes,
+            per_sample=SAMPLES in tensor.axes, axes=tensor.axes,
         )  # fmt: skip
 
     def program(self, emitted: Emitted) -> CompiledProgram:

@@ -1,0 +1,58 @@
+"""Values of gradients that are zeros of padding: a mean must not count them."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from trainwright.compiler.base.rules import Written
+from trainwright.nn import TTConv2d, TTLinear
+
+
+class Padding:
+    """Padding of layers whose sizes were rounded up to factors that the accelerator takes.
+
+    The gradient of a ``TTLinear(8, 1)`` has 8 values in a factor of 16 x 16. Exponents follow
+    means, so that the 248 zeros made the 8 values saturate at a 34th of the largest one.
+    """
+
+    def __init__(self, layers: Sequence[TTLinear | TTConv2d]) -> None:
+        self.layers = layers
+
+    def occupied(self, tensor: Written) -> int:
+        """Return the number of values a step that are not zero because of padding alone."""
+        layer, _, path = tensor.name.partition(".")
+        parts, share = path.rstrip("'").split("."), 1.0
+        # Gradients are zero where the result is padding; products with the input, and so the
+        # gradients of factors, where the input is.
+        zero = {
+            "j": any(part.startswith("d") and part != "dx" for part in parts),
+            "i": any(part.startswith("dG") or part == "x" for part in parts),
+        }
+        for letter, sizes, used in self._padded.get(layer, ()):
+            kept = [n for n in range(len(sizes)) if f"{layer}.{letter}{n + 1}" in tensor.axes]
+            if zero[letter]:
+                share *= _projected(sizes, used, kept) / prod(sizes[n] for n in kept)
+        return max(1, round(share * tensor.count))
+
+    @cached_property
+    def _padded(self) -> dict[str, list[tuple[str, tuple[int, ...], int]]]:
+        """Padded sizes of each layer: letter of the axes, sizes, and values in use."""
+        found: dict[str, list[tuple[str, tuple[int, ...], int]]] = {}
+        for number, layer in enumerate(self.layers, 1):
+            padded = found.setdefault(f"l{number}", [])
+            if layer.rows < prod(layer.outputs):
+                padded.append(("j", tuple(layer.outputs), layer.rows))
+            if isinstance(layer, TTLinear) and layer.padding_columns:
+                padded.append(("i", tuple(layer.inputs), layer.in_features))
+        return found
+
+
+def _projected(sizes: Sequence[int], used: int, kept: Sequence[int]) -> int:
+    """Return the number of places along some axes at which a value in use lies."""
+    places = np.unravel_index(np.arange(used), sizes)
+    flat = np.zeros(used, np.int64)
+    for n in kept:
+        flat = flat * sizes[n] + places[n]
+    return len(np.unique(flat))
