@@ -9,10 +9,11 @@ import torch
 import trainwright.nn as tnn
 from trainwright import compile
 from trainwright.cli.options import accelerator_parameters
+from trainwright.compiler import CompileError
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.network import Apply, NetworkError, Pool, Sum, Widths, network_from_dict
+from trainwright.network import Apply, Pool, Sum, Widths, network_from_dict
 from trainwright.offload.regions import regions
 from trainwright.offload.trace import trace
 from trainwright.train.batches import batch_indices
@@ -246,7 +247,17 @@ def test_ends_that_are_images_and_others():
     assert [y.shape for y in runs[0][:3]] == [(8, 10), (8, 2, 4, 4), (8, 4, 2, 2)]
     for value, other in zip(*runs, strict=True):
         assert (value - other).norm() < 0.03 * other.norm()
-    small = compile(_Graph(lambda m, x: (m.a(x), m.b(x)), a=tnn.TTConv2d(1, 4, 2),
-                           b=tnn.TTConv2d(1, 1, 2)), batch=4)  # fmt: skip
-    with pytest.raises(NetworkError, match="a, b on the accelerator have 1 output"):
-        small(torch.rand(4, 1, 2, 2))
+
+
+def test_ends_of_one_output_are_in_the_program_of_others():
+    small = _Graph(lambda m, x: (m.a(x), m.b(x)), a=tnn.TTConv2d(1, 4, 2), b=tnn.TTConv2d(1, 1, 2))
+    model, x = compile(copy.deepcopy(small), batch=4), torch.rand(4, 1, 2, 2)
+    for one, other in zip(model(x), small(x), strict=True):
+        assert one.shape == other.shape
+        assert (one - other).norm() < 0.03 * other.norm()
+
+
+def test_window_beyond_an_input_names_the_layers_of_the_user():
+    large = torch.nn.Sequential(tnn.TTConv2d(1, 4, 3), torch.nn.ReLU(), tnn.TTConv2d(4, 2, 5))
+    with pytest.raises(CompileError, match=r"^2: a window of \[5, 5\] is larger than '0'"):
+        compile(large, batch=4)(torch.rand(4, 1, 6, 6))

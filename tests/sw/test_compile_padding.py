@@ -59,7 +59,7 @@ def test_occupied_values_are_those_at_which_a_gradient_can_differ_from_zero():
 
     # 3 outputs of 2 x 16 are (0, 0..2); 50 inputs of 4 x 16 are at all of both axes.
     assert occupied("l1.dG2", ("l1.r1", "l1.j2", "l1.i2")) == 2 * 3 * 16
-    assert occupied("l1.dG1", ("l1.j1", "l1.i1", "l1.r1")) == 1 * 4 * 2
+    assert occupied("l1.dG1", ("l1.j1", "l1.i1", "l1.r1")) == 2 * 4 * 2  # half: little padding
     assert occupied("l1.db", ("l1.j1", "l1.j2")) == 3
     assert occupied("l1.x.dy", ("l1.i1", "l1.i2", "l1.j1", "l1.j2")) == 50 * 3
     assert occupied("l1.dx", ("s", "l1.i1", "l1.i2")) == 5 * 64

@@ -5,11 +5,15 @@ import re
 from dataclasses import replace
 
 import pytest
+import torch
 
-from trainwright.compiler.base.errors import DoesNotFitError, ResourceError
+import trainwright.nn as tnn
+from trainwright import compile
+from trainwright.compiler.base.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.compiler.base.progress import CompileProgress, count, followed, is_spent
+from trainwright.compiler.step import blocks
 from trainwright.compiler.step.compile import compile_network
-from trainwright.compiler.step.remedies import MOST_BATCHES, with_remedies
+from trainwright.compiler.step.remedies import MOST_BATCHES, MOST_PRESETS, with_remedies
 from trainwright.compiler.step.stored import SWITCH, cached_step
 from trainwright.graph import order
 from trainwright.network import UserNames, network_from_dict
@@ -52,7 +56,8 @@ def test_remedies_are_the_first_trials_that_do_not_raise():
     error = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 96, P, fits)
     assert error.reason == "l1.x is large"
     assert error.remedy == (
-        "use a batch of 24, which fits; an accelerator with scratchpad_rows=1024 fits"
+        "use a batch of 24, which fits; an accelerator with scratchpad_rows=1024 fits; "
+        "preset zu3eg fits"
     )
     in_rows = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 96, P, fits, unit=16)
     assert "batch of 16," in in_rows.remedy
@@ -67,7 +72,36 @@ def test_remedies_that_all_fail_promise_nothing_after_bounded_trials():
 
     error = with_remedies(DoesNotFitError("l1.x is large", "guessed"), 4096, P, never)
     assert "scratchpad_rows" not in error.remedy
-    assert len(tried) == MOST_BATCHES + 2
+    assert len(tried) == MOST_BATCHES + 2 + MOST_PRESETS
+
+
+def test_remedies_of_the_largest_preset_name_no_other():
+    def fits(batch, p):
+        if batch == 64:
+            raise DoesNotFitError("too large", "")
+
+    error = with_remedies(DoesNotFitError("l1.x is large", ""), 64, AcceleratorParameters(), fits)
+    assert error.remedy == "use a batch of 16, which fits"
+
+
+def test_blocks_without_an_array_for_an_operation_leave_programs_of_all_samples(monkeypatch):
+    def fails(*_):
+        raise DoesNotFitError("l1.y can be computed by neither array", "use other sizes or ranks")
+
+    best = compile_network(NETWORK, 80, AcceleratorParameters())
+    monkeypatch.setattr(blocks, "choose", fails)
+    assert compile_network(NETWORK, 80, AcceleratorParameters()).cycles >= best.cycles
+
+
+def test_effort_of_a_compiled_module_bounds_the_search_of_its_programs():
+    model = torch.nn.Sequential(tnn.TTLinear(64, 48, rank=4))
+    with followed() as best:
+        compile(model, batch=20).report()
+    with followed() as least:
+        compile(model, batch=20, effort=1).report()
+    assert least.effort < best.effort
+    with pytest.raises(CompileError, match="effort must be an integer of at least 1, not 0"):
+        compile(model, effort=0)
 
 
 def test_named_error_keeps_names_and_kind_when_pickled():

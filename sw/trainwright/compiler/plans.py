@@ -3,6 +3,7 @@
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS, PLANS, CompiledStep
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.limits import require_batch, require_integers
+from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.step.adapter import compiled
 from trainwright.compiler.step.in_rows import compiled_in_rows
 from trainwright.network import Network
@@ -22,13 +23,15 @@ def compile_step(
     *,
     plan: str = AUTO,
     input_gradients: bool = False,
+    effort: int = MOST_EFFORT,
 ) -> CompiledStep:
     """Compile a training step of ``batch`` samples.
 
     ``plan`` is one of ``trainwright.compiler.PLANS``: "auto" searches contraction orders, layouts
     and tiling; "paper" has the contraction order of the paper, and searches the rest; "small" is
     "auto" with less external memory. With ``input_gradients`` the backward pass also gives the
-    gradients to the inputs. Raises ``CompileError`` where the network does not fit.
+    gradients to the inputs. After ``effort`` alternatives the best programs so far are taken,
+    except in rows of a state on the chip. Raises ``CompileError`` where the network does not fit.
     """
     rows = {name: of for of, name in IN_ROWS.items()}
     if plan not in rows:
@@ -37,4 +40,6 @@ def compile_step(
     require_integers(network)
     if plan in rows:
         return compiled_in_rows(network, batch, parameters, rows[plan])
-    return compiled(network, batch, parameters, plan=plan, input_gradients=input_gradients)
+    return compiled(
+        network, batch, parameters, plan=plan, input_gradients=input_gradients, effort=effort
+    )

@@ -16,6 +16,7 @@ from trainwright.accelerator import (
 from trainwright.compiler import Bound, CompiledProgram, CompiledStep, compile_step
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.base.memory import Buffer
+from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.base.rules import Written
 from trainwright.driver.model import (
     BackwardResult,
@@ -73,13 +74,16 @@ class Driver:
         input_gradients: bool = False,
         trace: bool = False,
         occupied: Occupied | None = None,
+        effort: int = MOST_EFFORT,
     ):
+        self._effort = effort
         self.accelerator = accelerator
         self._occupied = occupied or (lambda tensor: tensor.count)
         self.trace = trace
         self.step: CompiledStep = compile_step(
-            network, batch, accelerator.parameters, plan=plan, input_gradients=input_gradients
-        )
+            network, batch, accelerator.parameters, plan=plan, input_gradients=input_gradients,
+            effort=effort,
+        )  # fmt: skip
         if self.step.memory_bytes > accelerator.memory_bytes:
             raise AcceleratorError(
                 f"a step needs {self.step.memory_bytes} bytes of external memory, the accelerator "
@@ -362,4 +366,5 @@ class Driver:
             yield Driver(
                 golden, self.network, self.step.batch, plan=self.step.plan,
                 input_gradients=bool(self.step.input_gradients), occupied=self._occupied,
+                effort=self._effort,
             )  # fmt: skip

@@ -47,6 +47,15 @@ class UserNames:
         """Return the names in a PyTorch model: the path of each layer's module, in order."""
         return cls({f"l{number}": path for number, path in enumerate(paths, 1)})
 
+    def description(self, text: str) -> str:
+        """Translate an error of a network's description: ``layer 2``, and ``'l2'`` of a value."""
+
+        def named(found: re.Match[str]) -> str:
+            quote = found[0][-1] if found[0][-1] == "'" else ""
+            return f"{quote}{self.layers.get(f'l{found[1]}', found[0].strip(quote))}{quote}"
+
+        return re.sub(r"(?:\blayer |'l)(\d+)(?:'|\b)", named, text)
+
     def layer(self, site: str) -> str:
         """Name a layer, or its backward pass by windows (``l2.dx``)."""
         prefix, _, rest = site.partition(".")

@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree
 
 from trainwright.compiler import CompileError
+from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.driver import Driver, Settling
 from trainwright.functions import entries
 from trainwright.network import NetworkError
@@ -363,6 +364,7 @@ def compile(
     formats: str | None = None,
     *,
     accelerator: AcceleratorParameters | None = None,
+    effort: int = MOST_EFFORT,
 ) -> CompiledModule:
     """Return the module with its ``TTLinear`` and ``TTConv2d`` layers on the accelerator.
 
@@ -375,8 +377,9 @@ def compile(
     formats of classes of tensors, as ``trainwright train --formats`` takes them
     (``"activation=posit(8,0),gradient=posit(8,1)c"``); every layer that the accelerator computes is
     set to them (``TensorTrain.set_numbers``), for torch as well. ``accelerator`` has
-    other sizes than the default ones, which have the posits of the layers. Layers in float32, and
-    all other modules, run in torch.
+    other sizes than the default ones, which have the posits of the layers. After ``effort``
+    alternatives a program is the best so far: fewer compile sooner, to programs of more cycles.
+    Layers in float32, and all other modules, run in torch.
 
     Any loss, any optimiser. Gradients are the accelerator's, those of inputs too where they need
     one. Exponents are the accelerator's own. The first training step calibrates them, every one
@@ -386,9 +389,10 @@ def compile(
     to plan programs of several layers; where that fails, each layer is a program of its own, and
     a warning says so.
 
-    Raises ``CompileError`` for a back end, a batch or formats that cannot be, for a module without
-    such a layer or with a compiled part, and for a layer that does not fit the accelerator or has
-    formats that it lacks; ``TypeError`` for what is no module. The module then is as it was.
+    Raises ``CompileError`` for a back end, a batch, an effort or formats that cannot be, for a
+    module without such a layer or with a compiled part, and for a layer that does not fit the
+    accelerator or has formats that it lacks; ``TypeError`` for what is no module. The module then
+    is as it was.
 
     >>> import trainwright.nn as tnn
     >>> model = torch.nn.Sequential(
@@ -402,7 +406,8 @@ def compile(
     if isinstance(module, CompiledModule):  # for another back end or batch
         module = module.module
     _require_uncompiled(module)
-    machine = AcceleratorHandle(Settings(backend, batch, accelerator or AcceleratorParameters()))
+    settings = Settings(backend, batch, accelerator or AcceleratorParameters(), effort)
+    machine = AcceleratorHandle(settings)
     layers = [layer for layer in trains(module) if not why_not(layer)]
     if not layers:
         raise CompileError(

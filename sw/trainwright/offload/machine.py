@@ -7,6 +7,7 @@ from typing import Any
 
 from trainwright.accelerator import Accelerator, backend_names, is_backend, open_accelerator
 from trainwright.compiler import CompileError
+from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.driver import Driver, HeldActivations, Settling
 from trainwright.nn.shapes import is_size
 from trainwright.parameters import AcceleratorParameters
@@ -22,6 +23,8 @@ class Settings:
     backend: str
     batch: int
     parameters: AcceleratorParameters
+    effort: int = MOST_EFFORT
+    """Alternatives after which a compilation takes the best program so far."""
 
     def __post_init__(self) -> None:
         if not is_backend(self.backend):
@@ -29,6 +32,8 @@ class Settings:
             raise CompileError(f"backend must be one of {names}, not {self.backend!r}")
         if not is_size(self.batch):
             raise CompileError(f"batch must be an integer of at least 1, not {self.batch!r}")
+        if not is_size(self.effort):
+            raise CompileError(f"effort must be an integer of at least 1, not {self.effort!r}")
 
 
 class AcceleratorHandle:

@@ -9,6 +9,13 @@ import numpy as np
 from trainwright.compiler.base.rules import Written
 from trainwright.nn import TTConv2d, TTLinear
 
+LEAST_SHARE = 1 / 4
+"""Share of values in use below which zeros of padding are left out.
+
+Ranges of means leave a factor of 30 to the largest value. Padding by less than 4 stays in the
+counts, so that bits are those of a trainer's network, which knows its padded sizes alone.
+"""
+
 
 class Padding:
     """Padding of layers whose sizes were rounded up to factors that the accelerator takes.
@@ -21,7 +28,7 @@ class Padding:
         self.layers = layers
 
     def occupied(self, tensor: Written) -> int:
-        """Return the number of values a step that are not zero because of padding alone."""
+        """Return the number of values a step that a mean is taken of."""
         layer, _, path = tensor.name.partition(".")
         parts, share = path.rstrip("'").split("."), 1.0
         # Gradients are zero where the result is padding; products with the input, and so the
@@ -34,7 +41,7 @@ class Padding:
             kept = [n for n in range(len(sizes)) if f"{layer}.{letter}{n + 1}" in tensor.axes]
             if zero[letter]:
                 share *= _projected(sizes, used, kept) / prod(sizes[n] for n in kept)
-        return max(1, round(share * tensor.count))
+        return max(1, round(share * tensor.count)) if share < LEAST_SHARE else tensor.count
 
     @cached_property
     def _padded(self) -> dict[str, list[tuple[str, tuple[int, ...], int]]]:

@@ -13,7 +13,7 @@ from trainwright.driver import BackwardResult, Driver, Pass, QuantisedModel, Run
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics, ranges_of
-from trainwright.network import Network, NumberFormats, UserNames
+from trainwright.network import Network, NetworkError, NumberFormats, UserNames
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.scales import MOST_PASSES, InputQuantiser, in_backward, largest, pass_key
 from trainwright.nn.untyped import integers
@@ -137,10 +137,13 @@ class Segment:
             return Driver(
                 self.machine.accelerator, self.stretch.network(self.layers, self.image),
                 self.machine.settings.batch, input_gradients=self.input_gradients,
-                occupied=Padding(self.layers).occupied,
+                occupied=Padding(self.layers).occupied, effort=self.machine.settings.effort,
             )  # fmt: skip
         except ResourceError as error:
             raise error.named(UserNames.of_modules(self.stretch.names)) from None
+        except NetworkError as error:
+            names = UserNames.of_modules(self.stretch.names)
+            raise CompileError(names.description(str(error))) from error
 
     def _model(self, network: Network, factors: Factors) -> QuantisedModel:
         """Return the layers' factors and biases as the driver takes them."""

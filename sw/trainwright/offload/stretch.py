@@ -10,8 +10,8 @@ from trainwright.nn import TTConv2d, TTLinear
 
 Value = Apply | Sum | Pool | Map
 
-LEAST_OUTPUTS = 1
-"""Of each end of a program, as of every network."""
+CLASSES = 2
+"""Classes of every network of a program; PyTorch has the loss, so that nothing reads them."""
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,9 @@ class Stretch:
         given = Input(IMAGE, (0, padded[0]), (0, padded[1]), max(1, self.channels))
         straight = image is None and self._is_straight
         sizes = shapes((given, *self.wiring), network_layers)
-        size = min(prod(sizes[end.value]) for end in self.ends)
-        if size < LEAST_OUTPUTS:
-            raise NetworkError(
-                f"{', '.join(self.names)} on the accelerator have {size} output, a program has "
-                f"{LEAST_OUTPUTS} at least: give the last layer more, or compute it in float32"
-            )
+        outputs = min(prod(sizes[end.value]) for end in self.ends)
         return Network(
-            "compiled", network_layers, LEAST_OUTPUTS, padded, padded, widths=numbers.widths,
+            "compiled", network_layers, min(CLASSES, outputs), padded, padded, widths=numbers.widths,
             coded=numbers.coded, underflow=numbers.underflow,
             wiring=() if straight else (given, *self.wiring),
             results=tuple(end.value for end in self.ends) if len(self.ends) > 1 else (),

@@ -12,7 +12,7 @@ from bisect import insort
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.progress import count, is_spent
 from trainwright.compiler.choose.balance import balanced
 from trainwright.compiler.choose.clocks import InPlace, Replica, SearchState, ToLoad
@@ -116,7 +116,7 @@ class Chooser(Divisions):
         self.slack = SLACK * graph.work / p.multipliers
 
     def search(self, mode: SearchMode) -> Chosen:
-        """Return the best choice found for every operation. Raises ``CompileError``."""
+        """Return the best choice found for every operation. Raises ``DoesNotFitError``."""
         self.mode, self.operands.steady = mode, mode.steady
         self._slice(sliced_axes(self.graph, self.p, large=mode.large) if mode.sliced else {})
         replicas: dict[str, tuple[Replica, ...]] = {}
@@ -138,7 +138,9 @@ class Chooser(Divisions):
             ascending = sorted(candidates, key=lambda candidate: candidate.least)
             states = self._pruned(op, ascending, n)
             if not states:
-                raise CompileError(f"{op.out}: no array can compute it; use other sizes or ranks")
+                raise DoesNotFitError(
+                    f"{op.out} can be computed by neither array", "use other sizes or ranks"
+                )
         if not mode.steady:
             return Chosen(states[0].choices, states[0].pads)
         # Balancing changes the order of the states, so all that are left are balanced.
@@ -505,7 +507,7 @@ def choose(
     modes: Sequence[SearchMode],
     parted: Collection[str] = (),
 ) -> list[Chosen]:
-    """Return the different choices that several search modes lead to. Raises ``CompileError``.
+    """Return the different choices that several search modes lead to. Raises ``DoesNotFitError``.
 
     A ``kept`` tensor lies in one layout in the end; a ``parted`` one may lie in two, some values in
     each.

@@ -10,6 +10,7 @@ import torch
 
 from trainwright.compiler.base.compiled import AUTO, CompiledProgram, CompiledStep
 from trainwright.compiler.base.memory import Buffer
+from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.base.row_images import RowImage
 from trainwright.compiler.base.rules import COPIES, Rule, Written
 from trainwright.compiler.emit.outer import Packing, constant
@@ -221,9 +222,10 @@ def compiled(
     *,
     plan: str = AUTO,
     input_gradients: bool = False,
+    effort: int = MOST_EFFORT,
 ) -> CompiledStep:
     """A training step compiled from its graph, for the driver. Raises ``CompileError``."""
-    step = cached_step(network, batch, p, inputs=input_gradients, plan=plan)
+    step = cached_step(network, batch, p, inputs=input_gradients, plan=plan, effort=effort)
     adapter = Adapter(network, step)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)
     inputs = tuple(node.name for node in network.nodes if isinstance(node, Input))

@@ -114,7 +114,11 @@ class Blocks:
         if self._is_hopeless(places):
             return
         found: list[tuple[float, int, _Body]] = []
-        every = choose(self.graph, self.given, self.stored, self.p, MODES)
+        try:
+            every = choose(self.graph, self.given, self.stored, self.p, MODES)
+        except CompileError as error:  # there may be programs of all samples at once
+            self.problems.append(error)
+            return
         for size in (size for size in SIZES if batch >= MORE * size):
             for chosen in every:
                 if found and is_spent():
