@@ -140,7 +140,7 @@ for graph in (passes.forward, passes.backward):
 
 def test_axes_of_slices_in_any_process_are_in_one_order():
     # Programs of `fashion` in 128 samples took 786,107 or 841,244 cycles by PYTHONHASHSEED.
-    found = {
+    printed = {
         subprocess.run(
             [sys.executable, "-c", TIED],
             env=os.environ | {"PYTHONHASHSEED": seed},
@@ -148,8 +148,8 @@ def test_axes_of_slices_in_any_process_are_in_one_order():
         ).stdout
         for seed in "014"
     }  # fmt: skip
-    assert len(found) == 1
-    assert "('l1.j1', 'l1.j2')" in found.pop()
+    assert len(printed) == 1
+    assert "('l1.j1', 'l1.j2')" in printed.pop()
 
 
 def test_blocks_with_a_shared_tensor_above_the_scratchpad_evaluate_nothing():

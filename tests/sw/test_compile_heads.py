@@ -252,9 +252,9 @@ def test_ends_that_are_images_and_others():
 def test_ends_of_one_output_are_in_the_program_of_others():
     small = _Graph(lambda m, x: (m.a(x), m.b(x)), a=tnn.TTConv2d(1, 4, 2), b=tnn.TTConv2d(1, 1, 2))
     model, x = compile(copy.deepcopy(small), batch=4), torch.rand(4, 1, 2, 2)
-    for one, other in zip(model(x), small(x), strict=True):
-        assert one.shape == other.shape
-        assert (one - other).norm() < 0.03 * other.norm()
+    for compiled, plain in zip(model(x), small(x), strict=True):
+        assert compiled.shape == plain.shape
+        assert (compiled - plain).norm() < 0.03 * plain.norm()
 
 
 def test_window_beyond_an_input_names_the_layers_of_the_user():

@@ -40,9 +40,9 @@ def test_gradients_of_a_padded_layer_are_those_of_torch(name):
         for _ in range(3):
             module.zero_grad()
             (module(x) - 1).square().mean().backward()
-    for one, other in zip(model.parameters(), alone.parameters(), strict=True):
+    for mine, wanted in zip(model.parameters(), alone.parameters(), strict=True):
         # 8 bits of a gradient, and of the products that it is made of.
-        assert (one.grad - other.grad).norm() <= 0.05 * other.grad.norm()
+        assert (mine.grad - wanted.grad).norm() <= 0.05 * wanted.grad.norm()
 
 
 def test_occupied_values_are_those_at_which_a_gradient_can_differ_from_zero():

@@ -50,9 +50,9 @@ class UserNames:
     def description(self, text: str) -> str:
         """Translate an error of a network's description: ``layer 2``, and ``'l2'`` of a value."""
 
-        def named(found: re.Match[str]) -> str:
-            quote = found[0][-1] if found[0][-1] == "'" else ""
-            return f"{quote}{self.layers.get(f'l{found[1]}', found[0].strip(quote))}{quote}"
+        def named(match: re.Match[str]) -> str:
+            quote = match[0][-1] if match[0][-1] == "'" else ""
+            return f"{quote}{self.layers.get(f'l{match[1]}', match[0].strip(quote))}{quote}"
 
         return re.sub(r"(?:\blayer |'l)(\d+)(?:'|\b)", named, text)
 

@@ -46,14 +46,14 @@ class Padding:
     @cached_property
     def _padded(self) -> dict[str, list[tuple[str, tuple[int, ...], int]]]:
         """Padded sizes of each layer: letter of the axes, sizes, and values in use."""
-        found: dict[str, list[tuple[str, tuple[int, ...], int]]] = {}
+        padded_sizes: dict[str, list[tuple[str, tuple[int, ...], int]]] = {}
         for number, layer in enumerate(self.layers, 1):
-            padded = found.setdefault(f"l{number}", [])
+            padded = padded_sizes.setdefault(f"l{number}", [])
             if layer.rows < prod(layer.outputs):
                 padded.append(("j", tuple(layer.outputs), layer.rows))
             if isinstance(layer, TTLinear) and layer.padding_columns:
                 padded.append(("i", tuple(layer.inputs), layer.in_features))
-        return found
+        return padded_sizes
 
 
 def _projected(sizes: Sequence[int], used: int, kept: Sequence[int]) -> int:
