@@ -21,6 +21,14 @@ PAGES = (
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
 )
+RESULTS = sorted((ROOT / "docs/results").glob("*.md"))
+TIMELESS = [page for page in PAGES if page.parent.name in ("guide", "reference")]
+HISTORY = re.compile(
+    r"\bnow\b(?! and then)|\bno longer\b|\btried and dropped\b|\bearlier (?:state|version|run)"
+    r"|\b(?:was|were|took|had) [\d,.]+ before\b|\btoday\b|\buntil here\b",
+    re.IGNORECASE,
+)
+"""Phrases that tell what was true once."""
 PACKAGES = {
     "trainwright": "sw",
     "trainwright_hw": "hw",
@@ -167,6 +175,19 @@ def test_readme_pytorch_example_runs_as_printed(capsys):
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     exec(example, {"__name__": "example"})
     assert "1 training step;" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.name)
+def test_results_page_names_its_command_and_its_date(page):
+    text = page.read_text()
+    assert re.search(r"`(trainwright|scripts/|python -m) ?[a-z]", text)
+    assert re.search(r"\b20\d\d-\d\d-\d\d\b", text)
+
+
+@pytest.mark.parametrize("page", TIMELESS, ids=lambda page: page.name)
+def test_guide_and_reference_tell_no_history(page):
+    """Figures of earlier states and dropped variants belong to results and decisions."""
+    assert not HISTORY.findall(prose(page))
 
 
 def test_decision_numbers_are_unique():
