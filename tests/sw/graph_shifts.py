@@ -57,8 +57,9 @@ def _bound(
             case Kernel():
                 each = [exponents[name] for name in op.operands]
                 width = graph.tensors[op.out].width
-                floors[op.out] = exponents[op.out] = op.function.exponent(each[0], width)
-                shifts[op.out] = Shifts(0, constants=op.function.constants(each))
+                scaling = op.function.bound(each, width, wanted.get(op.out))
+                floors[op.out], exponents[op.out] = scaling.floor, scaling.exponent
+                shifts[op.out] = Shifts(0, constants=scaling.constants)
                 continue
             case Einsum():
                 floor = sum(exponents[name] for name in op.operands)
@@ -79,5 +80,5 @@ def _bound(
 def _passes(op: Op) -> bool:
     """Return whether a result has the exponent of its operand."""
     if isinstance(op, Kernel):
-        return op.function.whole_bits is None
+        return op.function.keeps_exponent
     return isinstance(op, View | Unfold | Mask)

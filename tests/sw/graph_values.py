@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,12 @@ import numpy.typing as npt
 import torch
 from graph_shifts import Shifts
 
+from trainwright.functions.groups import GroupKernel, group_pass
 from trainwright.functions.record import element_pass
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Tensor, Unfold, View
 from trainwright.kernels import evaluate as kernel_evaluate
 from trainwright.kernels import trace
-from trainwright.kernels.trace import LANES
+from trainwright.kernels.trace import LANES, trace_groups
 
 Values = npt.NDArray[Any]
 
@@ -78,18 +80,44 @@ def _sum(graph: Graph, op: Op, values: Mapping[str, Values], left: tuple[int, in
         case Mask():
             return np.where(values[op.sign] > 0, values[op.x], 0)
         case Kernel():
-            operands = (torch.from_numpy(np.asarray(values[name])) for name in op.operands)
-            return op.function.real(*operands).numpy()
+            operands = [torch.from_numpy(np.asarray(values[name])) for name in op.operands]
+            if not op.over:
+                return op.function.real(*operands).numpy()
+            rows = [torch.from_numpy(_grouped(graph, op, x.numpy())) for x in operands]
+            return _ungrouped(graph, op, op.function.real(*rows).numpy())
         case View():
             return values[op.x].reshape(graph.shape(op.out))
         case Unfold():
             return windowed(graph, op, values[op.x])
 
 
+def _grouped(graph: Graph, op: Kernel, value: Values) -> Values:
+    """Bring the values of each group of a kernel into a row."""
+    axes = graph.tensors[op.out].axes
+    order = [axes.index(a) for a in (*(a for a in axes if a not in op.over), *op.over)]
+    size = prod(graph.sizes[a] for a in op.over)
+    return np.ascontiguousarray(value.transpose(order)).reshape(-1, size)
+
+
+def _ungrouped(graph: Graph, op: Kernel, rows: Values) -> Values:
+    """Bring the rows of groups back into a tensor."""
+    axes = graph.tensors[op.out].axes
+    order = [*(a for a in axes if a not in op.over), *op.over]
+    value = rows.reshape([graph.sizes[a] for a in order])
+    return value.transpose([order.index(a) for a in axes])
+
+
 def _kernel(graph: Graph, op: Kernel, values: Mapping[str, Values], shifts: Shifts) -> Values:
     """Evaluate a kernel on integers, in rows as long as the engine's, the last one with zeros."""
     widths = tuple(graph.tensors[name].width for name in op.operands)
     width = graph.tensors[op.out].width
+    if op.over:
+        body = trace_groups(
+            group_pass, op.function.group, function=op.function, widths=widths, width=width
+        )
+        groups = {f"x{n}": _grouped(graph, op, values[name]) for n, name in enumerate(op.operands)}
+        result = kernel_evaluate(body, groups, constants=shifts.constants, checks=True)
+        return _ungrouped(graph, op, result.rows["z"])
     body = trace(element_pass, function=op.function, widths=widths, width=width)
     size = graph.count(op.out)
     rows = {
@@ -158,6 +186,9 @@ def evaluate(
             continue
         if isinstance(op, Kernel):
             words[op.out] = integers[op.out] = _kernel(graph, op, integers, shifts[op.out])
+            if isinstance(op.function, GroupKernel) and op.function.automatic:
+                result = graph.tensors[op.out].format
+                counted[op.out] = Counted(int(result.magnitude(words[op.out]).sum()), 0)
             continue
         shift, result = shifts[op.out], graph.tensors[op.out]
         rounded, saturated = np.zeros(0, np.int64), np.zeros(0, np.bool_)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from inspect import signature
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainwright.program.vector import Rounding
 from trainwright.support.text import shown, suggestion
@@ -26,6 +26,16 @@ _TEXT = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*")
 
 class FunctionError(ValueError):
     """A text that names no element-wise function; the message says which there are."""
+
+
+class Scaling(NamedTuple):
+    """Scale of a kernel's result, and what its passes need for it."""
+
+    exponent: int
+    floor: int
+    """Least exponent that the result can have."""
+    constants: tuple[int, ...]
+    """First constants of the passes."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,11 @@ class ElementKernel:
         """Return what pickle keeps, the text: bodies of functions with parameters are closures."""
         return kernel_of, (self.text,)
 
+    @property
+    def keeps_exponent(self) -> bool:
+        """Whether the result has the exponent of the first operand."""
+        return self.whole_bits is None
+
     def exponent(self, operand: int, width: int) -> int:
         """Return the exponent of a result of ``width`` bits from that of the first operand."""
         return operand if self.whole_bits is None else self.whole_bits + 1 - width
@@ -68,6 +83,11 @@ class ElementKernel:
         # A shift held at 0 is right: one unit of such an operand already exceeds ARGUMENT_WIDTH.
         shift = RAISED - self.fraction - exponents[self.scaled]
         return (min(max(shift, 0), MOST_SHIFT),)
+
+    def bound(self, exponents: Sequence[int], width: int, wanted: int | None) -> Scaling:
+        """Return the scale of the result, given the exponents of the operands."""
+        exponent = self.exponent(exponents[0], width)
+        return Scaling(exponent, exponent, self.constants(exponents))
 
     def lowered(self, widths: Sequence[int], width: int) -> "VectorPass":
         """Lower the kernel for operands of ``widths`` bits and a result of ``width`` bits."""

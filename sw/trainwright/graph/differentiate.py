@@ -112,7 +112,7 @@ class _Backward:
         if op.gradient is None:
             raise ValueError(f"{op.out}: {op.function.text} has no gradient; give its node one")
         second = op.out if op.reads_result else x
-        self.ops.append(Kernel(self.part(x), (upper, second), op.gradient))
+        self.ops.append(Kernel(self.part(x), (upper, second), op.gradient, over=op.over))
 
     def _add(self, op: Add, upper: str) -> None:
         # The mask reads the result of the ReLU, not the sum before it: that one is never stored.

@@ -15,6 +15,7 @@ from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Format
 from trainwright.formats.exponents import ExponentRule
 from trainwright.functions import ElementKernel
+from trainwright.functions.groups import GroupKernel
 from trainwright.program.fields import Operation
 
 
@@ -123,16 +124,21 @@ class Mask(GraphOp):
 
 @dataclass(frozen=True)
 class Kernel(GraphOp):
-    """``out`` = ``function`` of one value of each operand; operands have the axes of ``out``."""
+    """``out`` = ``function`` of one value of each operand; operands have the axes of ``out``.
+
+    With axes ``over`` a value depends on all values of its group: those that differ by these axes.
+    """
 
     out: str
     operands: tuple[str, ...]
-    function: ElementKernel
-    gradient: ElementKernel | None = None
+    function: ElementKernel | GroupKernel
+    gradient: ElementKernel | GroupKernel | None = None
     """Kernel of the gradient to ``out`` and of ``out`` or the operand; None: not differentiable."""
     reads_result: bool = False
     """Whether ``gradient`` reads ``out``; else it reads the operand."""
     exponents = None
+    over: tuple[str, ...] = ()
+    """Axes of a group; none where the function is element-wise."""
     instruction = Operation.VECTOR
 
 

@@ -10,6 +10,7 @@ from trainwright.formats.rounding import clamp, half_even, half_up, stochastic_s
 from trainwright.kernels.slots import table_of
 from trainwright.kernels.tables import FRACTION, SLOPE_SHIFT
 from trainwright.kernels.trace import (
+    REDUCTIONS,
     SHIFT_WIDTH,
     WORD_WIDTH,
     Body,
@@ -150,6 +151,13 @@ class _Evaluator:
             c = known[v.condition.value]
             chosen = {When.POSITIVE: c > 0, When.NEGATIVE: c < 0, When.ZERO: c == 0}
             return np.where(chosen[v.condition.when], known[v.a], known[v.old])
+        if v.kind is Op.STORED:
+            assert v.a
+            return known[v.a]
+        if v.kind in REDUCTIONS:
+            assert v.a
+            whole = known[v.a].sum if v.kind is Op.SUM else known[v.a].max
+            return np.broadcast_to(whole(axis=1, keepdims=True), shape)
         a = known[v.a] if v.a else np.zeros(shape, np.int64)
         s = self._number(v.s, known)
         y = self._number(v.c, known) * v.sign if v.c else self._number(v.k, known)

@@ -39,6 +39,18 @@ def reciprocal(twice: Value) -> Value:
     return twice.lookup(Slot.RECIPROCAL).rounded(SLOPE_SHIFT, EVEN).clip(WORD_WIDTH)
 
 
+def reciprocal_root(value: Value) -> tuple[Value, Value]:
+    """Return (r, n) with 1 / sqrt(value) = r 2^-(n + 17), r of 17 bits; for any value above 0."""
+    twice, exponent = any_mantissa(value)
+    odd = (exponent + 1) & 1
+    roots = [
+        twice.lookup(slot).rounded(SLOPE_SHIFT, EVEN).clip(WORD_WIDTH)
+        for slot in (Slot.ROOT, Slot.ROOT_ABOVE)
+    ]
+    root = where(odd.positive, roots[1], roots[0])
+    return root, (exponent - odd + (MANTISSA - 1)) >> 1
+
+
 def log2_fraction(twice: Value) -> Value:
     """Return log2 of a mantissa in [1, 2) with FRACTION bits below the point."""
     return twice.lookup(Slot.LOG2).rounded(SLOPE_SHIFT, EVEN)

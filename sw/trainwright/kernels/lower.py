@@ -64,9 +64,14 @@ class VectorPass:
         )  # fmt: skip
 
 
+def lower_body(body: Body) -> VectorPass:
+    """Compile a traced body. Raises ``KernelError`` as `lower`."""
+    return _Lowering(body).run()
+
+
 @lru_cache(512)
 def _lowered(kernel: Callable[..., None], options: tuple[tuple[str, Any], ...]) -> VectorPass:
-    return _Lowering(trace(kernel, **dict(options))).run()
+    return lower_body(trace(kernel, **dict(options)))
 
 
 def lower(kernel: Callable[..., None], **options: Any) -> VectorPass:
@@ -245,6 +250,7 @@ class _Lowering:
             slot.memory, slot.stream = Memory.WRITE, step.stream
         if step.register:
             slot.keeps.append(step.register.number)
+            self.slot_of[v] = slot  # a copy waits for a register that others still read
         self.slots.append(slot)
 
     # -- registers -----------------------------------------------------------------------------
@@ -257,7 +263,7 @@ class _Lowering:
         streams = tuple(dict.fromkeys(names))
         if len(streams) > STREAMS:
             raise KernelError(f"{len(streams)} streams; the engine has {STREAMS}: use fewer")
-        constants = _Constants(instructions)
+        constants = _Constants(instructions, self.body.reserved)
         code = tuple(
             draft.finish(streams.index(draft.stream) if draft.stream else 0, constants)
             for draft in instructions
@@ -311,10 +317,10 @@ class _Draft:
 class _Constants:
     """Constants of a pass: those of the exponent file in their places, literals in the rest."""
 
-    def __init__(self, drafts: list[_Draft]) -> None:
+    def __init__(self, drafts: list[_Draft], reserved: int) -> None:
         asked = list(dict.fromkeys(d.constant for d in drafts if d.constant))
         self._places = {c: c.given for c in asked if c.given is not None}
-        taken = set(self._places.values())
+        taken = {*self._places.values(), *range(reserved)}
         literals = [c for c in asked if c.given is None]
         free = [n for n in range(len(literals) + len(taken)) if n not in taken]
         self._places |= dict(zip(literals, free, strict=False))
@@ -371,7 +377,14 @@ class _Allocation:
                     assert step is not None
                     self.last[step] = len(self.slots)  # nothing else takes its register
                     moves.append((number, step))
-        for number, step in moves:
+        while moves:
+            # A move goes before one that overwrites its source.
+            sources = [self.register[step] for _, step in moves]
+            ready = [n for n, (number, _) in enumerate(moves)
+                     if number not in sources[:n] + sources[n + 1 :]]  # fmt: skip
+            if not ready:
+                raise KernelError("registers exchange their values; keep them in another order")
+            number, step = moves.pop(ready[0])
             self.drafts.append(_Draft({"a": self.register[step], "keep": True, "d": number}))
         return self.drafts
 
@@ -383,8 +396,6 @@ class _Allocation:
             if target in self.free:
                 self.free.remove(target)
             return target
-        if step is None and slot.keeps:
-            return slot.keeps[0]
         if step is None or (step not in self.last and not slot.keeps):
             return None
         dying = [self.register[v] for v in slot.operands if self._dies(v, n)]

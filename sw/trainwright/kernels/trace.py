@@ -48,6 +48,16 @@ class Op(Enum):
     """A register as the pass finds it."""
     WHERE = "where"
     """``new`` in the lanes where ``condition`` holds, ``old`` in the others."""
+    SUM = "sum"
+    """The sum of all values of a group, which spans rows, lanes or both."""
+    GREATEST = "greatest"
+    """The greatest of all values of a group."""
+    STORED = "stored"
+    """A word that a stream keeps for later sweeps of a group."""
+
+
+REDUCTIONS = (Op.SUM, Op.GREATEST)
+"""Steps whose result is one value for a whole group."""
 
 
 @dataclass(frozen=True)
@@ -279,6 +289,8 @@ class Effect:
     stream: str = ""
     register: Register | None = None
     total: Total = Total.NONE
+    counted: bool = False
+    """Whether the sizes of what is written are added to the total of the pass."""
 
 
 @dataclass(eq=False)
@@ -294,6 +306,10 @@ class Body:
     """Registers that nothing reads after this pass."""
     preserved: set[int] = field(default_factory=set)
     """Registers that a later pass needs and this one does not."""
+    group: int = 0
+    """Values that a reduction takes; 0: the kernel has no groups."""
+    reserved: int = 0
+    """Constants that the exponent file gives, from the first one, whether used or not."""
 
     def step(self, reach: Range, **fields) -> Value:
         """Record a step whose result lies in ``reach``."""
@@ -318,11 +334,41 @@ class Body:
             raise self.error(f"stream {stream!r} is read twice; keep the value of the first time")
         return self.step((low, high), kind=Op.READ, stream=stream)
 
-    def write(self, stream: str, value: Value) -> None:
-        """Write the lowest WORD_WIDTH bits of a value as a stream's word."""
+    def sum(self, value: Value) -> Value:
+        """Sum the value over its group; exact, so that no order of the sum changes a bit."""
+        self._require_group("sum")
+        reach = self.group * min(value.low, 0), self.group * max(value.high, 0)
+        return self.step(reach, kind=Op.SUM, a=value)
+
+    def greatest(self, value: Value) -> Value:
+        """Find the greatest value of the group."""
+        self._require_group("greatest")
+        return self.step((value.low, value.high), kind=Op.GREATEST, a=value)
+
+    def stored(self, stream: str, value: Value) -> Value:
+        """Keep a value of 16 bits in the rows of a stream, for use behind the next reduction.
+
+        Without it, what is needed before and behind a reduction is computed twice.
+        """
+        if not fits((value.low, value.high), WORD_WIDTH):
+            raise self.error(
+                f"a stored value reaches from {value.low} to {value.high}, more than {WORD_WIDTH} "
+                "bits; shift or clip it first"
+            )
+        return self.step((value.low, value.high), kind=Op.STORED, a=value, stream=stream)
+
+    def _require_group(self, name: str) -> None:
+        if not self.group:
+            raise self.error(f"{name} is over a group; this kernel is element-wise")
+
+    def write(self, stream: str, value: Value, *, counted: bool = False) -> None:
+        """Write the lowest WORD_WIDTH bits of a value as a stream's word.
+
+        With ``counted`` a kernel with groups adds the word's size to the total of its passes.
+        """
         if any(isinstance(v, Effect) and v.stream == stream for v in self.steps):
             raise self.error(f"stream {stream!r} is written twice")
-        self.steps.append(Effect(value, stream=stream))
+        self.steps.append(Effect(value, stream=stream, counted=counted))
 
     def held(self, register: Register) -> Value:
         """Read a register as an earlier pass, or an earlier row of the thread, left it."""
@@ -383,6 +429,16 @@ def trace(kernel: Callable[..., None], lanes: int = LANES, **options) -> Body:
     Raises ``KernelError`` for a value beyond its bits.
     """
     body = Body(lanes, width=WIDTH + max(0, (lanes - 1).bit_length() - LANES.bit_length() + 1))
+    kernel(body, **options)
+    return body
+
+
+def trace_groups(kernel: Callable[..., None], group: int, **options) -> Body:
+    """Record a kernel over groups of ``group`` values, called with these options.
+
+    numpy evaluates it on rows that hold one group each. Raises ``KernelError`` as `trace`.
+    """
+    body = Body(lanes=group, group=group)
     kernel(body, **options)
     return body
 

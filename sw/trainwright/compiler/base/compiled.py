@@ -173,10 +173,10 @@ class CompiledProgram:
         for index, rule in self.rules.items():
             x = exponents[rule.x]
             if rule.kernel is not None:
-                exponent = rule.kernel.exponent(x, rule.z.width)
-                exponents[rule.z.name] = floors[rule.z.name] = exponent
                 each = [x, exponents[rule.g]] if rule.g is not None else [x]
-                descriptors[index] = self._given(index, rule.kernel.constants(each))
+                scaling = rule.kernel.bound(each, rule.z.width, wanted.get(rule.z.name))
+                exponents[rule.z.name], floors[rule.z.name] = scaling.exponent, scaling.floor
+                descriptors[index] = self._given(index, scaling.constants)
                 continue
             by = rule.exponents
             if by.adds:

@@ -6,6 +6,7 @@ from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Format
 from trainwright.formats.exponents import ExponentRule
 from trainwright.functions import ElementKernel
+from trainwright.functions.groups import GroupKernel
 
 COPIES = "copies"
 """Name under which copies and parts of sums are counted."""
@@ -44,12 +45,12 @@ class Rule:
     g: str | None
     z: Written
     exponents: ExponentRule = field(default_factory=ExponentRule)
-    kernel: ElementKernel | None = None
+    kernel: ElementKernel | GroupKernel | None = None
     """Kernel of a pass, which gives z's exponent and the constants of the pass."""
 
     @property
     def passes(self) -> bool:
         """Whether the result always has the exponent of x."""
         if self.kernel is not None:
-            return self.kernel.whole_bits is None
+            return self.kernel.keeps_exponent
         return self.g is None and self.exponents.exact

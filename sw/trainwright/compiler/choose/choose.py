@@ -29,6 +29,7 @@ from trainwright.compiler.forms.choices import (
     Stored,
     Work,
 )
+from trainwright.compiler.forms.group_passes import estimated_cycles, may_lie
 from trainwright.compiler.forms.impls import Impl, Need
 from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.passes import lowered
@@ -413,6 +414,11 @@ class Chooser(Divisions):
         broadcast = self.graph.tensors[op.operands[-1]].axes != self.graph.tensors[op.out].axes
         if broadcast:
             seen = {self.graph.tensors[op.out].axes[-1:]}
+        if isinstance(op, Kernel) and op.over:
+            # Lanes of an operand may belong to groups in part; whole samples always do, or the
+            # last axis of a group alone.
+            seen |= {self.graph.tensors[op.out].axes[-1:], op.over[-1:]}
+            seen = {lanes for lanes in seen if may_lie(op.over, lanes)}
         for lanes in sorted(seen):
             new, ready = state.copy(), 0.0
             for name in op.operands[: 1 if broadcast else 2]:
@@ -424,13 +430,18 @@ class Chooser(Divisions):
                 rows = self.operands.rows(op.out, lanes, None) / self.p.lanes
                 cycles = rows
                 if isinstance(op, Kernel):
-                    length = len(lowered(op, self.graph.tensors).instructions)
-                    cycles = pass_cycles(int(rows), length, self.p)
+                    cycles = self._pass_cycles(op, lanes, rows)
                 new.outers = max(new.outers, ready) + cycles
                 ready = self.operands.at(new.outers + AFTER)
                 new.replicas[op.out] = (Replica(lanes, (), None, ready),)
                 new.choices = (*new.choices, Choice(op, (Work(None, None),), lanes))
                 yield new
+
+    def _pass_cycles(self, op: Kernel, lanes: Axes, rows: float) -> float:
+        if op.over:
+            return estimated_cycles(op, self.graph.tensors, self.graph.sizes, lanes, self.p)
+        length = len(lowered(op, self.graph.tensors).instructions)
+        return pass_cycles(int(rows), length, self.p)
 
     def _fetched(self, state: SearchState, impl: Impl, cut: Cut) -> float | None:
         """Return when an implementation can read its operands; ``None`` if never."""

@@ -200,6 +200,9 @@ class Groups:
         """Return the unit of an axis's slices, 0: it cannot be cut, -1: a slice has one value."""
         unit, single = 1, False
         for choice in choices:
+            # A value depends on its whole group, so that no slice has a part of one.
+            if axis in choice.op.over:
+                return 0
             lanes = [choice.lanes] if choice.lanes else []
             for name in (choice.op.out, *choice.op.operands):
                 lanes += self._layouts(name)

@@ -21,10 +21,12 @@ from trainwright.compiler.forms.calls import (
     Copy,
     Elementwise,
     External,
+    GroupCall,
     Move,
     PassCall,
     Transpose,
 )
+from trainwright.compiler.forms.group_passes import group_vectors
 from trainwright.compiler.forms.layout import Part, Piece, Storage
 from trainwright.compiler.forms.nests import (
     address_of,
@@ -101,6 +103,8 @@ class Emitter:
                     self._compute(elementwise_nest(call), made, (x, g), call.op.out)
                 case PassCall():
                     self._pass(call)
+                case GroupCall():
+                    self._groups(call)
                 case Move():
                     self._move(call)
                 case Clear():
@@ -118,6 +122,16 @@ class Emitter:
         for d in pass_vectors(call):
             self.made[len(self.descriptors)] = Made(call.op.out)
             self._emit(replace(d, entry=entry))
+
+    def _groups(self, call: GroupCall) -> None:
+        slot = 0
+        if call.passes.kernel.automatic:
+            slot = self.slots.setdefault(call.op.out, len(self.slots))
+        for code, d in group_vectors(call, self.p):
+            entry, loads = self._code.place(code.instructions)
+            self.descriptors += loads
+            self.made[len(self.descriptors)] = Made(call.op.out)
+            self._emit(replace(d, entry=entry, slot=slot))
 
     def _emit(self, d: Compute | Transfer | Vector, memory: Sequence[Touch] = ()) -> None:
         waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))

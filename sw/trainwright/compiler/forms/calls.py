@@ -1,12 +1,16 @@
 """Commands before they have addresses: what is computed or moved, from which parts to which."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from trainwright.compiler.forms.impls import Impl
 from trainwright.compiler.forms.layout import Layout, Part, Piece, Ranges, Storage
 from trainwright.graph.ir import Add, Kernel, Mask, Op
 from trainwright.kernels import VectorPass
 from trainwright.program.fields import Engine
+
+if TYPE_CHECKING:
+    from trainwright.compiler.forms.group_passes import GroupPlan
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,18 @@ class PassCall(Call):
     kernel: VectorPass
     operands: tuple[Part, ...]
     z: Part
+
+
+@dataclass(eq=False, kw_only=True)
+class GroupCall(Call):
+    """Passes of the vector engine for a kernel over groups of values."""
+
+    op: Kernel
+    passes: "GroupPlan"
+    operands: tuple[Part, ...]
+    z: Part
+    scratch: Piece | None
+    """Rows that join the sums of threads."""
 
 
 @dataclass(eq=False, kw_only=True)

@@ -20,6 +20,7 @@ from trainwright.compiler.step.stored import cached_step
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.formats.exponents import ExponentRule
+from trainwright.functions.groups import GroupKernel
 from trainwright.graph.differentiate import gradient_name
 from trainwright.graph.ir import Graph, Kernel
 from trainwright.graph.network import SAMPLES, result_names, upper_names
@@ -168,7 +169,9 @@ class Adapter:
                 continue
             op = graph.makers[made.tensor]
             if isinstance(op, Kernel):
-                z = replace(self._written(graph, made.tensor), counted=False)
+                z = self._written(graph, made.tensor)
+                if not (isinstance(op.function, GroupKernel) and op.function.automatic):
+                    z = replace(z, counted=False)
                 operands = [self.origin(name) for name in op.operands]
                 second = operands[1] if len(operands) > 1 else None
                 rules[index] = Rule(operands[0], second, z, kernel=op.function)

@@ -64,6 +64,9 @@ def places_of(graph: Graph) -> Places | None:
     summed = set[str]()
     for op in graph.ops:
         axes = {axis for name in (op.out, *op.operands) for axis in graph.tensors[name].axes}
+        # A group of samples is in several blocks.
+        if SAMPLES in op.over:
+            return None
         if SAMPLES in axes:
             if summed & set(op.operands):
                 return None

@@ -9,9 +9,10 @@ from dataclasses import replace
 from math import prod
 
 from trainwright.compiler.cut.slices import Block, overlap
-from trainwright.compiler.forms.calls import Accumulate, Contract, Elementwise, PassCall
+from trainwright.compiler.forms.calls import Accumulate, Contract, Elementwise, GroupCall, PassCall
 from trainwright.compiler.forms.choices import Choice, Cut, Given, Pad, Stored, Work, ranges_of
 from trainwright.compiler.forms.digits import element_digits
+from trainwright.compiler.forms.group_passes import GroupPlan
 from trainwright.compiler.forms.impls import Impl, contraction_cycles
 from trainwright.compiler.forms.layout import (
     Axes,
@@ -25,6 +26,7 @@ from trainwright.compiler.forms.layout import (
 )
 from trainwright.compiler.forms.passes import lowered
 from trainwright.compiler.tile.demands import Demands
+from trainwright.compiler.tile.pieces import ROW
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
 from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters
@@ -308,6 +310,9 @@ class Operations(Demands):
         ranges = {a: r for a, r in slice_.items() if a in axes}
         operands = tuple(Part(self.ensure(name, lanes, ranges), ranges) for name in op.operands)
         z = Part(self._target(op.out, lanes, slice_, None), ranges)
+        if op.over:
+            self._group_pass(op, operands, z)
+            return
         kernel = lowered(op, self.graph.tensors)
         rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
         self.calls.append(
@@ -315,6 +320,22 @@ class Operations(Demands):
                 engine=Engine.PE2, cycles=pass_cycles(rows, len(kernel.instructions), self.p),
                 reads=tuple(part.piece for part in operands), writes=(z.piece,),
                 op=op, kernel=kernel, operands=operands, z=z,
+            )
+        )  # fmt: skip
+
+    def _group_pass(self, op: Kernel, operands: tuple[Part, ...], z: Part) -> None:
+        passes = GroupPlan(op, self.graph.tensors, (*operands, z), self.p)
+        scratch = None
+        if rows := passes.scratch_rows:
+            name = f"{op.out} sums"
+            counts = {"row": rows, "lane": self.p.lanes}
+            scratch = Piece(name, ROW, counts, {}, self.p.lanes, Storage(name, rows))
+        self.calls.append(
+            GroupCall(
+                engine=Engine.PE2, cycles=passes.cycles,
+                reads=tuple(part.piece for part in operands),
+                writes=(z.piece, *([scratch] if scratch else [])),
+                op=op, passes=passes, operands=operands, z=z, scratch=scratch,
             )
         )  # fmt: skip
 

@@ -1,0 +1,492 @@
+"""Cut a kernel with reductions into passes of the vector engine.
+
+A group is all values that a reduction takes. Its rows are swept once for every reduction that
+depends on the one before, and once more for the results. In turn there are *finishes*, of one
+block of rows without streams, and *sweeps*:
+
+1. finish 0 gives the accumulators of the first reductions their start values;
+2. sweep n computes what the reductions of depth n + 1 take, and accumulates it in registers;
+3. finish n + 1 completes these sums and computes what is the same for all rows of a group, once.
+
+Registers carry sums and such values from pass to pass. Steps that are needed before and behind a
+reduction are computed again unless the kernel stores them. Where the rows of one group belong to
+several threads, two *joins* between a sweep and its finish add the sums of all threads: the first
+one writes them to scratch rows, 16 bits a row, the second one reads those of every thread.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+from trainwright.kernels.lower import VectorPass, lower_body
+from trainwright.kernels.trace import (
+    REDUCTIONS,
+    WORD_WIDTH,
+    Body,
+    Condition,
+    Constant,
+    Effect,
+    KernelError,
+    Op,
+    Register,
+    Value,
+    fits,
+    trace_groups,
+    where,
+)
+from trainwright.program.vector import FACTOR_WIDTH, REGISTERS
+
+SCRATCH = "scratch"
+"""First part of the names of streams of scratch rows, one for each word of a sum."""
+
+
+class Role(Enum):
+    """Rows of a pass."""
+
+    FINISH = "finish"
+    """A row of every thread, no streams."""
+    SWEEP = "sweep"
+    """Rows of a group."""
+    JOIN_OUT = "join out"
+    """A row of every thread, with a scratch row for every stream and thread."""
+    JOIN_IN = "join in"
+    """The scratch rows of all threads, each read by every thread."""
+
+
+@dataclass(frozen=True)
+class GroupPass:
+    """Pass of a kernel with reductions."""
+
+    role: Role
+    code: VectorPass
+    tail: VectorPass | None = None
+    """For a sweep, the same for rows whose last lanes belong to no value."""
+
+
+@dataclass(frozen=True)
+class GroupLayout:
+    """How groups lie, which decides the passes that a kernel needs."""
+
+    across: bool
+    """Whether a group spans lanes; else every lane of a row belongs to another group."""
+    joined: bool
+    """Whether the rows of a group belong to several threads."""
+    tail: int = 0
+    """Lanes of the last row that hold values; 0: all of them."""
+
+
+@lru_cache(512)
+def _phases(
+    kernel: Callable[..., None],
+    group: int,
+    layout: GroupLayout,
+    options: tuple[tuple[str, Any], ...],
+) -> tuple[GroupPass, ...]:
+    return _Cut(trace_groups(kernel, group, **dict(options)), layout).run()
+
+
+def lower_groups(
+    kernel: Callable[..., None], group: int, layout: GroupLayout, **options: Any
+) -> tuple[GroupPass, ...]:
+    """Compile a kernel over groups of ``group`` values to its passes, in order.
+
+    Raises ``KernelError`` where a pass needs more registers, constants or instructions than the
+    engine has.
+    """
+    return _phases(kernel, group, layout, tuple(sorted(options.items())))
+
+
+def scratch_streams(phases: Iterable[GroupPass]) -> int:
+    """Return the number of scratch streams: each has a row for every thread."""
+    names = {name for phase in phases for name in phase.code.streams if name.startswith(SCRATCH)}
+    return len(names)
+
+
+def lower_in_parts(body: Body) -> tuple[VectorPass, ...]:
+    """Compile a body without streams, as several passes where one has too few constants.
+
+    Raises ``KernelError`` where no cut in two makes passes that the engine can execute.
+    """
+    if not body.steps:
+        return ()
+    # Lowering merges steps in place, so that each try gets its own copy.
+    parts, size = (_part(body, 0, len(body.steps)),), len(body.steps)
+    try:
+        return tuple(lower_body(part) for part in parts)
+    except KernelError as error:
+        first = error
+    for at in sorted(range(1, size), key=lambda at: abs(2 * at - size)):
+        try:
+            return tuple(lower_body(part) for part in _cut_in_two(body, at))
+        except KernelError:
+            continue
+    raise first
+
+
+def _part(body: Body, first: int, last: int) -> Body:
+    """Copy a body, all of whose operands are steps of it."""
+    new = Body(preserved=set(body.preserved), taken=set(body.taken), reserved=body.reserved)
+    known: dict[Value, Value] = {}
+    for step in body.steps[first:last]:
+        if isinstance(step, Value):
+            known[step] = _copied(new, step, known.__getitem__)
+        else:
+            new.steps.append(replace(step, value=known[step.value]))
+    return new
+
+
+def _cut_in_two(body: Body, at: int) -> tuple[Body, Body]:
+    """Compute the first ``at`` steps in a pass of their own, and keep what the rest needs.
+
+    Registers are given their results in the second pass, as steps of it may read the old ones.
+    """
+    first, second = (Body(preserved=set(body.preserved), reserved=body.reserved) for _ in range(2))
+    early, rest = dict[Value, Value](), dict[Value, Value]()
+    held = {s.register.number for s in body.steps if isinstance(s, Value) and s.register}
+    free = [n for n in range(REGISTERS) if n not in held | body.preserved]
+    later: set[int] = set()
+
+    def operand(v: Value) -> Value:
+        if v not in rest:
+            if v.register:
+                rest[v] = second.held(v.register)
+                later.add(v.register.number)
+            else:
+                if not free:
+                    raise KernelError(f"{v.line}: too few registers between two passes")
+                register = Register(free.pop(0), v.low, v.high)
+                first.keep(register, early[v])
+                rest[v] = second.take(register)
+        return rest[v]
+
+    for number, step in enumerate(body.steps):
+        if isinstance(step, Effect):
+            second.steps.append(replace(step, value=operand(step.value)))
+        elif number < at:
+            early[step] = _copied(first, step, early.__getitem__)
+        elif step.register:
+            operand(step)
+        else:
+            rest[step] = _copied(second, step, operand)
+    first.preserve(*(Register(n) for n in later))
+    first.taken |= body.taken - later
+    second.taken |= body.taken & later
+    return first, second
+
+
+ACCUMULATED, FINISHED = -1, -2
+"""Uses of a register: the parts of a reduction so far, and a value for all later stages. A number
+from 0 names the one sweep for which a register holds a value that no reduction changes."""
+Key = tuple[Value, int]
+"""A value that a register holds, and its use."""
+
+
+class _Registers:
+    """Registers of the values that pass from stage to stage, in the order of the stages."""
+
+    def __init__(self) -> None:
+        self.free = list(range(REGISTERS))
+        self.numbers: dict[Key, Register] = {}
+
+    def take(self, key: Key, line: str) -> None:
+        """Give a value a register."""
+        if not self.free:
+            raise KernelError(
+                f"{line}: a kernel keeps more than {REGISTERS} values from one reduction to the "
+                "next; compute fewer of them"
+            )
+        v = key[0]
+        self.numbers[key] = Register(self.free.pop(0), v.low, v.high)
+
+    def release(self, key: Key) -> None:
+        """Take the register of a value back."""
+        self.free.append(self.numbers[key].number)
+        self.free.sort()
+
+
+class _Cut:
+    """State of a cut: the traced kernel, and what every stage holds and keeps."""
+
+    def __init__(self, body: Body, layout: GroupLayout) -> None:
+        self.body, self.layout = body, layout
+        self.values = [step for step in body.steps if isinstance(step, Value)]
+        self.effects = [step for step in body.steps if isinstance(step, Effect)]
+        self.depth: dict[Value, int] = {}
+        self.varies: dict[Value, bool] = {}
+        for v in self.values:
+            reduces = v.kind in REDUCTIONS
+            self.depth[v] = max((self.depth[o] for o in v.operands), default=0) + reduces
+            own = v.kind in (Op.READ, Op.STORED)
+            self.varies[v] = not reduces and (own or any(self.varies[o] for o in v.operands))
+        self.last = max(self.depth[effect.value] for effect in self.effects)
+        # A program is bound by its first constants, which all passes of a kernel share.
+        asked = (c for v in self.values for c in (v.s, v.k) if isinstance(c, Constant))
+        self.reserved = 1 + max((c.given for c in asked if c.given is not None), default=-1)
+        needed = self._needed()
+        self.values = [v for v in self.values if v in needed]
+
+    def _needed(self) -> set[Value]:
+        needed = {effect.value for effect in self.effects}
+        for v in reversed(self.values):
+            if v in needed:
+                needed.update(v.operands)
+        return needed
+
+    # -- what stages need ----------------------------------------------------------------------
+    def _reduced(self, sweep: int) -> list[Value]:
+        """List the reductions that a sweep accumulates."""
+        return [v for v in self.values if v.kind in REDUCTIONS and self.depth[v] == sweep + 1]
+
+    def _stored(self, sweep: int) -> list[Value]:
+        return [v for v in self.values if v.kind is Op.STORED and self.depth[v] == sweep]
+
+    def _written(self, sweep: int) -> list[Effect]:
+        return [effect for effect in self.effects if self.depth[effect.value] == sweep]
+
+    def _roots(self, sweep: int) -> list[Value]:
+        """List the values that a sweep computes for its effects and reductions."""
+        taken = [v.a for v in self._reduced(sweep) if v.a is not None]
+        return [*taken, *self._stored(sweep), *(effect.value for effect in self._written(sweep))]
+
+    def _held_by_sweep(self, sweep: int) -> set[Value]:
+        """Find the values, the same for a whole group, that a sweep reads from registers."""
+        held: set[Value] = set()
+        pending = self._roots(sweep)
+        while pending:
+            v = pending.pop()
+            if not self.varies[v]:
+                held.add(v)
+            elif not (v.kind is Op.STORED and self.depth[v] < sweep):
+                pending += v.operands
+        return held
+
+    def _held_by_finish(self, finish: int, roots: Iterable[Value]) -> set[Value]:
+        """Find the values of earlier finishes that one needs to compute ``roots``."""
+        held: set[Value] = set()
+        pending = list(roots)
+        while pending:
+            v = pending.pop()
+            if 0 < self.depth[v] < finish:
+                held.add(v)
+            elif v.kind not in REDUCTIONS:
+                pending += v.operands
+        return held
+
+    def _plan(self) -> None:
+        """Find what every finish computes, and the last stage that holds each value.
+
+        Stage 2 n is finish n, stage 2 n + 1 sweep n.
+        """
+        self.computed: dict[int, set[Key]] = {n: set() for n in range(self.last + 1)}
+        self.until: dict[Key, int] = {}
+        for n in range(self.last, -1, -1):
+            for v in self._held_by_sweep(n):
+                if self.depth[v]:
+                    self._hold(v, 2 * n + 1)
+                else:  # made again for every sweep, as few instructions make it
+                    self.computed[n].add((v, n))
+                    self.until[v, n] = 2 * n + 1
+            for v in self._held_by_finish(n, [v for v, _ in self.computed[n]]):
+                self._hold(v, 2 * n)
+            for v in self._reduced(n):
+                self.until[v, ACCUMULATED] = 2 * n + 2
+
+    def _hold(self, v: Value, stage: int) -> None:
+        self.computed[self.depth[v]].add((v, FINISHED))
+        self.until[v, FINISHED] = max(stage, self.until.get((v, FINISHED), 0))
+
+    # -- stages --------------------------------------------------------------------------------
+    def run(self) -> tuple[GroupPass, ...]:
+        """Make the passes of all stages."""
+        self._plan()
+        self.registers = _Registers()
+        self.live: set[Key] = set()
+        phases: list[GroupPass] = []
+        for n in range(self.last + 1):
+            phases += self._finish(n)
+            tail = None
+            if self.layout.tail:
+                tail = lower_body(self._sweep(n, self.layout.tail))
+            phases.append(GroupPass(Role.SWEEP, lower_body(self._sweep(n, 0)), tail))
+            self._end(2 * n + 1)
+            if self.layout.joined and self._reduced(n):
+                phases += self._joins(n)
+        return tuple(phases)
+
+    def _end(self, stage: int) -> None:
+        """Release the registers of what no later stage holds."""
+        for key in [key for key in self.live if self.until[key] <= stage]:
+            self.live.remove(key)
+            self.registers.release(key)
+
+    def _held(self, body: Body, key: Key, stage: int) -> Value:
+        register = self.registers.numbers[key]
+        if self.until[key] <= stage:
+            return body.take(register)
+        return body.held(register)
+
+    def _preserve(self, body: Body) -> None:
+        body.preserve(*(self.registers.numbers[key] for key in self.live))
+
+    def _finish(self, n: int) -> list[GroupPass]:
+        body, stage = Body(reserved=self.reserved), 2 * n
+        known: dict[Value, Value] = {}
+        before = set(self.live)
+        # Registers of what ends here may serve what begins here.
+        for key in [key for key in before if self.until[key] <= stage]:
+            self.live.remove(key)
+            self.registers.release(key)
+        self._preserve(body)
+        keys = sorted(self.computed[n], key=lambda key: (self.values.index(key[0]), key[1]))
+        results = [(key, self._completed(body, key[0], stage, known)) for key in keys]
+        starts = self._reduced(n)
+        for key, result in results:
+            self._begin(key, body, result)
+        zero = body.constant(0) if starts else None
+        for v in starts:
+            assert zero is not None
+            start = zero + v.low if v.kind is Op.GREATEST else zero
+            self._begin((v, ACCUMULATED), body, start)
+        return [GroupPass(Role.FINISH, code) for code in lower_in_parts(body)]
+
+    def _begin(self, key: Key, body: Body, value: Value) -> None:
+        self.registers.take(key, key[0].line)
+        self.live.add(key)
+        body.keep(self.registers.numbers[key], value)
+
+    def _completed(self, body: Body, v: Value, stage: int, known: dict[Value, Value]) -> Value:
+        """Compute a value that is the same for a whole group, in a finish."""
+        if v in known:
+            return known[v]
+        if 0 < 2 * self.depth[v] < stage:
+            held = self._held(body, (v, FINISHED), stage)
+        elif v.kind in REDUCTIONS:
+            held = self._held(body, (v, ACCUMULATED), stage)
+            if self.layout.across:
+                # The proved range is that of the whole group, of which the lanes hold parts.
+                whole = held.greatest_lane() if v.kind is Op.GREATEST else _lane_sum(held)
+                held = whole.within(v.low, v.high)
+        else:
+            held = _copied(body, v, lambda o: self._completed(body, o, stage, known))
+        known[v] = held
+        return held
+
+    def _sweep(self, n: int, tail: int) -> Body:
+        body = Body(reserved=self.reserved)
+        self._preserve(body)
+        known: dict[Value, Value] = {}
+
+        def taken(v: Value) -> Value:
+            if v not in known:
+                known[v] = self._swept(body, v, n, taken)
+            return known[v]
+
+        def inside(value: Value, other: int) -> Value:
+            """Replace what lanes hold that belong to no value; made where used, for registers."""
+            if not tail:
+                return value
+            return where((body.lane() + (1 - tail)).positive, other, value)
+
+        for v in self._reduced(n):
+            assert v.a
+            part, key = taken(v.a), (v, ACCUMULATED)
+            if self.layout.across:
+                part = inside(part, v.low if v.kind is Op.GREATEST else 0)
+            total = body.held(self.registers.numbers[key])
+            if v.kind is Op.SUM:
+                body.keep(self.registers.numbers[key], _sum(total, part).within(v.low, v.high))
+            else:
+                body.keep(self.registers.numbers[key], part.at_least(total).within(v.low, v.high))
+        for v in self._stored(n):
+            body.write(v.stream, taken(v))
+        for effect in self._written(n):
+            value = inside(taken(effect.value), 0)
+            body.steps.append(replace(effect, value=value))
+            if effect.counted:
+                body.total(value.at_least(value * -1).sum_lanes())
+        return body
+
+    def _swept(self, body: Body, v: Value, n: int, taken: Callable[[Value], Value]) -> Value:
+        if not self.varies[v]:
+            # Every row of the sweep reads it: no row may take its register.
+            return body.held(self.registers.numbers[v, FINISHED if self.depth[v] else n])
+        if v.kind is Op.STORED:
+            assert v.a
+            return body.read(v.stream, v.low, v.high) if self.depth[v] < n else taken(v.a)
+        return _copied(body, v, taken)
+
+    # -- joins ---------------------------------------------------------------------------------
+    def _joins(self, n: int) -> list[GroupPass]:
+        """Add the sums of all threads by scratch rows."""
+        out, back = Body(reserved=self.reserved), Body(reserved=self.reserved)
+        for body in (out, back):
+            self._preserve(body)
+        count = 0
+        for v in self._reduced(n):
+            register = self.registers.numbers[v, ACCUMULATED]
+            rest, words = out.held(register), list[Value]()
+            if not fits((v.low, v.high), 2 * WORD_WIDTH):
+                raise KernelError(
+                    f"{v.line}: sums from {v.low} to {v.high} of several threads cannot be added, "
+                    f"they have more than {2 * WORD_WIDTH} bits; shift what is summed"
+                )
+            while not fits((rest.low, rest.high), WORD_WIDTH):
+                # The lowest word is read back as a signed number: the rest is rounded half up.
+                words.append(rest)
+                rest = (rest + (1 << (WORD_WIDTH - 1))) >> WORD_WIDTH
+            for word in (*words, rest):
+                out.write(f"{SCRATCH}{count}", word)
+                count += 1
+            start = out.constant(0)
+            out.keep(register, start + v.low if v.kind is Op.GREATEST else start)
+            part = back.read(f"{SCRATCH}{count - 1}", rest.low, rest.high)
+            for number in range(len(words)):
+                low = back.read(f"{SCRATCH}{count - 2 - number}")
+                part = part * (1 << WORD_WIDTH) + low
+            part = part.within(v.low, v.high)
+            total = back.held(register)
+            joined = part.at_least(total) if v.kind is Op.GREATEST else _sum(total, part)
+            back.keep(register, joined.within(v.low, v.high))
+        return [
+            GroupPass(Role.JOIN_OUT, lower_body(out)),
+            GroupPass(Role.JOIN_IN, lower_body(back)),
+        ]
+
+
+def _sum(total: Value, part: Value) -> Value:
+    """Add a part to a total whose range is that of all parts."""
+    low, high = total.low, total.high
+    # The step's own interval would count the part once more than there are parts.
+    total.low, total.high = min(0, low - part.low), max(0, high - part.high)
+    result = part + total
+    total.low, total.high = low, high
+    return result
+
+
+def _lane_sum(v: Value) -> Value:
+    """Sum lanes whose total has the range of one lane, as lanes hold parts of one sum."""
+    low, high = v.low, v.high
+    v.low, v.high = low // v.body.lanes, -(-high // v.body.lanes)
+    result = v.sum_lanes()
+    v.low, v.high = low, high
+    return result
+
+
+def _copied(body: Body, v: Value, operand: Callable[[Value], Value]) -> Value:
+    """Copy a step into another body, with that body's operands."""
+
+    def taken(part: Any) -> Any:
+        return operand(part) if isinstance(part, Value) else part
+
+    condition = v.condition and Condition(operand(v.condition.value), v.condition.when)
+    copied = replace(
+        v, body=body, a=taken(v.a), s=taken(v.s), c=taken(v.c), shift=taken(v.shift),
+        condition=condition, old=taken(v.old),
+    )  # fmt: skip
+    body.steps.append(copied)
+    return copied
+
+
+assert WORD_WIDTH + 1 < FACTOR_WIDTH, "the highest word of a sum is multiplied by 2^WORD_WIDTH"

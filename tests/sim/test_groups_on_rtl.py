@@ -1,0 +1,41 @@
+"""Kernels over groups on the simulated accelerator: golden = RTL = the graph's own values."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainwright.timing import predict
+from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.memory import MemoryModel
+
+sys.path.append(str(Path(__file__).parents[1] / "sw"))
+from group_cases import CASES, between, compiled, random_case, require_exact
+from test_vector import P
+
+NEAR = 0.05
+"""Part of the measured cycles by which the cycle model may be wrong."""
+
+
+@pytest.fixture(scope="module")
+def rtl():
+    with RtlAccelerator(P, memory_bytes=1 << 22) as accelerator:
+        yield accelerator
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_group_kernel_between_contractions_is_exact_on_rtl(rtl, name):
+    rtl.memory = MemoryModel()
+    function, sizes, over = CASES[name]
+    step = compiled(between(function, sizes, over, next(iter(sizes))), P)
+    for program, ran in zip((step.forward, step.backward), require_exact(step, rtl), strict=True):
+        predicted = predict(program.descriptors, P).cycles
+        assert predicted == pytest.approx(ran.run.counters.cycles, rel=NEAR)
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(n, marks=[] if n < 2 else [pytest.mark.slow]) for n in range(24)]
+)
+def test_random_group_kernels_are_exact_on_rtl(rtl, seed):
+    rtl.memory = MemoryModel(read_latency=5 + 9 * (seed % 7), bandwidth=0.5, stall=0.3, seed=seed)
+    require_exact(compiled(random_case(seed), P), rtl, seed)
