@@ -69,6 +69,8 @@ class GraphOp:
     """Operation that computes it, a row at a time; None: any array's, or nothing is computed."""
     is_alias: ClassVar[bool] = False
     """Whether the result is the operand's own values by other axes: nothing is computed."""
+    over: tuple[str, ...] = ()
+    """Axes of the result that are not cut: a value depends on all values along them."""
 
 
 @dataclass(frozen=True)
