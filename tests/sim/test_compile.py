@@ -9,7 +9,7 @@ import torch
 import trainwright
 import trainwright.nn as tnn
 
-PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "pytorch.md"
 
 
 POSITS = "activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"

@@ -410,7 +410,7 @@ def test_ranks_of_convolutions_are_cut():
 
 
 def test_pages_convolutions_are_one_program():
-    page = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "pytorch.md").read_text()
     (code,) = re.findall(r"```python\n(model = torch.nn.Sequential\(\n.*?)```", page, re.DOTALL)
     names = {"torch": torch, "tnn": tnn, "trainwright": trainwright}
     exec(code, names)

@@ -147,7 +147,7 @@ def test_logs_interrupted_run_leaves_every_point_once(tmp_path, monkeypatch, cap
 
 # Sinks of one's own.
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "guide" / "sweeps.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", DOCUMENT, flags=re.DOTALL | re.MULTILINE)
 
 

@@ -19,7 +19,7 @@ from trainwright.network import (
 )
 from trainwright.parameters import AcceleratorParameters
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "networks.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guide" / "networks.md"
 
 OWN = """
 classes = 3

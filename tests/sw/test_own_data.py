@@ -313,13 +313,13 @@ def test_train_option_for_tables_beside_a_known_data_set_is_refused(tmp_path, ca
     assert not (tmp_path / "r").exists()
 
 
-GUIDE = Path(__file__).parents[2] / "docs" / "data.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "data.md"
 
 
 def test_data_guide_every_command_runs_on_the_files_it_describes(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = GUIDE.read_text()
-    head, *rows = re.search(r"```csv\n(.*?)```", text, re.DOTALL)[1].splitlines()
+    head, *rows = re.search(r"```text\n(length.*?)```", text, re.DOTALL)[1].splitlines()
     (tmp_path / "flowers.csv").write_text("\n".join([head, *rows * 12]) + "\n")
     (tmp_path / "new.csv").write_text("\n".join(row.rpartition(",")[0] for row in [head, *rows]))
     (tmp_path / "opinions.txt").write_text("good\ta fine film\nbad\ta dull film\n" * 12)

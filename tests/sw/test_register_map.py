@@ -16,7 +16,7 @@ from trainwright.support.native.tools import ToolError, compiler
 
 PLAIN = AcceleratorParameters()
 RESIDENT = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1, address_checks=1)
-DOCUMENT = Path(__file__).parents[2] / "docs" / "accelerator.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "accelerator.md"
 BOTH = pytest.mark.parametrize("p", [PLAIN, RESIDENT], ids=["plain", "resident"])
 
 

@@ -128,7 +128,7 @@ def test_scale_presets_match_documented_ranges():
 def test_scale_documented_ranges_are_true(kind):
     ranges = [PRESETS[preset].of(kind, Fixed(8)) for preset in ("default", "paper")]
     cells = " | ".join(f"{allowed.low} to {allowed.high}" for allowed in ranges)
-    document = Path(__file__).parents[2] / "docs" / "formats.md"
+    document = Path(__file__).parents[2] / "docs" / "reference" / "formats.md"
     row = next(v for v in document.read_text().splitlines() if v.startswith(f"| {kind.value} |"))
     assert row.endswith(f"| {cells} |")
 
