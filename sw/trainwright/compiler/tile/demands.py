@@ -36,6 +36,9 @@ class Demands(Pieces):
                     if cut and cut[0] not in self.graph.tensors[need.tensor].axes:
                         cut = None
                     self.cuts.setdefault(key, set()).add(cut)
+                    if window := self.graph.windows.get(need.tensor):
+                        # Windows read values beyond the cut, so the host writes the whole tensor.
+                        self.cuts.setdefault((window.x, need.lanes), set()).add(None)
         for name, lanes, axes in self.pads:
             self._group(name, lanes, axes, pad=True)
         for choice in self.every:
