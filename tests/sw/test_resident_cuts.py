@@ -8,7 +8,7 @@ from test_resident import DIGITS, MEMORY, Case, P
 from test_resident_prior import states
 
 from trainwright.check.chip import model_of, random_state
-from trainwright.compiler.chip.cuts import Looks
+from trainwright.compiler.chip.cuts import CutRule
 from trainwright.driver.resident import ResidentDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network
@@ -28,7 +28,7 @@ LONG = replace(
 )
 """Nine bonds: more than the engine has threads."""
 TABLE = RateTable((Entry(9, 4, 200, -14), Entry(9, 4, 130, -11)), steps=4)
-LOOKS = Looks(interval=3, distance=7)
+CUT_RULE = CutRule(interval=3, distance=7)
 
 
 def weaken(state, bond, column, by):
@@ -100,7 +100,7 @@ def test_columns_are_cut_as_they_are_defined(network, seed):
     """Over two looks, of which the first cuts and leaves gaps, and a renewal."""
     case = Case(network, 16, seed, state=weakened(network, seed))
     left = []
-    for expected, actual in stepped(case, LOOKS, 8, first=1):
+    for expected, actual in stepped(case, CUT_RULE, 8, first=1):
         assert equal(expected, actual)
         left.append(int(actual["kept"].sum()))
     assert left[1] == case.state.layout.columns - 1 > left[2] == left[4]
@@ -114,7 +114,7 @@ def test_more_bonds_than_threads():
     state.weights >>= 1  # logits of nine layers would be too large
     case = Case(LONG, 16, 2, state=state, p=p)
     before = [len(own) for own in case.state.kept]
-    assert all(equal(*both) for both in stepped(case, Looks(2, 5), 3, p=p))
+    assert all(equal(*both) for both in stepped(case, CutRule(2, 5), 3, p=p))
     after = [len(own) for own in case.state.kept]
     assert len(after) == 9 and after[8] < before[8] and after[:8] != before[:8]
 
@@ -125,7 +125,7 @@ def test_more_bonds_than_threads():
 def test_resident_cuts_are_exact_at_every_distance(distance):
     """The distances cut all but the strongest columns, some, only those of zeros, or none."""
     case = Case(SMALL, 16, 6, state=weakened(SMALL, 6))
-    assert all(equal(*both) for both in stepped(case, Looks(8, distance), 1, first=8))
+    assert all(equal(*both) for both in stepped(case, CutRule(8, distance), 1, first=8))
     cut = sum(8 - len(own) for own in case.state.kept[3:])
     assert (cut == 0) == (distance == 400_000)
 
@@ -144,7 +144,7 @@ def test_resident_cuts_of_a_bond_without_weights_the_first_column_stays():
         whole[whole == -1] = 0
         state.weights.ravel()[part.places] = whole.ravel()
     assert sums_of_squares(state.layout, state.weights)[state.layout.bonds[1].left.first + 3] == 0
-    assert all(equal(*both) for both in stepped(case, Looks(4, 60), 2))
+    assert all(equal(*both) for both in stepped(case, CutRule(4, 60), 2))
     assert [own.tolist() for own in state.kept] == [[1], [0, 1, 2, 3, 4, 5, 6]]
 
 

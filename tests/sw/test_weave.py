@@ -12,7 +12,7 @@ from test_resident_samples import SMALL, S, Set
 
 import trainwright.compiler.chip.resident as resident
 from trainwright.check.chip import model_of
-from trainwright.compiler.chip.cuts import Looks
+from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.memory import STATE
 from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.golden.backend import GoldenAccelerator
@@ -48,8 +48,8 @@ def driver_of(network, batch, accelerator, case=None, cuts=None, *, deferred=Fal
 
 
 CASES = {
-    "digits": (DIGITS, 16, Looks(interval=16, distance=5), True),
-    "fashion": (SMALL, 16, Looks(interval=10, distance=5), True),
+    "digits": (DIGITS, 16, CutRule(interval=16, distance=5), True),
+    "fashion": (SMALL, 16, CutRule(interval=10, distance=5), True),
     "no cuts": (DIGITS, 16, None, False),
 }
 
@@ -65,7 +65,7 @@ def woven(request):
 def test_weave_puts_rare_descriptors_in_fewest_steps():
     for interval, slot in ((16, 8), (12, 4), (10, 2)):
         with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
-            driver, _ = driver_of(DIGITS, 16, golden, cuts=Looks(interval, 5))
+            driver, _ = driver_of(DIGITS, 16, golden, cuts=CutRule(interval, 5))
         slots = {getattr(d, "eighth", 0) for d in driver.resident.program.descriptors}
         assert slots == {0, slot, 2 * slot - 1}
 
@@ -151,8 +151,8 @@ def test_instructions_are_in_the_engine_in_every_step(woven):
                 assert held.keys() >= set(range(d.entry, d.entry + d.length))
 
 
-LOOKS = Looks(4, 3)
-QUICK = ((False, False), LOOKS), ((True, False), None), ((True, True), LOOKS)
+CUT_RULE = CutRule(4, 3)
+QUICK = ((False, False), CUT_RULE), ((True, False), None), ((True, True), CUT_RULE)
 """Pairs of deferred parts in either order, and of cuts, in the default suite."""
 
 
@@ -160,7 +160,7 @@ QUICK = ((False, False), LOOKS), ((True, False), None), ((True, True), LOOKS)
     ("deferred", "cuts"),
     [
         pytest.param(*pair, marks=[] if pair in QUICK else [pytest.mark.slow])
-        for pair in product([deferred for deferred, _ in QUICK], (None, LOOKS))
+        for pair in product([deferred for deferred, _ in QUICK], (None, CUT_RULE))
     ],
 )
 def test_in_one_order_or_another_the_bits_are_the_same(cuts, deferred, monkeypatch):

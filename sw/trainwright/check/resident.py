@@ -19,7 +19,7 @@ from trainwright.check.chip import calibrated, model_of, random_state
 from trainwright.check.comparison import Comparison, Mismatch, RunProgram, compare_runs
 from trainwright.check.step import HARDWARE, KERNEL, StepCheck, is_kernel
 from trainwright.compiler.base.compiled import AUTO
-from trainwright.compiler.chip.cuts import Looks
+from trainwright.compiler.chip.cuts import CutRule
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.fixed.scale import Scales
@@ -34,7 +34,7 @@ STEPS, FIRST = 8, 7
 """Steps that one start runs, where nothing else is said, and the number of the first: in the second
 the prior's coefficients are renewed, and columns cut."""
 TABLE = RateTable((*(Entry(11, 5, 200, -13),) * 3, Entry(9, 3, 160, -11)), steps=2)
-LOOKS = Looks(interval=8, distance=2)
+CUT_RULE = CutRule(interval=8, distance=2)
 """As often as a training looks, by default."""
 PIXELS = 8
 REST = 5
@@ -94,7 +94,7 @@ class _Side:
             test = place_data(counted, given.test, batch, seed, PIXELS, before=data.address)
         self.driver = ResidentDriver(
             counted, state.layout, batch, TABLE, trace=True, seed=seed, ranges=scales.ranges,
-            data=data, pulled=True, cuts=LOOKS, loss=loss, test=test,
+            data=data, pulled=True, cuts=CUT_RULE, loss=loss, test=test,
             plan=plan,
         )  # fmt: skip
         self.driver.put(state, model_of(state))

@@ -16,12 +16,12 @@ from trainwright.accelerator import (
 )
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.base.names import gradient_name
-from trainwright.compiler.chip.cuts import Looks
+from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS, Words
 from trainwright.compiler.chip.resident import Resident, resident_evaluation, resident_step
-from trainwright.compiler.chip.samples import DataSet, samples_program
+from trainwright.compiler.chip.samples import SampleRecords, samples_program
 from trainwright.driver.card import PAGE, identity
 from trainwright.driver.chip import ChipDriver, LossResult
 from trainwright.driver.driver import ForwardResult
@@ -40,19 +40,21 @@ from trainwright.program.fields import DESCRIPTOR_BYTES
 
 
 def lay_out_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
-                 pixels: int, *, before: int | None = None) -> DataSet:  # fmt: skip
+                 pixels: int, *, before: int | None = None) -> SampleRecords:  # fmt: skip
     """Return the place where ``place_data`` puts ``records``; raise its errors."""
     total, size = records.shape
     end = accelerator.memory_bytes - PAGE if before is None else before
     address = (end - records.size) // PAGE * PAGE
-    data = DataSet(address, total, size, pixels, first_of(total, seed), total // batch * batch)
+    data = SampleRecords(
+        address, total, size, pixels, first_of(total, seed), total // batch * batch
+    )
     if address < 0:
         raise _too_big(data, accelerator, 0)
     return data
 
 
 def place_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
-               pixels: int, *, before: int | None = None) -> DataSet:  # fmt: skip
+               pixels: int, *, before: int | None = None) -> SampleRecords:  # fmt: skip
     """Write ``records`` (``onchip.samples.records``) to the end of the memory.
 
     They come before the card's page, or ``before`` an address, once for all drivers of a run of
@@ -63,7 +65,7 @@ def place_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: 
     return data
 
 
-def _too_big(data: DataSet, accelerator: Accelerator, step: int) -> AcceleratorError:
+def _too_big(data: SampleRecords, accelerator: Accelerator, step: int) -> AcceleratorError:
     beside = f", {step} of them the step's" if step else ""
     smaller = "--pixels 4, or " if data.pixels > 4 else ""
     return AcceleratorError(
@@ -86,8 +88,8 @@ class ResidentDriver(ChipDriver):
     def __init__(
         self, accelerator: Accelerator, layout: WeightLayout, batch: int, table: RateTable, *,
         kept: Kept | None = None, trace: bool = False, seed: int = 0,
-        ranges: ScaleRanges | None = None, pulled: bool = False, cuts: Looks | None = None,
-        data: DataSet | None = None, loss: str = "cross-entropy", test: DataSet | None = None,
+        ranges: ScaleRanges | None = None, pulled: bool = False, cuts: CutRule | None = None,
+        data: SampleRecords | None = None, loss: str = "cross-entropy", test: SampleRecords | None = None,
         optimiser: str = "esgd", plan: str = AUTO,
     ) -> None:  # fmt: skip
         """Compile the resident step of a run of ``seed``.
@@ -109,7 +111,7 @@ class ResidentDriver(ChipDriver):
             seed,
             table,
             pulled=pulled,
-            looks=cuts,
+            cut_rule=cuts,
             data=data,
             loss=loss,
             optimiser=optimiser,
@@ -225,7 +227,10 @@ class ResidentDriver(ChipDriver):
     def identity(self) -> str:
         """Name of programs and schedule: equal names mean equal runs."""
         words = schedule_words(self._table, 0, self._interval)
-        return identity(self._encoded, words.tobytes(), str(self._cuts))
+        # This text is part of cards on boards: its first word stays, so that their runs go on.
+        rule = self._cuts
+        cuts = f"Looks(interval={rule.interval}, distance={rule.distance})" if rule else "None"
+        return identity(self._encoded, words.tobytes(), cuts)
 
     def put_batch(self, inputs, labels: np.ndarray, classes: int) -> None:
         """Write inputs and targets of the next steps, where there is no data set."""

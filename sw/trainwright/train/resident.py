@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from trainwright.accelerator import Accelerator, UnattendedAccelerator
 from trainwright.compiler.base.compiled import AUTO
-from trainwright.compiler.chip.cuts import Looks
+from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.memory import STATE
-from trainwright.compiler.chip.samples import DataSet as Samples
+from trainwright.compiler.chip.samples import SampleRecords
 from trainwright.data import DataSet, Split
 from trainwright.driver.card import Card, end_of_start, identity, read_card, write_card
 from trainwright.driver.chip import LossResult
@@ -93,13 +93,15 @@ class ResidentEngine:
         self._test_records = np.zeros((0, 0), np.uint8)
         self._test = None if test is None else self._lay_out(model, data, test, chip.pixels)
         self._chip = chip
-        self._looks: Looks | None = None
+        self._cut_rule: CutRule | None = None
         if chip.cut_programs == "kept":
             prior = settings.prior
-            self._looks = prior and Looks(prior.interval, cut_distance(prior.threshold))
+            self._cut_rule = prior and CutRule(prior.interval, cut_distance(prior.threshold))
         self.reopen()
 
-    def _lay_out(self, model: ChipModel, data: DataSet, test: Split, pixels: int) -> Samples | None:
+    def _lay_out(
+        self, model: ChipModel, data: DataSet, test: Split, pixels: int
+    ) -> SampleRecords | None:
         """Place the test set before the training samples.
 
         None if it is larger than the room there.
@@ -152,7 +154,7 @@ class ResidentEngine:
             self._accelerator, self._model.state.layout, settings.batch, self._table,
             kept=tuple(tuple(own.tolist()) for own in columns), seed=settings.seed,
             ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
-            pulled=settings.prior is not None, cuts=self._looks, data=self._data,
+            pulled=settings.prior is not None, cuts=self._cut_rule, data=self._data,
             loss=self._chip.loss, test=self._test, optimiser=self._chip.optimiser,
             plan=self._plan,
         )  # fmt: skip
@@ -166,14 +168,14 @@ class ResidentEngine:
     def _interval(self) -> int:
         """Steps between two looks of the host at the ranks; 0 where it does not look."""
         prior = self._settings.prior
-        return prior.interval if prior and not self._looks else 0
+        return prior.interval if prior and not self._cut_rule else 0
 
     def end(self, step: int) -> int:
         """Return the step at which a run from ``step`` ends."""
         return end_of_start(step, self._epoch, self._total, self._interval)
 
     @property
-    def _sets(self) -> list[tuple[Samples, npt.NDArray[np.uint8]]]:
+    def _sets(self) -> list[tuple[SampleRecords, npt.NDArray[np.uint8]]]:
         """Return the data sets in the accelerator's memory with their records."""
         test = [(self._test, self._test_records)] if self._test else []
         return [(self._data, self._records), *test]
@@ -270,7 +272,7 @@ class ResidentEngine:
         assert run is not None
         state.take(driver.rows(STATE), driver.factors(), np.array(driver.moments(), np.int64))
         state.pulls = driver.pulls()
-        if self._looks:
+        if self._cut_rule:
             state.kept = driver.kept()
         scales.exponents |= driver.exponents()
         self._begun = step + count

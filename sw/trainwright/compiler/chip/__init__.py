@@ -1,1 +1,8 @@
-"""Loss and update of a step as programs with passes of the vector engine."""
+"""Programs of a training loop that runs on the accelerator alone.
+
+In: a ``CompiledStep`` in rows of the state (plan ``in-rows``). Out: programs that compute the loss,
+update the state, draw the next samples and move exponents without the host. ``resident`` joins all
+of them to one program of a step; ``phases`` lists its phases, ``weave`` orders their commands.
+``loss``, ``update``, ``prior``, ``cuts``, ``samples`` and ``schedule`` are the single programs,
+made with ``passes`` and ``builder``; ``memory`` and ``prior_rows`` say where their rows lie.
+"""

@@ -1,5 +1,9 @@
-"""What a resident step has beside forward pass, loss and backward pass, in rows of the scratchpad
-that these do not touch meanwhile: so that both can be at work together.
+"""Place the side programs of a resident step in rows that the main passes leave free.
+
+Forward pass, loss and backward pass are the main commands. Samples, update and prior work next to
+them, so that both arrays and the memory port are busy: their rows must not be touched by the main
+commands that run at the same time. Each method tries rows from the earliest moment on, and falls
+back to later moments, at last to after all main commands. ``phases`` is the user.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,9 +14,9 @@ from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.memory import Buffer, LocalMemory, Region
 from trainwright.compiler.base.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.builder import MEMORY
-from trainwright.compiler.chip.cuts import Looks
+from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
-from trainwright.compiler.chip.samples import DataSet, ample_rows, samples_program
+from trainwright.compiler.chip.samples import SampleRecords, ample_rows, samples_program
 from trainwright.compiler.chip.update import gradient_of, update_program
 from trainwright.compiler.chip.weave import Phase, can_weave, touches
 from trainwright.onchip.layout import LANES
@@ -28,14 +32,14 @@ from trainwright.timing.commands import work_of
 
 WORD_BYTES = 2
 QUARTERS = 4
-"""Places of what is left of a step at which something may begin, where it does not fit before."""
+"""Moments of the remaining step at which a program may begin if it does not fit earlier."""
 EIGHTHS = 8
-"""Such places for a batch that is in the scratchpad as a whole."""
+"""Moments at which a batch may begin that lies in the scratchpad as a whole."""
 
 
 def rows_of(descriptors: Sequence[Descriptor], p: AcceleratorParameters) -> list[Region]:
-    """Rows of the scratchpad that commands touch, or may."""
-    found: list[Region] = []
+    """Return the rows of the scratchpad that commands touch, as disjoint regions."""
+    regions: list[Region] = []
     spans = {
         (touch.start, touch.stop)
         for d in descriptors
@@ -43,11 +47,11 @@ def rows_of(descriptors: Sequence[Descriptor], p: AcceleratorParameters) -> list
         if touch.space == Target.SCRATCHPAD.name
     }
     for start, stop in sorted(spans):
-        if found and start <= found[-1].stop:
-            last = found.pop()
+        if regions and start <= regions[-1].stop:
+            last = regions.pop()
             start, stop = last.start, max(stop, last.stop)
-        found.append(Region("others", start, stop - start))
-    return found
+        regions.append(Region("others", start, stop - start))
+    return regions
 
 
 def _reads(d: Descriptor, buffers: Sequence[Buffer], p: AcceleratorParameters) -> bool:
@@ -58,19 +62,23 @@ def _reads(d: Descriptor, buffers: Sequence[Buffer], p: AcceleratorParameters) -
 
 
 def _fitting(programs: Iterator[Callable[[], Program]]) -> Program:
-    """The first that fits the scratchpad, or the last one's error."""
-    one = next(programs)
+    """Return the first program that fits the scratchpad, or raise the last one's error."""
+    attempt = next(programs)
     for other in programs:
         try:
-            return one()
+            return attempt()
         except DoesNotFitError:
-            one = other
-    return one()
+            attempt = other
+    return attempt()
 
 
 @dataclass(frozen=True)
 class Beside:
-    """``main``: forward pass, loss and backward pass, the commands of the first ``forward``."""
+    """Main commands of a step, and the programs that run next to them.
+
+    ``main`` has forward pass, loss and backward pass; its first ``forward`` commands are the
+    forward pass.
+    """
 
     memory: ChipMemory
     main: Sequence[Descriptor]
@@ -88,12 +96,15 @@ class Beside:
 
     @property
     def beginning(self) -> range:
-        """Commands with which the forward pass begins."""
+        """Commands at the start of the forward pass."""
         return range(self.forward // 3)
 
-    def samples(self, data: DataSet) -> Program:
-        """Those of the next step: all of them in the scratchpad where these rows are free from some
-        place of the backward pass on; else after the last time that this one reads its own.
+    def samples(self, data: SampleRecords) -> Program:
+        """Return the program of the next step's samples.
+
+        The whole batch lies in the scratchpad if its rows are free from some moment of the backward
+        pass on; else a few samples at a time, after this step has read its own samples for the last
+        time.
         """
         names = (SAMPLES_OUTSIDE, SAMPLES_INSIDE, TARGETS)
         buffers = [{**self.memory.step.buffers, **self.memory.buffers}[name] for name in names]
@@ -101,6 +112,9 @@ class Beside:
         spans = [self._rows(n) for n in range(first, len(self.main))]
         pad = LocalMemory(self._p)
         for n, rows in enumerate(spans):
+            # The first moment from which two pieces of samples can be on their way at once. Earlier
+            # moments leave fewer rows, and pieces that take turns would slow the main commands
+            # down.
             pad.avoid(rows)
             if pad.has_room(ample_rows(self.memory.step.batch)):
                 del spans[:n]
@@ -115,17 +129,21 @@ class Beside:
             for rows, whole in choices
         )
 
-    def pause(self, late: Sequence[Descriptor]) -> range:
-        """Commands of the forward pass beside which ``late`` ones find most time: up to the first
-        that needs theirs, PE1 has that much more to do than PE2.
+    def pause(self, deferred: Sequence[Descriptor]) -> range:
+        """Return the commands of the forward pass next to which ``deferred`` ones find most time.
+
+        The range ends at the first command that needs their results. Within it PE1 has the most
+        cycles more than PE2, whose idle time the deferred passes take.
         """
-        mine = [one for d in late for one in self._outside(d)]
+        mine = [touch for d in deferred for touch in self._outside(d)]
         needing = (
             n for n in range(self.forward)
             if any(_conflict(*pair) for pair in product(self._outside(self.main[n]), mine))
         )  # fmt: skip
         stop = next(needing, self.forward)
-        wanted = sum(self._cycles(d, Engine.PE2) for d in late)
+        wanted = sum(self._cycles(d, Engine.PE2) for d in deferred)
+        # Backwards from the end, as the range must end there: keep the start with most idle time,
+        # and stop as soon as there is enough of it.
         spare, most, first = 0.0, 0.0, stop
         for n in reversed(range(stop)):
             d = self.main[n]
@@ -143,54 +161,63 @@ class Beside:
 
     def within(
         self, pause: range, program: Callable[[Sequence[Region]], Program],
-        others: Sequence[Descriptor] = (),
+        neighbours: Sequence[Descriptor] = (),
     ) -> Program:  # fmt: skip
-        """A ``program`` that avoids the rows of commands of a ``pause``, and of as many before it
-        as leave room, and of ``others``.
+        """Return a program that keeps off the rows of a pause's commands and of ``neighbours``.
+
+        It also avoids rows of commands before the pause, as many as leave room, so that it can
+        begin that much earlier.
         """
-        taken = rows_of(others, self._p)
+        taken = rows_of(neighbours, self._p)
         firsts = dict.fromkeys(pause.start * n // QUARTERS for n in range(QUARTERS + 1))
         spans = [[*self._rows(first, pause.stop), *taken] for first in firsts]
         spans.append([])
         return _fitting(lambda rows=rows: program(rows) for rows in spans)
 
     def update(
-        self, parts: Sequence[PartUpdate], seed: int, table: RateTable, looks: Looks | None,
+        self, parts: Sequence[PartUpdate], seed: int, table: RateTable, cut_rule: CutRule | None,
         samples: Program | None, numbers: Sequence[int],
     ) -> Program:  # fmt: skip
-        """Of the parts of these ``numbers``, each as soon as its gradient is there; not in rows of
-        the ``samples``, where there is room beside them.
+        """Return the update of the parts with these ``numbers``.
+
+        Each is updated as soon as its gradient exists. The update avoids the rows of the
+        ``samples`` where there is room for both.
         """
         whole = self.memory.layout.parts
         done = {d.tensor: n for n, d in enumerate(self.main) if isinstance(d, Compute)}
         ready = {n: done[gradient_of(whole[n])] for n in numbers}
         order = sorted(numbers, key=lambda n: ready[n])
-        made = self._gradients(numbers)
-        others = [*made.values(), *(rows_of(samples.descriptors, self._p) if samples else [])]
-        starts = {n: region.start for n, region in made.items()}
+        gradients = self._gradients(numbers)
+        avoided = [*gradients.values(), *(rows_of(samples.descriptors, self._p) if samples else [])]
+        starts = {n: region.start for n, region in gradients.items()}
 
-        def program(first: int, taken: Sequence[Region], *, sparing: bool) -> Program:
+        def program(first: int, taken: Sequence[Region], *, reuse: bool) -> Program:
             avoid = {n: [*self._rows(max(first, 1 + ready[n])), *taken] for n in order}
             return update_program(
-                self.memory, parts, seed, table, looks, avoid,
-                of=order, made=starts, sparing=sparing,
+                self.memory, parts, seed, table, cut_rule, avoid,
+                only=order, gradients=starts, reuse=reuse,
             )  # fmt: skip
 
+        # The earlier the first row is used, the more rows of main commands have to be avoided. The
+        # last resort reuses rows of parts that are done, which makes the update wait for its own
+        # stores.
         firsts = dict.fromkeys((*(1 + ready[n] for n in order), len(self.main)))
-        last = len(self.main), list(made.values())
-        choices = [*((n, others) for n in firsts), last]
+        last = len(self.main), list(gradients.values())
+        choices = [*((n, avoided) for n in firsts), last]
         return _fitting(
-            lambda choice=choice, sparing=sparing: program(*choice, sparing=sparing)
-            for choice, sparing in (*((one, False) for one in choices), (last, True))
+            lambda choice=choice, reuse=reuse: program(*choice, reuse=reuse)
+            for choice, reuse in (*((choice, False) for choice in choices), (last, True))
         )
 
     def _gradients(self, numbers: Sequence[int]) -> dict[int, Region]:
-        """Of the parts of these ``numbers`` whose gradients are in the scratchpad when all else is
-        done: where they lie, in the order of the layout.
+        """Return where gradients lie that are still in the scratchpad after the main commands.
+
+        Only a gradient that one store wrote out whole, and whose rows nobody writes afterwards, can
+        be read there instead of being loaded again.
         """
-        found: dict[int, Region] = {}
+        regions: dict[int, Region] = {}
         if not can_weave([Phase("step", self.main)]):
-            return found
+            return regions
         for n in numbers:
             part = self.memory.layout.parts[n]
             name, blocks = gradient_of(part), len(self.memory.live(part).left)
@@ -203,11 +230,11 @@ class Beside:
             size = WORD_BYTES * LANES * region.count
             whole = not d.levels and d.beats * self._p.beat_bytes == size
             if whole and d.element_bytes == WORD_BYTES and not self._writes(stores[0], region):
-                found[n] = region
-        return found
+                regions[n] = region
+        return regions
 
     def _writes(self, after: int, region: Region) -> bool:
-        """Whether a command ``after`` that number writes to these rows."""
+        """Return whether a command after number ``after`` writes to these rows."""
         mine = Touch(Target.SCRATCHPAD.name, region.start, region.stop, write=False)
         return any(
             touch.write and touch.overlaps(mine)
@@ -216,8 +243,8 @@ class Beside:
         )
 
 
-def _conflict(one: Touch, other: Touch) -> bool:
-    return one.overlaps(other) and (one.write or other.write)
+def _conflict(first: Touch, second: Touch) -> bool:
+    return first.overlaps(second) and (first.write or second.write)
 
 
 def _is_store(d: Descriptor, name: str) -> bool:

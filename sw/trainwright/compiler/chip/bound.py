@@ -1,4 +1,8 @@
-"""Update programs of one step after another: most differ in constants, shifts and seed alone."""
+"""Bind update programs anew: from step to step most differ in constants, shifts and seed alone.
+
+``UpdatePrograms`` keeps compiled programs by the shape of their instructions, and replaces only
+what a step changes. ``driver.chip`` is the user.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,11 +14,11 @@ from trainwright.program.descriptors import Descriptor, Program, Set
 from trainwright.program.vector import Code, Instruction, Vector
 
 KEPT = 16
-"""Programs of other instructions that are kept."""
+"""Programs with different instructions that are kept."""
 
 
 class UpdatePrograms:
-    """Gives what ``update_program`` gives, without compiling what is only bound anew."""
+    """Cache of ``update_program``, by what the instructions of its passes have in common."""
 
     def __init__(self, memory: ChipMemory) -> None:
         self._memory = memory
@@ -22,9 +26,11 @@ class UpdatePrograms:
         self._kept: dict[tuple, tuple[Program, tuple[PartUpdate, ...]]] = {}
 
     def get(self, parts: Sequence[PartUpdate], seed: int) -> Program:
-        """The program of an update of these ``parts``."""
+        """Return the program that updates these ``parts``."""
         passes = [part.lowered() for part in parts]
-        codes = [one.instructions for one in passes]
+        codes = [lowered.instructions for lowered in passes]
+        # Which parts share instructions and how many these are fixes the layout of the program;
+        # which registers they read and write fixes its waits.
         key = tuple(
             (codes.index(own.instructions), len(own.instructions), own.reads, own.writes,
              part.moved != 0)
@@ -32,6 +38,7 @@ class UpdatePrograms:
         )  # fmt: skip
         if key not in self._kept:
             if len(self._kept) == KEPT:
+                # The oldest entry: shifts rise and fall slowly, so old ones seldom return.
                 del self._kept[next(iter(self._kept))]
             self._kept[key] = update_program(self._memory, parts, seed), tuple(parts)
         program, compiled_for = self._kept[key]

@@ -1,4 +1,7 @@
-"""Emits descriptors of a program for a loop on the chip: transfers, and the waits between them."""
+"""Emit transfers of a program for a loop on the chip, with the waits between all commands.
+
+``passes.Passes`` adds passes of the vector engine and products of PE1 on top.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +19,7 @@ from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
 
 MEMORY = "memory"
-"""The external memory, among the spaces of ``Touch``."""
+"""Name of the external memory among the spaces of ``Touch``."""
 
 
 class Builder:
@@ -46,7 +49,7 @@ class Builder:
     ) -> None:
         """Move runs of ``rows`` rows between ``buffer`` and ``region``."""
         run = largest_divisor(rows, MOST_COUNT // buffer.element_bytes)
-        size = run * buffer.element_bytes  # in beats: a row of bytes is one
+        size = run * buffer.element_bytes  # in beats: a row of one-byte elements is one beat
         levels = [*levels, TransferLevel(rows // run, size * self.p.beat_bytes, run)]
         levels = [level for level in levels if level.count > 1]
         reach = sum((level.count - 1) * level.address for level in levels)

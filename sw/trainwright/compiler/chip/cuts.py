@@ -1,6 +1,8 @@
-"""Cuts in a resident step, at the begin of its update: which columns are left, and their costs.
+"""Cut columns in a resident step: decide which columns of each bond are left, and what they cost.
 
-What is cut here the passes of the update clear, as its shifts are under 0 (``onchip.cut_pass``).
+This runs at the start of an update, every ``CutRule.interval`` steps. A cut here only sets flags: a
+flagged column gets a shift below 0, and the passes of the update clear its words
+(``onchip.cut_pass``). The kernels are the same that define the result in integers.
 """
 
 from dataclasses import dataclass
@@ -23,26 +25,29 @@ from trainwright.program.vector import THREADS, Stream
 
 
 @dataclass(frozen=True)
-class Looks:
-    """When columns are cut, and which."""
+class CutRule:
+    """Steps at which columns are cut, and how weak a column has to be."""
 
     interval: int
-    """Steps from one look to the next."""
+    """Steps from one look at the columns to the next."""
     distance: int
-    """Powers of two below the strongest of a bond (``onchip.prior.cut_distance``)."""
+    """Powers of two below the strongest column of a bond (``onchip.prior.cut_distance``)."""
 
 
 class Cuts:
     """Flags of all columns in the scratchpad, in the places of side rows."""
 
     def __init__(self, work: Passes, layout: PriorRows, rows: int) -> None:
-        """``rows`` is the first row of PRIOR; ``Schedule.look`` came before."""
+        """Take rows for the flags; ``rows`` is the first row of PRIOR.
+
+        ``Schedule.look`` has to come before: it says whether this step looks at the columns.
+        """
         self._work, self._layout, self._rows = work, layout, rows
         self._flags = work.b.pad.allocate(f"{PRIOR} flags", layout.spread).start
         self._identity = work.constant(Arrangement.IDENTITY.value).start
 
     def decide(self, distance: int) -> int:
-        """The columns that are left, and the costs at these ranks; the first row of the flags."""
+        """Set the flags of the columns left and the costs at these ranks; return the flags' row."""
         for group in range(self._layout.groups):
             self._decide(group * THREADS, distance)
         for group in range(self._layout.groups):
@@ -50,7 +55,7 @@ class Cuts:
         return self._flags
 
     def _side(self, base: int, bond: int, row: int = 0) -> Stream:
-        """Rows of eight bonds, from ``row`` of each one's block on."""
+        """Return a stream over rows of eight bonds, a bond for each thread."""
         block = self._layout.block
         return Stream(base + bond * block + row, 1, block)
 
@@ -63,6 +68,8 @@ class Cuts:
             for number in (prior_pass.LOW, prior_pass.HIGH, prior_pass.KEPT)
         )
         identity, columns = Stream(self._identity, 1), self._layout.block - 1
+        # A thread sees one word of a row. To compare the columns of a right side, which lie along a
+        # row, the identity picks them out, a column a pass.
         right = {by.LOW: self._side(low, bond, 1), by.HIGH: self._side(high, bond, 1)}
         self._run(lower(by.gather_kernel), right | {by.IDENTITY: identity}, outer=columns)
         left = self._rows + self._layout.of_bonds(LEFT) + 1
@@ -77,6 +84,8 @@ class Cuts:
         numbers = {by.BEFORE: LEFT, by.AFTER: LEFT, by.BEFORE_COST: BEFORE_COST,
                    by.AFTER_COST: AFTER_COST, by.OWN_COST: OWN_COST, by.COST: COST}  # fmt: skip
         firsts = {name: self._layout.of_bonds(number) for name, number in numbers.items()}
-        firsts[by.AFTER] += 2  # the bond behind has the row after the next one
+        # Fields of bonds have a row before the first and one behind the last bond, so the next
+        # bond of bond n is at row n + 2.
+        firsts[by.AFTER] += 2
         streams = {n: Stream(self._rows + first + bond, 0, 1) for n, first in firsts.items()}
         self._run(lower(by.cost_kernel), streams)

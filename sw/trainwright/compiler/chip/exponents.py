@@ -1,4 +1,10 @@
-"""Slots of the exponent file, and the descriptors of a step with slots in the place of shifts."""
+"""Give names slots of the exponent file, and descriptors slots in place of shifts.
+
+The hardware keeps every tensor's exponent in a file and derives shifts from it, so that one program
+serves all steps. ``with_slots`` replaces what ``CompiledProgram.bind`` would compute;
+``require_one_floor`` refuses programs for which the two would differ; ``scales`` moves exponents at
+the end of a step.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,32 +18,32 @@ from trainwright.program.descriptors import Compute, Descriptor
 from trainwright.program.exponents import ENTRIES, MoveScales, ScaleEntry
 
 ZERO = "0"
-"""The first slot."""
+"""Name of the first slot, which always holds 0."""
 NEVER = (1 << 48) - 1
-"""No sum of |q| is over it."""
+"""Sum of |q| that none exceeds: an exponent with this limit never moves."""
 
 
 def moment_name(part: str) -> str:
-    """Slot of the exponent that a part's moments have."""
+    """Return the slot name of the exponent of a part's moments."""
     return f"{part} moments"
 
 
 def older_name(part: str) -> str:
-    """Slot of the exponent that the moments of a deferred part had a step before."""
+    """Return the slot name of the exponent that a deferred part's moments had a step earlier."""
     return f"{part} older moments"
 
 
 @dataclass(frozen=True)
-class Slots:
-    """Slot of each name."""
+class ExponentSlots:
+    """Number of each name's slot."""
 
     numbers: Mapping[str, int]
 
     @classmethod
     def of(
-        cls, programs: Sequence[CompiledProgram], others: Sequence[str], p: AcceleratorParameters
-    ) -> "Slots":
-        """Slots of all that ``programs`` read and write, and of ``others``.
+        cls, programs: Sequence[CompiledProgram], more: Sequence[str], p: AcceleratorParameters
+    ) -> "ExponentSlots":
+        """Return slots for all tensors of ``programs``, and for the names in ``more``.
 
         Raises ``CompileError`` where the file is too small.
         """
@@ -45,7 +51,7 @@ class Slots:
         for program in programs:
             for rule in program.rules.values():
                 names |= dict.fromkeys(n for n in (rule.x, rule.g, rule.z.name) if n is not None)
-        names |= dict.fromkeys(others)
+        names |= dict.fromkeys(more)
         if len(names) > p.exponents:
             raise CompileError(
                 f"the step has {len(names)} exponents, the accelerator's file {p.exponents} slots; "
@@ -66,8 +72,10 @@ def _floor(rule: Rule, sources: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def require_one_floor(programs: Sequence[CompiledProgram]) -> None:
-    """Raise ``CompileError`` where a tensor is written at several floors: its slot would not be
-    what ``CompiledProgram.bind`` gives.
+    """Raise ``CompileError`` where a tensor is written at several floors.
+
+    The file has one exponent of a tensor; ``CompiledProgram.bind`` would give each write its own
+    shift.
     """
     sources: dict[str, str] = {}
     floors: dict[str, tuple[str, ...]] = {}
@@ -86,41 +94,42 @@ def require_one_floor(programs: Sequence[CompiledProgram]) -> None:
                 )
 
 
-def with_slots(program: CompiledProgram, slots: Slots, first_slot: int) -> list[Descriptor]:
-    """The descriptors before HALT, their statistics from slot ``first_slot`` on."""
-    found: list[Descriptor] = list(program.descriptors[:-1])
-    made: set[str] = set()
+def with_slots(program: CompiledProgram, slots: ExponentSlots, first_slot: int) -> list[Descriptor]:
+    """Return the descriptors before HALT, with statistics from slot ``first_slot`` on."""
+    descriptors: list[Descriptor] = list(program.descriptors[:-1])
+    written: set[str] = set()
     for index, rule in program.rules.items():
-        d = found[index]
+        d = descriptors[index]
         assert isinstance(d, Compute)
-        found[index] = replace(
+        descriptors[index] = replace(
             d,
             x_exponent=slots[rule.x],
             g_exponent=slots[rule.g],
             z_exponent=slots[rule.z.name],
             exact=rule.exponents.exact,
-            grows=rule.exponents.adds and rule.g in made,
+            grows=rule.exponents.adds and rule.g in written,
             slot=d.slot + first_slot,
         )
-        made.add(rule.z.name)
-    return found
+        written.add(rule.z.name)
+    return descriptors
 
 
 def scales(
     programs: Sequence[CompiledProgram],
-    slots: Slots,
+    slots: ExponentSlots,
     ranges: ScaleRanges | None,
     moments: Mapping[str, str],
     deferred: Sequence[str] = (),
     unused: int = 0,
 ) -> list[MoveScales]:
-    """The end of a step: every tensor's exponent moves, none where ``ranges`` is None.
+    """Return the end of a step: every tensor's exponent moves, or none where ``ranges`` is None.
 
-    Of a tensor that several programs write the last one's statistics count. ``moments`` names for a
-    gradient the part whose moments get its exponent. That of a ``deferred`` part's moments is kept
-    before; nothing reads the statistics of slot ``unused``, which such a move takes.
+    If several programs write a tensor, the statistics of the last one count. ``moments`` names for
+    a gradient the part whose moments get its exponent. A ``deferred`` part's exponent is kept
+    before it moves, as the next step still needs it; such an entry takes the statistics of slot
+    ``unused``, which nobody reads.
     """
-    last = {t.name: number for number, one in enumerate(programs) for t in one.tensors}
+    last = {t.name: number for number, program in enumerate(programs) for t in program.tensors}
     entries, first = [], 0
     for part in deferred:
         now, older = slots[moment_name(part)], slots[older_name(part)]

@@ -1,6 +1,9 @@
-"""Which columns of a part are left after cuts.
+"""Describe which columns of a part are left after cuts.
 
-Its rows stay where they were in the state, while the programs of a step have fewer, without gaps.
+A cut column stays in the state as zeros, in its row and lane, so that no part has to move. The
+programs of a step were compiled for the smaller ranks and expect rows without gaps. ``Live`` says
+how to get from one to the other: runs of indices along the first axis, products with selecting rows
+along the lanes. ``update`` and ``memory`` use it.
 """
 
 from collections.abc import Sequence
@@ -12,49 +15,52 @@ import numpy.typing as npt
 from trainwright.onchip.layout import LANES, WeightLayout
 
 Kept = tuple[tuple[int, ...], ...]
-"""The columns of each bond that are left, rising."""
+"""Columns of each bond that are left, in rising order."""
 
 
 def whole(layout: WeightLayout) -> Kept:
-    """Every column."""
+    """Return every column of every bond."""
     return tuple(tuple(range(bond.left.columns)) for bond in layout.bonds)
 
 
 def is_prefix(columns: Sequence[int]) -> bool:
-    """Whether there is no gap: columns that are left are then where the programs expect them."""
+    """Return whether there is no gap: the programs then find columns where they expect them."""
     return list(columns) == list(range(len(columns)))
 
 
 @dataclass(frozen=True)
 class Live:
-    """What is left of a part."""
+    """Columns of a part that are left."""
 
     left: tuple[int, ...]
-    """Indices of its first axis."""
+    """Indices of the first axis that are left."""
     right: tuple[int, ...]
-    """Words of a row, where a bond's columns lie along the lanes; else none is said."""
+    """Words of a row that are left, where a bond's columns lie along the lanes; else empty."""
     select: str
-    """Buffer that selects these words, where there are gaps."""
+    """Name of the buffer that selects these words; empty where there are no gaps."""
 
     @property
     def packed(self) -> bool:
-        """Whether the part is as the programs expect it."""
+        """Whether the part lies as the programs expect it."""
         return is_prefix(self.left) and not self.select
 
     def runs(self, most: int) -> list[tuple[int, int, int]]:
-        """(first index, its place among those left, count) of runs of at most ``most`` indices."""
-        found: list[tuple[int, int, int]] = []
+        """Return runs of indices as (first index, its place among those left, count).
+
+        A run has at most ``most`` indices.
+        """
+        runs: list[tuple[int, int, int]] = []
         for place, index in enumerate(self.left):
-            if found and sum(found[-1][::2]) == index and found[-1][2] < most:
-                first, start, count = found[-1]
-                found[-1] = first, start, count + 1
+            if runs and sum(runs[-1][::2]) == index and runs[-1][2] < most:
+                first, start, count = runs[-1]
+                runs[-1] = first, start, count + 1
             else:
-                found.append((index, place, 1))
-        return found
+                runs.append((index, place, 1))
+        return runs
 
 
 def live_parts(layout: WeightLayout, kept: Kept) -> list[Live]:
-    """Of every part of a layout."""
+    """Return what is left of every part of a layout."""
     left: dict[int, tuple[int, ...]] = {}
     right: dict[int, tuple[int, ...]] = {}
     names: dict[int, str] = {}
@@ -70,13 +76,14 @@ def live_parts(layout: WeightLayout, kept: Kept) -> list[Live]:
 
 
 def select_name(bond: int) -> str:
-    """Buffer of a bond's selecting rows."""
+    """Return the name of the buffer of a bond's selecting rows."""
     return f"bond {bond + 1}"
 
 
 def select_rows(columns: Sequence[int]) -> npt.NDArray[np.int64]:
-    """(32, LANES): as factors of products of rows, 16 rows that take the words of ``columns`` to
-    the lowest lanes, and 16 that take them back.
+    """Return (32, LANES) rows that move the words of ``columns`` to the lowest lanes and back.
+
+    As factors of products of rows: the first 16 rows gather the words, the last 16 scatter them.
     """
     gather = np.zeros((LANES, LANES), np.int64)
     gather[np.arange(len(columns)), list(columns)] = 1

@@ -1,7 +1,8 @@
-"""The program of the loss: from logits to their gradient.
+"""Compile the loss: from logits to their gradient.
 
-The logits lie in a row an output, samples along the lanes; the pass takes a row a sample. PE1
-transposes the samples of the next pass and the gradients of the one before while the engine works.
+The logits lie in a row an output, samples along the lanes; a pass of the vector engine takes a row
+a sample. So PE1 transposes blocks of 16 samples before the pass and the gradients after it, while
+the engine works on other blocks.
 """
 
 from itertools import pairwise
@@ -24,7 +25,7 @@ COUNTS = "classes of a sample"
 
 
 def load_logits(work: Passes) -> Region:
-    """The logits in rows for ``LANES`` outputs, of zeros where there are fewer."""
+    """Load the logits into rows for ``LANES`` outputs, with rows of zeros where there are fewer."""
     step = work.memory.step
     name = activation_name(len(step.network.layers))
     to = work.b.pad.allocate(name, step.batch)
@@ -53,15 +54,16 @@ class _Loss:
         self._targets: Region | None = None
 
     def transpose(self, first: int, stop: int) -> None:
-        """Blocks of 16 samples to a row a sample."""
+        """Transpose blocks of 16 samples to a row a sample."""
         self._work.transpose(
             self._logits.start + first, self._samples.start + LANES * first, blocks=stop - first,
-            of=(1, self.blocks), to=(LANES, 1), tensor=SAMPLES,
+            source=(1, self.blocks), to=(LANES, 1), tensor=SAMPLES,
         )  # fmt: skip
 
     def run(self, first: int, stop: int) -> None:
-        """The pass of these blocks."""
+        """Emit the pass over these blocks."""
         if self._targets is None:
+            # Only now: nothing before the first pass needs them, and the logits' load goes first.
             self._targets = self._work.load(TARGETS)
         regions = {
             kernels.LOGITS: self._samples,
@@ -74,11 +76,11 @@ class _Loss:
         )
 
     def put(self, first: int, stop: int) -> None:
-        """The gradients of these blocks to a row an output, and to external memory."""
+        """Transpose the gradients of these blocks to a row an output, and store them."""
         work, count = self._work, stop - first
         work.transpose(
             self._results.start + LANES * first, self._back.start + first, blocks=count,
-            of=(LANES, 1), to=(1, self.blocks), rows=self._outputs, tensor=self._gradient,
+            source=(LANES, 1), to=(1, self.blocks), rows=self._outputs, tensor=self._gradient,
         )  # fmt: skip
         buffer = work.buffer(self._gradient)
         level = TransferLevel(self._outputs, buffer.row_bytes, self.blocks)
@@ -86,13 +88,16 @@ class _Loss:
 
 
 def loss_program(memory: ChipMemory, loss_name: str, exponent: int | None) -> Program:
-    """From the logits of ``exponent`` (None: that of the exponent file) to the gradient of a loss
-    (``onchip.loss.LOSSES``); losses and correct samples are counted.
+    """Return the program from logits to the gradient of a loss of ``onchip.loss.LOSSES``.
+
+    The logits have ``exponent``; None takes it from the exponent file. Losses and correct samples
+    are counted in ``LOSS_SLOT``.
     """
     work = Passes(memory)
     loss = _Loss(work, loss_name, exponent)
     blocks = loss.blocks
-    # first and last pass of one block: what comes before and after them is not hidden
+    # The transpose before the first pass and the one after the last are hidden by nothing, so these
+    # two passes take a single block.
     pieces = list(pairwise(sorted({0, 1, blocks - 1, blocks} & set(range(blocks + 1)))))
     loss.transpose(*pieces[0])
     for number, piece in enumerate(pieces):
@@ -106,8 +111,9 @@ def loss_program(memory: ChipMemory, loss_name: str, exponent: int | None) -> Pr
 
 
 def counting_program(memory: ChipMemory, loss_name: str) -> Program:
-    """Losses and correct samples of the logits, at the exponent of the file; rows of targets
-    without a label count for nothing.
+    """Return the program that counts losses and correct samples of the logits, without a gradient.
+
+    The exponent of the file is used. Rows of targets without a label count for nothing.
     """
     work = Passes(memory)
     step = memory.step
@@ -115,7 +121,7 @@ def counting_program(memory: ChipMemory, loss_name: str) -> Program:
     work.constant(Arrangement.IDENTITY.value)
     logits = load_logits(work)
     samples = work.b.pad.allocate(SAMPLES, step.batch)
-    work.transpose(logits.start, samples.start, blocks=blocks, of=(1, blocks), to=(LANES, 1),
+    work.transpose(logits.start, samples.start, blocks=blocks, source=(1, blocks), to=(LANES, 1),
                    tensor=SAMPLES)  # fmt: skip
     regions = {kernels.LOGITS: samples, kernels.TARGETS: work.load(TARGETS)}
     work.run(

@@ -1,4 +1,9 @@
-"""What a step with loss and update on the chip has in external memory beside its tensors."""
+"""Lay out the external memory of a step with loss and update on the chip.
+
+The buffers of the compiled step come first; behind them lie targets, state, factors, rows of the
+prior, the schedule and the two programs. ``ChipMemory`` is what all programs of ``chip`` are
+compiled from; the driver fills its buffers.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,17 +42,18 @@ from trainwright.onchip.schedule_pass import ROWS as SCHEDULE_ROWS
 Words = npt.NDArray[np.int64]
 
 TARGETS, STATE, FACTORS, COLUMNS = "targets", "state", "factors", "columns"
-"""Rows of the loss; words and factors of the state, rows of 16; coefficients of the prior."""
+"""Buffers of the targets of the loss; of words and factors of the state, in rows of 16; of the
+prior's coefficients."""
 SCHEDULE, PRIOR = "schedule", "prior"
-"""Counters and table of rates (``onchip.schedule_pass``); side rows (``onchip.prior_pass``), and
-rows of bonds (``onchip.cut_pass``)."""
+"""Buffers of the counters and the table of rates (``onchip.schedule_pass``); of the prior's side
+rows (``onchip.prior_pass``) and rows of bonds (``onchip.cut_pass``)."""
 LOSS, UPDATE = "program.loss", "program.update"
 PROGRAM_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class ColumnRows:
-    """Where in ``COLUMNS`` the rows of a part lie: of the left bond, and of the right one."""
+    """Rows of a part in ``COLUMNS``: for its left bond and its right one."""
 
     left_shift: int
     left: int
@@ -57,7 +63,7 @@ class ColumnRows:
 
 @dataclass(frozen=True)
 class FactorPlace:
-    """A buffer, and its row at which the factors of a part begin."""
+    """Buffer of a part's factors, and the row at which they begin."""
 
     name: str
     row: int
@@ -65,7 +71,7 @@ class FactorPlace:
 
 @dataclass(frozen=True)
 class ChipMemory:
-    """A step, its state's layout, and the buffers of both programs.
+    """Compiled step, layout of its state, and the buffers of both programs.
 
     Raises ``CompileError`` for what the passes do not take yet, with the remedy.
     """
@@ -75,19 +81,22 @@ class ChipMemory:
     buffers: dict[str, Buffer] = field(default_factory=dict)
     columns: tuple[ColumnRows, ...] = ()
     size: int = 0
-    """Bytes of external memory, those of the step included."""
+    """Bytes of external memory, including those of the step."""
     kept: Kept = ()
 
     @classmethod
     def of(cls, step: CompiledStep, layout: WeightLayout, kept: Kept | None = None) -> "ChipMemory":
-        """The buffers behind those of ``step``; of each bond the columns ``kept`` are left, all
-        where it is None.
+        """Lay out the buffers behind those of ``step``; of each bond the columns ``kept`` are left.
+
+        None stands for all columns.
         """
         kept = whole(layout) if kept is None else kept
         _require(step, layout, kept)
         rows, next_row = [], 0
         for part in layout.parts:
             firsts = [next_row, next_row + part.blocks]
+            # A shift and a word for each index of the first axis, then one row of each for the
+            # lanes.
             next_row += 2 * part.blocks + 2
             rows.append(ColumnRows(firsts[0], firsts[1], next_row - 2, next_row - 1))
         memory = MemoryMap(lanes=LANES, top=step.memory_bytes)
@@ -106,20 +115,20 @@ class ChipMemory:
 
     @property
     def sides(self) -> tuple[SideRows, ...]:
-        """Of each part."""
+        """Side rows of each part."""
         return side_rows(self.layout)
 
     @property
     def prior_rows(self) -> PriorRows:
-        """Of ``PRIOR``."""
+        """Layout of the buffer ``PRIOR``."""
         return prior_rows(self.layout)
 
     def live(self, part: WeightPart) -> Live:
-        """What is left of a part."""
+        """Return what cuts have left of a part."""
         return live_parts(self.layout, self.kept)[self.layout.parts.index(part)]
 
     def constants(self) -> dict[str, Words]:
-        """What the host writes once, by buffer."""
+        """Return the words that the host writes once, by buffer."""
         return {
             select_name(number): select_rows(columns)
             for number, columns in enumerate(self.kept)
@@ -127,8 +136,9 @@ class ChipMemory:
         }
 
     def place_of(self, part: WeightPart) -> FactorPlace:
-        """Where the factors of a part are kept: where the step reads them if there are no gaps,
-        else in ``FACTORS``.
+        """Return where the factors of a part are kept.
+
+        Without gaps that is where the step reads them, so that no copy is needed; else ``FACTORS``.
         """
         mine = part.layer, part.index
         for image in factor_images(self.step) if self.live(part).packed else ():
@@ -137,63 +147,65 @@ class ChipMemory:
         return FactorPlace(FACTORS, part.row)
 
     def column_words(self, coefficients: Words, shifts: Words) -> Words:
-        """Rows of ``COLUMNS`` from a word a column (``onchip.prior.pull_words``)."""
-        found = np.zeros((self.buffers[COLUMNS].shape[0], LANES), np.int64)
+        """Return rows of ``COLUMNS`` from one word a column (``onchip.prior.pull_words``)."""
+        words = np.zeros((self.buffers[COLUMNS].shape[0], LANES), np.int64)
         of_row = self.layout.column_of.reshape(2, -1, LANES)
         for part, rows in zip(self.layout.parts, self.columns, strict=True):
             firsts = part.row + np.arange(part.blocks) * (part.rows // part.blocks)
             left, right = of_row[0, firsts, 0], of_row[1, part.row]
             span = np.arange(part.blocks)
-            found[rows.left_shift + span] = shifts[left][:, None]
-            found[rows.left + span] = coefficients[left][:, None]
-            found[rows.right_shift], found[rows.right] = shifts[right], coefficients[right]
-        return found
+            words[rows.left_shift + span] = shifts[left][:, None]
+            words[rows.left + span] = coefficients[left][:, None]
+            words[rows.right_shift], words[rows.right] = shifts[right], coefficients[right]
+        return words
 
     @property
     def side_columns(self) -> Words:
-        """(side rows, LANES): number of the column that each word of a side row belongs to."""
-        found = np.zeros((self.prior_rows.side_rows, LANES), np.int64)
+        """Column number, (side rows, LANES), that each word of a side row belongs to."""
+        numbers = np.zeros((self.prior_rows.side_rows, LANES), np.int64)
         of_row = self.layout.column_of.reshape(2, -1, LANES)
         for part, sides in zip(self.layout.parts, self.sides, strict=True):
             if sides.left is not None:
                 firsts = part.row + np.arange(part.blocks) * (part.rows // part.blocks)
-                found[sides.left : sides.left + part.blocks] = of_row[0, firsts, :1]
+                numbers[sides.left : sides.left + part.blocks] = of_row[0, firsts, :1]
             if sides.right is not None:
-                found[sides.right] = of_row[1, part.row]
-        return found
+                numbers[sides.right] = of_row[1, part.row]
+        return numbers
 
     def prior_words(self, sums: Words, pulls: Pulls, kept: Sequence[Words]) -> Words:
-        """Rows of ``PRIOR`` from sums a column, and the columns left of each bond."""
+        """Return rows of ``PRIOR`` from sums of each column, and the columns left of each bond."""
         layout, rows = self.layout, self.prior_rows
         flags, offsets = np.full(layout.columns, CUT), np.zeros(layout.columns, np.int64)
-        found = np.zeros((rows.rows, LANES), np.int64)
+        words = np.zeros((rows.rows, LANES), np.int64)
         costs = column_costs(layout, kept)
         for number, (bond, cost) in enumerate(zip(layout.bonds, costs, strict=True)):
             for side in (bond.left, bond.right):
                 part = layout.parts[side.part]
-                one = BondConstants.of(cost, part.exponent - part.hidden)
-                offsets[side.first : side.first + side.columns] = one.offset
+                constants = BondConstants.of(cost, part.exponent - part.hidden)
+                offsets[side.first : side.first + side.columns] = constants.offset
                 flags[side.first + kept[number]] = 0
-            found[rows.of_bonds(COST) + number] = cost
+            words[rows.of_bonds(COST) + number] = cost
             for place, elements in zip(MET, met(layout, bond), strict=True):
-                found[rows.of_bonds(place) + number] = elements
+                words[rows.of_bonds(place) + number] = elements
+        # A sum of squares has more bits than a word: its low and high parts are fields of their
+        # own.
         fields = (sums & (1 << LOW_WIDTH) - 1, sums >> LOW_WIDTH, pulls.coefficients,
                   pulls.exponents, flags, offsets)  # fmt: skip
         sides = np.concatenate([field[self.side_columns] for field in fields])
-        found[: len(sides)] = sides
-        return found
+        words[: len(sides)] = sides
+        return words
 
     def target_words(self, labels: Words, classes: int) -> Words:
-        """Rows of ``TARGETS``: 1 at the label, 0 at other classes, -1 where there is none."""
-        found = np.tile(np.where(np.arange(LANES) < classes, 0, -1), (len(labels), 1))
-        found[np.arange(len(labels)), labels] = 1
-        return found
+        """Return rows of ``TARGETS``: 1 at the label, 0 at other classes, -1 in other lanes."""
+        rows = np.tile(np.where(np.arange(LANES) < classes, 0, -1), (len(labels), 1))
+        rows[np.arange(len(labels)), labels] = 1
+        return rows
 
 
 def factor_images(step: CompiledStep) -> list[RowImage]:
-    """The images of factors in the rows of the state, each once."""
-    found = {image.name: image for one in (step.forward, step.backward) for image, _ in one.images}
-    return [image for image in found.values() if isinstance(image, RowImage) and image.is_factor]
+    """Return the images of factors in the rows of the state, each once."""
+    images = {image.name: image for p in (step.forward, step.backward) for image, _ in p.images}
+    return [image for image in images.values() if isinstance(image, RowImage) and image.is_factor]
 
 
 def _require(step: CompiledStep, layout: WeightLayout, kept: Kept) -> None:
@@ -217,7 +229,7 @@ def _require(step: CompiledStep, layout: WeightLayout, kept: Kept) -> None:
         raise CompileError(f"{what} do not go with plan {step.plan}; use --update chip")
     if any(not 1 < rank <= LANES for layer in layout.network.layers for rank in layer.ranks):
         raise CompileError(f"{what} take ranks of 2 to {LANES}; give others with --ranks")
-    if [len(columns) for columns in kept] != [rank for one in network.ranks for rank in one]:
+    if [len(columns) for columns in kept] != [rank for ranks in network.ranks for rank in ranks]:
         raise CompileError(
             f"{what} have {[len(columns) for columns in kept]} columns left, not {network.ranks}; "
             "compile them for these ranks"

@@ -1,4 +1,8 @@
-"""Which commands of a resident step touch the same: rows, bytes, and what else orders them."""
+"""Find which commands of a resident step touch the same rows, bytes or registers.
+
+A step has too many touches to compare each pair in Python. Numpy compares the table of all touches
+with each touch; only grids, whose rows lie apart, are then compared one by one.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,34 +17,37 @@ Numbered = tuple[int, Touch]
 
 
 class Pairs:
-    """Of two of ``count`` commands, by number: whether one writes what the other touches, whether
-    the first reads what the second writes.
+    """Conflict and read matrices of ``count`` commands, by number.
+
+    Each row is an integer with a bit for each other command.
     """
 
     def __init__(self, touched: Sequence[Numbered], count: int) -> None:
         self._conflicts, self._reads = [0] * count, [0] * count
-        for one, hit, table, owner in conflicts(touched):
+        for place, hit, table, owner in conflicts(touched):
             for mask, chosen in (
                 (self._conflicts, hit),
-                (self._reads, hit & (table[:, 3] > touched[one][1].write)),
+                (self._reads, hit & (table[:, 3] > touched[place][1].write)),
             ):
                 for other in set(owner[chosen].tolist()):
-                    mask[owner[one]] |= 1 << other
+                    mask[owner[place]] |= 1 << other
 
-    def conflict(self, one: int, other: int) -> bool:
-        """Whether one of them writes what the other touches."""
-        return bool(self._conflicts[one] >> other & 1)
+    def conflict(self, first: int, second: int) -> bool:
+        """Return whether one of two commands writes what the other touches."""
+        return bool(self._conflicts[first] >> second & 1)
 
-    def reads(self, one: int, other: int) -> bool:
-        """Whether the first reads what the second writes."""
-        return bool(self._reads[one] >> other & 1)
+    def reads(self, first: int, second: int) -> bool:
+        """Return whether the first command reads what the second writes."""
+        return bool(self._reads[first] >> second & 1)
 
 
 def conflicts(
     touched: Sequence[Numbered],
 ) -> Iterator[tuple[int, npt.NDArray[np.bool_], Numbers, Numbers]]:
-    """For each touch: its place, which others are of the same rows where one of both writes, the
-    table of all touches (space, start, stop, write) and the command of each.
+    """Yield for each touch its place, the touches that conflict with it, and the table they are of.
+
+    A conflict is an overlap where one of both writes. The table has (space, start, stop, write) of
+    all touches; the last value is the command of each.
     """
     table, owner = _table(touched)
     for n, (_, mine) in enumerate(touched):
@@ -55,7 +62,7 @@ def conflicts(
 def _table(touched: Sequence[Numbered]) -> tuple[Numbers, Numbers]:
     spaces: dict[str, int] = {}
     rows = [
-        (spaces.setdefault(one.space, len(spaces)), one.start, one.stop, one.write)
-        for _, one in touched
+        (spaces.setdefault(touch.space, len(spaces)), touch.start, touch.stop, touch.write)
+        for _, touch in touched
     ]
     return np.array(rows, np.int64), np.array([number for number, _ in touched], np.int64)

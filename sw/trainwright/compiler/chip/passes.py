@@ -1,4 +1,8 @@
-"""A program under construction that has passes of the vector engine."""
+"""Build programs that have passes of the vector engine, and products and transposes of PE1.
+
+``Passes`` wraps a ``Builder`` with what all programs of ``chip`` share: rows by bank, constants,
+transfers by buffer, the engine's instructions, and the stream of random bits.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +33,7 @@ COPY_SLOT = 1
 
 
 class Bank(IntEnum):
-    """Of the scratchpad, by what is in it."""
+    """Bank of the scratchpad, by what is in it."""
 
     STATE = 0
     FACTORS = 1
@@ -40,25 +44,27 @@ class Bank(IntEnum):
 
 
 class Passes:
-    """A program under construction, and the instructions that the engine holds."""
+    """Program under construction, and the instructions that the engine holds."""
 
     def __init__(
         self, memory: ChipMemory, seed: int | None = None, *, by_step: bool = False
     ) -> None:
-        """``seed`` is the stream of every pass's random bits, of step 0 where it goes on
-        ``by_step``.
+        """Begin a program whose passes draw random bits from the stream of ``seed``.
+
+        With ``by_step`` that is the stream of step 0, and each step goes on to the next.
         """
         self.memory, self._seed, self._by_step = memory, seed, by_step
-        self._moved = True  # the stream, by a command of PE1
+        # A command of PE1 moves the stream on, so the next pass has to set it again.
+        self._moved = True
         self.b = Builder(memory.step.parameters)
         self._code = CodeStore()
         self._constants: dict[str, Region] = {}
 
     def rows(self, name: str, count: int, bank: int) -> Region:
-        """``count`` rows of the scratchpad, in a bank where that has room for them.
+        """Allocate ``count`` rows of the scratchpad, in a bank if it has room for them.
 
-        Each bank serves one reader and one writer a cycle: what different engines are at work on
-        is in different ones.
+        Each bank serves one reader and one writer a cycle, so what different engines work on lies
+        in different banks.
         """
         return self.b.pad.allocate(name, count, within=self._bank(bank))
 
@@ -75,12 +81,12 @@ class Passes:
         return max(banks, key=lambda bank: self.b.pad.free_rows(self._bank(bank)))
 
     def buffer(self, name: str) -> Buffer:
-        """A buffer of the step, or of its loss and update."""
+        """Return a buffer of the step, or of its loss and update."""
         return {**self.memory.step.buffers, **self.memory.buffers}[name]
 
     def load(self, name: str, *, first: int = 0, rows: int = 0, to: Region | None = None,
              levels: Sequence[TransferLevel] = ()) -> Region:  # fmt: skip
-        """``rows`` rows of a buffer from ``first`` (0: all of them) in the scratchpad."""
+        """Load ``rows`` rows of a buffer from ``first`` on (0: all of them)."""
         buffer = self.buffer(name)
         row_bytes = buffer.element_bytes * LANES
         rows = rows or buffer.size // row_bytes
@@ -90,7 +96,7 @@ class Passes:
         return region
 
     def constant(self, name: str, bank: int = Bank.CONSTANTS) -> Region:
-        """A buffer whose rows stay in the scratchpad; loaded where it is first asked for."""
+        """Return a buffer whose rows stay in the scratchpad, loaded when first asked for."""
         if name not in self._constants:
             buffer = self.buffer(name)
             count = buffer.size // (buffer.element_bytes * LANES)
@@ -101,15 +107,17 @@ class Passes:
         self, name: str, source: int, rows: int, levels: Sequence[TransferLevel] = (), *,
         first: int = 0,
     ) -> None:  # fmt: skip
-        """Rows from ``source`` to those of a buffer from ``first``."""
+        """Store rows from ``source`` on to the rows of a buffer from ``first`` on."""
         buffer = self.buffer(name)
         to = replace(buffer, address=buffer.address + first * buffer.element_bytes * LANES)
         self.b.store(to, Region(name, source, rows), rows, levels=levels)
 
     @contextmanager
     def in_one_of(self, steps: int, number: int) -> Iterator[None]:
-        """What is added is executed in steps of this number modulo ``steps`` alone, of 1, 2, 4 or 8
-        steps. Instructions are put into the engine in every step: others may follow them.
+        """Execute what is added within the block in one of ``steps`` steps only.
+
+        That is the step of this number modulo ``steps``, which is 1, 2, 4 or 8. Instructions are
+        still put into the engine in every step, as later passes may rely on them.
         """
         first = len(self.b.descriptors)
         yield
@@ -121,7 +129,7 @@ class Passes:
         ]
 
     def zeros(self, first: int, rows: int) -> None:
-        """Rows of zeros."""
+        """Load rows of zeros."""
         buffer = self.buffer(Arrangement.ZEROS.value)
         run = largest_divisor(rows, LANES)
         levels = [TransferLevel(rows // run, 0, run)]
@@ -143,10 +151,10 @@ class Passes:
     def products(self, x: int, g: int, z: int, rows: int, *, levels: Sequence[Level] = (),
                  summed: Sequence[Level] = (), steps: tuple[int, int, int] = (1, 1, 1),
                  tensor: str) -> None:  # fmt: skip
-        """z[r][l] = sum of x[r][k] * g[l][k] over k, for ``rows`` rows; ``steps`` are those of x, g
-        and z from one to the next.
+        """Emit z[r][l] = sum of x[r][k] * g[l][k] over k.
 
-        For every index of ``levels``; summed over ``summed``, too.
+        There are ``rows`` rows for every index of ``levels``. ``steps`` are the rows from one x, g
+        and z to the next; the sum is also taken over ``summed``.
         """
         self._moved = True
         tile = min(self.b.p.pe1_rows, rows)
@@ -162,21 +170,27 @@ class Passes:
             )
         )  # fmt: skip
 
-    def transpose(self, x: int, z: int, *, blocks: int, of: tuple[int, int], to: tuple[int, int],
-                  rows: int = LANES, tensor: str) -> None:  # fmt: skip
-        """``blocks`` transposes of 16 x 16 words: row r of block n is z + n * to[0] + r * to[1],
-        its word l is word r of row x + n * of[0] + l * of[1]; ``rows`` rows are written.
-        """
-        levels = (Level(blocks, g=of[0], z=to[0]),)
-        self.transposes(x, z, levels, of=of[1], to=to[1], rows=rows, tensor=tensor)
+    def transpose(
+        self, x: int, z: int, *, blocks: int, source: tuple[int, int], to: tuple[int, int],
+        rows: int = LANES, tensor: str,
+    ) -> None:  # fmt: skip
+        """Emit ``blocks`` transposes of 16 x 16 words, of which ``rows`` rows are written.
 
-    def transposes(self, x: int, z: int, levels: Sequence[Level], *, of: int, to: int,
+        Row r of block n is z + n * to[0] + r * to[1]; its word l is word r of row x + n * source[0]
+        + l * source[1].
+        """
+        levels = (Level(blocks, g=source[0], z=to[0]),)
+        self.transposes(x, z, levels, source=source[1], to=to[1], rows=rows, tensor=tensor)
+
+    def transposes(self, x: int, z: int, levels: Sequence[Level], *, source: int, to: int,
                    rows: int = LANES, tensor: str) -> None:  # fmt: skip
-        """A transpose for every index of ``levels``, with g steps of x and z steps of z."""
+        """Emit a transpose for every index of ``levels``: g steps of x, z steps of z."""
         identity = self.constant(Arrangement.IDENTITY.value)
-        self.products(identity.start, x, z, rows, levels=levels, steps=(1, of, to), tensor=tensor)
+        self.products(
+            identity.start, x, z, rows, levels=levels, steps=(1, source, to), tensor=tensor
+        )
 
     def finish(self, which: str) -> Program:
-        """The program."""
+        """End the program, named ``which`` in messages, and return it."""
         self.b.halt(which)
         return Program(tuple(self.b.descriptors), self.b.p.fingerprint)

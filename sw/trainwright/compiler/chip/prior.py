@@ -1,8 +1,9 @@
-"""The rank prior in a resident step: sums of squares, coefficients, and what the update reads.
+"""Run the rank prior in a resident step: sums of squares, coefficients, and words for the update.
 
-Coefficients follow from the sums of the step before, at any time before the update. In the update,
-words of pulls follow from them and from the exponent of a part's gradient; the squares of a part
-are summed when its weights are new.
+Coefficients follow from the sums of the step before, at any time before the update. In the update
+the words of the pulls follow from the coefficients and from the exponent of a part's gradient. The
+squares of a part are summed when its weights are new. Only one step in several does all of this
+(``renewal_interval``).
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from contextlib import AbstractContextManager
 from math import gcd
 
 from trainwright.compiler.base.memory import Region
-from trainwright.compiler.chip.cuts import Cuts, Looks
+from trainwright.compiler.chip.cuts import CutRule, Cuts
 from trainwright.compiler.chip.memory import COLUMNS, PRIOR, ChipMemory
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.prior_rows import COST, PriorRows, SideRows
@@ -25,48 +26,54 @@ from trainwright.program.vector import THREADS, Stream
 
 
 def pulls_of(part: WeightPart) -> str:
-    """Name of the passes whose shifts are by the exponent of a part's gradient."""
+    """Return the name of the passes whose shifts follow the exponent of a part's gradient."""
     return f"{part.name} pulls"
 
 
 def padded_blocks(part: WeightPart) -> int:
-    """Indices of a part's first axis, filled up to whole groups of threads; 1 of a lone one."""
+    """Round a part's indices up to whole groups of threads; a single one stays single."""
     return part.blocks if part.blocks == 1 else -(-part.blocks // THREADS) * THREADS
 
 
-def in_turn(looks: Looks | None) -> int:
-    """Every how many steps the prior's coefficients may be others, and columns cut: in steps of
-    numbers that this divides, and sums are those of the step before.
+def renewal_interval(cut_rule: CutRule | None) -> int:
+    """Return the steps between two renewals of coefficients, at which columns may be cut, too.
+
+    Both happen in steps that this number divides, and use the sums of the step before. A rule whose
+    own interval is no multiple of ``INTERVAL`` needs more steps: the greatest common divisor has
+    them all.
     """
-    return gcd(INTERVAL, looks.interval) if looks else INTERVAL
+    return gcd(INTERVAL, cut_rule.interval) if cut_rule else INTERVAL
 
 
 def renewal_program(
-    memory: ChipMemory, table: RateTable, looks: Looks | None = None, avoid: Sequence[Region] = ()
+    memory: ChipMemory,
+    table: RateTable,
+    cut_rule: CutRule | None = None,
+    avoid: Sequence[Region] = (),
 ) -> Program:
-    """Columns left where there are ``looks``, coefficients and exponents by the sums, in memory.
+    """Return the program that cuts columns and renews coefficients and exponents, all in memory.
 
-    Rows of the scratchpad that are to ``avoid`` are not used.
+    Columns are cut where there is a ``cut_rule``. Rows of the scratchpad in ``avoid`` are not used.
     """
-    work, turn = Passes(memory), in_turn(looks)
+    work, interval = Passes(memory), renewal_interval(cut_rule)
     work.b.pad.avoid(avoid)
     schedule, layout = Schedule(work, table), memory.prior_rows
-    with work.in_one_of(turn, 0):
+    with work.in_one_of(interval, 0):
         rows = work.load(PRIOR).start
-    if looks:
-        schedule.look(looks.interval)
-        with work.in_one_of(turn, 0):
-            flags = Cuts(work, layout, rows).decide(looks.distance)
+    if cut_rule:
+        schedule.look(cut_rule.interval)
+        with work.in_one_of(interval, 0):
+            flags = Cuts(work, layout, rows).decide(cut_rule.distance)
             work.store(PRIOR, flags, layout.side_rows, first=layout.field(by.KEPT))
     schedule.phase()
-    with work.in_one_of(turn, 0):
+    with work.in_one_of(interval, 0):
         schedule.weights()
         _renew(work, layout, rows)
     return work.finish("the program of the prior's coefficients")
 
 
 def _renew(work: Passes, layout: PriorRows, rows: int) -> None:
-    """Coefficients and exponents of all side rows, to memory."""
+    """Compute coefficients and exponents of all side rows, and store them."""
     fields = {by.LOW_WORD: by.LOW, by.HIGH_WORD: by.HIGH, by.OFFSET_ROW: by.OFFSET,
               by.COEFFICIENT_ROW: by.COEFFICIENT, by.EXPONENT_ROW: by.EXPONENT}  # fmt: skip
     streams = {
@@ -83,18 +90,22 @@ def _renew(work: Passes, layout: PriorRows, rows: int) -> None:
 
 
 class Prior:
-    """The side rows in the scratchpad: sums, coefficients, exponents, and flags of what is cut."""
+    """Side rows in the scratchpad: sums, coefficients, exponents, and flags of cut columns."""
 
-    def __init__(self, work: Passes, looks: Looks | None = None, *, late: bool = False) -> None:
-        """Columns may be cut where there are ``looks``; the update is that of the step before where
-        it is ``late``.
+    def __init__(
+        self, work: Passes, cut_rule: CutRule | None = None, *, previous: bool = False
+    ) -> None:
+        """Load the side rows that this update needs.
+
+        Columns may be cut where there is a ``cut_rule``. ``previous``: the update belongs to the
+        step before, so that its sums are due a step later.
         """
-        self._work, self._memory, self._turn = work, work.memory, in_turn(looks)
-        self._before = (self._turn - 1 + late) % self._turn
+        self._work, self._memory, self._turn = work, work.memory, renewal_interval(cut_rule)
+        self._before = (self._turn - 1 + previous) % self._turn
         memory: ChipMemory = work.memory
-        self._layout, self._flagged = memory.prior_rows, looks is not None
+        self._layout, self._flagged = memory.prior_rows, cut_rule is not None
         self._rows = work.b.pad.allocate(PRIOR, self._layout.field(by.KEPT + 1)).start
-        self._load(by.COEFFICIENT, by.KEPT if looks else by.EXPONENT)
+        self._load(by.COEFFICIENT, by.KEPT if cut_rule else by.EXPONENT)
         with self._before_renewal():  # rows of columns that are not there stay 0
             self._load(by.LOW, by.HIGH)
         self.columns = work.b.pad.allocate(COLUMNS, memory.buffers[COLUMNS].shape[0]).start
@@ -102,20 +113,20 @@ class Prior:
         self._joined = work.b.pad.allocate("sums of threads", 2 * THREADS).start
 
     def _load(self, first: int, last: int) -> None:
-        """Fields ``first`` to ``last`` of all side rows."""
+        """Load fields ``first`` to ``last`` of all side rows."""
         row, stop = self._layout.field(first), self._layout.field(last + 1)
         to = Region(PRIOR, self._rows + row, stop - row)
         self._work.load(PRIOR, first=row, rows=to.count, to=to)
 
     def _before_renewal(self) -> AbstractContextManager[None]:
-        """In steps before those in which the sums are read."""
+        """Restrict what is added to steps before those that read the sums."""
         return self._work.in_one_of(self._turn, self._before)
 
     def _field(self, number: int, row: int = 0, *, outer: int = 0, inner: int = 1) -> Stream:
         return Stream(self._rows + self._layout.field(number) + row, outer, inner)
 
     def words(self, part: WeightPart) -> None:
-        """What the passes of a part read, of both its sides."""
+        """Compute what the passes of a part read for both its sides."""
         number = self._memory.layout.parts.index(part)
         sides, rows = self._memory.sides[number], self._memory.columns[number]
         for side, to, count in ((sides.left, (rows.left_shift, rows.left), part.blocks),
@@ -134,11 +145,11 @@ class Prior:
                 tensor=pulls_of(part),
             )  # fmt: skip
 
-    # Sums.
-
+    # -- sums --------------------------------------------------------------------------------------
     def add(self, part: WeightPart, state: int, factors: int) -> None:
-        """The sums of a part by its new rows from ``state`` and ``factors`` on, those of padded
-        and of cut indices 0; before a step of renewal.
+        """Sum the squares of a part's new rows from ``state`` and ``factors`` on.
+
+        Only steps before a renewal do so. Rows of padded and of cut indices have to be 0.
         """
         sides = self._memory.sides[self._memory.layout.parts.index(part)]
         if sides.left is None and sides.right is None:
@@ -174,18 +185,21 @@ class Prior:
         self._run(kernel, part, streams, outer=outer, inner=inner)
 
     def _blocks(self, part: WeightPart, state: int, factors: int, left: int) -> None:
-        """A block of rows for each thread, 8 of them at a time."""
+        """Sum a block of rows in each thread, eight blocks at a time."""
         per = part.rows // part.blocks
         for first in range(0, part.blocks, THREADS):
             at = first * per
             self._squares(part, state + at, factors + at, outer=per, inner=THREADS, steps=(1, per))
             words = self._sum_words(left + first, inner=1)
             threads = min(THREADS, part.blocks - first)
+            # A block is an index of the first axis: its sum is a left column of its own, and counts
+            # for the right columns as well.
             self._run(lower(by.flush_left_kernel), part, words, inner=threads)
             self._run(lower(by.add_right_kernel), part)
 
     def _join(self, part: WeightPart, right: int) -> None:
-        """From the threads' sums to a row."""
+        """Join the sums of all threads to one row."""
+        # Threads cannot read each other's registers: their sums go through rows of the scratchpad.
         halves = {by.LOW_WORD: self._joined, by.HIGH_WORD: self._joined + THREADS}
         threads = {name: Stream(row, 0, 1) for name, row in halves.items()}
         self._run(lower(by.flush_kernel, register=by.RIGHT), part, threads)
@@ -200,7 +214,7 @@ class Prior:
         return {name: self._field(n, row, inner=inner) for name, n in fields.items()}
 
     def store(self) -> None:
-        """The sums to memory, for the renewal in the next step."""
+        """Store the sums for the renewal in the next step."""
         first = self._layout.field(by.LOW)
         with self._before_renewal():
             self._work.store(PRIOR, self._rows + first, 2 * self._layout.side_rows, first=first)

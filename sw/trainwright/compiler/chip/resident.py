@@ -1,5 +1,8 @@
-"""A whole step as one program that is the same in every step: forward, loss, backward, update,
-samples and exponents of the next step; shifts from the exponent file, rates from a table.
+"""Compile a whole step as one program that is the same in every step.
+
+It has forward pass, loss, backward pass, update, the next step's samples, and the exponents of the
+next step; shifts come from the exponent file, rates from a table in memory. In: ``ChipMemory`` and
+the settings of a run. Out: ``Resident``, which ``driver.resident`` starts once for many steps.
 """
 
 from collections.abc import Sequence
@@ -7,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from trainwright.compiler.base.compiled import CompiledProgram, CompiledStep
 from trainwright.compiler.base.errors import CompileError
-from trainwright.compiler.chip.cuts import Looks
+from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import (
-    Slots,
+    ExponentSlots,
     moment_name,
     older_name,
     require_one_floor,
@@ -27,7 +30,7 @@ from trainwright.compiler.chip.phases import (
     deferred_parts,
     work_in,
 )
-from trainwright.compiler.chip.samples import DataSet, samples_program
+from trainwright.compiler.chip.samples import SampleRecords, samples_program
 from trainwright.compiler.chip.update import gradient_of
 from trainwright.compiler.chip.weave import Phase, can_weave, woven
 from trainwright.fixed.scale import ScaleRanges
@@ -44,7 +47,7 @@ class Resident:
     """The program of a step, the slots of its exponents, and the statistics slot of the loss."""
 
     program: Program
-    slots: Slots
+    slots: ExponentSlots
     loss_slot: int
 
     def predicted_cycles(self, parameters: AcceleratorParameters) -> int:
@@ -54,20 +57,20 @@ class Resident:
 
 
 def _begin() -> Set:
-    """Between two parts of a step: as at the start of a program, when all engines are idle."""
+    """Return the command between phases that makes all engines idle, as at a start."""
     zeros = tuple((register, 0) for register in range(1, REGISTERS))
     return Set(values=zeros, seed=0, wait=Engine.ALL)
 
 
 def _one_after_the_other(phases: Sequence[Phase]) -> list[Descriptor]:
-    """Where loops or address registers say what follows what."""
-    found: list[Descriptor] = []
+    """Join phases whose loops or address registers fix their order."""
+    descriptors: list[Descriptor] = []
     for phase in phases:
         for d in (_begin(), *map(_in_every_step, phase.descriptors)):
-            if isinstance(d, Vector) and phase.stream and found[-1] != phase.stream:
-                found.append(phase.stream)
-            found.append(d)
-    return found[1:]
+            if isinstance(d, Vector) and phase.stream and descriptors[-1] != phase.stream:
+                descriptors.append(phase.stream)
+            descriptors.append(d)
+    return descriptors[1:]
 
 
 def _in_one_order(phases: Sequence[Phase], step: CompiledStep) -> list[Descriptor]:
@@ -77,7 +80,10 @@ def _in_one_order(phases: Sequence[Phase], step: CompiledStep) -> list[Descripto
 
 
 def _in_every_step(d: Descriptor) -> Descriptor:
-    """A phase's own waits are right where all of it is executed."""
+    """Return a command without its own choice of steps.
+
+    The waits within a phase are right only if all of the phase is executed.
+    """
     return replace(d, eighth=0) if isinstance(d, Transfer | Vector) else d
 
 
@@ -88,59 +94,58 @@ def resident_step(
     table: RateTable,
     *,
     pulled: bool = False,
-    looks: Looks | None = None,
-    data: DataSet | None = None,
+    cut_rule: CutRule | None = None,
+    data: SampleRecords | None = None,
     loss: str = "cross-entropy",
     optimiser: str = "esgd",
 ) -> Resident:
-    """The step of ``memory``; scales are frozen where ``ranges`` is None.
+    """Return the step of ``memory``; scales are frozen where ``ranges`` is None.
 
-    ``seed`` is that of the run, ``table`` its schedule, ``pulled`` whether there is a prior, which
-    cuts columns itself where there are ``looks``.
-    The next step's samples are those of ``data``, and the first step's are there when it begins;
-    where it is None the host writes them. Parts of later layers are deferred where that is
-    predicted to take fewer cycles. Raises ``CompileError`` where the accelerator has too few slots,
-    of exponents or of statistics.
+    ``seed`` belongs to the run, ``table`` is its schedule. With ``pulled`` there is a rank prior,
+    which cuts columns itself where there is a ``cut_rule``. The next step's samples come from
+    ``data``, and the first step's are there when it begins; where ``data`` is None the host writes
+    them. Parts of later layers are deferred where that is predicted to take fewer cycles. Raises
+    ``CompileError`` where the accelerator has too few slots, of exponents or of statistics.
     """
     chosen = _Run(
-        memory=memory, seed=seed, table=table, pulled=pulled, looks=looks, data=data, loss=loss,
-        optimiser=optimiser, ranges=ranges,
+        memory=memory, seed=seed, table=table, pulled=pulled, cut_rule=cut_rule, data=data,
+        loss=loss, optimiser=optimiser, ranges=ranges,
     )  # fmt: skip
     require_one_floor(chosen.programs)
-    found = chosen.resident(())
+    immediate = chosen.resident(())
     if later := deferred_parts(memory):
         try:
             other = chosen.resident(later)
         except CompileError:  # it has more slots
-            return found
-        return min(other, found, key=chosen.cycles)
-    return found
+            return immediate
+        return min(other, immediate, key=chosen.cycles)
+    return immediate
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Run(ResidentRun):
-    """Scales are frozen where ``ranges`` is None."""
+    """Settings of a run; scales are frozen where ``ranges`` is None."""
 
     ranges: ScaleRanges | None
 
     @property
     def programs(self) -> tuple[CompiledProgram, CompiledProgram]:
-        """Forward and backward pass."""
+        """Forward and backward program."""
         return self.memory.step.forward, self.memory.step.backward
 
-    def cycles(self, found: Resident) -> int:
+    def cycles(self, step: Resident) -> int:
         """Return the cycles by which programs are compared."""
-        return found.predicted_cycles(self.memory.step.parameters)
+        return step.predicted_cycles(self.memory.step.parameters)
 
     def resident(self, later: Sequence[int]) -> Resident:
-        """With the parts of numbers ``later`` deferred. Raises ``CompileError``."""
+        """Return the step with the parts of numbers ``later`` deferred. Raises ``CompileError``."""
         memory, step = self.memory, self.memory.step
         p, programs = step.parameters, self.programs
         parts = memory.layout.parts
-        late = [parts[n].name for n in later]
-        names = [*(moment_name(part.name) for part in parts), *map(older_name, late)]
-        slots = Slots.of(programs, names, p)
-        tensors = [len(one.tensors) for one in programs]
+        deferred = [parts[n].name for n in later]
+        names = [*(moment_name(part.name) for part in parts), *map(older_name, deferred)]
+        slots = ExponentSlots.of(programs, names, p)
+        tensors = [len(program.tensors) for program in programs]
         extra = sum(tensors)
         if extra + 2 > p.statistics_depth:
             raise CompileError(
@@ -151,19 +156,21 @@ class _Run(ResidentRun):
         phases = StepPhases(run=self, slots=slots, first=extra, later=later)
         descriptors = [
             *_in_one_order(phases.phases(), step),
-            *scales(programs, slots, self.ranges, moments, late, extra + COPY_SLOT),
+            *scales(programs, slots, self.ranges, moments, deferred, extra + COPY_SLOT),
             Halt(),
         ]
-        counted = [t.name for one in programs for t in one.tensors]
+        counted = [t.name for program in programs for t in program.tensors]
         program = Program(tuple(descriptors), p.fingerprint, tuple(counted))
         return Resident(program, slots, extra + LOSS_SLOT)
 
 
 def resident_evaluation(
-    memory: ChipMemory, resident: Resident, test: DataSet, loss: str
+    memory: ChipMemory, resident: Resident, test: SampleRecords, loss: str
 ) -> Program:
-    """A batch of a ``test`` set by the exponents of ``resident``: losses and correct samples in its
-    slot of the loss. What it changes in memory the next step makes anew.
+    """Return the program of one batch of a ``test`` set, by the exponents of ``resident``.
+
+    Losses and correct samples are counted in its slot of the loss. What the program changes in
+    memory, the next step computes anew.
     """
     step, slots, first = memory.step, resident.slots, resident.loss_slot - LOSS_SLOT
     phases = [

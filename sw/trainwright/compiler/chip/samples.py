@@ -1,8 +1,9 @@
-"""The program of the samples: from records of a data set to a step's inputs, and the targets.
+"""Compile the samples of the next step: from records of a data set to inputs and targets.
 
-LOAD fetches up to 16 samples at a time, pixels along the lanes: that is the input of a row a
-sample, and is stored. A range of pixels of all samples after the other is loaded again, and PE1
-transposes it to the other order, samples along the lanes. So few rows of the scratchpad will do.
+LOAD fetches up to 16 samples at a time, pixels along the lanes: that is the input with a row a
+sample, and is stored. Then a range of pixels of all samples is loaded again, and PE1 transposes it
+to the other order, samples along the lanes. So few rows of the scratchpad will do. Where a whole
+batch fits, the second load is left out.
 """
 
 from collections.abc import Sequence
@@ -26,19 +27,19 @@ GROUPS = (16, 8, 4, 2, 1)
 TOGETHER = 14
 """Rows of 16 pixels of a sample that are transposed at a time, at most."""
 PIECE = 7
-"""The same, where all samples are in the scratchpad."""
+"""Rows of 16 pixels transposed at a time where all samples are in the scratchpad."""
 FEW = 3
-"""Of them, below which it is better to have one piece at a time than two."""
+"""Rows of 16 pixels in a piece below which one piece at a time is better than two smaller ones."""
 PLACES = 2
 """Groups of samples, and pieces, that are in the scratchpad at once, at most."""
 
 
 @dataclass(frozen=True)
-class DataSet:
-    """A data set as it lies in external memory (``onchip.samples.records``)."""
+class SampleRecords:
+    """Data set as it lies in external memory (``onchip.samples.records``)."""
 
     address: int
-    """Of the first record."""
+    """Address of the first record."""
     total: int
     """Records."""
     record_bytes: int
@@ -51,18 +52,19 @@ class DataSet:
 
     @property
     def beats(self) -> int:
-        """Of a record's pixels, 16 bytes each."""
+        """Beats of a record's pixels, 16 bytes each."""
         return self.record_bytes // LANES - 1
 
 
 def samples_program(
-    memory: ChipMemory, data: DataSet, avoid: Sequence[Region] = (), *, whole: bool = False
+    memory: ChipMemory, data: SampleRecords, avoid: Sequence[Region] = (), *, whole: bool = False
 ) -> Program:
-    """The next batch in the drawn order: ``x.s``, of ``x.i`` what is read, and ``targets``.
+    """Return the program of the next batch in the drawn order.
 
-    Rows of the scratchpad that are to ``avoid`` are not used. All samples are in the scratchpad at
-    once where it is the ``whole`` batch, else a few, and ``x.i`` is made from ``x.s``. Raises
-    ``CompileError`` where the step reads its inputs in another form, or too few rows are left.
+    It writes ``x.s``, what is read of ``x.i``, and the targets. Rows of the scratchpad in ``avoid``
+    are not used. With ``whole`` all samples of the batch are in the scratchpad at once; else a few
+    are, and ``x.i`` is made from ``x.s``. Raises ``CompileError`` where the step reads its inputs
+    in another form, or too few rows are left.
     """
     work = Passes(memory)
     work.b.pad.avoid(avoid)
@@ -76,13 +78,14 @@ def samples_program(
 
 
 def ample_rows(batch: int) -> tuple[int, ...]:
-    """Regions of the scratchpad with which two pieces of samples are on their way at once."""
+    """Return the sizes of regions with which two pieces of samples are on their way at once."""
     return LANES, batch, *((FEW + 1) * batch,) * (2 * PLACES)
 
 
 def rows_read(step: CompiledStep, buffer: Buffer) -> range:
-    """The rows of 16 words of an input that forward and backward pass load, the first to the last;
-    all of them where an address is in a register.
+    """Return the rows of 16 words of an input that forward and backward pass load, first to last.
+
+    All rows are returned where an address is in a register, which only the hardware knows.
     """
     row_bytes = LANES * buffer.element_bytes
     first, stop = buffer.size // row_bytes, 0
@@ -100,9 +103,9 @@ def rows_read(step: CompiledStep, buffer: Buffer) -> range:
 
 
 class _Batch:
-    """A batch on its way through the scratchpad."""
+    """Batch on its way through the scratchpad."""
 
-    def __init__(self, work: Passes, data: DataSet) -> None:
+    def __init__(self, work: Passes, data: SampleRecords) -> None:
         self.work, self.data = work, data
         step = self._step = work.memory.step
         if step.inputs != (SAMPLES_INSIDE, SAMPLES_OUTSIDE):
@@ -115,15 +118,16 @@ class _Batch:
         read = rows_read(step, step.buffers[SAMPLES_INSIDE])
         first = read.start // self._blocks // LANES
         self._columns = range(first, -(-read.stop // self._blocks // LANES))
-        self._bank = work.freest_bank  # others read it least
+        self._bank = work.freest_bank  # the main passes read it least
         work.constant(Arrangement.IDENTITY.value, self._bank)
         self._targets = work.b.pad.allocate(TARGETS, step.batch)
 
     def fetch(self) -> None:
-        """All samples, a few at a time; they are a row of ``x.s`` each."""
+        """Fetch all samples, a few at a time, and store each as a row of ``x.s``."""
         step, pad = self._step, self.work.b.pad
         count = next((n for n in GROUPS if n * self._per <= pad.largest_gap), GROUPS[-1])
         places = [pad.allocate(SAMPLES_OUTSIDE, count * self._per)]
+        # With two places a group is fetched while the one before is stored.
         while len(places) < PLACES and pad.largest_gap >= places[0].count:
             places.append(pad.allocate(SAMPLES_OUTSIDE, places[0].count))
         for number, first in enumerate(range(0, step.batch, count)):
@@ -135,12 +139,11 @@ class _Batch:
             pad.free(place)
 
     def fetch_whole(self) -> list[Region]:
-        """All samples to regions of the scratchpad, an equal number to each, and from there to
-        ``x.s``.
-        """
+        """Fetch all samples to regions of the scratchpad of one size, and store them to ``x.s``."""
         blocks, pad, rows = self._blocks, self.work.b.pad, LANES * self._per
         parts = [n for n in range(1, blocks + 1) if not blocks % n]
         pieces = (self._piece * self._step.batch,) * PLACES
+        # As few regions as fit: free rows lie in gaps, and a region cannot span two of them.
         fitting = (n for n in parts if pad.has_room((*(blocks // n * rows,) * n, *pieces)))
         parted = next(fitting, parts[-1])
         places = [pad.allocate(SAMPLES_OUTSIDE, blocks // parted * rows) for _ in range(parted)]
@@ -153,7 +156,7 @@ class _Batch:
         return places
 
     def _draw(self, place: int, first: int, count: int) -> None:
-        """The next ``count`` samples in the drawn order, from sample ``first`` of the batch on."""
+        """Fetch the next ``count`` samples in the drawn order, as numbers from ``first`` on."""
         data, step = self.data, self._step
         self.work.b.emit(
             Samples(
@@ -173,28 +176,30 @@ class _Batch:
 
     @property
     def _piece(self) -> int:
-        """Rows of 16 pixels that are transposed at a time, where all samples are there."""
+        """Rows of 16 pixels transposed at a time, where all samples are in the scratchpad."""
         return min(len(self._columns), PIECE)
 
     def transpose_whole(self, places: Sequence[Region]) -> None:
-        """Ranges of pixels of all samples, from the scratchpad to ``x.i``."""
+        """Transpose ranges of pixels of all samples, from the scratchpad to ``x.i``."""
         batch, pad, blocks = self._step.batch, self.work.b.pad, self._blocks // len(places)
         columns = self._columns
         if not columns:
             return
-        made = [pad.allocate(SAMPLES_INSIDE, self._piece * batch, top=True) for _ in range(PLACES)]
+        results = [
+            pad.allocate(SAMPLES_INSIDE, self._piece * batch, top=True) for _ in range(PLACES)
+        ]
         for number, first in enumerate(range(columns.start, columns.stop, self._piece)):
-            count, to = min(self._piece, columns.stop - first), made[number % PLACES]
+            count, to = min(self._piece, columns.stop - first), results[number % PLACES]
             for n, place in enumerate(places):
                 self.work.transposes(
                     place.start + first, to.start + n * blocks,
                     (Level(count, g=1, z=batch), Level(blocks, g=LANES * self._per, z=1)),
-                    of=self._per, to=self._blocks, tensor=SAMPLES_INSIDE,
+                    source=self._per, to=self._blocks, tensor=SAMPLES_INSIDE,
                 )  # fmt: skip
             self._store_inside(first, count, to)
 
     def transpose(self) -> None:
-        """Ranges of pixels of all samples, from ``x.s`` to ``x.i``."""
+        """Transpose ranges of pixels of all samples, from ``x.s`` to ``x.i``."""
         if not self._columns:
             return
         batch, pad = self._step.batch, self.work.b.pad
@@ -215,13 +220,15 @@ class _Batch:
             self.work.transposes(
                 source.start, to.start,
                 (Level(columns, g=1, z=batch), Level(self._blocks, g=LANES * columns, z=1)),
-                of=columns, to=self._blocks, tensor=SAMPLES_INSIDE,
+                source=columns, to=self._blocks, tensor=SAMPLES_INSIDE,
             )  # fmt: skip
             self._store_inside(first, columns, to)
 
     def _pieces(self) -> tuple[int, int]:
-        """Rows of 16 pixels that are transposed at a time, and how many such pieces there are in
-        the scratchpad at once: as large ones as there is room for two of, if not too small.
+        """Return the rows of 16 pixels of a piece, and the pieces in the scratchpad at once.
+
+        Two pieces as large as there is room for, so that one is loaded while the other is
+        transposed; one piece where two would be smaller than ``FEW`` rows.
         """
         all_of_them, batch = len(self._columns), self._step.batch
         for many, least in ((PLACES, FEW), (1, 1)):
@@ -234,7 +241,7 @@ class _Batch:
         return 1, 1
 
     def _store_inside(self, first: int, columns: int, source: Region) -> None:
-        """Rows of the inputs there are, not of those that fill up a row."""
+        """Store the rows of inputs that exist, not the ones that only fill up a row of pixels."""
         inputs = self.work.buffer(SAMPLES_INSIDE).shape[0]
         row = LANES * first
         rows = min(inputs, row + LANES * columns) - row

@@ -1,4 +1,9 @@
-"""The begin of an update: the step's entry of the schedule, from its table in memory."""
+"""Begin an update: read the step's entry of the schedule from its table in memory.
+
+The schedule has rates and shifts for ranges of steps. Counters in memory say where the run is;
+every step reads the entry, counts, and writes the counters back, so that one program serves all
+steps.
+"""
 
 from trainwright.compiler.chip.memory import SCHEDULE
 from trainwright.compiler.chip.passes import Bank, Passes
@@ -12,19 +17,23 @@ _WEIGHTS = prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT
 
 
 class Schedule:
-    """The schedule in the scratchpad, in memory ``onchip.schedule_pass.schedule_words``."""
+    """Schedule in the scratchpad; memory has ``onchip.schedule_pass.schedule_words``."""
 
     def __init__(self, work: Passes, table: RateTable, *, deferred: bool = False) -> None:
-        """By counters of their own where the parts of the update are ``deferred``."""
+        """Load the table; ``deferred`` parts count steps with counters of their own."""
         self._work, self._table = work, table
-        own, others = (by.POSITION, by.NUMBER), (by.DEFERRED_POSITION, by.DEFERRED_NUMBER)
-        self._position, self._number = others if deferred else own
+        # A deferred update happens a step later, in the middle of the next step: it must not move
+        # the counters that this step has read.
+        position, number = (
+            (by.DEFERRED_POSITION, by.DEFERRED_NUMBER) if deferred else (by.POSITION, by.NUMBER)
+        )
+        self._position, self._number = position, number
         self._rows = work.load(SCHEDULE, to=work.rows(SCHEDULE, by.ROWS, Bank.COLUMNS)).start
 
     def rates(self) -> None:
         """Put rate and shift of this step into registers of every thread, and count the step.
 
-        Position and number in memory are those of the next step then.
+        Afterwards position and number in memory belong to the next step.
         """
         table = self._table
         self._counted(
@@ -35,9 +44,9 @@ class Schedule:
         self._choose((by.RATES, by.SHIFTS), (RATE, RATE_SHIFT))
 
     def look(self, interval: int) -> None:
-        """Put the steps since the last look at the columns into a register, 0 where this one looks.
+        """Put the steps since the last look at the columns into a register; 0 in a step that looks.
 
-        Memory holds those of the next step then.
+        Afterwards memory holds the count of the next step.
         """
         self._counted(
             lower(cut_pass.look_kernel, interval=interval), {cut_pass.COUNTER_IN: by.LOOK},

@@ -1,8 +1,8 @@
-"""The program of the update: from gradients to state, factors and the images of the next step.
+"""Compile the update: from gradients to state, factors and the images of the next step.
 
 Parts of the state follow one another, large ones in *chunks* of an index range of their first axis.
-While the engine is at work on a chunk, the operands of the next are loaded, and the results of the
-one before are stored; PE1 makes the images of parts that are done.
+While the vector engine works on a chunk, the operands of the next chunk are loaded and the results
+of the one before are stored; PE1 makes the images of parts that are done.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.base.row_images import Arrangement
-from trainwright.compiler.chip.cuts import Looks
+from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.memory import COLUMNS, STATE, ChipMemory
 from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.chip.prior import Prior, padded_blocks
@@ -31,45 +31,48 @@ def update_program(
     parts: Sequence[PartUpdate],
     seed: int,
     table: RateTable | None = None,
-    looks: Looks | None = None,
+    cut_rule: CutRule | None = None,
     avoid: Mapping[int, Sequence[Region]] | None = None,
     *,
-    of: Sequence[int] = (),
-    made: Mapping[int, int] | None = None,
+    only: Sequence[int] = (),
+    gradients: Mapping[int, int] | None = None,
     deferred: bool = False,
-    late: bool = False,
-    sparing: bool = False,
+    previous: bool = False,
+    reuse: bool = False,
 ) -> Program:
-    """From the gradients of a backward pass to state, factors and the images of the next step.
+    """Return the program from the gradients of a backward pass to state, factors and images.
 
     ``parts`` says how each part of the layout is updated, ``seed`` is the stream of its random
-    bits. With a ``table`` the program is the same in every step, its ``parts`` are resident,
-    ``seed`` is of step 0, and ``looks`` says when columns are cut. Rows of the scratchpad that are
-    to ``avoid`` are not used by the part of that number.
+    bits. With a ``table`` the program is the same in every step: its ``parts`` are resident,
+    ``seed`` belongs to step 0, and ``cut_rule`` says when columns are cut. ``avoid`` has rows of
+    the scratchpad that the part of a number does not use.
 
-    Only the parts of numbers ``of`` are updated, where some are named, one after the other; where
-    ``made`` names a row for one, its gradient is in the scratchpad from there on. All
-    those that are ``deferred`` have to be in one program. It is ``late`` where it is that of the
-    step before. ``sparing``: rows of a part are those of others once it is done.
+    Only the parts of numbers ``only`` are updated if any are given, in this order; ``gradients``
+    has the first row of those gradients that are in the scratchpad. All ``deferred`` parts have to
+    be in one program. ``previous``: the update belongs to the previous step. ``reuse``: the rows of
+    a part are given to others once it is stored.
     """
     work = Passes(memory, seed, by_step=table is not None)
-    numbers = of or range(len(parts))
+    numbers = only or range(len(parts))
     avoid = avoid or {}
     work.b.pad.avoid(avoid.get(numbers[0], ()))
     prior = None
     if table is not None:
         Schedule(work, table, deferred=deferred).rates()
-        if any(one.left or one.right for one in parts):
-            prior = Prior(work, looks, late=late)
+        if any(part.left or part.right for part in parts):
+            prior = Prior(work, cut_rule, previous=previous)
     jobs = [
-        _PartJob(work, n, parts[n], prior, avoid.get(n, ()), (made or {}).get(n)) for n in numbers
+        _PartJob(work, n, parts[n], prior, avoid.get(n, ()), (gradients or {}).get(n))
+        for n in numbers
     ]
-    if not of:
+    if not only:
         jobs = _ordered(jobs)
     chunks = [chunk for job in jobs for chunk in job.chunks()]
     chunks[0].load()
     before: _Chunk | None = None
-    done: list[_PartJob] = []  # their images are made and not stored: two passes later PE1 is ready
+    # Parts whose images are computed but not stored. A store waits for PE1, and the sequencer with
+    # it, so it is issued two passes later, when PE1 is ready.
+    done: list[_PartJob] = []
     for number, chunk in enumerate(chunks):
         chunk.run()
         if not number and any(job.moves for job in jobs):
@@ -78,12 +81,12 @@ def update_program(
             chunks[number + 1].load()
         ready, done = done[:-1], done[-1:]
         _store_images(ready)
-        if sparing:
+        if reuse:
             for job in ready:
                 job.leave()
         if before:
             before.store(done)
-        chunk.sum()  # once the engines that work meanwhile have their commands
+        chunk.sum()  # last, so that the other engines have their commands while it runs
         before = chunk
     assert before
     before.store(done)
@@ -94,17 +97,17 @@ def update_program(
 
 
 def _ordered(jobs: list["_PartJob"]) -> list["_PartJob"]:
-    """The parts in the order of their passes.
+    """Return the parts in the order of their passes.
 
-    The large ones in the middle: two smaller ones before, so that what is loaded takes less time
-    than the pass before it, and the others at the end, while the large ones' results are stored.
-    Of equal size those first whose images take PE1 longest.
+    The large ones are in the middle. Two smaller ones come before, so that what is loaded takes
+    less time than the pass before it; the rest come at the end, while the large ones' results are
+    stored. Of equal size those first whose images take PE1 longest.
     """
     most = max(job.part.rows for job in jobs)
     falling = sorted(jobs, key=lambda job: -job.copies)
     large = [job for job in falling if 2 * job.part.rows > most]
     small = [job for job in falling if job not in large]
-    ahead, after = (sorted(some, key=lambda job: job.part.rows) for some in (small[:2], small[2:]))
+    ahead, after = (sorted(jobs, key=lambda job: job.part.rows) for jobs in (small[:2], small[2:]))
     return [*ahead, *large, *reversed(after)]
 
 
@@ -113,18 +116,18 @@ def _load_constants(work: Passes) -> None:
 
 
 def is_moved(memory: ChipMemory, part: WeightPart) -> bool:
-    """Whether PE1 moves words in the update of a part."""
+    """Return whether PE1 moves words in the update of a part."""
     return part.index < 0 or not memory.live(part).packed
 
 
 def gradient_of(part: WeightPart) -> str:
-    """Name of the tensor that is the gradient of a part."""
+    """Return the name of the tensor that is the gradient of a part."""
     return f"l{part.layer + 1}.db" if part.index < 0 else f"l{part.layer + 1}.dG{part.index + 1}"
 
 
 @dataclass(frozen=True)
-class _Made:
-    """What is to be stored: ``rows`` rows from ``source``."""
+class _Image:
+    """Rows of the scratchpad that are to be stored as an image of a factor."""
 
     name: str
     source: int
@@ -132,16 +135,18 @@ class _Made:
 
 
 class _PartJob:
-    """A part in the scratchpad: state, factors and gradients, in the order of the layout."""
+    """Part in the scratchpad: state, factors and gradients, in the order of the layout."""
 
     def __init__(
         self, work: Passes, number: int, what: PartUpdate, prior: Prior | None,
-        avoid: Sequence[Region], made: int | None,
+        avoid: Sequence[Region], gradient: int | None,
     ) -> None:  # fmt: skip
-        """With a ``prior`` the sums of squares are taken, and words of pulls by its side rows;
-        ``made`` is the first row of the gradient, where it is in the scratchpad.
+        """Collect what the update of a part needs.
+
+        With a ``prior`` the sums of squares are taken, and words of pulls follow from its side
+        rows. ``gradient`` is the first row of the gradient, where it is in the scratchpad.
         """
-        self._made = made
+        self._ready_gradient = gradient
         self.work, self.what, self.prior, self._avoid = work, what, prior, avoid
         self.part: WeightPart = work.memory.layout.parts[number]
         self.columns = work.memory.columns[number]
@@ -152,10 +157,10 @@ class _PartJob:
         images = (*step.forward.images, *step.backward.images)
         rows = {image.name: image.entries for image, _ in images
                 if image.is_factor and (image.layer, image.index) == mine}  # fmt: skip
-        rows.pop(self.place.name, None)  # that is where factors are kept
+        rows.pop(self.place.name, None)  # the factors themselves are kept there
         self._images = rows
         self.per = self.part.rows // self.part.blocks
-        self.made: list[_Made] = []
+        self.images: list[_Image] = []
         self._held: list[Region] = []
 
     def _rows(self, name: str, count: int, bank: Bank) -> Region:
@@ -164,33 +169,33 @@ class _PartJob:
         return region
 
     def leave(self) -> None:
-        """What lies in its rows is not needed any more."""
+        """Release the rows of a part that is stored."""
         for region in self._held:
             self.work.b.pad.free(region)
         self._held.clear()
 
     @property
     def copies(self) -> int:
-        """Rows that PE1 makes of its factors, about."""
+        """Rows that PE1 makes of the part's factors, about."""
         spread = LANES * self.part.rows if self.part.index < 0 else 0
         return spread + sum(self._images.values())
 
     @property
     def has_gradient(self) -> bool:
-        """Whether its gradient is in the scratchpad already."""
-        return self._made is not None
+        """Whether the part's gradient is in the scratchpad already."""
+        return self._ready_gradient is not None
 
     @property
     def moves(self) -> bool:
-        """Whether PE1 moves words of its gradients or factors."""
+        """Whether PE1 moves words of the part's gradients or factors."""
         return is_moved(self.work.memory, self.part)
 
     def chunks(self) -> list["_Chunk"]:
-        """All of it."""
+        """Return the part as chunks of about ``CHUNK`` rows."""
         return [_Chunk(self, *run) for run in self.live.runs(max(1, CHUNK // self.per))]
 
     def begin(self) -> None:
-        """Rows of the scratchpad, and what the first chunk needs beside its own."""
+        """Allocate rows, and load what the first chunk needs in addition to its own."""
         work, part = self.work, self.part
         work.b.pad.avoid(self._avoid)
         used = len(self.live.left) * self.per
@@ -203,13 +208,15 @@ class _PartJob:
         self.state = self._rows(f"{part.name} state", whole, Bank.STATE).start
         if self.prior:
             self._clear_gaps()
-        made, name = self._made, gradient_of(part)
-        if made is None or self.live.select:
+        ready, name = self._ready_gradient, gradient_of(part)
+        if ready is None or self.live.select:
             self.gradient = self._rows(name, used, Bank.GRADIENTS).start
         else:
-            self.gradient = made
-        self.compact = self.gradient if made is None else made
-        if made is None and self.live.select:
+            self.gradient = ready
+        # Where columns have gaps the gradient comes without them, and is moved back to the lanes
+        # of the state first.
+        self.compact = self.gradient if ready is None else ready
+        if ready is None and self.live.select:
             self.compact = self._rows(name, used, Bank.IMAGES).start
         if self.prior:
             self.column = self.prior.columns
@@ -222,55 +229,55 @@ class _PartJob:
             self.column = to.start - rows.left_shift
 
     def _clear_gaps(self) -> None:
-        """Rows of indices that are not there are 0 in the sums."""
-        there, per = set(self.live.left), self.per
-        gaps = [n for n in range(padded_blocks(self.part)) if n not in there]
+        """Clear rows of indices that were cut or pad a group: they count as 0 in the sums."""
+        present, per = set(self.live.left), self.per
+        gaps = [n for n in range(padded_blocks(self.part)) if n not in present]
         for n in gaps:
             self.work.zeros(self.state + n * per, per)
             self.work.zeros(self.factors + n * per, per)
 
     def make_images(self) -> None:
-        """What forward and backward pass read, in the scratchpad."""
+        """Compute in the scratchpad what forward and backward pass read."""
         if self.part.index < 0:
             self._spread_bias()
         if self._images and self._left != self.factors:
             self._bring_together()
         used = len(self.live.left) * self.per
-        self.made += [_Made(name, self._left, used) for name in self._images]
+        self.images += [_Image(name, self._left, used) for name in self._images]
 
     def select(self) -> int:
-        """Rows that select the words of a row that are left, or all of them."""
+        """Return the first of the rows that select the words left of a row, or all words."""
         name = self.live.select or Arrangement.IDENTITY.value
         return self.work.constant(name).start
 
     def _bring_together(self) -> None:
-        """The factor without the columns that were cut."""
+        """Compute the factor without the columns that were cut."""
         per, tensor = self.per, f"{self.part.name} left"
         for first, place, count in self.live.runs(LANES):
             self.work.products(self.factors + first * per, self.select(), self._left + place * per,
                                count * per, tensor=tensor)  # fmt: skip
 
     def _spread_bias(self) -> None:
-        """A bias is stored with each value in all words of a row of its own."""
+        """Spread a bias to a row a value, in all words, as the forward pass adds it."""
         work, part = self.work, self.part
         spread = self._rows(part.name, part.rows * LANES, Bank.IMAGES)
-        work.transpose(self.factors, spread.start, blocks=part.rows, of=(1, 0), to=(LANES, 1),
+        work.transpose(self.factors, spread.start, blocks=part.rows, source=(1, 0), to=(LANES, 1),
                        tensor=f"{part.name} spread")  # fmt: skip
-        self.made.append(_Made(part.name, spread.start, part.size))
+        self.images.append(_Image(part.name, spread.start, part.size))
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Indices ``first`` and following of a part's first axis."""
+    """Range of indices of a part's first axis, from ``first`` on."""
 
     job: _PartJob
     first: int
     place: int
-    """Of the first among the indices that are left: their gradients have no gaps."""
+    """Place of the first index among those that are left: gradients have no gaps."""
     blocks: int
 
     def load(self) -> None:
-        """Operands to the scratchpad."""
+        """Load the operands of the chunk."""
         job = self.job
         if not self.place:
             job.begin()
@@ -294,7 +301,7 @@ class _Chunk:
         return Region(name, base + self._first, self.blocks * self.job.per)
 
     def run(self) -> None:
-        """The pass."""
+        """Emit the pass over the chunk."""
         job, what = self.job, self.job.what
         part, per, columns = job.part, job.per, job.columns
         streams = {
@@ -315,13 +322,13 @@ class _Chunk:
         )  # fmt: skip
 
     def sum(self) -> None:
-        """The part's sums of squares, where it is done."""
+        """Sum the squares of the part, if this chunk is its last."""
         job = self.job
         if job.prior and self.place + self.blocks == len(job.live.left):
             job.prior.add(job.part, job.state, job.factors)
 
     def store(self, done: list[_PartJob]) -> None:
-        """State and factors to external memory; images are made where the part is ``done``."""
+        """Store state and factors; make images if the part is ``done``."""
         job = self.job
         region = self._rows(STATE, job.state)
         job.work.store(STATE, region.start, region.count, first=job.part.row + self._first)
@@ -334,5 +341,5 @@ class _Chunk:
 
 def _store_images(done: list[_PartJob]) -> None:
     for job in done:
-        for one in job.made:
-            job.work.store(one.name, one.source, one.rows)
+        for image in job.images:
+            job.work.store(image.name, image.source, image.rows)

@@ -1,10 +1,11 @@
-"""The order of a resident step's commands: what an engine has time for while others are at work.
+"""Order the commands of a resident step, so that engines work on several phases at once.
 
-A step is phases one after the other: forward, loss, backward, update, the next step's samples.
+A step has its phases one after the other: forward, loss, backward, update, the next step's samples.
 What a phase does not need of another one can be issued earlier. The order is found by the cycle
-model, a command after the other: the next one for the arrays goes first; until it can begin, others
-do that hardly delay the next ones. Rows, bytes, exponents and the vector engine's registers are
-those of the phases one after the other, and so are all values.
+model, one command after the other: the next command of the arrays goes first; until it can begin,
+others are issued that hardly delay the next ones. Rows, bytes, exponents and the vector engine's
+registers are used as if the phases came one after the other, and so all values are the same.
+``resident`` calls ``woven`` with the phases of ``phases``.
 """
 
 from collections.abc import Sequence
@@ -25,18 +26,18 @@ from trainwright.timing.commands import Work, work_of
 from trainwright.timing.timeline import ISSUE, Machine, MemoryTiming
 
 EXPONENTS, ENGINE = "exponents", "vector engine"
-"""Spaces of touches that order commands and that none waits for."""
-WINDOW = 4
-"""Transfers of a phase of which any may be next: its commands of an array keep their order."""
+"""Spaces of touches that order commands without any engine waiting for them."""
+NEXT_TRANSFERS = 4
+"""Transfers of a phase among which any may be next; its commands of an array keep their order."""
 _ARRAYS = Engine.PE1, Engine.PE2
 _ENGINES = Engine.LOAD, Engine.STORE, *_ARRAYS
 AHEAD, AHEAD_OF_TRANSFERS = 4, 5
-"""Commands of the arrays that are looked at, for a command of them and for a transfer."""
+"""Next commands of the arrays whose delay is predicted, for an array's command and a transfer."""
+MOST_DELAY = 800
+"""Cycles by which a command may delay the next ones of the arrays, and at most its own cycles.
 
-
-LATE = 800
-"""Cycles by which a command may delay the next ones of the arrays, its own at most: both are at
-work nearly all of the time, so that nothing is hidden in their pauses."""
+Both arrays work nearly all of the time, so that little would be hidden in their pauses.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,10 @@ class Phase:
     name: str
     descriptors: Sequence[Descriptor]
     stream: Set | None = None
-    turn: int = 0
-    """How many phases later than the phases before it this one is urgent."""
+    delay: int = 0
+    """Phases by which this one is less urgent than its place in the order says."""
     waits: bool = False
-    """Whether none of its commands comes before the last of the arrays' of the phase before it."""
+    """Whether its commands follow the last command of the arrays in the phase before."""
 
 
 @dataclass(eq=False)
@@ -60,7 +61,7 @@ class _Command:
     touched: tuple[Touch, ...]
     work: Work
     stream: Set | None
-    turn: int
+    urgency: int
     before: set[int] = field(default_factory=set)
     """Commands that are issued before it."""
 
@@ -72,30 +73,33 @@ def _outside(d: Descriptor, p: AcceleratorParameters) -> list[Touch]:
 
 
 def touches(d: Descriptor, p: AcceleratorParameters) -> tuple[Touch, ...]:
-    """Rows, entries and bytes that a command reads and writes."""
+    """Return the rows, entries and bytes that a command reads and writes."""
     if not isinstance(d, Compute | Transfer | Samples | Vector):
         return ()
     return (*footprint(d, p), *_outside(d, p))
 
 
 def _ordering(d: Descriptor) -> list[Touch]:
-    """What else a command reads and writes when it is issued."""
-    found = []
+    """Return what a command reads and writes at the time of its issue: registers and counters.
+
+    The sequencer handles these in order, so they order commands, but no engine waits for them.
+    """
+    touched = []
     if isinstance(d, Compute) and d.z_exponent:
         slots = [(d.x_exponent, False), (d.g_exponent, False), (d.z_exponent, True)]
-        found += [Touch(EXPONENTS, slot, slot + 1, write) for slot, write in slots if slot]
+        touched += [Touch(EXPONENTS, slot, slot + 1, write) for slot, write in slots if slot]
     if isinstance(d, Vector):
-        slots = {slot for one in d.scalars for slot in (one.plus, one.minus) if slot}
-        found += [Touch(EXPONENTS, slot, slot + 1, False) for slot in sorted(slots)]
+        slots = {slot for scalar in d.scalars for slot in (scalar.plus, scalar.minus) if slot}
+        touched += [Touch(EXPONENTS, slot, slot + 1, False) for slot in sorted(slots)]
     if isinstance(d, Vector | Code):
-        found.append(Touch(ENGINE, 0, 1, True))
+        touched.append(Touch(ENGINE, 0, 1, True))
     if isinstance(d, Samples):
-        found.append(Touch("order", 0, 1, True))
-    return found
+        touched.append(Touch("order", 0, 1, True))
+    return touched
 
 
 def _set_order(commands: Sequence[_Command]) -> None:
-    """What has to be issued before what: where one writes what the other touches."""
+    """Set what is issued before each command: one of both writes what the other touches."""
     touched = [(c.number, touch) for c in commands for touch in (*c.touched, *_ordering(c.d))]
     for n, hit, _, owner in conflicts(touched):
         commands[owner[n]].before.update(owner[:n][hit[:n]].tolist())
@@ -103,22 +107,22 @@ def _set_order(commands: Sequence[_Command]) -> None:
         c.before.discard(c.number)
 
 
-def _turn(d: Descriptor) -> tuple[int, bool, bool]:
-    """What says in which steps a command is executed."""
+def _occurrence(d: Descriptor) -> tuple[int, bool, bool]:
+    """Return the fields of a command that say in which steps it is executed."""
     if isinstance(d, Transfer | Vector):
         return d.eighth, d.later, d.last
     return 0, False, isinstance(d, Code) and d.last
 
 
 def _is_rare(d: Descriptor) -> bool:
-    """Whether it is not executed in most steps."""
-    eighth, _, last = _turn(d)
+    """Return whether a command is left out in most steps."""
+    eighth, _, last = _occurrence(d)
     return eighth > 1 or last
 
 
 @dataclass(frozen=True)
-class _Step:
-    """A step modulo ``EIGHTH``, and whether it is the first of a run, and the last."""
+class _StepKind:
+    """Step modulo ``EIGHTH``, and whether it is the first or the last of a run."""
 
     number: int
     first: bool
@@ -128,35 +132,37 @@ class _Step:
         return is_skipped(d, self.number, first=self.first, last=self.last)
 
 
-_STEPS = [_Step(*one) for one in product(range(EIGHTH), (False, True), (False, True))]
+_STEPS = [_StepKind(*kind) for kind in product(range(EIGHTH), (False, True), (False, True))]
 
 
 @dataclass
 class _Hazards:
-    """Of each kind of step that executes something else than others: a command's waits are right in
-    all of them.
+    """Hazards in each kind of step; the waits of a command are right in all kinds.
+
+    Which command of an engine is its last depends on the commands that a step skips, and so does
+    what a wait means. So the waits are the union over all kinds of steps.
     """
 
-    of: dict[_Step, Hazards]
+    by_kind: dict[_StepKind, Hazards]
 
     def fork(self) -> "_Hazards":
-        return _Hazards({n: one.fork() for n, one in self.of.items()})
+        return _Hazards({kind: hazards.fork() for kind, hazards in self.by_kind.items()})
 
     def _mine(self, c: _Command) -> list[Hazards]:
-        """Of the steps that execute it."""
-        return [one for step, one in self.of.items() if not step.skips(c.d)]
+        """Return the hazards of the steps that execute a command."""
+        return [hazards for kind, hazards in self.by_kind.items() if not kind.skips(c.d)]
 
     def waits(self, c: _Command) -> Waits:
         wait = older = 0
-        for one in self._mine(c):
-            found = one.waits(c.engine, c.number)
-            wait |= int(found.wait)
-            older |= int(found.wait_older)
+        for hazards in self._mine(c):
+            masks = hazards.waits(c.engine, c.number)
+            wait |= int(masks.wait)
+            older |= int(masks.wait_older)
         return Waits(MASKS[wait], MASKS[older & ~wait])
 
     def issue(self, c: _Command) -> None:
-        for one in self._mine(c):
-            one.issue(c.engine, c.number)
+        for hazards in self._mine(c):
+            hazards.issue(c.engine, c.number)
 
 
 class _Weaver:
@@ -169,12 +175,14 @@ class _Weaver:
         last: int | None = None  # of the arrays' commands of the phase before
         for place, phase in enumerate(phases):
             after = {last} if phase.waits and last is not None else set[int]()
-            turn = 2 * (place + phase.turn) + bool(phase.turn)
+            # Doubled, so that a delayed phase comes between two others: behind the one that it is
+            # delayed to, before the next.
+            urgency = 2 * (place + phase.delay) + bool(phase.delay)
             for d in phase.descriptors:
                 assert isinstance(d, Compute | Transfer | Samples | Vector | Code), d
                 engine = ENGINE_OF[d.operation]
                 c = _Command(
-                    next(numbers), d, engine, touches(d, p), work_of(d, p), phase.stream, turn
+                    next(numbers), d, engine, touches(d, p), work_of(d, p), phase.stream, urgency
                 )
                 self.commands.append(c)
                 c.before |= after
@@ -186,7 +194,8 @@ class _Weaver:
         _set_order(self.commands)
         touched = [(c.number, touch) for c in self.commands for touch in c.touched]
         pairs = Pairs(touched, len(self.commands))
-        chosen = {_turn(c.d): c.d for c in self.commands}.values()
+        # Steps that skip the same commands have the same hazards: one of each kind is enough.
+        chosen = {_occurrence(c.d): c.d for c in self.commands}.values()
         kinds = {tuple(map(step.skips, chosen)): step for step in _STEPS}
         self.hazards = _Hazards(
             {step: Hazards(pairs.conflict, pairs.reads) for step in kinds.values()}
@@ -199,23 +208,25 @@ class _Weaver:
             self._ancestors.append(mine)
         self._left = (1 << len(self.commands)) - 1
         arrays = [c for c in self.commands if c.engine in _ARRAYS]
-        self._urgent = sorted(arrays, key=lambda c: (c.turn, c.number))
-        self.found: list[Descriptor] = []
+        self._urgent = sorted(arrays, key=lambda c: (c.urgency, c.number))
+        self.descriptors: list[Descriptor] = []
         self._stream: Set | None = None  # that of the next command of the arrays
 
     def run(self) -> list[Descriptor]:
-        """All commands in their new order, with their waits."""
+        """Return all commands in their new order, with their waits."""
         while self._left:
             self._step()
-        return self.found
+        return self.descriptors
 
     def _heads(self) -> list[_Command]:
-        """The first commands of all queues of which all that comes before is issued."""
+        """Return the next commands of all queues for which everything before them is issued."""
         heads = [
             c
             for (_, engine), queue in self.queues.items()
-            for c in queue[: 1 if engine in _ARRAYS else WINDOW]
+            for c in queue[: 1 if engine in _ARRAYS else NEXT_TRANSFERS]
         ]
+        # Ancestors and commands left are sets of bits: what is left of a command's ancestors is
+        # itself.
         return [c for c in heads if self._ancestors[c.number] & self._left == 1 << c.number]
 
     def _step(self) -> None:
@@ -228,9 +239,9 @@ class _Weaver:
             if needed >> c.number & 1 or self._is_hidden(c):
                 self._issue(c)
                 return
-        if heads and all(
-            map(self.machine.is_idle, _ENGINES)
-        ):  # what is needed comes behind others of its queue
+        if heads and all(map(self.machine.is_idle, _ENGINES)):
+            # What is urgent stands behind other commands of its queue: without this rule, time
+            # would pass for ever.
             self._issue(heads[0])
         else:
             self.machine.wait_for_change()
@@ -244,43 +255,45 @@ class _Weaver:
         return _is_rare(c.d) or self.machine.takes(c.engine, *self._waits(c, self.hazards))
 
     def _is_hidden(self, c: _Command) -> bool:
-        """Whether the next commands of the arrays begin hardly later with ``c`` before them."""
+        """Return whether the arrays' next commands begin hardly later with ``c`` before them."""
         ahead = AHEAD if c.engine in _ARRAYS else AHEAD_OF_TRANSFERS
         then, now = self._begins(ahead, None), self._begins(ahead, c)
-        late = max(now[e] - then[e] for e in then if e is not self._spare(c))
-        return late <= ISSUE + self._lost(c) and not self._keeps_waiting(c)
+        delay = max(now[e] - then[e] for e in then if e is not self._spare(c))
+        return delay <= ISSUE + self._lost(c) and not self._keeps_waiting(c)
 
     def _spare(self, c: _Command) -> Engine | None:
-        """The array of a command, where it has less to do from now on than the other one: then it
-        may be late itself.
+        """Return the array of a command if it has less left to do than the other one, else None.
+
+        Such an array may be delayed itself: the other one ends the step.
         """
         if c.engine not in _ARRAYS:
             return None
         left: dict[Engine, float] = {Engine.PE1: 0.0, Engine.PE2: 0.0}
-        for one in self._urgent:
-            left[one.engine] += one.work.cycles
+        for urgent in self._urgent:
+            left[urgent.engine] += urgent.work.cycles
         return c.engine if left[c.engine] < max(left.values()) else None
 
     def _lost(self, c: _Command) -> float:
-        """Cycles by which a command may delay the next ones."""
-        return min(c.work.cycles, LATE)
+        """Return the cycles by which a command may delay the next ones."""
+        return min(c.work.cycles, MOST_DELAY)
 
     def _keeps_waiting(self, c: _Command) -> bool:
-        """Whether a transfer delays a command that waits for nothing but its engine's last one."""
+        """Return whether a transfer delays a command that only waits for the last transfer."""
         for head in self._heads():
             waits = self._waits(head, self.hazards)
             if head.engine in _ARRAYS and c.engine & waits.wait & ~ARRAYS:
                 then = self._begin(head, self.machine.fork(), waits)
                 machine, hazards = self.machine.fork(), self.hazards.fork()
                 self._put(c, machine, hazards)
-                late = self._begin(head, machine, self._waits(head, hazards)) - then
-                if late > ISSUE + self._lost(c):
+                delay = self._begin(head, machine, self._waits(head, hazards)) - then
+                if delay > ISSUE + self._lost(c):
                     return True
         return False
 
     def _begins(self, ahead: int, before: _Command | None) -> dict[Engine, float]:
-        """When each array begins the last of the next commands, and what they need, where
-        ``before`` is issued first.
+        """Return when each array begins the last of the next commands and what they need.
+
+        ``before`` is issued first, if given.
         """
         machine, hazards, left = self.machine.fork(), self.hazards.fork(), self._left
         if before:
@@ -294,15 +307,16 @@ class _Weaver:
             while needed:
                 n = (needed & -needed).bit_length() - 1
                 needed &= needed - 1
-                one = self.commands[n]
-                self._put(one, machine, hazards)
-                if one.engine in begun:
-                    begun[one.engine] = machine.now
+                command = self.commands[n]
+                self._put(command, machine, hazards)
+                if command.engine in begun:
+                    begun[command.engine] = machine.now
         return begun
 
     def _begin(self, c: _Command, machine: Machine, waits: Waits) -> float:
-        """When it is taken, if it is the next one. What is not executed in all steps is
-        taken to be left out.
+        """Advance a machine to when it takes a command that comes next, and return that time.
+
+        A command that most steps skip takes no time here.
         """
         machine.advance(machine.now + ISSUE)
         if _is_rare(c.d):
@@ -325,27 +339,25 @@ class _Weaver:
         waits = self._put(c, self.machine, self.hazards)
         if isinstance(c.d, Vector) and c.stream is not None and self._stream is not c.stream:
             self._stream = c.stream
-            self.found.append(c.stream)
+            self.descriptors.append(c.stream)
         elif isinstance(c.d, Compute):
             self._stream = None
-        self.found.append(replace(c.d, **waits._asdict()))
+        self.descriptors.append(replace(c.d, **waits._asdict()))
         self._left &= ~(1 << c.number)
         if c.engine in _ARRAYS:
             self._urgent.remove(c)
-        next(queue for queue in self.queues.values() if c in queue[:WINDOW]).remove(c)
+        next(queue for queue in self.queues.values() if c in queue[:NEXT_TRANSFERS]).remove(c)
 
 
 def _order(c: _Command, needed: int) -> tuple[bool, float, int, int]:
-    """What is looked at first: what is ``needed``, then the arrays' commands, then transfers, the
-    shortest of them first.
-    """
+    """Return a sort key: ``needed`` commands, the arrays', then transfers, short ones first."""
     hurry = needed >> c.number & 1
     size = 0.0 if hurry or c.engine in _ARRAYS else c.work.cycles
-    return not hurry, size, c.turn, c.number
+    return not hurry, size, c.urgency, c.number
 
 
 def can_weave(phases: Sequence[Phase]) -> bool:
-    """Whether commands alone, without loops and registers, say what the phases do."""
+    """Return whether commands alone, without loops and registers, say what the phases do."""
     return all(
         isinstance(d, Vector | Code)
         or (
@@ -359,5 +371,5 @@ def can_weave(phases: Sequence[Phase]) -> bool:
 
 
 def woven(phases: Sequence[Phase], p: AcceleratorParameters) -> list[Descriptor]:
-    """The commands of all phases in one order, with their waits."""
+    """Return the commands of all phases in one order, with their waits."""
     return _Weaver(phases, p).run()
