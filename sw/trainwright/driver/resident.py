@@ -89,8 +89,8 @@ class ResidentDriver(ChipDriver):
         self, accelerator: Accelerator, layout: WeightLayout, batch: int, table: RateTable, *,
         kept: Kept | None = None, trace: bool = False, seed: int = 0,
         ranges: ScaleRanges | None = None, pulled: bool = False, cuts: CutRule | None = None,
-        data: SampleRecords | None = None, loss: str = "cross-entropy", test: SampleRecords | None = None,
-        optimiser: str = "esgd", plan: str = AUTO,
+        data: SampleRecords | None = None, loss: str = "cross-entropy",
+        test: SampleRecords | None = None, optimiser: str = "esgd", plan: str = AUTO,
     ) -> None:  # fmt: skip
         """Compile the resident step of a run of ``seed``.
 
