@@ -11,7 +11,7 @@ from graph_values import Counted, constants
 from trainwright.accelerator import Accelerator, Run
 from trainwright.compiler.emit.emit import COPIES
 from trainwright.compiler.emit.outer import Packing, constant
-from trainwright.compiler.step.compile import Emitted, Step
+from trainwright.compiler.step.compile import Emitted, StepPrograms
 from trainwright.program.descriptors import Compute, Descriptor, Program
 from trainwright.program.vector import Vector
 
@@ -31,7 +31,7 @@ class Ran:
 def bound(emitted: Emitted, binding: Binding, fingerprint: int) -> Program:
     """Return the program with the shifts of a binding."""
     descriptors: list[Descriptor] = list(emitted.descriptors)
-    for index, result in emitted.made.items():
+    for index, result in emitted.products.items():
         d = descriptors[index]
         shifts = binding.shifts.get(result.tensor)
         if isinstance(d, Vector):
@@ -48,9 +48,9 @@ def bound(emitted: Emitted, binding: Binding, fingerprint: int) -> Program:
 
 
 class Runner:
-    """Step on an accelerator."""
+    """Programs of a step on an accelerator."""
 
-    def __init__(self, step: Step, accelerator: Accelerator, *, trace: bool = False):
+    def __init__(self, step: StepPrograms, accelerator: Accelerator, *, trace: bool = False):
         self.step, self.accelerator, self.trace = step, accelerator, trace
 
     def _write(self, emitted: Emitted, given: Mapping[str, npt.NDArray[np.generic]]) -> None:

@@ -19,7 +19,7 @@ from graph_shifts import Binding, bind
 from graph_values import Counted, evaluate
 from hazards import check_waits
 
-from trainwright.compiler.step.compile import Step, compile_network
+from trainwright.compiler.step.compile import StepPrograms, compile_network
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import Graph
 from trainwright.network import Network
@@ -44,7 +44,7 @@ def made(
     return wanted, binding, counted
 
 
-def checked(network: Network, batch: int, p: AcceleratorParameters, seed: int = 0) -> Step:
+def checked(network: Network, batch: int, p: AcceleratorParameters, seed: int = 0) -> StepPrograms:
     """Check that each word and statistic of a step equals its graph's; return the step."""
     step = compile_network(network, batch, p)
     words = random_words(step.graph.whole, seed)
@@ -65,7 +65,7 @@ def checked(network: Network, batch: int, p: AcceleratorParameters, seed: int = 
     return step
 
 
-def digits_in(step: Step) -> set[int]:
+def digits_in(step: StepPrograms) -> set[int]:
     return {tensor.digits for tensor in step.graph.whole.tensors.values()}
 
 

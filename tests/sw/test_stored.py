@@ -13,7 +13,7 @@ import pytest
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError
 from trainwright.compiler.step import lower as lower_module
 from trainwright.compiler.step import stored
-from trainwright.compiler.step.compile import Step
+from trainwright.compiler.step.compile import StepPrograms
 from trainwright.compiler.step.stored import SWITCH, StepCache, cached_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
@@ -24,7 +24,7 @@ DIGITS = load_network("digits")
 
 
 @pytest.fixture(scope="module")
-def digits() -> Step:
+def digits() -> StepPrograms:
     return stored.compile_network(DIGITS, 4, P)
 
 

@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainwright.compiler.step.compile import Lowered, Step
+    from trainwright.compiler.step.compile import Lowered, StepPrograms
     from trainwright.graph.order import Order
     from trainwright.network import Network, UserNames
     from trainwright.parameters import AcceleratorParameters
@@ -35,7 +35,9 @@ def _why(order: "Order", chosen: "Order", refused: str | None) -> str | None:
     return "as many multiply-accumulates: the first found"
 
 
-def _orders(network: "Network", batch: int, step: "Step", plan: str) -> list[dict[str, Any]]:
+def _orders(
+    network: "Network", batch: int, step: "StepPrograms", plan: str
+) -> list[dict[str, Any]]:
     """List the named and the best orders of each layer, the cheapest first."""
     from trainwright.compiler.base.compiled import PAPER
     from trainwright.compiler.forms.digits import between_width, in_digits

@@ -1,4 +1,8 @@
-"""The plans by which a training step can be compiled."""
+"""Compile a training step by one of several plans.
+
+``compile_step`` checks its arguments, and passes plans in rows of a state to ``step.in_rows``, all
+others to ``step.adapter``.
+"""
 
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS, PLANS, CompiledStep
 from trainwright.compiler.base.errors import CompileError
@@ -11,7 +15,7 @@ from trainwright.parameters import AcceleratorParameters
 
 
 def require_plan(plan: str) -> None:
-    """Raise ``CompileError`` for a plan that there is not."""
+    """Raise ``CompileError`` for a plan that does not exist."""
     if plan not in PLANS:
         raise CompileError(f"there is no plan {plan!r}; give one of {', '.join(PLANS)}")
 
@@ -33,7 +37,7 @@ def compile_step(
     gradients to the inputs. After ``effort`` alternatives the best programs so far are taken,
     except in rows of a state on the chip. Raises ``CompileError`` where the network does not fit.
     """
-    rows = {name: of for of, name in IN_ROWS.items()}
+    rows = {name: plan_of_rows for plan_of_rows, name in IN_ROWS.items()}
     if plan not in rows:
         require_plan(plan)
     require_batch(batch)

@@ -1,1 +1,5 @@
-"""Emit descriptors of ordered commands, and the buffers in external memory."""
+"""Emit descriptors from commands with addresses: transfers, loop nests, and waits for engines.
+
+In: ``Lowered`` commands of ``step`` and the buffers of external memory. Out: descriptors without
+shifts. ``emit`` walks the commands, ``outer`` packs tensors for external memory.
+"""

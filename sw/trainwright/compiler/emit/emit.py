@@ -1,5 +1,7 @@
-"""From commands with addresses to descriptors, with what each has to wait for: transfers here, loop
-nests in ``trainwright.compiler.forms.nests``.
+"""Emit the descriptors of one program, with the engines that each has to wait for.
+
+Transfers are made here, loop nests in ``trainwright.compiler.forms.nests``. Shifts are left out:
+they follow from exponents when a program is bound (``base.compiled``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,22 +57,22 @@ MEMORY = "memory"
 
 
 @dataclass(frozen=True)
-class Made:
-    """What a descriptor makes: its tensor; the operation's own tensors are in the graph."""
+class Product:
+    """Tensor that a descriptor makes; operations' own tensors are in the graph."""
 
     tensor: str
     exact: bool = False
-    """A copy of the tensor, or two parts of it added: both at its exponent."""
+    """Whether it is a copy of the tensor, or two parts of it added: both at its exponent."""
 
 
 class Emitter:
-    """The descriptors of one program."""
+    """Descriptors of one program."""
 
     def __init__(self, graph: Graph, p: AcceleratorParameters, buffers: Mapping[str, Buffer]):
         self.graph, self.p, self.buffers = graph, p, buffers
         self.descriptors: list[Descriptor] = []
-        self.made: dict[int, Made] = {}
-        """By the index of the descriptor."""
+        self.products: dict[int, Product] = {}
+        """Tensor that each descriptor makes, by the descriptor's index."""
         self.slots: dict[str, int] = {}
         self._hazards = exact_hazards()
         self._code = CodeStore()
@@ -83,24 +85,24 @@ class Emitter:
                     self._check(call)
                     name = COPIES if call.part else call.op.out
                     for d in contraction_nests(call, self.p):
-                        self._compute(d, Made(call.op.out), (call.impl.x, call.impl.g), name)
+                        self._compute(d, Product(call.op.out), (call.impl.x, call.impl.g), name)
                 case Transpose():
                     name = call.x.piece.tensor
                     for d in transpose_nests(call, call.reads[1], self.p):
-                        self._compute(d, Made(name, exact=True), ("", name), COPIES)
+                        self._compute(d, Product(name, exact=True), ("", name), COPIES)
                 case Copy():
                     name, digits = call.x.piece.tensor, call.z.digits
                     width = most_bits(digits, self.p) if call.x.digits != digits else 0
-                    made = Made(name, exact=True)
-                    self._compute(copy_nest(call), made, (name, ""), COPIES, width)
+                    products = Product(name, exact=True)
+                    self._compute(copy_nest(call), products, (name, ""), COPIES, width)
                 case Accumulate():
                     name = call.z.piece.tensor
                     slot = name if call.last else COPIES
-                    self._compute(sum_nest(call), Made(name, exact=True), (name, name), slot)
+                    self._compute(sum_nest(call), Product(name, exact=True), (name, name), slot)
                 case Elementwise():
                     x, g = call.op.operands
-                    made = Made(call.op.out)
-                    self._compute(elementwise_nest(call), made, (x, g), call.op.out)
+                    products = Product(call.op.out)
+                    self._compute(elementwise_nest(call), products, (x, g), call.op.out)
                 case PassCall():
                     self._pass(call)
                 case GroupCall():
@@ -120,7 +122,7 @@ class Emitter:
         entry, code = self._code.place(call.kernel.instructions)
         self.descriptors += code
         for d in pass_vectors(call):
-            self.made[len(self.descriptors)] = Made(call.op.out)
+            self.products[len(self.descriptors)] = Product(call.op.out)
             self._emit(replace(d, entry=entry))
 
     def _groups(self, call: GroupCall) -> None:
@@ -139,20 +141,20 @@ class Emitter:
         self.descriptors.append(replace(d, **waits._asdict()) if any(waits) else d)
 
     def _format(self, name: str) -> int:
-        """The number of a tensor's format; a constant, without a name, is in fixed point."""
+        """Return the number of a tensor's format; a constant, without a name, is in fixed point."""
         return self.p.format_number(self.graph.tensors[name].format) if name else 0
 
     def _compute(
-        self, d: Compute, made: Made, operands: tuple[str, str], counted: str, width: int = 0
+        self, d: Compute, product: Product, operands: tuple[str, str], counted: str, width: int = 0
     ) -> None:
-        """Emit what makes ``made`` of two tensors, or of one and a constant without a name.
+        """Emit what makes a ``product`` of two tensors, or of one and a constant without a name.
 
-        ``counted`` names its statistics; a copy has ``width`` bits, 0: those of a word.
+        ``counted`` names its statistics; a copy has ``width`` bits, or with 0 those of a word.
         """
-        z = self.graph.tensors[made.tensor]
+        z = self.graph.tensors[product.tensor]
         slot = self.slots.setdefault(counted, len(self.slots))
-        copied = made.exact and "" in operands
-        label = f"{made.tensor} copy" if copied else made.tensor
+        copied = product.exact and "" in operands
+        label = f"{product.tensor} copy" if copied else product.tensor
         d = replace(
             d,
             tensor=label,
@@ -160,11 +162,11 @@ class Emitter:
             out_width=(width or self.p.word_width) if copied else z.format.width,
             x_format=self._format(operands[0]),
             g_format=self._format(operands[1]),
-            z_format=self._format(made.tensor),
+            z_format=self._format(product.tensor),
             underflow_zero=z.zero,
         )
         for part in fitted(d, self.p.nest_levels):
-            self.made[len(self.descriptors)] = made
+            self.products[len(self.descriptors)] = product
             self._emit(part)
 
     def _move(self, call: Move) -> None:
@@ -175,30 +177,32 @@ class Emitter:
         sizes |= {a: hi - lo for a, (lo, hi) in outer.ranges.items()}
         if "row" in sizes:
             sizes = dict(part.piece.counts)
-        there = Piece(
+        placed = Piece(
             outer.tensor, outer.layout, sizes, outer.ranges, self.p.lanes, Storage("", 0, 0),
             digits=outer.digits,
         )  # fmt: skip
-        self._transfer(operation, buffer, outer, there, part)
+        self._transfer(operation, buffer, outer, placed, part)
 
     def _transfer(
-        self, operation: Operation, buffer: Buffer, outer: External, there: Piece, part: Part
+        self, operation: Operation, buffer: Buffer, outer: External, placed: Piece, part: Part
     ) -> None:
-        """Runs of rows between a buffer and a piece."""
-        source = Part(there, part.ranges)
+        """Emit runs of rows between a buffer and a piece."""
+        source = Part(placed, part.ranges)
         row_bytes = outer.element_bytes * self.p.lanes
-        same = part.piece.steps is None and there.rows == part.piece.rows and source.offset == 0
-        same &= (there.layout.rows, there.layout.padded) == (
+        same = part.piece.steps is None and placed.rows == part.piece.rows and source.offset == 0
+        same &= (placed.layout.rows, placed.layout.padded) == (
             part.piece.layout.rows,
             part.piece.layout.padded,
         )
         if same and part.counts == dict(part.piece.counts):
-            axes = [(there.rows, 1, 1)]
+            axes = [(placed.rows, 1, 1)]
         else:
             axes = [
                 (part.counts[a], source.stride(a), part.stride(a)) for a in part.piece.layout.rows
             ]
             axes.append((part.blocks * part.digits, 1, 1))
+        # Innermost axes that are contiguous on both sides become one run of beats: each run costs a
+        # burst.
         run = 1
         axes = [axis for axis in axes if axis[0] > 1]
         axes.sort(key=lambda axis: -axis[2])
@@ -206,6 +210,8 @@ class Emitter:
             run *= axes.pop()[0]
         axes = _joined(axes)
         first = source.offset
+        # A count has 16 bits; a longer run is split evenly, so that one level of the transfer does
+        # it.
         most = largest_divisor(run, MOST_COUNT // outer.element_bytes)
         if most != run:
             axes.append((run // most, most, most))
@@ -223,6 +229,7 @@ class Emitter:
         first: int,
         local: int,
     ) -> None:
+        # Unroll the outermost axis: it has the fewest iterations after sorting by stride.
         if len(axes) > TRANSFER_LEVELS:
             count, far, near = axes[0]
             for n in range(count):
@@ -250,6 +257,7 @@ class Emitter:
 
     def _clear(self, call: Clear) -> None:
         buffer, lanes = self.buffers["zeros"], self.p.lanes
+        # Zeros are loaded from one block of ``lanes`` rows in memory, again and again.
         first, gap, step, places = call.places
         base, (whole, rest) = call.piece.storage.base + first, divmod(gap, lanes)
         for start, times, rows in ((0, whole, lanes), (whole * lanes, 1, rest)):
@@ -271,11 +279,11 @@ class Emitter:
 
 
 def _joined(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Adjacent axes as one where both addresses go on evenly."""
-    found: list[tuple[int, int, int]] = []
+    """Join adjacent axes where both addresses go on evenly."""
+    joined: list[tuple[int, int, int]] = []
     for count, far, near in axes:
-        if found and found[-1][1] == count * far and found[-1][2] == count * near:
-            found[-1] = (found[-1][0] * count, far, near)
+        if joined and joined[-1][1] == count * far and joined[-1][2] == count * near:
+            joined[-1] = (joined[-1][0] * count, far, near)
         else:
-            found.append((count, far, near))
-    return found
+            joined.append((count, far, near))
+    return joined

@@ -1,4 +1,8 @@
-"""Tensors in outer memory: from the host's arrays to rows of lanes, and back."""
+"""Pack the host's arrays into rows of lanes in external memory, and unpack them.
+
+``Packing`` follows the layout of a piece, digits and padding included, so that a load of whole rows
+brings a tensor as the arrays read it.
+"""
 
 from functools import cached_property
 from math import prod
@@ -16,7 +20,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Packing:
-    """How an array with the axes of its tensor lies in a buffer."""
+    """Place of every value of an array with the axes of its tensor in a buffer."""
 
     def __init__(self, graph: Graph, outer: External, lanes: int):
         self.outer, self.lanes = outer, lanes
@@ -41,23 +45,23 @@ class Packing:
 
     @cached_property
     def _order(self) -> tuple[str, ...]:
-        """The layout's axes, as words of the buffer have them."""
+        """Axes of the layout, in the order of the buffer's words."""
         return (*self.outer.layout.rows, *self.outer.layout.lanes)
 
     @cached_property
     def _whole(self) -> tuple[slice, ...]:
-        """Of each axis of the tensor what the buffer has."""
+        """Slices of the tensor's axes that the buffer has."""
         ranges = self.outer.ranges
         return tuple(slice(*ranges[a]) if a in ranges else slice(None) for a in self.axes)
 
     @cached_property
     def _missing(self) -> tuple[str, ...]:
-        """Axes of the layout that the tensor has not: its values are repeated."""
+        """Axes of the layout that the tensor lacks: its values are repeated along them."""
         return tuple(a for a in self._order if a not in self.axes)
 
     @cached_property
     def _arranged(self) -> tuple[int, ...]:
-        """The tensor's axes, and those that it has not, in the layout's order."""
+        """Axes of the tensor and those that it lacks, in the layout's order."""
         axes = (*self.axes, *self._missing)
         return tuple(axes.index(a) for a in self._order)
 
@@ -67,21 +71,19 @@ class Packing:
 
     @cached_property
     def _strides(self) -> tuple[int, ...]:
-        """Bytes from one value of each axis of the layout to the next, of one digit."""
+        """Bytes from one value of each axis of the layout to the next, for one digit."""
         rows = [self.piece.strides[axis] * self.lanes for axis in self.outer.layout.rows]
         along = [self.counts[a] for a in self.outer.layout.lanes]
         words = (*rows, *(prod(along[n + 1 :]) for n in range(len(along))))
         return tuple(step * self.outer.element_bytes for step in words)
 
     def _view(self, words: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """The words of a buffer by the axes of the layout, of tensors of one digit."""
+        """Return the words of a buffer by the axes of the layout, for tensors of one digit."""
         return np.ndarray(self._shape, words.dtype, words, strides=self._strides)
 
     @cached_property
     def _places(self) -> npt.NDArray[np.int64]:
-        """The place among the words of the buffer of every value, of its first digit, axes in the
-        layout's order.
-        """
+        """Index of every value's first digit among the buffer's words, in the layout's order."""
         place = np.zeros((), np.int64)
         for axis in self.outer.layout.rows:
             step = np.arange(self.counts[axis]) * (self.piece.strides[axis] * self.lanes)
@@ -93,9 +95,9 @@ class Packing:
         return (place[..., None] + flat).reshape(self._shape)
 
     def pack(self, values: npt.NDArray[np.generic]) -> Bytes:
-        """The bytes of an integer array with the axes of the tensor, whole.
+        """Return the bytes of a whole integer array with the axes of the tensor.
 
-        Axes of the layout that the tensor has not repeat its values.
+        Along axes of the layout that the tensor lacks its values are repeated.
         """
         values, missing = values[self._whole], self._missing
         if missing:
@@ -106,6 +108,8 @@ class Packing:
         arranged = values.transpose(self._arranged)
         data = np.zeros(self.rows * self.lanes, self._kind)
         if self.outer.digits == 1:
+            # One strided copy; the places of single words are only needed where digits lie between
+            # them.
             self._view(data)[...] = arranged
             return data.view(np.uint8)
         places = self._places.ravel()
@@ -114,7 +118,7 @@ class Packing:
         return data.view(np.uint8)
 
     def unpack(self, data: Bytes) -> npt.NDArray[np.int64]:
-        """The array, from all bytes of its buffer."""
+        """Return the array from all bytes of its buffer."""
         words = data.view(self._kind)
         back = [self._order.index(a) for a in self.axes]
         if self.outer.digits == 1:
@@ -126,7 +130,7 @@ class Packing:
 
 
 def constant(name: str, lanes: int) -> npt.NDArray[np.int64] | None:
-    """The values of a constant: ``identity`` or ``zeros``; ``None`` for other names."""
+    """Return the values of a constant, ``identity`` or ``zeros``; ``None`` for other names."""
     if name == "identity":
         return np.eye(lanes, dtype=np.int64)
     if name == "zeros":

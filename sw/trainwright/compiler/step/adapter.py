@@ -1,4 +1,7 @@
-"""A compiled graph as the driver takes it: buffers, images, rules of shifts."""
+"""Turn a compiled graph into what the driver takes: buffers, images, rules of exponents.
+
+In: ``step.compile.StepPrograms``. Out: ``base.compiled.CompiledStep``. ``compiled`` is the entry.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -15,7 +18,7 @@ from trainwright.compiler.base.row_images import RowImage
 from trainwright.compiler.base.rules import COPIES, Rule, Written
 from trainwright.compiler.emit.outer import Packing, constant
 from trainwright.compiler.forms.calls import External
-from trainwright.compiler.step.compile import Emitted, Step
+from trainwright.compiler.step.compile import Emitted, StepPrograms
 from trainwright.compiler.step.stored import cached_step
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
@@ -34,7 +37,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, kw_only=True)
 class PackedBuffer(Buffer):
-    """A tensor in outer memory as its ``packing`` has it, the host's with the samples first."""
+    """Tensor in external memory as its ``packing`` has it; the host has samples first."""
 
     packing: Packing
     axes: tuple[int, ...]
@@ -43,18 +46,18 @@ class PackedBuffer(Buffer):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of the buffer, padding included."""
         return self.packing.size
 
     def pack(self, values: torch.Tensor) -> Bytes:
-        """The bytes of what the host has: (samples, values) or values."""
+        """Return the bytes of the host's array: (samples, values) or values."""
         array = values.numpy()
         if self.sampled:
             array = array.reshape(array.shape[0], -1).T
         return self.packing.pack(array.reshape(self.axes))
 
     def unpack(self, data: Bytes) -> torch.Tensor:
-        """The inverse."""
+        """Return the host's array from all bytes of the buffer."""
         array = self.packing.unpack(data)
         if self.sampled:
             array = array.reshape(-1, array.shape[-1]).T
@@ -63,7 +66,7 @@ class PackedBuffer(Buffer):
 
 @dataclass(frozen=True)
 class GraphImage:
-    """A factor, or a constant (``layer`` -1), as one program reads it."""
+    """Factor, or constant (``layer`` -1), as one program reads it."""
 
     name: str
     layer: int
@@ -71,7 +74,7 @@ class GraphImage:
     packing: Packing
     shape: tuple[int, ...]
     value: int = 0
-    """The word of all values of a constant."""
+    """Word that all values of a constant have."""
 
     @property
     def is_factor(self) -> bool:
@@ -79,11 +82,11 @@ class GraphImage:
 
     @property
     def entries(self) -> int:
-        """Rows of the scratchpad that it takes."""
+        """Rows of the scratchpad that the image takes."""
         return self.packing.rows
 
     def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> Bytes:
-        """The bytes of int64 ``factor``; a constant ignores it."""
+        """Return the bytes of int64 ``factor``; a constant ignores it."""
         if self.is_factor:
             return self.packing.pack(factor.numpy().reshape(self.shape))
         return self._constant
@@ -94,10 +97,10 @@ class GraphImage:
         return self.packing.pack(np.full(self.shape, self.value) if known is None else known)
 
 
-class Adapter:
-    """Makes a ``CompiledStep`` of a ``Step``."""
+class StepAdapter:
+    """Buffers, images and rules of a compiled step."""
 
-    def __init__(self, network: Network, step: Step):
+    def __init__(self, network: Network, step: StepPrograms):
         self.network, self.step, self.lanes = network, step, step.parameters.lanes
         self.host = set(step.graph.whole.given)
         self.buffers: dict[str, Buffer] = {}
@@ -106,11 +109,11 @@ class Adapter:
             self.buffers[name] = step.buffers[name]
 
     def origin(self, name: str) -> str:
-        """The tensor that a view is of."""
+        """Return the tensor that a view is a view of."""
         return self.step.graph.whole.origins.get(name, name)
 
     def add_buffers(self, emitted: Emitted) -> None:
-        """The buffers of what the host writes and reads."""
+        """Add the buffers that the host writes and reads."""
         graph = emitted.lowered.graph
         factors = {f"l{n}.G{k + 1}" for n, layer in enumerate(self.network.layers, 1)
                    for k in range(layer.order)}  # fmt: skip
@@ -118,15 +121,16 @@ class Adapter:
             tensor = graph.tensors.get(outer.tensor)
             if tensor is None or outer.tensor in factors or tensor.constant:
                 continue
-            there, name = self.step.buffers[outer.name], self.origin(outer.tensor)
+            stored, name = self.step.buffers[outer.name], self.origin(outer.tensor)
             key = name if name not in self.buffers else outer.name
+            # Views share a buffer: it is listed once, under the name of its origin.
             if key in self.buffers or any(
-                b.address == there.address for b in self.buffers.values()
+                b.address == stored.address for b in self.buffers.values()
             ):
                 continue
             self.buffers[key] = PackedBuffer(
                 name=key,
-                address=there.address,
+                address=stored.address,
                 shape=graph.shape(outer.tensor),
                 padded=0,
                 element_bytes=outer.element_bytes,
@@ -152,7 +156,7 @@ class Adapter:
     def image(
         self, graph: Graph, outer: External, layer: int, index: int
     ) -> tuple[GraphImage | RowImage, Buffer]:
-        """Factor ``index`` of layer ``layer`` (both from 0) as a program reads it, and where."""
+        """Return factor ``index`` of layer ``layer`` (from 0) for a program, and its buffer."""
         packing = Packing(graph, outer, self.lanes)
         image = GraphImage(outer.name, layer, index, packing, graph.shape(outer.tensor))
         return image, self.step.buffers[outer.name]
@@ -160,16 +164,18 @@ class Adapter:
     def _rules(self, emitted: Emitted, tensors: dict[str, Written]) -> dict[int, Rule]:
         graph = emitted.lowered.graph
         rules = {}
-        for index, made in emitted.made.items():
-            if made.exact:
-                d, name = emitted.descriptors[index], self.origin(made.tensor)
+        for index, product in emitted.products.items():
+            if product.exact:
+                d, name = emitted.descriptors[index], self.origin(product.tensor)
                 bias = isinstance(d, Compute) and d.operation is Operation.BIAS
+                # A copy, or two parts of a sum added: nothing is rounded, so the result keeps the
+                # exponent and is counted among copies.
                 by = ExponentRule(adds=bias, exact=True)
                 rules[index] = Rule(name, name if bias else None, tensors[COPIES], by)
                 continue
-            op = graph.makers[made.tensor]
+            op = graph.makers[product.tensor]
             if isinstance(op, Kernel):
-                z = self._written(graph, made.tensor)
+                z = self._written(graph, product.tensor)
                 if not (isinstance(op.function, GroupKernel) and op.function.automatic):
                     z = replace(z, counted=False)
                 operands = [self.origin(name) for name in op.operands]
@@ -178,9 +184,9 @@ class Adapter:
                 continue
             by = op.exponents
             assert by is not None
-            by = replace(by, exact=by.exact or graph.tensors[made.tensor].exact)
+            by = replace(by, exact=by.exact or graph.tensors[product.tensor].exact)
             first, *rest = (self.origin(name) for name in op.operands[: op.scaling])
-            rules[index] = Rule(first, rest[0] if rest else None, tensors[made.tensor], by)
+            rules[index] = Rule(first, rest[0] if rest else None, tensors[product.tensor], by)
         return rules
 
     def _written(self, graph: Graph, name: str) -> Written:
@@ -200,7 +206,7 @@ class Adapter:
         )  # fmt: skip
 
     def program(self, emitted: Emitted) -> CompiledProgram:
-        """A program with its rules and images."""
+        """Return a program with its rules and images."""
         self.add_buffers(emitted)
         graph = emitted.lowered.graph
         tensors = {name: self._written(graph, name) for name in emitted.slots}
@@ -227,9 +233,9 @@ def compiled(
     input_gradients: bool = False,
     effort: int = MOST_EFFORT,
 ) -> CompiledStep:
-    """A training step compiled from its graph, for the driver. Raises ``CompileError``."""
+    """Return a training step compiled from its graph, for the driver. Raises ``CompileError``."""
     step = cached_step(network, batch, p, inputs=input_gradients, plan=plan, effort=effort)
-    adapter = Adapter(network, step)
+    adapter = StepAdapter(network, step)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)
     inputs = tuple(node.name for node in network.nodes if isinstance(node, Input))
     return CompiledStep(

@@ -1,7 +1,9 @@
-"""Programs of large batches: what is computed of one block of samples is computed of each in turn.
+"""Compile large batches: compute one block of samples, then the next, with the same body.
 
-Arrays, layouts and slices are searched for a few blocks alone, and the best program of these is
-made as long as the batch. A sum over samples is taken in parts, one or more for each block.
+Arrays, layouts and slices are searched for a few blocks only, and the best body is repeated over
+the batch. Arrays then always have work of the block before, so bodies are compared by the cycles of
+a sample at full speed. A sum over samples is taken in parts, one or more for each block. ``lower``
+tries this in addition to programs of all samples at once.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,35 +25,35 @@ from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters
 
 LEAST = 64
-"""Samples of a batch that is computed in one block, at most."""
+"""Samples of a batch up to which no blocks are tried."""
 SIZES = (32, 16, 64)
-"""Samples of a block."""
+"""Samples of a block, in the order in which they are tried."""
 FEW, MORE = 3, 5
-"""Blocks of the programs that are compared."""
+"""Blocks of the two programs whose difference gives the cycles of a block."""
 TIMED = 8
-"""Programs that are placed and timed by the cycle model: the best by the estimate."""
+"""Bodies that are placed and timed by the cycle model: the best by the estimate."""
 MODES = (SearchMode(0.1, False, True, steady=True), SearchMode(0.1, False, False, steady=True))
-"""How arrays and layouts are chosen."""
+"""Modes of the search for arrays and layouts."""
 MOST = 12
-"""Ways to cut the stages that are compared for each choice of arrays."""
+"""Cuts of the stages that are compared for each choice of arrays."""
 ROOMS = (1.0, 0.75, 0.5)
-"""Parts of the scratchpad in use from which on no array runs ahead of the other."""
+"""Shares of the scratchpad in use above which no array runs ahead of the other."""
 LOOKAHEAD = 16
 """Commands of an array among which it takes the next."""
 RESIDENT = 4
 """Part of the scratchpad that a tensor may have that lies there for all blocks."""
 PARTS = (4, 8)
-"""Parts of the scratchpad from which a tensor is used up in slices."""
+"""Parts of the scratchpad: a tensor larger than one part is used up in slices."""
 
 
 def blocks_of(batch: int, size: int) -> tuple[Block, ...]:
-    """The blocks of a batch, the last one with what is left."""
+    """Return the blocks of a batch; the last one has what is left."""
     return tuple((lo, min(lo + size, batch)) for lo in range(0, batch, size))
 
 
 @dataclass(frozen=True)
 class Places:
-    """Operations by when they are computed: before all blocks, in each, after all."""
+    """Operations by the time of their computation: before all blocks, in each, after all."""
 
     before: frozenset[str]
     inside: frozenset[str]
@@ -59,7 +61,11 @@ class Places:
 
 
 def places_of(graph: Graph) -> Places | None:
-    """When each operation is computed; ``None`` where something of samples needs a sum of them."""
+    """Return when each operation is computed, or ``None``.
+
+    ``None`` stands for a graph in which an operation on samples needs a sum over samples: no block
+    could go past it before all blocks are done.
+    """
     before, inside, after = set[str](), set[str](), set[str]()
     summed = set[str]()
     for op in graph.ops:
@@ -83,18 +89,18 @@ def places_of(graph: Graph) -> Places | None:
 
 @dataclass(frozen=True)
 class _Body:
-    """How one block is computed; ``size`` are its samples."""
+    """Computation of one block of ``size`` samples."""
 
     chosen: Chosen
     stages: tuple[Stage, ...]
     size: int
     room: float
-    """Part of the scratchpad in use from which on no array runs ahead of the other."""
+    """Share of the scratchpad in use above which no array runs ahead of the other."""
 
 
 @dataclass
 class Blocks:
-    """Searches a program of blocks."""
+    """Search for a program of blocks."""
 
     graph: Graph
     given: Mapping[str, Given]
@@ -105,18 +111,16 @@ class Blocks:
     problems: list[CompileError] = field(default_factory=list)
 
     def best(self) -> Iterator[list[Draft]]:
-        """Programs of one way to compute a block, in several orders of issue, the best way by the
-        cycle model first.
-        """
+        """Yield programs, the best body first, each body in several orders of issue."""
         batch, places = self.graph.sizes[SAMPLES], places_of(self.graph)
         if batch <= LEAST or places is None or not places.inside:
             return
-        parts = [part for one in self.given.values() for part in one.parts]
-        if any(part.cut for part in parts):  # arrays cannot be balanced then
-            return
+        parts = [part for given in self.given.values() for part in given.parts]
+        if any(part.cut for part in parts):
+            return  # tensors in parts fix where arrays divide them, so nothing can be balanced
         if self._is_hopeless(places):
             return
-        found: list[tuple[float, int, _Body]] = []
+        bodies: list[tuple[float, int, _Body]] = []
         try:
             every = choose(self.graph, self.given, self.stored, self.p, MODES)
         except CompileError as error:  # there may be programs of all samples at once
@@ -124,18 +128,18 @@ class Blocks:
             return
         for size in (size for size in SIZES if batch >= MORE * size):
             for chosen in every:
-                if found and is_spent():
+                if bodies and is_spent():
                     break
                 for stages in self._options(chosen, places, size):
-                    for room in ROOMS:
+                    for room in ROOMS:  # the first that fits: more room is faster
                         body = _Body(chosen, tuple(stages), size, room)
                         cycles = self._estimate(body)
                         if cycles is not None:
-                            found.append((cycles, len(found), body))
+                            bodies.append((cycles, len(bodies), body))
                             break
-        found.sort(key=lambda one: one[:2])
-        timed = [(self._rate(body), n, body) for _, n, body in found[:TIMED]]
-        for rate, _, body in sorted(timed, key=lambda one: one[:2]):
+        bodies.sort(key=lambda entry: entry[:2])
+        timed = [(self._rate(body), n, body) for _, n, body in bodies[:TIMED]]
+        for rate, _, body in sorted(timed, key=lambda entry: entry[:2]):
             if rate == float("inf"):
                 return
             try:
@@ -161,7 +165,7 @@ class Blocks:
         return False
 
     def _estimate(self, body: _Body) -> float | None:
-        """Cycles of a sample, by the estimate; ``None`` where it does not fit."""
+        """Estimate the cycles of a sample; ``None`` where the body does not fit."""
         try:
             draft = self._draft(self._sized(FEW * body.size), body)
             return (draft.cycles + lost(draft.calls, self.p, stores=True)) / (FEW * body.size)
@@ -170,7 +174,11 @@ class Blocks:
             return None
 
     def _rate(self, body: _Body) -> float:
-        """Cycles of a sample, by the cycle model: of what some blocks take more than fewer."""
+        """Return the cycles of a sample by the cycle model.
+
+        The difference of ``MORE`` and ``FEW`` blocks leaves out start and end of a program, which a
+        long batch pays once.
+        """
         cycles = []
         for count in (FEW, MORE):
             try:
@@ -186,7 +194,7 @@ class Blocks:
         return replace(self.graph, sizes={**self.graph.sizes, SAMPLES: batch})
 
     def _draft(self, graph: Graph, body: _Body) -> Draft:
-        """A program in an order of issue. Raises ``CompileError``."""
+        """Return a program of a body in an order of issue. Raises ``CompileError``."""
         blocks = blocks_of(graph.sizes[SAMPLES], body.size)
         pads, p = body.chosen.pads, self.p
         tiler = Tiler(graph, self.given, self.stored, pads, (), p, blocks=blocks)
@@ -198,7 +206,7 @@ class Blocks:
         )
 
     def _options(self, chosen: Chosen, places: Places, size: int) -> Iterator[list[Stage]]:
-        """Ways to cut the stages."""
+        """Yield cuts of the stages before, in and after the blocks."""
         graph = self._sized(size)
         parts = [
             tuple(choice for choice in chosen.choices if choice.op.out in names)
@@ -207,9 +215,12 @@ class Blocks:
         tried: set[tuple] = set()
         for part in PARTS:
             every = [self._stages(graph, chosen, choices, part) for choices in parts]
-            if any(one.spilled for one in every if one):
-                continue
-            fixed = [next(one.options(), None) if one else [] for one in (every[0], every[2])]
+            if any(stages.spilled for stages in every if stages):
+                continue  # a spilled tensor would go through memory once a block
+            # Stages outside the blocks take little time: their first cut will do.
+            fixed = [
+                next(stages.options(), None) if stages else [] for stages in (every[0], every[2])
+            ]
             if fixed[0] is None or fixed[1] is None:
                 continue
             assert every[1]
@@ -228,6 +239,6 @@ class Blocks:
     ) -> Stages | None:
         if not choices:
             return None
-        some = replace(chosen, choices=choices)
+        subset = replace(chosen, choices=choices)
         large = self.p.scratchpad_rows // part
-        return Stages(graph, self.given, some, self.stored, self.p, large=large)
+        return Stages(graph, self.given, subset, self.stored, self.p, large=large)

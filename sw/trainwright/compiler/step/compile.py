@@ -1,4 +1,10 @@
-"""From a network, a batch and an accelerator to the two programs of a training step."""
+"""Compile a network, a batch and an accelerator to the two programs of a training step.
+
+``compile_network`` is the entry: it derives the graph of a step (``trainwright.graph``), searches
+contraction orders of the largest layer, and compiles the most promising ones with
+``compile_graph``. That one compiles the forward pass, then the backward pass for the layouts that
+the forward pass left, and lays out external memory for both.
+"""
 
 import gc
 from collections.abc import Collection, Iterator, Mapping
@@ -10,7 +16,7 @@ from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.limits import require_memory, require_words
 from trainwright.compiler.base.memory import Buffer, MemoryMap
 from trainwright.compiler.base.progress import MOST_EFFORT, followed, is_spent, rest
-from trainwright.compiler.emit.emit import Emitter, Made
+from trainwright.compiler.emit.emit import Emitter, Product
 from trainwright.compiler.emit.outer import Packing
 from trainwright.compiler.forms.choices import Given
 from trainwright.compiler.forms.digits import between_width, cost_digits, in_digits, require_passes
@@ -34,32 +40,33 @@ from trainwright.timing import predict
 MOST_ORDERS = 1
 """Contraction orders of the largest layer that are compiled and timed."""
 MOST_TRIED = 3
-"""Contraction orders of it that are tried where the better ones do not fit."""
+"""Contraction orders of the largest layer that are tried where better ones do not fit."""
 FORWARD = 0.5
-"""Part of the effort after which the forward pass takes the best program so far.
+"""Share of the effort after which the forward pass takes the best program so far.
 
 `fashion` in 512 samples left a fifth to the backward pass, which has more operations, and took 36 %
 more cycles there.
 """
 HOPEFUL = 2.0
-"""Of the cost of the best order, what another may have at most."""
+"""Cost of a contraction order, relative to the best one, up to which it is tried."""
 
 
 @dataclass(frozen=True)
 class Emitted:
-    """One program: descriptors without shifts, and what each makes."""
+    """Program: descriptors without shifts, and what each of them makes."""
 
     lowered: Lowered
     descriptors: tuple[Descriptor, ...]
-    made: Mapping[int, Made]
+    products: Mapping[int, Product]
+    """Tensor that each descriptor makes, by its index."""
     slots: tuple[str, ...]
     """Names of the tensors counted in each statistics slot; ``copies`` for transposed copies."""
     address: int
 
 
 @dataclass(frozen=True)
-class Step:
-    """The two programs of a training step, and where their tensors lie."""
+class StepPrograms:
+    """The two programs of a training step, and the buffers of their tensors."""
 
     graph: StepGraph
     parameters: AcceleratorParameters
@@ -69,16 +76,16 @@ class Step:
     memory_bytes: int
     orders: tuple[Order, ...] = field(default=())
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Why cheaper orders, by their text, were not taken: what did not fit."""
+    """Reasons why cheaper orders did not fit, by the order's text."""
     cost: Cost = field(default_factory=Cost)
-    """What contraction orders were counted to cost."""
+    """Measure by which contraction orders were compared."""
 
     @property
     def cycles(self) -> int:
         """Cycles of a step, by the cycle model."""
         return sum(
-            predict(one.descriptors, self.parameters).cycles
-            for one in (self.forward, self.backward)
+            predict(program.descriptors, self.parameters).cycles
+            for program in (self.forward, self.backward)
         )
 
     @property
@@ -91,25 +98,26 @@ def _emit(lowered: Lowered, p: AcceleratorParameters, memory: MemoryMap, which: 
     emitter = Emitter(lowered.graph, p, memory.buffers)
     emitter.run(lowered.calls)
     address = memory.buffers[f"program.{which}"].address
-    return Emitted(lowered, tuple(emitter.descriptors), emitter.made, tuple(emitter.slots), address)
+    descriptors, slots = tuple(emitter.descriptors), tuple(emitter.slots)
+    return Emitted(lowered, descriptors, emitter.products, slots, address)
 
 
 @dataclass(frozen=True)
 class _Passes:
-    """Both passes of a step as they are lowered, and what crosses from one to the other."""
+    """Graphs of both passes as they are lowered, and the tensors that cross between them."""
 
     forward: Graph
     backward: Graph
     free: frozenset[str]
-    """What the host writes for the backward pass as it is needed."""
+    """Tensors that the host writes for the backward pass in any layout."""
     origins: Mapping[str, str]
-    """Of what the forward pass stores: the tensor that each one is a view of."""
+    """Tensor of the forward pass that each tensor given to the backward pass is a view of."""
     rows: Rows
-    """How tensors are to lie in outer memory."""
+    """Layouts that external memory imposes."""
 
     @classmethod
     def of(cls, step: StepGraph, rows: Rows) -> "_Passes":
-        """Those of a step of products of two."""
+        """Return the passes of a step that consists of products of two."""
         forward = with_ones(direct(step.forward, step.whole.given))
         backward = with_ones(step.backward)
         free = {name for name in (*forward.given, *step.whole.given) if name in backward.given}
@@ -119,88 +127,89 @@ class _Passes:
 
     @property
     def stored(self) -> tuple[str, ...]:
-        """What the forward pass leaves in outer memory."""
+        """Names of the tensors that the forward pass leaves in external memory."""
         results = self.forward.results
         return (*results, *(name for name in self.origins.values() if name not in results))
 
 
 @dataclass(frozen=True)
-class _Both:
-    """Both programs without addresses."""
+class _ProgramPair:
+    """Both programs, without addresses."""
 
-    ahead: Lowered
-    behind: Lowered
+    forward: Lowered
+    backward: Lowered
     origins: Mapping[str, str]
-    """Of what the backward pass is given: the tensor of the forward pass that each one is a view
-    of."""
+    """Tensor of the forward pass that each tensor given to the backward pass is a view of."""
 
     @property
     def named(self) -> tuple[tuple[str, Lowered], tuple[str, Lowered]]:
-        """With their names."""
-        return ("forward", self.ahead), ("backward", self.behind)
+        """Programs with their names."""
+        return ("forward", self.forward), ("backward", self.backward)
 
 
 def compile_graph(
     step: StepGraph, p: AcceleratorParameters, orders: tuple[Order, ...], rows: Rows | None = None
-) -> Step:
-    """Compile a step that consists of products of two, tensors of ``rows`` in their layouts. Raises
-    ``CompileError``.
+) -> StepPrograms:
+    """Compile a step of products of two, with tensors of ``rows`` in their layouts.
 
-    What the backward pass reads of the forward pass may lie in two layouts, if the forward pass is
-    faster then and the backward pass can read it.
+    A tensor that crosses from the forward to the backward pass may lie in two layouts, if the
+    forward pass is faster then and the backward pass can read it. Raises ``CompileError``.
     """
     step = in_digits(step, p)
     require_passes(step.whole, p)
     passes = _Passes.of(step, rows or Rows())
     parted = may_part(step, passes.origins)
-    ahead = _ahead(passes, p, parted)
+    forward = _forward(passes, p, parted)
     try:
-        both = _behind(step, passes, ahead, p)
+        both = _with_backward(step, passes, forward, p)
     except CompileError:
-        if not any(lying(ahead, name).parts for name in parted):
+        if not any(lying(forward, name).parts for name in parted):
             raise
-        both = _behind(step, passes, _ahead(passes, p, ()), p)
+        # The forward pass was searched first, without knowing who can read its two layouts.
+        both = _with_backward(step, passes, _forward(passes, p, ()), p)
     memory = _memory(both, p)
     require_memory(memory.top, p)
-    return Step(
-        graph=StepGraph(step.whole, both.ahead.graph, both.behind.graph),
+    return StepPrograms(
+        graph=StepGraph(step.whole, both.forward.graph, both.backward.graph),
         parameters=p,
-        forward=_emit(both.ahead, p, memory, "forward"),
-        backward=_emit(both.behind, p, memory, "backward"),
+        forward=_emit(both.forward, p, memory, "forward"),
+        backward=_emit(both.backward, p, memory, "backward"),
         buffers=memory.buffers,
         memory_bytes=memory.top,
         orders=orders,
     )
 
 
-def _ahead(passes: _Passes, p: AcceleratorParameters, parted: Collection[str]) -> Lowered:
-    """The forward pass."""
+def _forward(passes: _Passes, p: AcceleratorParameters, parted: Collection[str]) -> Lowered:
+    """Lower the forward pass; ``parted`` tensors may be stored in two layouts."""
     rows, forward = passes.rows, passes.forward
     stored = rows.written(passes.stored)
     with followed(most=rest(FORWARD)):
         return lower(forward, rows.read(forward.given), stored, p, "forward", parted)
 
 
-def _behind(step: StepGraph, passes: _Passes, ahead: Lowered, p: AcceleratorParameters) -> _Both:
-    """The backward pass after a forward pass."""
-    lies = {outer.tensor: outer.layout for outer in ahead.outer.values()}
-    backward, origins = viewed(passes.backward, passes.origins, lies)
+def _with_backward(
+    step: StepGraph, passes: _Passes, forward: Lowered, p: AcceleratorParameters
+) -> _ProgramPair:
+    """Lower the backward pass for the layouts that a forward pass stores."""
+    layouts = {outer.tensor: outer.layout for outer in forward.outer.values()}
+    backward, origins = viewed(passes.backward, passes.origins, layouts)
     rows = passes.rows
     given = rows.read([name for name in backward.given if name in passes.free])
     for name, origin in origins.items():
-        given[name] = lying(ahead, origin)
+        given[name] = lying(forward, origin)
         if origin != name:  # a view: the same rows by other axes
-            axes, lanes = step.whole.tensors[name].axes, lies[origin].lanes
+            axes, lanes = step.whole.tensors[name].axes, layouts[origin].lanes
             given[name] = Given(Layout(tuple(a for a in axes if a not in lanes), lanes))
     stored = rows.written(backward.results)
-    return _Both(ahead, lower(backward, given, stored, p, "backward"), origins)
+    return _ProgramPair(forward, lower(backward, given, stored, p, "backward"), origins)
 
 
-def _memory(both: _Both, p: AcceleratorParameters) -> MemoryMap:
-    """Where programs and tensors lie in outer memory."""
+def _memory(both: _ProgramPair, p: AcceleratorParameters) -> MemoryMap:
+    """Lay out programs and tensors in external memory."""
     memory, origins = MemoryMap(p.lanes), both.origins
     for which, lowered in both.named:
-        length = len(descriptors_of(lowered, p, which)) + 1  # that of a seed
+        length = len(descriptors_of(lowered, p, which)) + 1  # one more may set a seed
         memory.add_bytes(f"program.{which}", length * DESCRIPTOR_BYTES)
     for _, lowered in both.named:
         for outer in lowered.outer.values():
@@ -208,10 +217,12 @@ def _memory(both: _Both, p: AcceleratorParameters) -> MemoryMap:
                 continue
             if outer.name not in memory.buffers:
                 memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
-    names = {outer.tensor: outer.name for outer in both.ahead.outer.values()}
+    # Tensors that cross and views of any tensor get no buffer of their own: they have the one that
+    # the forward pass, or the origin, has.
+    names = {outer.tensor: outer.name for outer in both.forward.outer.values()}
     for _, lowered in both.named:
         alias(lowered, memory)
-    for outer in both.behind.outer.values():
+    for outer in both.backward.outer.values():
         if outer.name not in memory.buffers:
             memory.buffers[outer.name] = memory.buffers[names[origins[outer.tensor]]]
     return memory
@@ -219,7 +230,7 @@ def _memory(both: _Both, p: AcceleratorParameters) -> MemoryMap:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Put off the search for cyclic garbage, which takes a quarter of the time: there is little."""
+    """Put off the search for cyclic garbage: it takes a quarter of the time and finds little."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -230,7 +241,9 @@ def _uncollected() -> Iterator[None]:
 
 
 def order_cost(p: AcceleratorParameters, digits: int = 0) -> Cost:
-    """What contraction orders cost on an accelerator; ``digits`` as of ``Cost``."""
+    """Return the measure of contraction orders on an accelerator; ``digits`` as in ``Cost``."""
+    # A tensor above half a scratchpad has to be used up in slices, with rows left for what is read
+    # with it.
     held, arrays = p.scratchpad_rows * p.lanes // 2, Arrays(p.lanes, p.pe1_rows, p.pe2_rows)
     return Cost(held=held, arrays=arrays, digits=digits, pairs=bool(not p.narrow or p.wide_tensors))
 
@@ -245,14 +258,14 @@ def compile_network(
     plan: str = AUTO,
     in_rows: bool = False,
     effort: int = MOST_EFFORT,
-) -> Step:
+) -> StepPrograms:
     """Compile a training step, with ``inputs`` also the gradients to the network's inputs.
 
-    With ``in_rows`` tensors lie in outer memory as a state on the chip has them
-    (``trainwright.compiler.step.rows``). ``plan`` is one of ``compiler.PLANS``: by ``PAPER`` every
-    layer has the contraction order of the paper, else the best that fits; by ``SMALL`` no products
-    cross from the forward pass to the backward pass, which makes them again. After ``effort``
-    alternatives the best programs so far are taken. Raises ``CompileError``.
+    With ``in_rows`` tensors lie in external memory as a state on the chip has them
+    (``compiler.step.rows``). ``plan`` is one of ``compiler.PLANS``: by ``PAPER`` every layer has
+    the contraction order of the paper, else the best that fits; by ``SMALL`` no products cross from
+    the forward pass to the backward pass, which computes them again. After ``effort`` alternatives
+    the best programs so far are taken. Raises ``CompileError``.
     """
     require_words(network, p)
     graph = in_digits(step_graph(network, batch, inputs=inputs), p)
@@ -263,26 +276,27 @@ def compile_network(
 
 def _planned(
     network: Network, graph: StepGraph, p: AcceleratorParameters, rows: Rows, plan: str
-) -> Step:
+) -> StepPrograms:
     """Compile a step by one of ``compiler.PLANS``. Raises ``CompileError``."""
     widths = {"word": between_width(network, p), "accumulator": p.accumulator_width}
     if plan == PAPER:
         cost = order_cost(p)
         papers = tuple(
-            paper_order(graph.whole, one, cost=cost, **widths) for one in graph.sites.values()
+            paper_order(graph.whole, site, cost=cost, **widths) for site in graph.sites.values()
         )
         step = compile_graph(graph.ordered(papers), p, papers, rows)
         return replace(step, cost=cost)
-    found: list[Step] = []
+    steps: list[StepPrograms] = []
     problems: list[CompileError] = []
+    # Where tensors are cut into digits, neither measure of orders is always better: try both.
     for digits in cost_digits(network, graph, p):
         try:
-            found.append(_searched(graph, p, order_cost(p, digits), widths, rows, plan))
+            steps.append(_searched(graph, p, order_cost(p, digits), widths, rows, plan))
         except CompileError as error:
             problems.append(error)
-    if not found:
+    if not steps:
         raise problems[0]
-    return found[0] if len(found) == 1 else min(found, key=lambda step: step.cycles)
+    return steps[0] if len(steps) == 1 else min(steps, key=lambda step: step.cycles)
 
 
 def _searched(
@@ -292,16 +306,18 @@ def _searched(
     widths: Mapping[str, int],
     rows: Rows,
     plan: str,
-) -> Step:
-    """The fastest step of the contraction orders that cost least. Raises ``CompileError``."""
+) -> StepPrograms:
+    """Return the fastest step of the cheapest contraction orders. Raises ``CompileError``."""
     orders = [
         ordered(graph.whole, site, cost=cost, most=MOST_TRIED, **widths)
         for site in graph.sites.values()
     ]
-    chosen = [found[0] for found in orders]
-    found: list[Step] = []
+    chosen = [of_site[0] for of_site in orders]
+    steps: list[StepPrograms] = []
     problems: list[CompileError] = []
     refused: dict[str, str] = {}
+    # Only the largest layer's order varies: it decides most of the cycles, and combinations of
+    # several layers' orders would multiply compile time.
     largest = max(range(len(orders)), key=lambda n: orders[n][0].cost)
     for order in orders[largest]:
         chosen[largest] = order
@@ -317,13 +333,13 @@ def _searched(
             if is_spent():
                 break
             continue
-        found.append(step)
-        if len(found) == MOST_ORDERS or is_spent():
+        steps.append(step)
+        if len(steps) == MOST_ORDERS or is_spent():
             break
-    if not found:
+    if not steps:
         raise problems[0]
-    best = found[0] if len(found) == 1 else min(found, key=lambda step: step.cycles)
+    best = steps[0] if len(steps) == 1 else min(steps, key=lambda step: step.cycles)
     return replace(best, refused=refused, cost=cost)
 
 
-__all__ = ["Lowered", "Step", "compile_graph", "compile_network"]
+__all__ = ["Lowered", "StepPrograms", "compile_graph", "compile_network"]

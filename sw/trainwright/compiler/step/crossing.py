@@ -1,4 +1,8 @@
-"""What lies in outer memory between the two programs of a step, and what the host writes."""
+"""Say what lies in external memory between the two programs of a step, and what the host writes.
+
+The functions rewrite the graphs of both passes for ``step.compile``: they drop views that the host
+can write directly, and find out which tensors may lie in two layouts.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +18,10 @@ from trainwright.graph.step import StepGraph
 
 
 def with_ones(graph: Graph) -> Graph:
-    """Sums of one tensor as products with ones."""
+    """Return a graph with sums of one tensor written as products with ones.
+
+    Arrays compute products of two only.
+    """
     tensors, ops, given = dict(graph.tensors), list[Op](), list(graph.given)
     for op in graph.ops:
         if isinstance(op, Einsum) and len(op.operands) == 1:
@@ -28,9 +35,9 @@ def with_ones(graph: Graph) -> Graph:
 
 
 def direct(graph: Graph, host: Sequence[str]) -> Graph:
-    """Without views of what the host writes: it writes the views themselves.
+    """Return a graph without views of what the host writes: it writes the views themselves.
 
-    What has other readers too is written as it is.
+    A tensor that also has other readers is written as it is.
     """
     ops, given = [], list(graph.given)
     readers = Counter(name for op in graph.ops for name in op.operands)
@@ -43,10 +50,12 @@ def direct(graph: Graph, host: Sequence[str]) -> Graph:
 
 
 def may_part(step: StepGraph, origins: Mapping[str, str]) -> set[str]:
-    """Tensors of the forward pass that may be stored in two layouts: only contractions of the
-    backward pass read them.
+    """Return the tensors of the forward pass that may be stored in two layouts.
+
+    Only contractions of the backward pass may read them: each array then reads the part that it
+    wrote.
     """
-    found = {
+    names = {
         name
         for name, origin in origins.items()
         if name == origin
@@ -55,35 +64,36 @@ def may_part(step: StepGraph, origins: Mapping[str, str]) -> set[str]:
     }
     for op in step.backward.ops:
         if not isinstance(op, Einsum):
-            found -= set(op.operands)
-    return found
+            names -= set(op.operands)
+    return names
 
 
 def lying(lowered: Lowered, name: str) -> Given:
-    """How a tensor lies that a program stores."""
-    found = [outer for outer in lowered.outer.values() if outer.tensor == name]
+    """Return how a tensor lies that a program stores."""
+    stored = [outer for outer in lowered.outer.values() if outer.tensor == name]
     parts = [
         Given(outer.layout, next(((a, *r) for a, r in outer.ranges.items()), None))
-        for outer in found
+        for outer in stored
     ]
     return parts[0] if len(parts) == 1 else Given(parts=tuple(parts))
 
 
 def viewed(
-    backward: Graph, origins: Mapping[str, str], lies: Mapping[str, Layout]
+    backward: Graph, origins: Mapping[str, str], layouts: Mapping[str, Layout]
 ) -> tuple[Graph, dict[str, str]]:
-    """The backward pass, and the tensor in outer memory that each one it is given is a view of.
+    """Return the backward pass, and the tensor in memory that each tensor given to it is a view of.
 
-    Views of a tensor that lies with an axis along the lanes that they lack are views there.
+    A view of a tensor whose lanes have an axis that the view lacks cannot be read from memory: it
+    becomes an operation of the backward pass.
     """
-    there = {}
+    sources = {}
     views: list[Op] = []
     for name, origin in origins.items():
-        if set(lies[origin].lanes) <= set(backward.tensors[name].axes):
-            there[name] = origin
+        if set(layouts[origin].lanes) <= set(backward.tensors[name].axes):
+            sources[name] = origin
         else:
-            there[origin] = origin
+            sources[origin] = origin
             views.append(View(name, origin))
     moved = {op.out for op in views}
-    given = dict.fromkeys([*(name for name in backward.given if name not in moved), *there])
-    return backward.part((*views, *backward.ops), given, backward.results), there
+    given = dict.fromkeys([*(name for name in backward.given if name not in moved), *sources])
+    return backward.part((*views, *backward.ops), given, backward.results), sources

@@ -1,7 +1,8 @@
-"""Programs of some choices of arrays and layouts: cut in many ways, issued, and estimated.
+"""Draft programs of some choices: cut in many ways, tiled, issued, and estimated.
 
-All are cut, tiled and issued. What shared banks cost is estimated with pieces placed, of those
-with the fastest schedules, until no other can be better.
+In: ``Chosen`` of ``choose``. Out: ``Draft``, the best first; ``lower`` places and times them. Every
+cut is tiled and issued, some 5 ms each. What shared banks cost is estimated with pieces placed
+once, some 30 ms, beginning with the fastest schedules, until no other can be better.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,30 +26,32 @@ from trainwright.graph.ir import Graph
 from trainwright.parameters import AcceleratorParameters
 
 ROOMS = (1.0, 0.8)
-"""Parts of the scratchpad that may be in use before an array runs ahead of the other."""
+"""Shares of the scratchpad that may be in use before an array runs ahead of the other."""
 LARGE = (4, 2, 1)
-"""Parts of the scratchpad from which a tensor is used up in slices."""
+"""Parts of the scratchpad: a tensor larger than one part is used up in slices."""
 LOOKAHEADS = (1, 16)
-"""Commands of an array among which it takes the next."""
+"""Commands of an array among which it takes the next: only the first, or any of many."""
 MOST_DRAFTS = 4
-"""Programs that are estimated for each choice of arrays and layouts: the likely ones first."""
+"""Cuts that are estimated for each choice of arrays and layouts, the likely best first."""
 MOST_COMBINED = 10
-"""As ``MOST_DRAFTS``, of programs of which several stages are cut."""
+"""Limit in place of ``MOST_DRAFTS`` for programs with several stages that are cut."""
 TIGHT = 0.95
-"""Part of the scratchpad that may be in use where it is short."""
+"""Share of the scratchpad that may be in use where it is short; the rest is lost between pieces."""
 EARLIER = (200, 1000)
-"""Cycles by which loads come earlier than at the latest there."""
+"""Cycles by which loads come earlier than at the latest where rows are short."""
 MOST_TIGHT = 16
-"""As ``MOST_DRAFTS`` where rows are short: the fewest slices first."""
+"""Limit in place of ``MOST_DRAFTS`` where rows are short: the fewest slices come first."""
 MOST_CHAINED = 2
-"""As ``MOST_DRAFTS``, of programs in which all that is computed of samples is one stage."""
+"""Limit in place of ``MOST_DRAFTS`` for programs with all operations on samples in one stage."""
 CLOSE = 1.0
-"""Of the best estimate, what the cycles of a schedule may be that is placed, too."""
+"""Cycles of a schedule, relative to the best estimate, up to which it is placed, too.
+
+At 1.0 nothing is lost: shared banks only add to the cycles of a schedule."""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """One program without addresses: its operations, how they are computed, its commands."""
+    """Program without addresses: its operations, how they are computed, its commands."""
 
     graph: Graph
     choices: tuple[Choice, ...]
@@ -62,7 +65,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Draft:
-    """A program, its pieces placed in a hurry, and an estimate of its cycles."""
+    """Program whose pieces were placed in a hurry, with an estimate of its cycles."""
 
     cycles: float
     graph: Graph
@@ -74,18 +77,18 @@ class Draft:
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The commands in the order of issue, with their times."""
+        """Commands in the order of issue, with their times."""
         return self.issue.timed()
 
     def lowered(self, rows: int) -> Lowered:
-        """The program, in so many rows of the scratchpad."""
+        """Return the program in so many rows of the scratchpad."""
         choices, calls = self.chosen.choices, self.calls
         return Lowered(self.graph, choices, self.stages, calls, self.outer, self.macs, rows)
 
 
 @dataclass(frozen=True)
 class _Program:
-    """A program before it is issued."""
+    """Program before it is issued."""
 
     graph: Graph
     chosen: Chosen
@@ -94,10 +97,14 @@ class _Program:
     outer: Mapping[str, External]
     macs: int
 
+    def draft(self, cycles: float, issue: Issue) -> Draft:
+        """Return the program in an order of issue, with an estimate of its cycles."""
+        return Draft(cycles, self.graph, self.chosen, self.stages, issue, self.outer, self.macs)
+
 
 @dataclass
 class Drafts:
-    """Programs in orders of issue, by the cycles of the schedule alone."""
+    """Programs in orders of issue, compared by the cycles of the schedule."""
 
     graph: Graph
     given: Mapping[str, Given]
@@ -111,6 +118,8 @@ class Drafts:
     def add(self, chosen: Chosen) -> None:
         """Cut, tile and issue programs of some choices."""
         for number, (stages, spilled) in enumerate(self._options(chosen)):
+            # The first cut is always tried, so that a compilation out of effort still ends with a
+            # program.
             if (self._issued and is_spent()) or (number and is_spent(HOPELESS)):
                 break
             tiler = Tiler(
@@ -123,7 +132,7 @@ class Drafts:
             except (CutError, DoesNotFitError) as error:
                 self.problems.append(error)
                 continue
-            one = _Program(tiler.graph, chosen, tuple(stages), calls, tiler.outer, tiler.macs)
+            program = _Program(tiler.graph, chosen, tuple(stages), calls, tiler.outer, tiler.macs)
             rows = round(TIGHT * self.p.scratchpad_rows)
             for issue in tight(calls, LOOKAHEADS[-1], rows, EARLIER) if self.short else ():
                 try:
@@ -131,25 +140,27 @@ class Drafts:
                 except DoesNotFitError as error:
                     self.problems.append(error)
                     break
-                self._issued.append((issue.cycles, len(self._issued), one, issue))
+                self._issued.append((issue.cycles, len(self._issued), program, issue))
             for lookahead in () if self.short else LOOKAHEADS:
-                self._issue(one, lookahead, ROOMS[0])
+                self._issue(program, lookahead, ROOMS[0])
 
-    def _issue(self, one: _Program, lookahead: int, room: float) -> None:
-        issue = scheduled(one.calls, lookahead, round(room * self.p.scratchpad_rows))
-        self._issued.append((issue.cycles, len(self._issued), one, issue))
+    def _issue(self, program: _Program, lookahead: int, room: float) -> None:
+        issue = scheduled(program.calls, lookahead, round(room * self.p.scratchpad_rows))
+        # The number breaks ties: programs cannot be compared, and the first found stays first.
+        self._issued.append((issue.cycles, len(self._issued), program, issue))
 
     def best(self) -> list[Draft]:
-        """The programs with the best estimates, the best first.
+        """Return the programs with the best estimates, the best first.
 
-        Those are placed of which the cycles of the schedule are not above the best estimate.
+        Programs are placed in the order of their schedules, until a schedule alone takes more
+        cycles than the best estimate.
         """
-        found: list[Draft] = []
+        drafts: list[Draft] = []
         if self.short:
             return list(self._fitting())
         least = float("inf")
-        waiting = sorted(self._issued, key=lambda one: one[:2])
-        for cycles, _, one, issue in waiting:
+        waiting = sorted(self._issued, key=lambda entry: entry[:2])
+        for cycles, _, program, issue in waiting:
             if cycles > CLOSE * least:
                 break
             try:
@@ -157,8 +168,10 @@ class Drafts:
                 total = cycles + lost(issue.timed(), self.p)
             except DoesNotFitError as error:
                 self.problems.append(error)
+                # The order of issue keeps too many pieces alive: a second one in fewer rows, of
+                # the same commands, costs little.
                 issue = scheduled(
-                    one.calls, issue.lookahead, round(ROOMS[1] * self.p.scratchpad_rows)
+                    program.calls, issue.lookahead, round(ROOMS[1] * self.p.scratchpad_rows)
                 )
                 try:
                     require_rows(alive(issue.calls), self.p)
@@ -169,20 +182,22 @@ class Drafts:
                     total = issue.cycles + lost(issue.timed(), self.p)
                 except DoesNotFitError as error:
                     self.problems.append(error)
-                    total = float("inf")
+                    total = float("inf")  # ``place`` tries more orders than ``lost`` does
             least = min(least, total)
-            found.append(
-                Draft(total, one.graph, one.chosen, one.stages, issue, one.outer, one.macs)
-            )
-        return sorted(found, key=lambda draft: draft.cycles)
+            drafts.append(program.draft(total, issue))
+        return sorted(drafts, key=lambda draft: draft.cycles)
 
     def _fitting(self) -> Iterator[Draft]:
-        """Those that can be placed, the best schedules first: rows are what decides."""
-        for cycles, _, one, issue in sorted(self._issued, key=lambda one: one[:2]):
-            yield Draft(cycles, one.graph, one.chosen, one.stages, issue, one.outer, one.macs)
+        """Yield all programs, the best schedules first, without placing them.
+
+        Where rows are short most cannot be placed at all, so estimates of shared banks would tell
+        little.
+        """
+        for cycles, _, program, issue in sorted(self._issued, key=lambda entry: entry[:2]):
+            yield program.draft(cycles, issue)
 
     def _options(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
-        """Ways to cut the stages, and what goes through the outer memory."""
+        """Yield cuts of the stages, each with the tensors that go through external memory."""
         yield from self._usual(chosen)
         if not self.short:
             yield from self._chained(chosen)
@@ -201,7 +216,7 @@ class Drafts:
         )
 
     def _chained(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
-        """Ways to cut all that is computed of samples along them alone."""
+        """Yield cuts along samples of all operations on samples, joined to one stage."""
         for part in LARGE:
             stages = self._stages(chosen, part, chained=True)
             if stages.chain and not stages.spilled & chosen.apart:
@@ -210,19 +225,20 @@ class Drafts:
                 return
 
     def _usual(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
-        """Ways to cut what is large."""
+        """Yield cuts of what is large."""
         tried: set[tuple] = set()
         apart = chosen.apart
         for part in LARGE:
             stages = self._stages(chosen, part)
+            # A spilled tensor is stored in one layout, one in parts has two.
             if stages.spilled & apart:
                 continue
             for option in stages.options():
                 key = tuple((stage.loops, stage.together, len(stage.choices)) for stage in option)
                 if key not in tried:
                     tried.add(key)
-                    some = variants(self.graph, option, self.p.lanes)
-                    for variant in (option,) if self.short else some:
+                    every = variants(self.graph, option, self.p.lanes)
+                    for variant in (option,) if self.short else every:
                         yield variant, stages.spilled
                 sliced = sum(bool(stage.loops) for stage in option)
                 most = MOST_DRAFTS if sliced < 2 else MOST_COMBINED

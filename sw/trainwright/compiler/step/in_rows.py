@@ -1,6 +1,7 @@
-"""A compiled graph whose tensors lie in the rows of a state on the chip, as the driver takes it.
+"""Turn a compiled graph into what a loop on the chip takes: tensors in the rows of its state.
 
 Buffers have the names, shapes and orders that programs of the loop expect (``compiler.chip``).
+``compiled_in_rows`` is the entry; ``plan_of_loop`` says whether a network can be trained so.
 """
 
 from dataclasses import replace
@@ -18,8 +19,8 @@ from trainwright.compiler.base.names import (
 from trainwright.compiler.base.row_images import Arrangement, RowImage, constant, row_image
 from trainwright.compiler.forms.calls import External
 from trainwright.compiler.forms.layout import Axes
-from trainwright.compiler.step.adapter import Adapter, GraphImage
-from trainwright.compiler.step.compile import Emitted, Step
+from trainwright.compiler.step.adapter import GraphImage, StepAdapter
+from trainwright.compiler.step.compile import Emitted, StepPrograms
 from trainwright.compiler.step.rows import PIXELS, samples_of
 from trainwright.compiler.step.stored import cached_step
 from trainwright.graph.ir import Graph
@@ -28,30 +29,30 @@ from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
 
 INSIDE = (1, 0)
-"""The host has (batch, values); the buffer (values, batch)."""
+"""Order of dimensions where the host has (batch, values) and the buffer (values, batch)."""
 CONSTANTS = Arrangement.IDENTITY, Arrangement.ZEROS
-"""What programs of the loop read, whether the step's own do or not."""
+"""Constants that programs of the loop read, whether the step's own programs do or not."""
 
 
 def _bytes(width: int) -> int:
-    """Bytes of an element of ``width`` bits in external memory."""
+    """Return the bytes of an element of ``width`` bits in external memory."""
     return 1 if width <= 8 else 2
 
 
-class _RowsAdapter(Adapter):
-    """All buffers have names of their own, also those that no program of the step reads."""
+class _RowsAdapter(StepAdapter):
+    """Adapter whose buffers have fixed names, whether a program of the step reads them or not."""
 
-    def __init__(self, network: Network, step: Step, batch: int) -> None:
+    def __init__(self, network: Network, step: StepPrograms, batch: int) -> None:
         super().__init__(network, step)
         self.p, self.batch = step.parameters, batch
         self.memory = MemoryMap(self.p.lanes, top=step.memory_bytes)
-        self._there: dict[tuple[str, Axes | None], Buffer] = {}
-        """The buffers of the step's programs: by tensor, and by its axes along the lanes, too."""
+        self._placed: dict[tuple[str, Axes | None], Buffer] = {}
+        """Buffers of the step's programs, by tensor, and by its axes along the lanes, too."""
         for emitted in (step.forward, step.backward):
             for outer in emitted.lowered.outer.values():
                 buffer = step.buffers[outer.name]
-                self._there[outer.tensor, None] = buffer
-                self._there[outer.tensor, outer.layout.lanes] = buffer
+                self._placed[outer.tensor, None] = buffer
+                self._placed[outer.tensor, outer.layout.lanes] = buffer
         self._samples()
         for n in range(1, len(network.layers) + 1):
             self._layer(n)
@@ -59,35 +60,38 @@ class _RowsAdapter(Adapter):
         self.constants = [self._constant(what) for what in CONSTANTS]
 
     def _add(
-        self, name: str, shape: tuple[int, ...], size: int, *, of: str = "",
+        self, name: str, shape: tuple[int, ...], size: int, *, tensor: str = "",
         lanes: Axes | None = None, row: int = 0, order: tuple[int, ...] = (), repeat: int = 1,
     ) -> Buffer:  # fmt: skip
-        """A buffer of elements of ``size`` bytes, its last dimension filled up to rows of ``row``
-        values: where the programs have the tensor ``of``, or a new one.
+        """Add a buffer of elements of ``size`` bytes, its last dimension padded to ``row`` values.
+
+        It lies where the programs have the ``tensor``, or behind all buffers if they have none.
         """
         row = row or self.lanes
         padded = -(-shape[-1] // row) * row
-        there = self._there.get((of or name, lanes))
-        address = there.address if there else self.memory.top
-        found = Buffer(name, address, shape, padded, size, order, repeat)
-        if there:
-            assert found.size == there.size, (name, found.size, there.size)
+        placed = self._placed.get((tensor or name, lanes))
+        address = placed.address if placed else self.memory.top
+        buffer = Buffer(name, address, shape, padded, size, order, repeat)
+        if placed:
+            # Two descriptions of the same rows: the layouts of ``step.rows`` and these shapes.
+            assert buffer.size == placed.size, (name, buffer.size, placed.size)
         else:
-            self.memory.add_bytes(name, found.size)
-        self.buffers[name] = found
-        return found
+            self.memory.add_bytes(name, buffer.size)
+        self.buffers[name] = buffer
+        return buffer
 
     def _samples(self) -> None:
-        """The inputs, in both orders."""
+        """Add the inputs, in both orders."""
         small = _bytes(self.network.widths.activation)
         size = self.network.layers[0].input_size
-        ways = samples_of(self.step.graph.whole, self.lanes)
-        inside, outside = (one.layout.lanes for one in ways if one.layout)
-        self._add(SAMPLES_INSIDE, (size, self.batch), small, of=PIXELS, lanes=inside, order=INSIDE)
-        self._add(SAMPLES_OUTSIDE, (self.batch, size), small, of=PIXELS, lanes=outside)
+        given = samples_of(self.step.graph.whole, self.lanes)
+        inside, outside = (order.layout.lanes for order in given if order.layout)
+        shape = size, self.batch
+        self._add(SAMPLES_INSIDE, shape, small, tensor=PIXELS, lanes=inside, order=INSIDE)
+        self._add(SAMPLES_OUTSIDE, shape[::-1], small, tensor=PIXELS, lanes=outside)
 
     def _layer(self, n: int) -> None:
-        """Bias and gradients of layer ``n`` (from 1)."""
+        """Add bias and gradients of layer ``n`` (from 1)."""
         layer = self.network.layers[n - 1]
         gradient, bias = _bytes(self.network.widths.gradient), _bytes(self.network.widths.bias)
         outputs = layer.output_size
@@ -99,7 +103,7 @@ class _RowsAdapter(Adapter):
             self._add(f"l{n}.dG{k}", along, gradient, row=LANES)
 
     def _ends(self) -> None:
-        """Logits and their gradient."""
+        """Add the logits and their gradient."""
         last = len(self.network.layers)
         widths = self.network.widths
         intermediate, gradient = _bytes(widths.intermediate), _bytes(widths.gradient)
@@ -112,33 +116,34 @@ class _RowsAdapter(Adapter):
         return image, self._add(image.name, (image.rows, self.lanes), image.element_bytes)
 
     def add_buffers(self, emitted: Emitted) -> None:
-        """They are there already."""
+        """Add nothing: ``__init__`` has added all buffers."""
 
     def image(
         self, graph: Graph, outer: External, layer: int, index: int
     ) -> tuple[GraphImage | RowImage, Buffer]:
-        """Factors as rows of the state."""
-        of = self.network.layers[layer]
-        what = Arrangement.STATE_LAST if index == of.order - 1 else Arrangement.STATE
-        found = row_image(of, layer, index, what, self.p)
-        found = replace(found, element_bytes=outer.element_bytes)
-        rows = found.rows, self.lanes
-        return found, self._add(found.name, rows, outer.element_bytes, of=outer.tensor)
+        """Return a factor as rows of the state."""
+        weights = self.network.layers[layer]
+        what = Arrangement.STATE_LAST if index == weights.order - 1 else Arrangement.STATE
+        image = row_image(weights, layer, index, what, self.p)
+        image = replace(image, element_bytes=outer.element_bytes)
+        rows = image.rows, self.lanes
+        return image, self._add(image.name, rows, outer.element_bytes, tensor=outer.tensor)
 
     def program(self, emitted: Emitted) -> CompiledProgram:
-        """Its images of constants are ``constants``."""
-        found = super().program(emitted)
+        """Return a program whose images of constants are ``constants``."""
+        program = super().program(emitted)
         known = {image.name for image, _ in self.constants}
-        images = tuple(one for one in found.images if one[0].name not in known)
-        return replace(found, images=(*images, *self.constants))
+        images = tuple(entry for entry in program.images if entry[0].name not in known)
+        return replace(program, images=(*images, *self.constants))
 
 
 @cache
 def compiled_in_rows(
     network: Network, batch: int, p: AcceleratorParameters, plan: str = AUTO
 ) -> CompiledStep:
-    """A training step from its graph for a loop on the chip, by a plan of ``IN_ROWS``. Raises
-    ``CompileError``.
+    """Return a training step from its graph for a loop on the chip. Raises ``CompileError``.
+
+    ``plan`` is one of ``IN_ROWS``.
     """
     _require(network, batch, p)
     step = cached_step(network, batch, p, in_rows=True, plan=plan)
@@ -161,8 +166,10 @@ def compiled_in_rows(
 
 
 def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters, plan: str = AUTO) -> str:
-    """The plan of steps whose loss and update are those of a loop on the chip: with the bits of
-    that loop where it takes the network and the ``plan``, by the host where it does not.
+    """Return the plan of steps whose loss and update have the bits of a loop on the chip.
+
+    That is a plan in rows if the loop takes the network, else ``plan``: loss and update by the
+    host.
     """
     try:
         _require(network, batch, p)

@@ -1,4 +1,10 @@
-"""One program of a step: the one with the fewest predicted cycles of those that fit."""
+"""Find one program of a step: the one with the fewest predicted cycles among those that fit.
+
+``lower`` is the entry, called for the forward and for the backward pass. It drafts programs for
+several search modes (``drafts``), places them (``schedule.place``, ``schedule.slots``), and times
+the most promising by the cycle model. Effort is counted, not timed, so that every machine finds the
+same program.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,24 +38,33 @@ MODES = (
     SearchMode(0.02, True, True),
     SearchMode(0.6, False, False),
 )
-"""How arrays and layouts are chosen, one way after the other."""
+"""Modes of the search for arrays and layouts, one after the other."""
 BALANCED = MODES[1:2]
-"""The way where loads are little: both arrays are balanced with what only one can compute later.
-All are tried if it leads to nothing that fits."""
+"""Mode where loads are few: both arrays are balanced with what only one can compute later.
+
+All modes are tried if it leads to nothing that fits."""
 LONG = 48
-"""Operations of a program from which on that way is tried first, in both orders of operations: an
-encoder's programs take 231,748 cycles by it alone, 247,933 and 251,890 by each of the others."""
+"""Operations of a program above which that mode is tried first, in both orders of operations.
+
+An encoder's programs take 231,748 cycles by it alone, 247,933 and 251,890 by each of the others."""
 LOADED = 0.1
-"""Of the cycles that the multipliers need at least, those of the memory port for what is given and
-stored, each once, from which all ways are tried."""
+"""Ratio of memory-port cycles to multiplier cycles above which every mode is tried.
+
+Counted are the tensors that are given and stored, each once. With 0.2 the paper's order of `digits`
+lost 5 %."""
 BLOCKED = 3
-"""Ways to compute a block of samples of which whole programs are placed and timed: the rate of few
-blocks does not tell which is the fastest for all."""
+"""Bodies of blocks for which whole programs are placed and timed.
+
+The rate of a few blocks does not tell which body is the fastest for all."""
 CLOSE = 1.5
-"""Of what the multipliers need at least, the cycles with which a program of blocks of samples is
-taken where the scratchpad is short, without another search."""
+"""Cycles of a program of blocks, relative to the multipliers' least, up to which no other is
+searched.
+
+This only holds where the scratchpad is short: other searches take longest there."""
 SMALL = 1 / 1000
-"""Of all multiply-accumulates, what an operation may have to come before all larger ones."""
+"""Share of all multiply-accumulates below which operations are moved before all larger ones.
+
+A gradient of a bias needs all of a tensor that others take slices of."""
 SHORT = (
     (
         SearchMode(0.02, False, False, sliced=True, piped=True),
@@ -58,25 +73,24 @@ SHORT = (
     (SearchMode(0.02, False, False, sliced=True),),
     (SearchMode(0.6, False, False, sliced=True, piped=True),),
 )
-"""The same where a tensor is many times as large as the scratchpad: the first that fit."""
-SCARCE = tuple(tuple(replace(way, large=True) for way in ways) for ways in SHORT)
-"""The same where nothing else fits, of tensors that are large."""
+"""Modes where a tensor is many times as large as the scratchpad: the first group that fits."""
+SCARCE = tuple(tuple(replace(mode, large=True) for mode in modes) for modes in SHORT)
+"""Modes where nothing else fits: also tensors that are only large are sliced."""
 MOST_SHORT = 9
-"""Programs that are timed there: estimates tell little."""
+"""Programs that are timed where the scratchpad is short, as estimates tell little there."""
 PATIENCE = 3
-"""Programs in a row that are timed there without a better one, after which no other is.
+"""Programs in a row, there, that are timed without a better one before the search ends.
 
 Searches for `fashion-conv`, and for `fashion` in 4,096 rows, find the same programs as with all
-nine, in half the time.
-"""
+nine, in half the time."""
 HOPEFUL = 1.1
-"""Of the fewest cycles that were timed, what the estimate of another program may be that is."""
+"""Estimate of a program, relative to the fewest cycles that were timed, up to which it is timed."""
 MOST_TIMED = 3
 """Programs that are placed and timed by the cycle model: the fastest by the estimate."""
 
 
 Addresses = dict[Storage, int]
-_Found = tuple[int, Draft, Lowered, Addresses]
+_Timed = tuple[int, Draft, Lowered, Addresses]
 """Predicted cycles of a program, and how it is placed."""
 
 
@@ -88,28 +102,32 @@ def lower(
     which: str,
     parted: Collection[str] = (),
 ) -> Lowered:
-    """The program with the fewest predicted cycles of those that fit; of ``parted`` tensors some
-    values may be stored in another layout than the others. Raises ``CompileError``.
+    """Return the program with the fewest predicted cycles among those that fit.
+
+    Of ``parted`` tensors some values may be stored in another layout than the rest. Raises
+    ``CompileError``.
     """
     problems: list[CompileError] = []
     enter_phase(f"{which} program: search of arrays and layouts")
-    found = _blocked(Blocks(graph, given, stored, p, lambda one: alone(one, p, which), problems))
-    best, bound = min(found, key=lambda one: one[0], default=None), graph.work / p.multipliers
+    blocks = Blocks(graph, given, stored, p, lambda program: alone(program, p, which), problems)
+    timed = _blocked(blocks)
+    best, bound = min(timed, key=lambda entry: entry[0], default=None), graph.work / p.multipliers
     if best and sliced_axes(graph, p) and best[0] <= CLOSE * bound:
         return best[2]
-    found += _whole(graph, given, stored, p, which, parted, problems)
-    if not found:
+    timed += _whole(graph, given, stored, p, which, parted, problems)
+    if not timed:
         raise _refusal(graph, p, problems)
-    cycles, draft, one, addresses = min(found, key=lambda one: one[0])
+    cycles, draft, program, addresses = min(timed, key=lambda entry: entry[0])
     try:
         better, _ = _placed(draft, p, tries=PLACEMENTS)
         if alone(better, p, which) <= cycles:
             return better
-    except DoesNotFitError as error:  # placed across banks alone
+    except DoesNotFitError as error:  # it fits only with its largest piece across two banks
         problems.append(error)
+    # Drafts share their pieces, so the last placement that was tried is still in them.
     for storage, base in addresses.items():
         storage.base = base
-    return one
+    return program
 
 
 def _whole(
@@ -120,27 +138,27 @@ def _whole(
     which: str,
     parted: Collection[str],
     problems: list[CompileError],
-) -> list[_Found]:
-    """Programs of all samples at once, placed and timed."""
-    for ops, short, ways in _tries(graph, given, stored, p):
-        some = Drafts(ops, given, stored, p, short=short, problems=problems)
+) -> list[_Timed]:
+    """Return programs of all samples at once, placed and timed."""
+    for ops, short, modes in _attempts(graph, given, stored, p):
+        drafts = Drafts(ops, given, stored, p, short=short, problems=problems)
         before = len(problems)
         try:
-            for chosen in choose(ops, given, stored, p, ways, () if short else parted):
-                some.add(chosen)
+            for chosen in choose(ops, given, stored, p, modes, () if short else parted):
+                drafts.add(chosen)
         except CompileError as error:
             problems.append(error)
             if is_spent(HOPELESS):
                 break
             continue
-        found = _timed(some.best(), p, which, problems, short=short)
-        if found or is_spent(HOPELESS) or any(_is_other(error) for error in problems[before:]):
-            return found
+        timed = _timed(drafts.best(), p, which, problems, short=short)
+        if timed or is_spent(HOPELESS) or any(_is_other(error) for error in problems[before:]):
+            return timed
     return []
 
 
 def _is_other(error: CompileError) -> bool:
-    """Whether more rows of the scratchpad would not help."""
+    """Return whether more rows of the scratchpad would not help."""
     return isinstance(error, ResourceError) and not isinstance(error, DoesNotFitError)
 
 
@@ -151,81 +169,84 @@ def _timed(
     problems: list[CompileError],
     *,
     short: bool,
-) -> list[_Found]:
-    """Programs of drafts, the best first, placed and timed."""
-    found: list[_Found] = []
+) -> list[_Timed]:
+    """Return programs of drafts, the best first, placed and timed."""
+    timed: list[_Timed] = []
     tried, since = drafts[: MOST_SHORT if short else None], 0
     for number, draft in enumerate(tried, 1):
         enter_phase(f"{which} program: draft {number} of at most {len(tried)} placed and timed")
-        least = min((cycles for cycles, *_ in found), default=0)
-        if found and draft.cycles > (least if short else HOPEFUL * least):
-            break  # so are those behind it
+        least = min((cycles for cycles, *_ in timed), default=0)
+        if timed and draft.cycles > (least if short else HOPEFUL * least):
+            break  # drafts are sorted, so no later one is better
         try:
             if short:
-                found.append(_shortest(draft, p, which))
-                since = since + 1 if found[1:] and found[-1][0] >= least else 0
+                timed.append(_shortest(draft, p, which))
+                since = since + 1 if timed[1:] and timed[-1][0] >= least else 0
             else:
-                one, addresses = _placed(draft, p)
-                found.append((alone(one, p, which), draft, one, addresses))
+                program, addresses = _placed(draft, p)
+                timed.append((alone(program, p, which), draft, program, addresses))
         except (CutError, DoesNotFitError, ResourceError) as error:
             problems.append(error)
-        if since == PATIENCE or (len(found) == MOST_TIMED and not short) or (found and is_spent()):
+        if since == PATIENCE or (len(timed) == MOST_TIMED and not short) or (timed and is_spent()):
             break
-    return found
+    return timed
 
 
-def _tries(
+def _attempts(
     graph: Graph, given: Mapping[str, Given], stored: Stored, p: AcceleratorParameters
 ) -> Iterator[tuple[Graph, bool, Sequence[SearchMode]]]:
-    """Orders of operations, whether the scratchpad is short for them, and ways to choose arrays and
-    layouts: to be tried one after the other, until there are programs.
+    """Yield searches to try until one leads to programs, the most promising first.
+
+    Each is an order of operations, whether the scratchpad is short for it, and search modes.
     """
     orders = urgent(graph, SMALL), graph
     is_long = len(graph.ops) > LONG
-    in_rows = any(one.again for one in given.values())  # much is transposed first
+    # Tensors in rows of a state are transposed first, which the ratio of loads does not tell.
+    in_rows = any(source.again for source in given.values())
     if is_long and not sliced_axes(graph, p):
         yield from ((ops, False, BALANCED) for ops in orders)
     for ops in orders:
         if sliced_axes(ops, p):
-            yield from ((ops, True, ways) for ways in SHORT)
+            yield from ((ops, True, modes) for modes in SHORT)
             continue
         if not is_long and not in_rows and _loaded(ops, (*given, *stored), p) < LOADED:
             yield ops, False, BALANCED
         yield ops, False, MODES
     for ops in orders:
         if not sliced_axes(ops, p) and sliced_axes(ops, p, large=True):
-            yield from ((ops, True, ways) for ways in SCARCE)
+            yield from ((ops, True, modes) for modes in SCARCE)
 
 
 def _loaded(graph: Graph, names: Collection[str], p: AcceleratorParameters) -> float:
-    """Cycles of the memory port for some tensors, of those that the multipliers need at least."""
+    """Return the ratio of memory-port cycles for some tensors to multiplier cycles."""
     size = sum(graph.count(name) * -(-graph.tensors[name].format.width // 8) for name in names)
     return size / p.beat_bytes / max(1, graph.work / p.multipliers)
 
 
-def _blocked(blocks: Blocks) -> list[_Found]:
-    """Programs of blocks of samples, placed and timed."""
-    found: list[_Found] = []
-    ways = 0
+def _blocked(blocks: Blocks) -> list[_Timed]:
+    """Return programs of blocks of samples, placed and timed."""
+    timed: list[_Timed] = []
+    bodies = 0
     for drafts in blocks.best():
-        before = len(found)
+        before = len(timed)
         for draft in drafts:
             try:
-                one, addresses = _placed(draft, blocks.p, stores=True)
-                found.append((blocks.time(one), draft, one, addresses))
+                program, addresses = _placed(draft, blocks.p, stores=True)
+                timed.append((blocks.time(program), draft, program, addresses))
             except CompileError as error:
                 blocks.problems.append(error)
-        ways += len(found) > before
-        if ways == BLOCKED:
+        bodies += len(timed) > before
+        if bodies == BLOCKED:
             break
-    return found
+    return timed
 
 
 def _placed(
     draft: Draft, p: AcceleratorParameters, tries: int = 0, *, stores: bool = False
 ) -> tuple[Lowered, Addresses]:
-    """A program with rows for its pieces, and their addresses: drafts of one order of operations
-    share their pieces. Raises ``DoesNotFitError``.
+    """Return a program with rows for its pieces, and their addresses. Raises ``DoesNotFitError``.
+
+    Addresses are returned apart: drafts of one order of operations share their pieces.
     """
     calls = draft.calls
     rows = place(calls, p, tries=tries, stores=stores)
@@ -233,27 +254,28 @@ def _placed(
     return draft.lowered(rows), addresses
 
 
-def _shortest(draft: Draft, p: AcceleratorParameters, which: str) -> _Found:
-    """A program with its pieces placed in the best of several ways, and its predicted cycles."""
-    best: _Found | None = None
+def _shortest(draft: Draft, p: AcceleratorParameters, which: str) -> _Timed:
+    """Return a program with the best of several placements, and its predicted cycles."""
+    best: _Timed | None = None
     calls = draft.calls
     for placements in (slotted, _usual, alternatives):
+        # The costly last resort, for pieces that the first two cannot place.
         if placements is alternatives and best is not None:
             break
         for rows in placements(calls, p):
-            one = draft.lowered(rows)
-            cycles = alone(one, p, which)
+            program = draft.lowered(rows)
+            cycles = alone(program, p, which)
             if best is None or cycles < best[0]:
                 bases = {storage: storage.base for call in calls for storage in call.storages}
-                best = cycles, draft, one, bases
+                best = cycles, draft, program, bases
     if best is None:
-        one, addresses = _placed(draft, p)
-        return alone(one, p, which), draft, one, addresses
+        program, addresses = _placed(draft, p)
+        return alone(program, p, which), draft, program, addresses
     return best
 
 
 def _usual(calls: Sequence[Call], p: AcceleratorParameters) -> Iterator[int]:
-    """Rows for pieces as where rows are not short, if there are enough."""
+    """Yield the rows of a placement as where rows are not short, if there are enough."""
     with suppress(DoesNotFitError):
         yield place(calls, p, tries=PLACEMENTS)
 
@@ -261,7 +283,7 @@ def _usual(calls: Sequence[Call], p: AcceleratorParameters) -> Iterator[int]:
 def _refusal(
     graph: Graph, p: AcceleratorParameters, problems: Sequence[CompileError]
 ) -> CompileError:
-    """Why no program fits: it is too long, or the last that did not fit, or the largest tensor."""
+    """Return the most helpful error: a long program, the last misfit, or the largest tensor."""
     for error in problems:
         if _is_other(error):
             return error
@@ -279,7 +301,7 @@ def _refusal(
 
 
 def alias(lowered: Lowered, memory: MemoryMap) -> None:
-    """Let views of tensors of outer memory have their buffers."""
+    """Give views of tensors in external memory the buffers of their origins."""
     names = {outer.tensor: outer.name for outer in lowered.outer.values() if not outer.of}
     for outer in lowered.outer.values():
         if outer.of:
@@ -287,7 +309,7 @@ def alias(lowered: Lowered, memory: MemoryMap) -> None:
 
 
 def descriptors_of(lowered: Lowered, p: AcceleratorParameters, which: str) -> list[Descriptor]:
-    """One program, the ``which`` one of a step, its tensors anywhere. Raises ``CompileError``."""
+    """Return the ``which`` program of a step, its tensors anywhere. Raises ``CompileError``."""
     memory = MemoryMap(p.lanes)
     for outer in lowered.outer.values():
         memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
@@ -300,5 +322,5 @@ def descriptors_of(lowered: Lowered, p: AcceleratorParameters, which: str) -> li
 
 
 def alone(lowered: Lowered, p: AcceleratorParameters, which: str) -> int:
-    """Predicted cycles of one program, the ``which`` one of a step. Raises ``CompileError``."""
+    """Return the predicted cycles of the ``which`` program of a step. Raises ``CompileError``."""
     return predict(descriptors_of(lowered, p, which), p).cycles

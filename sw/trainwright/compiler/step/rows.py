@@ -1,8 +1,9 @@
-"""Where a state on the chip has what a step reads and writes: in rows of 16 words.
+"""Say where a state on the chip has what a step reads and writes: in rows of 16 words.
 
 Factors and their gradients lie as ``onchip.layout`` has them, R_n (I_n of the last factor) along
-the lanes; logits and their gradient in a row an output, samples along the lanes; inputs in both
-orders. Programs that read and write these rows need no images of factors.
+the lanes; logits and their gradient have a row an output, samples along the lanes; inputs lie in
+both orders. Programs that read and write these rows need no images of factors. ``step.compile``
+passes the layouts on as ``Given`` and ``Stored``.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,38 +18,38 @@ from trainwright.network import Network
 from trainwright.onchip.layout import LANES
 
 PIXELS = "l1.x"
-"""The inputs, by the axes of the first layer."""
+"""Name of the inputs, by the axes of the first layer."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Layouts in external memory that programs are to keep to, by tensor."""
+    """Layouts in external memory that programs have to keep to, by tensor."""
 
     given: Mapping[str, Given] = field(default_factory=dict)
-    """Of what is read: each may be loaded again."""
+    """Layouts of tensors that are read, each of which may be loaded again."""
     stored: Mapping[str, Layout] = field(default_factory=dict)
-    """Of what is written."""
+    """Layouts of tensors that are written."""
 
     def read(self, names: Collection[str]) -> dict[str, Given]:
-        """Where these tensors lie; the host writes others as one likes."""
+        """Return where these tensors lie; without an entry the host writes them in any layout."""
         return {name: self.given.get(name, Given()) for name in names}
 
     def written(self, names: Collection[str]) -> Stored:
-        """How these tensors are to lie; None: as one likes."""
+        """Return how these tensors have to lie; None: in any layout."""
         return {name: self.stored.get(name) for name in names}
 
 
 def rows_of(network: Network, graph: Graph, lanes: int) -> Rows:
-    """The layouts of a step of a straight network on an accelerator of ``lanes`` lanes."""
+    """Return the layouts of a step of a straight network on an accelerator of ``lanes`` lanes."""
     unit = max(1, LANES // lanes)
     last = len(network.layers)
     given, stored = {}, {}
     for n, layer in enumerate(network.layers, 1):
         for k in range(1, layer.order + 1):
             axes = graph.tensors[f"l{n}.G{k}"].axes
-            lies = Layout(axes[:-1], axes[-1:], unit=unit)
-            given[f"l{n}.G{k}"] = Given(lies, again=True)
-            stored[f"l{n}.dG{k}"] = lies
+            layout = Layout(axes[:-1], axes[-1:], unit=unit)
+            given[f"l{n}.G{k}"] = Given(layout, again=True)
+            stored[f"l{n}.dG{k}"] = layout
         if layer.bias:
             axes = graph.tensors[f"l{n}.b"].axes
             inner = whole_rows(graph, axes, LANES)
@@ -61,7 +62,7 @@ def rows_of(network: Network, graph: Graph, lanes: int) -> Rows:
 
 
 def samples_of(graph: Graph, lanes: int) -> tuple[Given, Given]:
-    """How the inputs lie: samples along the lanes, and pixels along them in rows of a sample."""
+    """Return both layouts of the inputs: samples along the lanes, and pixels along them."""
     *axes, samples = graph.tensors[PIXELS].axes
     inner = whole_rows(graph, axes, lanes)
     outer = (samples, *axes[: len(axes) - len(inner)])
@@ -72,7 +73,7 @@ def samples_of(graph: Graph, lanes: int) -> tuple[Given, Given]:
 
 
 def whole_rows(graph: Graph, axes: Sequence[str], unit: int) -> Axes:
-    """The fewest of the last axes that fill whole rows together, or all of them."""
+    """Return the fewest of the last axes that fill whole rows together, or all axes."""
     for count in range(1, len(axes) + 1):
         inner = tuple(axes[-count:])
         if prod(graph.sizes[a] for a in inner) % unit == 0:

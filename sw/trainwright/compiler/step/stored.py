@@ -13,7 +13,7 @@ from pathlib import Path
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.compiler.base.progress import MOST_EFFORT, enter_phase, followed
-from trainwright.compiler.step.compile import Step, compile_network
+from trainwright.compiler.step.compile import StepPrograms, compile_network
 from trainwright.compiler.step.remedies import TRIAL_EFFORT, with_remedies
 from trainwright.network import Network, UserNames
 from trainwright.parameters import AcceleratorParameters
@@ -56,7 +56,7 @@ class StepCache:
         """Return the file of an entry, whether it exists or not."""
         return self.folder / f"{key}{_SUFFIX}"
 
-    def step(self, key: str, make: Callable[[], Step]) -> Step:
+    def step(self, key: str, make: Callable[[], StepPrograms]) -> StepPrograms:
         """Return the step of a key, made only if the folder has none.
 
         Raises ``CompileError`` if ``make`` does, or did when the entry was written.
@@ -72,7 +72,7 @@ class StepCache:
             raise result
         return result
 
-    def _read(self, key: str) -> Step | CompileError | None:
+    def _read(self, key: str) -> StepPrograms | CompileError | None:
         path = self.path(key)
         try:
             data = path.read_bytes()
@@ -83,9 +83,9 @@ class StepCache:
         # Unpickling raises anything at all if the entry is of other code: compile again then.
         except Exception:
             return None
-        return result if isinstance(result, Step | CompileError) else None
+        return result if isinstance(result, StepPrograms | CompileError) else None
 
-    def _write(self, key: str, result: Step | CompileError) -> None:
+    def _write(self, key: str, result: StepPrograms | CompileError) -> None:
         data = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
         # A full disk or a folder without write permission costs time only, on the next run.
         with suppress(OSError):
@@ -126,14 +126,14 @@ def cached_step(
     plan: str = AUTO,
     in_rows: bool = False,
     effort: int = MOST_EFFORT,
-) -> Step:
+) -> StepPrograms:
     """Return ``compile_network`` of the same arguments, from the user's cache folder if known.
 
     Raises ``CompileError`` if the network does not fit, with remedies that do fit and the names of
     layers in the user's network.
     """
 
-    def make() -> Step:
+    def make() -> StepPrograms:
         what = f"compiling {network.name} for a batch of {batch}"
         with followed() as progress, waiting(_say, what, detail=lambda: progress.phase):
             try:
@@ -141,7 +141,7 @@ def cached_step(
             except ResourceError as error:
                 raise _helpful(error).named(UserNames.of_network(network)) from None
 
-    def compiled(samples: int, parameters: AcceleratorParameters, most: int) -> Step:
+    def compiled(samples: int, parameters: AcceleratorParameters, most: int) -> StepPrograms:
         return compile_network(
             network, samples, parameters, inputs=inputs, plan=plan, in_rows=in_rows, effort=most
         )
