@@ -113,9 +113,9 @@ def test_parts_may_have_the_rows_of_those_before(data, monkeypatch):
         def program(first, *, shared):
             rest = Region("rest", first, P.scratchpad_rows - first)
             taken = {n: [*regions, rest] for n, regions in avoid.items()}
-            return update_program(*given, taken, **options | {"sparing": shared})
+            return update_program(*given, taken, **options | {"reuse": shared})
 
-        if not options["sparing"]:
+        if not options["reuse"]:
             raise DoesNotFitError("asked for first", "ask again")
         for rows in range(64, P.scratchpad_rows, 8):
             with suppress(DoesNotFitError):

@@ -1,4 +1,9 @@
-"""The two programs of a training step, as the driver takes them."""
+"""Compiled programs of a training step, as the driver takes them, and their binding to exponents.
+
+The compiler leaves shifts out, as exponents change from step to step. ``CompiledProgram.bind`` sets
+them by the rules of ``base.rules``, which the exponent file of the hardware follows, too
+(``chip.exponents``).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,22 +27,24 @@ from trainwright.timing import MemoryTiming, predict
 AUTO = "auto"
 """Plan that searches contraction order, layouts and tiling."""
 PAPER = "paper"
-"""The contraction order of the paper's equations 8 to 19; layouts and tiling are searched."""
+"""Plan with the contraction order of the paper's equations 8 to 19; layouts and tiling are
+searched."""
 SMALL = "small"
-"""As ``AUTO``, but the backward pass makes again what ``AUTO`` keeps between two factors of a
-layer (``trainwright.graph.remake``): a step needs less external memory."""
+"""Plan whose backward pass computes again what ``AUTO`` keeps between two factors of a layer.
+
+A step needs less external memory then (``trainwright.graph.remake``)."""
 PLANS = (AUTO, PAPER, SMALL)
 """Names of the plans that a user can ask for."""
 IN_ROWS = {AUTO: "in-rows", SMALL: "small-in-rows"}
-"""Plans whose tensors lie in the rows of a state on the chip (``compiler.step.rows``)."""
+"""Plans, by the plan that they follow, whose tensors lie in the rows of a state on the chip."""
 
 
 class FactorImage(Protocol):
-    """What the host writes for one program: a factor as it reads it, or a constant."""
+    """Factor as one program reads it, or a constant, for the host to write."""
 
     @property
     def name(self) -> str:
-        """Of its buffer."""
+        """Name of the image's buffer."""
         ...
 
     @property
@@ -45,30 +52,30 @@ class FactorImage(Protocol):
 
     @property
     def layer(self) -> int:
-        """The factor's layer, from 0."""
+        """Number of the factor's layer, from 0."""
         ...
 
     @property
     def index(self) -> int:
-        """The factor in its layer, from 0."""
+        """Number of the factor in its layer, from 0."""
         ...
 
     @property
     def entries(self) -> int:
-        """Rows of the scratchpad that it takes."""
+        """Rows of the scratchpad that the image takes."""
         ...
 
     def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> npt.NDArray[np.uint8]:
-        """The bytes of an int64 factor (R_{n-1}, J_n, I_n, R_n); a constant ignores it."""
+        """Return the bytes of an int64 factor (R_{n-1}, J_n, I_n, R_n); a constant ignores it."""
         ...
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A program with its shifts, and the exponents that follow from them.
+    """Program with its shifts, and the exponents that follow from them.
 
-    ``exponents`` has every tensor written and every operand; ``floors`` the least exponent of
-    every tensor written: that of its exact sum.
+    ``exponents`` has every tensor written and every operand; ``floors`` the least exponent of every
+    tensor written: the exponent of its exact sum.
     """
 
     program: Program
@@ -78,14 +85,14 @@ class Bound:
 
 @dataclass
 class _Last:
-    """What was bound last: from one step to the next most exponents stay."""
+    """Arguments and result of the last binding: from one step to the next most exponents stay."""
 
     asked: tuple[dict[str, int], dict[str, int], bool] | None = None
     """Exponents wanted and given, and whether results are rounded stochastically."""
     bound: Bound | None = None
-    """The answer, without a seed."""
+    """Result, without a seed."""
     descriptors: dict[int, Descriptor] = field(default_factory=dict)
-    """By index."""
+    """Descriptors bound last, by index."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +105,12 @@ class CompiledProgram:
     images: tuple[tuple[FactorImage, Buffer], ...]
     macs: int
     address: int
-    """Where in external memory the program lies."""
+    """Address of the program in external memory."""
     fingerprint: int
     most_alignment: int
     """Most bits by which a BIAS descriptor can shift an operand to the left."""
     constants: Mapping[str, int] = field(default_factory=dict)
-    """The exponents of constants that it reads."""
+    """Exponents of the constants that the program reads."""
     _last: _Last = field(default_factory=_Last, compare=False, repr=False)
 
     def _shifted(self, index: int, shifts: Shifts, stochastic: bool) -> Descriptor:
@@ -133,7 +140,7 @@ class CompiledProgram:
 
     @cached_property
     def _makers(self) -> dict[str, str]:
-        """For each tensor made the one whose exponent it has."""
+        """Tensor whose exponent each written tensor has: itself, or what it is copied from."""
         passed = {rule.z.name: rule.x for rule in self.rules.values() if rule.passes}
         return {rule.z.name: passed.get(rule.z.name, rule.z.name) for rule in self.rules.values()}
 
@@ -149,13 +156,16 @@ class CompiledProgram:
         ``operands`` are the exponents of what the program reads: inputs, factors, biases, and
         tensors of the program before it. A tensor gets its wanted exponent, or its floor where that
         is larger: no shift goes to the left. Exponents of what is added are brought within
-        ``most_alignment`` of each other; ``exponents`` are as used. A running sum's is at most as
-        much above that of its parts. With a ``seed`` (32 bits) results are rounded
-        stochastically: the program begins with a SET of the seed.
+        ``most_alignment`` of each other; ``exponents`` are as used. The exponent of a running sum
+        exceeds the one of its parts by no more than that. With a ``seed`` (32 bits) results are
+        rounded stochastically: the program begins with a SET of the seed.
         """
+        # Most steps ask for the same exponents as the step before: return the last answer then.
         asked = dict(wanted), {**self.constants, **operands}, seed is not None
         bound = self._last.bound
         if bound is None or self._last.asked != asked:
+            # Bringing operands of a sum together can raise exponents of tensors bound earlier, so
+            # ``aligned`` binds again until nothing moves.
             bound = aligned(lambda w, g: self._bound(w, g, stochastic=asked[2]), *asked[:2])
             self._last.asked, self._last.bound = asked, bound
         program = bound.program
@@ -193,7 +203,7 @@ class CompiledProgram:
 
 @dataclass(frozen=True)
 class CompiledStep:
-    """The two programs of a training step, and where their tensors lie."""
+    """The two programs of a training step, and the buffers of their tensors."""
 
     network: Network
     batch: int
@@ -203,17 +213,17 @@ class CompiledStep:
     """Buffers that the host writes the inputs to."""
     buffers: dict[str, Buffer]
     memory_bytes: int
-    """External memory used."""
+    """Bytes of external memory used."""
     forward: CompiledProgram
     backward: CompiledProgram
     results: tuple[str, ...]
     """Buffers of the logits of each head."""
     uppers: tuple[str, ...]
-    """Buffers that the host writes the gradients to them to."""
+    """Buffers that the host writes the gradients of the logits to."""
     input_gradients: tuple[str, ...] = ()
     """Buffers of the gradients to the inputs, where they were asked for."""
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The buffers of a tensor that the host writes in several layouts."""
+    """Buffers of each tensor that the host writes in several layouts."""
 
     @cached_property
     def predicted_cycles(self) -> int:
@@ -221,16 +231,19 @@ class CompiledStep:
         return self.cycles_with(MemoryTiming.of(self.parameters))
 
     def cycles_with(self, timing: MemoryTiming) -> int:
-        """Cycles of a step by the cycle model, with another memory."""
+        """Return the cycles of a step by the cycle model, with another memory."""
         programs = (self.forward, self.backward)
-        return sum(predict(one.descriptors, self.parameters, timing).cycles for one in programs)
+        return sum(
+            predict(program.descriptors, self.parameters, timing).cycles for program in programs
+        )
 
     @cached_property
     def bytes_moved(self) -> int:
         """Bytes that a step reads from and writes to external memory, its programs among them."""
         timing, programs = MemoryTiming(), (self.forward, self.backward)
         return sum(
-            predict(one.descriptors, self.parameters, timing).bytes_moved for one in programs
+            predict(program.descriptors, self.parameters, timing).bytes_moved
+            for program in programs
         )
 
     @cached_property

@@ -1,8 +1,9 @@
-"""Tensors of more bits than a word: their digits in loop nests and in memory.
+"""Cut tensors of more bits than a word into digits, in loop nests and in memory.
 
-The digits of a row are rows of their own, one behind the other, the highest first. So a tensor of
-n digits is one of n times as many rows: addresses and strides are n times as large, and wherever it
-is an operand a summed level more goes over its digits.
+The digits of a row are rows of their own, one behind the other, the highest first. So a tensor of n
+digits has n times as many rows: addresses and strides are n times as large, and wherever it is an
+operand, one more summed level runs over its digits. ``forms.nests`` builds the levels,
+``emit.outer`` packs the digits.
 """
 
 from typing import TypeVar
@@ -22,12 +23,12 @@ ELEMENTWISE = (Operation.BIAS, Operation.MASK)
 
 
 def most_bits(digits: int, p: AcceleratorParameters) -> int:
-    """Bits of the widest values of so many digits that are written."""
+    """Return the bits of the widest values of so many digits that are written."""
     return min(p.result_width, 1 + DIGIT_WIDTH * digits)
 
 
 def cut(values: Values, digits: int) -> list[Values]:
-    """The digits of integers, the highest first: signed, and the others from 0 to 127."""
+    """Return the digits of integers, the highest first: signed, the rest from 0 to 127."""
     if digits == 1:
         return [values]
     lower = [
@@ -37,8 +38,9 @@ def cut(values: Values, digits: int) -> list[Values]:
 
 
 def require_weights(name: str, x: int, g: int) -> None:
-    """Raise ``CompileError`` for a product of two operands of three digits each, whose weights no
-    order of two levels gives.
+    """Raise ``CompileError`` for a product of two operands of three digits each.
+
+    A digit's weight follows from the indices of two levels, one of which counts to 2 at most.
     """
     if min(x, g) > 2:
         raise CompileError(
@@ -48,8 +50,10 @@ def require_weights(name: str, x: int, g: int) -> None:
 
 
 def digit_levels(x: int, g: int, step: int) -> list[Level]:
-    """The summed levels over the digits of the operands of a contraction, the outer one first:
-    ``x`` and ``g`` of them, ``step`` from one of g to the next. The inner one of two has 2.
+    """Return the summed levels over the digits of a contraction's operands, the outer one first.
+
+    x has ``x`` digits, g has ``g`` of them, ``step`` rows apart. The inner level of two has 2
+    digits.
     """
     over = [Level(x, x=1)] if x > 1 else []
     over += [Level(g, g=step)] if g > 1 else []
@@ -57,7 +61,8 @@ def digit_levels(x: int, g: int, step: int) -> list[Level]:
 
 
 def element_levels(x: int, g: int) -> list[Level]:
-    """The summed level over the ``x`` digits of both operands of BIAS or MASK; a mask may be of one
-    digit (``g``).
+    """Return the summed level over the ``x`` digits of both operands of BIAS or MASK.
+
+    A mask may have one digit (``g``): the sign decides, and the highest digit has it.
     """
     return [Level(x, x=1, g=int(g > 1))] if x > 1 else []

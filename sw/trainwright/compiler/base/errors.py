@@ -1,4 +1,4 @@
-"""The errors of the compiler."""
+"""Errors of the compiler: each says what does not fit, and what to do about it."""
 
 from typing import TYPE_CHECKING, Self
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 class CompileError(ValueError):
-    """A network, batch or plan that the given accelerator cannot run, with the reason.
+    """Network, batch or plan that the given accelerator cannot run, with the reason.
 
     >>> import torch, trainwright
     >>> trainwright.compile(torch.nn.Linear(2, 2))
@@ -17,20 +17,20 @@ class CompileError(ValueError):
 
     @property
     def reason(self) -> str:
-        """What is wrong, without what can be done about it."""
+        """Problem, without what can be done about it."""
         return str(self)
 
     @property
     def remedy(self) -> str:
-        """What can be done about it, where that is not in the reason."""
+        """Remedy, where it is not part of the reason."""
         return ""
 
 
 class ResourceError(CompileError):
-    """A program needs more of something than the accelerator has (``compiler.base.limits``).
+    """Need of a program that exceeds what the accelerator has (``compiler.base.limits``).
 
-    The message is ``reason`` and what can be done about it. A reason that begins with a tensor is
-    written with the user's name of it where ``names`` are given.
+    The message is ``reason`` and the remedy. A reason that begins with a tensor is written with the
+    user's name of the tensor where ``names`` are given.
     """
 
     def __init__(self, reason: str, remedy: str, names: "UserNames | None" = None):
@@ -61,4 +61,4 @@ class ResourceError(CompileError):
 
 
 class DoesNotFitError(ResourceError):
-    """What a program must hold at once does not fit a memory of the accelerator."""
+    """Pieces that a program must hold at once and that exceed a memory of the accelerator."""

@@ -1,4 +1,9 @@
-"""Hazards: a descriptor waits for every engine that still touches what it touches."""
+"""Find the engines that each descriptor has to wait for.
+
+Descriptors are issued in order and executed by four engines at the same time. A descriptor waits
+for every engine that may still touch what it touches, unless both only read. ``emit`` and
+``chip.builder`` ask for each descriptor; ``tests/sw/hazards.py`` checks programs independently.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,28 +16,28 @@ from trainwright.program.footprint import Touch
 ARRAYS = Engine.PE1 | Engine.PE2
 """Engines that hold two commands: they accept one only when the one before the last is done."""
 MASKS = tuple(Engine(bits) for bits in range(int(Engine.ALL) + 1))
-"""Every mask of engines by its bits, which take a fraction of the time to put together."""
+"""Masks of engines, by their bits: looking one up takes a fraction of the time of building it."""
 _ARRAYS = int(ARRAYS)
 
 
 Meet = Callable[[Touch, Touch], bool]
-"""Whether two commands touch the same."""
+"""Test whether two commands touch the same rows or bytes."""
 
 
 def conflict(
     touched: Sequence[Touch], pending: Sequence[Touch], meet: Meet = Touch.overlaps
 ) -> bool:
-    """Whether one writes what the other touches."""
+    """Return whether one of two commands writes what the other touches."""
     return any((a.write or b.write) and meet(a, b) for a in touched for b in pending)
 
 
 def reads(touched: Sequence[Touch], pending: Sequence[Touch], meet: Meet = Touch.overlaps) -> bool:
-    """Whether ``touched`` reads what ``pending`` writes."""
+    """Return whether ``touched`` reads what ``pending`` writes."""
     return any(b.write and not a.write and meet(a, b) for a in touched for b in pending)
 
 
 class Waits(NamedTuple):
-    """What a descriptor waits for."""
+    """Engines that a descriptor waits for."""
 
     wait: Engine
     """Engines that must be idle."""
@@ -42,28 +47,31 @@ class Waits(NamedTuple):
 
 @dataclass
 class Hazards:
-    """What the engines may still be touching, as descriptors are issued in order: of what two
-    commands touch, all from the first row to the last (``exact_hazards`` compares the rows).
+    """Commands in flight on each engine, as descriptors are issued in order.
+
+    Of rows between the first and the last that a command touches, all count (``exact_hazards``
+    compares the rows).
     """
 
     conflict: Callable[[Any, Any], bool] = conflict
-    """Whether one of two commands writes what the other touches."""
+    """Test whether one of two commands writes what the other touches."""
     reads: Callable[[Any, Any], bool] = reads
-    """Whether the first reads what the second writes."""
+    """Test whether the first of two commands reads what the second writes."""
     _pending: dict[Engine, list[Any]] = field(default_factory=dict)
-    """The commands of each engine that may not be done, oldest first: what they touch, or whatever
-    ``conflict`` and ``reads`` take."""
+    """Commands of each engine that may not be done, oldest first.
+
+    A command is what it touches, or whatever ``conflict`` and ``reads`` take."""
 
     def fork(self) -> "Hazards":
-        """Another one in the same state."""
+        """Return a copy that can be issued to on its own."""
         pending = {engine: list(commands) for engine, commands in self._pending.items()}
         return Hazards(self.conflict, self.reads, pending)
 
     def waits(self, engine: Engine, touched: Any) -> Waits:
-        """What a descriptor must wait for (read after write, write after read or write).
+        """Return what a descriptor must wait for: read after write, write after read or write.
 
-        Commands of one engine are in order but for this: an array reads the operands of a command
-        while it still writes the last results of the one before.
+        Commands of one engine are in order, with one exception: an array reads the operands of a
+        command while it still writes the last results of the one before.
         """
         wait = older = 0
         for other, (*before, last) in self._pending.items():
@@ -74,28 +82,30 @@ class Hazards:
                 wait |= int(other)
             elif any(self.conflict(touched, command) for command in before):
                 older |= int(other)
+        # Only arrays hold a second command. For a transfer, "all but the last" can only mean idle.
         older_idle = older & ~_ARRAYS
         return Waits(MASKS[wait | older_idle], MASKS[older & _ARRAYS])
 
     def issue(self, engine: Engine, touched: Any) -> Waits:
-        """As ``waits``; the descriptor is issued."""
-        found = self.waits(engine, touched)
-        wait, older = int(found.wait), int(found.wait_older)
+        """Issue a descriptor, and return what it waits for."""
+        waits = self.waits(engine, touched)
+        wait, older = int(waits.wait), int(waits.wait_older)
         # What is waited for is done once this is issued.
         self._pending = {
             e: commands[-1:] if int(e) & older else commands
             for e, commands in self._pending.items()
             if not int(e) & wait
         }
+        # An array accepts a command only when the one before the last is done, so two are kept.
         before = self._pending.get(engine, [])
         self._pending[engine] = [*(before[-1:] if int(engine) & _ARRAYS else before), touched]
-        return found
+        return waits
 
     def barrier(self) -> None:
-        """All engines are idle."""
+        """Forget all commands: every engine is idle."""
         self._pending.clear()
 
 
 def exact_hazards() -> Hazards:
-    """Hazards that compare rows which lie among each other's, at some cost."""
+    """Return hazards that also compare rows lying among each other's, which takes longer."""
     return Hazards(partial(conflict, meet=Touch.meets), partial(reads, meet=Touch.meets))

@@ -1,7 +1,7 @@
-"""What an accelerator has of all that programs need: the one place of limits and their errors.
+"""Limits of an accelerator that programs must keep to, and the errors where they do not.
 
-Every limit is a parameter of the accelerator, or fixed by the encoding of descriptors. None is a
-number of layers or factors: how many fit follows from these.
+This is the one place of limits. Every limit is a parameter of the accelerator, or fixed by the
+encoding of descriptors. None is a number of layers or factors: how many fit follows from these.
 """
 
 from dataclasses import dataclass
@@ -14,33 +14,33 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import COUNT_WIDTH, MOST_DESCRIPTORS
 
 MOST_SAMPLES = 4096
-"""Of a batch."""
+"""Samples of a batch, at most."""
 MOST_COUNT = (1 << COUNT_WIDTH) - 1
 """Greatest count that a descriptor can hold."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """One thing that programs need, and what to do where the accelerator has too little of it."""
+    """Resource that programs need, and the advice where the accelerator has too little of it."""
 
     what: str
     remedy: str
-    """What changes the need."""
+    """Advice that makes the need smaller."""
     parameter: str = ""
-    """Of the accelerator, where its size is one."""
+    """Parameter of the accelerator that gives its size, if any."""
     greatest: int = 0
-    """What that parameter can be at most."""
+    """Largest value of that parameter."""
     fixed: int = 0
-    """How many there are where that is no parameter."""
+    """Size where no parameter gives it."""
     memory: bool = True
     """Whether the parameter is the size of a memory, a power of two."""
 
     def available(self, p: AcceleratorParameters) -> int:
-        """How many there are."""
+        """Return how much an accelerator has."""
         return getattr(p, self.parameter) if self.parameter else self.fixed
 
     def advice(self, needed: int, p: AcceleratorParameters) -> str:
-        """What can be done: less is needed, or the accelerator has more."""
+        """Return what can be done: need less, or take an accelerator with more."""
         enough = 1 << (needed - 1).bit_length() if self.memory else needed
         if enough > self.greatest:
             return self.remedy
@@ -58,7 +58,7 @@ class Limit:
 
 PROGRAM = Limit("descriptors", "use fewer layers or factors", "program_depth", 4096)
 STREAMED = Limit("descriptors", "use fewer layers or a smaller batch", fixed=MOST_DESCRIPTORS)
-"""Of a program without long loops, which is loaded as it goes on."""
+"""Limit of a program without long loops, which is loaded as it goes on."""
 SCRATCHPAD = Limit(
     "rows of the scratchpad",
     "use a smaller batch, smaller layers or ranks",
@@ -72,11 +72,11 @@ def refuse_memory(
     limit: Limit, p: AcceleratorParameters, name: str, needed: int, used: int, gap: int
 ) -> NoReturn:
     """Raise ``DoesNotFitError``: no gap of a memory takes the ``needed`` rows of ``name``."""
-    there = limit.available(p)
+    available = limit.available(p)
     free = f", {used} of them in use and at most {gap} free in one piece" if used else ""
     raise DoesNotFitError(
-        f"{name} needs {needed} {limit.what}, there are {there}{free}",
-        limit.advice(max(needed + used, there + 1), p),
+        f"{name} needs {needed} {limit.what}, there are {available}{free}",
+        limit.advice(max(needed + used, available + 1), p),
     )
 
 
@@ -84,11 +84,13 @@ def require_accumulator(
     terms: int, operands: tuple[Format, Format], p: AcceleratorParameters, name: str
 ) -> None:
     """Raise ``ResourceError`` where a sum of so many products of these formats could overflow."""
+    # The bound holds for any operands: hardware does not notice an overflow of an accumulator.
     bits = sum_width(terms, *operands)
     if bits <= p.accumulator_width:
         return
     x, g = operands
     remedy = "use narrower numbers or smaller layers"
+    # The widest accumulators that an accelerator can have.
     if bits <= 48:
         remedy += f", or an accelerator with accumulator_width={bits} or more"
     raise ResourceError(
@@ -124,9 +126,7 @@ def require_integers(network: Network) -> None:
 
 
 def require_words(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` for tensors that the graph's programs cannot hold in words of this
-    accelerator, by digits or whole.
-    """
+    """Raise ``CompileError`` for tensors that the words cannot hold, whole or in digits."""
     _require_factors(network, p)
     _require_widths(network, p)
     _require_coded(network, p)
@@ -141,7 +141,7 @@ def require_words(network: Network, p: AcceleratorParameters) -> None:
 
 
 def _require_coded(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` for coded formats that the accelerator has not."""
+    """Raise ``CompileError`` for coded formats that the accelerator lacks."""
     for kind, fmt in network.coded_used:
         try:
             p.format_number(fmt)
@@ -150,9 +150,7 @@ def _require_coded(network: Network, p: AcceleratorParameters) -> None:
 
 
 def _require_factors(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` where factors are wider than the multipliers take, by digits of a word
-    or whole.
-    """
+    """Raise ``CompileError`` where factors are too wide for the multipliers, whole or in digits."""
     widest = network.factor_width
     needed = min(widest, p.word_width) if p.narrow else widest
     if p.factor_width < needed:

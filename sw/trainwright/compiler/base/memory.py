@@ -1,4 +1,8 @@
-"""Where things lie: buffers in external memory, rows in the scratchpad."""
+"""Lay out buffers in external memory and rows in the scratchpad.
+
+``MemoryMap`` fills external memory upwards; ``LocalMemory`` allocates rows for programs of ``chip``
+(``schedule.place`` does so for searched programs).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +24,7 @@ BEAT = 64
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor in external memory: row-major, its last dimension padded to a multiple of lanes.
+    """Tensor in external memory: row-major, its last dimension padded to a multiple of lanes.
 
     ``shape`` is the logical shape, ``padded`` the stored last dimension in elements.
     """
@@ -31,17 +35,17 @@ class Buffer:
     padded: int
     element_bytes: int
     order: tuple[int, ...] = ()
-    """Where each dimension of ``shape`` comes from, if the host has them in another order."""
+    """Origin of each dimension of ``shape``, if the host has them in another order."""
     repeat: int = 1
     """Times that the host's values are repeated along a last dimension of their own."""
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of the buffer, padding included."""
         return prod(self.shape[:-1]) * self.padded * self.element_bytes
 
     def pack(self, values: torch.Tensor) -> Bytes:
-        """The bytes of the host's integers, zero padded."""
+        """Return the bytes of the host's integers, zero padded."""
         kind = np.int8 if self.element_bytes == 1 else "<i2"
         if self.repeat > 1:
             values = values[..., None].expand(*values.shape, self.repeat)
@@ -57,12 +61,12 @@ class Buffer:
         return np.ascontiguousarray(data).view(np.uint8).ravel()
 
     def unpack(self, data: Bytes) -> torch.Tensor:
-        """The host's int64 integers from all bytes, padding removed."""
+        """Return the host's int64 integers from all bytes, without padding."""
         kind = np.int8 if self.element_bytes == 1 else "<i2"
         values = data.view(kind).reshape(*self.shape[:-1], self.padded)
-        found = torch.from_numpy(values[..., : self.shape[-1]].astype(np.int64))
+        integers = torch.from_numpy(values[..., : self.shape[-1]].astype(np.int64))
         inverse = sorted(range(len(self.order)), key=self.order.__getitem__)
-        return found.permute(inverse) if inverse else found
+        return integers.permute(inverse) if inverse else integers
 
     @property
     def stop(self) -> int:
@@ -83,7 +87,7 @@ class MemoryMap:
     buffers: dict[str, Buffer] = field(default_factory=dict)
 
     def add(self, name: str, shape: tuple[int, ...], element_bytes: int) -> Buffer:
-        """A new buffer; its last dimension is padded to a multiple of the lanes."""
+        """Add a buffer, its last dimension padded to a multiple of the lanes."""
         assert name not in self.buffers, name
         padded = -(-shape[-1] // self.lanes) * self.lanes
         buffer = Buffer(name, self.top, shape, padded, element_bytes)
@@ -92,7 +96,7 @@ class MemoryMap:
         return buffer
 
     def add_bytes(self, name: str, size: int) -> Buffer:
-        """A new buffer of bytes."""
+        """Add a buffer of bytes."""
         buffer = Buffer(name, self.top, (size,), size, 1)
         self.buffers[name] = buffer
         self.top += -(-size // BEAT) * BEAT
@@ -128,16 +132,16 @@ class LocalMemory:
         return [*gaps, (stop, self.parameters.scratchpad_rows)]
 
     def avoid(self, regions: Sequence[Region]) -> None:
-        """Allocate nothing there, until told of others; they may be in use."""
+        """Allocate nothing in these regions until others are given; they may be in use."""
         self._avoided = tuple(regions)
 
     def allocate(
         self, name: str, count: int, *, top: bool = False, within: range | None = None
     ) -> Region:
-        """Rows for ``name``; ``within`` a range if they fit there, else anywhere; the first ones,
-        or the last ones of the ``top``.
+        """Allocate ``count`` rows, the first free ones or with ``top`` the last ones.
 
-        Raises ``DoesNotFitError`` when no gap is large enough.
+        They lie ``within`` a range if it has room, else anywhere. Raises ``DoesNotFitError`` when
+        no gap is large enough.
         """
         gaps = self._gaps()
         if within is not None:
@@ -156,12 +160,12 @@ class LocalMemory:
         self._used.remove(region)
 
     def free_rows(self, within: range) -> int:
-        """Rows of a range that are not allocated."""
+        """Count the rows of a range that are not allocated."""
         inside = ((max(a, within.start), min(b, within.stop)) for a, b in self._gaps())
         return sum(max(0, stop - start) for start, stop in inside)
 
     def has_room(self, counts: Sequence[int]) -> bool:
-        """Whether regions of so many rows fit, one after the other."""
+        """Return whether regions of so many rows fit, one after the other."""
         regions: list[Region] = []
         try:
             for count in counts:
@@ -180,5 +184,5 @@ class LocalMemory:
 
 
 def largest_divisor(value: int, limit: int) -> int:
-    """Largest divisor of ``value`` that is at most ``limit``; 0 where ``limit`` < 1."""
+    """Return the largest divisor of ``value`` that is at most ``limit``; 0 where ``limit`` < 1."""
     return next((n for n in range(min(value, limit), 0, -1) if value % n == 0), 0)

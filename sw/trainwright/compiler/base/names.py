@@ -1,15 +1,15 @@
 """Names of the tensors of a training step, as programs, scales and reports use them."""
 
 SAMPLES_INSIDE, SAMPLES_OUTSIDE = "x.i", "x.s"
-"""The inputs of a loop on the chip in both orders: samples along the lanes, and in rows of their
-own."""
+"""Inputs of a loop on the chip in both orders: samples along the lanes, and in rows of their own.
+"""
 
 
 def activation_name(layer: int) -> str:
-    """Name of the output of layer ``layer`` (from 1), of the network's input for 0."""
+    """Return the name of the output of layer ``layer`` (from 1), or for 0 of the input."""
     return f"l{layer}.a" if layer else "x"
 
 
 def gradient_name(layer: int) -> str:
-    """Name of the gradient to the pre-activation of layer ``layer`` (from 1)."""
+    """Return the name of the gradient to the pre-activation of layer ``layer`` (from 1)."""
     return f"l{layer}.dy"

@@ -1,4 +1,4 @@
-"""Loop nests of as many levels as an accelerator has."""
+"""Fit loop nests to the number of levels that an accelerator has."""
 
 from dataclasses import replace
 
@@ -7,9 +7,10 @@ from trainwright.program.descriptors import Compute
 
 
 def fitted(d: Compute, most: int) -> list[Compute]:
-    """``d`` without levels of one iteration, split where more than ``most`` levels are left.
+    """Return nests of at most ``most`` levels that do the same as ``d``.
 
-    Raises ``ResourceError`` where those that are summed, which cannot be split, are too many.
+    Levels of one iteration are dropped; then the outermost level is unrolled until the rest fits.
+    Raises ``ResourceError`` where the summed levels, which cannot be unrolled, are too many.
     """
     tile = d.levels[d.tile_level]
     levels = [level for level in d.levels if level.count > 1 or level is tile]
@@ -21,6 +22,7 @@ def fitted(d: Compute, most: int) -> list[Compute]:
     )
     if len(levels) <= most:
         return [slim]
+    # A sum is taken within one descriptor: unrolling a summed level would round in between.
     if slim.reduce_levels >= most:
         raise ResourceError(
             f"{d.tensor} is summed over {slim.reduce_levels} loop levels, nests of this "

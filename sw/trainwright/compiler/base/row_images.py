@@ -1,6 +1,6 @@
-"""What the host writes for the scratchpad: factors in rows, and constants.
+"""Images that the host writes for programs on a state's rows: factors in rows, and constants.
 
-Elements are of 1 byte, or of 2 where factors have more than 8 bits.
+Elements have 1 byte, or 2 where factors have more than 8 bits.
 """
 
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ class Arrangement(Enum):
     """Order of a factor G(r, j, i, s) in rows; the last index lies along the lanes."""
 
     STATE = "r j i s//"
-    """As a state on the chip has it, s filled up to whole rows of 16 words."""
+    """Order of a state on the chip, s filled up to whole rows of 16 words."""
     STATE_LAST = "r j i//"
-    """The same of the last factor."""
+    """Order of a layer's last factor, whose s is 1: i lies along the lanes."""
     IDENTITY = "identity"
-    """No factor: the identity matrix of ``lanes`` rows."""
+    """Constant: the identity matrix of ``lanes`` rows."""
     ZEROS = "zeros"
-    """No factor: ``lanes`` rows of zeros."""
+    """Constant: ``lanes`` rows of zeros."""
 
 
 OF_STATE = (Arrangement.STATE, Arrangement.STATE_LAST)
@@ -33,7 +33,7 @@ OF_STATE = (Arrangement.STATE, Arrangement.STATE_LAST)
 
 @dataclass(frozen=True)
 class RowImage:
-    """A factor of layer ``layer``, index ``index`` (both from 0), or a constant (-1, -1)."""
+    """Factor of layer ``layer``, index ``index`` (both from 0), or a constant (-1, -1)."""
 
     name: str
     layer: int
@@ -48,11 +48,11 @@ class RowImage:
 
     @property
     def entries(self) -> int:
-        """Rows of the scratchpad that it takes."""
+        """Rows of the scratchpad that the image takes."""
         return self.rows
 
     def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> npt.NDArray[np.uint8]:
-        """The bytes of int64 ``factor`` (R_{n-1}, J_n, I_n, R_n); a constant ignores it."""
+        """Return the bytes of int64 ``factor`` (R_{n-1}, J_n, I_n, R_n); a constant ignores it."""
         values = _arranged(self.arrangement, factor.numpy(), p)
         kind = np.int8 if self.element_bytes == 1 else np.dtype("<i2")
         return np.ascontiguousarray(values, kind).view(np.uint8).ravel()
@@ -70,7 +70,7 @@ def _arranged(
 def row_image(
     layer: Layer, number: int, index: int, arrangement: Arrangement, p: AcceleratorParameters
 ) -> RowImage:
-    """The image of factor ``index`` (from 0) of layer ``number`` (from 0)."""
+    """Return the image of factor ``index`` (from 0) of layer ``number`` (from 0)."""
     r, j, i, s = layer.factor_shapes[index]
     of_row = LANES // p.lanes
     if arrangement is Arrangement.STATE_LAST:
@@ -83,5 +83,5 @@ def row_image(
 
 
 def constant(arrangement: Arrangement, p: AcceleratorParameters) -> RowImage:
-    """The image of a constant."""
+    """Return the image of a constant."""
     return RowImage(arrangement.value, -1, -1, arrangement, p.lanes, 1)

@@ -1,4 +1,7 @@
-"""Commands before they have addresses: what is computed or moved, from which parts to which."""
+"""Commands before they have addresses: what is computed or moved, from which parts to which.
+
+``tile`` makes them, ``schedule`` orders them, ``emit`` turns them into descriptors.
+"""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,20 +18,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class External:
-    """A tensor in outer memory, as its rows lie there."""
+    """Tensor in external memory, with the layout of its rows there."""
 
     tensor: str
     layout: Layout
     ranges: Ranges
     element_bytes: int
-    of: str = ""
-    """The tensor that it is a view of, where it is one."""
+    view_of: str = ""
+    """Tensor that this one is a view of; empty if it is none."""
     digits: int = 1
     """Rows of a row of values: the digits that the host cuts them into."""
 
     @property
     def name(self) -> str:
-        """Of its buffer: one for each tensor, layout and range."""
+        """Name of the buffer: one for each tensor, layout and range."""
         if self.layout.lanes == ("lane",):
             return self.tensor
         cut = "".join(f"[{a}:{lo}:{hi}]" for a, (lo, hi) in sorted(self.ranges.items()))
@@ -41,27 +44,25 @@ class External:
 
 @dataclass(eq=False, kw_only=True)
 class Call:
-    """One command. ``cycles`` is what its engine takes alone."""
+    """Command of an engine. ``cycles`` is what the engine takes for it alone."""
 
     engine: Engine
     cycles: float
     reads: tuple[Piece, ...] = ()
     writes: tuple[Piece, ...] = ()
     start: float = field(default=0.0)
-    """When it starts, by the estimate of the schedule."""
+    """Start by the estimate of the schedule, in cycles."""
     end: float = field(default=0.0)
-    late: bool = False
-    """Whether it may wait: nothing in the program needs it."""
 
     @property
     def storages(self) -> tuple[Storage, ...]:
-        """What it touches of the scratchpad."""
+        """Rows of the scratchpad that the command touches."""
         return tuple(piece.storage for piece in (*self.writes, *self.reads))
 
 
 @dataclass(eq=False, kw_only=True)
 class Contract(Call):
-    """A contraction of ``x`` and ``g`` to ``z``."""
+    """Contraction of ``x`` and ``g`` to ``z``."""
 
     op: Op
     impl: Impl
@@ -70,12 +71,12 @@ class Contract(Call):
     z: Part
     macs: int
     part: bool = False
-    """Whether it makes one part of several of a sum."""
+    """Whether the command computes one of several parts of a sum."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Accumulate(Call):
-    """A part ``x`` of a sum added to what is there in ``z``."""
+    """Addition of a part ``x`` of a sum to the sum so far in ``z``."""
 
     x: Part
     z: Part
@@ -84,7 +85,7 @@ class Accumulate(Call):
 
 @dataclass(eq=False, kw_only=True)
 class Transpose(Call):
-    """``x`` as ``z``, other axes along the lanes."""
+    """Transpose of ``x`` to ``z``, with other axes along the lanes."""
 
     x: Part
     z: Part
@@ -92,7 +93,7 @@ class Transpose(Call):
 
 @dataclass(eq=False, kw_only=True)
 class Copy(Call):
-    """``x`` as ``z``, the same axes along the lanes, in as many digits or more."""
+    """Copy of ``x`` to ``z``, with the same axes along the lanes, in as many digits or more."""
 
     x: Part
     z: Part
@@ -100,9 +101,9 @@ class Copy(Call):
 
 @dataclass(eq=False, kw_only=True)
 class Elementwise(Call):
-    """An addition or a mask of ``x`` and ``g``, on blocks of samples of ``z``.
+    """Addition or mask of ``x`` and ``g``, on some blocks of the lanes of ``z``.
 
-    ``blocks`` are those of the lanes of x and z, ``g`` has one where it is broadcast.
+    ``blocks`` are the first block and their number; with ``broadcast`` ``g`` has one block for all.
     """
 
     op: Add | Mask
@@ -115,7 +116,7 @@ class Elementwise(Call):
 
 @dataclass(eq=False, kw_only=True)
 class PassCall(Call):
-    """A pass of the vector engine: ``kernel`` of each value of ``operands`` to ``z``."""
+    """Pass of the vector engine: ``kernel`` of each value of ``operands`` to ``z``."""
 
     op: Kernel
     kernel: VectorPass
@@ -137,7 +138,7 @@ class GroupCall(Call):
 
 @dataclass(eq=False, kw_only=True)
 class Move(Call):
-    """A load of ``part`` from ``outer``, or a store to it."""
+    """Load of ``part`` from ``outer``, or store to it."""
 
     outer: External
     part: Part
@@ -145,14 +146,14 @@ class Move(Call):
 
 @dataclass(eq=False, kw_only=True)
 class Clear(Call):
-    """Rows of zeros for all of a piece, or where it is padded alone."""
+    """Rows of zeros for all of a piece, or only for its padding."""
 
     piece: Piece
     padding: bool = False
 
     @property
     def places(self) -> tuple[int, int, int, int]:
-        """First row, rows without a gap, rows from one place to the next, and places."""
+        """First row, rows without a gap, rows from one place to the next, and number of places."""
         if not self.padding:
             return 0, self.piece.rows, self.piece.rows, 1
         first, rows, step = self.piece.padding

@@ -1,4 +1,4 @@
-"""Tensors of more bits than a word: into how many digits each is cut on an accelerator.
+"""Decide into how many digits each tensor is cut on an accelerator with narrow words.
 
 The digits of a row are rows of their own (``compiler.base.digits``), so that a tensor of n digits
 has n times as many rows; a product takes a pass for each pair of digits of its operands.
@@ -18,14 +18,15 @@ from trainwright.program.descriptors import DIGIT_WIDTH, digit_count
 
 
 def word_bytes(tensor: Tensor) -> int:
-    """Bytes of an element, or of a digit of it, in outer memory."""
+    """Return the bytes of an element, or of one of its digits, in external memory."""
     return 1 if tensor.format.width <= 8 or tensor.digits > 1 else 2
 
 
 def between_width(network: Network, p: AcceleratorParameters) -> int:
-    """Bits that a partial result of a contraction order may have: those of a word, or as many as
-    intermediate results where these are cut into digits; two digits at most, so that it can meet
-    any other tensor.
+    """Return the bits that a partial result of a contraction order may have.
+
+    They are the bits of a word, or the bits of intermediate results where these are cut into
+    digits; two digits at most, so that a partial result can meet any other tensor.
     """
     fmt = network.format("intermediate")
     if not p.wide_tensors or fmt.coded:
@@ -34,16 +35,17 @@ def between_width(network: Network, p: AcceleratorParameters) -> int:
 
 
 def cost_digits(network: Network, step: StepGraph, p: AcceleratorParameters) -> tuple[int, ...]:
-    """The ways to count what contraction orders cost (``trainwright.graph.order.Cost.digits``), of
-    which neither is always better: once for a product, and where tensors are cut once for each pair
-    of digits.
+    """Return the values of ``trainwright.graph.order.Cost.digits`` to try.
+
+    A product counts once, and where tensors are cut also once for each pair of digits: neither way
+    is always better.
     """
     cut = any(tensor.digits > 1 for tensor in step.whole.tensors.values())
     return (0, digit_count(between_width(network, p))) if cut else (0,)
 
 
 def in_digits(step: StepGraph, p: AcceleratorParameters) -> StepGraph:
-    """The step with the digits of every tensor."""
+    """Return the step with the digits of every tensor."""
     if not p.narrow:
         return step
     tensors = {
@@ -51,20 +53,21 @@ def in_digits(step: StepGraph, p: AcceleratorParameters) -> StepGraph:
         for name, tensor in step.whole.tensors.items()
     }
     whole, *passes = (
-        replace(one, tensors=tensors) for one in (step.whole, step.forward, step.backward)
+        replace(graph, tensors=tensors) for graph in (step.whole, step.forward, step.backward)
     )
     return StepGraph(whole, *passes)
 
 
 def require_passes(graph: Graph, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` for what no passes over digits compute, of products of two."""
+    """Raise ``CompileError`` for products of two that no passes over digits compute."""
     for op in graph.ops:
         _require(op, graph.tensors, p)
 
 
 def element_digits(op: Add | Mask, graph: Graph) -> tuple[int, int]:
-    """The digits in which an element-wise operation reads its two operands: as many of both, but
-    for a mask of one, whose sign that is.
+    """Return the digits in which an element-wise operation reads its two operands.
+
+    Both have as many, except for a mask of one digit: its sign is all that is read.
     """
     x, g = (graph.tensors[name].digits for name in op.operands)
     if op.scaling == 1 and g == 1:

@@ -76,17 +76,21 @@ def runs(axes: Axes, sizes: Mapping[str, int], unit: int) -> list[Axes]:
 
     Two groups are the same rows where their inner axes fill whole units: only the shorter is given.
     """
-    found: list[tuple[float, int, Axes]] = []
+    groups: list[tuple[float, int, Axes]] = []
     for stop in range(1, len(axes) + 1):
         for start in reversed(range(stop)):
             group = axes[start:stop]
             size = prod(sizes[a] for a in group)
-            found.append((-size / (up(size, unit) * unit), len(group), group))
+            groups.append((-size / (up(size, unit) * unit), len(group), group))
             if size % unit == 0:
                 break
-    found.sort()
-    well = [group for filled, _, group in found if filled <= 0.6 * found[0][0]][:MOST_RUNS]
-    alone = [group for filled, count, group in found if count == 1 and filled <= 0.2 * found[0][0]]
+    groups.sort()
+    # Groups that fill at least 60 % as well as the best; and single axes that fill 20 %, which
+    # leave the other axes to the rows, where slices can cut them.
+    well = [group for filled, _, group in groups if filled <= 0.6 * groups[0][0]][:MOST_RUNS]
+    alone = [
+        group for filled, count, group in groups if count == 1 and filled <= 0.2 * groups[0][0]
+    ]
     return list(dict.fromkeys([*well, *alone[:MOST_RUNS]]))
 
 
@@ -173,8 +177,8 @@ def _in_both_orders(
     summed = [x for x in axes[a] if x in axes[b] and x not in graph.tensors[op.out].axes]
     for x, g in ((a, b), (b, a)):
         own, other = (
-            tuple(axis for axis in axes[name] if axis not in graph.tensors[there].axes)
-            for name, there in ((x, g), (g, x))
+            tuple(axis for axis in axes[name] if axis not in graph.tensors[partner].axes)
+            for name, partner in ((x, g), (g, x))
         )
         for array in (PE1, PE2):
             yield from _on_array(graph, op, p, array, (x, g), (own, other, tuple(summed)))

@@ -1,13 +1,13 @@
-"""Where a tensor's values lie in rows of lanes, and parts of tensors that lie somewhere.
+"""Lay out a tensor's values in rows of lanes, and address parts of tensors in them.
 
-A layout has some axes along the lanes, flattened and padded with zeros to whole rows, and the
-others in rows. Adjacent axes of the rows can be padded together, too, with rows of zeros, so that
-they can be read as whole entries. An address is linear in every index. Where values are cut into
-digits each row of them is as many rows.
+A layout has some axes along the lanes, flattened and padded with zeros to whole rows, and the rest
+in rows. Adjacent axes of the rows can be padded together with rows of zeros, so that they can be
+read as whole entries. An address is linear in every index, which is all that a loop nest can do.
+Where values are cut into digits, each row of values is as many rows.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod
@@ -16,33 +16,33 @@ from trainwright.compiler.base.errors import CompileError
 
 
 class CutError(CompileError):
-    """A part of a tensor that cannot lie as it is needed: another cut or layout is."""
+    """Part of a tensor that cannot lie as needed: another cut or layout has to be tried."""
 
 
 Ranges = Mapping[str, tuple[int, int]]
-"""Of axes that are cut: first value, and the one after the last."""
+"""First value and the one after the last, of axes that are cut."""
 Axes = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Axes in rows, outermost first; axes along the lanes; which of the rows are padded."""
+    """Axes in rows, outermost first; axes along the lanes; axes of the rows that are padded."""
 
     rows: Axes
     lanes: Axes
     padded: Axes = ()
     unit: int = 1
-    """Rows along the lanes are filled up to a multiple of it."""
+    """Number of rows of which the rows along the lanes are a multiple."""
 
     @property
     def text(self) -> str:
-        """As people read it: ``j1 j2 s/``."""
+        """Layout as people read it: ``j1 j2 s/``."""
         padded = f" +{'.'.join(self.padded)}" if self.padded else ""
         return f"{' '.join(self.rows)} {'.'.join(self.lanes)}/{padded}"
 
 
 def counts_of(axes: Axes, sizes: Mapping[str, int], ranges: Ranges) -> dict[str, int]:
-    """Values of each axis within ``ranges``."""
+    """Return the number of values of each axis within ``ranges``."""
     counts = {a: sizes[a] for a in axes}
     for axis, (low, high) in ranges.items():
         if axis in counts:
@@ -52,9 +52,9 @@ def counts_of(axes: Axes, sizes: Mapping[str, int], ranges: Ranges) -> dict[str,
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """A tensor, or the part of it in ``ranges``, in rows of the scratchpad or of outer memory.
+    """Tensor, or the part of it in ``ranges``, in rows of the scratchpad or of external memory.
 
-    ``storage`` tells pieces of the same rows: a view of a tensor has those of the tensor.
+    Pieces with one ``storage`` have the same rows: a view of a tensor has the rows of the tensor.
     """
 
     tensor: str
@@ -65,9 +65,9 @@ class Piece:
     """Lanes of a row."""
     storage: "Storage"
     steps: Mapping[str, int] | None = None
-    """Rows from one value of an axis to the next, where they are not those of the layout."""
+    """Rows from one value of an axis to the next, where the layout does not give them."""
     first: int = 0
-    """Rows of the storage before the first."""
+    """Rows of the storage before the piece's first row."""
     digits: int = 1
     """Rows of a row of values, one behind the other: its digits, the highest first."""
 
@@ -80,32 +80,30 @@ class Piece:
 
     @cached_property
     def strides(self) -> dict[str, int]:
-        """Rows from one value of an axis to the next."""
+        """Rows from one value of an axis to the next; the entry '' is the size of the piece."""
         if self.steps is not None:
             return {**self.steps, "": self.storage.rows}
-        found, stride, padded = {}, self.blocks * self.digits, self.layout.padded
+        strides, stride, padded = {}, self.blocks * self.digits, self.layout.padded
         for n, axis in reversed(list(enumerate(self.layout.rows))):
-            found[axis] = stride
+            strides[axis] = stride
             stride *= self.counts[axis]
             if padded and axis == padded[0]:
-                inner = found[padded[-1]]
+                inner = strides[padded[-1]]
                 size = prod(self.counts[a] for a in padded)
                 if self.layout.rows[n : n + len(padded)] != padded:
                     raise CutError(f"{self.tensor} cannot be padded in {self.layout.text}")
                 stride = inner * (-(-size // self.width) * self.width)
-        found[""] = stride
-        return found
+        strides[""] = stride
+        return strides
 
     @property
     def rows(self) -> int:
-        """Rows in all."""
+        """Rows of the piece, padding included."""
         return self.strides[""]
 
     @property
     def padding(self) -> tuple[int, int, int]:
-        """Where the rows of zeros are: the first of them, how many there are without a gap, and the
-        rows from one such place to the next; of a piece that is padded by its layout.
-        """
+        """Rows of zeros of a padded piece: the first, their count, rows to the next such run."""
         padded, strides = self.layout.padded, self.strides
         inner, size = strides[padded[-1]], prod(self.counts[a] for a in padded)
         whole = -(-size // self.width) * self.width
@@ -113,14 +111,15 @@ class Piece:
 
     @property
     def is_padded(self) -> bool:
-        """Whether it has rows of zeros."""
+        """Whether the piece has rows of zeros."""
         size = prod(self.counts[a] for a in self.layout.padded)
         return bool(self.layout.padded) and size % self.width != 0
 
     def covers(self, ranges: Ranges) -> bool:
-        """Whether all values of ``ranges`` lie in it."""
+        """Return whether the piece has all values of ``ranges``."""
         for axis, (lo, hi) in self.ranges.items():
             asked = ranges.get(axis)
+            # An axis that is cut here but not in ``ranges`` is asked for as a whole.
             if asked is None or asked[0] < lo or asked[1] > hi:
                 return False
         return True
@@ -133,7 +132,6 @@ class Storage:
     name: str
     rows: int
     base: int = -1
-    streams: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ class Part:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """Values of each axis."""
+        """Number of values of each axis."""
         counts = dict(self.piece.counts)
         for axis, (low, high) in self.ranges.items():
             if axis in counts:
@@ -154,13 +152,15 @@ class Part:
 
     @cached_property
     def offset(self) -> int:
-        """Rows from the start of the piece."""
+        """Rows from the start of the piece. Raises ``CutError``."""
         piece, rows = self.piece, self.piece.first
         for axis, (lo, _) in self.ranges.items():
             if axis not in piece.counts:
                 continue
             first = lo - piece.ranges.get(axis, (0, 0))[0]
             if axis in piece.layout.lanes:
+                # Rows are what has addresses: a part can begin at a lane only if it is the first of
+                # a row.
                 if piece.layout.lanes != (axis,) or first % piece.width:
                     raise CutError(
                         f"{piece.tensor} has {axis} along the lanes and is cut there at {first}"
@@ -172,7 +172,7 @@ class Part:
 
     @property
     def is_even(self) -> bool:
-        """Whether it has whole rows: no cut of what lies along the lanes but at a first lane."""
+        """Whether the part has whole rows: the lanes are cut only at a first lane."""
         try:
             return self.offset >= 0
         except CutError:
@@ -190,11 +190,11 @@ class Part:
         return -(-prod(self.counts[a] for a in lanes) // self.piece.width)
 
     def stride(self, axis: str) -> int:
-        """Rows from one value of an axis to the next; 0 where there is no such axis."""
+        """Return the rows from one value of an axis to the next; 0 where there is no such axis."""
         return 0 if axis in self.piece.layout.lanes else self.piece.strides.get(axis, 0)
 
     def joint(self, axes: Axes) -> int | None:
-        """Rows from one value of several axes to the next; ``None`` where it varies."""
+        """Return the rows from one value of several axes to the next; ``None`` where it varies."""
         wide = [a for a in axes if self.counts[a] > 1]
         for outer, inner in pairwise(wide):
             if self.stride(outer) != self.stride(inner) * self.counts[inner]:

@@ -1,4 +1,8 @@
-"""From commands with addresses to loop nests: what each array computes, row by row."""
+"""Turn commands with addresses into loop nests: what each array computes, row by row.
+
+A nest has levels, each with a count and a step of every operand. The *tile* level counts the tiles
+of rows that an array holds at once; summed levels come last. ``emit`` is the user.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,31 +20,34 @@ from trainwright.program.fields import Engine, Operation
 
 
 def merged(levels: Sequence[Level], tile: Level | None = None) -> list[Level]:
-    """Fewer levels for the same addresses, in another order; the tile level stays."""
-    found = [level for level in levels if level.count > 1 or level is tile]
+    """Return fewer levels for the same addresses, in another order; the tile level stays."""
+    merged_levels = [level for level in levels if level.count > 1 or level is tile]
     again = True
     while again:
         again = False
-        for outer in found:
-            for inner in found:
+        for outer in merged_levels:
+            for inner in merged_levels:
                 if outer is inner or tile in (outer, inner):
                     continue
                 steps = ((outer.x, inner.x), (outer.g, inner.g), (outer.z, inner.z))
+                # An outer level that goes on where the inner one ends is the same walk as one
+                # longer level. Fewer levels leave room for nests of many axes, and the hardware
+                # starts fewer loops.
                 if all(a == b * inner.count for a, b in steps) and (
                     outer.count * inner.count <= MOST_COUNT
                 ):
                     joined = replace(inner, count=outer.count * inner.count)
-                    found = [v for v in found if v is not outer]
-                    found = [joined if v is inner else v for v in found]
+                    merged_levels = [v for v in merged_levels if v is not outer]
+                    merged_levels = [joined if v is inner else v for v in merged_levels]
                     again = True
                     break
             if again:
                 break
-    return found
+    return merged_levels
 
 
 def address_of(part: Part) -> int:
-    """The first row of a part."""
+    """Return the first row of a part."""
     base = part.piece.storage.base
     assert base >= 0, part.piece.tensor
     return base + part.offset
@@ -62,7 +69,7 @@ def _nest(
     over: Sequence[Level] = (),
     **fields: Any,
 ) -> Compute:
-    """A nest whose summed levels begin with those ``over`` digits."""
+    """Return a nest whose summed levels begin with the levels ``over`` digits."""
     free = merged([*outer, tile], tile)
     reduction = [*over, *merged(summed)]
     return Compute(
@@ -78,7 +85,7 @@ def _nest(
 def _elements(
     operation: Operation, levels: list[Level], over: list[Level], **fields: Any
 ) -> Compute:
-    """A nest without tiles, a row at a time."""
+    """Return a nest without tiles, a row at a time."""
     return Compute(
         operation=operation,
         levels=(*(merged(levels) or [Level(1)]), *over),
@@ -89,16 +96,17 @@ def _elements(
 
 
 def _over(x: Part, g: Part, step: int) -> list[Level]:
-    """The levels over the digits of the operands of a contraction."""
+    """Return the levels over the digits of a contraction's operands."""
     return digit_levels(x.digits, g.digits, step)
 
 
 def _whole_and_rest(count: int, lanes: int) -> list[tuple[int, int, int]]:
-    """Values along the lanes as rows: the first row, rows, and values of each; those of the last
-    row apart where it is not full.
+    """Return (first row, rows, values of each) of values along the lanes.
+
+    The last row is an entry of its own where it is not full.
     """
     whole, rest = divmod(count, lanes)
-    return [one for one in ((0, whole, lanes), (whole, 1, rest)) if one[1] and one[2]]
+    return [rows for rows in ((0, whole, lanes), (whole, 1, rest)) if rows[1] and rows[2]]
 
 
 def _outer_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
@@ -108,6 +116,7 @@ def _outer_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
     even index over several rows.
     """
     x, g, z, impl = call.x, call.g, call.z, call.impl
+    # PE2 takes ``pe2_rows`` scalars of a row of g at once, a *group*: addresses of g count groups.
     groups = p.lanes // p.pe2_rows
     count = prod(z.counts[a] for a in impl.rows)
     step = _joint(z, impl.rows)
@@ -123,12 +132,12 @@ def _outer_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
         if a not in z.counts
     ]
     parts = [(0, 1, count)] if g.digits == 1 else _whole_and_rest(count, p.lanes)
-    found = []
+    nests = []
     for first, blocks, rows in parts:
         tiles = up(rows, p.pe2_rows)
         tile = Level(tiles, g=1, z=p.pe2_rows * step)
         over_rows = Level(blocks, g=groups * g.digits, z=p.lanes * step)
-        found.append(
+        nests.append(
             _nest(
                 Operation.PE3, [*outer, over_rows], tile, summed, _over(x, g, groups),
                 x=address_of(x), g=(address_of(g) + first * g.digits) * groups,
@@ -136,7 +145,7 @@ def _outer_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
                 last_rows=rows - (tiles - 1) * p.pe2_rows, z_row_stride=step,
             )
         )  # fmt: skip
-    return found
+    return nests
 
 
 def _dot_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
@@ -144,6 +153,8 @@ def _dot_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
     x, g, z, impl = call.x, call.g, call.z, call.impl
     count = prod(z.counts[a] for a in impl.rows)
     tiles, from_, to = up(count, p.pe1_rows), _joint(x, impl.rows), _joint(z, impl.rows)
+    # Entries of g are its rows, one for each lane of the result, so ``along`` has to be one even
+    # index.
     entry = _joint(g, impl.along)
     outer = [
         Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a))
@@ -177,37 +188,38 @@ def contraction_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]
 
 
 def transpose_nests(call: Transpose, identity: Piece, p: AcceleratorParameters) -> list[Compute]:
-    """PE1's array with the identity: whole rows of lanes of the operand, then the last one; digits
-    are words like others.
+    """Make the nests of a transpose: PE1's array multiplies rows of the operand by the identity.
+
+    Whole rows of lanes come first, then the last one. Digits are words like others.
     """
     x, z = call.x, call.z
     old, new = x.piece.layout.lanes, z.piece.layout.lanes
     entry, step = _joint(x, new), _joint(z, old)
-    others = [
+    outer = [
         Level(z.counts[a], g=x.stride(a), z=z.stride(a))
         for a in z.piece.layout.rows
         if a not in old
     ]
-    others.append(Level(z.blocks, g=p.lanes * entry, z=z.digits))
-    others.append(Level(x.digits, g=1, z=1))
-    found = []
+    outer.append(Level(z.blocks, g=p.lanes * entry, z=z.digits))
+    outer.append(Level(x.digits, g=1, z=1))
+    nests = []
     for first, blocks, rows in _whole_and_rest(prod(x.counts[a] for a in old), p.lanes):
         tiles = up(rows, p.pe1_rows)
         tile = Level(tiles, x=p.pe1_rows, z=p.pe1_rows * step)
-        found.append(
+        nests.append(
             _nest(
-                Operation.PE4, [*others, Level(blocks, g=x.digits, z=p.lanes * step)], tile, [],
+                Operation.PE4, [*outer, Level(blocks, g=x.digits, z=p.lanes * step)], tile, [],
                 x=identity.storage.base, g=address_of(x) + first * x.digits,
                 z=address_of(z) + first * p.lanes * step,
                 last_rows=rows - (tiles - 1) * p.pe1_rows,
                 x_row_stride=1, z_row_stride=step, g_row_stride=entry,
             )
         )  # fmt: skip
-    return found
+    return nests
 
 
 def elementwise_nest(call: Elementwise) -> Compute:
-    """PE2's array, a row a cycle."""
+    """Make the nest of an addition or a mask on PE2's array, a row a cycle."""
     x, g, z = call.x, call.g, call.z
     first, blocks = call.blocks
     levels = [
@@ -225,8 +237,9 @@ def elementwise_nest(call: Elementwise) -> Compute:
 
 
 def copy_nest(call: Copy) -> Compute:
-    """PE2's array: the operand and a row of zeros, a row a cycle. Digits are words like others,
-    but where the result has more of them: then values are cut anew.
+    """Make the nest of a copy: PE2's array adds a row of zeros to the operand, a row a cycle.
+
+    Digits are words like others, unless the result has more of them: then values are cut anew.
     """
     x, z = call.x, call.z
     levels = [Level(z.counts[a], x=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows]
@@ -241,7 +254,7 @@ def copy_nest(call: Copy) -> Compute:
 
 
 def sum_nest(call: Accumulate) -> Compute:
-    """PE2's array: a row of each a cycle."""
+    """Make the nest that adds a part of a sum to the sum so far, on PE2's array."""
     x, z = call.x, call.z
     levels = [
         Level(z.counts[a], x=z.stride(a), g=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows

@@ -1,4 +1,7 @@
-"""Element-wise kernels as passes of the vector engine: what they need, cost and look like."""
+"""Turn element-wise kernels into passes of the vector engine.
+
+``tile`` asks for a kernel's instructions, ``emit`` for the descriptors of its passes.
+"""
 
 from collections.abc import Iterator, Mapping
 from itertools import product

@@ -1,7 +1,8 @@
-"""Windows of tensors: the rows of their source, zeros around and between them, read by two axes.
+"""Read windows of a tensor: rows of their source, zeros around and between them, by two axes.
 
 A window is no data of its own. Its source lies in a piece with rows of zeros where positions and
-offsets meet no value; two axes then step through the rows of one, each with a stride of its own.
+offsets meet no value; two axes then step through the rows of one axis, each with its own stride.
+``tile.pieces`` builds such pieces.
 """
 
 from collections.abc import Mapping
@@ -20,34 +21,35 @@ class Halo:
 
     slide: Slide
     size: int
-    """Values of the source."""
+    """Values of the source along the axis."""
     position: int
-    """The first position."""
+    """First position."""
     low: int
-    """The first place."""
+    """First place."""
     high: int
-    """The one after the last."""
+    """Place after the last."""
 
     @property
     def plain(self) -> bool:
-        """Whether there are no zeros: the places are values."""
+        """Whether there are no zeros: every place is a value."""
         return self.slide.spread == 1 and self.low >= 0 and self.high <= self.size
 
     @property
     def values(self) -> tuple[int, int]:
-        """The values of the source at these places: first, and the one after the last."""
+        """Values of the source at these places: the first, and the one after the last."""
         spread = self.slide.spread
         first, last = -(-self.low // spread), (self.high - 1) // spread
         return max(first, 0), min(last + 1, self.size)
 
     def first(self, start: int) -> int:
-        """Places from ``start`` to that of the first position and offset."""
+        """Return the places from ``start`` to the place of the first position and offset."""
         return self.slide.first + self.position * self.slide.stride - start
 
 
 def halo(graph: Graph, slide: Slide, positions: tuple[int, int] | None = None) -> Halo:
-    """The places of one axis, for some ``positions`` or all."""
+    """Return the places of one axis, for some ``positions`` or all."""
     first, stop = positions or (0, graph.sizes[slide.position])
+    # Steps may be negative (gradients run backwards), so all four corners are looked at.
     ends = [
         p * slide.stride + k * slide.step + slide.first
         for p in (first, stop - 1)
@@ -57,18 +59,18 @@ def halo(graph: Graph, slide: Slide, positions: tuple[int, int] | None = None) -
 
 
 def halos(graph: Graph, window: Unfold, ranges: Ranges | None = None) -> dict[str, Halo]:
-    """The places of each axis of the source that is read by two, for positions in ``ranges``."""
+    """Return the places of each axis of the source that two axes read, in ``ranges``."""
     ranges = ranges or {}
     return {slide.axis: halo(graph, slide, ranges.get(slide.position)) for slide in window.slides}
 
 
 def is_plain(graph: Graph, window: Unfold) -> bool:
-    """Whether the source needs no zeros."""
-    return all(one.plain for one in halos(graph, window).values())
+    """Return whether the source needs no zeros."""
+    return all(halo.plain for halo in halos(graph, window).values())
 
 
 def slid(graph: Graph, name: str) -> frozenset[str]:
-    """The positions and offsets of a window; of another tensor none."""
+    """Return the positions and offsets of a window; nothing for another tensor."""
     window = graph.windows.get(name)
     if window is None:
         return frozenset()
@@ -76,35 +78,35 @@ def slid(graph: Graph, name: str) -> frozenset[str]:
 
 
 def share(graph: Graph, window: Unfold, chunks: Mapping[str, int]) -> float:
-    """Places of a slice, ``chunks`` values of some axes, for each value of the whole source."""
+    """Return the places of a slice per value of the source; ``chunks`` gives its sizes."""
     ranges = {axis: (0, count) for axis, count in chunks.items()}
-    found = 1.0
-    for axis, one in halos(graph, window, ranges).items():
-        found *= (one.high - one.low) / graph.sizes[axis]
+    places = 1.0
+    for axis, halo in halos(graph, window, ranges).items():
+        places *= (halo.high - halo.low) / graph.sizes[axis]
     for axis in set(graph.tensors[window.x].axes) & set(chunks):
-        found *= chunks[axis] / graph.sizes[axis]
-    return found
+        places *= chunks[axis] / graph.sizes[axis]
+    return places
 
 
 def steps(
-    of: Mapping[str, Halo], strides: Mapping[str, int], starts: Mapping[str, int]
+    halos: Mapping[str, Halo], strides: Mapping[str, int], starts: Mapping[str, int]
 ) -> tuple[dict[str, int], int]:
-    """Rows from one value of each axis of a window to the next, and those before its first.
+    """Return the rows between values of each axis of a window, and before the first value.
 
     The source's axes have ``strides``, from places ``starts`` on.
     """
-    found, first = {axis: rows for axis, rows in strides.items() if axis not in of}, 0
-    for axis, one in of.items():
-        found[one.slide.position] = strides[axis] * one.slide.stride
-        found[one.slide.offset] = strides[axis] * one.slide.step
-        first += one.first(starts[axis]) * strides[axis]
-    return found, first
+    stepped, first = {axis: rows for axis, rows in strides.items() if axis not in halos}, 0
+    for axis, halo in halos.items():
+        stepped[halo.slide.position] = strides[axis] * halo.slide.stride
+        stepped[halo.slide.offset] = strides[axis] * halo.slide.step
+        first += halo.first(starts[axis]) * strides[axis]
+    return stepped, first
 
 
-def spread(of: Mapping[str, Halo], strides: Mapping[str, int]) -> tuple[dict[str, int], int]:
-    """Those of the source's own values, from the first that is read on."""
-    found, first = dict(strides), 0
-    for axis, one in of.items():
-        found[axis] = strides[axis] * one.slide.spread
-        first += (one.values[0] * one.slide.spread - one.low) * strides[axis]
-    return found, first
+def spread(halos: Mapping[str, Halo], strides: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """Return the rows between values of each axis of the source, and before the first value."""
+    stepped, first = dict(strides), 0
+    for axis, halo in halos.items():
+        stepped[axis] = strides[axis] * halo.slide.spread
+        first += (halo.values[0] * halo.slide.spread - halo.low) * strides[axis]
+    return stepped, first

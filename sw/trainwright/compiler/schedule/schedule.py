@@ -46,7 +46,7 @@ def dependencies(calls: Sequence[Call]) -> list[list[int]]:
     for n, call in enumerate(calls):
         before = [w for piece in call.reads for w in writers.get(piece.storage, ())]
         if isinstance(call, Move):  # a spilled tensor is stored before it is loaded
-            name = call.outer.of or call.outer.tensor
+            name = call.outer.view_of or call.outer.tensor
             if call.engine is Engine.STORE:
                 stores.setdefault(name, []).append(n)
             else:

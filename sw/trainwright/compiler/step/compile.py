@@ -213,7 +213,7 @@ def _memory(both: _ProgramPair, p: AcceleratorParameters) -> MemoryMap:
         memory.add_bytes(f"program.{which}", length * DESCRIPTOR_BYTES)
     for _, lowered in both.named:
         for outer in lowered.outer.values():
-            if outer.of or (outer.tensor in origins and origins[outer.tensor] != outer.tensor):
+            if outer.view_of or (outer.tensor in origins and origins[outer.tensor] != outer.tensor):
                 continue
             if outer.name not in memory.buffers:
                 memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)

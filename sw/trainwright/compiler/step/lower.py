@@ -302,10 +302,10 @@ def _refusal(
 
 def alias(lowered: Lowered, memory: MemoryMap) -> None:
     """Give views of tensors in external memory the buffers of their origins."""
-    names = {outer.tensor: outer.name for outer in lowered.outer.values() if not outer.of}
+    names = {outer.tensor: outer.name for outer in lowered.outer.values() if not outer.view_of}
     for outer in lowered.outer.values():
-        if outer.of:
-            memory.buffers[outer.name] = memory.buffers[names[outer.of]]
+        if outer.view_of:
+            memory.buffers[outer.name] = memory.buffers[names[outer.view_of]]
 
 
 def descriptors_of(lowered: Lowered, p: AcceleratorParameters, which: str) -> list[Descriptor]:
