@@ -132,7 +132,7 @@ class Emitter:
         for code, d in group_vectors(call, self.p):
             entry, loads = self._code.place(code.instructions)
             self.descriptors += loads
-            self.made[len(self.descriptors)] = Made(call.op.out)
+            self.products[len(self.descriptors)] = Product(call.op.out)
             self._emit(replace(d, entry=entry, slot=slot))
 
     def _emit(self, d: Compute | Transfer | Vector, memory: Sequence[Touch] = ()) -> None:
