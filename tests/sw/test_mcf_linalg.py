@@ -140,8 +140,8 @@ def test_qr_is_that_of_torch_with_all_digits(dtype, nc, bits, shape):
 
 def test_qr_of_zero_and_tiny_columns_stays_orthogonal():
     a = torch.zeros(5, 3, dtype=F64)
-    a[:, 1] = torch.arange(5) * 1e-300
-    a[:, 2] = torch.arange(5) ** 2 * 1e-300
+    a[:, 1] = torch.arange(5, dtype=F64) * 1e-300
+    a[:, 2] = torch.arange(5, dtype=F64) ** 2 * 1e-300
     q, r = torch.linalg.qr(mcf.tensor(a, nc=2))
     assert _apart(_matrix(q).T * _matrix(q), mpmath.eye(3)) < 2.0**-100
     assert _apart(_matrix(q) * _matrix(r), _matrix(mcf.tensor(a, nc=2))) < 2.0**-70  # subnormal

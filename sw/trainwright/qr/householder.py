@@ -1,16 +1,20 @@
 """Householder QR, column by column (Algorithm 3 of the draft) and in column blocks (3.2)."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
 from trainwright.precision import Format
 from trainwright.qr.apriori import Shape
+from trainwright.qr.arithmetic import Arithmetic, MachineArithmetic
+from trainwright.qr.machine_panel import factor_machine_block
 from trainwright.qr.precision import Precision, make_precision
 from trainwright.qr.reflectors import apply_panel, factor_panel, fill_wy
 from trainwright.qr.result import (
     QR,
     QRError,
+    checked_finite,
     column_major_zeros,
     prepared,
     with_columns_restored,
@@ -33,8 +37,29 @@ class HouseholderQR(QR):
 class BlockQR(HouseholderQR):
     """Householder QR in column blocks: P_1 ... P_r = I - W V^T for each block's reflectors."""
 
-    W: torch.Tensor
-    """Each block's W in the columns of its V: (..., m, n)."""
+    rounded_W: torch.Tensor | None = None
+    """W where blocks were rounded with it."""
+
+    @cached_property
+    def W(self) -> torch.Tensor:
+        """Each block's W in the columns of its V: (..., m, n)."""
+        if self.rounded_W is not None:
+            return self.rounded_W
+        w, width = column_major_zeros(self.V), self.shape.block or self.n
+        for k in range(0, self.n, width):
+            block = slice(k, k + width)
+            parts = w[..., k:, block], self.V[..., k:, block], self.beta[..., block]
+            fill_wy(*parts, self.precision.panel)
+        return w
+
+    def _columns(self, count: int) -> torch.Tensor:
+        trailing = self.precision.trailing
+        if count != self.n or not isinstance(trailing, MachineArithmetic):
+            return super()._columns(count)
+        q = torch.linalg.householder_product(self.V, self.beta)  # faster than from W
+        if self.precision.storage == trailing.format:
+            return q  # orthonormal columns are finite
+        return checked_finite(self.precision.storage.round(q), "Q", self.precision)
 
     def _apply(self, x: torch.Tensor, *, transposed: bool, triangular: bool = False) -> None:
         width = self.shape.block or self.n
@@ -92,16 +117,32 @@ def block_qr(
 
 
 def _blocked(given: torch.Tensor, precision: Precision, block: int) -> BlockQR:
-    a, exponent = prepared(given, precision)
-    m, n = a.shape[-2:]
-    storage, trailing = precision.storage, precision.trailing
+    whole = isinstance(precision.panel, MachineArithmetic) and precision.trailing == precision.panel
+    a, exponent = prepared(given, precision, copy=not whole)
+    (m, n), ws = a.shape[-2:], None
+    if whole:
+        vectors, betas = torch.geqrf(a)  # LAPACK takes blocks of its own
+        upper = vectors[..., :n, :].triu()
+        vectors.tril_(-1).diagonal(dim1=-2, dim2=-1).fill_(1)
+    else:
+        vectors, ws = column_major_zeros(a), column_major_zeros(a)
+        betas = _by_blocks(a, vectors, ws, precision, block)
+        upper = a[..., :n, :].triu()
+    r = with_columns_restored(upper, exponent, "R", precision)
+    return BlockQR(given, r, precision, Shape(m, n, block=block), vectors, betas, ws)
+
+
+def _by_blocks(
+    a: torch.Tensor, vectors: torch.Tensor, ws: torch.Tensor, precision: Precision, block: int
+) -> torch.Tensor:
+    """Factor ``a`` (..., m, n) in place, filling V and W; return beta."""
+    n, storage, trailing = a.shape[-1], precision.storage, precision.trailing
     cast = precision.low is not None and precision.rounding != "end"
-    vectors, ws = column_major_zeros(a), column_major_zeros(a)
     betas = a.new_zeros(*a.shape[:-2], n)
     for k in range(0, n, block):
         end = min(k + block, n)
         panel, v, w = (t[..., k:, k:end] for t in (a, vectors, ws))
-        betas[..., k:end] = beta = factor_panel(panel, v, precision.panel)
+        betas[..., k:end] = beta = _factored(panel, v, precision.panel)
         fill_wy(w, v, beta, precision.panel)
         if cast:
             for t in (panel, v, w):
@@ -109,8 +150,14 @@ def _blocked(given: torch.Tensor, precision: Precision, block: int) -> BlockQR:
         if end < n:
             right_columns = a[..., k:, end:]
             trailing.subtract_product(right_columns, v, trailing.matmul(w.mT, right_columns))
-    r = with_columns_restored(a[..., :n, :].triu(), exponent, "R", precision)
-    return BlockQR(given, r, precision, Shape(m, n, block=block), vectors, betas, ws)
+    return betas
+
+
+def _factored(a: torch.Tensor, vectors: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
+    """Factor a panel in place; LAPACK does so for the machine's own types, in fewer calls."""
+    if isinstance(arithmetic, MachineArithmetic):
+        return factor_machine_block(a, vectors)
+    return factor_panel(a, vectors, arithmetic)
 
 
 __all__ = ["BlockQR", "HouseholderQR", "QRError", "block_qr", "householder_qr"]

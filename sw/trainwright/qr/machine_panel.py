@@ -21,6 +21,28 @@ def _scale_up(v: torch.Tensor) -> tuple[float, int]:
     return float(torch.linalg.vector_norm(v)), exponent
 
 
+def eliminate(rows: torch.Tensor, j: int) -> tuple[float, float]:
+    """Reflect column j of the matrix whose columns are ``rows`` (n, m) to sigma e_j.
+
+    The reflector replaces the column from row j on, and is applied to all later columns. Returns
+    beta and sigma, with the signs of ``reflectors.hh_vec``.
+    """
+    v = rows[j, j:]
+    norm, exponent = float(torch.linalg.vector_norm(v)), 0
+    if norm < _LEAST_NORM[rows.dtype]:
+        norm, exponent = _scale_up(v)
+    head = float(v[0])
+    sigma = (norm if head < 0 else -norm) if norm else 0.0
+    beta = -(head - sigma) / sigma if norm else 0.0
+    if norm:
+        v.div_(head - sigma)
+    v[0] = 1
+    if beta and j + 1 < len(rows):
+        right_rows = rows[j + 1 :, j:]
+        right_rows.addr_(torch.mv(right_rows, v), v, alpha=-beta)
+    return beta, math.ldexp(sigma, exponent)
+
+
 def factor_machine_panel(a: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
     """Run Algorithm 3 in place: ``a`` (m, n) becomes R over zeros; returns ``beta`` (n,).
 
@@ -28,28 +50,30 @@ def factor_machine_panel(a: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor
     takes one matrix-vector product and one rank-1 update of the remaining columns, over contiguous
     memory.
     """
-    rows = a.mT  # (n, m)
-    betas: list[float] = []
-    sigmas: list[float] = []
-    least = _LEAST_NORM[a.dtype]
-    for j in range(a.shape[-1]):
-        v = rows[j, j:]
-        norm, exponent = float(torch.linalg.vector_norm(v)), 0
-        if norm < least:
-            norm, exponent = _scale_up(v)
-        head = float(v[0])
-        sigma = (norm if head < 0 else -norm) if norm else 0.0
-        beta = -(head - sigma) / sigma if norm else 0.0
-        if norm:
-            v.div_(head - sigma)
-        v[0] = 1
-        sigmas.append(math.ldexp(sigma, exponent))
-        betas.append(beta)
-        if beta and j + 1 < a.shape[-1]:
-            right_rows = rows[j + 1 :, j:]
-            right_rows.addr_(torch.mv(right_rows, v), v, alpha=-beta)
-    vectors.copy_(a)
+    steps = [eliminate(a.mT, j) for j in range(a.shape[-1])]
+    return parted(a, vectors, steps)
+
+
+def factor_machine_block(a: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+    """Run ``factor_machine_panel`` in one call of LAPACK's geqrf, on (..., m, n).
+
+    LAPACK has the same signs, and scales columns that are too small to be squared.
+    """
+    factored, tau = torch.geqrf(a)
+    vectors.copy_(factored).tril_(-1)
+    vectors.diagonal(dim1=-2, dim2=-1).fill_(1)
+    a.copy_(factored).triu_()
+    return tau
+
+
+def parted(
+    a: torch.Tensor, vectors: torch.Tensor, steps: list[tuple[float, float]]
+) -> torch.Tensor:
+    """Split eliminated columns of ``a`` (m, n) into ``vectors`` and R; return ``beta``."""
+    betas, sigmas = zip(*steps, strict=True)
+    count = len(steps)
+    vectors.copy_(a[:, :count])
     vectors.tril_()
     a.triu_(1)
-    a.diagonal().copy_(torch.tensor(sigmas, dtype=a.dtype))
+    a.diagonal()[:count].copy_(torch.tensor(sigmas, dtype=a.dtype))
     return torch.tensor(betas, dtype=a.dtype, device=a.device)

@@ -138,7 +138,7 @@ def column_major_zeros(like: torch.Tensor) -> torch.Tensor:
 
 def column_major(x: torch.Tensor) -> torch.Tensor:
     """Copy with contiguous columns, over which the column loops run fastest."""
-    return column_major_zeros(x).copy_(x)
+    return x.new_empty(*x.shape[:-2], x.shape[-1], x.shape[-2]).mT.copy_(x)
 
 
 def is_finite(x: torch.Tensor) -> bool:
@@ -166,22 +166,28 @@ def scales_exactly(precision: Precision) -> bool:
     return not (precision.panel.format.tapered or precision.trailing.format.tapered)
 
 
+_USUAL_EXPONENT = 20
+"""Exponents of two up to which columns of the machine's types are not scaled: half of what float32
+needs for squares that underflow to be below the last place of their sum."""
+
+
 def with_scaled_columns(
-    x: torch.Tensor, what: str, precision: Precision
+    x: torch.Tensor, what: str, precision: Precision, *, copy: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Round ``x`` (..., m, n) to the storage format and divide its columns by powers of two.
 
     Returns the columns, with largest elements in [1/2, 1), column-major in the carrier, and the
     exponents (..., n). Scaled columns have bit for bit the same reflectors, but nothing overflows
     or underflows on the way: columns of any size are factored as accurately as those of size 1.
+    Columns of the machine's types that are within 2^20 of 1 stay as they are.
     Raises ``QRError`` for NaN and infinite elements, and for elements that overflow the format.
+    Without ``copy`` the columns may be those of ``x`` itself.
     """
     wide = x.detach() if x.dtype is torch.float64 else x.detach().to(torch.float32)
     stored = precision.storage.round(wide).to(precision.carrier)
     if not stored.numel():
         return column_major(stored), stored.new_zeros(*x.shape[:-2], x.shape[-1], dtype=torch.int32)
-    low, high = torch.aminmax(stored, dim=-2)
-    top = torch.maximum(high, -low)
+    top = torch.maximum(stored.amax(-2), -stored.amin(-2))  # aminmax takes ten times as long
     if not bool(top.isfinite().all()):
         if not is_finite(x):
             raise QRError(f"{what} has NaN or infinite elements")
@@ -189,9 +195,14 @@ def with_scaled_columns(
     if not scales_exactly(precision):
         return column_major(stored), torch.zeros_like(top, dtype=torch.int32)
     exponent = exponent_of(top)
+    format = precision.trailing.format
+    machine = format.native and format.carrier is stored.dtype
+    if machine and not bool((exponent.abs() > _USUAL_EXPONENT).any()):
+        # Unscaled columns have the same bits where nothing over- or underflows.
+        return column_major(stored) if copy else stored, torch.zeros_like(exponent)
     scaled = scale_by_power(stored, -exponent.unsqueeze(-2))
     # Elements below 2^-14 of their column's largest may now be subnormal in a narrow format.
-    return column_major(precision.trailing.format.round(scaled)), exponent
+    return column_major(format.round(scaled)), exponent
 
 
 def with_columns_restored(
@@ -207,7 +218,9 @@ def with_columns_restored(
     return checked_finite(result, what, precision)
 
 
-def prepared(a: torch.Tensor, precision: Precision) -> tuple[torch.Tensor, torch.Tensor]:
+def prepared(
+    a: torch.Tensor, precision: Precision, *, copy: bool = True
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Scale ``a`` (..., m, n) by ``with_scaled_columns``; return it with the columns' exponents.
 
     Raises ``QRError`` unless ``a`` is a real, finite matrix with m >= n >= 1 that fits the format.
@@ -221,4 +234,4 @@ def prepared(a: torch.Tensor, precision: Precision) -> tuple[torch.Tensor, torch
         raise QRError(f"A has no columns: {m} x {n}")
     if m < n:
         raise QRError(f"A must have at least as many rows as columns, not {m} x {n}: factor A^T")
-    return with_scaled_columns(a, "A", precision)
+    return with_scaled_columns(a, "A", precision, copy=copy)

@@ -1,0 +1,224 @@
+"""Least squares that are right for matrices of deficient rank and of any scale."""
+
+from dataclasses import dataclass
+
+import torch
+
+from trainwright.precision import Format, get_format
+from trainwright.precision.rounding import exponent_of, scale_by_power
+from trainwright.qr.householder import block_qr
+from trainwright.qr.pivoted import pivoted_qr
+from trainwright.qr.result import QRError
+
+_ITERATIONS = 60
+"""Iterations from a low-precision factor after which the factorisation is repeated in float64."""
+_EPSILON = 2.0**-53
+
+
+@dataclass(frozen=True, eq=False)
+class LeastSquares:
+    """Solution of min ||A x - b|| for ``A`` (..., m, n) and ``b`` (..., m) or (..., m, q)."""
+
+    x: torch.Tensor
+    """(..., n) or (..., n, q), in the type of A."""
+    rank: torch.Tensor
+    """Numerical rank, int64 (...)."""
+    residual: torch.Tensor
+    """||A x - b||_2, (...) or (..., q)."""
+    threshold: float
+    """Share of the largest pivot, of columns scaled to about 1, up to which pivots count as 0."""
+    iterations: int
+    """Iterations of refinement from a factor of low precision; 0: that of float64 was used."""
+
+
+def lstsq(
+    A: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    threshold: float | None = None,
+    basic: bool = False,
+    low: str | Format | None = None,
+) -> LeastSquares:
+    """Solve min ||A x - b||_2, with the x of least norm where it is not unique.
+
+    Columns are divided by powers of two and rows sorted by size before a QR with column pivoting
+    in float64, so that neither tiny columns nor tiny rows are lost: the rank is that of A with its
+    columns scaled, with pivots of at most ``threshold`` (default: max(m, n) times the epsilon of
+    A's type) times the largest as 0. ``basic`` leaves columns beyond the rank out (x is 0 there) in
+    place of the least norm. With ``low`` (such as "fp16", "bf16" or "posit16") the factor of that
+    precision preconditions float64 iterations to float64 accuracy; where its pivots do not show
+    full rank, or they do not converge, float64 is used (``iterations`` is 0). Raises ``QRError``
+    for matrices that do not fit, NaN and infinities, and x beyond the type.
+    """
+    a, right, vector = _checked(A, b)
+    if threshold is None:
+        threshold = max(A.shape[-2:]) * torch.finfo(A.dtype).eps
+    if not 0 <= threshold < 1:
+        raise ValueError(f"threshold must be at least 0 and below 1, not {threshold}")
+    batch = A.shape[:-2]
+    solved = [
+        _solved(matrix, other, threshold, basic, low)
+        for matrix, other in zip(a.flatten(0, -3), right.flatten(0, -3), strict=True)
+    ]
+    n, q = a.shape[-1], right.shape[-1]
+    x = torch.stack([s[0] for s in solved]) if solved else right.new_zeros(0, n, q)
+    norms = torch.stack([s[2] for s in solved]) if solved else right.new_zeros(0, q)
+    x, norms = x.reshape(*batch, n, q).to(A.dtype), norms.reshape(*batch, q).to(A.dtype)
+    if not bool(torch.isfinite(x).all()):
+        raise QRError(f"x overflows {A.dtype}: scale A or b")
+    rank = torch.tensor([s[1] for s in solved], dtype=torch.int64).reshape(batch).to(A.device)
+    iterations = max((s[3] for s in solved), default=0)
+    if vector:
+        x, norms = x[..., 0], norms[..., 0]
+    return LeastSquares(x, rank, norms, threshold, iterations)
+
+
+def _checked(A: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
+    for name, x in (("A", A), ("b", b)):
+        if x.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+            raise QRError(f"{name} must be of real floats, not {x.dtype}")
+        if not bool(torch.isfinite(x).all()):
+            raise QRError(f"{name} has NaN or infinite elements")
+    if A.dim() < 2:
+        raise QRError(f"A must be a matrix, not of shape {[*A.shape]}")
+    vector = b.dim() == A.dim() - 1
+    right = b.unsqueeze(-1) if vector else b
+    if right.dim() != A.dim() or right.shape[:-1] != A.shape[:-1]:
+        raise QRError(f"b {[*b.shape]} does not fit A {[*A.shape]}: rows and batches must agree")
+    a, right = (t.detach().to(torch.float64) for t in (A, right))
+    return (a, right, vector) if a.dim() > 2 else (a[None], right[None], vector)
+
+
+Solution = tuple[torch.Tensor, int, torch.Tensor, int]
+"""x (n, q), rank, norms of the residual (q,) and iterations."""
+
+
+def _solved(
+    a: torch.Tensor, b: torch.Tensor, threshold: float, basic: bool, low: str | Format | None
+) -> Solution:
+    n, q = a.shape[1], b.shape[1]
+    if not a.numel():
+        return b.new_zeros(n, q), 0, _norm(b), 0
+    columns = exponent_of(a.abs().amax(0))
+    scaled = scale_by_power(a, -columns)
+    sizes = exponent_of(b.abs().amax(0))
+    right = scale_by_power(b, -sizes)
+    y, rank, iterations = None, n, 0
+    if low is not None:
+        y, iterations = _iterated(scaled, right, threshold, get_format(low))
+    if y is None:
+        x, rank = _pivoted(scaled, right, columns, threshold, basic)
+        y = scale_by_power(x, columns.unsqueeze(1))
+    else:
+        x = scale_by_power(y, -columns.unsqueeze(1))
+    rest = _norm(right - scaled @ y)
+    return scale_by_power(x, sizes), rank, scale_by_power(rest, sizes), iterations
+
+
+def _norm(x: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.vector_norm(x, dim=0)
+
+
+def _pivoted(
+    a: torch.Tensor, b: torch.Tensor, columns: torch.Tensor, threshold: float, basic: bool
+) -> tuple[torch.Tensor, int]:
+    """Solve by QR with column pivoting and rows sorted by size, which is stable row by row.
+
+    Returns x for the matrix a 2^columns, and the rank.
+    """
+    n = a.shape[1]
+    rows = _falling(a)
+    factors = pivoted_qr(a[rows])
+    rank = factors.rank(threshold)
+    x = a.new_zeros(n, b.shape[1])
+    if not rank:
+        return x, 0
+    right = factors.apply(b[rows], transposed=True)[:rank]
+    upper, power = factors.R[:rank], columns[factors.order].unsqueeze(1)
+    if rank < n and not basic:
+        x = _shortest(upper, right, power)
+    else:
+        x[:rank] = torch.linalg.solve_triangular(upper[:, :rank], right, upper=True)
+        x = scale_by_power(x, -power)
+    return x[factors.order.argsort()], rank
+
+
+def _falling(a: torch.Tensor) -> torch.Tensor:
+    """Order rows by their largest element, the largest first."""
+    return a.abs().amax(1).argsort(dim=0, descending=True, stable=True)
+
+
+def _shortest(upper: torch.Tensor, b: torch.Tensor, power: torch.Tensor) -> torch.Tensor:
+    """Return the shortest x with upper 2^power x = b, for ``upper`` (rank, n) of full rank.
+
+    It is a combination of the matrix's rows. Large unknowns, of small columns, come last there,
+    so that they cost the others no digits.
+    """
+    top = power.max()
+    tall = scale_by_power(upper.mT, power - top)
+    rows = _falling(tall)
+    inner = pivoted_qr(tall[rows])
+    rank = len(upper)
+    weights = torch.linalg.solve_triangular(inner.R[:, :rank].mT, b[inner.order], upper=False)
+    x = b.new_zeros(len(tall), b.shape[1])
+    x[:rank] = weights
+    return scale_by_power(inner.apply(x)[rows.argsort()], -top)
+
+
+def _iterated(
+    a: torch.Tensor, b: torch.Tensor, threshold: float, low: Format
+) -> tuple[torch.Tensor | None, int]:
+    """Solve by conjugate gradients on A R^-1, R of a factorisation in low precision, in float64.
+
+    Twice: the second time for what the first one left. ``None`` where R does not show full rank,
+    or where gradients do not become small.
+    """
+    m, n = a.shape
+    if m < n:
+        return None, 0
+    try:
+        high = "fp32" if low.digits <= get_format("fp32").digits else "fp64"
+        upper = block_qr(a, low=low, high=high, rounding="block").R.to(torch.float64)
+    except QRError:
+        return None, 0
+    pivots = upper.diagonal().abs()
+    noise = n * 2.0 ** (1 - low.digits)  # of the pivots: below, R says nothing about the rank
+    if not bool(pivots.min() > max(threshold, noise) * pivots.max()):
+        return None, 0
+    y, count = torch.zeros(n, b.shape[1], dtype=a.dtype, device=a.device), 0
+    for _ in range(2):
+        change, steps = _gradients(a, upper, b - a @ y)
+        if change is None:
+            return None, 0
+        y, count = y + change, count + steps
+    return y, count
+
+
+def _gradients(
+    a: torch.Tensor, upper: torch.Tensor, rest: torch.Tensor
+) -> tuple[torch.Tensor | None, int]:
+    """Run CGLS on A R^-1 until the gradient is 2^-52 of ||A R^-1||_F ||r||; return R^-1 z."""
+
+    def solve(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.solve_triangular(upper, x, upper=True)
+
+    def back(r: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.solve_triangular(upper.mT, a.mT @ r, upper=False)
+
+    y = torch.zeros_like(a[0]).unsqueeze(1).expand(-1, rest.shape[1]).clone()
+    gradient = back(rest)
+    start = _norm(gradient)
+    direction, square = gradient.clone(), gradient.square().sum(0)
+    size = a.shape[1] ** 0.5
+    for step in range(_ITERATIONS):
+        small = torch.sqrt(square) <= 4 * _EPSILON * torch.maximum(size * _norm(rest), start)
+        if bool(small.all()):
+            return y, step
+        moved = solve(direction)
+        image = a @ moved
+        length = square / image.square().sum(0).clamp(min=1e-300)
+        y, rest = y + moved * length, rest - image * length
+        gradient = back(rest)
+        before, square = square, gradient.square().sum(0)
+        direction = gradient + direction * (square / before.clamp(min=1e-300))
+    return None, _ITERATIONS
