@@ -135,7 +135,7 @@ def test_lstsq_of_misfitting_operands_names_the_fault():
         lstsq(a, b, threshold=2)
     with pytest.raises(QRError, match=r"x overflows torch\.float32"):
         lstsq(torch.eye(2) * 1e-30, torch.ones(2) * 1e30)
-    with pytest.raises(QRError, match="real floats, not torch.int64"):
+    with pytest.raises(QRError, match=r"real floats, not torch\.int64"):
         lstsq(a.long(), b)
 
 
