@@ -23,6 +23,7 @@ from trainwright.program.table import Described, Field, Header
 from trainwright.program.vector import Code, Instruction, Vector
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "program.md"
+PICTURES = DOCUMENT.parents[1] / "pictures"
 
 NAMES: dict[type[Described], str] = {
     Header: "HEADER",
@@ -134,9 +135,9 @@ def pictures() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write the tables into the document, and the pictures beside it."""
+    """Write the tables into the document, and the pictures into their folder."""
     for name, svg in pictures().items():
-        (DOCUMENT.parent / "pictures" / name).write_text(svg)
+        (PICTURES / name).write_text(svg)
     text = DOCUMENT.read_text()
     for name, table in tables().items():
         pattern = rf"(<!-- fields {name} -->\n).*?(\n<!-- end -->)"

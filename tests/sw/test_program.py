@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cases import random_case
-from field_tables import CELL, DOCUMENT, LINE, pictures, tables
+from field_tables import CELL, DOCUMENT, LINE, PICTURES, pictures, tables
 from vector_cases import random_instruction
 
 from trainwright.compiler import compile_step
@@ -534,8 +534,8 @@ def test_documented_fields_are_the_fields(name):
 
 @pytest.mark.parametrize("name", list(pictures()))
 def test_field_picture_in_documents_is_that_of_the_table(name):
-    assert (DOCUMENT.parent / "pictures" / name).read_text() == pictures()[name]
-    assert f"(pictures/{name})" in DOCUMENT.read_text()
+    assert (PICTURES / name).read_text() == pictures()[name]
+    assert f"(../pictures/{name})" in DOCUMENT.read_text()
 
 
 def test_field_picture_has_a_box_for_every_bit():

@@ -14,7 +14,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop
 from trainwright.program.fields import Engine
 from trainwright.program.vector import Code, Vector
-from trainwright.timing.commands import START, finish, work_of
+from trainwright.timing.commands import LATENCIES, finish, work_of
 from trainwright.timing.profile import PROGRAM
 
 ARRAYS = (Engine.PE1, Engine.PE2)
@@ -149,7 +149,7 @@ def _command(
         yield take(cause, work.cycles)
     yield take("operands awaited", command.stall_operand)
     yield take("results blocked", command.stall_result)
-    yield take("pipeline fills", START[work.engine] + finish(work.engine, p))
+    yield take("pipeline fills", LATENCIES[work.engine].start + finish(work.engine, p))
     # A predicted run counts no stalls: what is left are banks that other commands read, too.
     yield take("operands awaited", left)
 
