@@ -18,6 +18,7 @@ class CodeStore:
         """
         if code in self._held:
             return self._held[code], []
+        # Starting over is simple, and rare: most programs have fewer kernels than fit.
         if self._next + len(code) > CODE_DEPTH:
             self._held, self._next = {}, 0
         entry = self._held[code] = self._next

@@ -133,6 +133,7 @@ class CompiledProgram:
         """Return a pass with these first constants: the one bound last where they are equal."""
         d = self._last.descriptors.get(index, self.descriptors[index])
         assert isinstance(d, Vector)
+        # The first constants are those that change with exponents; the rest belong to the kernel.
         if d.constants[: len(constants)] != constants:
             d = replace(d, constants=(*constants, *d.constants[len(constants) :]))
             self._last.descriptors[index] = d
@@ -182,6 +183,7 @@ class CompiledProgram:
         descriptors = list(self.descriptors)
         for index, rule in self.rules.items():
             x = exponents[rule.x]
+            # A pass gives its result one exponent, by its own rule: what is wanted does not count.
             if rule.kernel is not None:
                 each = [x, exponents[rule.g]] if rule.g is not None else [x]
                 scaling = rule.kernel.bound(each, rule.z.width, wanted.get(rule.z.name))
@@ -189,6 +191,8 @@ class CompiledProgram:
                 descriptors[index] = self._given(index, scaling.constants)
                 continue
             by = rule.exponents
+            # The exponents of what is added may have been raised for an earlier sum; only now is it
+            # known whether z grows by a part that this program made.
             if by.adds:
                 assert rule.g is not None
                 alignment.align(rule.x, rule.g)

@@ -31,6 +31,8 @@ def cut(values: Values, digits: int) -> list[Values]:
     """Return the digits of integers, the highest first: signed, the rest from 0 to 127."""
     if digits == 1:
         return [values]
+    # Signed only at the top: sum of digit n * 2^(7 n) is the value, and a product of digits needs
+    # no correction.
     lower = [
         (values >> DIGIT_WIDTH * n) & ((1 << DIGIT_WIDTH) - 1) for n in reversed(range(digits - 1))
     ]
@@ -57,6 +59,8 @@ def digit_levels(x: int, g: int, step: int) -> list[Level]:
     """
     over = [Level(x, x=1)] if x > 1 else []
     over += [Level(g, g=step)] if g > 1 else []
+    # The hardware shifts by the weight of a digit pair, from the indices of these two levels; the
+    # inner one has a single bit.
     return over[::-1] if len(over) == 2 and g > 2 else over
 
 

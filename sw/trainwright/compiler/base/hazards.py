@@ -73,6 +73,7 @@ class Hazards:
         Commands of one engine are in order, with one exception: an array reads the operands of a
         command while it still writes the last results of the one before.
         """
+        # Sets of engines as integers: joining members of ``Engine`` takes several times as long.
         wait = older = 0
         for other, (*before, last) in self._pending.items():
             if other is engine:

@@ -164,8 +164,10 @@ def _require_factors(network: Network, p: AcceleratorParameters) -> None:
 def _require_widths(network: Network, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` where tensors other than factors are wider than can be stored."""
     bits, remedies = p.result_width, "an accelerator with word_width=16"
+    # Digits need hardware of their own, which an accelerator may have been built without.
     if p.narrow and not p.wide_tensors:
         remedies = f"an accelerator with wide_tensors=1, or {remedies}"
+    # Factors go to the multipliers, biases to the adder: other limits hold for both.
     for name, width in vars(network.widths).items():
         if width > bits and name not in ("factor", "bias"):
             raise CompileError(

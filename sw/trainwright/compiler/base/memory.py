@@ -47,6 +47,7 @@ class Buffer:
     def pack(self, values: torch.Tensor) -> Bytes:
         """Return the bytes of the host's integers, zero padded."""
         kind = np.int8 if self.element_bytes == 1 else "<i2"
+        # A bias has a value a row, in all lanes: the host has it once.
         if self.repeat > 1:
             values = values[..., None].expand(*values.shape, self.repeat)
         data = values.permute(self.order) if self.order else values
@@ -125,6 +126,7 @@ class LocalMemory:
         self._avoided: tuple[Region, ...] = ()
 
     def _gaps(self) -> list[tuple[int, int]]:
+        # Regions in use and avoided ones may overlap, so ``stop`` only grows.
         gaps, stop = [], 0
         for region in sorted((*self._used, *self._avoided), key=lambda r: r.start):
             gaps.append((stop, max(stop, region.start)))
@@ -145,8 +147,10 @@ class LocalMemory:
         """
         gaps = self._gaps()
         if within is not None:
+            # A bank that is full is no error: rows elsewhere are slower, and still right.
             inside = [(max(a, within.start), min(b, within.stop)) for a, b in gaps]
             gaps = [gap for gap in inside if gap[1] - gap[0] >= count] or gaps
+        # First fit. Programs of the loop have few regions with nested lives, so gaps stay large.
         for start, stop in reversed(gaps) if top else gaps:
             if stop - start >= count:
                 region = Region(name, stop - count if top else start, count)

@@ -29,6 +29,7 @@ def fitted(d: Compute, most: int) -> list[Compute]:
             f"accelerator have {most}, one of them not summed",
             f"use one with nest_levels={slim.reduce_levels + 1} or more",
         )
+    # The outermost level: unrolling it keeps the order in which results are written.
     outermost = next(i for i, level in enumerate(levels) if level is not tile)
     peeled = levels.pop(outermost)
     rest = replace(

@@ -57,6 +57,7 @@ def count(kind: str, number: int = 1) -> None:
 def is_spent(part: float = 1.0) -> bool:
     """Return whether the compilation has evaluated a part of the alternatives that it may."""
     progress = _CURRENT.get()
+    # Nobody set a bound: tests and tools that compile a single program.
     if progress is None or progress.most is None:
         return False
     return progress.effort - progress.begun >= part * (progress.most - progress.begun)

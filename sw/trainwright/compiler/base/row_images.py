@@ -72,6 +72,7 @@ def row_image(
 ) -> RowImage:
     """Return the image of factor ``index`` (from 0) of layer ``number`` (from 0)."""
     r, j, i, s = layer.factor_shapes[index]
+    # A row of the state has 16 words, which are two rows of an accelerator with 8 lanes.
     of_row = LANES // p.lanes
     if arrangement is Arrangement.STATE_LAST:
         rows = r * j * -(-i // LANES) * of_row

@@ -120,6 +120,8 @@ class Beside:
                 del spans[:n]
                 break
         spans.append([])
+        # A whole batch needs no second load, so it is tried first, from eight moments of loss and
+        # backward pass on.
         left = len(self.main) - self.forward
         early = [self.forward + left * n // EIGHTHS for n in range(EIGHTHS)]
         choices = [(self._rows(n), True) for n in early]
@@ -216,6 +218,7 @@ class Beside:
         be read there instead of being loaded again.
         """
         regions: dict[int, Region] = {}
+        # In loops the same command runs many times, so "after this command" means nothing.
         if not can_weave([Phase("step", self.main)]):
             return regions
         for n in numbers:

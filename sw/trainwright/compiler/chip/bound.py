@@ -59,6 +59,7 @@ class UpdatePrograms:
         if isinstance(d, Set) and d.seed is not None:
             return d if d.seed == seed else replace(d, seed=seed)
         if isinstance(d, Vector):
+            # A pass carries the name of its part, so its constants of this step are found by it.
             constants = parts[self._names[d.tensor]].lowered().constants
             return d if d.constants == constants else replace(d, constants=constants)
         if isinstance(d, Code):

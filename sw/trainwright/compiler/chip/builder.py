@@ -33,6 +33,7 @@ class Builder:
 
     def emit(self, d: Compute | Transfer | Samples | Vector, memory: Sequence[Touch] = ()) -> None:
         """Add ``d`` with the waits it needs; ``memory`` is what it touches of external memory."""
+        # Before the field is encoded: a count that is too large is an error with a remedy here.
         for level in d.levels if isinstance(d, Compute | Transfer) else ():
             COUNTS.require(level.count, self.p, d.tensor)
         waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))

@@ -47,6 +47,8 @@ class ExponentSlots:
 
         Raises ``CompileError`` where the file is too small.
         """
+        # A dict keeps the order of insertion, so that slots, and with them programs, are
+        # reproducible.
         names = dict.fromkeys((ZERO,))
         for program in programs:
             for rule in program.rules.values():
@@ -84,6 +86,8 @@ def require_one_floor(programs: Sequence[CompiledProgram]) -> None:
             if rule.z.name == COPIES:  # of many tensors; nothing reads the slot
                 continue
             floor = _floor(rule, sources)
+            # A copy has the exponent of its source: follow it, so that two names of one exponent
+            # compare equal.
             if rule.exponents.exact and len(set(floor)) == 1:
                 sources[rule.z.name] = floor[0]
             if floors.setdefault(rule.z.name, floor) != floor:
@@ -133,6 +137,7 @@ def scales(
     entries, first = [], 0
     for part in deferred:
         now, older = slots[moment_name(part)], slots[older_name(part)]
+        # Limits that no sum of |q| leaves: the entry moves nothing, and only copies the exponent.
         entries.append(ScaleEntry(now, unused, 0, NEVER, older))
     for number, program in enumerate(programs):
         for place, t in enumerate(program.tensors):

@@ -65,6 +65,8 @@ def live_parts(layout: WeightLayout, kept: Kept) -> list[Live]:
     right: dict[int, tuple[int, ...]] = {}
     names: dict[int, str] = {}
     for number, (bond, columns) in enumerate(zip(layout.bonds, kept, strict=True)):
+        # The part on the right of a bond has the bond's columns along its first axis, the part on
+        # its left has them along the lanes.
         left[bond.right.part] = columns
         right[bond.left.part] = columns
         if not is_prefix(columns):

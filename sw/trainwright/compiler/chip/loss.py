@@ -30,6 +30,8 @@ def load_logits(work: Passes) -> Region:
     name = activation_name(len(step.network.layers))
     to = work.b.pad.allocate(name, step.batch)
     rows = step.network.layers[-1].output_size * step.batch // LANES
+    # Outputs that the network lacks are rows of zeros; their targets of -1 keep them out of loss
+    # and gradient.
     if rows < to.count:
         work.zeros(to.start + rows, to.count - rows)
     return work.load(name, rows=rows, to=to)
@@ -50,6 +52,7 @@ class _Loss:
             work.b.pad.allocate(name, step.batch) for name in (SAMPLES, GRADIENTS)
         )
         rows = self._outputs * self.blocks
+        # From the top: the rows at the bottom hold what engines read and write at the same time.
         self._back = work.b.pad.allocate(self._gradient, rows, top=True)
         self._targets: Region | None = None
 

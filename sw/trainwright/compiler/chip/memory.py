@@ -140,6 +140,8 @@ class ChipMemory:
 
         Without gaps that is where the step reads them, so that no copy is needed; else ``FACTORS``.
         """
+        # Every program that reads a factor in rows of the state names it by an image; if cuts left
+        # no gaps, the update may write there directly.
         mine = part.layer, part.index
         for image in factor_images(self.step) if self.live(part).packed else ():
             if (image.layer, image.index) == mine:
@@ -181,6 +183,7 @@ class ChipMemory:
         for number, (bond, cost) in enumerate(zip(layout.bonds, costs, strict=True)):
             for side in (bond.left, bond.right):
                 part = layout.parts[side.part]
+                # Columns that were cut before keep the flag CUT; those still there start at 0.
                 constants = BondConstants.of(cost, part.exponent - part.hidden)
                 offsets[side.first : side.first + side.columns] = constants.offset
                 flags[side.first + kept[number]] = 0
@@ -225,8 +228,10 @@ def _require(step: CompiledStep, layout: WeightLayout, kept: Kept) -> None:
             f"{what} take batches of a multiple of {LANES}, not of {step.batch}; give one with "
             "--batch"
         )
+    # Any other plan has factors in layouts of its own, which the update does not write.
     if step.plan not in IN_ROWS.values():
         raise CompileError(f"{what} do not go with plan {step.plan}; use --update chip")
+    # Columns of a bond lie along the lanes of one row, and a bond of rank 1 has nothing to cut.
     if any(not 1 < rank <= LANES for layer in layout.network.layers for rank in layer.ranks):
         raise CompileError(f"{what} take ranks of 2 to {LANES}; give others with --ranks")
     if [len(columns) for columns in kept] != [rank for ranks in network.ranks for rank in ranks]:

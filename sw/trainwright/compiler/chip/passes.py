@@ -71,6 +71,8 @@ class Passes:
     def _bank(self, bank: int) -> range:
         p = self.b.p
         size = p.scratchpad_rows // p.scratchpad_banks
+        # Accelerators with fewer banks share them: then engines may wait for each other, but
+        # nothing breaks.
         first = bank % p.scratchpad_banks * size
         return range(first, first + size)
 
@@ -121,6 +123,7 @@ class Passes:
         """
         first = len(self.b.descriptors)
         yield
+        # ``eighth`` holds the interval and the number in one field: 8 + n for one step in eight.
         self.b.descriptors[first:] = [
             replace(d, eighth=steps + number if steps > 1 else 0)
             if isinstance(d, Transfer | Vector)
@@ -156,6 +159,7 @@ class Passes:
         There are ``rows`` rows for every index of ``levels``. ``steps`` are the rows from one x, g
         and z to the next; the sum is also taken over ``summed``.
         """
+        # Products draw from the same stream of random bits, which a later pass has to set again.
         self._moved = True
         tile = min(self.b.p.pe1_rows, rows)
         tiles = -(-rows // tile)

@@ -67,6 +67,9 @@ def _update_scalars(
 ) -> tuple[Scalar, ...]:
     """Return the moved exponent of a part's pass, and with ``momentum`` the shift of its rate."""
     now, before = slots[names.now], slots[names.before]
+    # The moments were stored at the exponent of the last gradient. Where the new gradient has
+    # another one they are shifted by the difference: a multiplication for an exponent that fell, a
+    # shift for one that rose.
     kind, offset = ScalarKind, momentum_offset(part)
     moved = (
         Scalar(kind.POWER, update_pass.MOVED_CONSTANT, before, now),
@@ -78,6 +81,8 @@ def _update_scalars(
 
 def _pull_scalars(names: _Exponents, slots: ExponentSlots) -> tuple[Scalar, ...]:
     """Return the scalar with minus the exponent of a part's gradient."""
+    # A pull is computed in absolute units and added to a gradient's integers, so it is divided by
+    # 2^exponent of the gradient.
     return (Scalar(ScalarKind.VALUE, prior_pass.MINUS_GRADIENT, minus=slots[names.now]),)
 
 
@@ -94,6 +99,8 @@ def _part_updates(
     memory: ChipMemory, *, pulled: bool, cut_rule: CutRule | None, optimiser: str
 ) -> list[PartUpdate]:
     momentum = optimiser == "momentum"
+    # A bond joins two parts: it is on the left of the part whose first axis it is, and on the right
+    # of the part that has it along the lanes.
     bonds = memory.layout.bonds if pulled else ()
     left = {bond.right.part for bond in bonds}
     right = {bond.left.part for bond in bonds}
@@ -119,6 +126,7 @@ def _with_scalars(
     momentum = optimiser == "momentum"
     by: dict[str, tuple[Scalar, ...]] = {}
     for part in memory.layout.parts:
+        # Only deferred parts have an older exponent; the rest were updated in their own step.
         if previous and older_name(part.name) not in slots.numbers:
             continue
         names = _Exponents.of(part, previous=previous)
@@ -132,6 +140,8 @@ def _with_scalars(
 
 def _stream_before(seed: int) -> int:
     """Return the stream that ``seed`` was in the step before."""
+    # A deferred update draws the random bits that it would have drawn in its own step, so that
+    # deferring changes no bit. A step takes two streams.
     return (seed - 2 * STREAM_STEP) % (1 << REGISTER_WIDTH)
 
 
@@ -143,6 +153,7 @@ def deferred_parts(memory: ChipMemory) -> list[int]:
     """
     step = memory.step
     main = [*step.forward.descriptors[:-1], *step.backward.descriptors[:-1]]
+    # Deferred commands have to go between others; loops and registers would fix the order.
     if not can_weave([Phase("step", main)]):
         return []
     return [
@@ -200,11 +211,13 @@ class StepPhases:
     def phases(self) -> list[Phase]:
         """Return all phases, in order."""
         memory, step = self.run.memory, self.run.memory.step
+        # Statistics slots: forward pass, backward pass, then loss and copies from ``first`` on.
         forward = with_slots(step.forward, self.slots, 0)
         backward = with_slots(step.backward, self.slots, len(step.forward.tensors))
         loss = loss_program(memory, self.run.loss, None)
         middle = by_logits(memory, self.slots, self.first, loss, self.run.loss)
         beside = Beside(memory, (*forward, *middle, *backward), len(forward))
+        # Samples first: the update then avoids their rows where there is room for both.
         samples = beside.samples(self.run.data) if self.run.data else None
         now = [n for n in range(len(memory.layout.parts)) if n not in self.later]
         update = beside.update(
@@ -216,9 +229,13 @@ class StepPhases:
             Phase("backward", backward),
             Phase("update", self._scaled(update, previous=False), self._stream(self.run.seed)),
         ]
+        # Behind the update in the order of values, although most of it is executed much earlier:
+        # nothing in this step reads what it writes.
         if samples:
             phases.append(Phase("samples", self._counted(samples)))
         if self.later:
+            # The last step of a run has no next step to leave work to, so it executes the same
+            # update once more, in its own place; in every other step these commands are skipped.
             rest = self._scaled(self._deferred((), previous=False), previous=False)
             phases.append(Phase("rest", _only(rest, last=True), self._stream(self.run.seed)))
         return phases
@@ -228,6 +245,7 @@ class StepPhases:
         if not self.later:
             pause = beside.beginning
             return [*self._renewal(beside, pause, ()), Phase("forward", forward)]
+        # Compiled once without rows to avoid, only to know how much time the deferred passes need.
         pause = beside.pause(self._deferred((), previous=True).descriptors)
         program = beside.within(pause, lambda rows: self._deferred(rows, previous=True))
         previous = self._scaled(program, previous=True)

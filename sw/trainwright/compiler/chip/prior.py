@@ -101,6 +101,8 @@ class Prior:
         step before, so that its sums are due a step later.
         """
         self._work, self._memory, self._turn = work, work.memory, renewal_interval(cut_rule)
+        # Sums are read at the start of steps 0, n, 2n, ..., so they are taken in the steps before.
+        # The update of a deferred part happens a step later, and so do its sums.
         self._before = (self._turn - 1 + previous) % self._turn
         memory: ChipMemory = work.memory
         self._layout, self._flagged = memory.prior_rows, cut_rule is not None
@@ -152,6 +154,7 @@ class Prior:
         Only steps before a renewal do so. Rows of padded and of cut indices have to be 0.
         """
         sides = self._memory.sides[self._memory.layout.parts.index(part)]
+        # Biases, and factors of layers without a bond, have no columns that a prior could shrink.
         if sides.left is None and sides.right is None:
             return
         with self._before_renewal():
@@ -159,6 +162,8 @@ class Prior:
 
     def _add(self, part: WeightPart, sides: SideRows, state: int, factors: int) -> None:
         self._run(lower(by.clear_kernel, registers=(by.SQUARES, by.RIGHT)), part)
+        # Without a left bond a thread's rows need not be kept apart: any split over the threads
+        # will do.
         if sides.left is None:
             self._squares(part, state, factors, outer=part.rows, inner=1, steps=(1, 0))
             self._run(lower(by.add_right_kernel), part)

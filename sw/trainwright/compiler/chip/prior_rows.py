@@ -57,6 +57,8 @@ class PriorRows:
         bond, behind it, and at its own ends, and costs. Passes also read fields of bonds that only
         pad a group, so these rows begin behind the last such row.
         """
+        # A pass over eight bonds reads flag rows of bonds that do not exist, where there are fewer;
+        # those reads must not leave the buffer.
         fields = max(FIELDS * self.side_rows, KEPT * self.side_rows + self.spread)
         return fields + number * (self.groups * THREADS + 2)
 

@@ -52,6 +52,7 @@ class Resident:
 
     def predicted_cycles(self, parameters: AcceleratorParameters) -> int:
         """Return the cycles of a step between others that renews no coefficients, by the model."""
+        # Step 5 of eight: neither a renewal nor a step before one, as most steps are.
         step = EIGHTH // 2 + 1
         return predict(self.program.descriptors, parameters, step=step, again=True).cycles
 
@@ -113,6 +114,8 @@ def resident_step(
     )  # fmt: skip
     require_one_floor(chosen.programs)
     immediate = chosen.resident(())
+    # Deferring pays where the forward pass pauses for long enough, which only the predicted cycles
+    # of the whole step tell.
     if later := deferred_parts(memory):
         try:
             other = chosen.resident(later)
@@ -147,6 +150,7 @@ class _Run(ResidentRun):
         slots = ExponentSlots.of(programs, names, p)
         tensors = [len(program.tensors) for program in programs]
         extra = sum(tensors)
+        # Two slots in addition to those of tensors: one of the loss, one of copies.
         if extra + 2 > p.statistics_depth:
             raise CompileError(
                 f"the step counts in {extra + 2} statistics slots, the accelerator has "

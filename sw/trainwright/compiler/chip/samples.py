@@ -94,6 +94,7 @@ def rows_read(step: CompiledStep, buffer: Buffer) -> range:
             continue
         low, high = external(d, step.parameters)
         mine = low < buffer.stop and buffer.address < high
+        # The address is known at run time only.
         if mine and d.address_register:
             return range(buffer.size // row_bytes)
         if mine:
@@ -116,6 +117,8 @@ class _Batch:
         self._blocks = step.batch // LANES
         self._per = data.beats * 8 // data.pixels  # rows of a sample, as they are fetched
         read = rows_read(step, step.buffers[SAMPLES_INSIDE])
+        # Row r of ``x.i`` belongs to pixel r // blocks; whole groups of 16 pixels are transposed at
+        # once.
         first = read.start // self._blocks // LANES
         self._columns = range(first, -(-read.stop // self._blocks // LANES))
         self._bank = work.freest_bank  # the main passes read it least
@@ -185,6 +188,7 @@ class _Batch:
         columns = self._columns
         if not columns:
             return
+        # Two places: PE1 fills one while the other is stored.
         results = [
             pad.allocate(SAMPLES_INSIDE, self._piece * batch, top=True) for _ in range(PLACES)
         ]
@@ -237,6 +241,7 @@ class _Batch:
                 many = min(many, -(-all_of_them // count))
                 if self.work.b.pad.has_room((count * batch,) * (2 * many)):
                     return count, many
+                # Halving keeps pieces of nearly equal size; the last one may be smaller.
                 count = count // 2 if count > 1 else 0
         return 1, 1
 

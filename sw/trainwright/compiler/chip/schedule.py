@@ -67,6 +67,7 @@ class Schedule:
         work = self._work
         after = [work.rows(SCHEDULE, THREADS, Bank.FACTORS).start for _ in written]
         streams = {name: Stream(self._rows + row) for name, row in counters.items()}
+        # Each of the eight threads writes a row of its own, all equal; the first one is stored.
         streams |= {name: Stream(row, 0, 1) for name, row in zip(written, after, strict=True)}
         work.run(kernel, streams, tensor=tensor)
         for first, row in zip(after, counters.values(), strict=True):
@@ -82,6 +83,9 @@ class Schedule:
         """Put this step's entry of two columns of the table into registers."""
         rows = {by.NUMBERS_IN: by.NUMBERS, by.FIRST: columns[0], by.SECOND: columns[1]}
         streams = {name: Stream(self._rows + row, 1) for name, row in rows.items()}
+        # Two passes: every lane compares its number with the entry's and keeps its word, then the
+        # sum over the lanes brings the word to all of them. There is no other way to index a row by
+        # a value.
         streams[by.PRESENT] = Stream(self._rows + self._number)
         options = {"registers": registers, "preserved": preserved}
         tensor = "entry of the schedule"

@@ -55,6 +55,8 @@ def update_program(
     work = Passes(memory, seed, by_step=table is not None)
     numbers = only or range(len(parts))
     avoid = avoid or {}
+    # The schedule's rows are allocated before those of any part, so they avoid what the first part
+    # does.
     work.b.pad.avoid(avoid.get(numbers[0], ()))
     prior = None
     if table is not None:
@@ -68,6 +70,8 @@ def update_program(
     if not only:
         jobs = _ordered(jobs)
     chunks = [chunk for job in jobs for chunk in job.chunks()]
+    # Software pipeline: load of chunk n + 1, pass over chunk n, store of chunk n - 1 are issued
+    # together, and work on different banks.
     chunks[0].load()
     before: _Chunk | None = None
     # Parts whose images are computed but not stored. A store waits for PE1, and the sequencer with
@@ -75,6 +79,8 @@ def update_program(
     done: list[_PartJob] = []
     for number, chunk in enumerate(chunks):
         chunk.run()
+        # After the first pass is issued: the identity is not needed before, and would delay its
+        # operands.
         if not number and any(job.moves for job in jobs):
             _load_constants(work)
         if number + 1 < len(chunks):
@@ -199,9 +205,12 @@ class _PartJob:
         work, part = self.work, self.part
         work.b.pad.avoid(self._avoid)
         used = len(self.live.left) * self.per
+        # Sums of squares take eight indices at a time, a thread each, so the last group is filled
+        # up.
         whole = padded_blocks(part) * self.per if self.prior else part.rows
         count = max(used if self.live.packed else part.rows, whole if self.prior else 0)
         self.factors = self._rows(f"{part.name} factors", count, Bank.FACTORS).start
+        # Rows that the programs read: the factors themselves, unless columns between them were cut.
         self._left = self.factors
         if self._images and not self.live.packed:
             self._left = self._rows(f"{part.name} left", used, Bank.IMAGES).start
@@ -288,7 +297,9 @@ class _Chunk:
         name, first, rows = gradient_of(job.part), self.place * job.per, state.count
         if not job.has_gradient:
             job.work.load(name, first=first, rows=rows, to=Region(name, job.compact + first, rows))
-        if job.live.select:  # back to the lanes of the state
+        # The gradient comes without the lanes that were cut; a product with the scattering rows
+        # puts every word back to the lane of its column.
+        if job.live.select:
             job.work.products(
                 job.compact + first, job.select() + LANES, job.gradient + first, rows, tensor=name
             )
@@ -316,6 +327,8 @@ class _Chunk:
                 by.RIGHT_SHIFT: Stream(job.column + columns.right_shift),
                 by.RIGHT: Stream(job.column + columns.right),
             }
+        # Random bits follow from the row of the state, whatever the order of the parts, so that any
+        # order has the same bits.
         job.work.run(
             what.lowered(), streams, outer=self.blocks, inner=per, key=part.row + self._first,
             tensor=part.name,

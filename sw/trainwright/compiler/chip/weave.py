@@ -93,6 +93,7 @@ def _ordering(d: Descriptor) -> list[Touch]:
         touched += [Touch(EXPONENTS, slot, slot + 1, False) for slot in sorted(slots)]
     if isinstance(d, Vector | Code):
         touched.append(Touch(ENGINE, 0, 1, True))
+    # Samples are drawn in order by a generator whose state goes on from command to command.
     if isinstance(d, Samples):
         touched.append(Touch("order", 0, 1, True))
     return touched
@@ -168,6 +169,8 @@ class _Hazards:
 class _Weaver:
     def __init__(self, phases: Sequence[Phase], p: AcceleratorParameters) -> None:
         self.p = p
+        # The cycle model's own machine, so that the order is judged as the finished program will
+        # be.
         self.machine = Machine(p, MemoryTiming.of(p), 0.0)
         self.commands: list[_Command] = []
         self.queues: dict[tuple[str, Engine], list[_Command]] = {}
@@ -187,6 +190,8 @@ class _Weaver:
                 self.commands.append(c)
                 c.before |= after
                 queue = self.queues.setdefault((phase.name, engine), [])
+                # Commands of an array keep their order within a phase: the vector engine's
+                # registers carry values from one pass to the next.
                 if queue and engine in _ARRAYS:
                     c.before.add(queue[-1].number)
                 queue.append(c)
@@ -257,6 +262,8 @@ class _Weaver:
     def _is_hidden(self, c: _Command) -> bool:
         """Return whether the arrays' next commands begin hardly later with ``c`` before them."""
         ahead = AHEAD if c.engine in _ARRAYS else AHEAD_OF_TRANSFERS
+        # Both futures are played on copies of the machine: the next commands alone, and with ``c``
+        # first.
         then, now = self._begins(ahead, None), self._begins(ahead, c)
         delay = max(now[e] - then[e] for e in then if e is not self._spare(c))
         return delay <= ISSUE + self._lost(c) and not self._keeps_waiting(c)
@@ -337,6 +344,8 @@ class _Weaver:
 
     def _issue(self, c: _Command) -> None:
         waits = self._put(c, self.machine, self.hazards)
+        # A phase's stream of random bits is set again wherever another phase, or a command of the
+        # arrays, came between its passes.
         if isinstance(c.d, Vector) and c.stream is not None and self._stream is not c.stream:
             self._stream = c.stream
             self.descriptors.append(c.stream)

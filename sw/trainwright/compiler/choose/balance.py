@@ -82,6 +82,7 @@ def balanced(graph: Graph, state: SearchState, cycles: Cycles, lanes: int) -> Ba
 
     dots, outers = state.dots, state.outers
     joints = list(_joints(graph, choices, lanes))
+    # Coordinate descent: moving one division changes the sums that the others balance.
     for _ in range(ROUNDS):
         for joint in joints:
             old = [choices[n] for n in joint.places]

@@ -56,6 +56,8 @@ def _along(graph: Graph, choice: Choice, axis: str, lanes: int) -> Choice:
     size, share = graph.sizes[axis], first.cut[2] / graph.sizes[first.cut[0]]
     unit = lanes if axis in first.impl.along else 1
     middle = round(share * size / unit) * unit
+    # The arrays were balanced for ``share``: a coarse axis that moves more work than ``UNEVEN``
+    # would undo that.
     if not 0 < middle < size or abs(middle / size - share) > UNEVEN:
         return choice
     works = Work(first.impl, (axis, 0, middle)), Work(second.impl, (axis, middle, size))

@@ -50,6 +50,8 @@ def sliced_axes(
             rows = up(graph.count(name), p.lanes) * graph.tensors[name].digits
             if not op.sums or rows <= most:
                 continue
+            # Union of the groups that share a huge tensor: all of them have to be cut along the
+            # same axes.
             joined = groups.get(op.out, {op.out}) | groups.get(name, {name})
             groups |= dict.fromkeys(joined, joined)
     makers, sliced = graph.makers, dict[str, Sliced]()

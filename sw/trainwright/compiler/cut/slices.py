@@ -107,6 +107,7 @@ def in_parts(graph: Graph, stage: Stage, lanes: int, blocks: Sequence[Block] = (
     for choice in stage.choices:
         summed = graph.summed(choice.op)
         cells: list[Cell] = []
+        # Each block adds its own parts: a sum over samples is complete only after the last block.
         for block in blocks if stage.blocked else (None,):
             cut = [
                 chunks_of(graph, stage, axis, step, lanes, block)

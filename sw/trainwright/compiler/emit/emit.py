@@ -116,6 +116,8 @@ class Emitter:
     def _check(self, call: Contract) -> None:
         operands = self.graph.tensors[call.impl.x].format, self.graph.tensors[call.impl.g].format
         terms = prod(call.x.counts[a] for a in call.x.counts if a not in call.z.counts)
+        # By the terms of this command: a sum in parts is checked part by part, as each part is
+        # rounded.
         require_accumulator(terms, operands, self.p, call.op.out)
 
     def _pass(self, call: PassCall) -> None:
@@ -152,6 +154,8 @@ class Emitter:
         ``counted`` names its statistics; a copy has ``width`` bits, or with 0 those of a word.
         """
         z = self.graph.tensors[product.tensor]
+        # Slots are numbered as tensors appear; a program with more of them than the accelerator has
+        # is executed in several runs (``program.segments``).
         slot = self.slots.setdefault(counted, len(self.slots))
         copied = product.exact and "" in operands
         label = f"{product.tensor} copy" if copied else product.tensor
@@ -189,6 +193,7 @@ class Emitter:
         """Emit runs of rows between a buffer and a piece."""
         source = Part(placed, part.ranges)
         row_bytes = outer.element_bytes * self.p.lanes
+        # The same rows on both sides, padding included: one run moves all of them.
         same = part.piece.steps is None and placed.rows == part.piece.rows and source.offset == 0
         same &= (placed.layout.rows, placed.layout.padded) == (
             part.piece.layout.rows,
@@ -205,6 +210,8 @@ class Emitter:
         # burst.
         run = 1
         axes = [axis for axis in axes if axis[0] > 1]
+        # By the stride in the scratchpad, so that the innermost axis is the one that can join a
+        # run.
         axes.sort(key=lambda axis: -axis[2])
         while axes and axes[-1][1] == axes[-1][2] == run:
             run *= axes.pop()[0]
@@ -229,7 +236,7 @@ class Emitter:
         first: int,
         local: int,
     ) -> None:
-        # Unroll the outermost axis: it has the fewest iterations after sorting by stride.
+        # More axes than a transfer has levels: unroll the one with the largest stride.
         if len(axes) > TRANSFER_LEVELS:
             count, far, near = axes[0]
             for n in range(count):
@@ -241,6 +248,7 @@ class Emitter:
         address = buffer.address + first * row_bytes
         reach = sum((count - 1) * far for count, far, _ in axes) + run
         stop = address + reach * row_bytes
+        # A transfer beyond its buffer would overwrite another tensor without any error.
         assert stop <= buffer.stop, (outer.name, stop, buffer)
         self._emit(
             Transfer(

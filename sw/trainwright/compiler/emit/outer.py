@@ -91,6 +91,7 @@ class Packing:
         row, lane = np.divmod(
             np.arange(prod(self.counts[a] for a in self.outer.layout.lanes)), self.lanes
         )
+        # Row and lane of each value: between rows of values lie the rows of their other digits.
         flat = row * (self.lanes * self.outer.digits) + lane
         return (place[..., None] + flat).reshape(self._shape)
 
@@ -125,6 +126,7 @@ class Packing:
             return self._view(words).transpose(back).astype(np.int64)
         values = words[self._places].astype(np.int64)
         for n in range(1, self.outer.digits):
+            # Highest digit first, as in Horner's scheme; only the first is signed.
             values = (values << DIGIT_WIDTH) + words[self._places + n * self.lanes]
         return values.transpose(back)
 

@@ -32,12 +32,14 @@ class External:
     @property
     def name(self) -> str:
         """Name of the buffer: one for each tensor, layout and range."""
+        # Constants have the layout of ``tile.pieces.ROW``, and one buffer each.
         if self.layout.lanes == ("lane",):
             return self.tensor
         cut = "".join(f"[{a}:{lo}:{hi}]" for a, (lo, hi) in sorted(self.ranges.items()))
         cut += f" in {self.digits} digits" if self.digits > 1 else ""
         return f"{self.tensor}: {self.layout.text}{cut}"
 
+    # Two descriptions of one buffer are equal values; mappings in them cannot be hashed.
     def __hash__(self) -> int:
         return hash(self.name)
 

@@ -108,6 +108,8 @@ class Given:
         if self.is_free:
             return self
         for part in self.stored:
+            # A part serves only readers that keep within its values: no command reads from two
+            # layouts.
             if lanes in (None, part.lanes) and (
                 part.cut is None or _within(ranges.get(part.cut[0]), part.cut[1:])
             ):

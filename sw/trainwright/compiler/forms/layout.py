@@ -87,6 +87,8 @@ class Piece:
         for n, axis in reversed(list(enumerate(self.layout.rows))):
             strides[axis] = stride
             stride *= self.counts[axis]
+            # The whole run of padded axes is known once its outermost axis is passed: round its
+            # rows up there.
             if padded and axis == padded[0]:
                 inner = strides[padded[-1]]
                 size = prod(self.counts[a] for a in padded)
@@ -195,6 +197,7 @@ class Part:
 
     def joint(self, axes: Axes) -> int | None:
         """Return the rows from one value of several axes to the next; ``None`` where it varies."""
+        # An axis with one value never steps, so its stride does not matter.
         wide = [a for a in axes if self.counts[a] > 1]
         for outer, inner in pairwise(wide):
             if self.stride(outer) != self.stride(inner) * self.counts[inner]:

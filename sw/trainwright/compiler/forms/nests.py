@@ -125,6 +125,7 @@ def _outer_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
         for a in z.piece.layout.rows
         if a not in impl.rows
     ]
+    # Results longer than a row: one iteration for each row of lanes.
     outer.append(Level(z.blocks, x=x.digits, z=z.digits))
     summed = [
         Level(x.counts[a], x=x.stride(a), g=g.stride(a) * groups)
@@ -168,6 +169,7 @@ def _dot_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
         for a in x.counts
         if a not in z.counts and a not in impl.inner
     ]
+    # Sums longer than a row go on in the next rows of both operands.
     summed.append(Level(x.blocks, x=x.digits, g=g.digits))
     return [
         _nest(
@@ -225,6 +227,7 @@ def elementwise_nest(call: Elementwise) -> Compute:
     levels = [
         Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
     ]
+    # A broadcast operand stays at its one row.
     levels.append(Level(blocks, x=x.digits, g=0 if call.broadcast else g.digits, z=z.digits))
     assert call.op.instruction is not None
     return _elements(
@@ -245,6 +248,7 @@ def copy_nest(call: Copy) -> Compute:
     levels = [Level(z.counts[a], x=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows]
     levels.append(Level(z.blocks, x=x.digits, z=z.digits))
     widened = x.digits != z.digits
+    # The digits of a value are rows like any others, as long as their number stays.
     if not widened:
         levels.append(Level(x.digits, x=1, z=1))
     return _elements(

@@ -38,6 +38,7 @@ class Halo:
     def values(self) -> tuple[int, int]:
         """Values of the source at these places: the first, and the one after the last."""
         spread = self.slide.spread
+        # With a spread only every ``spread``-th place is a value; the rest are zeros between them.
         first, last = -(-self.low // spread), (self.high - 1) // spread
         return max(first, 0), min(last + 1, self.size)
 
@@ -97,6 +98,7 @@ def steps(
     """
     stepped, first = {axis: rows for axis, rows in strides.items() if axis not in halos}, 0
     for axis, halo in halos.items():
+        # Both axes walk the same rows: position p and offset k meet at p * stride + k * step.
         stepped[halo.slide.position] = strides[axis] * halo.slide.stride
         stepped[halo.slide.offset] = strides[axis] * halo.slide.step
         first += halo.first(starts[axis]) * strides[axis]

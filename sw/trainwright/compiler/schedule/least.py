@@ -74,6 +74,7 @@ def alive(calls: Sequence[Call]) -> list[Storage]:
     events: dict[int, int] = {}
     lives = list(lifetimes(calls).values())
     for life in lives:
+        # Rows change only at first and last uses: a sweep over these events finds the peak.
         events[life.first] = events.get(life.first, 0) + life.storage.rows
         events[life.last + 1] = events.get(life.last + 1, 0) - life.storage.rows
     total = most = at = 0

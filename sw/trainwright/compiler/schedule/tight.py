@@ -149,6 +149,7 @@ def _late(calls: list[Call], rows: int) -> list[Call]:
             at += 1
             if other.engine is makers[storage]:
                 break
+        # Moving less far would gain nothing: the array would still wait for its next command.
         if at > place and order[at].engine is makers[storage]:
             order.insert(at, order.pop(place))
             used.insert(at, used.pop(place))
@@ -174,6 +175,8 @@ def _timed(calls: Sequence[Call], rows: int) -> float:
         new = {piece.storage for piece in call.writes} - alive
         alive |= new
         used += sum(storage.rows for storage in new)
+        # The sequencer waits for the reader that ends first, then for the next, until there are
+        # rows.
         while used > rows and leaving:
             end, less = heappop(leaving)
             issued, used = max(issued, end), used - less

@@ -119,6 +119,7 @@ class StepAdapter:
                    for k in range(layer.order)}  # fmt: skip
         for outer in emitted.lowered.outer.values():
             tensor = graph.tensors.get(outer.tensor)
+            # Factors and constants are images, which the host writes anew when weights change.
             if tensor is None or outer.tensor in factors or tensor.constant:
                 continue
             stored, name = self.step.buffers[outer.name], self.origin(outer.tensor)
@@ -144,6 +145,7 @@ class StepAdapter:
         graph = emitted.lowered.graph
         for outer in emitted.lowered.outer.values():
             packing, buffer = Packing(graph, outer, self.lanes), self.step.buffers[outer.name]
+            # The names of factors, ``l1.G2``, say which image they are.
             layer, dot, index = outer.tensor.rpartition(".G")
             if outer.tensor in self.host and dot and index.isdigit():
                 yield self.image(graph, outer, int(layer[1:]) - 1, int(index) - 1)

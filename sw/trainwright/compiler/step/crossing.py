@@ -26,6 +26,7 @@ def with_ones(graph: Graph) -> Graph:
     for op in graph.ops:
         if isinstance(op, Einsum) and len(op.operands) == 1:
             axes = graph.summed(op)
+            # One constant for each set of axes: sums over equal axes share it.
             name = f"ones {' '.join(axes)}"
             tensors[name] = Tensor(name, axes, TensorClass.INTERMEDIATE, Fixed(2), constant=(1, 0))
             given += [name] if name not in given else []
@@ -42,6 +43,8 @@ def direct(graph: Graph, host: Sequence[str]) -> Graph:
     ops, given = [], list(graph.given)
     readers = Counter(name for op in graph.ops for name in op.operands)
     for op in graph.ops:
+        # The host writes the axes of the view at no cost; with a second reader it would write both
+        # forms.
         if isinstance(op, View) and op.x in host and op.x in given and readers[op.x] == 1:
             given[given.index(op.x)] = op.out
         else:
@@ -63,6 +66,7 @@ def may_part(step: StepGraph, origins: Mapping[str, str]) -> set[str]:
         and isinstance(step.forward.makers.get(name), Einsum)
     }
     for op in step.backward.ops:
+        # Element-wise operations and views read a tensor whole, in one layout.
         if not isinstance(op, Einsum):
             names -= set(op.operands)
     return names

@@ -234,6 +234,7 @@ class Drafts:
             if stages.spilled & apart:
                 continue
             for option in stages.options():
+                # Different bounds for "large" often lead to the same cut: tile and issue it once.
                 key = tuple((stage.loops, stage.together, len(stage.choices)) for stage in option)
                 if key not in tried:
                     tried.add(key)

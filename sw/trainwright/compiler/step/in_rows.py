@@ -95,10 +95,12 @@ class _RowsAdapter(StepAdapter):
         layer = self.network.layers[n - 1]
         gradient, bias = _bytes(self.network.widths.gradient), _bytes(self.network.widths.bias)
         outputs = layer.output_size
+        # The forward pass adds a bias to samples along the lanes, so each value fills a row.
         self._add(f"l{n}.b", (outputs, self.lanes), bias, repeat=self.lanes)
         if layer.bias:
             self._add(f"l{n}.db", (outputs,), gradient, row=LANES)
         for k, shape in enumerate(layer.factor_shapes, 1):
+            # The last factor's right rank is 1: its rows have I_n along the lanes instead.
             along = shape if k < layer.order else shape[:-1]
             self._add(f"l{n}.dG{k}", along, gradient, row=LANES)
 
@@ -191,6 +193,7 @@ def _require(network: Network, batch: int, p: AcceleratorParameters) -> None:
         raise CompileError(
             f"{what} take factors of up to 8 bits, not {network.widths.factor}; use --update host"
         )
+    # A row of the state is a row of the scratchpad: passes and transposes count on it.
     if p.lanes != LANES:
         raise CompileError(f"{what} take {LANES} lanes, not {p.lanes}; use lanes={LANES}")
     if batch % LANES:

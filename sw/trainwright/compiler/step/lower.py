@@ -119,6 +119,8 @@ def lower(
         raise _refusal(graph, p, problems)
     cycles, draft, program, addresses = min(timed, key=lambda entry: entry[0])
     try:
+        # Only the winner is placed in random orders, too: placing and timing all of them would take
+        # longer than it gains.
         better, _ = _placed(draft, p, tries=PLACEMENTS)
         if alone(better, p, which) <= cycles:
             return better
@@ -219,6 +221,8 @@ def _attempts(
 
 def _loaded(graph: Graph, names: Collection[str], p: AcceleratorParameters) -> float:
     """Return the ratio of memory-port cycles for some tensors to multiplier cycles."""
+    # Bytes of a value as they are stored; each tensor is counted once, whatever the slices load
+    # again.
     size = sum(graph.count(name) * -(-graph.tensors[name].format.width // 8) for name in names)
     return size / p.beat_bytes / max(1, graph.work / p.multipliers)
 
@@ -287,6 +291,7 @@ def _refusal(
     for error in problems:
         if _is_other(error):
             return error
+    # Later attempts need fewer rows, so the remedy of the last misfit asks for least.
     for error in reversed(problems):
         if isinstance(error, DoesNotFitError):
             return error

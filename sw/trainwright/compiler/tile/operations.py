@@ -167,6 +167,8 @@ class Operations(Demands):
     def _within(self, op: Einsum, work: Work, slice_: Ranges) -> dict | None:
         """Return the values that a work makes and sums in a slice; ``None`` if there are none."""
         axes = self.graph.tensors[op.out].axes
+        # A sum in parts is also cut along axes that it sums; the ranges of such axes are the
+        # cell's.
         axes += tuple(axis for axis, _ in op.parts[0]) if op.parts else ()
         return overlap({a: r for a, r in slice_.items() if a in axes}, ranges_of(work.cut))
 
@@ -211,6 +213,7 @@ class Operations(Demands):
             target = self.detached(op.out, impl.along, written)
         free = prod(sizes[a] for a in z_axes)
         summed = prod(sizes[a] for a in graph.summed(op))
+        # Counted without padding and digits, as the network has them.
         self.macs += free * summed
         cycles = contraction_cycles(graph, op, impl, p, sizes)
         x, g = parts
@@ -255,6 +258,8 @@ class Operations(Demands):
         x = Part(self.widened(x_name, lanes, ranges, of_x), ranges)
         target = self._target(op.out, lanes, slice_, None)
         z = Part(target, ranges)
+        # Both operands have all axes, or the second one lacks the samples and is broadcast along
+        # them.
         if self.graph.tensors[g_name].axes == axes:
             g = self.widened(g_name, lanes, ranges, of_g)
             self._one(op, x, Part(g, ranges), z, (0, z.blocks), broadcast=False)

@@ -341,6 +341,8 @@ class Pieces:
         sources = whole or sources
         apart = [piece for piece in sources if not set(piece.layout.lanes) & set(lanes)]
         if apart:
+            # A source whose rows already suit the new lanes as entries needs no copy before its
+            # transpose.
             best = next((x for x in apart if self._suits(x, ranges, lanes, pad=True)), apart[-1])
             return self._transposed(best, lanes, ranges, group)
         # Lanes before and after share an axis: one transpose cannot turn it, so go through lanes

@@ -93,9 +93,12 @@ class Tiler(Operations):
         inside = {choice.op.out for choice in stage.choices}
         for choice in self.every:
             if choice not in stage.choices:
+                # A tensor that an operation outside the stage reads has to be kept whole.
                 inside -= set(choice.op.operands) - self.spilled
         self.inside = inside
         slices = list(slices_of(self.graph, stage, self.p.lanes, self.block))
+        # Where slices take turns between the arrays, each array's first slice is among the first
+        # two.
         begin = 1 if self._both(stage, slices[0]) else 2
         # Operands of the first slices come before all commands: an array would wait for a
         # transpose that the other one has queued behind a whole slice.
