@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from trainwright.cli.declare import command as make_command
-from trainwright.cli.errors import OptionError
+from trainwright.cli.errors import OptionError, file_errors
 from trainwright.cli.options import JsonOptions
 from trainwright.support.settings import Option, Positive
 
@@ -71,11 +71,9 @@ def _run(options: CompressOptions) -> int:
         dense, network, rank=options.rank, tolerance=options.tolerance, numbers=numbers
     )
     path = Path(options.out)
-    try:
+    with file_errors(f"cannot write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         save_pretrained(path, given)
-    except OSError as error:
-        raise OptionError(f"cannot write {path}: {error.strerror}") from None
     warnings = lossy(rows)
     for warning in warnings:
         print(f"trainwright: warning: {warning}", file=sys.stderr)

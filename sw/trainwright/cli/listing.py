@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from trainwright.cli.declare import command as make_command
-from trainwright.cli.errors import OptionError
+from trainwright.cli.errors import OptionError, file_errors
 from trainwright.cli.options import (
     AcceleratorOptions,
     FormOptions,
@@ -50,10 +50,8 @@ def _list_file(options: ListingOptions) -> int:
                 f"--{name} is for a network: {options.network} is a program already, omit it"
             )
 
-    try:
+    with file_errors(f"cannot read program {options.network!r}"):
         data = Path(options.network).read_bytes()
-    except OSError as error:
-        raise OptionError(f"cannot read program {options.network!r}: {error.strerror}") from None
     text = listing(decode(data, accelerator_parameters(options.accelerator)))
     sys.stdout.write(text if options.wide else _narrow(text))
     return 0
@@ -71,11 +69,9 @@ def _narrow(text: str) -> str:
 def _save(folder: Path, part: str, program: Program) -> None:
     from trainwright.program.encoding import encode
 
-    try:
+    with file_errors(f"--save: cannot write to {str(folder)!r}"):
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / f"{part}{SUFFIX}", encode(program))
-    except OSError as error:
-        raise OptionError(f"--save: cannot write to {str(folder)!r}: {error.strerror}") from None
 
 
 def _run(options: ListingOptions) -> int:

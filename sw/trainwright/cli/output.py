@@ -11,21 +11,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from trainwright.cli.errors import OptionError
+from trainwright.cli.errors import OptionError, file_errors
 from trainwright.report.tables import markdown
 from trainwright.support.files import write_whole
 
 
 def write_results(folder: Path, files: Mapping[str, bytes | str]) -> None:
     """Write files into a folder, which is made if there is none. Raises ``OptionError``."""
-    try:
+    if folder.is_file():
+        raise OptionError(f"cannot write to {folder}: it is a file; name a folder")
+    with file_errors(f"cannot write to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             write_whole(folder / name, content)
-    except FileExistsError:
-        raise OptionError(f"cannot write to {folder}: it is a file; name a folder") from None
-    except OSError as error:
-        raise OptionError(f"cannot write to {folder}: {error.strerror}") from None
 
 
 def to_json(value: Any) -> str:

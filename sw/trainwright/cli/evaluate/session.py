@@ -4,14 +4,13 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trainwright.cli.backend import check_simulation_options, memory_options, opened
-from trainwright.cli.errors import OptionError
+from trainwright.cli.errors import require_packages
 from trainwright.cli.output import teller, write_results
 from trainwright.data import (
     DataError,
@@ -41,9 +40,7 @@ def run_evaluation(options: "EvaluationOptions") -> int:
 
     Raises the errors that ``cli.errors`` expects.
     """
-    for package in ("safetensors", *(["matplotlib"] if options.out else [])):
-        if find_spec(package) is None:
-            raise OptionError(f"this needs {package}: pip install 'trainwright[train]'")
+    require_packages("safetensors", *(["matplotlib"] if options.out else []))
     check_simulation_options(options.backend, memory_options(options), options.engine)
     trained, origin = load_trained(Path(options.model))
     data, is_labelled = _data(options, origin)

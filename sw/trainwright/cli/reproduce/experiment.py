@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from trainwright.cli.command import CommandBody
 from trainwright.cli.declare import command
-from trainwright.cli.errors import OptionError
+from trainwright.cli.errors import require_packages
 from trainwright.cli.options import JsonOptions, ThreadOptions
 from trainwright.support.settings import Natural, Option
 
@@ -75,9 +74,7 @@ def run_experiments(
     from trainwright.cli.output import to_json, write_results
 
     chosen = options.experiment or tuple(experiments)
-    for package in ("matplotlib", *(need for name in chosen for need in experiments[name].needs)):
-        if find_spec(package) is None:
-            raise OptionError(f"this needs {package}: pip install 'trainwright[train]'")
+    require_packages("matplotlib", *(need for name in chosen for need in experiments[name].needs))
     torch.set_num_threads(options.threads)
     results: dict[str, Any] = {}
     files: dict[str, bytes | str] = {}

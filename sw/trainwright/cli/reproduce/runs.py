@@ -5,14 +5,13 @@ A recipe with a seed is a trial of a sweep: it is kept once finished, and contin
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
 
 from trainwright.cli.command import CommandBody
 from trainwright.cli.declare import command
-from trainwright.cli.errors import OptionError
+from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.options import JsonOptions
 from trainwright.cli.sweep.trials import Trial
 from trainwright.support.settings import Option, Positive
@@ -146,9 +145,7 @@ def recipe_command(
         from trainwright.cli.sweep.progress import complete
         from trainwright.data import load_data_set
 
-        for package in ("safetensors", "matplotlib"):
-            if find_spec(package) is None:
-                raise OptionError(f"this needs {package}: pip install 'trainwright[train]'")
+        require_packages("safetensors", "matplotlib")
         rows, out = rows_named(groups, options.rows), Path(options.out)
         runs = all_runs(rows, options.seeds, out, options.epochs)
         failures: dict[Trial, str] | None = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from trainwright.cli.declare import command as make_command
-from trainwright.cli.errors import OptionError
+from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.options import JsonOptions
 from trainwright.support.settings import OneOf, Option, Positive
 
@@ -90,9 +90,7 @@ def _run(options: SweepOptions) -> int:
     from trainwright.cli.train.prepared import DataShelf
     from trainwright.data import own_data
 
-    for package in ("safetensors", "matplotlib"):
-        if find_spec(package) is None:
-            raise OptionError(f"this needs {package}: pip install 'trainwright[train]'")
+    require_packages("safetensors", "matplotlib")
     spec = read_spec(Path(options.spec))
     data = options.data
     if own_data(data):  # its content is no other's: the trials are of this file

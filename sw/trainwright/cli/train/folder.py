@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from trainwright.cli.errors import OptionError
+from trainwright.cli.errors import OptionError, file_errors
 from trainwright.support.files import write_whole
 from trainwright.support.locks import Locked, locked
 
@@ -64,15 +64,14 @@ class RunFolder:
         Makes the folder. Raises ``OptionError`` where another run is at work in it.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._held.enter_context(locked(self.path / LOCK, wait=False))
-            self._held.callback((self.path / LOCK).unlink, missing_ok=True)
+            with file_errors(f"cannot write to --out {self.path}"):
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._held.enter_context(locked(self.path / LOCK, wait=False))
+                self._held.callback((self.path / LOCK).unlink, missing_ok=True)
         except Locked:
             raise OptionError(
                 f"another run is writing to {self.path}: wait for its end, or name another --out"
             ) from None
-        except OSError as error:
-            raise OptionError(f"cannot write to --out {self.path}: {error.strerror}") from None
 
     def release(self) -> None:
         """Let others write here."""
@@ -87,14 +86,11 @@ class RunFolder:
         """
         self.claim()
         self.check_new(force=force)
-        try:
+        with file_errors(f"cannot write to --out {self.path}"):
             for name in _OURS:
-                with suppress(FileNotFoundError):
-                    (self.path / name).unlink()
+                (self.path / name).unlink(missing_ok=True)
             for path in self.path.glob("tensorboard/events.out.tfevents.*"):
                 path.unlink()
-        except OSError as error:
-            raise OptionError(f"cannot write to --out {self.path}: {error.strerror}") from None
 
     def finish(self) -> None:
         """Remove what only an unfinished run needs."""
@@ -115,11 +111,9 @@ class RunFolder:
         Makes the folder that ``name`` may have in it. Raises ``OptionError`` in its stead.
         """
         path = self.path / name
-        try:
+        with file_errors(f"cannot write {path}"):
             path.parent.mkdir(exist_ok=True)
             yield path
-        except OSError as error:
-            raise OptionError(f"cannot write {path}: {error.strerror}") from None
 
     def read(self, name: str) -> bytes | None:
         """Read a file in the folder; None where there is none."""

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from trainwright.cli.errors import OptionError, one_line
+from trainwright.cli.errors import OptionError, file_errors, one_line
 from trainwright.cli.train.curves import Sink, find_sink
 from trainwright.network import Network
 from trainwright.support.files import write_whole
@@ -47,11 +47,9 @@ class JsonLines(Log):
     def started(self, step: int, total: int, network: Network) -> None:
         """See ``Observer``."""
         self.close()
-        try:
+        with file_errors(f"cannot write {self._path}"):
             write_whole(self._path, self._history.to_lines())
             self._file = self._path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise self._complaint(error) from None
 
     def stepped(self, record: StepRecord) -> None:
         """See ``Observer``."""
@@ -64,25 +62,18 @@ class JsonLines(Log):
     def _add(self, *records: Record) -> None:
         if self._file is None:
             return
-        try:
+        with file_errors(f"cannot write {self._path}"):
             self._file.write("".join(map(to_line, records)))
             if time.monotonic() - self._flushed > 1:
                 self._file.flush()
                 self._flushed = time.monotonic()
-        except OSError as error:
-            raise self._complaint(error) from None
 
     def close(self) -> None:
         """See ``Log``."""
         file, self._file = self._file, None
         if file is not None:
-            try:
+            with file_errors(f"cannot write {self._path}"):
                 file.close()
-            except OSError as error:
-                raise self._complaint(error) from None
-
-    def _complaint(self, error: OSError) -> OptionError:
-        return OptionError(f"cannot write {self._path}: {error.strerror}")
 
 
 class Curves(Log):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from trainwright.cli.errors import OptionError
+from trainwright.cli.errors import OptionError, file_errors
 from trainwright.cli.train.job import RunOptions, load_data
 from trainwright.data import DataSet, Split
 from trainwright.data.registry import OWN
@@ -30,11 +30,9 @@ def save_prepared(path: Path, data: DataSet) -> None:
     }
     if data.preparation is not None:
         plain["preparation"] = dict(data.preparation)
-    try:
+    with file_errors(f"cannot write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, encode({"format": FORMAT, "data": plain}, tensors))
-    except OSError as error:
-        raise OptionError(f"cannot write {path}: {error.strerror}") from None
 
 
 def load_prepared(path: Path) -> DataSet:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.cli.errors import OptionError, is_expected
+from trainwright.cli.errors import OptionError, is_expected, require_packages
 from trainwright.cli.output import on_terminal
 from trainwright.cli.train import machine
 from trainwright.cli.train.after import check_tolerance, other_run, round_job
@@ -39,9 +39,7 @@ DIFFERENT = 1
 
 def run_training(args: argparse.Namespace) -> int:
     """Run ``trainwright train``; the exit status. Raises the errors that ``cli.errors`` expects."""
-    for package in ("safetensors", "matplotlib"):
-        if find_spec(package) is None:
-            raise OptionError(f"training needs {package}: pip install 'trainwright[train]'")
+    require_packages("safetensors", "matplotlib")
     # Spinning OpenMP threads make two slower than one on contractions this small.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     torch.set_num_threads(args.threads)
