@@ -17,12 +17,10 @@ import pytest
 
 from trainwright.cli import main, sweep
 from trainwright.cli.errors import OptionError
-from trainwright.cli.sweep import axes, processes, ray_tune, results
-from trainwright.cli.sweep.axes import command_options
-from trainwright.cli.sweep.processes import MOST_KILLS, train, train_all
+from trainwright.cli.sweep import processes, ray_tune, results, spec
+from trainwright.cli.sweep.processes import MOST_KILLS, Trial, train, train_all
 from trainwright.cli.sweep.results import pareto, read_luts, settings, to_csv
-from trainwright.cli.sweep.spec import points, read_spec
-from trainwright.cli.sweep.trials import Trial
+from trainwright.cli.sweep.spec import command_options, points, read_spec
 from trainwright.cli.train.folder import LOCK
 from trainwright.cli.train.job import fresh_job
 from trainwright.cli.train.options import add_arguments
@@ -81,7 +79,7 @@ def test_sweep_switch_and_formats_of_all_and_of_one():
 
 
 def test_other_packages_have_axes_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(axes, "other_axes", lambda: {"board": lambda name: ("--preset", name)})
+    monkeypatch.setattr(spec, "other_axes", lambda: {"board": lambda name: ("--preset", name)})
     trials = asked(tmp_path, "[axes]\nboard = ['zu3eg', 'ecp5-85f']\nranks = [4]")
     assert [trial.options for trial in trials] == [
         ("--preset", "zu3eg", "--ranks", "4"), ("--preset", "ecp5-85f", "--ranks", "4"),

@@ -9,7 +9,7 @@ import pytest
 from trainwright.cli.core import main
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import ALONE, accelerator_parameters, update_place
-from trainwright.cli.sweep.axes import checked
+from trainwright.cli.sweep.spec import checked
 from trainwright.compiler import compile_step
 from trainwright.network import load_network
 

@@ -13,7 +13,7 @@ from trainwright.cli.command import CommandBody
 from trainwright.cli.declare import command
 from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.options import JsonOptions
-from trainwright.cli.sweep.trials import Trial
+from trainwright.cli.sweep.processes import Trial
 from trainwright.support.settings import Option, Positive
 from trainwright.support.text import suggestion
 
@@ -142,7 +142,7 @@ def recipe_command(
 
     def run(options: Any) -> int:
         from trainwright.cli.output import to_json, write_results
-        from trainwright.cli.sweep.progress import complete
+        from trainwright.cli.sweep.processes import complete
         from trainwright.data import load_data_set
 
         require_packages("safetensors", "matplotlib")

@@ -14,7 +14,7 @@ from trainwright.cli.options import JsonOptions
 from trainwright.support.settings import OneOf, Option, Positive
 
 if TYPE_CHECKING:
-    from trainwright.cli.sweep.progress import Engine
+    from trainwright.cli.sweep.processes import Engine
     from trainwright.cli.sweep.spec import Point
 
 ENGINES = ("auto", "processes", "ray")
@@ -84,7 +84,7 @@ class SweepOptions(JsonOptions):
 
 
 def _run(options: SweepOptions) -> int:
-    from trainwright.cli.sweep.progress import complete
+    from trainwright.cli.sweep.processes import complete
     from trainwright.cli.sweep.results import read_luts
     from trainwright.cli.sweep.spec import points, read_spec
     from trainwright.cli.train.prepared import DataShelf
@@ -143,8 +143,8 @@ def _write(
     trials: Sequence["Point"], failures: dict, luts: dict[int, int], out: Path, *, as_json: bool
 ) -> None:
     from trainwright.cli.output import to_json, write_results
-    from trainwright.cli.sweep.picture import draw_front
     from trainwright.cli.sweep.results import (
+        draw_front,
         objectives,
         settings,
         table,

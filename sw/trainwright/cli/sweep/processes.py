@@ -1,21 +1,91 @@
-"""Trials as processes of this machine, each trained to its end however often it is killed."""
+"""Trials of a sweep: runs of ``trainwright train``, each in a folder of its own.
 
+A trial is kept when it is done, else resumed. Trials are processes of this machine, each trained
+to its end however often it is killed.
+"""
+
+import json
+import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from re import search
 from threading import Event
+from typing import Any
 
 from trainwright.cli.errors import OptionError
-from trainwright.cli.sweep.trials import ORIGIN, Progress, Trial
-from trainwright.cli.train.folder import CHECKPOINT, LOCK
+from trainwright.cli.output import on_terminal
+from trainwright.cli.train.folder import CHECKPOINT, LOCK, RESULT
 from trainwright.support.files import write_whole
 from trainwright.support.locks import Locked, locked
 
+# -- a trial ---------------------------------------------------------------------------------------
+ORIGIN = "command.txt"
+"""The command line of a trial, beside its results."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """``options`` are of ``trainwright train`` and decide the bits; ``name`` is shown."""
+
+    name: str
+    options: tuple[str, ...]
+    folder: Path
+    prepared: Path | None = field(default=None, compare=False, kw_only=True)
+    """File with own data as the sweep read it."""
+
+    @property
+    def command(self) -> str:
+        """The command line that makes it."""
+        return "trainwright train " + shlex.join(self.options)
+
+    @property
+    def finished(self) -> bool:
+        """Whether its result lies in the folder."""
+        return (self.folder / RESULT).is_file()
+
+    def check(self) -> None:
+        """Raise ``OptionError`` where the folder has a run of other options."""
+        try:
+            stored = (self.folder / ORIGIN).read_text().strip()
+        except FileNotFoundError:
+            return
+        if stored != self.command:
+            raise OptionError(
+                f"{self.folder} holds `{stored}` and not `{self.command}`: name another --out"
+            )
+
+    def result(self) -> dict[str, Any]:
+        """Read the result of ``trainwright train``. Raises ``OptionError``."""
+        path = self.folder / RESULT
+        try:
+            return json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise OptionError(f"{path} is damaged: {error}; remove its folder") from None
+
+    def history(self, kind: str) -> Iterator[dict[str, Any]]:
+        """Yield the records of one kind in ``history.jsonl``. Raises ``OptionError``."""
+        path = self.folder / "history.jsonl"
+        try:
+            for line in path.read_text().splitlines():
+                if f'"kind": "{kind}"' in line:
+                    yield json.loads(line)
+        except (OSError, ValueError) as error:
+            raise OptionError(f"{path} is damaged: {error}; remove its folder") from None
+
+
+Progress = Callable[[Trial, int, int], None]
+"""Told a trial, its steps done and all its steps."""
+
+
+# -- processes -------------------------------------------------------------------------------------
 MOST_KILLS = 3
 """Times that a trial goes on after its process was killed; further kills are no accident."""
 INTERRUPTED = 130
@@ -134,3 +204,62 @@ def _endings(futures: dict[Trial, Future[int]]) -> Failures | None:
         except OptionError as error:
             failures[trial] = str(error)
     return failures if whole else None
+
+
+# -- progress --------------------------------------------------------------------------------------
+Engine = Callable[[Sequence[Trial], int | None, str | None, Progress], Failures | None]
+"""Trains trials: ``trainwright.cli.sweep.processes.train_all``, or that of ``ray_tune``."""
+
+
+def complete(
+    trials: Sequence[Trial], *, jobs: int | None, data: str | None, engine: Engine = train_all
+) -> Failures | None:
+    """Train trials that are not finished and show how far; report an interrupt and return None."""
+    for trial in trials:
+        trial.check()
+    with _shown(trials) as progress:
+        failures = engine(trials, jobs, data, progress)
+    if failures is None:
+        print("trainwright: interrupted; the same command goes on", file=sys.stderr)
+    return failures
+
+
+@contextmanager
+def _shown(runs: Sequence[Trial]) -> Iterator[Progress]:
+    """Yield a callback that shows how far the runs are."""
+    left = [run for run in runs if not run.finished]
+    if len(left) < len(runs):
+        print(f"{len(runs) - len(left)} of {len(runs)} runs are finished", file=sys.stderr)
+    if on_terminal() and find_spec("rich") is not None:
+        yield from _bars(left)
+    else:
+        yield _lines(left)
+
+
+def _bars(left: Sequence[Trial]) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True)) as bars:
+        all_runs = bars.add_task("all runs", total=len(left))
+        tasks = {run: bars.add_task(run.name, visible=False) for run in left}
+        parts = dict.fromkeys(left, 0.0)
+
+        def tell(run: Trial, done: int, total: int) -> None:
+            parts[run] = done / total
+            bars.update(tasks[run], completed=done, total=total, visible=done < total)
+            bars.update(all_runs, completed=sum(parts.values()))
+
+        yield tell
+
+
+def _lines(left: Sequence[Trial]) -> Progress:
+    quarters = dict.fromkeys(left, -1)
+
+    def tell(run: Trial, done: int, total: int) -> None:
+        quarter = 4 * done // total
+        if quarter > quarters[run]:
+            quarters[run] = quarter
+            print(f"{run.name}: step {done:,} of {total:,}", file=sys.stderr, flush=True)
+
+    return tell

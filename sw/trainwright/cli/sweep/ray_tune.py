@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.cli.errors import OptionError
-from trainwright.cli.sweep.processes import INTERRUPTED, Failures, train
-from trainwright.cli.sweep.trials import Progress, Trial
+from trainwright.cli.sweep.processes import INTERRUPTED, Failures, Progress, Trial, train
 
 MOST_FAILURES = 3
 """Times that Ray begins a trial again whose worker or node was lost."""

@@ -1,28 +1,157 @@
-"""The TOML file of a sweep, and the trials that it asks for."""
+"""The TOML file of a sweep, its axes, and the trials that it asks for.
 
+Axes are options of ``trainwright train``, formats, sizes of the machine and boards.
+"""
+
+import argparse
 import hashlib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
 from itertools import pairwise, product
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from trainwright.accelerator import is_backend
 from trainwright.cli.errors import OptionError
-from trainwright.cli.sweep.axes import (
-    Checked,
-    check_value,
-    checked,
-    command_options,
-    known,
-)
-from trainwright.cli.sweep.trials import Trial
-from trainwright.cli.train.job import Load, load_data
+from trainwright.cli.sweep.processes import Trial
+from trainwright.cli.train.job import Asked, Load, accelerator_of, asked, load_data
+from trainwright.cli.train.options import add_arguments
+from trainwright.formats import CLASSES
 from trainwright.network import BUILT_IN, NetworkError
+from trainwright.parameters import AcceleratorParameters
+from trainwright.support.settings import settings_of
 from trainwright.support.text import shown, suggestion
 
+# -- axes ------------------------------------------------------------------------------------------
+SEED = "seed"
+PRIOR_WEIGHT = "prior-weight"
+_OURS = (
+    "h help out resume force json download accelerator checkpoint-seconds tensorboard tt-round "
+    "tt-round-epochs tt-round-beside verify prepared"
+).split()
+"""Options of ``trainwright train`` that a sweep sets itself, or that do not belong to a trial."""
+FORMATS = (*CLASSES, "underflow")
+SIZES = tuple(s.flag for s in settings_of(AcceleratorParameters) if s.name != "formats")
+
+
+Axis = Callable[[Any], Sequence[str]]
+"""Maps a value to options of ``trainwright train``; raises ``OptionError`` for a wrong one."""
+
+
+@cache
+def other_axes() -> dict[str, Axis]:
+    """Return the axes of packages above this one (``board``), from ``trainwright.axes``."""
+    return {entry.name: entry.load() for entry in entry_points(group="trainwright.axes")}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise OptionError(message)
+
+
+@cache
+def _parser() -> _Parser:
+    parser = _Parser(allow_abbrev=False)
+    add_arguments(parser)
+    return parser
+
+
+@cache
+def train_options() -> dict[str, argparse.Action]:
+    """Return the options of ``trainwright train`` that can be varied or set, by name."""
+    named = {a.option_strings[0].lstrip("-"): a for a in _parser()._actions}
+    return {name: action for name, action in named.items() if name not in _OURS}
+
+
+def known(name: str) -> str:
+    """Return the name of an axis in one spelling. Raises ``OptionError`` for an unknown name."""
+    plain = name.replace("_", "-")
+    axes = (*train_options(), *FORMATS, *SIZES, *other_axes())
+    if plain not in axes:
+        raise OptionError(
+            f"no axis {shown(name)}; there are options of trainwright train "
+            f"({', '.join(train_options())}), formats of tensors ({', '.join(FORMATS)}), sizes "
+            f"of the accelerator ({', '.join(SIZES)}) and {', '.join(other_axes()) or 'no others'}"
+            f"{suggestion(plain, axes)}"
+        )
+    return plain
+
+
+def check_value(name: str, value: Any) -> None:
+    """Reject values that TOML has and no option takes."""
+    if not isinstance(value, str | int | float):
+        raise OptionError(
+            f"{name} = {shown(value)}: a value is a text, a number, true or false, as on the "
+            "command line"
+        )
+
+
+def command_options(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return options of ``trainwright train`` for values by axis, in the order given.
+
+    An integer as a tensor's format is a width in bits; ``prior-weight`` 0 is ``--no-prior``.
+    Raises ``OptionError``.
+    """
+    if values.get("prior") is True and values.get(PRIOR_WEIGHT) == 0:
+        raise OptionError("prior-weight 0 is no prior: omit prior = true")
+    formats = [
+        f"{name}={f'fixed({value})' if isinstance(value, int) else value}"
+        for name, value in values.items()
+        if name in FORMATS
+    ]
+    if "formats" in values:
+        formats.insert(0, values["formats"])
+    options: list[str] = []
+    for name, value in values.items():
+        if name in other_axes():
+            options += other_axes()[name](value)
+        elif name in SIZES:
+            options += ["--accelerator", f"{name.replace('-', '_')}={value}"]
+        elif name not in FORMATS and name != "formats":
+            options += _option(name, value)
+    if options.count("--preset") > 1:
+        raise OptionError("a board has a preset of its own: omit preset or board")
+    return (*options, *(["--formats", ",".join(formats)] if formats else []))
+
+
+def _option(name: str, value: Any) -> list[str]:
+    action = train_options()[name]
+    if action.nargs == 0:  # a switch
+        if not isinstance(value, bool):
+            raise OptionError(f"{name} is true or false, not {shown(value)}")
+        return [action.option_strings[0 if value else 1]]
+    if name == PRIOR_WEIGHT and value == 0 and not isinstance(value, bool):
+        return ["--no-prior"]
+    text = str(value)
+    option = f"--{name}"
+    return [f"{option}={text}"] if text.startswith("-") else [option, text]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A command line that ``trainwright train`` will take, data and compiler allowing."""
+
+    asked: Asked
+    accelerator: AcceleratorParameters | None
+    """Accelerator of the run; None where the numbers are floats."""
+
+
+def checked(options: tuple[str, ...], load: Load = load_data) -> Checked:
+    """Check options as far as possible. Raises ``OptionError``, ``NetworkError``."""
+    new = asked(_parser().parse_args(list(options)), load)
+    if new.network.widths.is_float:
+        return Checked(new, None)
+    if not is_backend(new.options.backend):
+        raise OptionError(f"--backend: there is no {new.options.backend!r}")
+    return Checked(new, accelerator_of(new.options, new.network, new.settings))
+
+
+# -- the file --------------------------------------------------------------------------------------
 MOST_TRIALS = 10_000
 MOST_TEXT = 1 << 20
 """Bytes of the longest file."""
