@@ -7,14 +7,7 @@ from typing import Annotated
 
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError, file_errors
-from trainwright.cli.options import (
-    AcceleratorOptions,
-    FormOptions,
-    NetworkOptions,
-    PlanOptions,
-    WideOptions,
-    accelerator_parameters,
-)
+from trainwright.cli.options import StepOptions, WideOptions, accelerator_parameters
 from trainwright.cli.screen import folded, screen_width
 from trainwright.program.descriptors import Program
 from trainwright.support.files import write_whole
@@ -26,7 +19,7 @@ SUFFIX = ".trwp"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListingOptions(NetworkOptions, FormOptions, PlanOptions, WideOptions, AcceleratorOptions):
+class ListingOptions(StepOptions, WideOptions):
     """Compile the two programs of a training step and print their descriptors.
 
     Shifts are set step by step while training and are 0 here. A file ending in .trwp is read as a

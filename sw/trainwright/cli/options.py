@@ -117,6 +117,11 @@ class PlanOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepOptions(NetworkOptions, FormOptions, PlanOptions, AcceleratorOptions):
+    """Training step to compile, and the accelerator to compile for."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SeedOptions:
     """Seed of a command's random operands."""
 

@@ -3,23 +3,13 @@
 from dataclasses import dataclass
 
 from trainwright.cli.declare import command as make_command
-from trainwright.cli.options import (
-    AcceleratorOptions,
-    FormOptions,
-    JsonOptions,
-    NetworkOptions,
-    PlanOptions,
-    WideOptions,
-    accelerator_parameters,
-)
+from trainwright.cli.options import JsonOptions, StepOptions, WideOptions, accelerator_parameters
 from trainwright.cli.screen import screen_width
 from trainwright.support.settings import Positive
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanCommandOptions(
-    NetworkOptions, FormOptions, PlanOptions, WideOptions, JsonOptions, AcceleratorOptions
-):
+class PlanCommandOptions(StepOptions, WideOptions, JsonOptions):
     """Show how a training step of a network is computed, and which alternatives there were.
 
     First the contraction orders of each layer, those of its gradients among them, the cheapest

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from trainwright.cli.backend import SimulationOptions, opened_for
 from trainwright.cli.declare import command as make_command
-from trainwright.cli.options import (
-    AcceleratorOptions,
-    FormOptions,
-    JsonOptions,
-    NetworkOptions,
-    PlanOptions,
-    SeedOptions,
-    WideOptions,
-)
+from trainwright.cli.options import JsonOptions, SeedOptions, StepOptions, WideOptions
 from trainwright.cli.screen import fitted, screen_width, transposed
 from trainwright.support.settings import Option
 
@@ -24,10 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileOptions(
-    NetworkOptions, FormOptions, SeedOptions, PlanOptions, WideOptions, JsonOptions,
-    AcceleratorOptions, SimulationOptions,
-):  # fmt: skip
+class ProfileOptions(StepOptions, SeedOptions, WideOptions, JsonOptions, SimulationOptions):
     """Profile one training step, a line a descriptor.
 
     A line has cycles, multiply-accumulates, occupancy of the array, stalls by cause (operands or

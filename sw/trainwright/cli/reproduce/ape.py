@@ -10,7 +10,7 @@ from trainwright.cli.reproduce.experiment import (
     command_of,
     finding,
 )
-from trainwright.support.settings import OneOf, Option, Positive
+from trainwright.support.settings import Option, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +26,6 @@ class ApeExperimentOptions(ExperimentOptions):
     The folder gets tables.md, results.json and a picture of each figure.
     """
 
-    experiment: Annotated[
-        tuple[str, ...], OneOf(("figure-14", "figure-15", "figure-8", "applications"))
-    ] = ()
-    """run only this one"""
-    out: Annotated[str, Option(metavar="DIR")] = "runs/reproduce-ape"
-    """folder of tables, pictures and results"""
     size: Positive = 512
     """rows of figure 8's matrices"""
     largest: Annotated[Positive, Option(metavar="K")] = 8192

@@ -1,7 +1,8 @@
 """An experiment of a paper: what it runs, the rows that come out, their tables and pictures."""
 
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -23,13 +24,11 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentOptions(JsonOptions, ThreadOptions):
-    """Options of every command that runs experiments of a paper.
+    """Options of every command that runs experiments of a paper."""
 
-    A subclass adds ``experiment``, the names to choose from, and a default of ``out``.
-    """
-
-    experiment: tuple[str, ...]
-    out: Annotated[str, Option(metavar="DIR")]
+    experiment: tuple[str, ...] = ()
+    """run only this one"""
+    out: Annotated[str, Option(metavar="DIR")] = ""
     """folder of tables, pictures and results"""
     seed: Natural = 0
     """seed of everything random"""
@@ -99,6 +98,14 @@ def command_of(
     prepare: Callable[[Options], Options] = lambda options: options,
 ) -> CommandBody:
     """Make the command of a paper; ``prepare`` checks the options and makes quick ones small."""
-    return command(
+
+    def add_arguments(parser: ArgumentParser) -> None:
+        body.add_arguments(parser)
+        parser.set_defaults(out=f"runs/reproduce-{name}")
+        option = next(action for action in parser._actions if action.dest == "experiment")
+        option.choices, option.metavar = tuple(experiments), None
+
+    body = command(
         kind, lambda options: run_experiments(experiments, options, prepare(options)), name, help
     )
+    return replace(body, add_arguments=add_arguments)

@@ -14,7 +14,7 @@ from trainwright.cli.reproduce.experiment import (
     command_of,
     finding,
 )
-from trainwright.support.settings import Natural, OneOf, Option, Positive
+from trainwright.support.settings import Natural, Option, Positive
 from trainwright.support.text import suggestion
 
 if TYPE_CHECKING:
@@ -54,10 +54,6 @@ class McTensorOptions(ExperimentOptions):
           --way float64 --way "mcf float64 nc=2"
     """
 
-    experiment: Annotated[tuple[str, ...], OneOf(("figures", *_LEARNING, "table-3"))] = ()
-    """run only this one"""
-    out: Annotated[str, Option(metavar="DIR")] = "runs/reproduce-mctensor"
-    """folder of tables, pictures and results"""
     seed: Natural = 1234
     """seed of everything random"""
     quick: bool = False

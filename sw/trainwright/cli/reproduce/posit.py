@@ -12,7 +12,7 @@ from trainwright.cli.reproduce.experiment import (
     command_of,
     finding,
 )
-from trainwright.support.settings import OneOf, Option, Positive
+from trainwright.support.settings import Option, Positive
 
 if TYPE_CHECKING:
     from trainwright.posit.experiments.training import Epoch, TrainingRun
@@ -31,10 +31,6 @@ class PositExperimentOptions(ExperimentOptions):
     from which a command that was interrupted, or is asked for more epochs, goes on.
     """
 
-    experiment: Annotated[tuple[str, ...], OneOf(("figure-2", "figure-8", "figure-9"))] = ()
-    """run only this one"""
-    out: Annotated[str, Option(metavar="DIR")] = "runs/reproduce-posit"
-    """folder of tables, pictures and results"""
     quick: bool = False
     """1 epoch of 640 images; for a look"""
     arithmetic: Annotated[tuple[str, ...], Option(metavar="NAME")] = ()

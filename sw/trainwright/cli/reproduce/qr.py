@@ -11,7 +11,7 @@ from trainwright.cli.reproduce.experiment import (
     command_of,
     finding,
 )
-from trainwright.support.settings import OneOf, Option, Positive
+from trainwright.support.settings import Option, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +26,6 @@ class QRExperimentOptions(ExperimentOptions):
     The folder gets tables.md, results.json and a picture of each experiment.
     """
 
-    experiment: Annotated[tuple[str, ...], OneOf(("dots", "conditions", "clustering"))] = ()
-    """run only this one"""
-    out: Annotated[str, Option(metavar="DIR")] = "runs/reproduce-qr"
-    """folder of tables, pictures and results"""
     vectors: Positive = 2_000_000
     """pairs of vectors of table 3"""
     rows: Annotated[Positive, Option(metavar="M")] = 4000
