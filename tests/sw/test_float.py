@@ -114,5 +114,5 @@ def test_no_back_end_goes_with_it(tmp_path, capsys, options):
 def test_options_of_integers_are_refused(tmp_path, capsys, option, value):
     out = tmp_path / "run"
     assert main(["train", "--numbers", "float32", option, value, "--out", str(out)]) == 2
-    assert f"{option} {value} is of integers" in capsys.readouterr().err
+    assert f"{option} {value} only applies to integers" in capsys.readouterr().err
     assert not out.exists()

@@ -303,7 +303,7 @@ def test_command_trains_reports_sizes_and_evaluates(capsys, tmp_path):
     [
         (("--moments", "8bit"), "use --update host"),
         (("--prior-form", "paper"), "--update host"),
-        (("--numbers", "float32"), "--update chip computes with integers"),
+        (("--numbers", "float32"), "--update chip only applies to integers"),
         (("--update", "host", "--pixels", "4"), "--pixels is for an update on the chip"),
     ],
 )

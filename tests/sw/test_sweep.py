@@ -86,7 +86,7 @@ def test_other_packages_have_axes_of_their_own(tmp_path, monkeypatch):
     ]  # fmt: skip
     sizes = [trial.checked.accelerator for trial in trials]
     assert sizes[0].multipliers > sizes[1].multipliers
-    with pytest.raises(OptionError, match="leave preset or board away"):
+    with pytest.raises(OptionError, match="omit preset or board"):
         asked(tmp_path, "[train]\npreset = 'zu3eg'\n[axes]\nboard = ['ecp5-85f']")
     with pytest.raises(OptionError, match="and board"):
         asked(tmp_path, "[axes]\nplanet = ['mars']")

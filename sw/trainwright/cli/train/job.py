@@ -16,7 +16,15 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import accelerator_parameters, with_formats, with_ranks
 from trainwright.cli.train.curves import check_curves, own
 from trainwright.cli.train.folder import RunFolder
-from trainwright.cli.train.options import RunOptions, check_same_settings, make_settings
+from trainwright.cli.train.options import (
+    OTHER_OPTION as _AGREE,
+)
+from trainwright.cli.train.options import (
+    RunOptions,
+    check_same,
+    check_same_settings,
+    make_settings,
+)
 from trainwright.data import DataSet, OwnOptions, load_data_set, own_data
 from trainwright.data.own import TABLE_SUFFIXES
 from trainwright.data.registry import OWN
@@ -24,7 +32,7 @@ from trainwright.network import Network, NetworkError, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.report.memory import MemoryItem
 from trainwright.support.plain import NONSENSE, of_plain
-from trainwright.support.settings import part_of
+from trainwright.support.settings import part_of, settings_of
 from trainwright.support.tensor_file import CheckpointError
 from trainwright.train.batches import class_names
 from trainwright.train.checkpoint import load_checkpoint
@@ -145,44 +153,37 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value or name not in ("log", "memory")}
 
 
-_OF_INTEGERS = {
-    "--scales": "scales",
-    "--scale-range": "scale_range",
-    "--factor-scales": "factor_scales",
-    "--rounding-mode": "rounding",
-}
+_INTEGER_SETTINGS = ("scales", "scale_range", "factor_scales", "rounding")
 
 
 def _check_options(options: RunOptions, network: Network, settings: TrainSettings) -> None:
+    """Reject options that do not go with each other or with the network's numbers."""
     if network.widths.is_float != (options.backend == FLOAT):
         raise OptionError(
-            f"back end {options.backend!r} computes with integers: leave --backend or "
-            "--numbers float32 away"
+            f"back end {options.backend!r} computes with integers: omit --backend or "
+            "--numbers float32"
         )
     check_simulation_options(options.backend, options.memory, options.engine)
     check_curves(options.log)
-    if options.backend == FLOAT and settings.chip is not None:
-        raise OptionError("--update chip computes with integers: leave --numbers float32 away")
-    if options.backend == FLOAT:
-        unused = {
-            "--accelerator and --preset": options.accelerator,
-            f"--plan {options.plan}": options.plan != RunOptions.plan,
-            f"--verify {options.verify}": options.verify,
-        }
-        for option, given in unused.items():
-            if given:
-                raise OptionError(
-                    f"{option} would do nothing, as float32 has no accelerator: leave it or "
-                    "--numbers float32 out"
-                )
-        plain = TrainSettings()
-        for option, name in _OF_INTEGERS.items():
-            if (value := getattr(settings, name)) != getattr(plain, name):
-                raise OptionError(
-                    f"{option} {value} is of integers: leave it or --numbers float32 away"
-                )
     if options.verify and options.backend == "golden":
         raise OptionError("--verify compares with the golden model: add --backend rtl")
+    if options.backend != FLOAT:
+        return
+    plain = TrainSettings()
+    unusable = {
+        "--update chip": settings.chip is not None,
+        "--accelerator and --preset": bool(options.accelerator),
+        f"--plan {options.plan}": options.plan != RunOptions.plan,
+        f"--verify {options.verify}": bool(options.verify),
+    }
+    for setting in settings_of(TrainSettings):
+        if setting.name in _INTEGER_SETTINGS:
+            value = getattr(settings, setting.name)
+            unusable[f"--{setting.flag} {value}"] = value != getattr(plain, setting.name)
+    for option in (option for option, is_given in unusable.items() if is_given):
+        raise OptionError(
+            f"{option} only applies to integers on an accelerator: omit it or --numbers float32"
+        )
 
 
 @dataclass(frozen=True)
@@ -211,12 +212,12 @@ def asked(args: argparse.Namespace, load: Load = load_data) -> Asked:
     else:
         network = load_network(args.network or "digits")
     if pretrained is not None and args.ranks is not None:
-        raise OptionError("--initial has ranks of its own: leave --ranks away")
+        raise OptionError("--initial has ranks of its own: omit --ranks")
     network = with_ranks(with_formats(network, args.formats), args.ranks)
     given = _given(args)
     if args.numbers == "float32":
         if args.formats is not None:
-            raise OptionError("--formats is of integers: leave it or --numbers float32 out")
+            raise OptionError("--formats only applies to integers: omit it or --numbers float32")
         network = network.in_float32()
         given["backend"] = given.get("backend", FLOAT)
     dataset = given.pop("dataset", own or network.dataset)
@@ -303,9 +304,6 @@ def _same(named: Network, stored: Network) -> bool:
     return named.with_formats(formats) == stored
 
 
-_AGREE = "leave the option away, or start over with --force"
-
-
 def resumed_job(args: argparse.Namespace, *, claim: bool = True) -> Job:
     """Continue the run in ``--out`` as its checkpoint has it; claim the folder if asked to.
 
@@ -334,17 +332,15 @@ def resumed_job(args: argparse.Namespace, *, claim: bool = True) -> Job:
 def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
     checkpoint = load_checkpoint(folder.checkpoint)
     state = checkpoint.state
-    if args.numbers is not None and (args.numbers == "float32") != state.network.widths.is_float:
-        raise OptionError(
-            f"--resume: the checkpoint was not made with --numbers {args.numbers}; {_AGREE}"
-        )
-    formats = with_formats(state.network, args.formats)
-    if formats != state.network:
-        raise OptionError(
-            f"--resume: the checkpoint was not made with --formats {args.formats}; {_AGREE}"
-        )
-    if with_ranks(state.network, args.ranks) != state.network:
-        raise OptionError(f"--resume: the checkpoint was not made with these --ranks; {_AGREE}")
+    formed = with_formats(state.network, args.formats)
+    is_float = state.network.widths.is_float
+    differing = {
+        f"--numbers {args.numbers}": args.numbers and (args.numbers == "float32") != is_float,
+        f"--formats {args.formats}": formed != state.network,
+        "these --ranks": with_ranks(state.network, args.ranks) != state.network,
+    }
+    for option in (option for option, differs in differing.items() if differs):
+        raise OptionError(f"--resume: the checkpoint was not made with {option}; {_AGREE}")
     if args.network is not None and not _same(
         with_ranks(load_network(args.network), args.ranks), state.network
     ):
@@ -361,11 +357,7 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
         raise CheckpointError(f"{folder.checkpoint}: not of trainwright train: {error}") from None
     given = _given(args)
     for name in ("dataset", "plan"):
-        if name in given and given[name] != getattr(stored, name):
-            raise OptionError(
-                f"--resume: the checkpoint was made with --{name} {getattr(stored, name)}, "
-                f"not {given[name]}; {_AGREE}"
-            )
+        check_same(name, given.get(name), getattr(stored, name))
     options = replace(stored, **given)
     _check_options(options, state.network, state.settings)
     data = _loader(args)(options)

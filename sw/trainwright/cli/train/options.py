@@ -211,10 +211,16 @@ def check_same_settings(args: argparse.Namespace, stored: TrainSettings) -> None
         holder = getattr(stored, part) if part else stored
         pairs.append((setting.flag, holder and getattr(holder, setting.name)))
     for flag, value in pairs:
-        given = getattr(args, flag.replace("-", "_"))
-        if given is not None and given != value:
-            shown = ("off", "on")[value] if isinstance(value, bool) else value
-            raise OptionError(
-                f"--resume: the checkpoint was made with --{flag} {shown}, not {given}; omit the "
-                "option, or start over with --force"
-            )
+        check_same(flag, getattr(args, flag.replace("-", "_")), value)
+
+
+OTHER_OPTION = "omit the option, or start over with --force"
+
+
+def check_same(flag: str, given: object, stored: Any) -> None:
+    """Raise ``OptionError`` where an option is given and differs from the stored run's value."""
+    if given is not None and given != stored:
+        value = ("off", "on")[stored] if isinstance(stored, bool) else stored
+        raise OptionError(
+            f"--resume: the checkpoint was made with --{flag} {value}, not {given}; {OTHER_OPTION}"
+        )
