@@ -31,8 +31,9 @@ def page() -> str:
     lines = [
         "# Settings",
         "",
-        "Made of the settings classes by `python tests/sw/test_settings_page.py`. Defaults of epochs,",
-        "learning rate and prior weight depend on the data set, see `trainwright train --help`.",
+        "Made of the settings classes by `python tests/sw/test_settings_page.py`. Defaults of",
+        "epochs, learning rate and prior weight depend on the data set:",
+        "see `trainwright train --help`.",
     ]
     for title, (kind, text) in PARTS.items():
         lines += ["", f"## {title}", "", text, "", "| name | values | default | meaning |"]
