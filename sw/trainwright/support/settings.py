@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from itertools import pairwise
-from types import NoneType, UnionType
+from types import ModuleType, NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Meta
@@ -188,14 +188,18 @@ def docstrings(kind: type) -> dict[str, str]:
     for base in reversed(kind.__mro__):
         if base is object:
             continue
-        body = _class_body(base)
+        body = _classes(inspect.getmodule(base)).get(base.__name__, [])
         for before, after in pairwise(body):
             if isinstance(before, ast.AnnAssign) and isinstance(after, ast.Expr):
                 texts[ast.unparse(before.target)] = " ".join(ast.literal_eval(after.value).split())
     return texts
 
 
-def _class_body(kind: type) -> list[ast.stmt]:
-    tree = ast.parse(inspect.getsource(inspect.getmodule(kind) or kind))
-    classes = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == kind.__name__)
-    return next(classes).body
+@cache
+def _classes(module: ModuleType | None) -> dict[str, list[ast.stmt]]:
+    """Return the bodies of a module's classes by name."""
+    try:
+        body = ast.parse(inspect.getsource(module)).body if module else []
+    except OSError:  # an installation without sources: commands work, their help is shorter
+        return {}
+    return {node.name: node.body for node in body if isinstance(node, ast.ClassDef)}
