@@ -132,7 +132,7 @@ def test_chip_step_rejects_small_memory(capsys):
         ChipDriver(Other(memory_bytes=160 << 10), random_state(DIGITS, 0).layout, 16)
     command = ["check", "--network", "digits", "--batch", "16", "--update", "chip"]
     assert main([*command[:5], "--backend", "golden", "--loss", "squared-error"]) == 2
-    assert "--loss is of a step on the chip: add --update chip" in capsys.readouterr().err
+    assert "--loss is for a step on the chip: add --update chip" in capsys.readouterr().err
     by_step = ["--accelerator", "exponents=0"]
     assert main([*command, "--backend", "golden", "--steps", "2", *by_step]) == 2
     assert "--steps are by one start: add --accelerator exponents" in capsys.readouterr().err
