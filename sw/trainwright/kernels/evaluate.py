@@ -83,6 +83,8 @@ def evaluate(
     held = dict(registers or {})
     written: dict[str, list[Words]] = {}
     result = PassResult(registers=held)
+    # Registers carry values from a thread's row to its next one, so rows go by in blocks of one a
+    # thread. Without registers all rows are independent.
     block = THREADS if work.has_registers else size
     for start in range(0, size, block):
         span = slice(start, min(start + block, size))
@@ -132,11 +134,14 @@ class _Evaluator:
             if step.stream:
                 written.setdefault(step.stream, []).append(wrapped(q, WORD_WIDTH))
             if step.register:
+                # Not before the end of the block: every read of a register sees the value from
+                # before the row.
                 kept[step.register.number] = q
             result.total += int(q[:, 0].sum()) * (step.total is Total.SUM)
             result.count += int(q[:, 0].sum()) * (step.total is Total.COUNT)
         for number, q in kept.items():
             before = result.registers.get(number, np.zeros((THREADS, self.body.lanes), np.int64))
+            # A last block of fewer rows leaves the registers of the other threads as they were.
             result.registers[number] = np.concatenate([q, before[count:]])
 
     def _value(self, v: Value, known, rows, random, count: int, registers) -> Words:
@@ -161,6 +166,7 @@ class _Evaluator:
         a = known[v.a] if v.a else np.zeros(shape, np.int64)
         s = self._number(v.s, known)
         y = self._number(v.c, known) * v.sign if v.c else self._number(v.k, known)
+        # The adder wraps at the body's width; rounding and fitting come after it.
         q = wrapped(self._x(v, a, s, shape) + y, self.body.width)
         shift = v.shift
         if isinstance(shift, GivenShift):

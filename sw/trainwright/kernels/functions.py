@@ -65,6 +65,7 @@ def exp2(v: Words) -> Words:
     The whole part of v shifts the table's sum to the right, downwards; then one rounding.
     """
     whole, fraction = v >> FRACTION, v & ((1 << FRACTION) - 1)
+    # A shift beyond 62 is undefined for int64, and all bits are gone by then.
     sums = exp2_table()(fraction) >> np.minimum(whole, 62)
     return clamp(half_even(sums, 17 + SLOPE_SHIFT - EXP2_UNIT), 16)
 
@@ -81,6 +82,7 @@ def normalised(x: npt.ArrayLike, width: int = MANTISSA) -> tuple[Words, Words]:
 
 def _bit_length(x: Words) -> Words:
     """Find the position of the leading one, from 1; exact for 0 < x < 2^62."""
+    # float64 holds 53 bits: frexp of a longer number could round up to the next power of two.
     high = x >> 31
     return np.where(high > 0, np.frexp(high)[1] + 31, np.frexp(x & 0x7FFFFFFF)[1]).astype(np.int64)
 
@@ -94,6 +96,7 @@ def reciprocal(x: npt.ArrayLike) -> tuple[Words, Words]:
     """Return (r, e) with 1 / x = r * 2^e, r from 65,536 to 131,071, of integers x > 0."""
     mantissa, exponent = normalised(x)
     r = half_even(reciprocal_table()(_fraction(mantissa)), SLOPE_SHIFT)
+    # 1 / 1 would be 2^17, one more than a factor of 18 signed bits holds: it saturates.
     return clamp(r, 18), -exponent - (MANTISSA - 1) - ROOT_UNIT
 
 

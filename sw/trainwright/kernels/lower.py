@@ -149,12 +149,16 @@ class _Lowering:
                     step.a, step.c = step.c, step.a
 
     def _absorb(self, step: Value) -> bool:
+        # An instruction is: kind of two operands, plus an addend, shifted, fitted to a width. A
+        # chain of steps in this order becomes one instruction if nothing else reads what is in
+        # between.
         producer = step.a
         if producer is None or isinstance(producer.kind, Op):
             return False
         if self._uses()[producer] != [step] or not _can_join(producer, step):
             return False
         adds = step.c is not None or step.k is not None
+        # The step takes over what the producer does, so that its own users need not change.
         step.kind, step.a, step.s, step.table = (
             producer.kind,
             producer.a,
@@ -182,12 +186,16 @@ class _Lowering:
                 slot = self._predicated(step, order, alone=uses[step.a] == [step])
             self.slots.append(slot)
             self.slot_of[step] = slot
+        # A new value that was joined to its ``where`` has an instruction already: drop its own.
         hidden = {slot.v for slot in self.slots if slot.v not in self.slot_of}
         self.slots = [s for s in self.slots if not (s.v in hidden and s.when is When.ALWAYS)]
 
     def _predicated(self, step: Value, order: int, *, alone: bool) -> _Slot:
         new, condition = step.a, step.condition
         assert new and condition
+        # The instruction has one field c for addend, shift and condition: they join only if the
+        # same value serves all of them. Otherwise the new value is computed in all lanes, and
+        # copied in some.
         joins = (
             alone
             and not isinstance(new.kind, Op)
@@ -208,6 +216,7 @@ class _Lowering:
                 continue
             users = [slot for slot in self.slots if read in slot.operands]
             values = [s for s in uses[read] if isinstance(s, Value)]
+            # An instruction has one access to memory. A second user needs the word in a register.
             if len(users) == 1 and len(values) == len(uses[read]) and self._takes(users[0], read):
                 users[0].memory, users[0].stream = Memory.READ, read.stream
                 continue
@@ -220,6 +229,8 @@ class _Lowering:
         v = slot.v
         if slot.memory is not Memory.NONE:
             return False
+        # Only the first operand can come from memory, so operands are exchanged where that changes
+        # nothing.
         if v.s is read and v.a is not read and v.kind in COMMUTATIVE:
             assert v.a
             v.a, v.s = read, v.a
@@ -233,6 +244,7 @@ class _Lowering:
             if not isinstance(step, Effect):
                 continue
             slot = self.slot_of.get(step.value)
+            # A predicated instruction writes some lanes only: memory and totals take whole rows.
             free = slot is not None and slot.when is When.ALWAYS
             if step.stream and slot and free and slot.memory is Memory.NONE:
                 slot.memory, slot.stream = Memory.WRITE, step.stream
@@ -289,10 +301,12 @@ def _can_join(producer: Value, step: Value) -> bool:
     shifts = step.shift != 0
     fitted = producer.width < WIDTH or producer.wraps
     shifted = producer.shift != 0
+    # A width cannot be applied twice, and nothing can be added after a shift.
     if fitted or (shifted and (adds or shifts)):
         return False
     if adds and (producer.c is not None or producer.k is not None or producer.kind is Kind.TABLE):
         return False
+    # An instruction names one constant.
     if step.k is not None and isinstance(producer.s, Constant) and producer.s != step.k:
         return False
     shift = step.shift if shifts else producer.shift
@@ -320,6 +334,8 @@ class _Constants:
     def __init__(self, drafts: list[_Draft], reserved: int) -> None:
         asked = list(dict.fromkeys(d.constant for d in drafts if d.constant))
         self._places = {c: c.given for c in asked if c.given is not None}
+        # Constants of the exponent file have fixed places, as a program is bound without knowing
+        # its kernels.
         taken = {*self._places.values(), *range(reserved)}
         literals = [c for c in asked if c.given is None]
         free = [n for n in range(len(literals) + len(taken)) if n not in taken]
@@ -356,6 +372,8 @@ class _Allocation:
                 self.last.setdefault(v, -1)
         busy = {*self.register.values(), *work.body.preserved}
         self.free = [n for n in range(REGISTERS) if n not in busy]
+        # Registers that a value has to end in come last, so that they are still free when it is
+        # computed.
         self.free.sort(key=lambda number: (number in self.keeps, number))
         self.drafts: list[_Draft] = []
 
@@ -366,6 +384,8 @@ class _Allocation:
             step = self.step_of.get(id(slot))
             d = self._destination(n, slot, step)
             source = {v: self.register[v] for v in slot.operands}
+            # An instruction reads before it writes, so an operand that dies frees its register at
+            # once, unless the result has just taken it.
             self._release(n, slot, d)
             if d is not None and step is not None:
                 self.register[step] = d
@@ -377,6 +397,7 @@ class _Allocation:
                     assert step is not None
                     self.last[step] = len(self.slots)  # nothing else takes its register
                     moves.append((number, step))
+        # Values that could not be computed in the register they have to end in.
         while moves:
             # A move goes before one that overwrites its source.
             sources = [self.register[step] for _, step in moves]
@@ -398,6 +419,7 @@ class _Allocation:
             return target
         if step is None or (step not in self.last and not slot.keeps):
             return None
+        # In the place of an operand that dies: a register never waits unused.
         dying = [self.register[v] for v in slot.operands if self._dies(v, n)]
         if dying:
             return min(dying, key=lambda number: (number in self.keeps, number))
@@ -422,6 +444,8 @@ class _Allocation:
     def _in_place(self, n: int, slot: _Slot, old: Value) -> int:
         """Return the register of the value that a predicated instruction changes in some lanes."""
         own = self.register[old]
+        # Lanes that the condition leaves out keep the old value, so the result must have its
+        # register. If that value is still needed, the instruction works on a copy.
         if self.last[old] == n and (own not in self.pinned or own in slot.keeps):
             return own
         d = self._take()
