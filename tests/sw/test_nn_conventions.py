@@ -15,8 +15,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import trainwright.nn as tnn
 from trainwright.formats import Fixed
-from trainwright.network import NetworkError
+from trainwright.network import NetworkError, network_from_dict
 from trainwright.nn.straight_through import gradient_rounded
+from trainwright.train.initial import initial_factors
 
 NUMBERS = ("fixed", "float32", "activation=posit(8,0)")
 HALF = (torch.float16, torch.bfloat16)
@@ -528,3 +529,17 @@ def test_symbolic_trace_keeps_layers_whole(numbers):
     assert torch.equal(graph(x), model(x))
     targets = [node.target for node in graph.graph.nodes if node.op == "call_module"]
     assert targets == ["0.0", "0.1", "1"]
+
+
+@pytest.mark.parametrize("rows, columns", ((16, 16), (1, 8), (3, 40)))
+def test_fresh_layer_of_few_features_is_never_zero(rows, columns):
+    # One normal value in 4 bits is 0 in a sixth of all layers, and with it the whole weight.
+    for seed in range(30):
+        torch.manual_seed(seed)
+        layer = tnn.TTLinear(columns, rows, rank=3)
+        wanted = 2 / columns
+        assert 0.1 * wanted < layer.weight.square().mean() < 8 * wanted
+    table = {"outputs": [1, 16], "inputs": [1, 16], "ranks": [1]}
+    network = network_from_dict({"classes": 4, "image": [4, 4], "layers": [table]})
+    first = [initial_factors(network, seed)[0][0][0].value for seed in range(30)]
+    assert len({abs(float(value)) for value in first}) == 1

@@ -573,3 +573,44 @@ def test_read_pictures_of_16_bits_keep_their_greys(tmp_path):
     image.fromarray(values).save(tmp_path / "a.png")
     expected = [[round(Fraction(int(v) * 255, 65535)) for v in row] for row in values]
     assert read_pictures(tmp_path).images[0].tolist() == expected
+
+
+def test_read_pictures_turned_by_a_camera_are_upright(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    stored = image.fromarray(np.array([[0, 80], [160, 240], [20, 40]], np.uint8))
+    exif = image.Exif()
+    exif[274] = 6  # orientation: turn by 90 degrees clockwise
+    stored.save(tmp_path / "a.png", exif=exif)
+    assert read_pictures(tmp_path).images[0].tolist() == [[20, 160, 0], [40, 240, 80]]
+
+
+@pytest.mark.parametrize("mode", ("RGBA", "LA", "P", "tRNS"))
+def test_read_pictures_that_are_transparent_lie_on_white(tmp_path, mode):
+    image = pytest.importorskip("PIL.Image")
+    path = tmp_path / "a.png"
+    if mode == "LA":
+        pixels = np.array([[[10, 255], [10, 0], [10, 51]]], np.uint8)
+        image.fromarray(pixels, "LA").save(path)
+        expected = [10, 255, round(10 * 0.2 + 255 * 0.8)]
+    elif mode == "tRNS":
+        image.fromarray(np.array([[10, 20, 30]], np.uint8)).save(path, transparency=20)
+        expected = [10, 255, 30]
+    elif mode == "P":
+        picture = image.new("P", (2, 1))
+        picture.putpalette([1, 2, 3, 4, 5, 6])
+        picture.putdata([0, 1])
+        picture.save(path, transparency=1)
+        expected = [1, 2, 3, 255, 255, 255]
+    else:
+        pixels = np.array([[[1, 2, 3, 255], [4, 5, 6, 0]]], np.uint8)
+        image.fromarray(pixels, "RGBA").save(path)
+        expected = [1, 2, 3, 255, 255, 255]
+    assert read_pictures(tmp_path).images[0].ravel().tolist() == expected
+
+
+def test_read_pictures_in_cmyk_have_the_colours_of_rgb(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    colour = image.new("RGB", (8, 8), (200, 40, 90))
+    colour.convert("CMYK").save(tmp_path / "a.jpg", quality=95)
+    found = read_pictures(tmp_path).images[0].reshape(-1, 3).mean(0)
+    assert np.abs(found - (200, 40, 90)).max() < 4

@@ -55,7 +55,7 @@ def read_pictures(
             f"{root}: pictures are read by Pillow, which is not installed: "
             "pip install 'trainwright[data]'"
         )
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     paths = list(_paths(root))
     if not paths:
@@ -64,7 +64,8 @@ def read_pictures(
     for path, _ in paths:
         try:
             with Image.open(path) as picture:
-                picture = _in_bytes(picture)
+                # Cameras store how a picture is turned apart from its pixels.
+                picture = _in_bytes(ImageOps.exif_transpose(picture))
                 if size is not None:
                     picture = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
                 loaded.append(picture)
@@ -90,15 +91,19 @@ def read_pictures(
 
 
 def _in_bytes(picture: Any) -> Any:
-    """Return a picture in grey or RGB of 8 bits a value."""
+    """Return a picture in grey or RGB of 8 bits a value, on white where it is transparent."""
     from PIL import Image
 
     if picture.mode[:1] == "I":  # 16 bits, which Pillow's own conversion clips at 255
         values = np.asarray(picture).astype(np.int64).clip(0, 65535)
         return Image.fromarray(((2 * 255 * values + 65535) // (2 * 65535)).astype(np.uint8))
-    if "transparency" in picture.info and picture.mode == "P":
+    mode = "L" if picture.mode in GREY_MODES else "RGB"
+    if "transparency" in picture.info or picture.mode in ("LA", "PA", "RGBA"):
+        # Transparent pixels have any colour below, which viewers do not show.
         picture = picture.convert("RGBA")
-    return picture.convert("L" if picture.mode in GREY_MODES else "RGB")
+        white = Image.new("RGBA", picture.size, "white")
+        picture = Image.alpha_composite(white, picture)
+    return picture.convert(mode)
 
 
 def _paths(root: Path) -> Iterator[tuple[Path, str | None]]:

@@ -32,7 +32,7 @@ from trainwright.nn.untyped import (
     without_autocast,
 )
 from trainwright.train.connect import clip
-from trainwright.train.initial import deviation, fresh_exponent
+from trainwright.train.initial import deviation, fresh_exponent, of_deviation
 from trainwright.train.pretrained import quantisation
 from trainwright.train.ranks import kept_columns, strengths
 from trainwright.tt import balance, tt_svd
@@ -235,7 +235,7 @@ class TensorTrain(torch.nn.Module):
         sigma = deviation(layer) * real
         with torch.no_grad():
             for factor in self.factors:
-                factor.normal_(std=sigma)
+                factor.copy_(of_deviation(factor.normal_(std=sigma), sigma))
             if self.bias is not None:
                 self.bias.zero_()
         if not self.is_float:

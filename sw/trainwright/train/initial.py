@@ -32,6 +32,21 @@ def deviation(layer: Layer, gain: float | None = None) -> float:
     return (wanted / prod(layer.ranks)) ** (0.5 / layer.order)
 
 
+FEW_VALUES = 8
+"""Values of a factor up to which its deviation is made exact, not left to chance.
+
+A layer of up to 16 inputs and outputs has a factor of one value. A sixth of the layers began, and
+stayed, at zero, as that value rounded to 0 in 4 bits.
+"""
+
+
+def of_deviation(values: torch.Tensor, sigma: float) -> torch.Tensor:
+    """Return drawn values of a factor, of which few are scaled to their wanted deviation."""
+    if values.numel() > FEW_VALUES:
+        return values
+    return values * (sigma * values.square().mean().rsqrt())
+
+
 def fresh_exponent(sigma: float, fmt: Format, spread: float = SPREAD) -> int:
     """Return the exponent that brings a deviation nearest to ``spread`` steps at 4 bits."""
     return round(log2(sigma / (spread * fmt.step)))
@@ -52,7 +67,8 @@ def initial_factors(
     for number, layer in enumerate(network.layers):
         sigma = deviation(layer, network.gain(number))
         values = [
-            torch.from_numpy(random.standard_normal(shape) * sigma) for shape in layer.factor_shapes
+            of_deviation(torch.from_numpy(random.standard_normal(shape) * sigma), sigma)
+            for shape in layer.factor_shapes
         ]
         if network.widths.is_float:
             scales = (0,) * layer.order
