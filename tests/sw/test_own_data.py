@@ -612,5 +612,5 @@ def test_read_pictures_in_cmyk_have_the_colours_of_rgb(tmp_path):
     image = pytest.importorskip("PIL.Image")
     colour = image.new("RGB", (8, 8), (200, 40, 90))
     colour.convert("CMYK").save(tmp_path / "a.jpg", quality=95)
-    found = read_pictures(tmp_path).images[0].reshape(-1, 3).mean(0)
-    assert np.abs(found - (200, 40, 90)).max() < 4
+    mean_colour = read_pictures(tmp_path).images[0].reshape(-1, 3).mean(0)
+    assert np.abs(mean_colour - (200, 40, 90)).max() < 4
