@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import trainwright.nn as tnn
 from trainwright import compile
 from trainwright.fixed.health import LOST_STEPS, LostTensorWarning
-from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics, window
+from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics, sum_limits
 from trainwright.formats import Fixed
 from trainwright.program.exponents import ExponentFile, ScaleEntry
 
@@ -76,7 +76,7 @@ def test_fresh_layer_of_small_inputs_is_not_zero() -> None:
 @pytest.mark.parametrize("distance", [-60, -9, -1, 0, 1, 8, 60])
 def test_scale_rule_from_any_distance_needs_as_many_steps(kind, distance: int) -> None:
     count, width, magnitude = 640, 16, 1000
-    scales, limits = Scales(), window(Scales().ranges.of(kind, Fixed(16)), count, width)
+    scales, limits = Scales(), sum_limits(Scales().ranges.of(kind, Fixed(16)), count, width)
     file = ExponentFile(16)
     file.exponents[1] = start = distance
     entry = ScaleEntry(exponent=1, statistics=0, low=limits.low, high=limits.high)

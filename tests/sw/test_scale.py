@@ -14,7 +14,7 @@ from trainwright.fixed.scale import (
     TensorClass,
     TensorStatistics,
     ranges_of,
-    window,
+    sum_limits,
 )
 from trainwright.formats import Fixed, Posit
 from trainwright.network import load_network
@@ -151,7 +151,7 @@ def test_ranges_that_are_refused(low, high, message):
 @pytest.mark.parametrize(("low", "high"), [(0.125, 0.5), (0.02, 0.06)])
 def test_both_ends_belong_to_the_range(low, high):
     ranges = ScaleRanges(*[ScaleRange(low, high)] * 3)
-    limits = window(ranges.activation, 1000, 8)
+    limits = sum_limits(ranges.activation, 1000, 8)
     for total, step in (
         (limits.low - 1, -1),
         (limits.low, 0),

@@ -44,8 +44,8 @@ class ScaleRange:
 
 
 @dataclass(frozen=True)
-class Window:
-    """A scale range as two constants of a tensor: sums of |q| at which its exponent moves."""
+class SumLimits:
+    """Sums of |q| at which a tensor's exponent moves: a scale range as two integers."""
 
     low: int
     """Sum under which the exponent goes down."""
@@ -54,13 +54,13 @@ class Window:
 
 
 @lru_cache(maxsize=4096)
-def window(allowed: ScaleRange, count: int, width: int) -> Window:
-    """The constants of a tensor of ``count`` values of ``width`` bits.
+def sum_limits(allowed: ScaleRange, count: int, width: int) -> SumLimits:
+    """Return the limits of a tensor of ``count`` values of ``width`` bits.
 
-    Exactly the range of means of |q|: sums are integers, so the limits are rounded inwards.
+    They are exactly the range of means of |q|: sums are integers, so limits are rounded inwards.
     """
     scale = count << (width - 1)
-    return Window(
+    return SumLimits(
         math.ceil(Fraction(allowed.low) * scale), math.floor(Fraction(allowed.high) * scale)
     )
 
@@ -190,7 +190,7 @@ class Scales:
         """Move exponents by at most one after a step; returns how many moved."""
         moved = 0
         for name, s in statistics.items():
-            limits = window(self.ranges.of(s.kind, s.format), s.count, s.width)
+            limits = sum_limits(self.ranges.of(s.kind, s.format), s.count, s.width)
             most = self._most_saturated(s)
             high = limits.high if s.saturations <= most else -1
             above = s.exponent > s.floor and 8 * s.saturations <= most

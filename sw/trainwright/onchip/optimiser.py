@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from trainwright.fixed.quantise import quantise
-from trainwright.fixed.scale import ScaleRange, ScaleRanges, window
+from trainwright.fixed.scale import ScaleRange, ScaleRanges, sum_limits
 from trainwright.formats.exponents import followed
 from trainwright.onchip import update
 from trainwright.onchip.choices import OPTIMISERS
@@ -124,7 +124,7 @@ class IntegerSGD(torch.optim.Optimizer):
         }
 
     def _direction(self, integers: torch.Tensor) -> int:
-        constants = window(self._range, integers.numel(), GRADIENT_WIDTH)
+        constants = sum_limits(self._range, integers.numel(), GRADIENT_WIDTH)
         total = int(integers.abs().sum())
         return followed(0, total, constants.low, constants.high, above=True)
 

@@ -5,6 +5,6 @@ steps, the external memory's bandwidth, and the banks of the scratchpad that com
 Data, shifts and exponents do not matter. docs/reference/cycles.md compares it with the simulation.
 """
 
-from trainwright.timing.timeline import MemoryTiming, Span, Timeline, predict
+from trainwright.timing.timeline import Execution, MemoryTiming, Timeline, predict
 
-__all__ = ["MemoryTiming", "Span", "Timeline", "predict"]
+__all__ = ["Execution", "MemoryTiming", "Timeline", "predict"]

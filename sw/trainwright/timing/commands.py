@@ -1,4 +1,4 @@
-"""Work of one command: cycles of its engine, and the rows that it reads in each bank."""
+"""Cycles that one command takes of its engine, and the rows that it reads in each bank."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ def finish(engine: Engine, p: AcceleratorParameters) -> int:
 
 
 @dataclass(frozen=True)
-class Stream:
+class RowReads:
     """Rows that a command reads: how many a cycle at full speed, and the part in each bank."""
 
     rate: float
@@ -53,12 +53,12 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Work:
+class CommandWork:
     """Command's engine, the cycles or beats that it takes alone, and the rows that it reads."""
 
     engine: Engine
     cycles: float
-    streams: tuple[Stream, ...]
+    streams: tuple[RowReads, ...]
     macs: int = 0
 
 
@@ -74,32 +74,34 @@ def _banks(start: int, stop: int, p: AcceleratorParameters) -> tuple[float, ...]
 def _reads(d: Compute | Transfer, rates: dict[int, float], p: AcceleratorParameters) -> tuple:
     touches = [t for t in footprint(d, p) if not t.write]
     return tuple(
-        Stream(rates[index], _banks(touch.start, touch.stop, p))
+        RowReads(rates[index], _banks(touch.start, touch.stop, p))
         for index, touch in enumerate(touches)
         if touch.space == Target.SCRATCHPAD.name and index in rates
     )
 
 
-def work_of(d: Compute | Transfer | Samples | Code | Vector, p: AcceleratorParameters) -> Work:
+def work_of(
+    d: Compute | Transfer | Samples | Code | Vector, p: AcceleratorParameters
+) -> CommandWork:
     """Return the work of a descriptor; a transfer's ``cycles`` are beats."""
     engine = ENGINE_OF[d.operation]
     if isinstance(d, Samples):  # a row a cycle, and some for each record
         rows = (d.rows + RECORD) / p.beat_cycles
-        return Work(engine, d.samples * max(d.record_beats, rows), ())
+        return CommandWork(engine, d.samples * max(d.record_beats, rows), ())
     if isinstance(d, Code):
-        return Work(engine, len(d.instructions), ())
+        return CommandWork(engine, len(d.instructions), ())
     if isinstance(d, Vector):
-        return Work(engine, pass_cycles(d.rows, d.length, p), ())
+        return CommandWork(engine, pass_cycles(d.rows, d.length, p), ())
     if isinstance(d, Transfer):
         rates = {0: 1 / d.element_bytes} if d.operation is Operation.STORE else {}
-        return Work(engine, d.runs * d.beats, _reads(d, rates, p))
+        return CommandWork(engine, d.runs * d.beats, _reads(d, rates, p))
     digits, array = result_digits(d, p), contraction_of(d.operation)
     if array is None:
         reads = _reads(d, {0: 1.0, 1: 1.0}, p)
-        return Work(engine, elementwise_cycles(d.tiles, d.steps // d.tiles, digits), reads)
+        return CommandWork(engine, elementwise_cycles(d.tiles, d.steps // d.tiles, digits), reads)
     rates = dict(enumerate(array.rates(p)))
     cycles = array.cycles(d.tiles, d.steps // d.tiles, digits, p)
-    return Work(engine, cycles, _reads(d, rates, p), _macs(d, array, p))
+    return CommandWork(engine, cycles, _reads(d, rates, p), _macs(d, array, p))
 
 
 def _macs(d: Compute, array: EngineSpec, p: AcceleratorParameters) -> int:

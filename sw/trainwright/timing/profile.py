@@ -18,7 +18,7 @@ PROGRAM = "the program"
 
 
 @dataclass
-class Line:
+class ProfileLine:
     """One descriptor: all its executions together."""
 
     part: str
@@ -56,9 +56,9 @@ def lines(
     commands: Iterable[CommandRecord],
     p: AcceleratorParameters,
     run: Run | None = None,
-) -> list[Line]:
+) -> list[ProfileLine]:
     """Return a line for each descriptor that engines executed."""
-    found: dict[int, Line] = {}
+    found: dict[int, ProfileLine] = {}
     counted: set[int] = set()
     for command in sorted(commands, key=lambda one: one.start):
         line = found.get(command.number)
@@ -87,12 +87,12 @@ def lines(
     return list(found.values())
 
 
-def _line(part: str, descriptors: Sequence[Descriptor], command: CommandRecord) -> Line:
+def _line(part: str, descriptors: Sequence[Descriptor], command: CommandRecord) -> ProfileLine:
     if command.number < 0:
-        return Line(part, -1, "LOAD", PROGRAM, "LOAD")
+        return ProfileLine(part, -1, "LOAD", PROGRAM, "LOAD")
     d = descriptors[command.number]
     tensor = d.tensor if isinstance(d, Compute | Transfer | Vector) else ""
-    return Line(part, command.number, d.operation.name, tensor, command.engine.name or "")
+    return ProfileLine(part, command.number, d.operation.name, tensor, command.engine.name or "")
 
 
 def trace_events(
@@ -128,6 +128,6 @@ def trace_events(
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def as_rows(found: Iterable[Line]) -> list[dict[str, Any]]:
+def as_rows(found: Iterable[ProfileLine]) -> list[dict[str, Any]]:
     """The lines as plain values."""
     return [asdict(line) for line in found]

@@ -23,7 +23,7 @@ from trainwright.program.engines import ENGINE_OF
 from trainwright.program.fields import AHEAD, DESCRIPTOR_BYTES, MOST_REFILL, Engine
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
-from trainwright.timing.commands import LATENCIES, Work, finish, work_of
+from trainwright.timing.commands import LATENCIES, CommandWork, finish, work_of
 
 ISSUE = 4
 """Cycles of the sequencer for a descriptor."""
@@ -60,7 +60,7 @@ class MemoryTiming:
 
 
 @dataclass(frozen=True)
-class Span:
+class Execution:
     """One execution of a descriptor: its number, engine, and the cycles from start to end.
 
     ``times`` is how often it is executed alike: a body of a loop appears once.
@@ -92,7 +92,7 @@ class Timeline:
     """A program's predicted run."""
 
     cycles: int = 0
-    spans: list[Span] = field(default_factory=list)
+    spans: list[Execution] = field(default_factory=list)
     loops: list[LoopSpan] = field(default_factory=list)
     """Loops, an inner one before the one around it."""
     bytes_moved: int = 0
@@ -103,7 +103,7 @@ class Timeline:
         """Cycles between the start and the end of the commands of an engine."""
         return sum((s.end - s.start) * s.times for s in self.spans if s.engine is engine)
 
-    def executions(self) -> list[Span]:
+    def executions(self) -> list[Execution]:
         """Return every execution of every descriptor, by start, bodies of loops repeated."""
         spans = [replace(span, times=1) for span in self.spans]
         for loop in self.loops:
@@ -122,7 +122,7 @@ class Timeline:
 @dataclass
 class _Running:
     number: int
-    work: Work
+    work: CommandWork
     start: float
     left: float
     """Cycles, or beats, still to do at full speed."""
@@ -130,7 +130,7 @@ class _Running:
     """When its first step is taken, or its first beat moves."""
 
 
-class Machine:
+class EngineModel:
     """The engines: commands at work, and when each of the earlier ones ended.
 
     Times are cycles; ``now`` is the sequencer's.
@@ -150,7 +150,7 @@ class Machine:
         """As ``done``, without the last of them."""
         self.spans: list[tuple[_Running, float]] = []
 
-    def fork(self) -> "Machine":
+    def fork(self) -> "EngineModel":
         """Another one in the same state, without the spans so far."""
         other = copy(self)
         other.running = [copy(r) for r in self.running]
@@ -278,7 +278,7 @@ class Machine:
             )
             self.advance(self.now + max(step, 1e-6))
 
-    def start(self, number: int, work: Work) -> None:
+    def start(self, number: int, work: CommandWork) -> None:
         """Begin a command."""
         ready = self.now + self._latency(work.engine)
         self.running.append(_Running(number, work, self.now, work.cycles, ready))
@@ -317,7 +317,7 @@ class _Fetch:
             self.asked = min(AHEAD, depth)
             self.length += self.asked
 
-    def before(self, number: int, machine: Machine) -> None:
+    def before(self, number: int, machine: EngineModel) -> None:
         """Have a descriptor there; load what follows while LOAD is idle, or when it is missing."""
         depth = self.parameters.program_depth
         refill = min(MOST_REFILL, depth)
@@ -329,7 +329,7 @@ class _Fetch:
             if machine.is_idle(Engine.LOAD):
                 portion = min(refill, self.length - self.asked)
                 beats = portion * DESCRIPTOR_BYTES / self.parameters.beat_bytes
-                machine.start(LOADING, Work(Engine.LOAD, beats, ()))
+                machine.start(LOADING, CommandWork(Engine.LOAD, beats, ()))
                 self._coming = self.asked, machine.now
                 self.asked += portion
                 machine.advance(machine.now + 2)
@@ -376,7 +376,7 @@ def _run(
     fetch: _Fetch,
 ) -> float:
     """Descriptors ``first`` to ``stop``, executed ``times`` times alike; when all is done."""
-    machine, index = Machine(p, timing, now), first
+    machine, index = EngineModel(p, timing, now), first
     while index < stop:
         d = program[index]
         fetch.before(index, machine)
@@ -416,7 +416,8 @@ def _run(
         index += 1
     machine.until_idle(Engine.ALL)
     timeline.spans += [
-        Span(r.number, r.work.engine, r.start, end, r.work.macs, times) for r, end in machine.spans
+        Execution(r.number, r.work.engine, r.start, end, r.work.macs, times)
+        for r, end in machine.spans
     ]
     return machine.now
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from trainwright.compiler.base.compiled import CompiledProgram
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.rules import COPIES, Rule
-from trainwright.fixed.scale import ScaleRanges, window
+from trainwright.fixed.scale import ScaleRanges, sum_limits
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor
 from trainwright.program.exponents import ENTRIES, MoveScales, ScaleEntry
@@ -145,7 +145,7 @@ def scales(
             low, high = 0, NEVER
             if mine and ranges is not None:
                 allowed = ranges.of(t.kind, t.format)
-                limits = window(allowed, t.count, t.width)
+                limits = sum_limits(allowed, t.count, t.width)
                 low, high = limits.low, limits.high
             copy = slots[moment_name(moments[t.name])] if t.name in moments else 0
             entries.append(ScaleEntry(slots[t.name] if mine else 0, first + place, low, high, copy))

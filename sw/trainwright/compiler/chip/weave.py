@@ -22,8 +22,8 @@ from trainwright.program.fields import EIGHTH, Engine, Operation
 from trainwright.program.footprint import Touch, external, footprint
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
-from trainwright.timing.commands import Work, work_of
-from trainwright.timing.timeline import ISSUE, Machine, MemoryTiming
+from trainwright.timing.commands import CommandWork, work_of
+from trainwright.timing.timeline import ISSUE, EngineModel, MemoryTiming
 
 EXPONENTS, ENGINE = "exponents", "vector engine"
 """Spaces of touches that order commands without any engine waiting for them."""
@@ -59,7 +59,7 @@ class _Command:
     d: Compute | Transfer | Samples | Vector | Code
     engine: Engine
     touched: tuple[Touch, ...]
-    work: Work
+    work: CommandWork
     stream: Set | None
     urgency: int
     before: set[int] = field(default_factory=set)
@@ -171,7 +171,7 @@ class _Weaver:
         self.p = p
         # The cycle model's own machine, so that the order is judged as the finished program will
         # be.
-        self.machine = Machine(p, MemoryTiming.of(p), 0.0)
+        self.machine = EngineModel(p, MemoryTiming.of(p), 0.0)
         self.commands: list[_Command] = []
         self.queues: dict[tuple[str, Engine], list[_Command]] = {}
         numbers = count()
@@ -320,7 +320,7 @@ class _Weaver:
                     begun[command.engine] = machine.now
         return begun
 
-    def _begin(self, c: _Command, machine: Machine, waits: Waits) -> float:
+    def _begin(self, c: _Command, machine: EngineModel, waits: Waits) -> float:
         """Advance a machine to when it takes a command that comes next, and return that time.
 
         A command that most steps skip takes no time here.
@@ -333,7 +333,7 @@ class _Weaver:
         machine.until_free(c.engine)
         return machine.now
 
-    def _put(self, c: _Command, machine: Machine, hazards: "_Hazards") -> Waits:
+    def _put(self, c: _Command, machine: EngineModel, hazards: "_Hazards") -> Waits:
         waits = self._waits(c, hazards)
         self._begin(c, machine, waits)
         if not isinstance(c.d, Code):
