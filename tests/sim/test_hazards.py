@@ -57,7 +57,7 @@ def test_hazard_programs_without_wait_for_engine_differ(rtl, name):
     comparison = check_hazards(rtl)
     assert comparison.differing > 0
     first = comparison.first_mismatch
-    assert first is not None and name in first.tensor and first.wanted != first.found
+    assert first is not None and name in first.tensor and first.wanted != first.actual
     assert first.descriptor is not None and first.cycles is not None
     assert 0 < first.cycles[0] < first.cycles[1]
 

@@ -106,7 +106,7 @@ def test_first_mismatch_of_a_flipped_bit_names_value_and_descriptor(at, engine, 
     first = comparison.first_mismatch
     assert first is not None
     assert (first.wanted, first.address) == (seen["wanted"], seen["address"])
-    assert first.found == first.wanted ^ 0x10 and first.lane == 3
+    assert first.actual == first.wanted ^ 0x10 and first.lane == 3
     names = labels(at, engine)
     before = names[: range(len(names))[row]].count(first.tensor)
     assert first.row == before and first.program == ("forward", "backward")[at - 1]
@@ -138,7 +138,7 @@ def test_first_mismatch_of_a_moved_row_names_both_addresses():
 
     first = check(1, traced("pe1", move)).first_mismatch
     assert first is not None and first.what == "address"
-    assert first.found == first.wanted + 1
+    assert first.actual == first.wanted + 1
 
 
 def test_check_finds_row_at_other_address():
@@ -211,7 +211,7 @@ def test_figures_and_summary():
     assert figures["mismatches"] == 0 and figures["first_mismatch"] is None
     assert figures["cycles"] is None and figures["mac_utilisation"] is None
     assert "values, the back end against the golden model: 0 mismatches" in summary(figures)
-    first = Mismatch(tensor="l1.z1", row=3, lane=4, wanted=5, found=-6, descriptor=7,
+    first = Mismatch(tensor="l1.z1", row=3, lane=4, wanted=5, actual=-6, descriptor=7,
                      operation="PE4", program="forward", cycles=(8, 1009))  # fmt: skip
     figures |= {"mismatches": 3, "first_mismatch": first.to_dict()}
     assert summary(figures).splitlines()[-1] == (

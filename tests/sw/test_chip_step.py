@@ -80,7 +80,7 @@ def test_chip_step_wrong_word_of_the_state_is_found():
     assert "state in memory" in outcome.comparison.mismatches
     first = outcome.comparison.first_mismatch
     assert first is not None and None not in (first.row, first.lane)
-    assert first.wanted != first.found
+    assert first.wanted != first.actual
     named = [p for p in outcome.comparison.places.values() if p.descriptor is not None]
     assert any(p.program == "update, step 0," for p in named)
 

@@ -1,4 +1,4 @@
-"""What an accelerator is to its users: one interface, its registers, and runs through them."""
+"""Interface of accelerators to their users, with registers, and runs through them."""
 
 from trainwright.accelerator.interface import (
     ENGINES,

@@ -24,7 +24,7 @@ class RegisterPort(Protocol):
     """Registers of an accelerator, as the host reaches them."""
 
     def read_registers(self, address: int, count: int, /) -> npt.NDArray[np.uint32]:
-        """``count`` registers from an address on."""
+        """Read ``count`` registers from an address on."""
         ...
 
     def write_register(self, address: int, value: int, /) -> None:
@@ -56,8 +56,9 @@ def set_up(
     memory_bytes: int,
     watchdog_cycles: int = registers.WATCHDOG_CYCLES,
 ) -> None:
-    """What a host sets after a reset; of the external memory, ``memory_bytes`` from address 0 on
-    are the accelerator's.
+    """Write the registers that a host sets after a reset.
+
+    Of the external memory, ``memory_bytes`` from address 0 on belong to the accelerator.
     """
     port.write_register(registers.INTERRUPT_ENABLE, 1)
     port.write_register(registers.WATCHDOG, watchdog_cycles)
@@ -66,7 +67,10 @@ def set_up(
 
 
 def order(port: RegisterPort, parameters: AcceleratorParameters) -> SampleOrder:
-    """In which samples are drawn; ``AcceleratorError`` where the accelerator draws none."""
+    """Read the order in which samples are drawn.
+
+    Raises ``AcceleratorError`` where the accelerator draws none.
+    """
     _require_samples(parameters)
     return SampleOrder(*port.read_registers(registers.ORDER, 3).tolist())
 
@@ -84,7 +88,7 @@ def _require_samples(parameters: AcceleratorParameters) -> None:
 
 
 def exponents(port: RegisterPort, parameters: AcceleratorParameters) -> list[int]:
-    """The exponent file, by slot; ``AcceleratorError`` where there is none."""
+    """Read the exponent file, by slot; ``AcceleratorError`` where there is none."""
     _require_file(parameters)
     words = port.read_registers(registers.EXPONENTS_BASE, parameters.exponents)
     return words.view(np.int32).tolist()
@@ -93,7 +97,9 @@ def exponents(port: RegisterPort, parameters: AcceleratorParameters) -> list[int
 def set_exponents(
     port: RegisterPort, parameters: AcceleratorParameters, values: Sequence[int]
 ) -> None:
-    """Write all exponents; ``AcceleratorError`` likewise, ``ProgramError`` for what the file does
+    """Write all exponents.
+
+    Raises ``AcceleratorError`` where there is no file, ``ProgramError`` for exponents that it does
     not hold.
     """
     _require_file(parameters)
@@ -103,9 +109,7 @@ def set_exponents(
 
 
 def hand_over(source: RegisterPort, to: RegisterPort, parameters: AcceleratorParameters) -> None:
-    """Give ``to`` what the registers of ``source`` keep from run to run: the order of samples and
-    the exponents.
-    """
+    """Copy what registers of ``source`` keep between runs: the samples' order, the exponents."""
     if parameters.sample_loads:
         set_order(to, parameters, order(source, parameters))
     if parameters.exponents:
@@ -113,16 +117,18 @@ def hand_over(source: RegisterPort, to: RegisterPort, parameters: AcceleratorPar
 
 
 def step(port: RegisterPort, parameters: AcceleratorParameters) -> int:
-    """The number of the present step, while a program runs and after; ``AcceleratorError``
-    likewise.
+    """Read the number of the present step, while a program runs and after.
+
+    Raises ``AcceleratorError`` without an exponent file.
     """
     _require_file(parameters)
     return _register(port, registers.STEP)
 
 
 def require_repetition(parameters: AcceleratorParameters, times: int) -> None:
-    """Raise ``AcceleratorError`` where an accelerator does not repeat programs, ``ProgramError``
-    where one is not to be repeated at least once.
+    """Raise where a program cannot be repeated so often on an accelerator.
+
+    ``AcceleratorError`` where it does not repeat programs, ``ProgramError`` for less than one time.
     """
     _require_file(parameters)
     require_times(times)
@@ -145,8 +151,9 @@ def start(
     times: int = 1,
     step: int = 0,
 ) -> None:
-    """Start the program that lies at ``address``; with an exponent file ``times`` times, the first
-    as step number ``step``.
+    """Start the program at ``address``.
+
+    With an exponent file it runs ``times`` times, the first as step number ``step``.
     """
     if parameters.exponents:
         port.write_register(registers.TIMES, times)
@@ -157,8 +164,9 @@ def start(
 
 
 def check(port: RegisterPort, program: Program, parameters: AcceleratorParameters) -> None:
-    """Raise ``AcceleratorError`` where the last run ended with an error, ``ProgramError`` where the
-    exponent file refused a descriptor.
+    """Raise the error with which the last run ended, if any.
+
+    ``ProgramError`` where the exponent file refused a descriptor, else ``AcceleratorError``.
     """
     status = _register(port, registers.STATUS)
     if not status & registers.STATUS_ERROR:
@@ -178,7 +186,7 @@ def check(port: RegisterPort, program: Program, parameters: AcceleratorParameter
 
 
 def counters(port: RegisterPort) -> Counters:
-    """Counters of the last run."""
+    """Read the counters of the last run."""
     names = registers.COUNTER_NAMES
     words = port.read_registers(registers.COUNTERS_BASE, 2 * len(names)).astype(np.uint64).tolist()
     values = {name: words[2 * n] | words[2 * n + 1] << 32 for n, name in enumerate(names)}
@@ -186,7 +194,7 @@ def counters(port: RegisterPort) -> Counters:
 
 
 def statistics(port: RegisterPort, depth: int) -> tuple[Counts, Counts, Counts]:
-    """Sums, saturations and underflows of the last run, (depth,) each."""
+    """Read sums, saturations and underflows of the last run, (depth,) each."""
     count = depth * registers.STATISTICS_BYTES // WORD_BYTES
     words = port.read_registers(registers.STATISTICS_BASE, count).astype(np.int64)
     words = words.reshape(depth, -1)
@@ -205,12 +213,12 @@ def _refused(port: RegisterPort, d: Descriptor, parameters: AcceleratorParameter
         file.above = [True] * parameters.exponents  # one went down if it could not
         sums, _, _ = statistics(port, parameters.statistics_depth)
         # those before have taken their sums
-        entry = next(one for one in d.entries if sums[one.statistics])
+        entry = next(e for e in d.entries if sums[e.statistics])
         file.move(entry, int(sums[entry.statistics]))
 
 
 def _named(program: Program, number: int) -> str:
-    """A descriptor's number with what it is."""
+    """Return a descriptor's number with its operation and tensor."""
     if number >= len(program.descriptors):
         return f"descriptor {number}"
     descriptor = program.descriptors[number]

@@ -17,7 +17,7 @@ from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.program.sample_order import SampleOrder
 
 ORDER_BYTES = 12
-"""Of the generator's three registers."""
+"""Bytes of the three registers of the samples' order."""
 
 
 class CountedWrites:
@@ -67,7 +67,7 @@ class CountedWrites:
 
 
 class CountedFile(CountedWrites):
-    """The same of an accelerator with an exponent file, whose slots are a byte each."""
+    """Counter of writes to an accelerator with an exponent file, whose slots are a byte each."""
 
     def __init__(self, accelerator: FileAccelerator) -> None:
         super().__init__(accelerator)
@@ -89,7 +89,7 @@ class CountedFile(CountedWrites):
 
 
 class CountedUnattended(CountedFile):
-    """The same of an accelerator that goes on without its host."""
+    """Counter of the writes to an accelerator that continues without its host."""
 
     def __init__(self, accelerator: UnattendedAccelerator) -> None:
         super().__init__(accelerator)
@@ -110,7 +110,7 @@ class CountedUnattended(CountedFile):
 
 
 def counted(accelerator: Accelerator) -> CountedWrites:
-    """The same accelerator, counted."""
+    """Return the accelerator with its writes counted."""
     if hasattr(accelerator, "attend"):
         return CountedUnattended(cast(UnattendedAccelerator, accelerator))
     if hasattr(accelerator, "repeat"):

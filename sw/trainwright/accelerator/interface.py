@@ -69,7 +69,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Trace:
-    """What one engine wrote to the scratchpad in a run, in order.
+    """Rows that one engine wrote to the scratchpad in a run, in order.
 
     ``addresses`` (n,) int64, ``rows`` (n, lanes) int16. The golden model also gives ``labels``:
     the tensor that each stretch of rows belongs to, and its length.
@@ -84,12 +84,13 @@ class Trace:
 
 @dataclass(frozen=True)
 class CommandRecord:
-    """One command of an engine: in cycles since the first command was accepted, which loads the
-    program.
+    """Command of an engine, with its cycles.
+
+    Cycles count from the acceptance of the first command, which loads the program.
     """
 
     number: int
-    """Of the descriptor; -1 for the load of the program."""
+    """Number of the descriptor; -1 for the load of the program."""
     engine: Engine
     start: int
     end: int
@@ -103,7 +104,7 @@ class CommandRecord:
 
 @dataclass(frozen=True)
 class Run:
-    """What one execution of a program left behind, besides the memory."""
+    """Results of one execution of a program, apart from the memory."""
 
     sums: npt.NDArray[np.int64]
     """(statistics_depth,) sum of |q| of each statistics slot."""
@@ -112,17 +113,17 @@ class Run:
     underflows: npt.NDArray[np.int64]
     """(statistics_depth,) values of each slot that were closer to 0 than the smallest posit."""
     counters: Counters = field(default_factory=Counters)
-    """All zero where there are no counters (the golden model counts only bytes)."""
+    """Event counts; all zero where there are none (the golden model counts only bytes)."""
     seconds: float = 0.0
     """Wall time of the execution."""
     traces: dict[str, Trace] | None = None
     """For ``load``, ``pe1``, ``pe2`` where the run was traced."""
     commands: tuple[CommandRecord, ...] | None = None
-    """What the engines were given, where the run was traced and takes cycles."""
+    """Commands of the engines, where the run was traced and takes cycles."""
 
 
 class Accelerator(Protocol):
-    """One accelerator with its external memory. Use as a context manager."""
+    """Accelerator with its external memory. Use as a context manager."""
 
     @property
     def parameters(self) -> AcceleratorParameters: ...
@@ -170,9 +171,7 @@ class FileAccelerator(Accelerator, Protocol):
     def repeat(
         self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
     ) -> Run:
-        """Execute ``program``, which lies at ``address``, ``times`` times, the first as the step of
-        number ``step``.
-        """
+        """Execute ``program``, stored at ``address``, ``times`` times, from step ``step`` on."""
         ...
 
 
@@ -190,8 +189,9 @@ class UnattendedAccelerator(FileAccelerator, Protocol):
     def attend(
         self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
     ) -> Run | None:
-        """What ``repeat`` gives, of a run that another host has started: it is awaited where it is
-        not done. None where the accelerator is at no such run, and has not ended one last.
+        """Wait for a run that another host has started; return what ``repeat`` returns.
+
+        None where the accelerator is at another run, and has not ended this one last.
         """
         ...
 
@@ -200,19 +200,19 @@ BackendFactory = Callable[..., Accelerator]
 
 
 def backend_names() -> list[str]:
-    """Names of the installed back ends."""
+    """List the names of the installed back ends."""
     return sorted(entry.name for entry in entry_points(group="trainwright.backends"))
 
 
 def is_backend(backend: str) -> bool:
-    """Whether a back end of that name is installed; what follows a colon does not count."""
+    """Return whether a back end of that name is installed; a colon ends the name."""
     return backend.partition(":")[0] in backend_names()
 
 
 def open_accelerator(
     backend: str, parameters: AcceleratorParameters, *, memory_bytes: int, **options: object
 ) -> Accelerator:
-    """An accelerator of a back end by name; ``options`` are the back end's own.
+    """Open an accelerator of a back end by name; ``options`` are the back end's own.
 
     In a name such as ``serial:/dev/ttyUSB0`` what follows the colon is the back end's ``target``.
 

@@ -12,8 +12,9 @@ from trainwright.program.segments import ProgramSegment, segments
 
 
 def run_segments(program: Program, depth: int, run: Callable[[Program], Run]) -> Run:
-    """Execute a program by ``run``, in as many runs as it takes. Statistics have a value for each
-    slot of the program, ``depth`` at least.
+    """Execute a program by ``run``, in as many runs as it needs.
+
+    Statistics have a value for each slot of the program, ``depth`` at least.
     """
     parts = segments(program, depth, STREAM_STEP)
     if len(parts) == 1:
@@ -22,22 +23,24 @@ def run_segments(program: Program, depth: int, run: Callable[[Program], Run]) ->
 
 
 def _joined(parts: tuple[ProgramSegment, ...], runs: list[Run], count: int) -> Run:
-    """Several runs as one."""
+    """Join the results of several runs."""
     totals = np.zeros((3, count), np.int64)
-    for part, one in zip(parts, runs, strict=True):
-        for total, counted in zip(totals, (one.sums, one.saturations, one.underflows), strict=True):
+    for part, result in zip(parts, runs, strict=True):
+        for total, counted in zip(
+            totals, (result.sums, result.saturations, result.underflows), strict=True
+        ):
             total[list(part.slots)] += counted[: len(part.slots)]
     return Run(
         *totals,
-        counters=sum((one.counters for one in runs), Counters()),
-        seconds=sum(one.seconds for one in runs),
+        counters=sum((result.counters for result in runs), Counters()),
+        seconds=sum(result.seconds for result in runs),
         traces=_traces(parts, runs),
         commands=_commands(parts, runs),
     )
 
 
 def _traces(parts: tuple[ProgramSegment, ...], runs: list[Run]) -> dict[str, Trace] | None:
-    traces = [one.traces for one in runs if one.traces is not None]
+    traces = [result.traces for result in runs if result.traces is not None]
     if len(traces) < len(runs):
         return None
     return {
@@ -58,14 +61,14 @@ def _traces(parts: tuple[ProgramSegment, ...], runs: list[Run]) -> dict[str, Tra
 def _commands(
     parts: tuple[ProgramSegment, ...], runs: list[Run]
 ) -> tuple[CommandRecord, ...] | None:
-    """The commands of all runs, each after the one before it."""
-    found: list[CommandRecord] = []
+    """List the commands of all runs, each run after the one before."""
+    commands: list[CommandRecord] = []
     begun = 0
-    for part, one in zip(parts, runs, strict=True):
-        if one.commands is None:
+    for part, result in zip(parts, runs, strict=True):
+        if result.commands is None:
             return None
-        for c in one.commands:
+        for c in result.commands:
             number = part.numbers[c.number] if c.number >= 0 else -1
-            found.append(replace(c, number=number, start=c.start + begun, end=c.end + begun))
-        begun += max((c.end for c in one.commands), default=0)
-    return tuple(found)
+            commands.append(replace(c, number=number, start=c.start + begun, end=c.end + begun))
+        begun += max((c.end for c in result.commands), default=0)
+    return tuple(commands)

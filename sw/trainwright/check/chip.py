@@ -49,9 +49,11 @@ class ChipCheck(StepCheck):
 
 
 def random_state(network: Network, seed: int) -> ChipState:
-    """Weights over the whole range of their formats; moments are 0."""
+    """Return weights over the whole range of their formats; moments are 0."""
     random = np.random.default_rng(seed)
-    exponents = [[network.format("factor").input_exponent] * one.order for one in network.layers]
+    exponents = [
+        [network.format("factor").input_exponent] * layer.order for layer in network.layers
+    ]
     bias = BIAS_RANGE + 1 - network.widths.bias
     layout = make_layout(network, exponents, [bias] * len(network.layers))
     weights = np.zeros((layout.rows, LANES), np.int64)
@@ -62,7 +64,7 @@ def random_state(network: Network, seed: int) -> ChipState:
 
 
 def model_of(state: ChipState) -> QuantisedModel:
-    """The model as forward and backward pass read it."""
+    """Return the model as forward and backward pass read it."""
     layout: WeightLayout = state.layout
     network = layout.network.with_ranks(state.ranks)
     factors: list[list[torch.Tensor]] = [[] for _ in network.layers]
@@ -70,18 +72,18 @@ def model_of(state: ChipState) -> QuantisedModel:
     exponents: list[list[int]] = [[] for _ in network.layers]
     fixed = [0] * len(network.layers)
     for part, values in zip(layout.parts, state.quantised(), strict=True):
-        found = torch.from_numpy(values)
+        read = torch.from_numpy(values)
         if part.index < 0:
-            biases[part.layer] = found.double() * 2.0**part.exponent
+            biases[part.layer] = read.double() * 2.0**part.exponent
             fixed[part.layer] = part.exponent
         else:
-            factors[part.layer].append(found)
+            factors[part.layer].append(read)
             exponents[part.layer].append(part.exponent)
     return QuantisedModel(network, factors, exponents, biases, fixed)
 
 
 def calibrated(driver: Driver, model: QuantisedModel, inputs, labels, classes: int) -> Scales:
-    """Exponents with which a step of these operands neither saturates nor vanishes."""
+    """Return exponents with which a step of these operands neither saturates nor vanishes."""
     scales = Scales()
 
     def gradient_of(logits: torch.Tensor) -> torch.Tensor:
@@ -95,7 +97,7 @@ def calibrated(driver: Driver, model: QuantisedModel, inputs, labels, classes: i
 
 
 class _Side:
-    """One of the two accelerators that are compared."""
+    """Side of the comparison: one accelerator with its driver."""
 
     def __init__(
         self, accelerator: Accelerator, state: ChipState, batch: int, loss: str, plan: str
@@ -127,10 +129,10 @@ def _compare_memory(golden: _Side, other: _Side) -> Comparison:
     return compare_buffers(buffers, golden.accelerator, other.accelerator, LANES)
 
 
-def _compare_definition(name: str, found, expected) -> Comparison:
+def _compare_definition(name: str, actual, expected) -> Comparison:
     comparison = Comparison()
     expected = np.atleast_1d(np.asarray(expected))
-    comparison.add_arrays(f"{name}, defined", expected, np.asarray(found), expected.shape[-1])
+    comparison.add_arrays(f"{name}, defined", expected, np.asarray(actual), expected.shape[-1])
     return comparison
 
 
@@ -144,14 +146,12 @@ def check_chip_step(
     loss: str = "cross-entropy",
     plan: str = AUTO,
 ) -> StepCheck:
-    """Steps with loss and update, random operands, on golden model and ``accelerator``; compared.
+    """Run steps with loss and update on golden model and ``accelerator``; compare them.
 
-    They begin with random weights, or with those of ``state``, which goes on with the steps;
-    ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` of ``compiler.step.IN_ROWS``.
-
-    Where ``accelerator`` is the golden model it is compared with its interpreter.
-
-    Raises ``CompileError`` for networks and accelerators that the passes do not take.
+    Operands are random. The steps begin with random weights, or with those of ``state``, which
+    continues with the steps; ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` of
+    ``compiler.step.IN_ROWS``. Where ``accelerator`` is the golden model it is compared with its
+    interpreter. Raises ``CompileError`` for networks and accelerators that the passes do not take.
     """
     itself = is_kernel(accelerator)
     random = np.random.default_rng([seed, 1])
@@ -171,11 +171,13 @@ def check_chip_step(
         comparison = Comparison()
         for number in range(STEPS):
             step = UpdateStep(number, seed, ENTRY)
-            found = _step(golden, other, state, step, (inputs[number], labels[number]), scales)
-            comparison.merge(found)
+            step_result = _step(
+                golden, other, state, step, (inputs[number], labels[number]), scales
+            )
+            comparison.merge(step_result)
         comparison.merge(_compare_executed(golden.driver, other.driver))
         comparison.merge(_compare_memory(golden, other))
-        runs = [one.run for one in other.driver.executed[-len(PROGRAMS) :]]
+        runs = [execution.run for execution in other.driver.executed[-len(PROGRAMS) :]]
         return ChipCheck(
             comparison=comparison,
             counters=sum((run.counters for run in runs), Counters()),
@@ -188,9 +190,9 @@ def check_chip_step(
 
 
 def _images(driver: ChipDriver, model: QuantisedModel) -> dict[str, np.ndarray]:
-    """Images and biases as the host would write them."""
+    """Return images and biases as the host would write them."""
     programs, p = (driver.step.forward, driver.step.backward), driver.step.parameters
-    found = {
+    images = {
         image.name: image.packed(model.factors[image.layer][image.index], p)
         for program in programs
         for image, _ in program.images
@@ -200,14 +202,14 @@ def _images(driver: ChipDriver, model: QuantisedModel) -> dict[str, np.ndarray]:
         bias = model.biases[part.layer]
         if part.index < 0 and bias is not None:
             values = (bias * 2.0**-part.exponent).long().numpy()
-            found[part.name] = np.repeat(values[:, None], LANES, axis=1)
-    return found
+            images[part.name] = np.repeat(values[:, None], LANES, axis=1)
+    return images
 
 
 def _step(
     golden: _Side, other: _Side, state: ChipState, step: UpdateStep, batch, scales
 ) -> Comparison:
-    """One step on both sides, and by the definitions; ``state`` goes on."""
+    """Run one step on both sides, and by the definitions; ``state`` continues with it."""
     inputs, labels = batch
     classes = state.layout.network.classes
     comparison = Comparison()
@@ -233,7 +235,7 @@ def _step(
     comparison.merge(_compare_definition("state", words, arrays["state"]))
     comparison.merge(_compare_definition("factors", driver.factors(), arrays["factors"]))
     expected_images = _images(driver, model_of(state))
-    for name, found in driver.images():
-        comparison.merge(_compare_definition(name, found, expected_images[name]))
+    for name, image in driver.images():
+        comparison.merge(_compare_definition(name, image, expected_images[name]))
     scales.update(statistics[0] | backward[0])
     return comparison

@@ -28,7 +28,7 @@ class Mismatch:
     """Row of the tensor, in the order of writing; in memory, of its buffer."""
     lane: int | None = None
     wanted: int | None = None
-    found: int | None = None
+    actual: int | None = None
     """None where a row was not written."""
     address: int | None = None
     """Scratchpad row, or byte of external memory."""
@@ -41,16 +41,16 @@ class Mismatch:
     written between them. Traces of simulations have the order of rows, and no cycle of each."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
+        """Return plain data for JSON, where the actual value is ``found``."""
+        return {("found" if key == "actual" else key): value for key, value in asdict(self).items()}
 
 
 def mismatch_text(at: dict[str, Any]) -> str:
     """Describe a mismatch, ``Mismatch.to_dict``, in one line."""
     place = [f"{name} {at[name]}" for name in ("row", "lane") if at[name] is not None]
     what = "" if at["what"] == "value" else f" {at['what']}"
-    found = "nothing" if at["found"] is None else at["found"]
-    line = f"{', '.join([at['tensor'] + what, *place])}: wanted {at['wanted']}, found {found}"
+    actual = "nothing" if at["found"] is None else at["found"]
+    line = f"{', '.join([at['tensor'] + what, *place])}: wanted {at['wanted']}, found {actual}"
     if at["address"] is not None:
         line += f", at {at['address']:#x}"
     if at["descriptor"] is not None:
@@ -80,17 +80,17 @@ class Comparison:
             self.mismatches[name] = self.mismatches.get(name, 0) + mismatches
             self.places.setdefault(name, at or Mismatch(tensor=name))
 
-    def add_arrays(self, name: str, wanted: Values, found: Values, row: int, **place: Any) -> None:
+    def add_arrays(self, name: str, wanted: Values, actual: Values, row: int, **place: Any) -> None:
         """Compare two arrays of integers, in rows of ``row`` values."""
-        wrong = np.flatnonzero(np.asarray(wanted).ravel() != np.asarray(found).ravel())
+        wrong = np.flatnonzero(np.asarray(wanted).ravel() != np.asarray(actual).ravel())
         at = None
         if len(wrong):
             first = int(wrong[0])
-            values = (int(np.asarray(array).ravel()[first]) for array in (wanted, found))
+            values = (int(np.asarray(array).ravel()[first]) for array in (wanted, actual))
             wanted_value, found_value = values
             at = Mismatch(
                 tensor=name, row=first // row, lane=first % row, wanted=wanted_value,
-                found=found_value, **place,
+                actual=found_value, **place,
             )  # fmt: skip
         self.add(name, int(np.size(wanted)), len(wrong), at)
 
@@ -132,7 +132,7 @@ class RunProgram:
         """Name the descriptor that wrote a value, and the cycles of its n-th ``execution``."""
         if number is None:
             return replace(at, program=self.name)
-        commands = [one for one in run.commands or () if one.number == number]
+        commands = [c for c in run.commands or () if c.number == number]
         command: CommandRecord | None = commands[execution] if execution < len(commands) else None
         return replace(
             at,
@@ -170,23 +170,23 @@ def _compare_trace(
         execution = 0 if number is None else executions.get(number, 0)
         if number is not None:
             executions[number] = execution + 1
-        rows, found = golden.rows[start:stop], other.rows[start:stop]
-        there = len(found)
+        rows, actual = golden.rows[start:stop], other.rows[start:stop]
+        common = len(actual)
         wrong = np.ones(rows.shape, np.bool_)
-        wrong[:there] = rows[:there] != found
-        moved = golden.addresses[start : start + there] != other.addresses[start:stop]
-        wrong[:there] |= moved[:, None]
+        wrong[:common] = rows[:common] != actual
+        moved = golden.addresses[start : start + common] != other.addresses[start:stop]
+        wrong[:common] |= moved[:, None]
         at = None
         if wrong.any():
             row, lane = (int(place) for place in np.argwhere(wrong)[0])
             at = Mismatch(
                 tensor=name, row=before + row, lane=lane, wanted=int(rows[row, lane]),
-                found=int(found[row, lane]) if row < there else None,
+                actual=int(actual[row, lane]) if row < common else None,
                 address=int(golden.addresses[start + row]),
             )  # fmt: skip
-            if row < there and moved[row]:
+            if row < common and moved[row]:
                 wanted, seen = golden.addresses[start + row], other.addresses[start + row]
-                at = replace(at, what="address", lane=None, wanted=int(wanted), found=int(seen))
+                at = replace(at, what="address", lane=None, wanted=int(wanted), actual=int(seen))
             at = at if program is None else program.by(at, number, run, execution)
         result.add(name, rows.size, int(wrong.sum()), at)
         start = stop
@@ -194,7 +194,7 @@ def _compare_trace(
         surplus = other.rows[start:]
         at = Mismatch(
             tensor="rows written beyond the last tensor", row=0, lane=0,
-            found=int(surplus[0, 0]), address=int(other.addresses[start]),
+            actual=int(surplus[0, 0]), address=int(other.addresses[start]),
         )  # fmt: skip
         result.add(at.tensor, 0, surplus.size, at)
 
@@ -227,9 +227,9 @@ def compare_runs(
         wrong = [(c, *pair) for c, pair in zip(_COUNTED, counts, strict=True) if pair[0] != pair[1]]
         at = None
         if wrong:
-            what, wanted, found = wrong[0]
+            what, wanted, actual = wrong[0]
             label = f"{name} statistics"
-            at = Mismatch(tensor=label, what=what, row=slot, wanted=wanted, found=found)
+            at = Mismatch(tensor=label, what=what, row=slot, wanted=wanted, actual=actual)
             at = at if program is None else program.by(at, None, other)
         result.add(f"{name} statistics", len(counts), len(wrong), at)
     return result

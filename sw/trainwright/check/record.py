@@ -37,7 +37,7 @@ FOLDER = Path(str(files("trainwright") / "check" / "records"))
 
 @dataclass(frozen=True)
 class Case:
-    """One step to record."""
+    """Case to record: one step."""
 
     name: str
     network: str
@@ -48,7 +48,7 @@ class Case:
 
     @property
     def path(self) -> Path:
-        """Where its record lies."""
+        """File of the case's record."""
         return FOLDER / f"{self.name}.json"
 
 
@@ -68,28 +68,28 @@ class Words:
         self._generator = np.random.PCG64(seed)
 
     def signed(self, shape: Sequence[int], width: int) -> torch.Tensor:
-        """Uniform integers of ``width`` bits, int64."""
+        """Return uniform integers of ``width`` bits, int64."""
         words = np.asarray(self._generator.random_raw(int(np.prod(shape))))
         values = (words >> np.uint64(64 - width)).astype(np.int64) - (1 << (width - 1))
         return torch.from_numpy(values.reshape(tuple(shape)))
 
     def bells(self, shape: Sequence[int], exponent: int) -> torch.Tensor:
-        """Bell-shaped integers of deviation 1,400 or so, times 2^``exponent``, float64."""
+        """Return bell-shaped integers of deviation 1,400 or so, times 2^``exponent``, float64."""
         parts = [self.signed(shape, 12) for _ in range(4)]
         return torch.stack(parts).sum(dim=0).double() * 2.0**exponent
 
 
 @dataclass(frozen=True)
-class Operands:
-    """What a step is given."""
+class StepOperands:
+    """Model, inputs and gradient that a step is given."""
 
     model: QuantisedModel
     inputs: torch.Tensor
     gradient: torch.Tensor
 
 
-def operands(network: Network, batch: int, seed: int) -> Operands:
-    """The operands of a case: factors over their range, images with much black, small biases."""
+def operands(network: Network, batch: int, seed: int) -> StepOperands:
+    """Return the operands of a case: factors over their range, dark images, small biases."""
     words, widths = Words(seed), network.widths
     factors = [
         [words.signed(shape, widths.factor) for shape in layer.factor_shapes]
@@ -101,18 +101,18 @@ def operands(network: Network, batch: int, seed: int) -> Operands:
     ]
     inputs = words.signed((batch, network.layers[0].input_size), widths.activation).clamp_min(0)
     gradient = words.bells((batch, network.layers[-1].output_size), -18)
-    return Operands(QuantisedModel(network, factors, exponents, biases), inputs, gradient)
+    return StepOperands(QuantisedModel(network, factors, exponents, biases), inputs, gradient)
 
 
 def digest(data: bytes | npt.NDArray[Any]) -> str:
-    """The first 16 hexadecimal digits of the SHA-256; arrays as they lie, little-endian."""
+    """Return the first 16 hexadecimal digits of the SHA-256; arrays as stored, little-endian."""
     if isinstance(data, np.ndarray):
         data = np.ascontiguousarray(data, data.dtype.newbyteorder("<")).tobytes()
     return hashlib.sha256(data).hexdigest()[:16]
 
 
 def _order(program: CompiledProgram) -> list[tuple[str, str]]:
-    """Engine and tensor of everything the program writes to the scratchpad, in its order."""
+    """List engine and tensor of everything the program writes to the scratchpad, in its order."""
     written = [
         ((ENGINE_OF[d.operation].name or "").lower(), d.tensor)
         for d in program.descriptors
@@ -154,7 +154,7 @@ class _Recorder(GoldenAccelerator):
 
 
 def compute(case: Case, exponents: dict[str, int] | None = None) -> dict[str, Any]:
-    """The record of a case; without ``exponents`` they are calibrated."""
+    """Compute the record of a case; without ``exponents`` they are calibrated."""
     network = load_network(case.network).with_ranks(case.ranks)
     parameters = AcceleratorParameters()
     step = compile_step(network, case.batch, parameters, plan=case.plan)
@@ -195,7 +195,7 @@ def compute(case: Case, exponents: dict[str, int] | None = None) -> dict[str, An
 
 
 def _leaves(record: dict[str, Any]) -> dict[str, Any]:
-    """What is compared, by readable names, in the order in which it is computed."""
+    """Return the compared values by readable names, in the order in which they are computed."""
     leaves: dict[str, Any] = {}
     for program in ("forward", "backward"):
         for section, label in (("tensors", "tensor"), ("statistics", "statistics of")):
@@ -205,20 +205,20 @@ def _leaves(record: dict[str, Any]) -> dict[str, Any]:
     return leaves | {f"{name} program": value for name, value in record["programs"].items()}
 
 
-def differences(recorded: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    """Names of everything that differs, the first computed first."""
-    ours, theirs = _leaves(recorded), _leaves(found)
+def differences(recorded: dict[str, Any], actual: dict[str, Any]) -> list[str]:
+    """List the names of everything that differs, the first computed first."""
+    ours, theirs = _leaves(recorded), _leaves(actual)
     names = [*theirs, *(name for name in ours if name not in theirs)]
     return [name for name in names if ours.get(name) != theirs.get(name)]
 
 
 def load(case: Case) -> dict[str, Any]:
-    """The record in the package."""
+    """Load the record in the package."""
     return json.loads(case.path.read_text())
 
 
 def check(case: Case) -> list[str]:
-    """Names of what the golden model computes differently from the record."""
+    """List names of values that the golden model computes differently from the record."""
     recorded = load(case)
     return differences(recorded, compute(case, recorded["exponents"]))
 
@@ -230,9 +230,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     status = 0
     if parser.parse_args(argv).check:
         for case in CASES:
-            found = check(case)
-            status |= bool(found)
-            text = f"{len(found)} differ, first: {found[0]}" if found else "as recorded"
+            different = check(case)
+            status |= bool(different)
+            text = f"{len(different)} differ, first: {different[0]}" if different else "as recorded"
             print(f"{case.name}: {text}")
         return status
     FOLDER.mkdir(exist_ok=True)

@@ -78,7 +78,7 @@ class _Batches:
 
 
 class _Side:
-    """One of the two accelerators that are compared."""
+    """Side of the comparison: one accelerator with its driver."""
 
     def __init__(
         self, accelerator: Accelerator, state: ChipState, given: _Batches, scales: Scales,
@@ -103,7 +103,10 @@ class _Side:
             self.driver.put_batch(given.inputs, given.labels, network.classes)
 
     def run(self, steps: int) -> int:
-        """The steps; bytes that the host wrote meanwhile. Then the test set."""
+        """Run the steps, then the test set.
+
+        Return the bytes that the host wrote during the steps.
+        """
         before = self._counted.written
         self.driver.run_steps(steps, step=FIRST)
         written = self._counted.written - before
@@ -113,7 +116,7 @@ class _Side:
 
 
 def _weakened(state: ChipState) -> ChipState:
-    """Every third column of each bond is at half its size: it is cut at once."""
+    """Return a state whose third columns have half their size, and are cut at once."""
     layout = state.layout
     for bond in layout.bonds:
         for side in (bond.left, bond.right):
@@ -128,7 +131,7 @@ def _weakened(state: ChipState) -> ChipState:
 def _scales(
     network: Network, golden: GoldenAccelerator, state: ChipState, given: _Batches, plan: str
 ) -> Scales:
-    """Calibrated ones, some of which have far to go."""
+    """Return calibrated scales, some of which have far to go."""
     driver = ChipDriver(golden, state.layout, len(given.labels), plan=plan)
     scales = calibrated(driver, model_of(state), given.inputs, given.labels, network.classes)
     forward = {t.name for t in driver.step.forward.tensors}
@@ -177,7 +180,7 @@ def _compare_memory(golden: _Side, other: _Side) -> Comparison:
         row, lane = divmod(first - start, LANES)
         at = Mismatch(
             tensor=f"{name} in memory", what="byte", row=row, lane=lane, address=first,
-            wanted=int(memory[0][first]), found=int(memory[1][first]),
+            wanted=int(memory[0][first]), actual=int(memory[1][first]),
         )  # fmt: skip
     comparison.add("memory", driver.memory.size, len(wrong), at)
     return comparison
@@ -187,18 +190,19 @@ def check_resident_steps(
     network: Network, batch: int, accelerator: Accelerator, *, seed: int = 0,
     loss: str = "cross-entropy", steps: int = STEPS, plan: str = AUTO,
 ) -> ResidentCheck:  # fmt: skip
-    """``steps`` steps of random operands and a prior by one start, and a test set by another, on
-    golden model and ``accelerator``; compared. Where that is the golden model, with its
-    interpreter. ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` of ``compiler.step.IN_ROWS``.
+    """Run steps and a test set by resident programs on golden model and ``accelerator``; compare.
 
-    Raises ``CompileError`` for networks and accelerators that the programs do not take.
+    ``steps`` steps of random operands and a prior are one start, the test set another. Where
+    ``accelerator`` is the golden model it is compared with its interpreter. ``loss`` is one of
+    ``onchip.loss.LOSSES``, ``plan`` of ``compiler.step.IN_ROWS``. Raises ``CompileError`` for
+    networks and accelerators that the programs do not take.
     """
     itself = is_kernel(accelerator)
     state, given = _weakened(random_state(network, seed)), _Batches(network, batch, seed)
     p, size = accelerator.parameters, accelerator.memory_bytes
     with GoldenAccelerator(p, memory_bytes=size, interpreted=itself) as model:
         scales = _scales(network, model, state, given, plan)
-        sides = [_Side(one, state, given, scales, seed, loss, plan) for one in (model, accelerator)]
+        sides = [_Side(a, state, given, scales, seed, loss, plan) for a in (model, accelerator)]
         writes = max(side.run(steps) for side in sides)
         run = sides[1].driver.last_run
         assert run is not None

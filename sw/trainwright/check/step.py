@@ -94,7 +94,7 @@ class StepInputs:
 
 
 def random_inputs(network: Network, driver: Driver, seed: int) -> StepInputs:
-    """Seeded operands over the whole range of their formats, with calibrated scales."""
+    """Return seeded operands over the whole range of their formats, with calibrated scales."""
     generator = torch.Generator().manual_seed(seed)
     batch = driver.step.batch
     factors = [
@@ -191,7 +191,7 @@ def check_step(
     plan: str = AUTO,
     rounding: str = "nearest",
 ) -> StepCheck:
-    """One whole training step, random operands, on golden model and ``accelerator``; compared.
+    """Run a training step of random operands on golden model and ``accelerator``; compare.
 
     Where ``accelerator`` is the golden model it is compared with its interpreter. Raises
     ``AcceleratorError`` where it is that interpreter itself, for want of a C compiler.
@@ -206,10 +206,10 @@ def check_step(
         operands = random_inputs(network, reference, seed)
         seeds = step_seeds(rounding, seed, 0)
         ours = _run(reference, operands, seeds)
-        found = _run(driver, operands, seeds)
-        comparison = compare_results(driver.step, ours, found)
-        comparison.merge(compare_memory(driver.step, golden, accelerator, found))
-    forward, backward = found
+        theirs = _run(driver, operands, seeds)
+        comparison = compare_results(driver.step, ours, theirs)
+        comparison.merge(compare_memory(driver.step, golden, accelerator, theirs))
+    forward, backward = theirs
     return StepCheck(
         comparison=comparison,
         counters=forward.counters + backward.counters,
@@ -224,7 +224,7 @@ HARDWARE = "the back end against the golden model"
 
 
 def is_kernel(accelerator: Accelerator) -> bool:
-    """Whether it is the golden model's C kernel, to be compared with the interpreter.
+    """Return whether an accelerator is the golden model's C kernel, compared with the interpreter.
 
     Raises ``AcceleratorError`` for the interpreter itself.
     """
@@ -268,7 +268,7 @@ def _clear(accelerator: Accelerator, size: int) -> None:
 
 
 def summary(figures: Mapping[str, Any], compared: str = HARDWARE) -> str:
-    """The figures of a check for people, a line each; ``compared`` says of what."""
+    """Write the figures of a check for people, a line each; ``compared`` says with what."""
     lines = [
         f"network {figures['network']}, ranks {figures['ranks']}, batch {figures['batch']}, "
         f"plan {figures['plan']}",

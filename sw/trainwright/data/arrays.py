@@ -16,7 +16,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def read_arrays(path: Path, wanted: Container[str] | None = None) -> Arrays:
-    """The arrays of a file, or those ``wanted``, by name.
+    """Return the arrays of a file, or those ``wanted``, by name.
 
     Raises ``DataError`` in one line for a file that cannot be read, is damaged, holds objects, or
     unpacks to more than ``MOST_BYTES`` an array.
@@ -37,13 +37,13 @@ def _read(path: Path, raw: BinaryIO, wanted: Container[str] | None) -> Arrays:
         archive = zipfile.ZipFile(raw)
     except Exception as error:  # whatever its parser trips over
         raise DataError(f"{path}: truncated or damaged ({_reason(error)})") from None
-    found: Arrays = {}
+    arrays: Arrays = {}
     with archive:
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
             if wanted is None or name in wanted:
-                found[name] = _member(path, archive, member, name)
-    return found
+                arrays[name] = _member(path, archive, member, name)
+    return arrays
 
 
 def _member(
@@ -74,5 +74,5 @@ def _member(
 
 
 def _reason(error: Exception) -> str:
-    """The message of an error, or its kind where there is none."""
+    """Return the message of an error, or its kind where there is none."""
     return str(error) or type(error).__name__

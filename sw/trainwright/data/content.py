@@ -6,7 +6,7 @@ So a file of a few megabytes that unpacks to many gigabytes is found out after w
 from typing import Protocol
 
 MOST_BYTES = 1 << 31
-"""Of one array, unpacked: forty times the images of MNIST."""
+"""Bytes of one array, unpacked: forty times the images of MNIST."""
 _CHUNK = 1 << 20
 
 
@@ -14,12 +14,12 @@ class Readable(Protocol):
     """A binary stream."""
 
     def read(self, size: int, /) -> bytes:
-        """At most ``size`` bytes, none at the end."""
+        """Read at most ``size`` bytes, none at the end."""
         ...
 
 
 def read_stated(stream: Readable, size: int) -> bytearray:
-    """``size`` bytes and one more where there is one; fewer where the stream ends before.
+    """Read ``size`` bytes, and one more where there is one; fewer where the stream ends.
 
     Raises what the stream raises.
     """

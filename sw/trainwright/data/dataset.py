@@ -1,4 +1,4 @@
-"""What a data set is, whatever it was read from."""
+"""Data sets in memory, whatever they were read from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Split:
         return len(self.labels)
 
     def first(self, samples: int) -> "Split":
-        """The first ``samples`` of it, or all where there are fewer."""
+        """Return the first ``samples``, or all where there are fewer."""
         return Split(self.images[:samples], self.labels[:samples])
 
 

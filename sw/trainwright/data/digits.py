@@ -10,7 +10,7 @@ SPLIT_SEED = 0
 
 
 def load_digits_data() -> DataSet:
-    """The digits in their one fixed split.
+    """Load the digits in their one fixed split.
 
     The split is ``RandomState(SPLIT_SEED).permutation(1797)``, cut after ``TRAIN_SAMPLES``; that
     generator's stream is frozen, so the split is the same everywhere and for every training seed.

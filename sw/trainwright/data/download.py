@@ -26,7 +26,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file as it was published."""
+    """File as it was published."""
 
     name: str
     size: int
@@ -35,7 +35,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set can be had: base URLs, each with all files below it."""
+    """Places of a data set: base URLs, each with all files below it."""
 
     mirrors: Sequence[str]
     files: Sequence[RemoteFile]
@@ -104,7 +104,7 @@ SOURCES: Mapping[str, Source] = {
 
 
 def tell_progress(name: str, done: int, total: int) -> None:
-    """On stderr: one line a file when it is there, on a terminal redrawn while it comes."""
+    """Report progress on stderr: a line a file when it is complete, redrawn on a terminal."""
     if done == total:
         print(f"{name}: {total:,} bytes", file=sys.stderr, flush=True)
     elif sys.stderr.isatty():
@@ -112,7 +112,7 @@ def tell_progress(name: str, done: int, total: int) -> None:
 
 
 def fetch(url: str, file: RemoteFile, progress: Progress = tell_progress) -> bytes:
-    """The content behind a URL (http, https or file), its size and SHA-256 checked.
+    """Return the content behind a URL (http, https or file), its size and SHA-256 checked.
 
     Raises ``DataError`` where it cannot be had or is another file. Never reads more than one byte
     over the expected size.
@@ -130,9 +130,9 @@ def fetch(url: str, file: RemoteFile, progress: Progress = tell_progress) -> byt
     if len(content) != file.size:
         sort = "truncated" if len(content) < file.size else "longer than it should be"
         raise DataError(f"{url}: {sort}, {len(content):,} bytes and not {file.size:,}")
-    found = hashlib.sha256(content).hexdigest()
-    if found != file.sha256:
-        raise DataError(f"{url}: another file, SHA-256 {found[:16]}... not {file.sha256[:16]}...")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != file.sha256:
+        raise DataError(f"{url}: another file, SHA-256 {digest[:16]}... not {file.sha256[:16]}...")
     progress(file.name, file.size, file.size)
     return bytes(content)
 
@@ -151,7 +151,7 @@ def download(
     there is none. Raises ``DataError`` in one line that says what each mirror answered.
     """
     source = source or SOURCES[name]
-    made = not folder.is_dir()
+    new_folder = not folder.is_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file in source.files:
@@ -160,7 +160,7 @@ def download(
     except OSError as error:
         raise DataError(f"cannot write to {folder}: {error.strerror}") from None
     except DataError:
-        if made:
+        if new_folder:
             with suppress(OSError):  # files that came whole stay, and the folder with them
                 folder.rmdir()
         raise

@@ -55,16 +55,16 @@ def _array(path: Path, stream: Readable, magic: int) -> npt.NDArray[np.uint8]:
 
 
 def _shape(path: Path, stream: Readable, magic: int) -> tuple[int, ...]:
-    """The dimensions that the header states."""
+    """Return the dimensions that the header states."""
     dimensions = magic & 0xFF
     size = 4 + 4 * dimensions
     header = stream.read(size)
     if len(header) < 4:
         raise DataError(f"{path}: truncated, {len(header)} bytes are no IDX header")
-    (found,) = struct.unpack(">I", header[:4])
-    if found != magic:
+    (actual,) = struct.unpack(">I", header[:4])
+    if actual != magic:
         raise DataError(
-            f"{path}: not an IDX file of {_KINDS[magic]}, magic is 0x{found:08x} "
+            f"{path}: not an IDX file of {_KINDS[magic]}, magic is 0x{actual:08x} "
             f"and not 0x{magic:08x}"
         )
     if len(header) < size:
@@ -88,7 +88,7 @@ STEMS = {
 
 
 def missing(folder: Path) -> list[str]:
-    """File names of the four that ``folder`` does not have, plain or gzipped."""
+    """List the file names of the four that ``folder`` does not have, plain or gzipped."""
     return [stem for pair in STEMS.values() for stem in pair if _find(folder, stem) is None]
 
 

@@ -18,7 +18,7 @@ from trainwright.data.dataset import DataError, DataSet, Split
 
 SPLIT_SEED = 0
 TEST_PART = 5
-"""Where there is no test split, one sample in so many goes into one."""
+"""Samples for each sample that goes into the test split, where a file has no test split."""
 FULL_SCALE = 255
 _SPLITS = (
     ("x_train", "y_train", "x_test", "y_test"),

@@ -38,7 +38,7 @@ _FILES = tuple(stem for pair in STEMS.values() for stem in pair)
 
 
 def cache_folder(name: str) -> Path:
-    """Where the files of a data set are put that was downloaded without naming a folder."""
+    """Return the folder for files of a data set that was downloaded without naming a folder."""
     return default_folder() / "data" / name
 
 
@@ -50,7 +50,7 @@ def own_data(root: str | os.PathLike[str] | None) -> str | None:
 
 
 def is_npz(root: str | os.PathLike[str] | None) -> bool:
-    """Whether ``root`` names an ``.npz`` file and not a folder."""
+    """Return whether ``root`` names an ``.npz`` file and not a folder."""
     return root is not None and Path(root).suffix.lower() == NPZ
 
 
@@ -106,7 +106,7 @@ def load_data_set(
 
 
 def _folder(name: str, root: str | os.PathLike[str] | None, *, fetch: bool) -> Path:
-    """The folder that has the four files of a data set, after fetching them where asked to."""
+    """Return the folder that has the four files of a data set, after fetching them if asked to."""
     option = "--data DIR"
     if root is None:
         root = os.environ.get("TRAINWRIGHT_DATA")

@@ -200,7 +200,7 @@ class Driver:
         room = self.step.buffers[f"program.{which}"].size // DESCRIPTOR_BYTES
         if needed > room:
             raise AcceleratorError(
-                f"with its seed the program has {needed} descriptors, room is room for {room}; "
+                f"with its seed the program has {needed} descriptors, there is room for {room}; "
                 "use fewer layers or factors"
             )
 

@@ -1,4 +1,4 @@
-"""What the host does with real numbers: to words of a format x 2^exponent, and back.
+"""Conversion of real numbers to words of a format x 2^exponent, and back, on the host.
 
 A format is one of ``trainwright.formats``, or a number of bits of fixed point, 32 at most.
 """
@@ -12,7 +12,7 @@ from trainwright.formats.rounding import limits
 
 
 def extremes(fmt: Format | int) -> tuple[int, int]:
-    """Least and greatest word."""
+    """Return the least and the greatest word."""
     return limits(fmt) if isinstance(fmt, int) else fmt.limits
 
 
@@ -38,9 +38,10 @@ def dequantise(words: torch.Tensor, exponent: int, fmt: Format | None = None) ->
 
 
 def fitting_exponent(values: torch.Tensor, fmt: Format | int, *, zero: int = 0) -> int:
-    """The exponent that suits the largest value of a float tensor (``Format.fitting_exponent``).
+    """Return the exponent that suits the largest value of a float tensor.
 
-    ``zero`` where all values are 0. Raises ``ValueError`` for values that are not finite.
+    See ``Format.fitting_exponent``; ``zero`` where all values are 0. Raises ``ValueError`` for
+    values that are not finite.
     """
     greatest = float(values.abs().max())
     if not math.isfinite(greatest):

@@ -14,14 +14,14 @@ UNITS = 16
 KEYS_A_ROW = 16
 """A key is KEYS_A_ROW x the address of a row, + the lane where a key serves a column."""
 STREAM_STEP = 0x9E3779B9
-"""What the stream advances by (modulo 2^32) with every compute descriptor: 2^32 / golden ratio."""
+"""Advance of the stream (modulo 2^32) with every compute descriptor: 2^32 / golden ratio."""
 ROUNDS = 8
 ROTATIONS = (1, 8, 2)
-"""Of the rounds: two that are ANDed, one that is added."""
+"""Rotations of a round, in bits: two that are ANDed, one that is added."""
 KEY_ROTATIONS = ((0, 11, 21), (5, 14, 26))
-"""Of the key, added to the first and to the second word of the state."""
+"""Rotations of the key, in bits, added to the first and to the second word of the state."""
 STREAM_ROTATION = 16
-"""Of the stream in the second word."""
+"""Rotation of the stream in the second word, in bits."""
 CONSTANT = 0x9E3779B9
 """Added to the second word; otherwise key and stream 0 would always give 0."""
 TWIST = 24
@@ -29,12 +29,12 @@ TWIST = 24
 
 
 def rotated(word: Words, bits: int) -> Words:
-    """32-bit words rotated to the left."""
+    """Rotate 32-bit words to the left."""
     return word if not bits else (word << np.uint32(bits)) | (word >> np.uint32(32 - bits))
 
 
 def mixed(stream: int, key: npt.ArrayLike) -> npt.NDArray[np.uint64]:
-    """64 pseudo-random bits for every key (24 bits): ``ROUNDS`` Feistel rounds.
+    """Return 64 pseudo-random bits for every key (24 bits): ``ROUNDS`` Feistel rounds.
 
     A round is ``x, y = y ^ (x<<<1 & x<<<8) ^ x<<<2, x``, the round function of the cipher Simon:
     each new bit depends on four bits. ``x`` ends in the lower word.
@@ -44,14 +44,14 @@ def mixed(stream: int, key: npt.ArrayLike) -> npt.NDArray[np.uint64]:
     y = rotated(x, STREAM_ROTATION) ^ np.uint32(CONSTANT)
     for first, second in zip(*KEY_ROTATIONS, strict=True):
         x, y = x ^ rotated(keys, first), y ^ rotated(keys, second)
-    one, eight, two = ROTATIONS
+    single, eight, two = ROTATIONS
     for _ in range(ROUNDS):
-        x, y = y ^ (rotated(x, one) & rotated(x, eight)) ^ rotated(x, two), x
+        x, y = y ^ (rotated(x, single) & rotated(x, eight)) ^ rotated(x, two), x
     return x.astype(np.uint64) | y.astype(np.uint64) << np.uint64(32)
 
 
 def unit_bytes(state: npt.NDArray[np.uint64], units: int) -> npt.NDArray[np.int64]:
-    """The ``RANDOM_WIDTH`` bits of each of the first ``units`` units: (..., units) of (...).
+    """Return ``RANDOM_WIDTH`` bits of each of the first ``units`` units: (..., units) of (...).
 
     Units 0 to 7 are the bytes of the state, unit 8 + j is byte j XOR byte (j + 3) mod 8: where the
     state is uniform any two units are independent.
@@ -63,7 +63,7 @@ def unit_bytes(state: npt.NDArray[np.uint64], units: int) -> npt.NDArray[np.int6
 
 
 def derived_seed(seed: int, *parts: int) -> int:
-    """A seed of 32 bits for a program, from the seed of a run and numbers such as its step.
+    """Return a seed of 32 bits for a program, from a run's seed and numbers such as its step.
 
     The numbers are mixed in one after the other (the finaliser of MurmurHash3); different lists
     give different seeds, within the limits of 32 bits.
@@ -82,7 +82,7 @@ ROUNDINGS = ("nearest", "stochastic-gradients", "stochastic")
 
 
 def step_seeds(rounding: str, seed: int, step: int) -> tuple[int | None, int | None]:
-    """Seeds of the forward and the backward program of a step of a run with ``seed``.
+    """Return seeds of the forward and the backward program of a step of a run with ``seed``.
 
     None where the program rounds to nearest. A pure function: a run that is interrupted goes on
     with the same bits.

@@ -26,7 +26,7 @@ class TensorClass(StrEnum):
 
 @dataclass(frozen=True)
 class ScaleRange:
-    """Where the mean of |q| may lie, as fractions of full scale 2^(width - 1)."""
+    """Range of the mean of |q|, as fractions of full scale 2^(width - 1)."""
 
     low: float
     high: float
@@ -79,7 +79,7 @@ class ScaleRanges:
     """
 
     def of(self, kind: TensorClass, fmt: Format) -> ScaleRange:
-        """The range of a format that has its own, or else of a class."""
+        """Return the range of a format that has its own, or else of a class."""
         return ScaleRange(*fmt.mean_range) if fmt.mean_range else getattr(self, kind.value)
 
 
@@ -101,12 +101,12 @@ torch or a compiled model then chooses the exponent anew, instead of moving it b
 
 @dataclass(frozen=True)
 class TensorStatistics:
-    """What the accelerator counted of one tensor in one step."""
+    """Accelerator's counts of one tensor in one step."""
 
     kind: TensorClass
     format: Format
     exponent: int
-    """The exponent it was computed with."""
+    """Exponent that the tensor was computed with."""
     floor: int
     """Least exponent it could have: that of the exact products, where no shift is needed."""
     count: int
@@ -146,7 +146,7 @@ LOST_JUMP = 8
 
 
 def _coded_jump(mean: float, allowed: ScaleRange) -> int:
-    """By how much an exponent is to move: words do not say exactly how far values are away."""
+    """Return the move of an exponent: words do not say exactly how far values are off."""
     if mean > allowed.high:
         beyond = (mean - allowed.high) / (1 - allowed.high)
         return 1 if beyond < 0.25 else 2 if beyond < 0.5 else 4
@@ -209,7 +209,7 @@ class Scales:
         return max(step, 0) if s.saturations else step
 
     def _most_saturated(self, s: TensorStatistics) -> float:
-        """Values of a tensor that may saturate."""
+        """Return how many values of a tensor may saturate."""
         part = s.format.most_saturated
         if part is None and s.format.coded:
             part = self.ranges.coded_saturated
@@ -217,7 +217,7 @@ class Scales:
 
 
 def ranges_of(name: str, *, coded_factors: bool) -> ScaleRanges:
-    """A preset, for a network whose factors are coded or not.
+    """Return a preset, for a network whose factors are coded or not.
 
     Coded factors are sparse far out, gradients come in bursts, and their tensors saturate.
     """

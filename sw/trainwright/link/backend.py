@@ -140,7 +140,7 @@ class LinkAccelerator:
         return run_segments(program, depth, lambda part: self._run(part, address))
 
     def _run(self, program: Program, address: int) -> Run:
-        """One run of a program, or of a part of it."""
+        """Run a program, or a part of it, once."""
         self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
         run = self._execute(program, address, seconds=self._run_seconds)
         self.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
@@ -149,11 +149,11 @@ class LinkAccelerator:
     def repeat(
         self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
     ) -> Run:
-        """Execute a program that lies at ``address`` ``times`` times, the first as step number
-        ``step``, by one start; it fails after ``times`` x ``run_seconds``.
+        """Execute a stored program several times by one start.
 
-        What came of it can be read again, by ``attend``, until the next start. Raises
-        ``AcceleratorError`` for an accelerator without an exponent file.
+        The program lies at ``address`` and runs ``times`` times, the first as step number ``step``;
+        it fails after ``times`` x ``run_seconds``. Results can be read again, by ``attend``, until
+        the next start. Raises ``AcceleratorError`` for an accelerator without an exponent file.
         """
         self._check_repetition(program, times, address)
         self._require_idle()
@@ -163,8 +163,10 @@ class LinkAccelerator:
     def attend(
         self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
     ) -> Run | None:
-        """See ``UnattendedAccelerator.attend``. A run is known by where its program lies, how often
-        that runs, and its present step; whether the program is this one the caller has to know.
+        """See ``UnattendedAccelerator.attend``.
+
+        A run is known by the address of its program, its repetitions, and its present step; the
+        caller has to know that the program is the same.
         """
         self._check_repetition(program, times, address)
         status = self.read_register(registers.STATUS)
@@ -202,7 +204,7 @@ class LinkAccelerator:
         return self._finish(program, seconds=seconds)
 
     def _finish(self, program: Program, *, seconds: float) -> Run:
-        """The run that is under way or over. Where its host gives up it goes on."""
+        """Wait for the run under way and return its results; it continues if its host gives up."""
         p, begin = self._parameters, time.perf_counter()
         self._under_way = True
         await_run(self._link, self._is_busy, seconds=seconds, lost_seconds=self._lost_seconds)
@@ -227,11 +229,11 @@ class LinkAccelerator:
             )
 
     def read_registers(self, address: int, count: int) -> npt.NDArray[np.uint32]:
-        """``count`` registers from ``address`` on."""
+        """Read ``count`` registers from ``address`` on."""
         return self._read(Request.READ_REGISTERS, address, count)
 
     def read_register(self, address: int) -> int:
-        """One register."""
+        """Read one register."""
         return int(self.read_registers(address, 1)[0])
 
     def write_register(self, address: int, value: int) -> None:

@@ -11,7 +11,7 @@ _ESCAPED = {byte: bytes([ESCAPE, byte ^ ESCAPE_XOR]) for byte in (ESCAPE, FLAG)}
 
 
 def encode_frame(body: bytes) -> bytes:
-    """The bytes on the line for a frame of ``body``."""
+    """Return the bytes on the line for a frame of ``body``."""
     whole = body + zlib.crc32(body).to_bytes(WORD_BYTES, "little")
     for byte, escaped in _ESCAPED.items():  # ESCAPE first
         whole = whole.replace(bytes([byte]), escaped)
@@ -32,7 +32,7 @@ class FrameDecoder:
         self._hunting = True
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The bodies of the good frames that end in ``data``."""
+        """Yield the bodies of the good frames that end in ``data``."""
         parts = bytes(data).split(_FLAG)
         for number, part in enumerate(parts):
             if not self._hunting:

@@ -22,7 +22,7 @@ class Line(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Name of the line, for people."""
         ...
 
     @property
@@ -35,7 +35,7 @@ class Line(Protocol):
         ...
 
     def read(self, seconds: float, /) -> bytes:
-        """What has come, at least a byte unless ``seconds`` pass without any."""
+        """Return the bytes that have come, at least one unless ``seconds`` pass without any."""
         ...
 
     def drain(self) -> None:
@@ -62,7 +62,7 @@ class LinkCounts:
     requests: int = 0
     repeats: int = 0
     bad_frames: int = 0
-    """Of the board's replies."""
+    """Damaged frames among the board's replies."""
 
 
 class Link:
@@ -96,7 +96,7 @@ class Link:
         self.memory_bytes = int(words[Hello.MEMORY_BYTES])
 
     def read(self, request: Request, address: int, count: int) -> npt.NDArray[np.uint32]:
-        """``count`` words from a byte address on."""
+        """Read ``count`` words from a byte address on."""
         parts = [
             self._request(request, address + WORD_BYTES * start, min(MOST_WORDS, count - start))
             for start in range(0, count, MOST_WORDS)
@@ -111,7 +111,7 @@ class Link:
 
     @property
     def name(self) -> str:
-        """Of the line."""
+        """Name of the line."""
         return self._line.name
 
     def rest(self, seconds: float) -> None:
@@ -158,7 +158,7 @@ class Link:
     def _reply(
         self, request: Request, expected: int, seconds: float
     ) -> npt.NDArray[np.uint32] | None:
-        """The answer to the last request, or None where none comes in time or it is damaged."""
+        """Return the answer to the last request; None where it is late or damaged."""
         damaged, come = self._decoder.bad, 0
         while come < MOST_UNASKED and (data := self._line.read(seconds)):
             come += len(data)

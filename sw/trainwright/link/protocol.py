@@ -1,4 +1,4 @@
-"""What host and board agree on: frames, operations, status (``docs/reference/link.md``).
+"""Protocol between host and board: frames, operations, status (``docs/reference/link.md``).
 
 A frame lies between two ``FLAG`` bytes; inside, ``FLAG`` and ``ESCAPE`` are sent as ``ESCAPE`` and
 the byte with ``ESCAPE_XOR``. Unescaped it is words of 32 bits, little-endian: a header, a payload,
@@ -15,7 +15,7 @@ WORD_BYTES = 4
 MOST_WORDS = 256
 """Words of a payload at most."""
 VERSION = 0x54524C32
-"""What HELLO answers first: "TRL2"."""
+"""First word of HELLO's answer: "TRL2"."""
 
 
 class Request(IntEnum):

@@ -4,7 +4,7 @@ from trainwright.accelerator import AcceleratorError
 from trainwright.link.host import LinkError
 
 DEFAULT_BAUD = 3_000_000
-"""What the FT231X of a ULX3S takes at most."""
+"""Most bits a second of the FT231X on a ULX3S."""
 
 
 class SerialLine:
@@ -38,7 +38,7 @@ class SerialLine:
             raise self._gone(error) from error
 
     def read(self, seconds: float) -> bytes:
-        """What has come, at least a byte unless ``seconds`` pass without any."""
+        """Return the bytes that have come, at least one unless ``seconds`` pass without any."""
         try:
             self._serial.timeout = seconds
             first = self._serial.read(1)

@@ -5,7 +5,7 @@
 
 import torch
 
-from trainwright.precision.formats import Format, digits_of, get_format
+from trainwright.precision.formats import PrecisionFormat, digits_of, get_format
 from trainwright.precision.simulate import checked
 
 _TABLE = 1 << 24
@@ -13,15 +13,15 @@ _TABLE = 1 << 24
 
 
 def _outer_factors(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(k, ..., p, 1) and (k, ..., 1, q), whose product has the products of step k at index k."""
+    """Return (k, ..., p, 1) and (k, ..., 1, q); index k of their product is step k."""
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     columns = a.expand(*batch, *a.shape[-2:]).movedim(-1, 0).unsqueeze(-1)
     rows = b.expand(*batch, *b.shape[-2:]).movedim(-2, 0).unsqueeze(-2)
     return columns, rows
 
 
-def matmul_rounded(a: torch.Tensor, b: torch.Tensor, format: Format) -> torch.Tensor:
-    """Product with every multiplication and every addition rounded, summed in order of k.
+def matmul_rounded(a: torch.Tensor, b: torch.Tensor, format: PrecisionFormat) -> torch.Tensor:
+    """Return the product with every multiplication and addition rounded, summed in order of k.
 
     Each element has the relative error gamma_k of the draft's (2.7). The sum runs over k one step
     at a time, all elements at once.
@@ -51,9 +51,9 @@ def matmul_rounded(a: torch.Tensor, b: torch.Tensor, format: Format) -> torch.Te
 
 
 def matmul_exact_products(
-    a: torch.Tensor, b: torch.Tensor, low: Format, high: Format
+    a: torch.Tensor, b: torch.Tensor, low: PrecisionFormat, high: PrecisionFormat
 ) -> torch.Tensor:
-    """Products of low inputs without error, summed in ``high``; not yet cast (Assumption 2.4).
+    """Return exact products of low inputs, summed in ``high``; not yet cast (Assumption 2.4).
 
     Where ``high`` is a machine type with twice the digits of ``low`` this is its matrix product: a
     product of low numbers is exact in it. Elsewhere the products are formed in float64 and each
@@ -75,25 +75,31 @@ def matmul_exact_products(
     return total
 
 
-def _dot(x: torch.Tensor, y: torch.Tensor, f: Format) -> tuple[torch.Tensor, torch.Tensor]:
+def _dot(x: torch.Tensor, y: torch.Tensor, f: PrecisionFormat) -> tuple[torch.Tensor, torch.Tensor]:
     if x.shape[-1] != y.shape[-1]:
         raise ValueError(f"dot product of {x.shape[-1]} with {y.shape[-1]} elements")
     left, right = (f.round(t).to(f.carrier) for t in (x, y))
     return left.unsqueeze(-2), right.unsqueeze(-1)
 
 
-def dot_rounded(x: torch.Tensor, y: torch.Tensor, format: str | Format = "fp16") -> torch.Tensor:
-    """Dot products over the last dimension, simHalf called for every operation (Table 3)."""
+def dot_rounded(
+    x: torch.Tensor, y: torch.Tensor, format: str | PrecisionFormat = "fp16"
+) -> torch.Tensor:
+    """Return dot products over the last dimension, every operation rounded by simHalf (Table 3)."""
     f = checked(format)
     return matmul_rounded(*_dot(x, y, f), f)[..., 0, 0]
 
 
 def dot_mixed(
-    x: torch.Tensor, y: torch.Tensor, low: str | Format = "fp16", high: str | Format = "fp32"
+    x: torch.Tensor,
+    y: torch.Tensor,
+    low: str | PrecisionFormat = "fp16",
+    high: str | PrecisionFormat = "fp32",
 ) -> torch.Tensor:
-    """Dot products under Assumption 2.4: low inputs, exact products, high sum, result cast to low.
+    """Return dot products under Assumption 2.4.
 
-    Relative to |x|^T|y| the error is at most gamma^l_(d+2), d = floor(m u_h / u_l) (Lemma 2.3).
+    Low inputs, exact products, high sum, result cast to low. Relative to |x|^T|y| the error is at
+    most gamma^l_(d+2), d = floor(m u_h / u_l) (Lemma 2.3).
     """
     narrow, wide = get_format(low), get_format(high)
     total = matmul_exact_products(*_dot(x, y, narrow), narrow, wide)[..., 0, 0]

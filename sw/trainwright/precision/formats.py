@@ -17,7 +17,7 @@ class PrecisionError(ValueError):
 
 
 @dataclass(frozen=True)
-class Format:
+class PrecisionFormat:
     """A number format of ``digits`` significant bits (hidden one included; of posits, at 1.0)."""
 
     name: str
@@ -29,7 +29,7 @@ class Format:
     dtype: torch.dtype | None = None
     """torch's type of the same numbers, where it has one."""
     overflow: float = float("inf")
-    """What becomes of larger numbers: inf, or NaN where the format has no infinity."""
+    """Result for larger numbers: inf, or NaN where the format has no infinity."""
     posit: PositFormat | None = None
 
     @property
@@ -63,7 +63,7 @@ class Format:
         return self.native or 2 * self.digits + 2 <= digits_of(self.carrier)
 
     def round(self, x: torch.Tensor) -> torch.Tensor:
-        """Nearest numbers of the format, ties to even, in the type of ``x`` (widened if narrow).
+        """Return the nearest numbers of the format, ties to even, in the (widened) type of ``x``.
 
         ``x`` float of any shape; float64 is rounded once and not through float32. Overflow gives
         ``overflow``; posits saturate instead.
@@ -90,20 +90,20 @@ class Format:
         return torch.where(x.isfinite() & (y != 0), y, self._special(x))
 
     def _special(self, x: torch.Tensor) -> torch.Tensor:
-        """Signed zeros, NaN and infinities as the format has them."""
+        """Return signed zeros, NaN and infinities as the format has them."""
         zero = torch.copysign(torch.zeros_like(x), x)
         infinite = torch.copysign(x.new_tensor(self.overflow), x)
         return torch.where(x.isfinite(), zero, torch.where(x.isnan(), x, infinite))
 
 
 def digits_of(dtype: torch.dtype) -> int:
-    """Significant bits of float32 or float64."""
+    """Return the significant bits of float32 or float64."""
     return 24 if dtype is torch.float32 else 53
 
 
-def _binary(name: str, digits: int, bits: int, dtype: torch.dtype | None) -> Format:
+def _binary(name: str, digits: int, bits: int, dtype: torch.dtype | None) -> PrecisionFormat:
     greatest = (2.0 - 2.0 ** (1 - digits)) * 2.0 ** (2 ** (bits - 1) - 1)
-    return Format(name, digits, 2 - 2 ** (bits - 1), greatest, dtype)
+    return PrecisionFormat(name, digits, 2 - 2 ** (bits - 1), greatest, dtype)
 
 
 _FORMATS = {
@@ -116,38 +116,38 @@ _FORMATS = {
         _binary("bf16", 8, 8, torch.bfloat16),
         _binary("fp8_e5m2", 3, 5, torch.float8_e5m2),
         # One more binade than IEEE's and no infinity.
-        Format("fp8_e4m3", 4, -6, 448.0, torch.float8_e4m3fn, float("nan")),
+        PrecisionFormat("fp8_e4m3", 4, -6, 448.0, torch.float8_e4m3fn, float("nan")),
     )
 }
 NAMES = (*_FORMATS, "posit8", "posit16", "posit32", "posit(n,es)")
-"""What ``get_format`` understands."""
+"""Names that ``get_format`` understands."""
 
 
-def _posit(name: str) -> Format:
-    found = re.fullmatch(r"posit(\d+)|posit\((\d+), ?(\d+)\)", name)
-    if found is None:
+def _posit(name: str) -> PrecisionFormat:
+    match = re.fullmatch(r"posit(\d+)|posit\((\d+), ?(\d+)\)", name)
+    if match is None:
         raise PrecisionError(f"unknown number format {name!r}; there are {', '.join(NAMES)}")
-    width, es = (int(found[2]), int(found[3])) if found[2] else (int(found[1]), 2)
+    width, es = (int(match[2]), int(match[3])) if match[2] else (int(match[1]), 2)
     try:
         posit = PositFormat(width, es)
     except PositError as error:
         raise PrecisionError(f"unknown number format {name!r}: {error}") from None
-    return Format(str(posit), posit.digits, -posit.max_scale, posit.maxpos, posit=posit)
+    return PrecisionFormat(str(posit), posit.digits, -posit.max_scale, posit.maxpos, posit=posit)
 
 
 @cache
-def _by_name(name: str) -> Format:
+def _by_name(name: str) -> PrecisionFormat:
     return _FORMATS.get(name) or _posit(name)
 
 
-def get_format(name: "str | Format") -> Format:
-    """The format of a name such as ``fp16``, ``bf16``, ``posit16`` or ``posit(16,1)``.
+def get_format(name: "str | PrecisionFormat") -> PrecisionFormat:
+    """Return the format of a name such as ``fp16``, ``bf16``, ``posit16`` or ``posit(16,1)``.
 
     ``posit16`` is posit(16,2), the standard's. Raises ``PrecisionError``.
     """
-    return name if isinstance(name, Format) else _by_name(name)
+    return name if isinstance(name, PrecisionFormat) else _by_name(name)
 
 
-def machine_epsilon(name: "str | Format") -> float:
-    """Distance from 1 to the next number, 2u."""
+def machine_epsilon(name: "str | PrecisionFormat") -> float:
+    """Return the distance from 1 to the next number, 2u."""
     return 2 * get_format(name).unit

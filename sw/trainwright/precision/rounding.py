@@ -8,7 +8,7 @@ import torch
 
 
 def power_of_two(exponent: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """2^exponent, exact, of an integer tensor; exponents outside the normal range are held there.
+    """Return 2^exponent, exact, of integers; exponents are held to the normal range.
 
     (``torch.ldexp`` goes through a float32 power.) ``dtype`` is float32 or float64.
     """
@@ -39,7 +39,9 @@ def exponent_of(top: torch.Tensor) -> torch.Tensor:
 
 
 def round_float64(x: torch.Tensor, digits: int, least: int) -> torch.Tensor:
-    """Nearest multiple of one unit in the last of ``digits`` places, ties to even; no overflow.
+    """Return the nearest multiple of a unit in the last of ``digits`` places, ties to even.
+
+    There is no overflow.
 
     ``x`` float64 of any shape. ``least`` is the exponent of the smallest normal number: below
     2^least the grid stays that of 2^least (gradual underflow). Adding and subtracting 1.5 times the
@@ -52,7 +54,7 @@ def round_float64(x: torch.Tensor, digits: int, least: int) -> torch.Tensor:
 
 
 def round_float32_to_tf32(x: torch.Tensor) -> torch.Tensor:
-    """float32 to the 11 digits of tf32: both have the same exponents, so 13 bits are cut.
+    """Round float32 to the 11 digits of tf32: both have the same exponents, so 13 bits are cut.
 
     Works on the bit pattern, whose order is that of the magnitudes: subnormals and the carry into
     the exponent, up to infinity, need no case of their own.

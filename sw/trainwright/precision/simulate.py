@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from trainwright.precision.formats import Format, PrecisionError, get_format
+from trainwright.precision.formats import PrecisionError, PrecisionFormat, get_format
 
 OPERATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "add": torch.add,
@@ -16,8 +16,8 @@ OPERATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 """f of Algorithm 1: OP of the draft's section 2.1 and the dot product (over the last dimension)."""
 
 
-def checked(name: str | Format) -> Format:
-    """The format, where its operations can be simulated exactly. Raises ``PrecisionError``."""
+def checked(name: str | PrecisionFormat) -> PrecisionFormat:
+    """Return the format if its operations can be simulated exactly; else ``PrecisionError``."""
     format = get_format(name)
     if not format.exact_operations:
         raise PrecisionError(
@@ -28,9 +28,9 @@ def checked(name: str | Format) -> Format:
 
 
 def simulate(
-    operation: str, x: torch.Tensor, y: torch.Tensor, format: str | Format = "fp16"
+    operation: str, x: torch.Tensor, y: torch.Tensor, format: str | PrecisionFormat = "fp16"
 ) -> torch.Tensor:
-    """fl(x op y) in ``format`` (Algorithm 1); ``x``, ``y`` broadcast, rounded to the format first.
+    """Return fl(x op y) in ``format`` (Algorithm 1); ``x`` and ``y`` are rounded to it first.
 
     The result has the format's carrier type. A single operation is correctly rounded: the carrier
     has over twice the digits. ``dot_product`` is Algorithm 1 to the letter, summed in the carrier
@@ -44,7 +44,7 @@ def simulate(
     return f.round(OPERATIONS[operation](*(t.to(f.carrier) for t in wide)))
 
 
-def sqrt(x: torch.Tensor, format: str | Format = "fp16") -> torch.Tensor:
-    """Correctly rounded square root of ``x`` rounded to ``format``."""
+def sqrt(x: torch.Tensor, format: str | PrecisionFormat = "fp16") -> torch.Tensor:
+    """Return the correctly rounded square root of ``x`` rounded to ``format``."""
     f = checked(format)
     return f.round(torch.sqrt(f.round(x).to(f.carrier)))

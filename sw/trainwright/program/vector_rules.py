@@ -85,9 +85,7 @@ def _check_pass(d: Vector, held: dict[int, Instruction]) -> None:
             raise ProgramError(f"{name}: no CODE before it gives instruction {place}")
         instruction = held[place]
         if instruction.kind is Kind.TABLE and instruction.addend is not Addend.NOTHING:
-            raise ProgramError(
-                f"{name}: instruction {place} adds to a table; use another instruction"
-            )
+            raise ProgramError(f"{name}: instruction {place} adds to a table; use another one")
         if instruction.memory is Memory.NONE:
             continue
         bit = 1 << instruction.stream

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from trainwright.precision import Format
+from trainwright.precision import PrecisionFormat
 from trainwright.precision.dot import matmul_exact_products, matmul_rounded
 from trainwright.precision.simulate import checked
 
@@ -19,7 +19,7 @@ class Arithmetic(Protocol):
     """Operations that a Householder QR needs."""
 
     @property
-    def format(self) -> Format:
+    def format(self) -> PrecisionFormat:
         """Format of the results."""
         ...
 
@@ -48,7 +48,7 @@ class Arithmetic(Protocol):
 class MachineArithmetic:
     """float32 or float64 of the machine: torch's own operations."""
 
-    format: Format
+    format: PrecisionFormat
 
     def check(self) -> None:
         """Accept every format: nothing is simulated."""
@@ -79,7 +79,7 @@ class MachineArithmetic:
 class _Stepwise:
     """Elementwise operations in ``format``, each rounded."""
 
-    format: Format
+    format: PrecisionFormat
 
     def check(self) -> None:
         """Raise ``PrecisionError`` where the format cannot be simulated exactly."""
@@ -110,7 +110,7 @@ class Simulated(_Stepwise):
 class Inner(_Stepwise):
     """BLAS-2 level (3.6): inner products under Assumption 2.4, all other operations in low."""
 
-    high: Format
+    high: PrecisionFormat
 
     def matmul(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """Sum exact products in high and cast to low."""
@@ -128,12 +128,12 @@ class Level3(Inner):
         c.copy_(self.format.round(self.high.round(c.to(product.dtype) - product)))
 
 
-def uniform(format: Format) -> Arithmetic:
+def uniform(format: PrecisionFormat) -> Arithmetic:
     """Return the arithmetic with everything in one format."""
     return MachineArithmetic(format) if format.native else Simulated(format)
 
 
-def norm_shift(rows: int, format: Format) -> int:
+def norm_shift(rows: int, format: PrecisionFormat) -> int:
     """Return the power of two that keeps a sum of ``rows`` squares from overflowing.
 
     Assumes a vector whose largest element is below 1.

@@ -1,7 +1,7 @@
 """gamma_k and its calculus: Lemmas 2.1 to 2.3 of the draft, and the square-root bounds.
 
-u is a unit round-off (``Format.unit``). Functions named ``*_bound`` check that the relation in
-their docstring holds for the arguments, and return its right-hand side.
+u is a unit round-off (``PrecisionFormat.unit``). Functions named ``*_bound`` check that the
+relation in their docstring holds for the arguments, and return its right-hand side.
 """
 
 from math import exp, log, sqrt

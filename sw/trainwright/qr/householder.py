@@ -5,7 +5,7 @@ from functools import cached_property
 
 import torch
 
-from trainwright.precision import Format
+from trainwright.precision import PrecisionFormat
 from trainwright.qr.apriori import Shape
 from trainwright.qr.arithmetic import Arithmetic, MachineArithmetic
 from trainwright.qr.machine_panel import factor_machine_block
@@ -76,8 +76,8 @@ class BlockQR(HouseholderQR):
 def householder_qr(
     A: torch.Tensor,
     *,
-    low: str | Format | None = None,
-    high: str | Format = "fp64",
+    low: str | PrecisionFormat | None = None,
+    high: str | PrecisionFormat = "fp64",
     rounding: str = "end",
 ) -> HouseholderQR:
     """Factor ``A`` (..., m, n), m >= n, column by column by Algorithms 2 and 3 of the draft.
@@ -103,8 +103,8 @@ def block_qr(
     A: torch.Tensor,
     *,
     block: int = 32,
-    low: str | Format | None = None,
-    high: str | Format = "fp64",
+    low: str | PrecisionFormat | None = None,
+    high: str | PrecisionFormat = "fp64",
     rounding: str = "end",
 ) -> BlockQR:
     """Factor ``A`` (..., m, n), m >= n, in column blocks of width ``block`` (WY form, 3.2).

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from trainwright.precision import Format, PrecisionError, get_format
+from trainwright.precision import PrecisionError, PrecisionFormat, get_format
 from trainwright.precision.formats import digits_of
 from trainwright.qr.arithmetic import Arithmetic, Inner, Level3, uniform
 
@@ -20,12 +20,12 @@ class Precision:
     Assumption 2.4, everything else in low.
     """
 
-    low: Format | None
-    high: Format
+    low: PrecisionFormat | None
+    high: PrecisionFormat
     rounding: str
 
     @property
-    def storage(self) -> Format:
+    def storage(self) -> PrecisionFormat:
         """Format of the results."""
         return self.high if self.low is None else self.low
 
@@ -54,7 +54,9 @@ class Precision:
         return f"{low}{self.high.name}{level}"
 
 
-def make_precision(low: str | Format | None, high: str | Format, rounding: str) -> Precision:
+def make_precision(
+    low: str | PrecisionFormat | None, high: str | PrecisionFormat, rounding: str
+) -> Precision:
     """Check and combine the options.
 
     Raises ``PrecisionError``, or ``ValueError`` for ``rounding``.

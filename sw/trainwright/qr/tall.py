@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from trainwright.precision import Format
+from trainwright.precision import PrecisionFormat
 from trainwright.qr.apriori import Shape
 from trainwright.qr.precision import Precision, make_precision
 from trainwright.qr.reflectors import apply_panel, factor_panel, fill_wy
@@ -128,8 +128,8 @@ def tsqr(
     A: torch.Tensor,
     *,
     levels: int = 2,
-    low: str | Format | None = None,
-    high: str | Format = "fp64",
+    low: str | PrecisionFormat | None = None,
+    high: str | PrecisionFormat = "fp64",
     rounding: str = "end",
 ) -> TallQR:
     """Factor ``A`` (..., m, n) in 2^``levels`` row blocks of at least n rows each (3.3).

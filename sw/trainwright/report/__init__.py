@@ -1,1 +1,1 @@
-"""What came out of a run: numbers, pictures, one page."""
+"""Report of a run: numbers, pictures, one page."""

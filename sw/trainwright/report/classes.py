@@ -25,7 +25,7 @@ class ClassResult:
 
 
 def class_results(evaluation: Evaluation, names: Sequence[str]) -> list[ClassResult]:
-    """One result a name, from the confusion matrix."""
+    """Return a result for each name, from the confusion matrix."""
     matrix = evaluation.confusion(len(names))
     results = []
     for n, name in enumerate(names):

@@ -21,7 +21,7 @@ PLACES = ACCELERATOR, HOST, CHIP = "external memory", "host", "on chip"
 
 @dataclass(frozen=True)
 class MemoryItem:
-    """One part of the training state."""
+    """Part of the training state, and its place."""
 
     name: str
     place: str
@@ -48,16 +48,19 @@ _RESIDENT = (
     ("inputs, as laid out", r"x\..*|targets"),
     *_BUFFERS[2:],
 )
-"""The same of a resident program, which needs no others, and no coefficients outside; what the
-programs keep for each other has no buffers by name, and is all that is left."""
+"""Buffers of a resident program, by kind, with patterns of their names.
+
+It needs no coefficients outside. Buffers that the programs keep for each other have no names: they
+are the rest.
+"""
 
 
 def resident_memory(memory: ChipMemory, program: Program) -> list[MemoryItem]:
-    """Bits of all that the steps of a resident ``program`` keep, but for the data set."""
+    """Return the bits that steps of a resident ``program`` keep, without the data set."""
     bits = {name: 0 for name, _ in _RESIDENT}
     bits["programs"] = 8 * DESCRIPTOR_BYTES * len(program.descriptors)
     buffers = (*memory.step.buffers.values(), *memory.buffers.values())
-    for buffer in {one.address: one for one in buffers}.values():
+    for buffer in {buffer.address: buffer for buffer in buffers}.values():
         bits[KEPT] -= 8 * buffer.size
         if buffer.name != COLUMNS and not buffer.name.startswith("program."):
             kind = next(kind for kind, pattern in _RESIDENT if fullmatch(pattern, buffer.name))
@@ -69,7 +72,7 @@ def resident_memory(memory: ChipMemory, program: Program) -> list[MemoryItem]:
 
 
 def accelerator_memory(step: CompiledStep) -> list[MemoryItem]:
-    """Bits of the buffers that a compiled step has in external memory, and of the chip's own.
+    """Return the bits of a compiled step's buffers in external memory, and of the chip's own.
 
     As stored: padded, in whole bytes, a factor once for every layout in which a program reads it.
     """
@@ -83,7 +86,7 @@ def accelerator_memory(step: CompiledStep) -> list[MemoryItem]:
 
 
 def update_memory(initial: Network) -> list[MemoryItem]:
-    """Bits of the state of an update on the chip, which keeps the rows of the initial ranks.
+    """Return the bits of the state of an update on the chip, with the rows of the initial ranks.
 
     The host holds it as long as it computes the update.
     """
@@ -100,7 +103,7 @@ def update_memory(initial: Network) -> list[MemoryItem]:
 
 
 def host_memory(network: Network, settings: TrainSettings) -> list[MemoryItem]:
-    """Bits of the master weights and of Adam's moments."""
+    """Return the bits of the master weights and of Adam's moments."""
     factors = [shape for layer in network.layers for shape in layer.factor_shapes]
     biases = [(layer.output_size,) for layer in network.layers if layer.bias]
     return [
@@ -118,7 +121,10 @@ def host_memory(network: Network, settings: TrainSettings) -> list[MemoryItem]:
 
 
 def float_memory(network: Network, batch: int, parameters: int) -> list[MemoryItem]:
-    """Training in float32 with Adam, W rebuilt or dense: ``parameters`` is what is stored of it."""
+    """Return the memory of training in float32 with Adam, W rebuilt or dense.
+
+    ``parameters`` counts the stored elements of W.
+    """
     kept = sum(layer.input_size for layer in network.layers)
     widest = max(layer.output_size for layer in network.layers)
     logits = network.layers[-1].output_size
@@ -132,12 +138,12 @@ def float_memory(network: Network, batch: int, parameters: int) -> list[MemoryIt
 
 
 def dense_parameters(network: Network) -> int:
-    """Elements of the same network with whole matrices."""
+    """Return the elements of the network with whole matrices."""
     return network.dense_bits // 32
 
 
 def state_bits_per_parameter(settings: TrainSettings, network: Network) -> float:
-    """Bits that a parameter's update keeps, the factor's own included where they are a part."""
+    """Return the bits that a parameter's update keeps, including the factor's own where shared."""
     if settings.chip is not None:
         return STATE_BITS
     return sum(item.bits for item in host_memory(network, settings)) / network.parameters
@@ -150,7 +156,7 @@ def training_memory(
     *,
     initial: Network,
 ) -> list[MemoryItem]:
-    """What the training state of a run takes; ``compiled`` gives its step where there is one.
+    """Return the memory of a run's training state; ``compiled`` gives its step where there is one.
 
     ``network`` has the present ranks, ``initial`` those of the start.
     """

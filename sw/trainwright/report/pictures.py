@@ -19,7 +19,7 @@ _SIZE = 5.2, 3.2
 
 
 def _smooth(values: npt.NDArray[np.float64], window: int) -> npt.NDArray[np.float64]:
-    """Mean over the ``window`` values up to each."""
+    """Return for each value the mean of the ``window`` values up to it."""
     sums = np.cumsum(np.concatenate([[0.0], values]))
     end = np.arange(1, len(values) + 1)
     begin = np.maximum(0, end - window)
@@ -43,7 +43,7 @@ def draw_loss(history: History, what: str = "cross-entropy") -> bytes:
 
 
 def draw_accuracy(history: History) -> bytes:
-    """Accuracy on the training batches of each epoch and on the test samples after it."""
+    """Draw accuracy on the training batches of each epoch and on the test samples after it."""
     figure = new_figure(*_SIZE)
     axes = dress(figure.subplots(), "Accuracy", "step", "% classified right")
     epochs = list(history.epochs())
@@ -94,7 +94,7 @@ def draw_predictions(regression: Regression, target: str) -> bytes:
 
 
 def draw_ranks(history: History, network: Network) -> bytes:
-    """Every rank against the step; ``network`` gives the bonds their names."""
+    """Draw every rank against the step; ``network`` gives the bonds their names."""
     figure = new_figure(*_SIZE)
     axes = dress(figure.subplots(), "Tensor-train ranks", "step", "rank")
     steps = [r.step for r in history.steps]
@@ -120,7 +120,7 @@ def draw_ranks(history: History, network: Network) -> bytes:
 
 
 def draw_cycles(history: History) -> bytes:
-    """Cycles of forward and backward of every step."""
+    """Draw the cycles of forward and backward of every step."""
     figure = new_figure(*_SIZE)
     axes = dress(figure.subplots(), "Accelerator cycles a step", "step", "cycles")
     axes.step(
@@ -135,7 +135,7 @@ def draw_cycles(history: History) -> bytes:
 
 
 def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:
-    """Exponents of all tensors, and the parts of them that saturate, against the step."""
+    """Draw exponents of all tensors, and their saturating parts, against the step."""
     figure = new_figure(_SIZE[0], 5.0)
     above, below = figure.subplots(2, 1, sharex=True)
     dress(above, title, "", "exponent of 2")
@@ -162,7 +162,7 @@ def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:
 
 
 def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
-    """Confusion matrix of the test samples, each row in percent of its class."""
+    """Draw the confusion matrix of the test samples, each row in percent of its class."""
     matrix = evaluation.confusion(len(names))
     share = 100 * matrix / np.maximum(1, matrix.sum(1, keepdims=True))
     figure = new_figure(_SIZE[0], 4.7)
@@ -213,7 +213,7 @@ def draw_samples(
 def draw_all(
     history: History, evaluation: Evaluation, network: Network, data: DataSet
 ) -> dict[str, bytes]:
-    """PNG bytes by file name, in the order of the report."""
+    """Return PNG bytes by file name, in the order of the report."""
     fit = evaluation.regression
     pictures = {
         "accuracy.png": draw_accuracy(history),

@@ -12,7 +12,10 @@ from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 def draw_roofline(
     points: Sequence[tuple[str, int, int, int]], p: AcceleratorParameters, bandwidth: float
 ) -> bytes:
-    """``points``: name, multiply-accumulates, bytes, cycles; ``bandwidth`` in beats a cycle."""
+    """Draw a roofline of ``points``: name, multiply-accumulates, bytes, cycles.
+
+    ``bandwidth`` is in beats a cycle.
+    """
     figure = new_figure(7.5, 4.6)
     axes: Any = dress(
         figure.subplots(),

@@ -11,12 +11,15 @@ from trainwright.train.rounding import PriorPoint, Rounded
 def draw_rounding(
     rounded: Sequence[Rounded],
     run: Sequence[PriorPoint],
-    others: Mapping[str, Sequence[PriorPoint]],
+    other_runs: Mapping[str, Sequence[PriorPoint]],
     *,
     has_prior: bool,
     chosen: Rounded,
 ) -> bytes:
-    """PNG bytes. ``run`` are the evaluations of this run, ``others`` the ends of other runs."""
+    """Return PNG bytes.
+
+    ``run`` are this run's evaluations, ``other_runs`` the ends of other runs.
+    """
     figure = new_figure(7.5, 4.6)
     axes = dress(
         figure.subplots(), "Accuracy and size after TT rounding", "model bits", "% classified right"
@@ -32,7 +35,7 @@ def draw_rounding(
     axes.plot([p.model_bits for p in run], [100 * p.accuracy for p in run], "^:", color=COLOURS[1],
               markersize=4, label=label)  # fmt: skip
     marks = zip("DPXv*hd", (*COLOURS[3:], COLOURS[1]), strict=False)
-    for (name, points), (mark, colour) in zip(others.items(), marks, strict=False):
+    for (name, points), (mark, colour) in zip(other_runs.items(), marks, strict=False):
         axes.plot([p.model_bits for p in points], [100 * p.accuracy for p in points], mark,
                   color=colour, markersize=8, label=name)  # fmt: skip
     axes.annotate(
@@ -44,7 +47,7 @@ def draw_rounding(
     axes.xaxis.set_minor_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.tick_params(axis="x", which="both", labelsize=7, rotation=30)
     values = [100 * r.accuracy for r in rounded] + [value for _, value in tuned]
-    values += [100 * p.accuracy for points in others.values() for p in points]
+    values += [100 * p.accuracy for points in other_runs.values() for p in points]
     values += [100 * p.accuracy for p in run[-1:]]
     axes.set_ylim(max(0.0, min(values) - 3), min(101.0, max(values) + 2))
     axes.legend(frameon=False, fontsize=8)

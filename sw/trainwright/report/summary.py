@@ -63,7 +63,7 @@ class Summary:
     """Without the rows of the last layer that no class uses."""
     used_reduction: float
     cycles: int
-    """Of all training steps; 0 where the back end counts none."""
+    """Cycles of all training steps; 0 where the back end counts none."""
     cycles_per_step: float
     cycles_first_step: int
     cycles_last_step: int
@@ -88,7 +88,7 @@ class Summary:
         return self.cycles / self.accelerator_seconds if self.accelerator_seconds else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return asdict(self)
 
 
@@ -102,7 +102,7 @@ def summarise(
     seconds: float,
     step_cost: StepCost | None,
 ) -> Summary:
-    """The summary of a trained state."""
+    """Summarise a trained state."""
     history, now, then = state.history, state.model.network, state.network
     _, loss, accuracy = list(history.epochs())[-1]
     fit = evaluation.regression

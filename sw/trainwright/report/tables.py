@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def spell(value: object) -> str:
-    """A cell: three digits after the point for small or large numbers, ``-`` for nothing."""
+    """Write a cell: three digits after the point for small or large numbers, ``-`` for None."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, float):
@@ -17,7 +17,7 @@ def spell(value: object) -> str:
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table; cells are spelled, numbers set to the right."""
+    """Return a Markdown table; cells are spelled, numbers set to the right."""
     body = list(rows)
     cells = [[spell(value) for value in row] for row in body]
     widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]

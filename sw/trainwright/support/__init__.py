@@ -1,1 +1,1 @@
-"""What every package may use: whole files, figures, error-free float64, native kernels."""
+"""Helpers for every package: whole files, figures, error-free float64, native kernels."""

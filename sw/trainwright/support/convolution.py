@@ -1,4 +1,4 @@
-"""What a convolution of two dimensions can be, checked before anything is computed."""
+"""Sizes that a convolution of two dimensions can have, checked before anything is computed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,16 +7,16 @@ Pair = tuple[int, int]
 
 
 def pair_of(name: str, value: Any, least: int) -> Pair:
-    """(vertical, horizontal) of a number or of two. Raises ``ValueError``, ``TypeError``."""
+    """Return (vertical, horizontal) of one or two numbers. Raises ``ValueError``, ``TypeError``."""
     if isinstance(value, str):
         raise ValueError(f"{name} must be numbers, not {value!r}")
-    found = tuple(value) if isinstance(value, Sequence) else (value, value)
-    found = found * 2 if len(found) == 1 else found
-    if any(not isinstance(size, int) or isinstance(size, bool) for size in found):
+    sizes = tuple(value) if isinstance(value, Sequence) else (value, value)
+    sizes = sizes * 2 if len(sizes) == 1 else sizes
+    if any(not isinstance(size, int) or isinstance(size, bool) for size in sizes):
         raise TypeError(f"{name} must be one or two integers, not {value!r}")
-    if len(found) != 2 or min(found) < least:
+    if len(sizes) != 2 or min(sizes) < least:
         raise ValueError(f"{name} must be one or two integers of at least {least}, not {value!r}")
-    return found[0], found[1]
+    return sizes[0], sizes[1]
 
 
 def check_convolution(

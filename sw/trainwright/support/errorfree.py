@@ -12,7 +12,7 @@ _SPLITTER = float((1 << 27) + 1)
 
 
 def two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """(s, e) with s = fl(a + b) and s + e = a + b exactly (Knuth); e is NaN where s is infinite."""
+    """Return (s, e) with s = fl(a + b) and s + e = a + b exactly (Knuth); NaN e for infinite s."""
     s = a + b
     c = s - a
     return s, (a - (s - c)) + (b - c)
@@ -25,7 +25,7 @@ def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def two_product(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """(p, e) with p = fl(x y) and p + e = x y exactly (Dekker).
+    """Return (p, e) with p = fl(x y) and p + e = x y exactly (Dekker).
 
     Each factor below 2^995, the product 0 or from 2^-968 to 2^1021; e is NaN where p is infinite.
     """
@@ -35,7 +35,7 @@ def two_product(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def round_to_odd(s: Tensor, rest: Tensor) -> Tensor:
-    """``s`` + ``rest`` in float64: where inexact, the neighbour of the two that is odd.
+    """Return ``s`` + ``rest`` in float64: where inexact, the odd one of its two neighbours.
 
     ``s`` must be one of the two float64 neighbours of the sum; only the sign of ``rest`` counts.
     """

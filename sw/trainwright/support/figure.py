@@ -9,12 +9,12 @@ COLOURS = ("#4477aa", "#cc6677", "#228833", "#ccbb44", "#aa3377", "#66ccee", "#b
 
 
 def new_figure(width: float = 7.0, height: float = 4.0) -> Figure:
-    """An empty figure; sizes in inches."""
+    """Return an empty figure; sizes in inches."""
     return Figure(figsize=(width, height), dpi=110, layout="constrained")
 
 
 def dress(axes: Any, title: str, x: str, y: str) -> Any:
-    """Title, labels and a light grid; returns the axes."""
+    """Set title, labels and a light grid; return the axes."""
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
@@ -22,7 +22,7 @@ def dress(axes: Any, title: str, x: str, y: str) -> Any:
 
 
 def to_png(figure: Figure) -> bytes:
-    """The same bytes for the same figure."""
+    """Return PNG bytes, the same for the same figure."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()

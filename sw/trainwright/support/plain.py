@@ -8,7 +8,7 @@ import msgspec
 from trainwright.support.text import shown
 
 NONSENSE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What reading plain data of the wrong kind raises."""
+"""Errors that reading plain data of the wrong kind raises."""
 MOST_INTEGER = (1 << 63) - 1
 
 Kind = TypeVar("Kind")

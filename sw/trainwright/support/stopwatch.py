@@ -7,7 +7,7 @@ import torch
 
 
 def least_seconds(run: Callable[[], object], device: torch.device, repeats: int = 3) -> float:
-    """Least seconds of a call, after one that does not count.
+    """Return the least seconds of a call, after a call that does not count.
 
     Processor seconds on a CPU, so that other processes count little; wall time on CUDA.
     """

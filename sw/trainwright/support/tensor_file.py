@@ -18,7 +18,7 @@ class CheckpointError(ValueError):
 
 
 def tensor_digest(tensors: dict[str, torch.Tensor]) -> str:
-    """SHA-256 over names, types, shapes and bytes."""
+    """Return the SHA-256 over names, types, shapes and bytes."""
     sha = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].contiguous()
@@ -28,7 +28,7 @@ def tensor_digest(tensors: dict[str, torch.Tensor]) -> str:
 
 
 def _digest(tensors: dict[str, torch.Tensor]) -> str | None:
-    """The digest; none of tensors of types that are never written."""
+    """Return the digest; None for tensors of types that are never written."""
     try:
         return tensor_digest(tensors)
     except TypeError:
@@ -36,7 +36,7 @@ def _digest(tensors: dict[str, torch.Tensor]) -> str | None:
 
 
 def encode(metadata: dict[str, Any], tensors: dict[str, torch.Tensor]) -> bytes:
-    """A safetensors file with ``metadata`` as JSON and the tensors' digest in its header."""
+    """Return a safetensors file with ``metadata`` as JSON and the tensors' digest in its header."""
     from safetensors.torch import save
 
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
@@ -45,7 +45,7 @@ def encode(metadata: dict[str, Any], tensors: dict[str, torch.Tensor]) -> bytes:
 
 
 def decode(path: Path, *kinds: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Metadata and tensors of a file that ``encode`` made, its digest checked.
+    """Return metadata and tensors of a file that ``encode`` made, its digest checked.
 
     Raises ``CheckpointError`` naming the file where it cannot be read, is damaged, or does not say
     that its format is one of ``kinds``.

@@ -8,7 +8,7 @@ MOST_SHOWN = 100
 
 
 def shortened(text: str, most: int) -> str:
-    """Text of at most so many characters: of longer ones, begin and end, where the remedy is."""
+    """Limit text to so many characters: its start, and its end, where the remedy is."""
     if len(text) <= most:
         return text
     gap = f" ... ({len(text):,} characters) ... "
@@ -17,9 +17,9 @@ def shortened(text: str, most: int) -> str:
 
 
 def shown(value: object) -> str:
-    """``repr`` of a value, cut where it is long: for error messages about what was read.
+    """Return ``repr`` of a value, cut where it is long, for error messages about data read.
 
-    An integer of thousands of digits, whose ``repr`` Python refuses, is told by its bits.
+    An integer of thousands of digits, whose ``repr`` Python refuses, is described by its bits.
     """
     try:
         text = repr(value)

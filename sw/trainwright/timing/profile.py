@@ -1,4 +1,4 @@
-"""Where the cycles of a step went: measured commands, or predicted ones, by descriptor."""
+"""Profile of a step: cycles by descriptor, of measured commands or predicted ones."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -14,17 +14,17 @@ from trainwright.timing.commands import work_of
 from trainwright.timing.timeline import Timeline
 
 PROGRAM = "the program"
-"""What the first load brings."""
+"""Name of the first load's tensor: the program."""
 
 
 @dataclass
 class ProfileLine:
-    """One descriptor: all its executions together."""
+    """Profile of one descriptor, all its executions together."""
 
     part: str
-    """forward or backward."""
+    """Pass of the descriptor: forward or backward."""
     number: int
-    """Of the descriptor; -1 for the load of the program."""
+    """Number of the descriptor; -1 for the load of the program."""
     operation: str
     tensor: str
     engine: str
@@ -32,12 +32,12 @@ class ProfileLine:
     cycles: int = 0
     macs: int = 0
     utilisation: float | None = None
-    """The same as ``occupancy``, under the name that it had."""
+    """Value of ``occupancy``, under its earlier name."""
     stall_operand: int = 0
     stall_result: int = 0
     bytes: int = 0
     saturations: int | None = None
-    """Of the tensor, over the step; with its first descriptor."""
+    """Saturated values of the tensor, over the step; with its first descriptor."""
     occupancy: float | None = None
     """Multiply-accumulates executed, over the engine's own multipliers times ``cycles``."""
 
@@ -58,12 +58,12 @@ def lines(
     run: Run | None = None,
 ) -> list[ProfileLine]:
     """Return a line for each descriptor that engines executed."""
-    found: dict[int, ProfileLine] = {}
+    by_number: dict[int, ProfileLine] = {}
     counted: set[int] = set()
-    for command in sorted(commands, key=lambda one: one.start):
-        line = found.get(command.number)
+    for command in sorted(commands, key=lambda c: c.start):
+        line = by_number.get(command.number)
         if line is None:
-            line = found[command.number] = _line(part, descriptors, command)
+            line = by_number[command.number] = _line(part, descriptors, command)
             if run is not None and command.number >= 0:
                 d = descriptors[command.number]
                 if isinstance(d, Compute) and d.slot not in counted:
@@ -80,11 +80,11 @@ def lines(
             elif isinstance(d, Compute):
                 line.macs += work_of(d, p).macs
     rows = {spec.engine.name: spec.rows(p) for spec in (PE1, PE2)}
-    for line in found.values():
+    for line in by_number.values():
         if line.macs and line.cycles:
             line.occupancy = line.macs / (rows[line.engine] * p.lanes * line.cycles)
             line.utilisation = line.occupancy
-    return list(found.values())
+    return list(by_number.values())
 
 
 def _line(part: str, descriptors: Sequence[Descriptor], command: CommandRecord) -> ProfileLine:
@@ -98,7 +98,7 @@ def _line(part: str, descriptors: Sequence[Descriptor], command: CommandRecord) 
 def trace_events(
     parts: Sequence[tuple[str, Sequence[Descriptor], Sequence[CommandRecord]]],
 ) -> dict[str, Any]:
-    """A trace for Perfetto or chrome://tracing: a row an engine, a cycle as a microsecond."""
+    """Return a trace for Perfetto or chrome://tracing: a row an engine, a cycle a microsecond."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 1, "tid": engine.value, "name": "thread_name", "args": {"name": name}}
         for engine in (Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2)
@@ -128,6 +128,6 @@ def trace_events(
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def as_rows(found: Iterable[ProfileLine]) -> list[dict[str, Any]]:
-    """The lines as plain values."""
-    return [asdict(line) for line in found]
+def as_rows(rows: Iterable[ProfileLine]) -> list[dict[str, Any]]:
+    """Return the lines as plain values."""
+    return [asdict(line) for line in rows]

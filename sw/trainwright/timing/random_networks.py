@@ -6,7 +6,10 @@ from trainwright.network import Layer, Network, Widths, rank_bounds
 
 
 def random_network(seed: int) -> tuple[Network, int]:
-    """One or two layers of 2 to 4 factors with ranks to 16, and a batch from 8 to 64 samples."""
+    """Return a random network and batch for benchmarks and tests.
+
+    It has one or two layers of 2 to 4 factors with ranks to 16, the batch 8 to 64 samples.
+    """
     draw = random.Random(seed)
     layers, inputs = [], None
     count = draw.choice((1, 2))

@@ -55,13 +55,13 @@ class MemoryTiming:
 
     @classmethod
     def of(cls, p: AcceleratorParameters) -> "MemoryTiming":
-        """The memory that programs are compiled for."""
+        """Return the memory that programs are compiled for."""
         return cls(bandwidth=1 / p.beat_cycles)
 
 
 @dataclass(frozen=True)
 class Execution:
-    """One execution of a descriptor: its number, engine, and the cycles from start to end.
+    """Execution of a descriptor: its number, engine, and the cycles from start to end.
 
     ``times`` is how often it is executed alike: a body of a loop appears once.
     """
@@ -97,10 +97,10 @@ class Timeline:
     """Loops, an inner one before the one around it."""
     bytes_moved: int = 0
     step: int | None = None
-    """Its number, where that matters."""
+    """Number of the step, where it matters."""
 
     def busy(self, engine: Engine) -> float:
-        """Cycles between the start and the end of the commands of an engine."""
+        """Return the cycles in which an engine has commands."""
         return sum((s.end - s.start) * s.times for s in self.spans if s.engine is engine)
 
     def executions(self) -> list[Execution]:
@@ -151,14 +151,14 @@ class EngineModel:
         self.spans: list[tuple[_Running, float]] = []
 
     def fork(self) -> "EngineModel":
-        """Another one in the same state, without the spans so far."""
+        """Return a copy of the state, without the spans so far."""
         other = copy(self)
         other.running = [copy(r) for r in self.running]
         other.done, other.before, other.spans = dict(self.done), dict(self.before), []
         return other
 
     def takes(self, engine: Engine, wait: Engine, older: Engine) -> bool:
-        """Whether a command of an engine with these waits starts at once."""
+        """Return whether a command of an engine with these waits starts at once."""
         now, idle, done = self.now, int(wait), int(older)  # bits: masks of engines take longer
         for e in (e for e in ARRAYS if int(e) & done):
             mark = self.done if self.at_work(e) else self.before
@@ -189,7 +189,7 @@ class EngineModel:
         return speeds
 
     def _slowness(self, r: _Running, number: int) -> float:
-        """Cycles that a stream of ``r`` takes for one, over the banks it passes through."""
+        """Return the cycles of a stream of ``r`` for one row, over the banks it passes through."""
         total, stream = 0.0, r.work.streams[number]
         rest = [s for n, s in enumerate(r.work.streams) if n != number]
         beside = [
@@ -202,8 +202,8 @@ class EngineModel:
             if not part:
                 continue
             mine = stream.rate + sum([s.rate * s.banks[bank] for s in rest])
-            others = sum([s.rate * s.banks[bank] * weight for s, weight in beside])
-            total += part * max(1.0, mine / max(1 - others, 0.5))
+            load = sum([s.rate * s.banks[bank] * weight for s, weight in beside])
+            total += part * max(1.0, mine / max(1 - load, 0.5))
         return total
 
     def advance(self, until: float) -> None:
@@ -233,11 +233,11 @@ class EngineModel:
         self.spans.append((r, self.done[engine]))
 
     def at_work(self, engine: Engine) -> bool:
-        """Whether a command of the engine takes steps, or moves beats."""
+        """Return whether a command of the engine takes steps, or moves beats."""
         return any(r.work.engine is engine for r in self.running)
 
     def is_idle(self, engine: Engine) -> bool:
-        """Whether all commands of the engine are done."""
+        """Return whether all commands of the engine are done."""
         return not self.at_work(engine) and self.done.get(engine, 0.0) <= self.now
 
     def until_loaded(self, begun: float) -> None:
@@ -284,7 +284,7 @@ class EngineModel:
         self.running.append(_Running(number, work, self.now, work.cycles, ready))
 
     def _latency(self, engine: Engine) -> float:
-        """Cycles from a command to its first step, or its first beat."""
+        """Return the cycles from a command to its first step, or its first beat."""
         if engine in ARRAYS:
             return LATENCIES[engine].start
         if engine is Engine.STORE or self.hidden:
@@ -305,7 +305,7 @@ class _Fetch:
     own: int = 0
     """Descriptors up to the end; what is loaded beyond belongs to the next time."""
     needed: int | None = None
-    """Where the outermost loop begins."""
+    """Number of the descriptor where the outermost loop begins."""
     _coming: tuple[int, float] = (0, 0.0)
     """The descriptor before which a load has to be done, and the cycle in which it was begun."""
 
@@ -318,7 +318,7 @@ class _Fetch:
             self.length += self.asked
 
     def before(self, number: int, machine: EngineModel) -> None:
-        """Have a descriptor there; load what follows while LOAD is idle, or when it is missing."""
+        """Wait for a descriptor; load what follows while LOAD is idle, or when it is missing."""
         depth = self.parameters.program_depth
         refill = min(MOST_REFILL, depth)
         needed = number if self.needed is None else self.needed
@@ -345,11 +345,11 @@ def predict(
     *,
     again: bool = False,
 ) -> Timeline:
-    """The predicted run of a program's descriptors.
+    """Predict the run of a program's descriptors.
 
-    In the step of number ``step``, neither the first nor the last of a run, of which some may not
-    be executed, or of all together; ``again``: where the program has run in the step before and
-    runs in the next.
+    ``step`` is the number of a step that is neither the first nor the last of a run: descriptors of
+    other steps are skipped; None executes all. With ``again`` the program has run in the step
+    before and runs in the next.
     """
     timing = timing or MemoryTiming.of(parameters)
     timeline = Timeline(step=step)
@@ -375,7 +375,7 @@ def _run(
     timeline: Timeline,
     fetch: _Fetch,
 ) -> float:
-    """Descriptors ``first`` to ``stop``, executed ``times`` times alike; when all is done."""
+    """Execute descriptors ``first`` to ``stop``, ``times`` times alike; return the end."""
     machine, index = EngineModel(p, timing, now), first
     while index < stop:
         d = program[index]

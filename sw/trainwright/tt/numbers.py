@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from trainwright.precision import Format
+from trainwright.precision import PrecisionFormat
 from trainwright.qr import block_qr, householder_qr, tsqr
 from trainwright.qr.precision import Precision, make_precision
 from trainwright.qr.result import QR
@@ -18,8 +18,8 @@ class Numbers:
     """``method`` of ``trainwright.qr`` with its options; all products follow ``rounding`` too."""
 
     method: str = "block"
-    low: str | Format | None = None
-    high: str | Format = "fp64"
+    low: str | PrecisionFormat | None = None
+    high: str | PrecisionFormat = "fp64"
     rounding: str = "end"
     block: int = 32
     levels: int = 2

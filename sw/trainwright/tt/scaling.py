@@ -8,7 +8,7 @@ import math
 
 import torch
 
-from trainwright.precision import Format
+from trainwright.precision import PrecisionFormat
 from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.tt.trains import TensorTrainError
 
@@ -26,7 +26,7 @@ def near_one(x: torch.Tensor) -> tuple[torch.Tensor, int]:
     return scale_by_power(x, -exponent), int(exponent)
 
 
-def restored(x: torch.Tensor, exponent: int, storage: Format, what: str) -> torch.Tensor:
+def restored(x: torch.Tensor, exponent: int, storage: PrecisionFormat, what: str) -> torch.Tensor:
     """Return ``x`` 2^exponent, rounded once to ``storage``, in the type of ``x``.
 
     Raises ``TensorTrainError`` where the result overflows, or where nothing is left of it.

@@ -1,4 +1,4 @@
-"""Where compiled simulators are kept: one folder an entry, published whole or not at all."""
+"""Cache of compiled simulators: one folder an entry, published whole or not at all."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ _MANIFEST = "manifest.json"
 
 
 def default_folder() -> Path:
-    """The user's cache folder: ``TRAINWRIGHT_CACHE``, or where the system keeps caches."""
+    """Return the cache folder: ``TRAINWRIGHT_CACHE``, or the user's where the system has caches."""
     if named := os.environ.get("TRAINWRIGHT_CACHE"):
         return Path(named)
     if sys.platform == "win32":
@@ -35,7 +35,7 @@ def _digest(path: Path) -> str:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Of every file of an entry but its manifest."""
+    """Return the digest of every file of an entry but its manifest."""
     files = [path for path in folder.iterdir() if path.is_file() and path.name != _MANIFEST]
     return {path.name: _digest(path) for path in files}
 
@@ -47,15 +47,15 @@ class Cache:
         self.folder = default_folder() if folder is None else Path(folder)
 
     def entry(self, key: str) -> Path:
-        """Folder of an entry, whether it exists or not."""
+        """Return the folder of an entry, whether it exists or not."""
         return self.folder / "builds" / key
 
     def log(self, key: str) -> Path:
-        """The log of the last attempt to build an entry."""
+        """Return the log of the last attempt to build an entry."""
         return self.folder / "logs" / f"{key}.log"
 
     def find(self, key: str) -> Path | None:
-        """The folder of an entry all of whose files are as they were published, or ``None``."""
+        """Return the folder of an entry with all files as published, or ``None``."""
         folder = self.entry(key)
         try:
             files = json.loads((folder / _MANIFEST).read_text())

@@ -30,7 +30,7 @@ _use = True
 
 @contextmanager
 def without() -> Iterator[None]:
-    """Within the block ``load`` finds no compiler: what the callers do without one."""
+    """Hide the compiler from ``load`` within the block, to test what callers do without one."""
     global _use
     before, _use = _use, False
     try:
@@ -40,7 +40,7 @@ def without() -> Iterator[None]:
 
 
 def load(source: Path, *options: str) -> ctypes.CDLL | None:
-    """The library of a C file, whose headers lie beside it; ``None`` where there is no compiler.
+    """Load the library of a C file, whose headers are in its folder; ``None`` without a compiler.
 
     ``options`` are further options of the compiler. The same library is returned every time; its
     functions have no types yet. A compiler that fails gives a ``RuntimeWarning`` that names its
@@ -65,7 +65,7 @@ def _loaded(source: Path, options: tuple[str, ...]) -> ctypes.CDLL | None:
 def build(
     source: Path, tool: Tool, options: tuple[str, ...] = (), *, kept: Cache | None = None
 ) -> Path:
-    """The shared library, from the cache if it holds one of the same text, tool and processor.
+    """Build the shared library, or find one of the same text, tool and processor in the cache.
 
     Raises ``ToolError`` where the compiler fails.
     """

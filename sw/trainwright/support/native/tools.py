@@ -16,7 +16,7 @@ from shutil import which
 from typing import Literal
 
 INSTALL = "pip install 'trainwright[sim]'"
-"""What brings a compiler as a wheel, and all that simulating needs."""
+"""Command that installs a compiler as a wheel, and everything else for simulating."""
 
 Progress = Callable[[str], None]
 Language = Literal["C", "C++"]
@@ -77,7 +77,7 @@ class BuildLog:
 
 
 def compiler(language: Language, choice: str | None = None) -> Tool:
-    """A compiler: ``choice`` (a command), else ``CC`` or ``CXX``, ziglang's wheel, the system's.
+    """Find a compiler: ``choice`` (a command), ``CC`` or ``CXX``, ziglang's wheel, the system's.
 
     Raises ``ToolError`` where the named one does not exist, or there is none at all.
     """
@@ -91,14 +91,14 @@ def compiler(language: Language, choice: str | None = None) -> Tool:
         command = (sys.executable, "-m", "ziglang", _ZIGLANG[language])
         return Tool("ziglang", command, "wheel " + version("ziglang"))
     for name in _SYSTEM[language]:
-        if found := which(name):
-            return Tool(name, (found,), asked_version((found,), "--version"))
+        if path := which(name):
+            return Tool(name, (path,), asked_version((path,), "--version"))
     raise ToolError(f"there is no {language} compiler: {INSTALL}, or name one in {variable}")
 
 
 @cache
 def asked_version(command: tuple[str, ...], option: str) -> str:
-    """What a program says when asked for its version. Raises ``ToolError`` if it does not start."""
+    """Return a program's answer to ``option``; ``ToolError`` if the program does not start."""
     try:
         done = subprocess.run([*command, option], capture_output=True, text=True)
     except OSError as error:
@@ -108,7 +108,7 @@ def asked_version(command: tuple[str, ...], option: str) -> str:
 
 @cache
 def processor() -> str:
-    """What tells this machine's instruction set from another's."""
+    """Identify this machine's instruction set."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         flags = {line for line in lines if line.startswith(("flags", "Features", "model name"))}
