@@ -217,3 +217,39 @@ def test_checkpoint_inside_a_compiled_model_has_the_same_gradients(how):
         for mine, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
             bound = 0.02 * mine.grad.norm() if how == "reentrant" else 0
             assert (mine.grad - theirs.grad).norm() <= bound
+
+
+@pytest.mark.parametrize("bits, least", ((16, 0.98), (8, 0.97)))
+def test_gradients_of_a_format_point_where_those_in_float_do(bits, least):
+    x, labels = torch.rand(64, 64), torch.arange(64) % 10
+    model = compile(_module(), batch=64, formats=f"gradient=fixed({bits})")
+    plain = copy.deepcopy(model.module)  # the same roundings forward, gradients in float32
+    for each in (model, plain):
+        for _ in range(2):
+            each.zero_grad()
+            torch.nn.functional.cross_entropy(each(x), labels).backward()
+    mine, wanted = (
+        torch.cat([p.grad.flatten() for p in each.parameters()]) for each in (model, plain)
+    )
+    assert torch.nn.functional.cosine_similarity(mine, wanted, 0) > least
+
+
+def test_regression_in_compiled_python_learns_as_in_torch():
+    x = torch.rand(96, 8)
+    y = (x[:, :3] * torch.tensor([2.0, -1.0, 0.5])).sum(1, keepdim=True)
+    for wrap in (lambda module: module, lambda module: compile(module, batch=32)):
+        torch.manual_seed(2)
+        net = torch.nn.Sequential(
+            tnn.TTLinear(8, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 1, rank=4)
+        )
+        model = wrap(net)
+        optimiser = torch.optim.Adam(model.parameters(), 0.02)
+        losses = []
+        for step in range(90):
+            some = torch.arange(32) + 32 * (step % 3)
+            optimiser.zero_grad()
+            loss = (model(x[some]) - y[some]).square().mean()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+        assert sum(losses[-9:]) / 9 < 0.1 * y.var().item()

@@ -13,6 +13,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, stack_mod
 from torch.nn.utils import prune
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+import trainwright
 import trainwright.nn as tnn
 from trainwright.formats import Fixed
 from trainwright.network import NetworkError, network_from_dict
@@ -543,3 +544,11 @@ def test_fresh_layer_of_few_features_is_never_zero(rows, columns):
     network = network_from_dict({"classes": 4, "image": [4, 4], "layers": [table]})
     first = [initial_factors(network, seed)[0][0][0].value for seed in range(30)]
     assert len({abs(float(value)) for value in first}) == 1
+
+
+def test_strict_export_says_in_one_line_what_to_do():
+    layer = tnn.TTLinear(16, 4, rank=2)
+    for module in (layer, trainwright.compile(copy.deepcopy(layer), batch=2)):
+        with pytest.raises(Exception, match="have no graph: export the dense model") as caught:
+            torch.export.export(module, (torch.zeros(2, 16),), strict=True)
+        assert "trainwright.to_torch(model)" in str(caught.value).splitlines()[1]

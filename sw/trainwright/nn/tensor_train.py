@@ -20,6 +20,7 @@ from trainwright.nn.straight_through import gradient_rounded, straight_through
 from trainwright.nn.untyped import (
     autocast_type,
     computed_again,
+    dynamo_traces,
     elsewhere,
     integers,
     is_batched,
@@ -338,7 +339,7 @@ class TensorTrain(torch.nn.Module):
         """
         if isinstance(x, torch.fx.Proxy):
             return leaf_call(self, x)
-        if torch.compiler.is_compiling() and self._is_rounded and not recording():
+        if self._is_rounded and dynamo_traces():
             return _outside_graph(self, x)
         if elsewhere.apply is not None:  # a compiled model runs
             return elsewhere.apply(self, x)

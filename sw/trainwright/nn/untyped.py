@@ -86,6 +86,13 @@ def recording() -> bool:
     return _torch.jit.is_tracing() or torch.compiler.is_exporting()
 
 
+def dynamo_traces() -> bool:
+    """Return whether dynamo traces Python (``torch.compile``, a strict export)."""
+    return torch.compiler.is_compiling() and (
+        torch.compiler.is_dynamo_compiling() or not recording()
+    )
+
+
 def traced() -> bool:
     """Return whether torch records operations (jit.trace, compile, export, ``torch.func``)."""
     return recording() or torch.compiler.is_compiling() or transforming()
@@ -96,7 +103,16 @@ def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
 
     ``torch.compiler.disable`` does the same and imports the compiler at once, which takes seconds.
     """
-    return _torch._disable_dynamo(function)
+    left_out: Any = _torch._disable_dynamo(function)
+    # What torch.compiler.disable(reason=...) sets: a strict export prints it in place of internals.
+    left_out._torchdynamo_disable, left_out._torchdynamo_disable_msg = True, _WITHOUT_GRAPH
+    return left_out
+
+
+_WITHOUT_GRAPH = (
+    "tensor-train layers in fixed point and compiled models have no graph: export the dense model "
+    "with the same rounded weights, trainwright.to_torch(model) or model.to_torch()"
+)
 
 
 def autocast_type(device: torch.device) -> torch.dtype | None:
