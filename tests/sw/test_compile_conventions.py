@@ -246,9 +246,9 @@ def test_regression_in_compiled_python_learns_as_in_torch():
         optimiser = torch.optim.Adam(model.parameters(), 0.02)
         losses = []
         for step in range(90):
-            some = torch.arange(32) + 32 * (step % 3)
+            rows = torch.arange(32) + 32 * (step % 3)
             optimiser.zero_grad()
-            loss = (model(x[some]) - y[some]).square().mean()
+            loss = (model(x[rows]) - y[rows]).square().mean()
             loss.backward()
             optimiser.step()
             losses.append(loss.item())

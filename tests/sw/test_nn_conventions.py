@@ -546,7 +546,7 @@ def test_fresh_layer_of_few_features_is_never_zero(rows, columns):
     assert len({abs(float(value)) for value in first}) == 1
 
 
-def test_strict_export_says_in_one_line_what_to_do():
+def test_strict_export_of_rounding_layers_names_the_dense_model():
     layer = tnn.TTLinear(16, 4, rank=2)
     for module in (layer, trainwright.compile(copy.deepcopy(layer), batch=2)):
         with pytest.raises(Exception, match="have no graph: export the dense model") as caught:
