@@ -9,12 +9,22 @@ import pytest
 import torch
 
 from trainwright.fixed.random_bits import mixed, unit_bytes
+from trainwright.kernels import evaluate, trace
 from trainwright.network import Layer, Network, Widths, load_network
-from trainwright.onchip import prior, update
+from trainwright.onchip import prior
 from trainwright.onchip.layout import LANES, make_layout, state_rows
 from trainwright.onchip.optimiser import IntegerSGD
 from trainwright.onchip.rates import Entry
 from trainwright.onchip.state import ChipState, UpdateStep, limits
+from trainwright.onchip.update_pass import (
+    LEFT,
+    LEFT_SHIFT,
+    RIGHT,
+    RIGHT_SHIFT,
+    PartUpdate,
+    pulls_of,
+    updated_rows,
+)
 from trainwright.train.storage_prior import column_cost, storage_gradients
 
 NETWORK = Network(
@@ -99,10 +109,12 @@ def test_onchip_update_step_is_the_equations_element_by_element(optimiser, size)
 
 def test_gradients_beyond_18_bits_say_no_more_than_saturated_ones():
     moments = np.tile(np.arange(-128, 128).reshape(-1, LANES), (2, 1))
+    part = PartUpdate(8, 0, 0, left=False, right=False)
     for byte in (0, 255):
         random = np.full(moments.shape, byte)
         for gradient in (131071, 1 << 20, -131072, -(1 << 20)):
-            following = update.next_moments(moments, moments * 0 + gradient, random)
+            given = moments * 0, moments, moments * 0 + gradient
+            _, following = updated_rows(part, *given, (random, random))
             assert (following == (127 if gradient > 0 else -128)).all()
 
 
@@ -112,12 +124,17 @@ def test_moments_move_with_the_exponent_of_their_gradient():
     state.step(gradients(state), EXPONENT_LIST, step)
     before = state.moments.copy()
     moved = [e + by for e, by in zip(EXPONENT_LIST, (0, 1, -1, 3, -2, 1, -40), strict=True)]
-    state._shift_moments(np.array(moved))
+    there = ChipState(state.layout, state.weights.copy())
+    there.exponents = np.array(moved)
     for part, by in zip(state.layout.parts, (0, 1, -1, 3, -2, 1, -40), strict=True):
         rows = slice(part.row, part.row + part.rows)
-        for old, new in zip(before[rows].ravel(), state.moments[rows].ravel(), strict=True):
-            exact = round(Fraction(int(old)) / Fraction(2) ** by)
-            assert new == min(max(exact, -128), 127)
+        exact = [round(Fraction(int(old)) / Fraction(2) ** by) for old in before[rows].ravel()]
+        there.moments[rows] = np.clip(exact, -128, 127).reshape(-1, LANES)
+    step = replace(STEP, number=9)
+    given = gradients(state, 1)
+    state.step(given, moved, step)
+    there.step(given, moved, step)
+    assert state.moments.tolist() == there.moments.tolist()
     assert state.exponents.tolist() == moved
 
 
@@ -159,6 +176,22 @@ def factor_values(state):
     return layers
 
 
+def pull_of(layout, weights, pulls, exponents):
+    """Return the pull of every element (rows, LANES), as kernels of the update have it."""
+    raised, shifts = prior.pull_rows(layout, pulls, np.array(exponents))
+    low_bits = 15
+
+    def kernel(k):
+        pull, _ = pulls_of(k, PartUpdate(8, 0, 0), k.read("weight"))
+        k.write("low", pull & ((1 << low_bits) - 1))
+        k.write("high", pull >> low_bits)
+
+    rows = {"weight": weights, LEFT: raised[0], LEFT_SHIFT: shifts[0]}
+    rows |= {RIGHT: raised[1], RIGHT_SHIFT: shifts[1]}
+    words = evaluate(trace(kernel), rows).rows
+    return (words["high"] << low_bits) + words["low"]
+
+
 def test_onchip_update_pull_is_the_storage_priors_gradient():
     state = make_state()
     state.weights &= ~15  # the sums see all of it
@@ -167,7 +200,7 @@ def test_onchip_update_pull_is_the_storage_priors_gradient():
     entry = replace(ENTRY, weight_exponent=-21)
     pulls = prior.make_pulls(layout, sums, prior.column_costs(layout, state.kept), entry)
     assert set(np.unique(pulls.coefficients)) <= {0, *range(128, 256)}
-    pull = prior.pull(layout, state.weights, pulls, np.array(EXPONENT_LIST))
+    pull = pull_of(layout, state.weights, pulls, EXPONENT_LIST)
     weight = entry.weight * 2.0**entry.weight_exponent
     exact = [storage_gradients(layer, weight) for layer in factor_values(state)]
     for n, part in enumerate(layout.parts):
@@ -211,7 +244,7 @@ def test_onchip_update_pull_is_two_rounded_products_of_18_bits():
     pulls.coefficients[0] = 0
     weights = make_state().weights
     weights = np.where(random.random(weights.shape) < 0.3, -1, weights)
-    pull = prior.pull(layout, weights, pulls, np.array(EXPONENT_LIST)).ravel()
+    pull = pull_of(layout, weights, pulls, EXPONENT_LIST).ravel()
     for n, part in enumerate(layout.parts):
         for at in part.places.tolist():
             total = 0

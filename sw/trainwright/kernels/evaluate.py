@@ -20,6 +20,7 @@ from trainwright.kernels.trace import (
     KernelError,
     Op,
     Value,
+    fits,
 )
 from trainwright.program.vector import FACTOR_WIDTH, THREADS, WIDTH, Kind, Rounding, Total, When
 
@@ -44,6 +45,14 @@ def rounded(value: Words, shift: int | Words, rounding: Rounding, random: Words 
         case _:
             assert random is not None
             return stochastic_shift(value, shift, random)
+
+
+def _factor(operand: Value | Constant | None, value: Words | int) -> Words:
+    """Return the factor of a product: the lowest bits of an operand that may have more."""
+    words = np.asarray(value, np.int64)
+    if operand is None or fits((operand.low, operand.high), FACTOR_WIDTH):
+        return words
+    return wrapped(words, FACTOR_WIDTH)
 
 
 @dataclass
@@ -165,16 +174,23 @@ class _Evaluator:
             return np.broadcast_to(whole(axis=1, keepdims=True), shape)
         a = known[v.a] if v.a else np.zeros(shape, np.int64)
         s = self._number(v.s, known)
-        y = self._number(v.c, known) * v.sign if v.c else self._number(v.k, known)
-        # The adder wraps at the body's width; rounding and fitting come after it.
-        q = wrapped(self._x(v, a, s, shape) + y, self.body.width)
+        # Tracing has proved that no sum exceeds the engine's words, so that none has to be wrapped.
+        q = self._x(v, a, s, shape)
+        if v.c:
+            q = q + known[v.c] if v.sign > 0 else q - known[v.c]
+        elif v.k:
+            q = q + self._number(v.k, known)
         shift = v.shift
         if isinstance(shift, GivenShift):
             shift = self.shifts[shift.number]
         elif isinstance(shift, Value):
             shift = known[shift] & ((1 << SHIFT_WIDTH) - 1)
         bits = random[v.rounding - Rounding.RANDOM] if v.rounding >= Rounding.RANDOM else None
-        return (wrapped if v.wraps else clamp)(rounded(q, shift, v.rounding, bits), v.width)
+        if not (isinstance(shift, int) and shift == 0):
+            q = rounded(q, shift, v.rounding, bits)
+        if v.wraps:
+            return wrapped(q, v.width)
+        return q if v.width >= self.body.width else clamp(q, v.width)
 
     def _number(self, operand: Value | Constant | None, known) -> Words | int:
         if isinstance(operand, Value):
@@ -189,7 +205,7 @@ class _Evaluator:
             case Kind.PASS:
                 return a
             case Kind.PRODUCT:
-                return wrapped(a, FACTOR_WIDTH) * wrapped(np.asarray(s, np.int64), FACTOR_WIDTH)
+                return _factor(v.a, a) * _factor(v.s, s)
             case Kind.TABLE:
                 base, product = table_of(v.table).terms(a & ((1 << FRACTION) - 1))
                 return (base << SLOPE_SHIFT) + product

@@ -21,6 +21,7 @@ from trainwright.onchip import update
 from trainwright.onchip.choices import OPTIMISERS
 from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, WIDEST
 from trainwright.onchip.rates import RATE_WIDTH, digits
+from trainwright.onchip.update_pass import PartUpdate, updated_rows
 
 GRADIENT_WIDTH = 16
 GRADIENT_RANGE = ScaleRanges().gradient
@@ -90,16 +91,13 @@ class IntegerSGD(torch.optim.Optimizer):
         before, exponent = state["moment_exponent"], state["gradient_exponent"]
         weights, moments = (_rows(state[name]) for name in ("weights", "moments"))
         integers = quantise(p.grad, exponent, GRADIENT_WIDTH)
-        moments = update.moved_moments(moments, exponent - before)
-        moments = update.next_moments(moments, _rows(integers), random[0])
         rate, rate_exponent = digits(group["lr"], RATE_WIDTH)
         shift = -rate_exponent
         if self._momentum:
             shift += state["exponent"] - hidden - exponent - update.DECAY_SHIFT
-        half = 1 << (WEIGHT_WIDTH - 1)
-        bounds = np.array([-half, half - (1 << hidden)])
         shift = min(max(shift, 0), update.GREATEST_SHIFT)
-        weights = update.next_weights(weights, moments, rate, shift, bounds, random[1])
+        part = PartUpdate(hidden, rate, shift, exponent - before, left=False, right=False)
+        weights, moments = updated_rows(part, weights, moments, _rows(integers), random)
         state["weights"], state["moments"] = _like(weights, p), _like(moments, p)
         state["moment_exponent"] = exponent
         lost = not integers.any() and not p.grad.any()  # true zeros say nothing of the scale

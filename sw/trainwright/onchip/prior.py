@@ -123,17 +123,14 @@ def pull_words(
     return clamp(pulls.coefficients << np.clip(exponents, 0, WORD_WIDTH), WORD_WIDTH), shifts
 
 
-def pull(layout: WeightLayout, weights: Words, pulls: Pulls, gradient_exponents: Words) -> Words:
-    """Return the prior's addition to the gradients (rows, LANES), whose exponents are (parts,).
+def pull_rows(layout: WeightLayout, pulls: Pulls, gradient_exponents: Words) -> tuple[Words, Words]:
+    """Return coefficients and shifts by element, as streams of the update: (sides, rows, LANES).
 
-    An element has a pull from each side of its factor: two products, each rounded and saturated.
+    An element has a pull from each side of its factor: of columns along axis 0, then along axis 3.
     """
+    numbers = layout.column_of.reshape(2, -1, LANES)
     raised, shifts = pull_words(layout, pulls, gradient_exponents)
-    total = np.zeros_like(weights)
-    for columns in layout.column_of:
-        numbers = columns.reshape(-1, LANES)
-        total += clamp(half_up(weights * raised[numbers], shifts[numbers]), PULL_WIDTH)
-    return total
+    return raised[numbers], shifts[numbers]
 
 
 def cut_distance(threshold: float) -> int:

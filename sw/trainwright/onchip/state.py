@@ -16,10 +16,18 @@ from trainwright.onchip.prior import (
     kept_columns,
     make_pulls,
     no_pulls,
-    pull,
+    pull_rows,
     sums_of_squares,
 )
 from trainwright.onchip.rates import Entry
+from trainwright.onchip.update_pass import (
+    LEFT,
+    LEFT_SHIFT,
+    RIGHT,
+    RIGHT_SHIFT,
+    PartUpdate,
+    updated_rows,
+)
 
 Words = npt.NDArray[np.int64]
 
@@ -59,7 +67,6 @@ class ChipState:
         """Those that the programs have: gradients come for them; what was cut is 0 in both."""
         rows = layout.part_of_row
         self._hidden = np.array([part.hidden for part in layout.parts])[rows][:, None]
-        self._limits = np.array([limits(part) for part in layout.parts]).T[:, rows, None]
         self._live = self._positions(self.kept)
 
     def step(self, gradients: Sequence[Words], exponents: Sequence[int], step: UpdateStep) -> None:
@@ -74,17 +81,10 @@ class ChipState:
         for part, live, gradient in zip(self.layout.parts, self._live, gradients, strict=True):
             given.ravel()[part.places[live]] = gradient
         now = np.array(exponents, np.int64)
-        self._shift_moments(now)
         if step.number % INTERVAL == 0:
             self.renew_pulls(step)
-        if self.pulls.coefficients.any():
-            given = given + pull(self.layout, self.weights, self.pulls, now)
-        random = update.RandomRows(step.seed, step.number, self.layout.rows)
-        self.moments = update.next_moments(self.moments, given, random.of(0))
-        shifts = rate_shifts(self.layout, step, self.exponents)[self.layout.part_of_row][:, None]
-        self.weights = update.next_weights(
-            self.weights, self.moments, step.entry.rate, shifts, self._limits, random.of(1)
-        )
+        self._update(given, now, step)
+        self.exponents = now
         if step.distance is not None:
             self._clear()
 
@@ -94,12 +94,38 @@ class ChipState:
         costs = column_costs(self.layout, self.kept)
         self.pulls = make_pulls(self.layout, sums, costs, step.entry)
 
-    def _shift_moments(self, exponents: Words) -> None:
-        for part, by in zip(self.layout.parts, exponents - self.exponents, strict=True):
-            if by:
-                rows = slice(part.row, part.row + part.rows)
-                self.moments[rows] = update.moved_moments(self.moments[rows], int(by))
-        self.exponents = exponents
+    def _update(self, gradients: Words, exponents: Words, step: UpdateStep) -> None:
+        """Evaluate the kernel of the update on the rows of each part."""
+        layout, streams = self.layout, dict[str, Words]()
+        is_pulled = bool(self.pulls.coefficients.any())
+        if is_pulled:
+            raised, shifts = pull_rows(layout, self.pulls, exponents)
+            streams = {LEFT: raised[0], LEFT_SHIFT: shifts[0]}
+            streams |= {RIGHT: raised[1], RIGHT_SHIFT: shifts[1]}
+        random = update.RandomRows(step.seed, step.number, layout.rows)
+        bits = [random.of(number) for number in range(update.PASSES)]
+        moved = (exponents - self.exponents).tolist()
+        by_part = rate_shifts(layout, step, exponents).tolist()
+        # Parts of one kind are evaluated together: most are, as exponents seldom move.
+        kinds: dict[PartUpdate, list[int]] = {}
+        for number, part in enumerate(layout.parts):
+            kind = PartUpdate(
+                part.hidden, step.entry.rate, by_part[number], moved[number],
+                left=is_pulled, right=is_pulled,
+            )  # fmt: skip
+            kinds.setdefault(kind, []).append(number)
+        weights, moments = np.empty_like(self.weights), np.empty_like(self.moments)
+        for kind, numbers in kinds.items():
+            rows = np.isin(np.arange(len(layout.parts)), numbers)[layout.part_of_row]
+            weights[rows], moments[rows] = updated_rows(
+                kind,
+                self.weights[rows],
+                self.moments[rows],
+                gradients[rows],
+                [words[rows] for words in bits],
+                {name: words[rows] for name, words in streams.items()},
+            )
+        self.weights, self.moments = weights, moments
 
     def quantised(self) -> list[Words]:
         """Return factors and biases of every part, at the ranks left."""

@@ -20,13 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_bytes
-from trainwright.formats.rounding import clamp, half_even, half_up, stochastic_shift
-from trainwright.onchip.layout import LANES, MOMENT_WIDTH
+from trainwright.formats.rounding import half_up
+from trainwright.onchip.layout import LANES
 
 Words = npt.NDArray[np.int64]
 
-GRADIENT_WIDTH = 18
-"""Bits of a gradient with the prior's pull, one operand of a multiplier."""
 GREATEST_SHIFT = 31
 DECAY_SHIFT = 4
 """A moment moves by 2^-4 of its distance to gt / 2^4."""
@@ -52,40 +50,6 @@ class RandomRows:
         stream = self.seed + (PASSES * self.step + number) * STREAM_STEP
         state = mixed(stream, KEYS_A_ROW * np.arange(self.rows))
         return unit_bytes(state, LANES)
-
-
-def next_moments(moments: Words, gradients: Words, random: Words) -> Words:
-    """Return the first moments after gradients with the prior's pull; all (rows, LANES).
-
-    Hardware may saturate gradients to GRADIENT_WIDTH bits: beyond, m is at its limit anyway.
-    """
-    ahead = gradients - (moments << DECAY_SHIFT)
-    moved = stochastic_shift(ahead, 2 * DECAY_SHIFT, random)
-    return clamp(moments + moved, MOMENT_WIDTH)
-
-
-def next_weights(
-    weights: Words,
-    moments: Words,
-    rates: npt.ArrayLike,
-    shifts: npt.ArrayLike,
-    limits: Words,
-    random: Words,
-) -> Words:
-    """Return the weights (rows, LANES) after a step of ``moments`` * ``rates`` / 2^``shifts``.
-
-    ``rates`` (RATE_WIDTH bits) and ``shifts`` (0 to GREATEST_SHIFT) are numbers or (rows, 1),
-    ``limits`` (2, rows, 1) the least and the greatest weight.
-    """
-    step = stochastic_shift(moments * np.asarray(rates), shifts, random)
-    return np.clip(weights - step, *limits)
-
-
-def moved_moments(moments: Words, by: int) -> Words:
-    """Return the moments at an exponent that is ``by`` higher: half to even, or saturated."""
-    if by >= 0:
-        return half_even(moments, min(by, 30))
-    return clamp(moments << min(-by, MOMENT_WIDTH), MOMENT_WIDTH)
 
 
 def quantised(weights: Words, hidden: int | Words) -> Words:

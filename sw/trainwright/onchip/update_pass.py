@@ -1,5 +1,8 @@
 """The update of a part of the state as a kernel, a row of the state a row.
 
+The vector engine executes ``update_kernel`` on words; numpy evaluates the same arithmetic on
+weights and moments (``updated_rows``), as ``trainwright.onchip.state`` does.
+
 A word of the state is the lowest hidden + 8 bits of 2^8 W + m. Three identities:
 
     low = word + 128, its lowest hidden + 8 bits signed  = 2^8 W + m + 128 - factor * 2^(hidden + 8)
@@ -7,19 +10,24 @@ A word of the state is the lowest hidden + 8 bits of 2^8 W + m. Three identities
     m = clamp8(SR((gt + 240 m) / 2^8))                   as 256 m / 2^8 is an integer
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from trainwright.kernels import Body, Value, VectorPass, lower, where
+from trainwright.formats.rounding import limits
+from trainwright.kernels import Body, Value, VectorPass, evaluate, lower, trace, where
 from trainwright.kernels.library import EVEN
 from trainwright.onchip.layout import MOMENT_WIDTH, WEIGHT_WIDTH
 from trainwright.onchip.prior import PULL_WIDTH
 from trainwright.onchip.rates import RATE, RATE_SHIFT, SHIFT_WIDTH
-from trainwright.onchip.update import DECAY_SHIFT
+from trainwright.onchip.update import DECAY_SHIFT, Words
 from trainwright.program.exponents import MOST_POWER
 from trainwright.program.vector import Rounding
 
 STATE, FACTOR, GRADIENT = "state", "factor", "gradient"
 """Streams: words of the state and factors, read and written; gradients."""
+WEIGHT, MOMENT = "weight", "moment"
+"""Streams of ``values_kernel`` in place of words of the state and factors."""
 LEFT_SHIFT, LEFT, RIGHT_SHIFT, RIGHT = "left shift", "left", "right shift", "right"
 """Streams of the prior: shift and coefficient of each column on the left, the same in all lanes,
 and on the right, along the lanes."""
@@ -73,10 +81,26 @@ def update_kernel(k: Body, part: PartUpdate) -> None:
     most = 1 << (WEIGHT_WIDTH - 1 - part.hidden)
     factor = k.read(FACTOR, -most, most - 1)
     weight = (factor * (1 << bits) + low) >> MOMENT_WIDTH
+    weight, moment = _updated(k, part, weight, moment)
+    k.write(FACTOR, weight.rounded(part.hidden, Rounding.UP))
+    k.write(STATE, (weight * (1 << MOMENT_WIDTH) + moment).wrap(bits))
+
+
+def values_kernel(k: Body, part: PartUpdate) -> None:
+    """Update weights and moments of a row, each a stream of its own."""
+    weight = k.read(WEIGHT, *limits(WEIGHT_WIDTH))
+    moment = k.read(MOMENT, *limits(MOMENT_WIDTH))
+    weight, moment = _updated(k, part, weight, moment)
+    k.write(WEIGHT, weight)
+    k.write(MOMENT, moment)
+
+
+def _updated(k: Body, part: PartUpdate, weight: Value, moment: Value) -> tuple[Value, Value]:
+    """Return weight and moment after the update."""
     moment = _moved(k, part, moment)
 
     # The gradient, and what the prior adds to it.
-    pulls, cut = _pulls(k, part, weight)
+    pulls, cut = pulls_of(k, part, weight)
     gradient = k.read(GRADIENT)
     if pulls is not None:
         gradient = gradient + pulls
@@ -89,8 +113,30 @@ def update_kernel(k: Body, part: PartUpdate) -> None:
     if cut is not None:  # shifts of columns that are cut are negative
         moment = where(cut.negative, 0, moment)
         weight = where(cut.negative, 0, weight)
-    k.write(FACTOR, weight.rounded(part.hidden, Rounding.UP))
-    k.write(STATE, (weight * (1 << MOMENT_WIDTH) + moment).wrap(bits))
+    return weight, moment
+
+
+@lru_cache(maxsize=256)
+def _traced(part: PartUpdate) -> Body:
+    return trace(values_kernel, part=part)
+
+
+def updated_rows(
+    part: PartUpdate,
+    weights: Words,
+    moments: Words,
+    gradients: Words,
+    random: Sequence[Words],
+    pulls: Mapping[str, Words] | None = None,
+) -> tuple[Words, Words]:
+    """Return weights and moments after an update, in numpy; all are (rows, LANES).
+
+    ``random`` are the bytes of both streams, ``pulls`` the streams of the prior that the part has.
+    Hardware may saturate gradients with their pull to 18 bits: beyond, a moment is at its limit.
+    """
+    rows = {WEIGHT: weights, MOMENT: moments, GRADIENT: gradients, **(pulls or {})}
+    made = evaluate(_traced(part), rows, random=random).rows
+    return made[WEIGHT], made[MOMENT]
 
 
 def _moved(k: Body, part: PartUpdate, moment: Value) -> Value:
@@ -104,7 +150,7 @@ def _moved(k: Body, part: PartUpdate, moment: Value) -> Value:
     return scaled.rounded(min(max(part.moved, 0), MOST_MOVED), EVEN).clip(MOMENT_WIDTH)
 
 
-def _pulls(k: Body, part: PartUpdate, weight: Value) -> tuple[Value | None, Value | None]:
+def pulls_of(k: Body, part: PartUpdate, weight: Value) -> tuple[Value | None, Value | None]:
     """Return the prior's pull of a row, and a value that is negative in columns that are cut."""
     sides = [(LEFT_SHIFT, LEFT)] * part.left + [(RIGHT_SHIFT, RIGHT)] * part.right
     pulls = cut = None
