@@ -1,9 +1,10 @@
 """The losses on the chip by their formulas, on arrays: an oracle for the kernels."""
 
 import numpy as np
+from table_functions import exp2, log2, reciprocal
 
 from trainwright.formats.rounding import clamp, half_even
-from trainwright.kernels.functions import EXP2_UNIT, Words, exp2, log2, reciprocal
+from trainwright.kernels.functions import EXP2_UNIT, Words
 from trainwright.kernels.tables import FRACTION
 from trainwright.onchip.loss import (
     ERROR_UNIT,

@@ -6,14 +6,17 @@ from math import log2, prod
 
 import numpy as np
 import pytest
+import table_functions as tabled
 import torch
 
 from trainwright.fixed.random_bits import mixed, unit_bytes
 from trainwright.kernels import evaluate, trace
 from trainwright.network import Layer, Network, Widths, load_network
 from trainwright.onchip import prior
+from trainwright.onchip.cut_pass import kept_columns
 from trainwright.onchip.layout import LANES, make_layout, state_rows
 from trainwright.onchip.optimiser import IntegerSGD
+from trainwright.onchip.prior_pass import make_pulls
 from trainwright.onchip.rates import Entry
 from trainwright.onchip.state import ChipState, UpdateStep, limits
 from trainwright.onchip.update_pass import (
@@ -198,7 +201,7 @@ def test_onchip_update_pull_is_the_storage_priors_gradient():
     layout = state.layout
     sums = prior.sums_of_squares(layout, state.weights)
     entry = replace(ENTRY, weight_exponent=-21)
-    pulls = prior.make_pulls(layout, sums, prior.column_costs(layout, state.kept), entry)
+    pulls = make_pulls(layout, sums, prior.column_costs(layout, state.kept), entry)
     assert set(np.unique(pulls.coefficients)) <= {0, *range(128, 256)}
     pull = pull_of(layout, state.weights, pulls, EXPONENT_LIST)
     weight = entry.weight * 2.0**entry.weight_exponent
@@ -218,7 +221,7 @@ def test_coefficients_are_exact_to_their_bits():
     layout = make_layout(NETWORK, EXPONENTS, BIAS_EXPONENTS)
     sums = np.arange(layout.columns) ** 3  # column 0 belongs to none
     costs = [35, 70, 900]
-    pulls = prior.make_pulls(layout, sums, costs, ENTRY)
+    pulls = make_pulls(layout, sums, costs, ENTRY)
     for bond, cost in zip(layout.bonds, costs, strict=True):
         for side in (bond.left, bond.right):
             part = layout.parts[side.part]
@@ -231,8 +234,56 @@ def test_coefficients_are_exact_to_their_bits():
                 got = pulls.coefficients[column] * 2.0 ** pulls.exponents[column]
                 assert got == pytest.approx(exact, rel=0.008)
     assert pulls.coefficients[0] == 0
-    zeros = prior.make_pulls(layout, sums * 0, costs, ENTRY)
+    zeros = make_pulls(layout, sums * 0, costs, ENTRY)
     assert not zeros.coefficients.any()
+
+
+def drawn_sums(layout, seed):
+    """Draw sums of squares of all sizes up to 2^36, some of them 0."""
+    random = np.random.default_rng(seed)
+    sums = random.integers(0, 1 << 36, layout.columns) >> random.integers(0, 36, layout.columns)
+    return np.where(random.random(layout.columns) < 0.1, 0, sums), random
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pulls_are_normalised_products_by_the_table_of_reciprocals(seed):
+    layout = make_layout(NETWORK, EXPONENTS, BIAS_EXPONENTS)
+    sums, random = drawn_sums(layout, seed)
+    costs = random.integers(2, 1 << 17, len(layout.bonds)).tolist()
+    entry = replace(ENTRY, weight=int(random.integers(128, 256)))
+    pulls = make_pulls(layout, sums, costs, entry)
+    for bond, cost in zip(layout.bonds, costs, strict=True):
+        constant, scale = tabled.normalised(entry.weight * cost)
+        for side in (bond.left, bond.right):
+            part = layout.parts[side.part]
+            for column in range(side.first, side.first + side.columns):
+                got = pulls.coefficients[column], pulls.exponents[column]
+                if not sums[column]:
+                    assert got == (0, 0)
+                    continue
+                inverse, below = tabled.reciprocal(sums[column])
+                coefficient, above = tabled.normalised(constant * inverse, 8)
+                exponent = above + scale + below + entry.weight_exponent - 1 - 2 * prior.TOP_SHIFT
+                exponent -= part.exponent - part.hidden
+                assert got == (coefficient, np.clip(exponent, -128, 127))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_columns_are_kept_by_the_table_of_logarithms(seed):
+    layout = make_layout(NETWORK, EXPONENTS, BIAS_EXPONENTS)
+    sums, random = drawn_sums(layout, seed)
+    columns = [bond.left.columns for bond in layout.bonds]
+    kept = [np.sort(random.permutation(n)[: random.integers(1, n + 1)]) for n in columns]
+    distance = int(random.integers(1, 20))
+    for bond, own, left in zip(
+        layout.bonds, kept, kept_columns(layout, sums, kept, distance), strict=True
+    ):
+        both = sums[bond.left.first + own], sums[bond.right.first + own]
+        logs = sum(tabled.log2(np.maximum(side, 1)) for side in both)
+        strength = np.where((both[0] > 0) & (both[1] > 0), (logs + (1 << 15)) >> 16, -1)
+        strongest = strength.max()
+        wanted = own[strength > strongest - distance] if strongest >= 0 else own[:1]
+        assert left.tolist() == wanted.tolist()
 
 
 def test_onchip_update_pull_is_two_rounded_products_of_18_bits():
@@ -304,10 +355,10 @@ def test_onchip_update_column_at_the_distance_is_cut_and_one_above_stays():
     bond, kept = layout.bonds[0], [np.arange(b.left.columns) for b in layout.bonds]
     sums = np.ones(layout.columns, np.int64)
     sums[bond.left.first :][:4] = 1 << np.array([20, 9, 8, 7])
-    columns = prior.kept_columns(layout, sums, kept, 12)[0].tolist()
+    columns = kept_columns(layout, sums, kept, 12)[0].tolist()
     assert columns == [0, 1]
     sums[bond.right.first + 2] = 2  # the other side counts as much
-    assert prior.kept_columns(layout, sums, kept, 12)[0].tolist() == [0, 1, 2]
+    assert kept_columns(layout, sums, kept, 12)[0].tolist() == [0, 1, 2]
 
 
 def test_onchip_update_column_of_zeros_goes_and_the_last_column_stays():

@@ -10,7 +10,8 @@ from trainwright.network import load_network
 from trainwright.onchip import loss as kernels
 from trainwright.onchip import update_pass
 from trainwright.onchip.layout import LANES, make_layout
-from trainwright.onchip.prior import column_costs, make_pulls, pull_words, sums_of_squares
+from trainwright.onchip.prior import column_costs, pull_words, sums_of_squares
+from trainwright.onchip.prior_pass import make_pulls
 from trainwright.onchip.rates import Entry
 from trainwright.onchip.state import BIAS_RATE_SHIFT, ChipState, UpdateStep, limits
 from trainwright.onchip.update_pass import PartUpdate

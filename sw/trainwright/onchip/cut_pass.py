@@ -1,4 +1,4 @@
-"""Cuts as kernels: the columns that ``trainwright.onchip.prior`` keeps.
+"""Cuts as kernels: the columns of each bond that are left, which numpy finds by them, too.
 
 A bond has a thread. Its columns lie along the lanes of one *flag* row, a side row's KEPT field: 0
 where the column is left, CUT where it is not, or never was. Passes take THREADS bonds; where there
@@ -11,13 +11,16 @@ are fewer, threads without one read rows of no bond, and nothing reads the rows 
 * ``cost_kernel``, a row a bond: elements that a column takes at the ranks left.
 """
 
-from trainwright.kernels import Body, Register, Value, where
+import numpy as np
+
+from trainwright.kernels import Body, Register, Value, evaluate, trace, where
 from trainwright.kernels.functions import MANTISSA
 from trainwright.kernels.library import any_mantissa, log2_fraction
 from trainwright.kernels.tables import FRACTION
-from trainwright.onchip.layout import LANES
+from trainwright.onchip.layout import LANES, WeightLayout
+from trainwright.onchip.prior import Kept, Words
 from trainwright.onchip.prior_pass import LOW_WIDTH, MOST_WORD
-from trainwright.program.vector import FACTOR_WIDTH, Rounding
+from trainwright.program.vector import FACTOR_WIDTH, THREADS, Rounding
 
 CUT_SHIFT = 6
 CUT = -(1 << CUT_SHIFT)
@@ -125,3 +128,26 @@ def cost_kernel(k: Body) -> None:
     before = k.read(BEFORE) * k.read(BEFORE_COST)
     both = k.read(AFTER) * k.read(AFTER_COST) + before
     k.write(COST, k.read(OWN_COST) + both)
+
+
+def kept_columns(layout: WeightLayout, sums: Words, kept: Kept, distance: int) -> list[Words]:
+    """Return the remaining columns of each bond, never none, by ``decide_kernel`` in numpy."""
+    remaining = []
+    for bond, own in zip(layout.bonds, kept, strict=True):
+        columns = bond.left.columns
+        flags = np.full((1, columns), CUT)
+        flags[0, own] = 0
+        left, right = (
+            np.where(flags == 0, sums[side.first :][:columns], 0)
+            for side in (bond.left, bond.right)
+        )
+        rows = {LOW: left & MOST_WORD, HIGH: left >> LOW_WIDTH, FLAGS_IN: flags}
+        held = {GATHERED_LOW: right & MOST_WORD, GATHERED_HIGH: right >> LOW_WIDTH, COUNTER: 0}
+        registers = {
+            register.number: np.broadcast_to(value, (THREADS, columns))
+            for register, value in held.items()
+        }
+        body = trace(decide_kernel, columns, distance=distance)
+        new = evaluate(body, rows, registers=registers).rows[FLAGS_OUT]
+        remaining.append(np.flatnonzero(new[0] == 0))
+    return remaining

@@ -18,12 +18,8 @@ from math import ceil, log2
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.formats.rounding import clamp, half_up
-from trainwright.kernels import functions
-from trainwright.kernels.functions import Words, normalised, reciprocal
-from trainwright.kernels.tables import FRACTION
+from trainwright.formats.rounding import clamp
 from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, WeightLayout
-from trainwright.onchip.rates import Entry
 
 TOP_SHIFT = WEIGHT_WIDTH - 8
 """The sums are over the squares of w / 2^TOP_SHIFT, rounded down: bytes of the state."""
@@ -38,6 +34,7 @@ MOST_SHIFT = 40
 INTERVAL = 8
 """Steps that a coefficient serves."""
 
+Words = npt.NDArray[np.int64]
 Kept = Sequence[npt.NDArray[np.int64]]
 """The columns left of each bond of a layout."""
 
@@ -86,34 +83,6 @@ def no_pulls(layout: WeightLayout) -> Pulls:
     return Pulls(*np.zeros((2, layout.columns), np.int64))
 
 
-def make_pulls(layout: WeightLayout, sums: Words, costs: Sequence[int], entry: Entry) -> Pulls:
-    """Return the coefficients of columns with these ``sums``, by the scalar unit.
-
-    weight * cost / 2 to 16 bits downwards, times the reciprocal of S, to 8 bits downwards: within
-    0.8 % of the true value. A column whose sum is 0 has no direction, and no pull: then both are 0.
-    """
-    coefficients, exponents = np.zeros((2, layout.columns), np.int64)
-    if not entry.weight:
-        return Pulls(coefficients, exponents)
-    for bond, cost in zip(layout.bonds, costs, strict=True):
-        constant, scale = normalised(entry.weight * cost)
-        for side in (bond.left, bond.right):
-            span = slice(side.first, side.first + side.columns)
-            part = layout.parts[side.part]
-            own = sums[span]
-            r, below = reciprocal(np.maximum(own, 1))
-            mantissa, above = normalised(constant * r, COEFFICIENT_WIDTH)
-            coefficients[span] = np.where(own > 0, mantissa, 0)
-            weight_exponent = part.exponent - part.hidden
-            exponent = clamp(
-                above + scale + below + entry.weight_exponent - 1
-                - 2 * TOP_SHIFT - weight_exponent,
-                EXPONENT_WIDTH,
-            )  # fmt: skip
-            exponents[span] = np.where(own > 0, exponent, 0)
-    return Pulls(coefficients, exponents)
-
-
 def pull_words(
     layout: WeightLayout, pulls: Pulls, gradient_exponents: Words
 ) -> tuple[Words, Words]:
@@ -139,20 +108,3 @@ def cut_distance(threshold: float) -> int:
     The threshold is of strengths; a strength is the root of the product of both sums.
     """
     return ceil(-2 * log2(threshold))
-
-
-def kept_columns(layout: WeightLayout, sums: Words, kept: Kept, distance: int) -> list[Words]:
-    """Return the remaining columns of each bond; never none.
-
-    The strength of a column is log2 of both sums, each by the table, added and rounded to an
-    integer, halves up.
-    """
-    remaining = []
-    for bond, own in zip(layout.bonds, kept, strict=True):
-        left, right = (sums[side.first + own] for side in (bond.left, bond.right))
-        logs = functions.log2(np.maximum(left, 1)) + functions.log2(np.maximum(right, 1))
-        strength = np.where((left > 0) & (right > 0), half_up(logs, FRACTION), -1)
-        remaining.append(
-            own[strength > strength.max() - distance] if strength.max() >= 0 else own[:1]
-        )
-    return remaining

@@ -8,17 +8,17 @@ import numpy.typing as npt
 
 from trainwright.formats.rounding import wrapped
 from trainwright.onchip import update
+from trainwright.onchip.cut_pass import kept_columns
 from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WEIGHT_WIDTH, WeightLayout, WeightPart
 from trainwright.onchip.prior import (
     INTERVAL,
     Pulls,
     column_costs,
-    kept_columns,
-    make_pulls,
     no_pulls,
     pull_rows,
     sums_of_squares,
 )
+from trainwright.onchip.prior_pass import make_pulls
 from trainwright.onchip.rates import Entry
 from trainwright.onchip.update_pass import (
     LEFT,
