@@ -127,17 +127,17 @@ def test_moments_move_with_the_exponent_of_their_gradient():
     state.step(gradients(state), EXPONENT_LIST, step)
     before = state.moments.copy()
     moved = [e + by for e, by in zip(EXPONENT_LIST, (0, 1, -1, 3, -2, 1, -40), strict=True)]
-    there = ChipState(state.layout, state.weights.copy())
-    there.exponents = np.array(moved)
+    shifted = ChipState(state.layout, state.weights.copy())
+    shifted.exponents = np.array(moved)
     for part, by in zip(state.layout.parts, (0, 1, -1, 3, -2, 1, -40), strict=True):
         rows = slice(part.row, part.row + part.rows)
         exact = [round(Fraction(int(old)) / Fraction(2) ** by) for old in before[rows].ravel()]
-        there.moments[rows] = np.clip(exact, -128, 127).reshape(-1, LANES)
+        shifted.moments[rows] = np.clip(exact, -128, 127).reshape(-1, LANES)
     step = replace(STEP, number=9)
     given = gradients(state, 1)
     state.step(given, moved, step)
-    there.step(given, moved, step)
-    assert state.moments.tolist() == there.moments.tolist()
+    shifted.step(given, moved, step)
+    assert state.moments.tolist() == shifted.moments.tolist()
     assert state.exponents.tolist() == moved
 
 

@@ -201,9 +201,9 @@ def make_pulls(layout: WeightLayout, sums: Words, costs: Sequence[int], entry: E
         WEIGHT: entry.weight << WEIGHT_RAISE, WEIGHT_EXPONENT: entry.weight_exponent, PHASE: 0
     }  # fmt: skip
     registers = {r.number: np.full((THREADS, LANES), value) for r, value in held.items()}
-    made = evaluate(trace(renew_kernel), rows, registers=registers).rows
+    renewed = evaluate(trace(renew_kernel), rows, registers=registers).rows
     return Pulls(
-        *(made[name].ravel()[: layout.columns] for name in (COEFFICIENT_ROW, EXPONENT_ROW))
+        *(renewed[name].ravel()[: layout.columns] for name in (COEFFICIENT_ROW, EXPONENT_ROW))
     )
 
 

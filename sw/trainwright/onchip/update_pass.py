@@ -135,8 +135,8 @@ def updated_rows(
     Hardware may saturate gradients with their pull to 18 bits: beyond, a moment is at its limit.
     """
     rows = {WEIGHT: weights, MOMENT: moments, GRADIENT: gradients, **(pulls or {})}
-    made = evaluate(_traced(part), rows, random=random).rows
-    return made[WEIGHT], made[MOMENT]
+    streams = evaluate(_traced(part), rows, random=random).rows
+    return streams[WEIGHT], streams[MOMENT]
 
 
 def _moved(k: Body, part: PartUpdate, moment: Value) -> Value:
