@@ -32,7 +32,8 @@ searched."""
 SMALL = "small"
 """Plan whose backward pass computes again what ``AUTO`` keeps between two factors of a layer.
 
-A step needs less external memory then (``trainwright.graph.remake``)."""
+A step needs less external memory then (``trainwright.graph.remake``).
+"""
 PLANS = (AUTO, PAPER, SMALL)
 """Names of the plans that a user can ask for."""
 IN_ROWS = {AUTO: "in-rows", SMALL: "small-in-rows"}

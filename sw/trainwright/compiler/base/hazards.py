@@ -60,7 +60,8 @@ class Hazards:
     _pending: dict[Engine, list[Any]] = field(default_factory=dict)
     """Commands of each engine that may not be done, oldest first.
 
-    A command is what it touches, or whatever ``conflict`` and ``reads`` take."""
+    A command is what it touches, or whatever ``conflict`` and ``reads`` take.
+    """
 
     def fork(self) -> "Hazards":
         """Return a copy that can be issued to on its own."""

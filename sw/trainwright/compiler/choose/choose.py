@@ -51,7 +51,8 @@ MOST_STATES = 1536
 """Partial programs kept in total above which fewer are kept after each operation.
 
 A graph of 64 operations has ``BEAM``. The programs of an encoder take between 233,000 and 253,000
-cycles with 6, 12 and 24 partial programs, in no order: beyond a few, what is kept is chance."""
+cycles with 6, 12 and 24 partial programs, in no order: beyond a few, what is kept is chance.
+"""
 WIDER = 4
 """Factor on the beam where given tensors lie in rows: states then differ in what they transpose
 first."""

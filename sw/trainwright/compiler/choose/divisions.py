@@ -39,7 +39,7 @@ class Divisions:
         parted: Collection[str] = (),
     ):
         self.graph, self.given, self.p, self.parted = graph, given, p, parted
-        self.mode = SearchMode(0.0, False, False)
+        self.mode = SearchMode(weight=0.0, due=False, apart=False)
         self.operands = OperandSources(graph, given, p)
         self.sliced: Mapping[str, Sliced] = {}
         self.kept = set(kept)

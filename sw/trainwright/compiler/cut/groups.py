@@ -24,7 +24,8 @@ BUDGETS = (0.12, 0.065, 0.035, 0.15, 0.25, 0.45, 0.01)
 """Shares of the scratchpad that the slices of a stage may take, the likely best first.
 
 Small slices come first: tensors that are read together then find room in different banks, and two
-reads of one bank take twice the cycles."""
+reads of one bank take twice the cycles.
+"""
 LARGEST = max(BUDGETS)
 """Share of the scratchpad above which no slice of a group is tried."""
 

@@ -29,16 +29,19 @@ class Stage:
     together: int = 1
     """Slices on which each operation is computed before the next operation.
 
-    With two, the arrays can read different slices of a tensor that both need."""
+    With two, the arrays can read different slices of a tensor that both need.
+    """
     kept: tuple[tuple[str, int], ...] = ()
     """Tensors of external memory, each with the number of outer loops whose iteration keeps it
     loaded.
 
-    A tensor that is not listed is loaded again whenever a slice needs other values of it."""
+    A tensor that is not listed is loaded again whenever a slice needs other values of it.
+    """
     blocked: bool = False
     """Whether the stage is computed for one block of samples after the other.
 
-    Neighbouring blocked stages share the loop over the blocks."""
+    Neighbouring blocked stages share the loop over the blocks.
+    """
 
 
 Block = tuple[int, int]

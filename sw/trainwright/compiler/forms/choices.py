@@ -65,11 +65,13 @@ class SearchMode:
     steady: bool = False
     """Whether operations are computed for block after block of samples.
 
-    Nothing waits for anything then, and only the sum of each array's work counts."""
+    Nothing waits for anything then, and only the sum of each array's work counts.
+    """
     piped: bool = False
     """Whether one array computes the slices of a huge tensor that the other one reads.
 
-    Otherwise each array computes its own slices from end to end."""
+    Otherwise each array computes its own slices from end to end.
+    """
     shared: bool = False
     """Whether, with ``piped``, both arrays may compute slices that either reads."""
 
@@ -86,7 +88,8 @@ class Given:
     again: bool = False
     """Whether each reader may load the tensor anew, in its own order of rows, also padded.
 
-    Each of ``parts`` has the whole tensor then."""
+    Each of ``parts`` has the whole tensor then.
+    """
 
     @property
     def is_free(self) -> bool:

@@ -25,7 +25,8 @@ EARLY = 200
 AHEAD = 50
 """Cycles by which a command has to be better for every command that it overtakes.
 
-It keeps commands roughly in the order of the slices, in which few pieces are alive at once."""
+It keeps commands roughly in the order of the slices, in which few pieces are alive at once.
+"""
 ARRAYS = (Engine.PE1, Engine.PE2)
 
 

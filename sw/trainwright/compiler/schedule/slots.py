@@ -19,7 +19,8 @@ from trainwright.parameters import AcceleratorParameters
 APART = (2, 3)
 """Commands between the last reader of a slice and the first writer of the next slice in its slot.
 
-With fewer the sequencer waits for the reader; two or three are tried, as more take more slots."""
+With fewer the sequencer waits for the reader; two or three are tried, as more take more slots.
+"""
 REACH = 40
 """Commands after which an idle slot is given up, so that others get its rows."""
 MOVES = 12

@@ -26,7 +26,8 @@ FAR = 8
 MORE = 1
 """Slices of a tensor that may be alive in addition to those in the order of the operations.
 
-An array that runs ahead by one slice hides the other one's work; by more it only fills rows."""
+An array that runs ahead by one slice hides the other one's work; by more it only fills rows.
+"""
 ROOMS = (1.0, 0.85, 0.6)
 """Shares of the rows in which no array runs ahead of the other, tried in this order.
 

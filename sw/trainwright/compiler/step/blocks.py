@@ -32,7 +32,10 @@ FEW, MORE = 3, 5
 """Blocks of the two programs whose difference gives the cycles of a block."""
 TIMED = 8
 """Bodies that are placed and timed by the cycle model: the best by the estimate."""
-MODES = (SearchMode(0.1, False, True, steady=True), SearchMode(0.1, False, False, steady=True))
+MODES = (
+    SearchMode(weight=0.1, due=False, apart=True, steady=True),
+    SearchMode(weight=0.1, due=False, apart=False, steady=True),
+)
 """Modes of the search for arrays and layouts."""
 MOST = 12
 """Cuts of the stages that are compared for each choice of arrays."""

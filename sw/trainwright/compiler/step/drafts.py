@@ -46,7 +46,8 @@ MOST_CHAINED = 2
 CLOSE = 1.0
 """Cycles of a schedule, relative to the best estimate, up to which it is placed, too.
 
-At 1.0 nothing is lost: shared banks only add to the cycles of a schedule."""
+At 1.0 nothing is lost: shared banks only add to the cycles of a schedule.
+"""
 
 
 @dataclass(frozen=True)

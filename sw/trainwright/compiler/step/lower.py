@@ -34,44 +34,57 @@ from trainwright.timing import predict
 PLACEMENTS = 8
 """Orders at random in which the pieces of the chosen program are placed."""
 MODES = (
-    SearchMode(0.02, False, True, sums=True),
-    SearchMode(0.02, True, True),
-    SearchMode(0.6, False, False),
+    # Each array keeps parts of a tensor in a layout of its own, and sums them itself.
+    SearchMode(weight=0.02, due=False, apart=True, sums=True),
+    # Both arrays end together, with what only one of them can compute later.
+    SearchMode(weight=0.02, due=True, apart=True),
+    # Loads cost nearly as much as computing: for layers that are bound by memory.
+    SearchMode(weight=0.6, due=False, apart=False),
 )
 """Modes of the search for arrays and layouts, one after the other."""
 BALANCED = MODES[1:2]
 """Mode where loads are few: both arrays are balanced with what only one can compute later.
 
-All modes are tried if it leads to nothing that fits."""
+All modes are tried if it leads to nothing that fits.
+"""
 LONG = 48
 """Operations of a program above which that mode is tried first, in both orders of operations.
 
-An encoder's programs take 231,748 cycles by it alone, 247,933 and 251,890 by each of the others."""
+An encoder's programs take 231,748 cycles by it alone, 247,933 and 251,890 by each of the others.
+"""
 LOADED = 0.1
 """Ratio of memory-port cycles to multiplier cycles above which every mode is tried.
 
 Counted are the tensors that are given and stored, each once. With 0.2 the paper's order of `digits`
-lost 5 %."""
+lost 5 %.
+"""
 BLOCKED = 3
 """Bodies of blocks for which whole programs are placed and timed.
 
-The rate of a few blocks does not tell which body is the fastest for all."""
+The rate of a few blocks does not tell which body is the fastest for all.
+"""
 CLOSE = 1.5
 """Cycles of a program of blocks, relative to the multipliers' least, up to which no other is
 searched.
 
-This only holds where the scratchpad is short: other searches take longest there."""
+This only holds where the scratchpad is short: other searches take longest there.
+"""
 SMALL = 1 / 1000
 """Share of all multiply-accumulates below which operations are moved before all larger ones.
 
-A gradient of a bias needs all of a tensor that others take slices of."""
+A gradient of a bias needs all of a tensor that others take slices of.
+"""
 SHORT = (
     (
-        SearchMode(0.02, False, False, sliced=True, piped=True),
-        SearchMode(0.02, False, False, sliced=True, piped=True, shared=True),
+        # One array computes slices that the other one reads, or both compute some: factors are in
+        # the scratchpad once.
+        SearchMode(weight=0.02, due=False, apart=False, sliced=True, piped=True),
+        SearchMode(weight=0.02, due=False, apart=False, sliced=True, piped=True, shared=True),
     ),
-    (SearchMode(0.02, False, False, sliced=True),),
-    (SearchMode(0.6, False, False, sliced=True, piped=True),),
+    # Each array computes its own slices from end to end.
+    (SearchMode(weight=0.02, due=False, apart=False, sliced=True),),
+    # The first again, with loads that cost more.
+    (SearchMode(weight=0.6, due=False, apart=False, sliced=True, piped=True),),
 )
 """Modes where a tensor is many times as large as the scratchpad: the first group that fits."""
 SCARCE = tuple(tuple(replace(mode, large=True) for mode in modes) for modes in SHORT)
@@ -82,7 +95,8 @@ PATIENCE = 3
 """Programs in a row, there, that are timed without a better one before the search ends.
 
 Searches for `fashion-conv`, and for `fashion` in 4,096 rows, find the same programs as with all
-nine, in half the time."""
+nine, in half the time.
+"""
 HOPEFUL = 1.1
 """Estimate of a program, relative to the fewest cycles that were timed, up to which it is timed."""
 MOST_TIMED = 3
