@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from trainwright.precision import Format, get_format
+from trainwright.precision import PrecisionFormat, get_format
 from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.qr.householder import block_qr
 from trainwright.qr.pivoted import pivoted_qr
@@ -37,7 +37,7 @@ def lstsq(
     *,
     threshold: float | None = None,
     basic: bool = False,
-    low: str | Format | None = None,
+    low: str | PrecisionFormat | None = None,
 ) -> LeastSquares:
     """Solve min ||A x - b||_2, with the x of least norm where it is not unique.
 
@@ -94,7 +94,11 @@ Solution = tuple[torch.Tensor, int, torch.Tensor, int]
 
 
 def _solved(
-    a: torch.Tensor, b: torch.Tensor, threshold: float, basic: bool, low: str | Format | None
+    a: torch.Tensor,
+    b: torch.Tensor,
+    threshold: float,
+    basic: bool,
+    low: str | PrecisionFormat | None,
 ) -> Solution:
     n, q = a.shape[1], b.shape[1]
     if not a.numel():
@@ -166,7 +170,7 @@ def _shortest(upper: torch.Tensor, b: torch.Tensor, power: torch.Tensor) -> torc
 
 
 def _iterated(
-    a: torch.Tensor, b: torch.Tensor, threshold: float, low: Format
+    a: torch.Tensor, b: torch.Tensor, threshold: float, low: PrecisionFormat
 ) -> tuple[torch.Tensor | None, int]:
     """Solve by conjugate gradients on A R^-1, R of a factorisation in low precision, in float64.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from trainwright.precision import Format, get_format
+from trainwright.precision import PrecisionFormat, get_format
 from trainwright.precision.rounding import scale_by_power
 from trainwright.qr.precision import make_precision
 from trainwright.qr.result import QRError, prepared
@@ -35,7 +35,9 @@ class SketchedQR:
     """Sketches that were taken."""
 
 
-def sketched_qr(A: torch.Tensor, *, low: str | Format = "fp32", seed: int = 0) -> SketchedQR:
+def sketched_qr(
+    A: torch.Tensor, *, low: str | PrecisionFormat = "fp32", seed: int = 0
+) -> SketchedQR:
     """Factor ``A`` (m, n), m >= n, in float64, with R found from sketches in the format ``low``.
 
     Operands of the sketch are rounded to ``low``, columns scaled to about 1, and summed in float32
@@ -68,7 +70,7 @@ def sketched_qr(A: torch.Tensor, *, low: str | Format = "fp32", seed: int = 0) -
 
 
 def _sketched_factor(
-    q: torch.Tensor, format: Format, generator: torch.Generator
+    q: torch.Tensor, format: PrecisionFormat, generator: torch.Generator
 ) -> tuple[torch.Tensor, float]:
     """Return the R of a sketch of q, its small directions held up, and its condition number."""
     (m, n), rows = q.shape, _ROWS * q.shape[1]
