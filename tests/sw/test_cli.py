@@ -450,7 +450,7 @@ def test_resuming_with_other_options(capsys, fake, tmp_path):
     assert "the checkpoint was made with --seed 1, not 2" in message
     assert "with --prior on, not False" in complaint(capsys, *resume, "--no-prior")
     assert "with --plan auto, not paper" in complaint(capsys, *resume, "--plan", "paper")
-    assert "is of network 'digits'" in complaint(capsys, *resume, "--network", "fashion")
+    assert "belongs to network 'digits'" in complaint(capsys, *resume, "--network", "fashion")
     path = Path(tmp_path) / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
     assert "is damaged" in complaint(capsys, *resume)

@@ -133,7 +133,7 @@ def test_pretrained_dense_network_becomes_a_run(capsys, tmp_path, monkeypatch, d
     stored = load_model(out / "rounded.safetensors").model
     assert stored.network.model_bits == rounding["chosen"]["model_bits"]
     assert main([*train, "--force", "--network", "fashion"]) == 2
-    assert "is of network 'digits'" in capsys.readouterr().err
+    assert "belongs to network 'digits'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Back ends, opened for every command that needs one."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -9,6 +9,7 @@ from trainwright.accelerator import Accelerator, backend_names, is_backend, open
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import accelerator_parameters
 from trainwright.network import Network
+from trainwright.parameters import AcceleratorParameters
 from trainwright.support.settings import Option, Positive
 from trainwright.support.text import suggestion
 
@@ -55,48 +56,34 @@ def check_simulation_options(backend: str, memory: Mapping[str, float], engine: 
 def opened_for(options: Any, network: Network, **defaults: bool) -> Iterator[Accelerator]:
     """Open the back end that a command's options ask for, and close it at the end (see ``opened``).
 
-    ``options`` has ``backend``, ``accelerator`` and those of ``SimulationOptions``.
+    ``options`` has ``backend``, ``accelerator`` and those of ``SimulationOptions``; ``defaults``
+    are those of ``accelerator_parameters``.
     """
     memory = memory_options(options)
     check_simulation_options(options.backend, memory, options.engine)
-    with opened(
-        options.backend, network=network, accelerator=options.accelerator, memory=memory,
-        engine=options.engine, **defaults,
-    ) as accelerator:  # fmt: skip
+    parameters = accelerator_parameters(options.accelerator, network, **defaults)
+    with opened(options.backend, parameters, memory, options.engine) as accelerator:
         yield accelerator
 
 
 @contextmanager
 def opened(
     backend: str,
-    *,
-    network: Network,
-    accelerator: Sequence[str] = (),
+    parameters: AcceleratorParameters,
     memory: Mapping[str, float] | None = None,
     engine: str | None = None,
-    stochastic: bool = False,
-    alone: bool = False,
 ) -> Iterator[Accelerator]:
     """Open an accelerator by the name of its back end, and close it at the end.
 
-    By default it has the factor width and the posits of ``network``. ``stochastic``: by default
-    with stochastic rounding; ``alone``: with what ``--update chip`` needs. ``accelerator`` are
-    NAME=N items, ``memory`` settings of the simulated memory. Raises ``OptionError`` for an unknown
-    back end or an invalid value, ``AcceleratorError`` where the back end is not available.
+    ``memory`` are settings of the simulated memory. Raises ``OptionError`` for an unknown back end
+    or an invalid value, ``AcceleratorError`` where the back end is not available.
     """
     if not is_backend(backend):
         names = backend_names()
         close = suggestion(backend, names)
         raise OptionError(f"--backend must be one of {', '.join(names)}, not {backend!r}{close}")
-    parameters = accelerator_parameters(accelerator, network, stochastic=stochastic, alone=alone)
-    if stochastic and not parameters.stochastic_rounding:
-        raise OptionError(
-            "--rounding-mode asks for stochastic rounding and --accelerator stochastic_rounding=0 "
-            "has none: omit one of them"
-        )
     options: dict[str, Any] = {"memory": dict(memory)} if memory else {}
-    if engine:
-        options["engine"] = engine
+    options |= {"engine": engine} if engine else {}
     try:
         machine = open_accelerator(backend, parameters, memory_bytes=MEMORY_BYTES, **options)
     except ValueError as error:

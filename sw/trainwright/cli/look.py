@@ -1,12 +1,10 @@
 """``trainwright look``: how far a board is that trains without its host."""
 
 import json
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, cast
 
-from trainwright.accelerator import backend_names, is_backend, open_accelerator
-from trainwright.cli.backend import MEMORY_BYTES
+from trainwright.cli.backend import opened
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import AcceleratorOptions, JsonOptions, accelerator_parameters
@@ -46,15 +44,7 @@ def text_of(seen: "Look") -> str:
 def _run(options: LookOptions) -> int:
     from trainwright.driver.look import Observed, look
 
-    if not is_backend(options.backend):
-        names = ", ".join(backend_names())
-        raise OptionError(f"--backend must be one of {names}, not {options.backend!r}")
-    parameters = accelerator_parameters(options.accelerator)
-    try:
-        board = open_accelerator(options.backend, parameters, memory_bytes=MEMORY_BYTES)
-    except ValueError as error:
-        raise OptionError(f"back end {options.backend!r}: {error}") from error
-    with closing(board):
+    with opened(options.backend, accelerator_parameters(options.accelerator)) as board:
         if not hasattr(board, "attend"):
             raise OptionError(f"{options.backend} ends with its host: look at a board, serial:PORT")
         seen = look(cast(Observed, board))

@@ -266,7 +266,7 @@ def accelerator_parameters(
         if sizes.get("formats") and not any(item.startswith("accumulator_width") for item in items):
             width = sizes.get("accumulator_width", AcceleratorParameters.accumulator_width)
             sizes["accumulator_width"] = max(width, CODED_ACCUMULATOR)
-        return AcceleratorParameters(**sizes)
+        parameters = AcceleratorParameters(**sizes)
     except ValueError as error:
         option = "--preset" if "preset" in str(error) else "--accelerator"
         asked = "vector_engine" in str(error) and not any("vector_engine" in item for item in items)
@@ -274,3 +274,9 @@ def accelerator_parameters(
         reason = _ASKED if alone else f"{functions[0].text} needs it" if functions else ""
         place = f"; {reason}" if asked else ""
         raise OptionError(f"{option}: {error}{place}") from None
+    if stochastic and not parameters.stochastic_rounding:
+        raise OptionError(
+            "--rounding-mode asks for stochastic rounding and --accelerator stochastic_rounding=0 "
+            "has none: omit one of them"
+        )
+    return parameters

@@ -86,7 +86,7 @@ def teller(what: str, interval: float = 5.0) -> Callable[..., None]:
 
 
 Progress = Callable[..., None]
-"""Told (done, total), and a note to show beside them if there is one."""
+"""Takes (done, total), and a note to show next to them if there is one."""
 
 
 @contextmanager

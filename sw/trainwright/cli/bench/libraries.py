@@ -174,7 +174,7 @@ def _posit(options: PositBenchOptions) -> int:
 
 
 COMMANDS = (
-    command(QROptions, _qr, "qr", "QR factorisations beside torch.linalg.qr and LAPACK"),
-    command(ApeOptions, _ape, "ape", "emulated types beside native ones: time and error"),
-    command(PositBenchOptions, _posit, "posit", "posit arithmetic beside SoftPosit's C"),
+    command(QROptions, _qr, "qr", "QR factorisations next to torch.linalg.qr and LAPACK"),
+    command(ApeOptions, _ape, "ape", "emulated types next to native ones: time and error"),
+    command(PositBenchOptions, _posit, "posit", "posit arithmetic next to SoftPosit's C"),
 )

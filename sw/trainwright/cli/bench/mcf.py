@@ -1,4 +1,4 @@
-"""``trainwright bench mcf``: multi-component floats beside torch and the published library."""
+"""``trainwright bench mcf``: multi-component floats next to torch and the published library."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,5 +72,5 @@ def _run(options: McfOptions) -> int:
     return show(options.json, content, text)
 
 
-command = make_command(McfOptions, _run, "mcf", "multi-component floats beside torch")
+command = make_command(McfOptions, _run, "mcf", "multi-component floats next to torch")
 """``trainwright bench mcf``."""

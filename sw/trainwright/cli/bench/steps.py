@@ -457,7 +457,9 @@ COMMANDS = (
         CompileOptions, _compile, "compile", "processor time and counted effort of compiling a step"
     ),
     command(
-        GoldenOptions, _golden, "golden", "a training step on the golden model, beside tltorch"
+        GoldenOptions, _golden, "golden", "a training step on the golden model, next to tltorch"
     ),
-    command(LoopOptions, _loop, "loop", "a step of a torch loop, beside that of trainwright train"),
+    command(
+        LoopOptions, _loop, "loop", "a step of a torch loop, next to that of trainwright train"
+    ),
 )

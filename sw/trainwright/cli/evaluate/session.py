@@ -11,6 +11,7 @@ import numpy as np
 
 from trainwright.cli.backend import check_simulation_options, memory_options, opened
 from trainwright.cli.errors import require_packages
+from trainwright.cli.options import accelerator_parameters
 from trainwright.cli.output import teller, write_results
 from trainwright.data import (
     DataError,
@@ -122,10 +123,9 @@ def _classify(
 
     if network.widths.is_float:
         return classify(FloatDriver(network))
-    with opened(
-        options.backend, network=network, accelerator=origin.accelerator,
-        memory=memory_options(options), engine=options.engine,
-    ) as accelerator:  # fmt: skip
+    parameters = accelerator_parameters(origin.accelerator, network)
+    memory = memory_options(options)
+    with opened(options.backend, parameters, memory, options.engine) as accelerator:
         return classify(Driver(accelerator, network, origin.batch, plan=origin.plan))
 
 

@@ -101,7 +101,7 @@ def _training(name: str, data_set: str, options: PositExperimentOptions) -> Find
 
 
 def _note(run: "TrainingRun") -> str:
-    """Return loss and accuracy of a training, to show beside the images it has seen."""
+    """Return loss and accuracy of a training, to show next to the images it has seen."""
     loss = f"loss {run.loss / run.done:.4f}" if run.done else ""
     test = f"test {run.epochs[-1].accuracy:.2%}" if run.epochs else ""
     return ", ".join(filter(None, (f"epoch {len(run.epochs) + bool(run.done)}", loss, test)))

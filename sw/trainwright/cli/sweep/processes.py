@@ -28,7 +28,7 @@ from trainwright.support.locks import Locked, locked
 
 # -- a trial ---------------------------------------------------------------------------------------
 ORIGIN = "command.txt"
-"""The command line of a trial, beside its results."""
+"""File with the command line of a trial, next to its results."""
 
 
 @dataclass(frozen=True)

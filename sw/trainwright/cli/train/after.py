@@ -56,7 +56,7 @@ def round_job(
     """Round the trained model to ``tolerance`` and to others around it, and write what came out.
 
     ``rounded.safetensors`` is the model at ``tolerance``, ``rounding.json`` has all of them, the
-    picture ``rounding.png`` sets them beside what the rank prior reached in this run and others.
+    picture ``rounding.png`` compares them with the rank prior in this run and others.
     """
     from trainwright.report.rounding_picture import draw_rounding
 

@@ -290,7 +290,7 @@ def _pretrained(args: argparse.Namespace) -> Pretrained:
             same = False
         if not same:
             raise OptionError(
-                f"--initial {args.initial} is of network {given.network.name!r} and not of "
+                f"--initial {args.initial} belongs to network {given.network.name!r} and not to "
                 f"--network {args.network}"
             )
     return given
@@ -308,7 +308,7 @@ def resumed_job(args: argparse.Namespace, *, claim: bool = True) -> Job:
     """Continue the run in ``--out`` as its checkpoint has it; claim the folder if asked to.
 
     Raises ``OptionError`` or ``CheckpointError`` where there is none, it is damaged, or an option
-    given beside ``--resume`` belongs to another run.
+    given with ``--resume`` belongs to another run.
     """
     if args.force:
         raise OptionError("--resume goes on with a run and --force replaces it: give one of them")
@@ -345,8 +345,8 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
         with_ranks(load_network(args.network), args.ranks), state.network
     ):
         raise OptionError(
-            f"--resume: {folder.checkpoint} is of network {state.network.name!r} as it was "
-            f"described then, not of --network {args.network}; {_AGREE}"
+            f"--resume: {folder.checkpoint} belongs to network {state.network.name!r} as it was "
+            f"described then, not to --network {args.network}; {_AGREE}"
         )
     check_same_settings(args, state.settings)
     try:

@@ -68,32 +68,23 @@ def open_machine(
         yield Machine(FloatDriver)
         return
     batch, chip = settings.micro_batch, on_chip(settings)
-    engine = chip and bool(accelerator_of(options, network, settings).vector_engine)
+    parameters = accelerator_of(options, network, settings)
+    engine = chip and bool(parameters.vector_engine)
     if engine:
         check_chip_plan(options.plan)
         if options.verify:
             raise OptionError(
-                "--verify does not go with loss and update by the vector engine: leave it "
-                "away, or use --accelerator vector_engine=0"
+                "--verify does not go with loss and update by the vector engine: omit it, or use "
+                "--accelerator vector_engine=0"
             )
     with (
-        opened(
-            options.backend,
-            network=network,
-            accelerator=options.accelerator,
-            memory=options.memory,
-            engine=options.engine,
-            stochastic=settings.rounding != "nearest",
-            alone=chip,
-        ) as accelerator,
+        opened(options.backend, parameters, options.memory, options.engine) as accelerator,
         _told_of_host(engine),
     ):
         to, p = counted(accelerator), accelerator.parameters
         if chip:
             tell_update_place(p)
-        plan = options.plan
-        if chip:
-            plan = plan_of_loop(network, batch, p, plan)
+        plan = plan_of_loop(network, batch, p, options.plan) if chip else options.plan
 
         def open_chip(layout: WeightLayout, kept: Kept, loss: str) -> ChipDriver:
             return ChipDriver(to, layout, batch, kept=kept, loss=loss, plan=options.plan)

@@ -38,7 +38,7 @@ UPDATES = ("host", "chip")
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(OwnOptions):
-    """Facts of a run beside its settings. Only ``dataset`` and ``plan`` decide bits."""
+    """Facts of a run in addition to its settings. Only ``dataset`` and ``plan`` decide bits."""
 
     dataset: Annotated[str, Option(metavar="NAME")]
     """data set (default: the network's own)"""
@@ -100,7 +100,7 @@ class SessionOptions(FormOptions):
     """shrink the ranks while training (default: yes)"""
     tt_round: Annotated[float | None, Option(metavar="T")] = None
     """TT rounding after training, changing each matrix by at most this part; plots other tolerances
-    beside the rank prior"""
+    next to the rank prior"""
     tt_round_epochs: Natural = 0
     """train rounded models further"""
     tt_round_beside: Annotated[tuple[str, ...], Option(metavar="DIR")] = ()
