@@ -9,9 +9,11 @@ from trainwright.cli.backend import SimulationOptions, opened_for
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.options import JsonOptions, SeedOptions, StepOptions, WideOptions
 from trainwright.cli.screen import fitted, screen_width, transposed
+from trainwright.report.tables import markdown
 from trainwright.support.settings import Option
 
 if TYPE_CHECKING:
+    from trainwright.network import UserNames
     from trainwright.parameters import AcceleratorParameters
 
 
@@ -111,16 +113,44 @@ def _total(
     }
 
 
+def _files(
+    options: ProfileOptions, network: str, parts: list[tuple], p: "AcceleratorParameters",
+    results: dict[str, Any],
+) -> dict[str, str | bytes]:  # fmt: skip
+    """Return the files of ``--out`` by name."""
+    from trainwright.cli.output import to_json
+    from trainwright.report.engines import draw_engines
+    from trainwright.report.roofline import draw_roofline
+    from trainwright.timing import MemoryTiming
+    from trainwright.timing.profile import trace_events
+
+    bandwidth = options.memory_bandwidth or MemoryTiming().bandwidth
+    points = [(t["part"], t["macs"], t["bytes"], t["cycles"]) for t in results["totals"]]
+    trace = trace_events([(name, program.descriptors, cs) for name, program, cs, _ in parts])
+    return {
+        "profile.json": to_json(results),
+        "trace.json": json.dumps(trace),
+        "roofline.png": draw_roofline(points, p, bandwidth),
+        "engines.png": draw_engines([(name, cs) for name, _, cs, _ in parts], network),
+    }
+
+
+def _descriptor_table(rows: list[dict[str, Any]], names: "UserNames", *, wide: bool) -> str:
+    """Return a table of descriptors; unless ``wide`` for the terminal, by the user's names."""
+    if wide:
+        return markdown(tuple(COLUMNS), [[row[column] for column in COLUMNS] for row in rows])
+    rows = [row | {"tensor": names.short(row["tensor"])} for row in rows]
+    cells = [[row[column] for column in COLUMNS] for row in rows]
+    return fitted(list(COLUMNS.values()), cells, screen_width(), SPARE)
+
+
 def _run(options: ProfileOptions) -> int:
     from trainwright.cli.output import to_json, write_results
     from trainwright.network import UserNames
-    from trainwright.report.tables import markdown
-    from trainwright.timing import MemoryTiming
     from trainwright.timing.lost import lost_cycles
-    from trainwright.timing.profile import as_rows, lines, trace_events
+    from trainwright.timing.profile import as_rows, lines
 
     network = options.network_named(options.network)
-    names = UserNames.of_network(network)
     parts, p = _profiled(options, network)
     tables, totals, causes = [], [], []
     for name, program, commands, run in parts:
@@ -142,32 +172,17 @@ def _run(options: ProfileOptions) -> int:
         "causes": [asdict(line) for line in causes],
         "descriptors": [row for _, rows in tables for row in as_rows(rows)],
     }
-    files: dict[str, str | bytes] = {}
+    files = _files(options, network.name, parts, p, results) if options.out else {}
     if options.out:
-        from trainwright.report.engines import draw_engines
-        from trainwright.report.roofline import draw_roofline
-
-        bandwidth = options.memory_bandwidth or MemoryTiming().bandwidth
-        points = [(t["part"], t["macs"], t["bytes"], t["cycles"]) for t in totals]
-        trace = trace_events([(name, program.descriptors, cs) for name, program, cs, _ in parts])
-        files = {
-            "profile.json": to_json(results),
-            "trace.json": json.dumps(trace),
-            "roofline.png": draw_roofline(points, p, bandwidth),
-            "engines.png": draw_engines([(name, cs) for name, _, cs, _ in parts], network.name),
-        }
         write_results(options.out, files)
     if options.json:
         print(to_json(results))
         return 0
+    names = UserNames.of_network(network)
+    width = 10**9 if options.wide else screen_width()
     for name, part in tables:
-        rows = as_rows(part)
         print(f"{name}, cycles {results['cycles_are']}")
-        if not options.wide:
-            rows = [row | {"tensor": names.short(row["tensor"])} for row in rows]
-        cells = [[row[column] for column in COLUMNS] for row in rows]
-        narrow = fitted(list(COLUMNS.values()), cells, screen_width(), SPARE)
-        print(markdown(tuple(COLUMNS), cells) if options.wide else narrow)
+        print(_descriptor_table(as_rows(part), names, wide=options.wide))
     for name, _ in tables:
         print(f"{name}, cycles of each array by cause, with the descriptor that has most of them")
         cells = [
@@ -180,8 +195,7 @@ def _run(options: ProfileOptions) -> int:
         ]  # fmt: skip
         print(fitted(CAUSE_COLUMNS, cells, screen_width()))
     keys = [name for name in totals[0] if name != "utilisation"]
-    cells = [[total[key] for key in keys] for total in totals]
-    print(transposed(keys, cells, 10**9 if options.wide else screen_width()), end="")
+    print(transposed(keys, [[total[key] for key in keys] for total in totals], width), end="")
     if options.out:
         print(f"written to {options.out}: {', '.join(files)}")
     return 0
