@@ -135,6 +135,6 @@ def test_chip_step_rejects_small_memory(capsys):
     assert "--loss is for a step on the chip: add --update chip" in capsys.readouterr().err
     by_step = ["--accelerator", "exponents=0"]
     assert main([*command, "--backend", "golden", "--steps", "2", *by_step]) == 2
-    assert "--steps are by one start: add --accelerator exponents" in capsys.readouterr().err
+    assert "--steps needs one start for all: add --accelerator exponents" in capsys.readouterr().err
     assert main([*command, "--backend", "golden", "--plan", "paper"]) == 2
     assert "--update chip takes --plan auto or small, not paper" in capsys.readouterr().err

@@ -113,7 +113,7 @@ def test_formats_command_run_is_resumed_with_its_ranks(tmp_path, capsys, monkeyp
     capsys.readouterr()
     again = ["train", "--resume", "--out", str(tmp_path / "r"), "--json"]
     assert "not made with these --ranks" in failed(capsys, *again, "--ranks", "16|8")
-    assert "not of --network digits" in failed(capsys, *again, "--network", "digits")
+    assert "not to --network digits" in failed(capsys, *again, "--network", "digits")
     assert main([*again, "--network", "digits", "--ranks", "30|8"]) == 0
     assert json.loads(capsys.readouterr().out)["initial_ranks"] == [[30], [8]]
 
