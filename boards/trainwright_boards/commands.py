@@ -433,13 +433,22 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
+def _exported(args: argparse.Namespace, name: str | None) -> AcceleratorParameters:
+    """Return the parameters of a preset, or the default ones, with the formats asked for."""
+    parameters = AcceleratorParameters() if name is None else _preset(name)
+    if args.formats is None:
+        return parameters
+    network = with_formats(load_network("digits"), args.formats)
+    return accelerator_parameters([] if name is None else [f"preset={name}"], network)
+
+
 def _export(args: argparse.Namespace) -> int:
     from trainwright_boards.export import export, export_registers
 
     if args.board == REGISTERS:
         if args.estimate:
             raise OptionError(f"--estimate only applies to boards, not to {REGISTERS}")
-        parameters = _preset(args.preset) if args.preset else AcceleratorParameters()
+        parameters = _exported(args, args.preset)
         files = export_registers(parameters, args.out or FOLDER / REGISTERS)
         figures = {"fingerprint": parameters.fingerprint, "files": [str(file) for file in files]}
         print(json.dumps(figures) if args.json else "\n".join(figures["files"]))
@@ -451,7 +460,7 @@ def _export(args: argparse.Namespace) -> int:
             f"{suggestion(args.board, names)}"
         )
     board = EXPORTS[args.board]
-    parameters = _preset(args.preset or board.preset)
+    parameters = _exported(args, args.preset or board.preset)
     folder = args.out or FOLDER / board.name
     files = export(board, parameters, folder, progress=tell)
     figures = {
