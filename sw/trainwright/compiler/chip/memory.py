@@ -86,9 +86,9 @@ class ChipMemory:
 
     @classmethod
     def of(cls, step: CompiledStep, layout: WeightLayout, kept: Kept | None = None) -> "ChipMemory":
-        """Lay out the buffers behind those of ``step``; of each bond the columns ``kept`` are left.
+        """Lay out the buffers of a loop behind the buffers of ``step``.
 
-        None stands for all columns.
+        ``kept`` are the columns left of each bond; None stands for all columns.
         """
         kept = whole(layout) if kept is None else kept
         _require(step, layout, kept)

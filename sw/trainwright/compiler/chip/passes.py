@@ -78,7 +78,7 @@ class Passes:
 
     @property
     def freest_bank(self) -> int:
-        """The bank with the most rows left."""
+        """Bank with the most rows left."""
         banks = range(self.b.p.scratchpad_banks)
         return max(banks, key=lambda bank: self.b.pad.free_rows(self._bank(bank)))
 
@@ -188,7 +188,7 @@ class Passes:
 
     def transposes(self, x: int, z: int, levels: Sequence[Level], *, source: int, to: int,
                    rows: int = LANES, tensor: str) -> None:  # fmt: skip
-        """Emit a transpose for every index of ``levels``: g steps of x, z steps of z."""
+        """Emit a transpose for every index of ``levels``, whose g steps over x and z over z."""
         identity = self.constant(Arrangement.IDENTITY.value)
         self.products(
             identity.start, x, z, rows, levels=levels, steps=(1, source, to), tensor=tensor

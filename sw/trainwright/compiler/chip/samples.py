@@ -159,7 +159,7 @@ class _Batch:
         return places
 
     def _draw(self, place: int, first: int, count: int) -> None:
-        """Fetch the next ``count`` samples in the drawn order, as numbers from ``first`` on."""
+        """Fetch ``count`` samples in the drawn order, the batch's ``first`` and following."""
         data, step = self.data, self._step
         self.work.b.emit(
             Samples(

@@ -225,6 +225,7 @@ class OperandSources:
         apart = next(
             (replica for replica in present if frozenset(replica.lanes).isdisjoint(wanted)), None
         )
+        # A replica with disjoint lanes is transposed in one step, any other one in two.
         origin = apart or present[0]
         key = need.tensor, wanted, origin.lanes, cut
         if key not in self._turns:

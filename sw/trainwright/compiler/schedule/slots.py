@@ -59,6 +59,8 @@ class SlotPlacement(Placement):
         self.slots: dict[Storage, Slot] = {}
         self.lives: dict[Storage, Lifetime] = {}
         for slot in slots_of(pieces.lives, apart):
+            # A slot is placed like a piece that is alive from the first use to the last; its own
+            # ``Storage`` keeps the address until ``apply``.
             place = Storage(slot[0].storage.name, slot[0].storage.rows)
             self.slots[place] = slot
             self.lives[place] = Lifetime(place, slot[0].first, slot[-1].last)
@@ -100,6 +102,7 @@ class SlotPlacement(Placement):
         self.parts = {}
         waiting = sorted(self.lives, key=lambda place: (-place.rows, self.lives[place].first))
         moved: dict[Storage, int] = {}
+        # Bounded, as slots may push each other out in a circle.
         for _ in range(len(waiting) * MOVES):
             if not waiting:
                 return True

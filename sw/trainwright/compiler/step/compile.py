@@ -121,6 +121,7 @@ class _Passes:
         forward = with_ones(direct(step.forward, step.whole.given))
         backward = with_ones(step.backward)
         free = {name for name in (*forward.given, *step.whole.given) if name in backward.given}
+        # Constants cross nothing: each pass has its own copy.
         free |= {name for name in backward.given if backward.tensors[name].constant}
         origins = {n: step.whole.origins[n] for n in backward.given if n not in free}
         return cls(forward, backward, frozenset(free), origins, rows)

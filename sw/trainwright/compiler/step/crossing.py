@@ -75,6 +75,7 @@ def may_part(step: StepGraph, origins: Mapping[str, str]) -> set[str]:
 def lying(lowered: Lowered, name: str) -> Given:
     """Return how a tensor lies that a program stores."""
     stored = [outer for outer in lowered.outer.values() if outer.tensor == name]
+    # Each stored range is a part; a tensor stored whole has no cut.
     parts = [
         Given(outer.layout, next(((a, *r) for a, r in outer.ranges.items()), None))
         for outer in stored

@@ -41,6 +41,7 @@ class Rows:
 
 def rows_of(network: Network, graph: Graph, lanes: int) -> Rows:
     """Return the layouts of a step of a straight network on an accelerator of ``lanes`` lanes."""
+    # With 8 lanes a row of the state is two rows, so rows come in pairs.
     unit = max(1, LANES // lanes)
     last = len(network.layers)
     given, stored = {}, {}

@@ -56,6 +56,7 @@ class Demands(Pieces):
             self.hard.setdefault((impl.z, impl.along), []).append(impl.rows)
 
     def _group(self, name: str, lanes: Axes, axes: Axes, *, pad: bool = False) -> None:
+        # A single axis is always side by side with itself.
         if len(axes) > 1:
             self.groups.setdefault((name, lanes), []).append(axes)
         if pad and prod(self.graph.sizes[a] for a in axes) % self.p.lanes:

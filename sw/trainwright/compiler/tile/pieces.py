@@ -42,6 +42,8 @@ def together(order: Sequence[str], groups: Sequence[Axes]) -> Axes:
             continue
         place = min(now.index(a) for a in wanted)
         trial = [a for a in now if a not in wanted]
+        # Move the group to where its first axis stands, and keep the move only if it tears no
+        # earlier group apart: groups come in the order of their importance.
         trial[place:place] = wanted
         if all(_adjacent(trial, earlier) for earlier in kept):
             now = trial
@@ -93,6 +95,8 @@ class Pieces:
             return self._window(self.graph.windows[name], lanes, ranges, group, pad=pad)
         piece = self.existing(name, lanes, ranges)
         given = self._given(name, lanes, ranges)
+        # A tensor that the host writes in any layout is loaded once more for every layout: that
+        # takes the memory port instead of a transpose by PE1.
         if given and (piece is None or given.is_free or given.again):
             piece = self._loaded(name, given, lanes, ranges, group)
         piece = piece or self._turned(name, lanes, ranges, group)
@@ -123,6 +127,8 @@ class Pieces:
         if part.joint(group) is None:
             return False
         size = prod(part.counts[a] for a in group)
+        # Rows of zeros lie behind the whole group, so a cut of it would end in values instead of
+        # zeros.
         whole = all(part.counts[a] == piece.counts[a] for a in group)
         return not pad or size % self.p.lanes == 0 or (whole and piece.layout.padded == group)
 
@@ -145,6 +151,9 @@ class Pieces:
     ) -> Piece:
         axes = self.graph.tensors[name].axes
         key = name, lanes
+        # In this order: what must lie side by side now, what an array can write in no other way,
+        # and what later readers would like. Axes of slices and divisions come first where no group
+        # claims them, so that parts of a tensor are runs of rows.
         hard = [*groups, *self.hard.get(key, ())]
         every = [*([padded] if padded else []), *hard, *self.groups.get(key, ())]
         fixed = {a for group in every if len(group) > 1 for a in group}
@@ -185,6 +194,7 @@ class Pieces:
         )
         positions = {halo.slide.position for halo in places.values()}
         inner = {a: r for a, r in base.ranges.items() if a not in places}
+        # The piece has the positions that were asked for, and all offsets: their places overlap.
         inner |= {a: r for a, r in ranges.items() if a in positions}
         axes = self.graph.tensors[op.out].axes
         layout = Layout(tuple(a for a in axes if a not in lanes), lanes, base.layout.padded)
@@ -244,6 +254,7 @@ class Pieces:
     def _clear(self, piece: Piece, *, always: bool = False) -> None:
         if always or piece.is_padded:
             self.outer.setdefault("zeros", External("zeros", ROW, {}, 1))
+            # Only the gaps are cleared where that is known to be enough; elsewhere the whole piece.
             padding = self.spare and not always and piece.steps is None
             call = Clear(
                 engine=Engine.LOAD, cycles=0, writes=(piece,), piece=piece, padding=padding

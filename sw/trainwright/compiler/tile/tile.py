@@ -67,6 +67,8 @@ class Tiler(Operations):
             for stage in stages
         ]
         ops = {choice.op.out: choice.op for stage in stages for choice in stage.choices}
+        # From here on the graph has sums in parts: what is compiled has to be computed exactly so
+        # by the golden model.
         self.graph = replace(self.graph, ops=tuple(ops[op.out] for op in self.graph.ops))
         self.every = [choice for stage in stages for choice in stage.choices]
         self._demands()
