@@ -77,8 +77,3 @@ def check_words(name: str, values: torch.Tensor, shape: tuple[int, ...], fmt: Fo
     if low < least or high > greatest:
         within = (Fixed(fmt) if isinstance(fmt, int) else fmt).words_text
         raise ValueError(f"{name} has values from {low} to {high}, not {within}")
-
-
-def bits_of(fmt: Format | int) -> int:
-    """Return the bits of a word."""
-    return fmt if isinstance(fmt, int) else fmt.width

@@ -20,7 +20,7 @@ from trainwright.formats.exponents import followed
 from trainwright.onchip import update
 from trainwright.onchip.choices import OPTIMISERS
 from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, WIDEST
-from trainwright.onchip.rates import RATE_WIDTH, digits
+from trainwright.onchip.rates import GREATEST_SHIFT, RATE_WIDTH, digits
 from trainwright.onchip.update_pass import PartUpdate, updated_rows
 
 GRADIENT_WIDTH = 16
@@ -95,7 +95,7 @@ class IntegerSGD(torch.optim.Optimizer):
         shift = -rate_exponent
         if self._momentum:
             shift += state["exponent"] - hidden - exponent - update.DECAY_SHIFT
-        shift = min(max(shift, 0), update.GREATEST_SHIFT)
+        shift = min(max(shift, 0), GREATEST_SHIFT)
         part = PartUpdate(hidden, rate, shift, exponent - before, left=False, right=False)
         weights, moments = updated_rows(part, weights, moments, _rows(integers), random)
         state["weights"], state["moments"] = _like(weights, p), _like(moments, p)

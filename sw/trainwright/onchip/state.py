@@ -19,7 +19,7 @@ from trainwright.onchip.prior import (
     sums_of_squares,
 )
 from trainwright.onchip.prior_pass import make_pulls
-from trainwright.onchip.rates import Entry
+from trainwright.onchip.rates import GREATEST_SHIFT, Entry
 from trainwright.onchip.update_pass import (
     LEFT,
     LEFT_SHIFT,
@@ -264,7 +264,7 @@ def rate_shifts(layout: WeightLayout, step: UpdateStep, exponents: Words) -> Wor
         added = np.array([momentum_offset(part) for part in parts]) - exponents
     else:
         added = BIAS_RATE_SHIFT * np.array([part.index < 0 for part in parts])
-    return np.clip(step.entry.rate_shift + added, 0, update.GREATEST_SHIFT)
+    return np.clip(step.entry.rate_shift + added, 0, GREATEST_SHIFT)
 
 
 def limits(part: WeightPart) -> tuple[int, int]:

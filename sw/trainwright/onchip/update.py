@@ -25,7 +25,6 @@ from trainwright.onchip.layout import LANES
 
 Words = npt.NDArray[np.int64]
 
-GREATEST_SHIFT = 31
 DECAY_SHIFT = 4
 """A moment moves by 2^-4 of its distance to gt / 2^4."""
 PASSES = 2

@@ -146,8 +146,3 @@ def get_format(name: "str | PrecisionFormat") -> PrecisionFormat:
     ``posit16`` is posit(16,2), the standard's. Raises ``PrecisionError``.
     """
     return name if isinstance(name, PrecisionFormat) else _by_name(name)
-
-
-def machine_epsilon(name: "str | PrecisionFormat") -> float:
-    """Return the distance from 1 to the next number, 2u."""
-    return 2 * get_format(name).unit

@@ -1,6 +1,5 @@
 """Rules for programs that use the exponent file; part of ``trainwright.program.validation``."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainwright.parameters import AcceleratorParameters
@@ -17,11 +16,6 @@ def _used(d: "Descriptor") -> bool:
     if isinstance(d, Code) and any(i.shift_by is ShiftBy.SCALAR for i in d.instructions):
         return True
     return isinstance(d, MoveScales) or any(getattr(d, name) for name in d.residents)
-
-
-def uses_file(descriptors: Sequence["Descriptor"]) -> bool:
-    """Return whether a program takes anything from the exponent file."""
-    return any(_used(d) for d in descriptors)
 
 
 def require_file(d: "Descriptor", p: AcceleratorParameters) -> None:

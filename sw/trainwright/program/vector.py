@@ -27,13 +27,10 @@ from trainwright.program.table import (
     Described,
     Header,
     bits,
-    decoded,
     derived,
     only,
-    packed,
     repeated,
     unencoded,
-    unpacked,
 )
 
 WIDTH = 36
@@ -167,16 +164,6 @@ class Instruction(Described):
     keep: bool = bits(1, "q goes to register d", default=False)
     d: int = bits(3, "register d", default=0)
     total: Total = bits(2, "what lane 0's q is added to", default=Total.NONE)
-
-
-def encode_instruction(instruction: Instruction) -> int:
-    """Return the bits of an instruction, each field within its own."""
-    return packed(instruction)
-
-
-def decode_instruction(word: int) -> Instruction:
-    """Return the instruction of ``word``; raise ``ValueError`` for a field without a meaning."""
-    return decoded(Instruction, unpacked(Instruction.layout, word))
 
 
 def registers_read(instruction: Instruction) -> set[int]:

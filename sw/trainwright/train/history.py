@@ -139,13 +139,6 @@ class History:
         # ones.
         return list(takewhile(lambda r: r.step == step, reversed(self.scales)))[::-1]
 
-    def best_accuracy(self) -> float:
-        """Return the greatest accuracy on the test split after any epoch.
-
-        0 without an evaluation.
-        """
-        return max((r.accuracy for r in self.evaluations), default=0.0)
-
     def to_tensors(self) -> dict[str, torch.Tensor]:
         """Return the lists as float64 tables, one record a row.
 

@@ -15,11 +15,9 @@ import torch
 from trainwright.compiler.base.errors import CompileError
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, Level
-from trainwright.program.fields import Operation
 
 Values = TypeVar("Values", torch.Tensor, npt.NDArray[np.int64])
 """Integers."""
-ELEMENTWISE = (Operation.BIAS, Operation.MASK)
 
 
 def most_bits(digits: int, p: AcceleratorParameters) -> int:

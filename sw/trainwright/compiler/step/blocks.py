@@ -43,8 +43,6 @@ ROOMS = (1.0, 0.75, 0.5)
 """Shares of the scratchpad in use above which no array runs ahead of the other."""
 LOOKAHEAD = 16
 """Commands of an array among which it takes the next."""
-RESIDENT = 4
-"""Part of the scratchpad that a tensor may have that lies there for all blocks."""
 PARTS = (4, 8)
 """Parts of the scratchpad: a tensor larger than one part is used up in slices."""
 
