@@ -1,5 +1,6 @@
 """Files for a vendor's tools: they speak of ports that there are."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -56,3 +57,15 @@ def test_export_to_unknown_board_names_known_ones():
     cli.export_command.add_arguments(parser)
     with pytest.raises(OptionError, match="no board 'zx81' to export for; there are ultra96-v2"):
         cli.export_command.run(parser.parse_args(["zx81", "--json"]))
+
+
+@pytest.mark.parametrize("preset", ((), ("--preset", "ecp5-85f")))
+def test_export_with_formats_is_of_an_accelerator_that_has_them(tmp_path, capsys, preset):
+    parser = Parser()
+    cli.export_command.add_arguments(parser)
+    fingerprints = []
+    for formats in ((), ("--formats", "activation=posit(8,0)")):
+        line = ["registers", "--json", "--out", str(tmp_path), *preset, *formats]
+        cli.export_command.run(parser.parse_args(line))
+        fingerprints.append(json.loads(capsys.readouterr().out)["fingerprint"])
+    assert len(set(fingerprints)) == 2
