@@ -60,8 +60,8 @@ class SearchState:
     def key(self, names: Iterable[str]) -> tuple:
         """Return the layouts of some tensors, which are all that later operations can see of them.
 
-        Clocks are no part of the key: of two states with equal keys the one with the better score
-        is at least as good for everything that follows.
+        Clocks are no part of the key: of states with equal keys only the one with the best score
+        stays, although another may have a better clock for a single later operation.
         """
         layouts_by_tensor: list[tuple] = []
         for name in names:
