@@ -77,8 +77,8 @@ class StepEngine:
         statistics = dict(driver.run_forward(inputs, scales))
         loss = driver.run_loss(labels.numpy(), self._classes)
         statistics |= driver.run_backward(scales)
-        # The look at the columns comes before pulls and update, as in `ChipState.step`: what is cut in
-        # this step counts for nothing in its pulls.
+        # The look at the columns comes before pulls and update, as in `ChipState.step`: what is cut
+        # in this step counts for nothing in its pulls.
         cuts = step.distance is not None and state.look(step.distance)
         if step.number % INTERVAL == 0:
             state.renew_pulls(step)
