@@ -75,7 +75,7 @@ class Board:
     preset: str
     """Default preset, a name of ``trainwright.parameters.PRESETS``."""
     routed: tuple[str, ...]
-    """Presets placed and routed on the board, with one of its memories (docs/guide/boards.md)."""
+    """Presets placed and routed on the board, with one of its memories (docs/results/boards.md)."""
     not_routed: tuple[str, ...] = ()
     """Presets that fit by count, and for which no routing was found with the tools as they come."""
     memory_bytes: int

@@ -65,7 +65,7 @@ def _table2(folder: Path, as_json: bool) -> int:
 
 
 NOT_ROUTED = (
-    "nextpnr as it comes routed no arrays of {} multipliers on it, see docs/guide/boards.md"
+    "nextpnr as it comes routed no arrays of {} multipliers on it, see docs/results/boards.md"
 )
 
 

@@ -19,7 +19,7 @@ NETWORKS = ("digits", "fashion")
 BATCH = 64
 SDRAM_BYTES = 1.96
 """A cycle, of the 2 that the chip's pins carry: what the controller moves in long bursts of one
-direction, refreshes and rows included (docs/guide/boards.md)."""
+direction, refreshes and rows included (docs/results/boards.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The paper's tables 2, 6, 7, 8 and 11: settings and printed results.
 
-Choices where the paper leaves a setting open (more in ``docs/reference/mcf.md``): table 6 runs for
+Choices where the paper leaves a setting open (more in ``docs/results/mcf.md``): table 6 runs for
 the 2,000 epochs of the published code, and losses are compared after 300, the last multiple of 100
 at which float32 and float64 print the same digits (later losses show float32's rounding alone). All
 layers start like ``nn.Linear`` and have no bias, as in that code. Table 11's network drops a fifth
