@@ -96,7 +96,7 @@ class StepInputs:
 def random_inputs(network: Network, driver: Driver, seed: int) -> StepInputs:
     """Return seeded operands over the whole range of their formats, with calibrated scales."""
     generator = torch.Generator().manual_seed(seed)
-    batch = driver.step.batch
+    batch = driver.step.samples
     factors = [
         [
             torch.randint(low, high + 1, shape, generator=generator)

@@ -133,7 +133,7 @@ class Driver:
         """Return the gradient to the inputs, (batch, values); None where it was not asked for."""
         if not self.step.input_gradients:
             return None
-        shape = (self.step.batch, self.network.input_size)
+        shape = (self.step.samples, self.network.input_size)
         total = torch.zeros(shape, dtype=torch.float64)
         for name, gradient in zip(self.step.inputs, self.step.input_gradients, strict=True):
             part = self._seen(name, total)
@@ -232,7 +232,7 @@ class Driver:
         wanted: Mapping[str, int],
         seed: int | None,
     ) -> ForwardResult:
-        shape = (self.step.batch, self.network.input_size)
+        shape = (self.step.samples, self.network.input_size)
         check_words("inputs", inputs, shape, self.network.format("activation"))
         self._check_model(model)
         self._put_images(self.step.forward, model)
@@ -261,7 +261,7 @@ class Driver:
         self._forward = model, bound.exponents
         heads = [self._value(name, bound, "intermediate") for name in self.step.results]
         return ForwardResult(
-            logits=torch.cat([head.reshape(self.step.batch, -1) for head in heads], 1),
+            logits=torch.cat([head.reshape(self.step.samples, -1) for head in heads], 1),
             statistics=self._statistics(self.step.forward, bound, run),
             counters=run.counters,
             seconds=run.seconds,
@@ -302,7 +302,7 @@ class Driver:
     ) -> BackwardResult:
         assert self._forward is not None
         model, exponents = self._forward
-        shape = (self.step.batch, self.network.output_size)
+        shape = (self.step.samples, self.network.output_size)
         if tuple(gradient.shape) != shape:
             raise ValueError(f"the gradient has shape {tuple(gradient.shape)}, not {shape}")
         present = {image.name for image, _ in self.step.forward.images}

@@ -307,9 +307,28 @@ def _deviation(x: "torch.Tensor") -> "torch.Tensor":
     return deviation.where(deviation > 0, deviation.new_full((), inf))
 
 
+def product(group: int) -> GroupFunction:
+    """Return the product of two values, one by one; its group is any number of values.
+
+    No array multiplies values that share all of their axes: both would have to vary along the lanes.
+    """
+
+    def body(k: Body, x: Value, y: Value, width: int) -> None:
+        k.write("z", (x * y).rounded(_shift(k, 0), EVEN).clip(width), counted=True)
+
+    def bound(exponents: Sequence[int], width: int, wanted: int | None) -> Scaling:
+        exponent, shift = _automatic(sum(exponents), wanted)
+        return Scaling(exponent, sum(exponents), (shift,))
+
+    text = f"product({group})"
+    kernel = GroupKernel(text, group, body, lambda x, y: x * y, bound, automatic=True)
+    return GroupFunction(text, kernel, kernel, reads_result=False)
+
+
 GROUP_FUNCTIONS: dict[str, Callable[..., GroupFunction]] = {
     "softmax": softmax,
     "layer_norm": layer_norm,
+    "product": product,
 }
 """Functions over groups by name: each takes the size of a group first."""
 

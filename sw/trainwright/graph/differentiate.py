@@ -3,7 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from math import prod
 
+from trainwright.functions.groups import product
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Slide, Tensor, Unfold, View
 
 
@@ -89,6 +91,9 @@ class _Backward:
         gradient with the others, so that each value is one sum, rounded once.
         """
         rest, site = tuple(n for n in op.operands if n != name), op.site
+        if len(rest) == 1 and set(self.tensors[rest[0]].axes) == set(self.tensors[upper].axes):
+            self._scale(name, rest[0], upper)
+            return
         # Scattering values from windows back would add overlapping parts that were rounded one by
         # one. Reading windows of the gradient instead makes each value one sum.
         if name in self.graph.windows:
@@ -105,6 +110,14 @@ class _Backward:
         self.tensors[new] = replace(self.like, name=new, axes=tuple(axes))
         self.ops.append(Unfold(new, name, slides))
         return new
+
+    def _scale(self, name: str, x: str, upper: str) -> None:
+        """Add the gradient to the scales of values: products of each value, then their sum."""
+        axes = self.tensors[name].axes
+        group = product(prod(self.graph.sizes[axis] for axis in axes))
+        products = self.tensor(f"{gradient_name(name)}.products", x)
+        self.ops.append(Kernel(products, (upper, x), group.forward, over=axes))
+        self.ops.append(Einsum(self.part(name), (products,)))
 
     def _kernel(self, op: Kernel, upper: str) -> None:
         """Apply the kernel's gradient to that of its result."""

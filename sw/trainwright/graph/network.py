@@ -6,12 +6,27 @@ from math import prod
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed, Format
+from trainwright.functions.groups import GroupFunction
 from trainwright.graph import ir
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Op, Slide, Tensor, View
-from trainwright.network import Apply, Input, Layer, Map, Network, Node, Pool, Sum, Window
+from trainwright.network import (
+    Apply,
+    Attention,
+    Input,
+    Layer,
+    Map,
+    Network,
+    Node,
+    Norm,
+    Pool,
+    Sum,
+    Window,
+)
 
 SAMPLES = "s"
-"""The axis of the samples."""
+"""The axis of the samples, or of the tokens of a sequence."""
+SEQUENCES = "b"
+"""The axis of the sequences of a batch, where there are several."""
 CONSTANT_WIDTH = 16
 """Bits of the weight of an average over windows whose size is no power of two."""
 
@@ -53,7 +68,12 @@ class _Value:
 class _Build:
     def __init__(self, network: Network, batch: int):
         self.network = network
-        self.sizes = {SAMPLES: batch}
+        # Tokens lie along the lanes, as samples of other networks do: layers compute each alone.
+        sequences = network.tokens > 1 and batch > 1
+        self.samples = (SEQUENCES, SAMPLES) if sequences else (SAMPLES,)
+        self.sizes = dict(zip(self.samples, (batch, network.tokens), strict=False))
+        if network.tokens > 1:
+            self.sizes[SAMPLES] = network.tokens
         self.tensors: dict[str, Tensor] = {}
         self.ops: list[Op] = []
         self.given: list[str] = []
@@ -108,7 +128,7 @@ class _Build:
                 shape = self.network.shapes[node.name]
                 self.sizes[axes[0]] = prod(shape)
                 fmt = self.network.format("activation")
-                tensor = self.give(node.name, (*axes, SAMPLES), TensorClass.ACTIVATION, fmt)
+                tensor = self.give(node.name, (*axes, *self.samples), TensorClass.ACTIVATION, fmt)
             case Apply():
                 tensor = self.layer(node, prefix)
             case Sum():
@@ -117,12 +137,18 @@ class _Build:
                 tensor = self.pool(node, prefix)
             case Map():
                 tensor = self.map(node, prefix)
+            case Norm():
+                tensor = self.norm(node, prefix)
+            case Attention():
+                tensor = self.attention(node, prefix)
         self.values[node.name] = _Value(tensor, self.network.shapes[node.name])
 
     def layer(self, node: Apply, prefix: str) -> str:
         """Apply a layer to a value: input ``x``, sums ``y``, bias, result ``a``."""
         layer, below = self.network.layers[node.layer], self.values[node.of[0]]
         owner = f"l{node.layer + 1}"
+        if layer.diagonal:
+            return self.scale(node, prefix, layer)
         outputs = self.numbered(owner, "j", layer.outputs)
         if layer.window is None:
             inputs = [(axis,) for axis in self.numbered(owner, "i", layer.inputs)]
@@ -130,7 +156,13 @@ class _Build:
             # The value below has its channels last, a leading layer reads them first: a view, no
             # copy.
             flat = flat[layer.leading :] + flat[: layer.leading]  # as the values lie
-            x = self.view(f"{prefix}.x", below.tensor, (*flat, SAMPLES))
+            if len(node.of) > 1:
+                read = [
+                    self.view(f"{prefix}.x{n}", self.values[name].tensor, (axis, *self.samples))
+                    for n, (name, axis) in enumerate(zip(node.of, flat, strict=True), 1)
+                ]
+            else:
+                read = [self.view(f"{prefix}.x", below.tensor, (*flat, *self.samples))]
             positions: tuple[str, ...] = ()
         else:
             kernel = self.axes(owner, ("kh", "kw"), layer.window.kernel)
@@ -139,15 +171,65 @@ class _Build:
             # remaining ones.
             inputs = [kernel, *((axis,) for axis in every[1:])]
             x, positions = self.windows(prefix, below, layer.window, kernel, every[1:])
+            read = [x]
         factors = self.factors(owner, layer, outputs, inputs)
         kind = TensorClass.INTERMEDIATE
-        axes = (*positions, *outputs, SAMPLES)
+        axes = (*positions, *outputs, *self.samples)
         y = self.tensor(f"{prefix}.y", axes, kind)
-        self.ops.append(Einsum(y, (*factors, x), prefix))
+        self.ops.append(Einsum(y, (*factors, *read), prefix))
         b = self.give(f"{owner}.b", outputs, kind, Fixed(self.network.widths.bias))
         a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
         self.ops.append(Add(a, y, b, relu=layer.relu))
         return a
+
+    def scale(self, node: Apply, prefix: str, layer: Layer) -> str:
+        """Multiply each value by a number of its own and add a bias."""
+        owner = f"l{node.layer + 1}"
+        axes = self.numbered(owner, "j", layer.outputs)
+        x = self.view(f"{prefix}.x", self.values[node.of[0]].tensor, (*axes, *self.samples))
+        name, kind = f"{owner}.G1", TensorClass.INTERMEDIATE
+        g = self.give(name, axes, kind, self.network.tensor_format(name, "factor"))
+        y = self.tensor(f"{prefix}.y", (*axes, *self.samples), kind)
+        self.ops.append(Einsum(y, (g, x)))
+        b = self.give(f"{owner}.b", axes, kind, Fixed(self.network.widths.bias))
+        a = self.tensor(f"{prefix}.a", (*axes, *self.samples), self.kind(node.name))
+        self.ops.append(Add(a, y, b, relu=layer.relu))
+        return a
+
+    def norm(self, node: Norm, prefix: str) -> str:
+        """Normalise the values of every token, to words of intermediate results: a scale follows."""
+        x = self.values[node.of[0]].tensor
+        axes = self.tensors[x].axes
+        a = self.tensor(f"{prefix}.a", axes, TensorClass.INTERMEDIATE)
+        over = tuple(axis for axis in axes if axis not in self.samples)
+        self.group(a, x, self.network.group_function(node), over)
+        return a
+
+    def attention(self, node: Attention, prefix: str) -> str:
+        """Attend to the tokens of every sequence: scores, their softmax, sums of values."""
+        size = self.network.shapes[node.name][0]
+        heads, features, keys = self.axes(
+            prefix, ("n", "e", "t"), (node.heads, size // node.heads, self.network.tokens)
+        )
+        queries, sequences = self.samples[-1], self.samples[:-1]
+        q, k, v = (
+            self.view(f"{prefix}.{letter}", self.values[name].tensor,
+                      (heads, features, *sequences, token))
+            for letter, name, token in zip("qkv", node.of, (queries, keys, keys), strict=True)
+        )  # fmt: skip
+        axes = (heads, *sequences, keys, queries)
+        scores = self.tensor(f"{prefix}.y", axes, TensorClass.INTERMEDIATE)
+        self.ops.append(Einsum(scores, (q, k)))
+        p = self.tensor(f"{prefix}.p", axes, TensorClass.ACTIVATION)
+        self.group(p, scores, self.network.group_function(node), (keys,))
+        axes = (heads, features, *self.samples)
+        a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
+        self.ops.append(Einsum(a, (p, v)))
+        return a
+
+    def group(self, out: str, x: str, f: GroupFunction, over: tuple[str, ...]) -> None:
+        """Apply a function to groups over some axes of a value."""
+        self.ops.append(Kernel(out, (x,), f.forward, f.backward, f.reads_result, over=over))
 
     def factors(
         self,
@@ -179,7 +261,7 @@ class _Build:
     ) -> tuple[str, tuple[str, ...]]:
         """Add the windows of a value, axes (h, kh, w, kw, channels.., s), and their positions."""
         image = self.axes(prefix, ("h", "w"), below.shape[:2])
-        x = self.view(f"{prefix}.x", below.tensor, (*image, *channels, SAMPLES))
+        x = self.view(f"{prefix}.x", below.tensor, (*image, *channels, *self.samples))
         positions = self.axes(prefix, ("oh", "ow"), window.over(*below.shape[:2]))
         slides = tuple(
             Slide(axis, position, offset, stride, 1, -padding)
@@ -193,7 +275,7 @@ class _Build:
                 strict=True,
             )
         )
-        axes = (positions[0], kernel[0], positions[1], kernel[1], *channels, SAMPLES)
+        axes = (positions[0], kernel[0], positions[1], kernel[1], *channels, *self.samples)
         name = self.copy(f"{prefix}.xw", x, axes)
         self.ops.append(ir.Unfold(name, x, slides))
         return name, positions
@@ -230,7 +312,7 @@ class _Build:
             name, kernel, TensorClass.INTERMEDIATE, fmt, constant=(word, exponent)
         )
         self.given.append(name)
-        a = self.tensor(f"{prefix}.a", (*positions, *channels, SAMPLES), self.kind(node.name))
+        a = self.tensor(f"{prefix}.a", (*positions, *channels, *self.samples), self.kind(node.name))
         self.ops.append(Einsum(a, (name, windows)))
         return a
 

@@ -4,7 +4,7 @@ from trainwright.network.description import BUILT_IN, load_network, network_from
 from trainwright.network.errors import NetworkError
 from trainwright.network.layer import Layer, rank_bounds
 from trainwright.network.network import Network
-from trainwright.network.nodes import Apply, Input, Map, Node, Pool, Sum
+from trainwright.network.nodes import Apply, Attention, Input, Map, Node, Norm, Pool, Sum
 from trainwright.network.numbers import FLOAT32, NumberFormats, Widths
 from trainwright.network.user_names import UserNames
 from trainwright.network.window import Window
@@ -13,12 +13,14 @@ __all__ = [
     "BUILT_IN",
     "FLOAT32",
     "Apply",
+    "Attention",
     "Input",
     "Layer",
     "Map",
     "Network",
     "NetworkError",
     "Node",
+    "Norm",
     "NumberFormats",
     "Pool",
     "Sum",

@@ -15,7 +15,7 @@ from trainwright.network.numbers import Widths
 from trainwright.network.tables import pair, table, texts, wired
 from trainwright.support.text import shown, suggestion
 
-BUILT_IN = ("digits", "fashion", "fashion-conv")
+BUILT_IN = ("digits", "fashion", "fashion-conv", "encoder-768")
 _NAME = re.compile(r"\w([\w .+-]{0,62}[\w+-])?")
 """A name is part of paths: ``runs/NAME``."""
 MOST_TEXT = 1 << 20
@@ -32,6 +32,7 @@ _NETWORK_KEYS = {
     "layers": list,
     "inputs": list,
     "heads": list,
+    "tokens": int,
 }
 _WIDTH_KEYS: dict[str, type] = dict.fromkeys(
     ("factor", "bias", "activation", "gradient", "intermediate"), int
@@ -66,6 +67,7 @@ def network_from_dict(description: Mapping[str, Any]) -> Network:
         dataset=top.get("dataset", ""),
         wiring=() if line else tuple(found.nodes),
         results=heads,
+        tokens=top.get("tokens", 1),
     )
     return network.with_formats(top["formats"]) if top.get("formats") else network
 

@@ -40,6 +40,8 @@ class Layer:
     bias: bool = True
     window: Window | None = None
     leading: int = 0
+    diagonal: bool = False
+    """Whether W is diagonal: one factor (1, J, 1, 1), the scale of each value."""
 
     def __post_init__(self) -> None:
         order = len(self.outputs)
@@ -78,6 +80,10 @@ class Layer:
                 f"{what} {row(sizes)} multiply to {prod(sizes):,}, at most {MOST_SIZE:,} "
                 "can be: make the layer smaller",
             )
+        require(
+            not self.diagonal or (order == 1 and self.outputs == self.inputs),
+            f"a scale has one size, not outputs {row(self.outputs)} and inputs {row(self.inputs)}",
+        )
         bounds = rank_bounds(self.outputs, self.inputs)
         for n, (rank, bound) in enumerate(zip(self.ranks, bounds, strict=True), 1):
             require(
@@ -114,6 +120,8 @@ class Layer:
     @property
     def factor_shapes(self) -> tuple[tuple[int, int, int, int], ...]:
         """(R_{n-1}, J_n, I_n, R_n) of each factor."""
+        if self.diagonal:
+            return ((1, self.output_size, 1, 1),)
         return tuple(
             (left, j, i, right)
             for (left, right), j, i in zip(

@@ -9,13 +9,16 @@ from typing import Any
 
 from trainwright.formats import Format
 from trainwright.functions import Function
+from trainwright.functions.groups import GroupFunction, layer_norm, softmax
 from trainwright.network.errors import require, row
 from trainwright.network.layer import MOST_SIZE, Layer
 from trainwright.network.nodes import (
     Apply,
+    Attention,
     Input,
     Map,
     Node,
+    Norm,
     Shape,
     Sum,
     arranged,
@@ -66,6 +69,9 @@ class Network(Formatted):
     """How values are made of each other; empty where each layer reads the one before it."""
     results: tuple[str, ...] = ()
     """Values that give logits; empty where the last one does."""
+    tokens: int = 1
+    """Tokens of a sample, which is then a sequence: each has values of its own, which attention
+    alone mixes. An image is what one token reads."""
 
     def __post_init__(self) -> None:
         require(
@@ -80,6 +86,14 @@ class Network(Formatted):
         require(
             max(self.padded) <= MOST_SIZE,
             f"an image of {row(self.padded)} pixels is over {MOST_SIZE} on a side",
+        )
+        require(
+            1 <= self.tokens <= MOST_SIZE,
+            f"tokens of a sequence are from 1 to {MOST_SIZE}, not {shown(self.tokens)}",
+        )
+        require(
+            self.tokens > 1 or not any(isinstance(node, Attention) for node in self.nodes),
+            "attention is over the tokens of a sequence: give the network tokens = 2 or more",
         )
         for name in self.heads:
             self._check_head(name)
@@ -113,9 +127,22 @@ class Network(Formatted):
         return arranged(self.wiring, self.results or (self.wiring[-1].name,))
 
     @cached_property
-    def functions(self) -> tuple[Function, ...]:
-        """The element-wise functions that values are made by."""
-        return tuple(dict.fromkeys(n.function for n in self.nodes if isinstance(n, Map)))
+    def functions(self) -> tuple[Function | GroupFunction, ...]:
+        """The functions that values are made by, on the vector engine."""
+        found: dict[Function | GroupFunction, None] = {}
+        for node in self.nodes:
+            if isinstance(node, Map):
+                found[node.function] = None
+            elif isinstance(node, Norm | Attention):
+                found[self.group_function(node)] = None
+        return tuple(found)
+
+    def group_function(self, node: Norm | Attention) -> GroupFunction:
+        """Return the function over groups of a node."""
+        size = prod(self.shapes[node.name])
+        if isinstance(node, Norm):
+            return layer_norm(size)
+        return softmax(self.tokens, (size // node.heads) ** -0.5)
 
     def gain(self, layer: int) -> float:
         """Return the factor of the variance of a layer's initial weights that keeps sizes.
@@ -151,7 +178,8 @@ class Network(Formatted):
         line = (image.name, *(node.name for node in behind))
         layers = [node.layer for node in behind if isinstance(node, Apply)]
         return (
-            all(layer.window is None and not layer.leading for layer in self.layers)
+            self.tokens == 1
+            and not any(layer.window or layer.leading or layer.diagonal for layer in self.layers)
             and isinstance(image, Input)
             and (image.rows[1], image.columns[1]) == self.padded
             and all(isinstance(node, Apply | Map) for node in behind)
@@ -221,6 +249,10 @@ class Network(Formatted):
     def input_size(self) -> int:
         """Pixels of the padded image."""
         return prod(self.padded)
+
+    def samples(self, batch: int) -> int:
+        """Return the samples of a batch as the accelerator counts them: tokens of sequences."""
+        return batch * self.tokens
 
     @property
     def head_sizes(self) -> tuple[int, ...]:
@@ -316,6 +348,7 @@ class Network(Formatted):
             "image": list(self.image),
             "padded": list(self.padded),
             "dataset": self.dataset,
+            **({"tokens": self.tokens} if self.tokens > 1 else {}),
             "widths": dict(vars(self.widths)),
             **({"formats": formats} if formats else {}),
             **items(self),

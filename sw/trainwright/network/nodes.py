@@ -36,7 +36,10 @@ class Input:
 
 @dataclass(frozen=True)
 class Apply:
-    """A layer, by its place among the network's, applied to a value."""
+    """A layer, by its place among the network's, applied to a value.
+
+    Applied to several values it reads their outer product: each is one of its inputs.
+    """
 
     name: str
     of: tuple[str, ...]
@@ -70,7 +73,25 @@ class Map:
     function: Function
 
 
-Node = Input | Apply | Sum | Pool | Map
+@dataclass(frozen=True)
+class Norm:
+    """LayerNorm of all values of a sample, without scale and bias: a layer of scales has these."""
+
+    name: str
+    of: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention of ``heads`` heads: softmax(q k / sqrt(size of a head)) v over the tokens."""
+
+    name: str
+    of: tuple[str, ...]
+    """Queries, keys and values."""
+    heads: int
+
+
+Node = Input | Apply | Sum | Pool | Map | Norm | Attention
 
 
 def layer_name(number: int) -> str:
@@ -142,15 +163,49 @@ def shapes(nodes: Sequence[Node], layers: Sequence[Layer]) -> dict[str, Shape]:
                 sizes = [hi - lo for lo, hi in (node.rows, node.columns)]
                 found[node.name] = (sizes[0], sizes[1] // node.channels, node.channels)
             case Apply():
-                given = makers[node.of[0]]
-                found[node.name] = _applied(node, layers[node.layer], given, found, makers)
+                layer = layers[node.layer]
+                if len(node.of) > 1:
+                    found[node.name] = _multiplied(node, layer, found)
+                    continue
+                found[node.name] = _applied(node, layer, makers[node.of[0]], found, makers)
             case Sum():
                 found[node.name] = _added(node, found)
             case Pool():
                 found[node.name] = _windows(node.name, node.of[0], node.window, found)
-            case Map():
+            case Map() | Norm():
                 found[node.name] = found[node.of[0]]
+            case Attention():
+                found[node.name] = _attended(node, found)
     return found
+
+
+def _multiplied(node: Apply, layer: Layer, found: Mapping[str, Shape]) -> Shape:
+    """Check a layer that reads an outer product of values; return the shape of its result."""
+    sizes = tuple(prod(found[name]) for name in node.of)
+    require(
+        layer.window is None and not layer.leading and sizes == layer.inputs,
+        f"{node.name}: the values of product have {row(sizes)} values, the layer has inputs "
+        f"{row(layer.inputs)}: they are the same",
+    )
+    return (layer.output_size,)
+
+
+def _attended(node: Attention, found: Mapping[str, Shape]) -> Shape:
+    """Check an attention; return the shape of its result."""
+    require(
+        len(node.of) == 3,
+        f"{node.name}: attention reads queries, keys and values, not {len(node.of)} values",
+    )
+    sizes = [prod(found[name]) for name in node.of]
+    require(
+        len(set(sizes)) == 1,
+        f"{node.name}: queries, keys and values have {row(sizes)} values: give them one size",
+    )
+    require(
+        1 <= node.heads <= sizes[0] and sizes[0] % node.heads == 0,
+        f"{node.name}: {node.heads} heads do not divide {sizes[0]} values",
+    )
+    return (sizes[0],)
 
 
 def _applied(

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 from trainwright.functions import Function, FunctionError, function_of
 from trainwright.network.errors import NetworkError, require, row
 from trainwright.network.layer import Layer
-from trainwright.network.nodes import IMAGE, Apply, Input, Map, Node, Pool, Sum, layer_name
+from trainwright.network.nodes import (
+    IMAGE,
+    Apply,
+    Attention,
+    Input,
+    Map,
+    Node,
+    Norm,
+    Pool,
+    Sum,
+    layer_name,
+)
 from trainwright.network.window import Window
 from trainwright.support.text import shown, suggestion
 
@@ -29,10 +40,13 @@ _KEYS: dict[str, dict[str, type]] = {
     "add": {"name": str, "add": list, "relu": bool},
     "pool": {"name": str, "from": str, "pool": list, "stride": list, "padding": list},
     "weights": {"name": str, "from": str, "weights": str},
+    "norm": {"name": str, "from": str, "norm": str},
+    "scale": {"name": str, "from": str, "scale": int, "bias": bool, "relu": bool},
+    "attention": {"name": str, "attention": list, "heads": int},
     "function": {"name": str, "from": str, "function": str},
     "layer": {
         "name": str, "from": str, "outputs": list, "inputs": list, "ranks": list, "relu": bool,
-        "bias": bool, "leading": int, **_WINDOW,
+        "bias": bool, "leading": int, "product": list, **_WINDOW,
     },
 }  # fmt: skip
 """Keys of a ``[[layers]]`` table, by the key that says what it is."""
@@ -99,17 +113,37 @@ def wired(
     for n, item in enumerate(tables, 1):
         require(isinstance(item, Mapping), f"layer {n} must be a table, not {shown(item)}")
         kind = next((kind for kind in _KEYS if kind in item), "layer")
-        needed = ("outputs", "inputs", "ranks") if kind == "layer" else (kind,)
-        keys = table(item, f"layer {n}", _KEYS[kind], needed)
-        default = layer_name(len(made.layers)) if kind == "layer" else f"n{n}"
+        needed = {"layer": ("outputs", "inputs", "ranks"), "attention": ("attention", "heads")}
+        keys = table(item, f"layer {n}", _KEYS[kind], needed.get(kind, (kind,)))
+        default = layer_name(len(made.layers)) if kind in ("layer", "scale") else f"n{n}"
         name = _named(keys["name"], f"layer {n}") if "name" in keys else default
         of = (keys.get("from", made.nodes[-1].name),)
         logits = name in heads or (not heads and n == len(tables))
         silent |= {name: len(made.nodes)} if "relu" not in keys else {}
         if kind == "layer":
+            if "product" in keys:
+                require("from" not in keys, f"layer {n}: product and from name what it reads")
+                of = texts(keys["product"], f"layer {n}: product")
             made.own[name] = len(made.layers)
             made.nodes.append(Apply(name, of, len(made.layers)))
             made.layers.append(_layer(n, keys, relu=keys.get("relu", not logits)))
+        elif kind == "scale":
+            made.own[name] = len(made.layers)
+            made.nodes.append(Apply(name, of, len(made.layers)))
+            sizes = {"outputs": [keys["scale"]], "inputs": [keys["scale"]], "ranks": []}
+            layer = _layer(n, {**keys, **sizes}, relu=keys.get("relu", False))
+            made.layers.append(replace(layer, diagonal=True))
+        elif kind == "norm":
+            require(
+                keys["norm"] == "layer", f"layer {n}: norm is \"layer\", not {shown(keys['norm'])}"
+            )
+            made.nodes.append(Norm(name, of))
+            _without_relu(made, silent.get(of[0]))
+        elif kind == "attention":
+            of = texts(keys["attention"], f"layer {n}: attention")
+            made.nodes.append(Attention(name, of, keys["heads"]))
+            for given in of:
+                _without_relu(made, silent.get(given))
         elif kind == "add":
             of = texts(keys["add"], f"layer {n}: add")
             made.nodes.append(Sum(name, of, keys.get("relu", not logits)))
@@ -229,6 +263,8 @@ def items(network: "Network") -> dict[str, Any]:
     for node in wiring:
         label = {} if not named or _is_default(node, len(done)) else {"name": node.name}
         link = {"from": node.of[0]} if named and node.of else {}
+        if isinstance(node, Apply) and len(node.of) > 1:
+            link = {"product": list(node.of)}
         match node:
             case Input():
                 continue
@@ -237,13 +273,18 @@ def items(network: "Network") -> dict[str, Any]:
             case Apply():
                 done.add(node.layer)
                 layer = network.layers[node.layer]
-                tables.append({**label, **link, **_layer_keys(layer)})
+                keys = _scale_keys(layer) if layer.diagonal else _layer_keys(layer)
+                tables.append({**label, **link, **keys})
             case Sum():
                 tables.append({**label, "add": list(node.of), "relu": node.relu})
             case Pool():
                 tables.append({**label, **link, **_window_keys(node.window, "pool")})
             case Map():
                 tables.append({**label, **link, "function": node.function.text})
+            case Norm():
+                tables.append({**label, **link, "norm": "layer"})
+            case Attention():
+                tables.append({**label, "attention": list(node.of), "heads": node.heads})
     found: dict[str, Any] = {"layers": tables}
     given = [node for node in wiring if isinstance(node, Input)]
     if [(node.name, node.channels) for node in given] != [(IMAGE, 1)]:
@@ -261,6 +302,10 @@ def items(network: "Network") -> dict[str, Any]:
 
 def _is_default(node: Node, layers: int) -> bool:
     return isinstance(node, Apply) and node.name == layer_name(layers)
+
+
+def _scale_keys(layer: Layer) -> dict[str, Any]:
+    return {"scale": layer.output_size, "relu": layer.relu, "bias": layer.bias}
 
 
 def _layer_keys(layer: Layer) -> dict[str, Any]:

@@ -406,7 +406,10 @@ class Chooser(Divisions):
         new = state.copy()
         got = self.operands.fetch(new, Need(op.x, lanes), None)
         if got is not None:
-            new.replicas[op.out] = (Replica(lanes, None, None, got),)
+            axes = self.graph.tensors[op.out].axes
+            # The lanes may have another name, as keys are the tokens of queries.
+            renamed = lanes if set(lanes) <= set(axes) else axes[-1:]
+            new.replicas[op.out] = (Replica(renamed, None, None, got),)
             new.choices = (*new.choices, Choice(op, (), lanes))
             yield new
 

@@ -136,6 +136,11 @@ class Operations(Demands):
             self._view_outside(op.out, op.operands[0])
             return
         source_axes = self.graph.tensors[op.operands[0]].axes
+        axes = self.graph.tensors[op.out].axes
+        # A view may name the axis along the lanes anew, as keys are the tokens of queries.
+        lanes = choice.lanes if set(choice.lanes) <= set(axes) else axes[-1:]
+        if lanes != choice.lanes and {*lanes, *choice.lanes} & set(slice_):
+            raise CutError(f"{op.out} has other lanes than {op.operands[0]} and is cut there")
         ranges = {a: r for a, r in slice_.items() if a in source_axes}
         source = self.ensure(
             op.operands[0],
@@ -144,8 +149,7 @@ class Operations(Demands):
             tuple(a for a in source_axes if a not in choice.lanes),
             pad=False,
         )
-        axes = self.graph.tensors[op.out].axes
-        layout = Layout(tuple(a for a in axes if a not in choice.lanes), choice.lanes)
+        layout = Layout(tuple(a for a in axes if a not in lanes), lanes)
         counts = counts_of(axes, self.graph.sizes, source.ranges)
         piece = Piece(
             op.out, layout, counts, source.ranges, self.p.lanes, source.storage,
@@ -153,7 +157,7 @@ class Operations(Demands):
         )  # fmt: skip
         if piece.rows > source.rows:  # fewer rows are fine: the source may have zeros behind
             raise CutError(f"{op.out} does not lie in the rows of {op.operands[0]}")
-        self.pieces.setdefault((op.out, choice.lanes), []).append(piece)
+        self.pieces.setdefault((op.out, lanes), []).append(piece)
 
     def _view_outside(self, name: str, source: str) -> None:
         """Note a view of a tensor in external memory: its readers load the rows of the source."""
