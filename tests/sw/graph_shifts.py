@@ -60,6 +60,8 @@ def _bound(
                 scaling = op.function.bound(each, width, wanted.get(op.out))
                 floors[op.out], exponents[op.out] = scaling.floor, scaling.exponent
                 shifts[op.out] = Shifts(0, constants=scaling.constants)
+                if op.function.automatic:
+                    alignment.limit(op.out, scaling.floor + MAX_SHIFT, op.operands)
                 continue
             case Einsum():
                 floor = sum(exponents[name] for name in op.operands)
@@ -73,6 +75,8 @@ def _bound(
         exponent = floor if still else max(floor, wanted.get(op.out, floor))
         exponent = min(exponent, floor + MAX_SHIFT)
         exponents[op.out], floors[op.out] = exponent, floor
+        if not still:
+            alignment.limit(op.out, floor + MAX_SHIFT, op.operands)
         shifts[op.out] = Shifts(exponent - floor, x, y)
     return Binding(exponents, floors, shifts)
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from graph_shifts import Shifts
 
-from trainwright.functions.groups import GroupKernel, group_pass
+from trainwright.functions.groups import group_pass
 from trainwright.functions.record import element_pass
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Tensor, Unfold, View
 from trainwright.kernels import evaluate as kernel_evaluate
@@ -186,7 +186,7 @@ def evaluate(
             continue
         if isinstance(op, Kernel):
             words[op.out] = integers[op.out] = _kernel(graph, op, integers, shifts[op.out])
-            if isinstance(op.function, GroupKernel) and op.function.automatic:
+            if op.function.automatic:
                 result = graph.tensors[op.out].format
                 counted[op.out] = Counted(int(result.magnitude(words[op.out]).sum()), 0)
             continue

@@ -9,6 +9,7 @@ address; the whole external memory; every statistics slot.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import log2, prod
 from typing import Any
 
 import numpy as np
@@ -113,14 +114,28 @@ def random_inputs(network: Network, driver: Driver, seed: int) -> StepInputs:
     low, high = extremes(network.format("activation"))
     inputs = torch.randint(low, high + 1, (batch, network.input_size), generator=generator)
     gradient = torch.randn(batch, network.output_size, generator=generator).double() / batch
-    exponents = [
-        [fmt.input_exponent for fmt in network.factor_formats(number)]
-        for number in range(len(network.layers))
-    ]
+    exponents = [_factor_exponents(network, number) for number in range(len(network.layers))]
     model = QuantisedModel(network, factors, exponents, biases)
     scales = Scales()
     driver.calibrate(inputs, lambda logits: gradient, model, scales)
     return StepInputs(model, inputs, gradient, scales)
+
+
+def _factor_exponents(network: Network, number: int) -> list[int]:
+    """Choose exponents of random factors; in a network of tokens they keep the size of values.
+
+    Scores of attention grow with the square of values: softmax of large ones is 1 or 0, and has
+    gradients of 0, which test nothing.
+    """
+    layer, formats = network.layers[number], network.factor_formats(number)
+    exponents = [fmt.input_exponent for fmt in formats]
+    if network.tokens > 1:
+        # The variance of an element: of a uniform word of each factor, times sums over ranks.
+        words = [(4**fmt.width / 12) * 4.0**e for fmt, e in zip(formats, exponents, strict=True)]
+        variance = prod(words) * prod(layer.ranks)
+        columns = 1 if layer.diagonal else layer.input_size
+        exponents[0] -= round(log2(variance * columns) / 2)
+    return exponents
 
 
 @dataclass(frozen=True)

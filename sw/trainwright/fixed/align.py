@@ -1,6 +1,6 @@
 """Bring exponents of operands of additions within the bits by which operands can be shifted."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -26,6 +26,12 @@ class Alignment:
     def __init__(self, makers: Mapping[str, str], exponents: dict[str, int], most: int):
         self.makers, self.exponents, self.most = makers, exponents, most
         self._added: set[str] = set()
+        self._limits: dict[str, tuple[int, tuple[str, ...]]] = {}
+        """Greatest exponent that each tensor made can have, and the tensors it is made of."""
+
+    def limit(self, name: str, most: int, operands: Sequence[str]) -> None:
+        """Note the greatest exponent that a tensor can have, which its operands give."""
+        self._limits[name] = most, tuple(operands)
 
     def align(self, x: str, y: str) -> None:
         """Bring the exponents of ``x`` and ``y`` within reach of each other, to add them."""
@@ -38,7 +44,22 @@ class Alignment:
             self.exponents[y] = moved
         elif abs(near - far) > self.most:
             finer = self._maker(x if near < far else y)
-            raise _Moved({finer: max(near, far) - self.most}, {}, self.most)
+            finer, wanted = self._movable(finer, max(near, far) - self.most)
+            raise _Moved({finer: wanted}, {}, self.most)
+
+    def _movable(self, name: str, wanted: int) -> tuple[str, int]:
+        """Find what to make coarser so that a tensor can have an exponent: it, or an operand."""
+        # A chain of gradients that are all 0 sinks to the sum of all exponents before it, further
+        # than one shift reaches.
+        while name in self._limits and self._limits[name][0] < wanted:
+            most, operands = self._limits[name]
+            makers = [self._maker(operand) for operand in operands if operand in self.makers]
+            makers = [m for m in makers if m in self.makers and self._limits.get(m, (0, ()))[1]]
+            if not makers:
+                break
+            name = min(makers, key=self.exponents.__getitem__)
+            wanted = self.exponents[name] + wanted - most
+        return name, wanted
 
     def _maker(self, name: str) -> str:
         while name in self.makers and self.makers[name] != name:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from inspect import signature
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from trainwright.program.vector import Rounding
 from trainwright.support.text import shown, suggestion
@@ -66,6 +66,9 @@ class ElementKernel:
     def __reduce__(self) -> "tuple[Callable[[str], ElementKernel], tuple[str]]":
         """Return what pickle keeps, the text: bodies of functions with parameters are closures."""
         return kernel_of, (self.text,)
+
+    automatic: ClassVar[bool] = False
+    """Whether the result's exponent follows its statistics."""
 
     @property
     def keeps_exponent(self) -> bool:

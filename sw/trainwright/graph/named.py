@@ -17,12 +17,20 @@ class _Leaves:
         place = {name: 1 << n for n, name in enumerate(site.leaves)}
         factors = sorted(name for name in place if _is_factor(name))
         self.factors = [place[name] for name in factors]
-        # The forward contraction is the one that reads every factor; what else it reads is X.
+        # The forward contraction is the one that reads every factor; what else it reads is X, or
+        # values whose outer product is X.
         forward = next(op for op in site.contractions if {*factors} < {*op.operands})
-        (x,) = {*forward.operands} - {*factors}
-        self.x = place[x]
+        self.values = [place[name] for name in forward.operands if name not in factors]
+        self.x = sum(self.values)
         self.upper = sum(place.values()) - sum(self.factors) - self.x
         """Mask of the upper gradient; 0 in a site without a backward pass."""
+
+
+    def tree(self) -> Tree:
+        """Make the tree of X alone."""
+        tree = Tree()
+        _chain(tree, self.values[0], self.values[1:])
+        return tree
 
 
 def _is_factor(name: str) -> bool:
@@ -48,7 +56,8 @@ def paper_tree(site: Site) -> Tree:
     The gradient of G_n is that of W by G_d .. G_{n+1}, then by G_1 .. G_{n-1}; that of X is Y' by
     G_1 .. G_d.
     """
-    leaves, tree = _Leaves(site), Tree()
+    leaves = _Leaves(site)
+    tree = leaves.tree()
     factors = leaves.factors
     _chain(tree, leaves.x, factors[::-1])
     if leaves.upper:
@@ -67,7 +76,8 @@ def bond_tree(site: Site, bond: int, *, rebuilt: bool) -> Tree:
     With ``rebuilt`` W is made and the gradient of W is; else Right meets X, Left meets Y', and the
     gradients of both are made of those.
     """
-    leaves, tree = _Leaves(site), Tree()
+    leaves = _Leaves(site)
+    tree = leaves.tree()
     left = _chain(tree, leaves.factors[0], leaves.factors[1:bond])
     right = _chain(tree, leaves.factors[bond], leaves.factors[bond + 1 :])
     x, upper = leaves.x, leaves.upper

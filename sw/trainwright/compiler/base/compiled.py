@@ -18,6 +18,7 @@ from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.base.rules import Rule, Written
 from trainwright.fixed.align import Alignment, aligned
 from trainwright.formats.exponents import Shifts
+from trainwright.formats.rounding import MAX_SHIFT
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Program, Set
@@ -190,6 +191,9 @@ class CompiledProgram:
                 scaling = rule.kernel.bound(each, rule.z.width, wanted.get(rule.z.name))
                 exponents[rule.z.name], floors[rule.z.name] = scaling.exponent, scaling.floor
                 descriptors[index] = self._given(index, scaling.constants)
+                if rule.kernel.automatic:
+                    operands_of = [name for name in (rule.x, rule.g) if name is not None]
+                    alignment.limit(rule.z.name, scaling.floor + MAX_SHIFT, operands_of)
                 continue
             by = rule.exponents
             # The exponents of what is added may have been raised for an earlier sum; only now is it
@@ -202,6 +206,9 @@ class CompiledProgram:
             scaled = by.scaled(x, g, wanted.get(rule.z.name), self.most_alignment)
             exponents[rule.z.name], floors[rule.z.name] = scaled.exponent, scaled.floor
             descriptors[index] = self._shifted(index, scaled.shifts, stochastic and not by.exact)
+            if not by.exact:
+                operands_of = [name for name in (rule.x, rule.g) if name is not None]
+                alignment.limit(rule.z.name, scaled.floor + MAX_SHIFT, operands_of)
         names = tuple(tensor.name for tensor in self.tensors)
         return Bound(Program(tuple(descriptors), self.fingerprint, names), exponents, floors)
 

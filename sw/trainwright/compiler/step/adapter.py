@@ -23,7 +23,6 @@ from trainwright.compiler.step.stored import cached_step
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.formats.exponents import ExponentRule
-from trainwright.functions.groups import GroupKernel
 from trainwright.graph.differentiate import gradient_name
 from trainwright.graph.ir import Graph, Kernel
 from trainwright.graph.network import SAMPLES, result_names, upper_names
@@ -178,7 +177,7 @@ class StepAdapter:
             op = graph.makers[product.tensor]
             if isinstance(op, Kernel):
                 z = self._written(graph, product.tensor)
-                if not (isinstance(op.function, GroupKernel) and op.function.automatic):
+                if not op.function.automatic:
                     z = replace(z, counted=False)
                 operands = [self.origin(name) for name in op.operands]
                 second = operands[1] if len(operands) > 1 else None
