@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.check.step import check_step
 from trainwright.timing import predict
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.memory import MemoryModel
 
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
 from group_cases import CASES, between, compiled, random_case, require_exact
+from sequence_networks import small_encoder
 from test_vector import P
 
 NEAR = 0.05
@@ -39,3 +41,12 @@ def test_group_kernel_between_contractions_is_exact_on_rtl(rtl, name):
 def test_random_group_kernels_are_exact_on_rtl(rtl, seed):
     rtl.memory = MemoryModel(read_latency=5 + 9 * (seed % 7), bandwidth=0.5, stall=0.3, seed=seed)
     require_exact(compiled(random_case(seed), P), rtl, seed)
+
+
+def test_small_encoder_is_exact_on_rtl(rtl):
+    """Compare a step of a network of tokens, whose statistics take several runs."""
+    rtl.memory = MemoryModel()
+    checked = check_step(small_encoder(), 1, rtl)
+    assert checked.comparison.values and checked.comparison.mismatches == {}
+    assert checked.step.backward.tensors[63:]
+    assert checked.step.predicted_cycles == pytest.approx(checked.counters.cycles, rel=NEAR)

@@ -310,7 +310,7 @@ def _deviation(x: "torch.Tensor") -> "torch.Tensor":
 def product(group: int) -> GroupFunction:
     """Return the product of two values, one by one; its group is any number of values.
 
-    No array multiplies values that share all of their axes: both would have to vary along the lanes.
+    No array multiplies values that share all of their axes: both would vary along the lanes.
     """
 
     def body(k: Body, x: Value, y: Value, width: int) -> None:

@@ -25,7 +25,6 @@ class _Leaves:
         self.upper = sum(place.values()) - sum(self.factors) - self.x
         """Mask of the upper gradient; 0 in a site without a backward pass."""
 
-
     def tree(self) -> Tree:
         """Make the tree of X alone."""
         tree = Tree()

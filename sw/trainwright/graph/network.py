@@ -137,10 +137,10 @@ class _Build:
                 tensor = self.pool(node, prefix)
             case Map():
                 tensor = self.map(node, prefix)
-            case Norm():
-                tensor = self.norm(node, prefix)
             case Attention():
                 tensor = self.attention(node, prefix)
+            case Norm():
+                tensor = self.norm(node, prefix)
         self.values[node.name] = _Value(tensor, self.network.shapes[node.name])
 
     def layer(self, node: Apply, prefix: str) -> str:
@@ -197,7 +197,7 @@ class _Build:
         return a
 
     def norm(self, node: Norm, prefix: str) -> str:
-        """Normalise the values of every token, to words of intermediate results: a scale follows."""
+        """Normalise the values of every token; words are intermediate, as a scale follows."""
         x = self.values[node.of[0]].tensor
         axes = self.tensors[x].axes
         a = self.tensor(f"{prefix}.a", axes, TensorClass.INTERMEDIATE)
@@ -206,7 +206,7 @@ class _Build:
         return a
 
     def attention(self, node: Attention, prefix: str) -> str:
-        """Attend to the tokens of every sequence: scores, their softmax, sums of values."""
+        """Compute scores of the tokens of a sequence, their softmax, and sums of values."""
         size = self.network.shapes[node.name][0]
         heads, features, keys = self.axes(
             prefix, ("n", "e", "t"), (node.heads, size // node.heads, self.network.tokens)

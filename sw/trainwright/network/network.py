@@ -129,20 +129,20 @@ class Network(Formatted):
     @cached_property
     def functions(self) -> tuple[Function | GroupFunction, ...]:
         """The functions that values are made by, on the vector engine."""
-        found: dict[Function | GroupFunction, None] = {}
+        functions: dict[Function | GroupFunction, None] = {}
         for node in self.nodes:
             if isinstance(node, Map):
-                found[node.function] = None
-            elif isinstance(node, Norm | Attention):
-                found[self.group_function(node)] = None
-        return tuple(found)
+                functions[node.function] = None
+            elif isinstance(node, Norm):
+                functions[self.group_function(node)] = None
+        return tuple(functions)
 
-    def group_function(self, node: Norm | Attention) -> GroupFunction:
+    def group_function(self, node: Norm) -> GroupFunction:
         """Return the function over groups of a node."""
         size = prod(self.shapes[node.name])
-        if isinstance(node, Norm):
-            return layer_norm(size)
-        return softmax(self.tokens, (size // node.heads) ** -0.5)
+        if isinstance(node, Attention):
+            return softmax(self.tokens, (size // node.heads) ** -0.5)
+        return layer_norm(size)
 
     def gain(self, layer: int) -> float:
         """Return the factor of the variance of a layer's initial weights that keeps sizes.

@@ -75,19 +75,16 @@ class Map:
 
 @dataclass(frozen=True)
 class Norm:
-    """LayerNorm of all values of a sample, without scale and bias: a layer of scales has these."""
+    """LayerNorm of all values of a token, without scale and bias: a layer of scales has these."""
 
     name: str
     of: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Attention:
-    """Attention of ``heads`` heads: softmax(q k / sqrt(size of a head)) v over the tokens."""
+class Attention(Norm):
+    """Attention of queries, keys and values: softmax(q k / sqrt(size of a head)) v over tokens."""
 
-    name: str
-    of: tuple[str, ...]
-    """Queries, keys and values."""
     heads: int
 
 
@@ -172,16 +169,16 @@ def shapes(nodes: Sequence[Node], layers: Sequence[Layer]) -> dict[str, Shape]:
                 found[node.name] = _added(node, found)
             case Pool():
                 found[node.name] = _windows(node.name, node.of[0], node.window, found)
-            case Map() | Norm():
-                found[node.name] = found[node.of[0]]
             case Attention():
                 found[node.name] = _attended(node, found)
+            case Map() | Norm():
+                found[node.name] = found[node.of[0]]
     return found
 
 
-def _multiplied(node: Apply, layer: Layer, found: Mapping[str, Shape]) -> Shape:
+def _multiplied(node: Apply, layer: Layer, sizes_of: Mapping[str, Shape]) -> Shape:
     """Check a layer that reads an outer product of values; return the shape of its result."""
-    sizes = tuple(prod(found[name]) for name in node.of)
+    sizes = tuple(prod(sizes_of[name]) for name in node.of)
     require(
         layer.window is None and not layer.leading and sizes == layer.inputs,
         f"{node.name}: the values of product have {row(sizes)} values, the layer has inputs "
@@ -190,13 +187,13 @@ def _multiplied(node: Apply, layer: Layer, found: Mapping[str, Shape]) -> Shape:
     return (layer.output_size,)
 
 
-def _attended(node: Attention, found: Mapping[str, Shape]) -> Shape:
+def _attended(node: Attention, sizes_of: Mapping[str, Shape]) -> Shape:
     """Check an attention; return the shape of its result."""
     require(
         len(node.of) == 3,
         f"{node.name}: attention reads queries, keys and values, not {len(node.of)} values",
     )
-    sizes = [prod(found[name]) for name in node.of]
+    sizes = [prod(sizes_of[name]) for name in node.of]
     require(
         len(set(sizes)) == 1,
         f"{node.name}: queries, keys and values have {row(sizes)} values: give them one size",

@@ -117,51 +117,51 @@ def wired(
         keys = table(item, f"layer {n}", _KEYS[kind], needed.get(kind, (kind,)))
         default = layer_name(len(made.layers)) if kind in ("layer", "scale") else f"n{n}"
         name = _named(keys["name"], f"layer {n}") if "name" in keys else default
-        of = (keys.get("from", made.nodes[-1].name),)
+        sources = (keys.get("from", made.nodes[-1].name),)
         logits = name in heads or (not heads and n == len(tables))
         silent |= {name: len(made.nodes)} if "relu" not in keys else {}
         if kind == "layer":
             if "product" in keys:
                 require("from" not in keys, f"layer {n}: product and from name what it reads")
-                of = texts(keys["product"], f"layer {n}: product")
+                sources = texts(keys["product"], f"layer {n}: product")
             made.own[name] = len(made.layers)
-            made.nodes.append(Apply(name, of, len(made.layers)))
+            made.nodes.append(Apply(name, sources, len(made.layers)))
             made.layers.append(_layer(n, keys, relu=keys.get("relu", not logits)))
         elif kind == "scale":
             made.own[name] = len(made.layers)
-            made.nodes.append(Apply(name, of, len(made.layers)))
+            made.nodes.append(Apply(name, sources, len(made.layers)))
             sizes = {"outputs": [keys["scale"]], "inputs": [keys["scale"]], "ranks": []}
             layer = _layer(n, {**keys, **sizes}, relu=keys.get("relu", False))
             made.layers.append(replace(layer, diagonal=True))
         elif kind == "norm":
             require(
-                keys["norm"] == "layer", f"layer {n}: norm is \"layer\", not {shown(keys['norm'])}"
+                keys["norm"] == "layer", f'layer {n}: norm is "layer", not {shown(keys["norm"])}'
             )
-            made.nodes.append(Norm(name, of))
-            _without_relu(made, silent.get(of[0]))
+            made.nodes.append(Norm(name, sources))
+            _without_relu(made, silent.get(sources[0]))
         elif kind == "attention":
-            of = texts(keys["attention"], f"layer {n}: attention")
-            made.nodes.append(Attention(name, of, keys["heads"]))
-            for given in of:
+            sources = texts(keys["attention"], f"layer {n}: attention")
+            made.nodes.append(Attention(name, sources, keys["heads"]))
+            for given in sources:
                 _without_relu(made, silent.get(given))
         elif kind == "add":
-            of = texts(keys["add"], f"layer {n}: add")
-            made.nodes.append(Sum(name, of, keys.get("relu", not logits)))
+            sources = texts(keys["add"], f"layer {n}: add")
+            made.nodes.append(Sum(name, sources, keys.get("relu", not logits)))
         elif kind == "function":
-            made.nodes.append(Map(name, of, _function(n, keys["function"])))
-            _without_relu(made, silent.get(of[0]))
+            made.nodes.append(Map(name, sources, _function(n, keys["function"])))
+            _without_relu(made, silent.get(sources[0]))
         elif kind == "pool":
-            made.nodes.append(Pool(name, of, _window(n, keys["pool"], keys, keys["pool"])))
+            made.nodes.append(Pool(name, sources, _window(n, keys["pool"], keys, keys["pool"])))
         else:
-            shared.append((name, keys["weights"], of))
-            made.nodes.append(Apply(name, of, -1))
-    for name, weights, of in shared:
+            shared.append((name, keys["weights"], sources))
+            made.nodes.append(Apply(name, sources, -1))
+    for name, weights, sources in shared:
         require(
             weights in made.own,
             f"{name}: weights: there is no layer {weights!r}; there are {', '.join(made.own)}",
         )
         place = next(k for k, node in enumerate(made.nodes) if node.name == name)
-        made.nodes[place] = Apply(name, of, made.own[weights])
+        made.nodes[place] = Apply(name, sources, made.own[weights])
     return made
 
 
@@ -281,10 +281,10 @@ def items(network: "Network") -> dict[str, Any]:
                 tables.append({**label, **link, **_window_keys(node.window, "pool")})
             case Map():
                 tables.append({**label, **link, "function": node.function.text})
-            case Norm():
-                tables.append({**label, **link, "norm": "layer"})
             case Attention():
                 tables.append({**label, "attention": list(node.of), "heads": node.heads})
+            case Norm():
+                tables.append({**label, **link, "norm": "layer"})
     found: dict[str, Any] = {"layers": tables}
     given = [node for node in wiring if isinstance(node, Input)]
     if [(node.name, node.channels) for node in given] != [(IMAGE, 1)]:

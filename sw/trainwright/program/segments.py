@@ -7,9 +7,11 @@ sums over all runs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from trainwright.program.descriptors import Compute, Descriptor, End, Halt, Loop, Program, Set
 from trainwright.program.errors import ProgramError
+from trainwright.program.vector import Vector
 
 SEEDS = 1 << 32
 """A seed has so many values."""
@@ -28,7 +30,12 @@ class ProgramSegment:
 
 def needed(descriptors: Sequence[Descriptor]) -> int:
     """Count the statistics slots in which descriptors count."""
-    return 1 + max((d.slot for d in descriptors if isinstance(d, Compute)), default=-1)
+    return 1 + max((d.slot for d in descriptors if counts(d)), default=-1)
+
+
+def counts(d: Descriptor) -> TypeGuard[Compute | Vector]:
+    """Return whether a descriptor counts: passes that count nothing name slot 0."""
+    return isinstance(d, Compute) or (isinstance(d, Vector) and d.slot > 0)
 
 
 def segments(program: Program, depth: int, stream_step: int = 0) -> tuple[ProgramSegment, ...]:
@@ -53,7 +60,7 @@ def segments(program: Program, depth: int, stream_step: int = 0) -> tuple[Progra
     cut = _Cut(program, [], [], {})
     seed: int | None = None
     for number, d in enumerate(ds):
-        if isinstance(d, Compute):
+        if counts(d):
             if d.slot not in cut.slots and len(cut.slots) == depth:
                 done.append(cut.segment())
                 cut = _Cut(program, [], [], {})
@@ -61,7 +68,8 @@ def segments(program: Program, depth: int, stream_step: int = 0) -> tuple[Progra
                     cut.add(Set(values=(), seed=seed), -1)
             slot = cut.slots.setdefault(d.slot, len(cut.slots))
             cut.add(replace(d, slot=slot), number)
-            seed = None if seed is None else (seed + stream_step) % SEEDS
+            if isinstance(d, Compute):
+                seed = None if seed is None else (seed + stream_step) % SEEDS
             continue
         if isinstance(d, Set) and d.seed is not None:
             seed = d.seed

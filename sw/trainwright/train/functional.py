@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from trainwright.network import Apply, Input, Layer, Map, Network, Pool, Sum
+from trainwright.network import Apply, Attention, Input, Layer, Map, Network, Norm, Pool, Sum
 
 
 def outputs(
@@ -28,13 +28,21 @@ def outputs(
                 value = whole[:, slice(*node.rows), slice(*node.columns)]
             case Apply():
                 layer = network.layers[node.layer]
-                value = _applied(layer, weights[node.layer], biases[node.layer], below[0])
+                x = below[0]
+                for other in below[1:]:
+                    # A layer of several values reads their outer product.
+                    x = x.flatten(1)[:, :, None] * other.flatten(1)[:, None]
+                value = _applied(layer, weights[node.layer], biases[node.layer], x)
                 value = value.relu() if layer.relu else value
             case Sum():
                 value = below[0] + below[1].reshape(below[0].shape)
                 value = value.relu() if node.relu else value
             case Map():
                 value = node.function(below[0])
+            case Attention():
+                value = _attended(network, node, *below)
+            case Norm():
+                value = network.group_function(node).forward.real(below[0].flatten(1))
             case Pool():
                 w = node.window
                 # Values are kept as (batch, rows, columns, channels), the accelerator's order;
@@ -47,9 +55,24 @@ def outputs(
     return torch.cat([values[name].flatten(1) for name in network.heads], 1)
 
 
+def _attended(
+    network: Network, node: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> torch.Tensor:
+    """Attend to the tokens of each sequence; values are (sequences * tokens, size)."""
+    q, k, v = (
+        x.reshape(-1, network.tokens, node.heads, x[0].numel() // node.heads).transpose(1, 2)
+        for x in (q, k, v)
+    )
+    p = network.group_function(node).forward.real(q @ k.transpose(-1, -2))
+    return (p @ v).transpose(1, 2)
+
+
 def _applied(
     layer: Layer, weight: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor
 ) -> torch.Tensor:
+    if layer.diagonal:
+        y = x.flatten(1) * weight.flatten()
+        return y if bias is None else y + bias
     if layer.window is None:
         # A leading layer takes its channels first, as the factors of a dense layer after a
         # convolution were laid out.

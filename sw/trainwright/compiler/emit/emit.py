@@ -130,6 +130,7 @@ class Emitter:
     def _groups(self, call: GroupCall) -> None:
         slot = 0
         if call.passes.kernel.automatic:
+            self.slots.setdefault(COPIES, len(self.slots))  # slot 0 says that a pass counts nothing
             slot = self.slots.setdefault(call.op.out, len(self.slots))
         for code, d in group_vectors(call, self.p):
             entry, loads = self._code.place(code.instructions)

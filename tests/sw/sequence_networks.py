@@ -1,0 +1,35 @@
+"""Networks of sequences: an encoder small enough to be tested word by word."""
+
+from trainwright.network import network_from_dict
+
+SHAPE = {"outputs": [4, 6], "inputs": [4, 6], "ranks": [6], "relu": False}
+
+
+def encoder_tables():
+    """Return the tables of an encoder of 24 features and 3 heads, its tokens two digits to 5."""
+    embedding = {"outputs": [4, 6], "inputs": [5, 5], "ranks": [5], "bias": False, "relu": False}
+    layers = [
+        {"name": "embedding", "product": ["digit1", "digit2"], **embedding},
+        *({"name": name, "from": "embedding", **SHAPE} for name in ("query", "key", "value")),
+        {"name": "heads", "attention": ["query", "key", "value"], "heads": 3},
+        {"name": "output", **SHAPE},
+        {"name": "sum1", "add": ["embedding", "output"], "relu": False},
+        {"name": "norm1", "norm": "layer"},
+        {"name": "scale1", "scale": 24},
+        {"name": "wide", **SHAPE},
+        {"name": "gelu", "function": "gelu"},
+        {"name": "narrow", **SHAPE},
+        {"name": "sum2", "add": ["scale1", "narrow"], "relu": False},
+        {"name": "norm2", "norm": "layer"},
+        {"name": "scale2", "scale": 24},
+    ]
+    digits = [{"name": f"digit{n}", "rows": [n - 1, n]} for n in (1, 2)]
+    return {
+        "name": "small encoder", "classes": 4, "image": [2, 5], "tokens": 16, "inputs": digits,
+        "layers": layers,
+    }  # fmt: skip
+
+
+def small_encoder(**keys):
+    """Build the encoder, with other keys of the network."""
+    return network_from_dict({**encoder_tables(), **keys})

@@ -1,0 +1,130 @@
+"""Networks of sequences: descriptions, exact programs, torch, statistics in several runs."""
+
+import pickle
+from math import prod
+
+import pytest
+import torch
+from sequence_networks import encoder_tables, small_encoder
+from test_lowering import checked
+
+from trainwright.check.step import check_step, random_inputs
+from trainwright.compiler import compile_step
+from trainwright.driver import Driver
+from trainwright.fixed.quantise import dequantise
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import NetworkError, load_network, network_from_dict
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Halt, Level, Program
+from trainwright.program.fields import Operation
+from trainwright.program.segments import segments
+from trainwright.program.vector import Vector
+from trainwright.train.functional import outputs
+
+ENGINE = AcceleratorParameters(vector_engine=1)
+
+
+@pytest.mark.parametrize("network", (small_encoder(), load_network("encoder-768")))
+def test_network_of_tokens_is_read_back_from_its_tables(network):
+    assert network_from_dict(network.to_dict()) == network
+    assert pickle.loads(pickle.dumps(network)) == network
+
+
+def changed(name, **keys):
+    """Return the tables of the encoder with other keys of a layer."""
+    tables = encoder_tables()
+    tables["layers"] = [
+        {**layer, **keys} if layer["name"] == name else layer for layer in tables["layers"]
+    ]
+    return tables
+
+
+@pytest.mark.parametrize(
+    ("tables", "match"),
+    (
+        ({**encoder_tables(), "tokens": 0}, "tokens of a sequence are from 1 to .*, not 0"),
+        ({**encoder_tables(), "tokens": 1}, "attention is over the tokens of a sequence: give"),
+        (changed("heads", heads=5), "heads: 5 heads do not divide 24 values"),
+        (
+            changed("heads", attention=["query", "key", "value", "key"]),
+            "attention reads queries, keys",
+        ),
+        (changed("value", outputs=[4, 3]), r"queries, keys and values have \[24, 24, 12\] values"),
+        (changed("norm1", norm="batch"), "norm is \"layer\", not 'batch'"),
+        (changed("scale1", scale=23), r"inputs \[23\] multiply to 23, 'norm1' has 24 values"),
+        (changed("embedding", product=["digit1", "query"]), "a cycle"),
+        (changed("embedding", inputs=[5, 6]), r"the values of product have \[5, 5\] values"),
+    ),
+)
+def test_network_of_tokens_refuses_what_does_not_fit(tables, match):
+    with pytest.raises(NetworkError, match=match):
+        network_from_dict(tables)
+
+
+@pytest.mark.parametrize(("batch", "tokens"), ((1, 16), (2, 19)))
+def test_small_encoder_is_exact_in_every_tensor(batch, tokens):
+    step = checked(small_encoder(tokens=tokens), batch, ENGINE)
+    names = {op.out for op in step.backward.lowered.graph.ops}
+    assert {"heads.dy", "sum1.da", "l6.dG1", "l6.db", "l1.dG1"} <= names
+
+
+def test_small_encoder_is_near_torch_in_float64():
+    """Compare logits with the dense network on the dequantised factors."""
+    network = small_encoder()
+    with GoldenAccelerator(ENGINE, memory_bytes=1 << 22) as golden:
+        driver = Driver(golden, network, 1)
+        given = random_inputs(network, driver, 0)
+        logits = driver.forward(given.inputs, given.model, given.scales).logits
+    weights = []
+    for number, layer in enumerate(network.layers):
+        factors = [
+            dequantise(words, exponent, network.factor_format(number, n))
+            for n, (words, exponent) in enumerate(
+                zip(given.model.factors[number], given.model.factor_exponents[number], strict=True)
+            )
+        ]
+        dense = factors[0]
+        for factor in factors[1:]:
+            dense = torch.einsum("ajib,bklc->ajkilc", dense, factor).reshape(
+                1, dense.shape[1] * factor.shape[1], dense.shape[2] * factor.shape[2], -1
+            )
+        columns = 1 if layer.diagonal else layer.input_size
+        weights.append(dense.reshape(layer.output_size, columns))
+    biases = [None if bias is None else bias.double() for bias in given.model.biases]
+    inputs = dequantise(given.inputs, driver.input_exponent, network.format("activation"))
+    real = outputs(network, weights, biases, inputs)
+    assert logits.shape == (network.tokens, prod(network.shapes["scale2"]))
+    assert (logits - real).norm() <= 0.12 * real.norm()
+
+
+def test_statistics_of_passes_follow_the_segments_of_a_program():
+    """Count passes of the vector engine in the slots of a segment, as arrays are counted."""
+
+    def compute(slot):
+        return Compute(operation=Operation.BIAS, levels=(Level(1),), x=0, g=1, z=2, slot=slot)
+
+    def passes(slot):
+        return Vector(entry=0, length=1, inner=8, slot=slot, reads=0, writes=0, outer=1, streams=())
+
+    ds = (compute(0), passes(1), passes(1), compute(2), passes(3), passes(0), Halt())
+    parts = segments(Program(ds, ENGINE.fingerprint, tuple("abcd")), 2)
+    assert [part.slots for part in parts] == [(0, 1), (2, 3)]
+    own = [[d.slot for d in p.program.descriptors if not isinstance(d, Halt)] for p in parts]
+    assert own == [[0, 1, 1], [0, 1, 0]]
+
+
+@pytest.mark.slow
+def test_encoder_768_compiles_to_exact_programs():
+    network = load_network("encoder-768")
+    assert network.shapes["heads"] == (768,) and network.tokens == 32
+    with GoldenAccelerator(ENGINE, memory_bytes=1 << 22) as golden:
+        check = check_step(network, 1, golden)
+    assert check.comparison.values > 3_000_000 and check.comparison.mismatches == {}
+
+
+def test_passes_that_count_never_name_the_first_slot():
+    step = compile_step(small_encoder(), 1, ENGINE)
+    counted = {tensor.name for tensor in step.backward.tensors if tensor.counted}
+    assert {"heads.dy", "sum1.da", "sum2.da"} <= counted
+    slots = {d.tensor: d.slot for d in step.backward.descriptors if isinstance(d, Vector)}
+    assert all(slots[name] > 0 for name in ("heads.dy", "sum1.da", "sum2.da"))
