@@ -56,7 +56,7 @@ def changed(name, **keys):
         (changed("embedding", inputs=[5, 6]), r"the values of product have \[5, 5\] values"),
     ),
 )
-def test_network_of_tokens_refuses_what_does_not_fit(tables, match):
+def test_network_of_tokens_with_wrong_sizes_is_one_error(tables, match):
     with pytest.raises(NetworkError, match=match):
         network_from_dict(tables)
 

@@ -58,7 +58,7 @@ def outputs(
 def _attended(
     network: Network, node: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> torch.Tensor:
-    """Attend to the tokens of each sequence; values are (sequences * tokens, size)."""
+    """Compute attention within each sequence; values are (sequences * tokens, size)."""
     q, k, v = (
         x.reshape(-1, network.tokens, node.heads, x[0].numel() // node.heads).transpose(1, 2)
         for x in (q, k, v)
