@@ -1,9 +1,11 @@
 """The MCTensor paper's experiments in small, what they compute, and their command."""
 
+import importlib.util
 import json
 import math
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -275,3 +277,21 @@ def test_mcf_experiments_command_runs_embedding(capsys, tmp_path, tree):
 def test_mcf_experiments_command_rejects_bad_options(capsys, tmp_path, arguments, message):
     status, said = run(capsys, *arguments, "--quick", "--out", tmp_path)
     assert status == 2 and message in said.err and len(said.err.strip().splitlines()) == 1
+
+
+def test_comparison_of_libraries_reports_their_digits(monkeypatch):
+    path = Path(__file__).parents[2] / "experiments" / "mcf_peers.py"
+    spec = importlib.util.spec_from_file_location("mcf_peers", path)
+    peers = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(peers)
+    sizes = {"add": 20, "multiply": 20, "mv 512": 6, "matmul 64": 5, "solve 64": 4, "svd 24": 3}
+    monkeypatch.setattr(peers, "SIZES", sizes)
+    monkeypatch.setattr(peers, "seconds", lambda call, repeat: call() is not None or 2.0)
+    rows = {(row["operation"], row["library"]): row for row in peers.measured(1)}
+    assert {name for name, _ in rows} == set(sizes)
+    for name in ("add", "multiply", "mv 512", "matmul 64"):
+        for library in (peers.Ours.name, peers.Mpmath.name):
+            assert 104 <= rows[name, library]["bits"] < 130 or name == "add"
+    wrong = peers.Ours().convert(np.ones(20), np.full(20, 2.0**-60))
+    pairs = [(np.ones(20), np.zeros(20)), (np.zeros(20), np.zeros(20))]
+    assert peers.bits(peers.Ours(), "add", pairs, wrong) == 60

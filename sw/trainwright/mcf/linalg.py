@@ -25,6 +25,8 @@ from trainwright.precision.rounding import power_of_two, scale_by_power
 
 GUARD = 30
 """Digits of intermediate results beyond those of the operands, at least."""
+_EVEN = 2.0**-20
+"""Share of the largest pivot above which all are so even that ``GUARD`` covers their ratio."""
 _REFINEMENTS = 40
 _MARGIN = 4
 """Digits beyond the results' at which refinement and rotations stop."""
@@ -329,7 +331,15 @@ def _singular(a: Tensor, bits: int, full: bool) -> tuple[Tensor, Tensor, Tensor]
     rows = a[..., 0].abs().amax(2).argsort(dim=1, descending=True, stable=True)
     upper, reflectors, order = fac.householder(_rows(a, rows), pivoting=True)
     n = a.shape[2]
-    g, columns, j = fac.one_sided_jacobi(fac.turned(upper[:, :n]), bits + _MARGIN)
+    g, start = fac.turned(upper[:, :n]), None
+    pivots = upper[..., 0].diagonal(dim1=1, dim2=2).abs()
+    if bool((pivots.amin(1) >= _EVEN * pivots.amax(1)).all()):
+        # Float64's vectors save most sweeps, where no value is so small that they cost it digits.
+        vectors = torch.linalg.svd(g[..., 0], full_matrices=False)[2].mT
+        start = fac.orthonormalised(padded(vectors.unsqueeze(-1), g.shape[-1]))
+        g = products.matmul(g, start)
+    g, columns, j = fac.one_sided_jacobi(g, bits + _MARGIN)
+    j = j if start is None else products.matmul(start, j)
     norms = fac.sqrt(fac.dot(g, g))
     s = scale_by_power(norms, columns.unsqueeze(-1))
     down = s[..., 0].argsort(dim=1, descending=True, stable=True)
