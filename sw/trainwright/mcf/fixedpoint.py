@@ -22,7 +22,7 @@ from torch import Tensor
 from trainwright.mcf import carriers
 from trainwright.mcf.arithmetic import binary, total
 from trainwright.precision import residues
-from trainwright.precision.rounding import exponent_of, scale_by_power
+from trainwright.precision.rounding import exponent_of, power_of_two, scale_by_power
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ def _needed_bits(
 ) -> tuple[Tensor, float]:
     """Return the bits that each element needs, int32 (m, p), and the largest sum of |a' b'|."""
     rows, terms, columns = exponents
-    left = _scaled(a, -rows[:, None] - terms)
-    right = _scaled(b, terms[:, None] - columns)
+    left = _scaled(a, -rows[:, None], -terms)
+    right = _scaled(b, -columns, terms[:, None])
     sums = left @ right
     # The sums of clamped factors exceed the true ones by at most k 2^-60: an element whose sum is
     # near that needs more bits than there are.
@@ -130,10 +130,15 @@ def _needed_bits(
     return needed, float(sums.max()) * _SLACK
 
 
-def _scaled(x: Tensor, exponent: Tensor) -> Tensor:
+def _scaled(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """Scale magnitudes to at most 1, in float32; only zeros become zeros."""
-    small = scale_by_power(x, exponent).to(torch.float32)
-    return torch.where(x > 0, small.clamp(min=_TINY), 0)
+    usual = 40 if x.dtype is torch.float32 else 300
+    if int(first.abs().max()) <= usual and int(second.abs().max()) <= usual:
+        # Neither step overflows, and exponents of elements would be eight more tensors.
+        small = x * power_of_two(first, x.dtype) * power_of_two(second, x.dtype)
+    else:
+        small = scale_by_power(x, first + second)
+    return torch.where(x > 0, small.to(torch.float32).clamp_(min=_TINY), 0)
 
 
 def _chosen_bits(needed: Tensor, largest: float) -> tuple[int, residues.Moduli] | None:
