@@ -4,7 +4,7 @@ Operands are components (..., nc) in float16, bfloat16, float32 or float64, norm
 ``trainwright.mcf.expansion``); shapes before the last dimension broadcast. A plain operand has no
 component dimension. Results are normalised and have nc components; infinities, NaN and signs of
 zeros are those of the operation on the leading components. With one component, an operation is
-torch's own. ``docs/reference/mcf.md`` has the algorithms, their errors and measurements.
+torch's own. ``docs/reference/mcf.md`` has the algorithms and their errors.
 """
 
 import torch

@@ -44,7 +44,7 @@ class McTensorOptions(ExperimentOptions):
     float16 components are one float16, as in the paper, or ("float32 gradients") of float32. A
     table says whether float16 with components has the loss of float32 to the digits that the paper
     prints; table-6 compares after 300 of 2,000 epochs, while float32 still has the digits of
-    float64. The folder gets tables.md, results.json and pictures. docs/reference/mcf.md has the
+    float64. The folder gets tables.md, results.json and pictures. docs/results/mcf.md has the
     settings.
 
     Examples
