@@ -184,7 +184,7 @@ def _run(options: ProfileOptions) -> int:
         print(f"{name}, cycles {results['cycles_are']}")
         print(_descriptor_table(as_rows(part), names, wide=options.wide))
     for name, _ in tables:
-        print(f"{name}, cycles of each array by cause, with the descriptor that has most of them")
+        print(f"{name}, cycles of each array by cause, and the descriptor with most of them")
         cells = [
             [
                 line.engine, line.cause, line.cycles, f"{line.share:.1%}", line.number,
