@@ -40,7 +40,7 @@ MOST_CODED = 7
 
 
 def _coded(value: object) -> tuple[str, ...]:
-    """The names of coded formats, written one way, from a list of them or one text."""
+    """Return the names of coded formats, written one way, from a list of them or a text."""
     given = parse_list(value) if isinstance(value, str) else [*_iterable(value)]
     formats = parse_coded(",".join(map(str, given)))
     names = tuple(map(str, formats))
@@ -294,7 +294,7 @@ class AcceleratorParameters:
         return OPERANDS * self.lanes // 2 if 0 < len(self.formats) <= TABLES and narrow else 0
 
     def format_number(self, fmt: Format) -> int:
-        """The number of a format in a descriptor: 0 for fixed point of any width.
+        """Return the number of a format in a descriptor: 0 for fixed point of any width.
 
         Raises ``ValueError`` for a coded format that the accelerator lacks.
         """
@@ -315,7 +315,7 @@ class AcceleratorParameters:
 
     @property
     def scratchpad_bits(self) -> int:
-        """Bits of the scratchpad."""
+        """Bits of the scratchpad: words of all rows and lanes."""
         return self.scratchpad_rows * self.lanes * self.word_width
 
     @property
@@ -346,10 +346,11 @@ class AcceleratorParameters:
 
 
 def _vector_bits(p: AcceleratorParameters) -> int:
-    """Bits of the vector engine's memories: three copies of 64 registers of 36 bits for each word
-    of a row, and a table of 512 words of 36 bits a lane; 64 instructions, and which of them read;
-    two queues of rows, one of addresses, one of places; and its streams, their steps once where one
-    walker goes through them all.
+    """Return the bits of the vector engine's memories.
+
+    Three copies of 64 registers of 36 bits for each word of a row, and a table of 512 words of 36
+    bits a lane; 64 instructions, and which of them read; two queues of rows, one of addresses, one
+    of places; and the streams, their steps once where one walker goes through all of them.
     """
     row = p.lanes * p.word_width
     lanes = (p.lanes * 3 * 64 + p.engine_width * 512) * 36
@@ -359,10 +360,10 @@ def _vector_bits(p: AcceleratorParameters) -> int:
 
 
 def _queue_bits(p: AcceleratorParameters) -> int:
-    """Bits of the queues between memories and arrays; an address has 20, a row all its words.
+    """Return the bits of the queues between memories and arrays; an address has 20.
 
-    Rows to be written carry one more bit for each bank; whole ones how many digits they are, from
-    which banks follow. With the tables that words are decoded by.
+    A row has all its words; rows to be written carry one more bit for each bank, whole rows the
+    number of their digits, from which banks follow. Tables that decode words are included.
     """
     row = p.lanes * p.word_width
     asked = 20 + row  # a row that is fetched: its address, then itself
@@ -394,7 +395,7 @@ class Preset:
     """Sizes for one device, and the device's own totals of what they take."""
 
     multipliers: int
-    """Of 18 x 18 bits at least."""
+    """Multipliers of at least 18 x 18 bits."""
     memory_bits: int
     """Block RAM."""
     sizes: Mapping[str, Any] = field(default_factory=dict)
@@ -477,7 +478,7 @@ lanes among it, one of them of the vector engine, and 64 multipliers.
 
 
 def preset(name: str) -> AcceleratorParameters:
-    """The accelerator for a device; ``ValueError`` for an unknown name."""
+    """Return the accelerator for a device; ``ValueError`` for an unknown name."""
     return AcceleratorParameters(**_preset_sizes(name))
 
 
@@ -495,12 +496,12 @@ that time name them."""
 
 
 def without_gone(sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments of ``AcceleratorParameters`` from sizes that may be of long ago."""
+    """Return arguments of ``AcceleratorParameters`` from sizes that may be an old version's."""
     return {name: value for name, value in sizes.items() if name not in GONE}
 
 
 def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` texts as keyword arguments of ``AcceleratorParameters``.
+    """Return ``NAME=VALUE`` texts as keyword arguments of ``AcceleratorParameters``.
 
     ``preset=NAME`` stands for the sizes of a preset; other settings override it. Raises
     ``ValueError`` naming the text for an unknown parameter or preset or a value that is no integer,

@@ -16,10 +16,10 @@ def with_functions(network: Network, seed: int) -> Network:
     renamed: dict[str, str] = {}
     layers = list(network.layers)
     for node in network.nodes:
-        if node.of:
-            node = replace(node, of=tuple(renamed.get(name, name) for name in node.of))
+        if node.sources:
+            node = replace(node, sources=tuple(renamed.get(name, name) for name in node.sources))
         nodes.append(node)
-        if not node.of or node.name in network.heads or draw.random() < 0.2:
+        if not node.sources or node.name in network.heads or draw.random() < 0.2:
             continue
         nodes.append(Map(f"f{len(nodes)}", (node.name,), function_of(draw.choice(TEXTS))))
         renamed[node.name] = nodes[-1].name

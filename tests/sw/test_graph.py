@@ -82,7 +82,7 @@ def autograd(network, step, values):
     whole, leaves = step.whole, {}
     images = torch.zeros(whole.sizes["s"], *network.padded, dtype=torch.float64)
     for node in network.nodes:
-        if not node.of:
+        if not node.sources:
             part = torch.from_numpy(values[node.name]).T
             rows, columns = slice(*node.rows), slice(*node.columns)
             images[:, rows, columns] = part.reshape(images[:, rows, columns].shape)
@@ -101,7 +101,7 @@ def autograd(network, step, values):
     (logits * torch.cat(uppers, 1)).sum().backward()
     gradients = {name: leaf.grad for name, leaf in leaves.items()}
     for node in network.nodes:
-        if not node.of:
+        if not node.sources:
             part = images.grad[:, slice(*node.rows), slice(*node.columns)]
             gradients[node.name] = part.flatten(1).T
     return logits.detach(), gradients

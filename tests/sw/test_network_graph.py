@@ -30,7 +30,7 @@ def network(*layers, **more):
 
 def test_values_are_made_of_each_other():
     graph = network(STEM, SQUARE, SUM, {"weights": "inner", "name": "again"}, HEAD)
-    assert [(node.name, node.of) for node in graph.nodes] == [
+    assert [(node.name, node.sources) for node in graph.nodes] == [
         ("x", ()), ("l1", ("x",)), ("inner", ("l1",)), ("sum", ("inner", "l1")),
         ("again", ("sum",)), ("l3", ("again",)),
     ]  # fmt: skip

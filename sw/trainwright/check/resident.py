@@ -35,7 +35,7 @@ STEPS, FIRST = 8, 7
 the prior's coefficients are renewed, and columns cut."""
 TABLE = RateTable((*(Entry(11, 5, 200, -13),) * 3, Entry(9, 3, 160, -11)), steps=2)
 CUT_RULE = CutRule(interval=8, distance=2)
-"""As often as a training looks, by default."""
+"""Schedule of cuts: as often as a training cuts by default."""
 PIXELS = 8
 REST = 5
 """Samples of the set beyond an epoch of two batches."""

@@ -238,7 +238,7 @@ class Driver:
         self._put_images(self.step.forward, model)
         width = self.network.widths.bias
         operands = {"x": self.input_exponent}
-        operands |= {n.name: self.input_exponent for n in self.network.nodes if not n.of}
+        operands |= {n.name: self.input_exponent for n in self.network.nodes if not n.sources}
         for number, exponents in enumerate(model.factor_exponents, 1):
             operands |= {f"l{number}.G{n}": exponent for n, exponent in enumerate(exponents, 1)}
         for number, bias in enumerate(model.biases, 1):

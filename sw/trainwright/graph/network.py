@@ -145,7 +145,7 @@ class _Build:
 
     def layer(self, node: Apply, prefix: str) -> str:
         """Apply a layer to a value: input ``x``, sums ``y``, bias, result ``a``."""
-        layer, below = self.network.layers[node.layer], self.values[node.of[0]]
+        layer, below = self.network.layers[node.layer], self.values[node.sources[0]]
         owner = f"l{node.layer + 1}"
         if layer.diagonal:
             return self.scale(node, prefix, layer)
@@ -156,10 +156,10 @@ class _Build:
             # The value below has its channels last, a leading layer reads them first: a view, no
             # copy.
             flat = flat[layer.leading :] + flat[: layer.leading]  # as the values lie
-            if len(node.of) > 1:
+            if len(node.sources) > 1:
                 read = [
                     self.view(f"{prefix}.x{n}", self.values[name].tensor, (axis, *self.samples))
-                    for n, (name, axis) in enumerate(zip(node.of, flat, strict=True), 1)
+                    for n, (name, axis) in enumerate(zip(node.sources, flat, strict=True), 1)
                 ]
             else:
                 read = [self.view(f"{prefix}.x", below.tensor, (*flat, *self.samples))]
@@ -186,7 +186,7 @@ class _Build:
         """Multiply each value by a number of its own and add a bias."""
         owner = f"l{node.layer + 1}"
         axes = self.numbered(owner, "j", layer.outputs)
-        x = self.view(f"{prefix}.x", self.values[node.of[0]].tensor, (*axes, *self.samples))
+        x = self.view(f"{prefix}.x", self.values[node.sources[0]].tensor, (*axes, *self.samples))
         name, kind = f"{owner}.G1", TensorClass.INTERMEDIATE
         g = self.give(name, axes, kind, self.network.tensor_format(name, "factor"))
         y = self.tensor(f"{prefix}.y", (*axes, *self.samples), kind)
@@ -198,7 +198,7 @@ class _Build:
 
     def norm(self, node: Norm, prefix: str) -> str:
         """Normalise the values of every token; words are intermediate, as a scale follows."""
-        x = self.values[node.of[0]].tensor
+        x = self.values[node.sources[0]].tensor
         axes = self.tensors[x].axes
         a = self.tensor(f"{prefix}.a", axes, TensorClass.INTERMEDIATE)
         over = tuple(axis for axis in axes if axis not in self.samples)
@@ -215,7 +215,7 @@ class _Build:
         q, k, v = (
             self.view(f"{prefix}.{letter}", self.values[name].tensor,
                       (heads, features, *sequences, token))
-            for letter, name, token in zip("qkv", node.of, (queries, keys, keys), strict=True)
+            for letter, name, token in zip("qkv", node.sources, (queries, keys, keys), strict=True)
         )  # fmt: skip
         axes = (heads, *sequences, keys, queries)
         scores = self.tensor(f"{prefix}.y", axes, TensorClass.INTERMEDIATE)
@@ -282,7 +282,7 @@ class _Build:
 
     def sum(self, node: Sum, prefix: str) -> str:
         """Add two values, the second by the axes of the first."""
-        first, second = (self.values[name].tensor for name in node.of)
+        first, second = (self.values[name].tensor for name in node.sources)
         axes = self.tensors[first].axes
         if self.tensors[second].axes != axes:
             second = self.view(f"{prefix}.x", second, axes)
@@ -292,7 +292,7 @@ class _Build:
 
     def map(self, node: Map, prefix: str) -> str:
         """Apply an element-wise function to a value."""
-        x = self.values[node.of[0]].tensor
+        x = self.values[node.sources[0]].tensor
         a = self.tensor(f"{prefix}.a", self.tensors[x].axes, self.kind(node.name))
         f = node.function
         self.ops.append(Kernel(a, (x,), f.forward, f.backward, f.reads_result))
@@ -300,7 +300,7 @@ class _Build:
 
     def pool(self, node: Pool, prefix: str) -> str:
         """Average every window: the sum of its values times a constant."""
-        below = self.values[node.of[0]]
+        below = self.values[node.sources[0]]
         kernel = self.axes(prefix, ("kh", "kw"), node.window.kernel)
         channels = self.axes(prefix, ("i1",), below.shape[2:])
         windows, positions = self.windows(prefix, below, node.window, kernel, channels)

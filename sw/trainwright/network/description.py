@@ -55,17 +55,17 @@ def network_from_dict(description: Mapping[str, Any]) -> Network:
     )
     padded = pair(top.get("padded", image), "padded")
     heads = texts(top.get("heads", []), "heads")
-    found = wired(top["layers"], top.get("inputs", []), heads, padded)
-    line = straight_line(found.layers, padded) == tuple(found.nodes) and not heads
+    wiring = wired(top["layers"], top.get("inputs", []), heads, padded)
+    line = straight_line(wiring.layers, padded) == tuple(wiring.nodes) and not heads
     network = Network(
         name=name,
-        layers=tuple(found.layers),
+        layers=tuple(wiring.layers),
         classes=top["classes"],
         image=image,
         padded=padded,
         widths=Widths(**widths),
         dataset=top.get("dataset", ""),
-        wiring=() if line else tuple(found.nodes),
+        wiring=() if line else tuple(wiring.nodes),
         results=heads,
         tokens=top.get("tokens", 1),
     )

@@ -152,7 +152,7 @@ class Network(Formatted):
         if self.layers[layer].relu:
             return 2.0
         applied = {n.name for n in self.nodes if isinstance(n, Apply) and n.layer == layer}
-        readers = (n for n in self.nodes if isinstance(n, Map) and n.of[0] in applied)
+        readers = (n for n in self.nodes if isinstance(n, Map) and n.sources[0] in applied)
         return max((node.function.gain for node in readers), default=1.0)
 
     @cached_property
@@ -183,7 +183,7 @@ class Network(Formatted):
             and isinstance(image, Input)
             and (image.rows[1], image.columns[1]) == self.padded
             and all(isinstance(node, Apply | Map) for node in behind)
-            and all(node.of == (line[n],) for n, node in enumerate(behind))
+            and all(node.sources == (line[n],) for n, node in enumerate(behind))
             and layers == list(range(len(self.layers)))
             and self.heads == line[-1:]
         )
@@ -211,7 +211,7 @@ class Network(Formatted):
             for n, layer in enumerate(self.layers)
             for k in range(layer.order)
         }
-        values = (n.name for n in self.nodes if n.of and n.name not in self.heads)
+        values = (n.name for n in self.nodes if n.sources and n.name not in self.heads)
         return factors | {f"{self.prefixes[name]}.a": "activation" for name in values}
 
     def tensor_format(self, name: str, kind: str) -> Format:

@@ -29,8 +29,8 @@ class Input:
     channels: int = 1
 
     @property
-    def of(self) -> tuple[str, ...]:
-        """Values that it is computed from: none."""
+    def sources(self) -> tuple[str, ...]:
+        """Names of the values that the input is computed from: none."""
         return ()
 
 
@@ -42,7 +42,7 @@ class Apply:
     """
 
     name: str
-    of: tuple[str, ...]
+    sources: tuple[str, ...]
     layer: int
 
 
@@ -51,7 +51,7 @@ class Sum:
     """act(a + b) of two values of one size, act being max(0, .) with ``relu``."""
 
     name: str
-    of: tuple[str, ...]
+    sources: tuple[str, ...]
     relu: bool
 
 
@@ -60,7 +60,7 @@ class Pool:
     """The average over every window of an image, channel by channel."""
 
     name: str
-    of: tuple[str, ...]
+    sources: tuple[str, ...]
     window: Window
 
 
@@ -69,7 +69,7 @@ class Map:
     """An element-wise function of a value."""
 
     name: str
-    of: tuple[str, ...]
+    sources: tuple[str, ...]
     function: Function
 
 
@@ -78,7 +78,7 @@ class Norm:
     """LayerNorm of all values of a token, without scale and bias: a layer of scales has these."""
 
     name: str
-    of: tuple[str, ...]
+    sources: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def arranged(nodes: Sequence[Node], heads: Sequence[str]) -> tuple[Node, ...]:
     for node in nodes:
         require(node.name not in by_name, f"two values have the name {node.name!r}: rename one")
         by_name[node.name] = node
-    for reader, names in (*((f"{n.name}: ", n.of) for n in nodes), ("heads: ", heads)):
+    for reader, names in (*((f"{n.name}: ", n.sources) for n in nodes), ("heads: ", heads)):
         for name in names:
             require(
                 name in by_name,
@@ -121,14 +121,14 @@ def arranged(nodes: Sequence[Node], heads: Sequence[str]) -> tuple[Node, ...]:
             )
     done: dict[str, Node] = {}
     while len(done) < len(nodes):
-        ready = [n for n in nodes if n.name not in done and all(name in done for name in n.of)]
+        ready = [n for n in nodes if n.name not in done and all(name in done for name in n.sources)]
         if not ready:
             raise NetworkError(_cycle([n for n in nodes if n.name not in done]))
         done |= {ready[0].name: ready[0]}
     needed = set(heads)
     for node in reversed(done.values()):
         if node.name in needed:
-            needed.update(node.of)
+            needed.update(node.sources)
     unused = [name for name in by_name if name not in needed]
     require(
         not unused,
@@ -143,7 +143,7 @@ def _cycle(nodes: Sequence[Node]) -> str:
     by_name = {node.name: node for node in nodes}
     seen = [nodes[0].name]
     while True:
-        following = next(name for name in by_name[seen[-1]].of if name in by_name)
+        following = next(name for name in by_name[seen[-1]].sources if name in by_name)
         if following in seen:
             cycle = [*seen[seen.index(following) :], following]
             return f"a cycle: {' from '.join(cycle)}; read an earlier value in one of them"
@@ -152,33 +152,33 @@ def _cycle(nodes: Sequence[Node]) -> str:
 
 def shapes(nodes: Sequence[Node], layers: Sequence[Layer]) -> dict[str, Shape]:
     """Find the shape of every value. Raises ``NetworkError`` where sizes do not fit."""
-    found: dict[str, Shape] = {}
+    result: dict[str, Shape] = {}
     makers = {node.name: node for node in nodes}
     for node in nodes:
         match node:
             case Input():
                 sizes = [hi - lo for lo, hi in (node.rows, node.columns)]
-                found[node.name] = (sizes[0], sizes[1] // node.channels, node.channels)
+                result[node.name] = (sizes[0], sizes[1] // node.channels, node.channels)
             case Apply():
                 layer = layers[node.layer]
-                if len(node.of) > 1:
-                    found[node.name] = _multiplied(node, layer, found)
+                if len(node.sources) > 1:
+                    result[node.name] = _multiplied(node, layer, result)
                     continue
-                found[node.name] = _applied(node, layer, makers[node.of[0]], found, makers)
+                result[node.name] = _applied(node, layer, makers[node.sources[0]], result, makers)
             case Sum():
-                found[node.name] = _added(node, found)
+                result[node.name] = _added(node, result)
             case Pool():
-                found[node.name] = _windows(node.name, node.of[0], node.window, found)
+                result[node.name] = _windows(node.name, node.sources[0], node.window, result)
             case Attention():
-                found[node.name] = _attended(node, found)
+                result[node.name] = _attended(node, result)
             case Map() | Norm():
-                found[node.name] = found[node.of[0]]
-    return found
+                result[node.name] = result[node.sources[0]]
+    return result
 
 
 def _multiplied(node: Apply, layer: Layer, sizes_of: Mapping[str, Shape]) -> Shape:
     """Check a layer that reads an outer product of values; return the shape of its result."""
-    sizes = tuple(prod(sizes_of[name]) for name in node.of)
+    sizes = tuple(prod(sizes_of[name]) for name in node.sources)
     require(
         layer.window is None and not layer.leading and sizes == layer.inputs,
         f"{node.name}: the values of product have {row(sizes)} values, the layer has inputs "
@@ -190,10 +190,10 @@ def _multiplied(node: Apply, layer: Layer, sizes_of: Mapping[str, Shape]) -> Sha
 def _attended(node: Attention, sizes_of: Mapping[str, Shape]) -> Shape:
     """Check an attention; return the shape of its result."""
     require(
-        len(node.of) == 3,
-        f"{node.name}: attention reads queries, keys and values, not {len(node.of)} values",
+        len(node.sources) == 3,
+        f"{node.name}: attention reads queries, keys and values, not {len(node.sources)} values",
     )
-    sizes = [prod(sizes_of[name]) for name in node.of]
+    sizes = [prod(sizes_of[name]) for name in node.sources]
     require(
         len(set(sizes)) == 1,
         f"{node.name}: queries, keys and values have {row(sizes)} values: give them one size",
@@ -206,18 +206,18 @@ def _attended(node: Attention, sizes_of: Mapping[str, Shape]) -> Shape:
 
 
 def _applied(
-    node: Apply, layer: Layer, given: Node, found: Mapping[str, Shape], makers: Mapping[str, Node]
+    node: Apply, layer: Layer, given: Node, known: Mapping[str, Shape], makers: Mapping[str, Node]
 ) -> Shape:
     name = node.name if node.name != layer_name(node.layer) else f"layer {node.layer + 1}"
-    shape = found[given.name]
+    shape = known[given.name]
     if layer.window is not None:
-        made = _windows(name, given.name, layer.window, found)
+        windows = _windows(name, given.name, layer.window, known)
         require(
-            made[2] == layer.channels,
+            windows[2] == layer.channels,
             f"{name}: inputs {row(layer.inputs[1:])} behind the kernel's multiply to "
-            f"{layer.channels}, {given.name!r} has {made[2]} channels",
+            f"{layer.channels}, {given.name!r} has {windows[2]} channels",
         )
-        return (*made[:2], layer.output_size)
+        return (*windows[:2], layer.output_size)
     require(
         prod(shape) == layer.input_size,
         f"{name}: inputs {row(layer.inputs)} multiply to {layer.input_size}, "
@@ -241,19 +241,20 @@ def _described(node: Node, shape: Shape) -> str:
     return f"{node.name!r} has {prod(shape)} values {row(shape)}"
 
 
-def _added(node: Sum, found: Mapping[str, Shape]) -> Shape:
-    require(len(node.of) == 2, f"{node.name}: two values are added, not {len(node.of)}")
-    first, second = (found[name] for name in node.of)
+def _added(node: Sum, known: Mapping[str, Shape]) -> Shape:
+    require(len(node.sources) == 2, f"{node.name}: two values are added, not {len(node.sources)}")
+    first, second = (known[name] for name in node.sources)
     require(
         prod(first) == prod(second),
-        f"{node.name}: {node.of[0]!r} has {prod(first)} values {row(first)}, {node.of[1]!r} "
-        f"{prod(second)} {row(second)}: only values of one size add; put a layer between",
+        f"{node.name}: {node.sources[0]!r} has {prod(first)} values {row(first)}, "
+        f"{node.sources[1]!r} {prod(second)} {row(second)}: only values of one size add; put a "
+        "layer between",
     )
     return max(first, second, key=len)
 
 
-def _windows(name: str, given: str, window: Window, found: Mapping[str, Shape]) -> Shape:
-    shape = found[given]
+def _windows(name: str, given: str, window: Window, known: Mapping[str, Shape]) -> Shape:
+    shape = known[given]
     require(
         len(shape) == 3,
         f"{name}: a window is of an image, {given!r} is the {prod(shape)} outputs of a layer "

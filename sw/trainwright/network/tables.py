@@ -104,9 +104,9 @@ def wired(
     A layer or a sum that says nothing of ReLU has one unless it gives logits or a function reads
     it; where ``heads`` are not named the last one gives logits.
     """
-    made = Wired()
+    result = Wired()
     silent: dict[str, int] = {}
-    made.nodes += [_input(n, item, padded) for n, item in enumerate(inputs, 1)] or [
+    result.nodes += [_input(n, item, padded) for n, item in enumerate(inputs, 1)] or [
         Input(IMAGE, (0, padded[0]), (0, padded[1]))
     ]
     shared: list[tuple[str, str, tuple[str, ...]]] = []
@@ -115,54 +115,54 @@ def wired(
         kind = next((kind for kind in _KEYS if kind in item), "layer")
         needed = {"layer": ("outputs", "inputs", "ranks"), "attention": ("attention", "heads")}
         keys = table(item, f"layer {n}", _KEYS[kind], needed.get(kind, (kind,)))
-        default = layer_name(len(made.layers)) if kind in ("layer", "scale") else f"n{n}"
+        default = layer_name(len(result.layers)) if kind in ("layer", "scale") else f"n{n}"
         name = _named(keys["name"], f"layer {n}") if "name" in keys else default
-        sources = (keys.get("from", made.nodes[-1].name),)
+        sources = (keys.get("from", result.nodes[-1].name),)
         logits = name in heads or (not heads and n == len(tables))
-        silent |= {name: len(made.nodes)} if "relu" not in keys else {}
+        silent |= {name: len(result.nodes)} if "relu" not in keys else {}
         if kind == "layer":
             if "product" in keys:
                 require("from" not in keys, f"layer {n}: product and from name what it reads")
                 sources = texts(keys["product"], f"layer {n}: product")
-            made.own[name] = len(made.layers)
-            made.nodes.append(Apply(name, sources, len(made.layers)))
-            made.layers.append(_layer(n, keys, relu=keys.get("relu", not logits)))
+            result.own[name] = len(result.layers)
+            result.nodes.append(Apply(name, sources, len(result.layers)))
+            result.layers.append(_layer(n, keys, relu=keys.get("relu", not logits)))
         elif kind == "scale":
-            made.own[name] = len(made.layers)
-            made.nodes.append(Apply(name, sources, len(made.layers)))
+            result.own[name] = len(result.layers)
+            result.nodes.append(Apply(name, sources, len(result.layers)))
             sizes = {"outputs": [keys["scale"]], "inputs": [keys["scale"]], "ranks": []}
             layer = _layer(n, {**keys, **sizes}, relu=keys.get("relu", False))
-            made.layers.append(replace(layer, diagonal=True))
+            result.layers.append(replace(layer, diagonal=True))
         elif kind == "norm":
             require(
                 keys["norm"] == "layer", f'layer {n}: norm is "layer", not {shown(keys["norm"])}'
             )
-            made.nodes.append(Norm(name, sources))
-            _without_relu(made, silent.get(sources[0]))
+            result.nodes.append(Norm(name, sources))
+            _without_relu(result, silent.get(sources[0]))
         elif kind == "attention":
             sources = texts(keys["attention"], f"layer {n}: attention")
-            made.nodes.append(Attention(name, sources, keys["heads"]))
+            result.nodes.append(Attention(name, sources, keys["heads"]))
             for given in sources:
-                _without_relu(made, silent.get(given))
+                _without_relu(result, silent.get(given))
         elif kind == "add":
             sources = texts(keys["add"], f"layer {n}: add")
-            made.nodes.append(Sum(name, sources, keys.get("relu", not logits)))
+            result.nodes.append(Sum(name, sources, keys.get("relu", not logits)))
         elif kind == "function":
-            made.nodes.append(Map(name, sources, _function(n, keys["function"])))
-            _without_relu(made, silent.get(sources[0]))
+            result.nodes.append(Map(name, sources, _function(n, keys["function"])))
+            _without_relu(result, silent.get(sources[0]))
         elif kind == "pool":
-            made.nodes.append(Pool(name, sources, _window(n, keys["pool"], keys, keys["pool"])))
+            result.nodes.append(Pool(name, sources, _window(n, keys["pool"], keys, keys["pool"])))
         else:
             shared.append((name, keys["weights"], sources))
-            made.nodes.append(Apply(name, sources, -1))
+            result.nodes.append(Apply(name, sources, -1))
     for name, weights, sources in shared:
         require(
-            weights in made.own,
-            f"{name}: weights: there is no layer {weights!r}; there are {', '.join(made.own)}",
+            weights in result.own,
+            f"{name}: weights: there is no layer {weights!r}; there are {', '.join(result.own)}",
         )
-        place = next(k for k, node in enumerate(made.nodes) if node.name == name)
-        made.nodes[place] = Apply(name, sources, made.own[weights])
-    return made
+        place = next(k for k, node in enumerate(result.nodes) if node.name == name)
+        result.nodes[place] = Apply(name, sources, result.own[weights])
+    return result
 
 
 def _function(n: int, text: str) -> Function:
@@ -262,9 +262,9 @@ def items(network: "Network") -> dict[str, Any]:
     owners = {node.layer: node.name for node in reversed(wiring) if isinstance(node, Apply)}
     for node in wiring:
         label = {} if not named or _is_default(node, len(done)) else {"name": node.name}
-        link = {"from": node.of[0]} if named and node.of else {}
-        if isinstance(node, Apply) and len(node.of) > 1:
-            link = {"product": list(node.of)}
+        link = {"from": node.sources[0]} if named and node.sources else {}
+        if isinstance(node, Apply) and len(node.sources) > 1:
+            link = {"product": list(node.sources)}
         match node:
             case Input():
                 continue
@@ -276,19 +276,19 @@ def items(network: "Network") -> dict[str, Any]:
                 keys = _scale_keys(layer) if layer.diagonal else _layer_keys(layer)
                 tables.append({**label, **link, **keys})
             case Sum():
-                tables.append({**label, "add": list(node.of), "relu": node.relu})
+                tables.append({**label, "add": list(node.sources), "relu": node.relu})
             case Pool():
                 tables.append({**label, **link, **_window_keys(node.window, "pool")})
             case Map():
                 tables.append({**label, **link, "function": node.function.text})
             case Attention():
-                tables.append({**label, "attention": list(node.of), "heads": node.heads})
+                tables.append({**label, "attention": list(node.sources), "heads": node.heads})
             case Norm():
                 tables.append({**label, **link, "norm": "layer"})
-    found: dict[str, Any] = {"layers": tables}
+    result: dict[str, Any] = {"layers": tables}
     given = [node for node in wiring if isinstance(node, Input)]
     if [(node.name, node.channels) for node in given] != [(IMAGE, 1)]:
-        found["inputs"] = [
+        result["inputs"] = [
             {
                 "name": node.name,
                 "rows": list(node.rows),
@@ -297,7 +297,7 @@ def items(network: "Network") -> dict[str, Any]:
             }
             for node in given
         ]
-    return found | ({"heads": list(network.results)} if network.results else {})
+    return result | ({"heads": list(network.results)} if network.results else {})
 
 
 def _is_default(node: Node, layers: int) -> bool:

@@ -42,10 +42,10 @@ class Window:
 
     def over(self, rows: int, columns: int) -> tuple[int, int]:
         """Return the outputs' rows and columns over an image; 0 where the image is too small."""
-        found = [
+        sizes = [
             max(0, (size + 2 * padding - kernel) // stride + 1)
             for size, kernel, stride, padding in zip(
                 (rows, columns), self.kernel, self.stride, self.padding, strict=True
             )
         ]
-        return found[0], found[1]
+        return sizes[0], sizes[1]

@@ -57,7 +57,9 @@ class Stretch:
     def first(self) -> int:
         """The layer that reads the input, by its place."""
         return next(
-            node.layer for node in self.wiring if isinstance(node, Apply) and node.of == (IMAGE,)
+            node.layer
+            for node in self.wiring
+            if isinstance(node, Apply) and node.sources == (IMAGE,)
         )
 
     def reaching(self, ends: Iterable[int]) -> frozenset[int]:
@@ -66,7 +68,7 @@ class Stretch:
         layers: set[int] = set()
         for node in reversed(self.wiring):
             if node.name in needed:
-                needed.update(node.of)
+                needed.update(node.sources)
                 layers |= {node.layer} if isinstance(node, Apply) else set()
         return frozenset(layers)
 
@@ -75,7 +77,7 @@ class Stretch:
         line = (IMAGE, *(node.name for node in self.wiring))
         single = len(self.wiring) == len(self.uses) and len(self.ends) == 1
         return single and all(
-            isinstance(node, Apply) and (node.layer, node.of) == (n, (line[n],))
+            isinstance(node, Apply) and (node.layer, node.sources) == (n, (line[n],))
             for n, node in enumerate(self.wiring)
         )
 

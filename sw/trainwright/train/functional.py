@@ -19,7 +19,7 @@ def outputs(
     """
     values: dict[str, torch.Tensor] = {}
     for node in network.nodes:
-        below = [values[name] for name in node.of]
+        below = [values[name] for name in node.sources]
         match node:
             case Input():
                 whole = images.reshape(-1, *network.padded)

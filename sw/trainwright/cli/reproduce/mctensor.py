@@ -168,8 +168,8 @@ def _embedding(options: McTensorOptions) -> Finding:
     for way in ways:
         group = [run for run in runs if run.way == way]
         paper = embedding.PRINTED[way]
-        precision = _spread([run.found.map for run in group], 2)
-        rank = _spread([run.found.mean_rank for run in group], 3)
+        precision = _spread([run.reconstruction.map for run in group], 2)
+        rank = _spread([run.reconstruction.mean_rank for run in group], 3)
         lowest = min(run.lowest for run in group)
         rows.append((way, precision, f"{paper[0]:.2f}", rank, f"{paper[1]:.3f}", lowest))
     head = ("type", "MAP, %", "paper's", "mean rank", "paper's", "least height")

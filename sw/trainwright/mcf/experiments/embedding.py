@@ -58,7 +58,7 @@ class EmbeddingResult:
     way: str
     seed: int
     epochs: int
-    found: Reconstruction
+    reconstruction: Reconstruction
     losses: list[float]
     lowest: float
     """Smallest last coordinate of a point, which shows how far out the embedding reaches."""
