@@ -10,7 +10,7 @@ import warnings
 import pytest
 import torch
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, stack_module_state, vmap
-from torch.nn.utils import prune
+from torch.nn.utils import parametrize, prune
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import trainwright
@@ -552,3 +552,27 @@ def test_strict_export_of_rounding_layers_names_the_dense_model():
         with pytest.raises(Exception, match="have no graph: export the dense model") as caught:
             torch.export.export(module, (torch.zeros(2, 16),), strict=True)
         assert "trainwright.to_torch(model)" in str(caught.value).splitlines()[1]
+
+
+class _Halved(torch.nn.Module):
+    def forward(self, x):
+        return x / 2
+
+
+@pytest.mark.parametrize("compiled", (False, True))
+@pytest.mark.parametrize("place", ("0", "1"))
+def test_pruned_or_parametrised_factor_is_one_error_and_no_other_weight(place, compiled):
+    for change in (
+        lambda factors: prune.l1_unstructured(factors, place, 0.5),
+        lambda factors: parametrize.register_parametrization(factors, place, _Halved()),
+    ):
+        layer = tnn.TTLinear(32, 32, rank=2)
+        model = trainwright.compile(layer, batch=2) if compiled else layer
+        change(layer.factors)
+        with pytest.raises(RuntimeError, match="were pruned or parametrised .* has no effect"):
+            model(torch.rand(2, 32))
+    plain = tnn.TTLinear(32, 32, rank=2)
+    x, wanted = torch.rand(2, 32), plain.eval()(torch.zeros(2, 32))
+    prune.l1_unstructured(plain.factors, place, 0.5)
+    prune.remove(plain.factors, place)
+    assert plain(x).shape == wanted.shape and (plain.factors[int(place)] == 0).any()

@@ -202,9 +202,22 @@ class TensorTrain(torch.nn.Module):
 
     @property
     def all_factors(self) -> tuple[torch.nn.Parameter, ...]:
-        """``factors`` as a tuple; a ``ParameterList`` looks each one up by its name."""
-        factors: Any = self.factors._parameters.values()
-        return tuple(factors)
+        """``factors`` as a tuple; a ``ParameterList`` looks each one up by its name.
+
+        Raises ``RuntimeError`` where pruning or a parametrisation stands in place of a factor.
+        """
+        factors: Any = self.factors._parameters
+        names = [str(n) for n in range(len(self.outputs))]
+        # Pruned factors are renamed, and torch would mask them in a call of the list, which nobody
+        # calls. Pruning that was undone leaves the factors in another order.
+        if factors.keys() != set(names):
+            odd = ", ".join(sorted(factors.keys() ^ set(names)))
+            raise RuntimeError(
+                f"factors of {type(self).__name__} were pruned or parametrised ({odd}), which has no "
+                "effect on a train: undo it (prune.remove, parametrize.remove_parametrizations) and "
+                "cut ranks by trainwright.nn.cut_ranks, or mask gradients by factor.register_hook"
+            )
+        return tuple([factors[name] for name in names])
 
     @property
     def ranks(self) -> tuple[int, ...]:
