@@ -569,7 +569,7 @@ def test_pruned_or_parametrised_factor_is_one_error_and_no_other_weight(place, c
         layer = tnn.TTLinear(32, 32, rank=2)
         model = trainwright.compile(layer, batch=2) if compiled else layer
         change(layer.factors)
-        with pytest.raises(RuntimeError, match="were pruned or parametrised .* has no effect"):
+        with pytest.raises(RuntimeError, match=r"were pruned or parametrised .* has no effect"):
             model(torch.rand(2, 32))
     plain = tnn.TTLinear(32, 32, rank=2)
     x, wanted = torch.rand(2, 32), plain.eval()(torch.zeros(2, 32))
