@@ -215,8 +215,8 @@ class TensorTrain(torch.nn.Module):
             raise RuntimeError(
                 f"factors of {type(self).__name__} were pruned or parametrised ({odd}), which has "
                 "no effect on a train: undo it (prune.remove, "
-                "parametrize.remove_parametrizations) and cut ranks by trainwright.nn.cut_ranks, or "
-                "mask gradients by factor.register_hook"
+                "parametrize.remove_parametrizations) and cut ranks by trainwright.nn.cut_ranks, "
+                "or mask gradients by factor.register_hook"
             )
         return tuple([factors[name] for name in names])
 
