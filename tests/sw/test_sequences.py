@@ -9,6 +9,7 @@ from sequence_networks import encoder_tables, small_encoder
 from test_lowering import checked
 
 from trainwright.check.step import check_step, random_inputs
+from trainwright.cli import main
 from trainwright.compiler import compile_step
 from trainwright.driver import Driver
 from trainwright.fixed.quantise import dequantise
@@ -128,3 +129,16 @@ def test_passes_that_count_never_name_the_first_slot():
     assert {"heads.dy", "sum1.da", "sum2.da"} <= counted
     slots = {d.tensor: d.slot for d in step.backward.descriptors if isinstance(d, Vector)}
     assert all(slots[name] > 0 for name in ("heads.dy", "sum1.da", "sum2.da"))
+
+
+@pytest.mark.parametrize(
+    ("command", "match"),
+    (
+        (["train", "--network", "encoder-768", "--dataset", "digits"], "which train does not take"),
+        (["check", "--network", "encoder-768", "--update", "chip"], "use --update host"),
+    ),
+)
+def test_command_that_takes_no_sequences_names_the_remedy(command, match, capsys):
+    assert main(command) == 2
+    (line,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
+    assert match in line

@@ -74,6 +74,11 @@ def _check_chip(options: CheckOptions, network: Network, accelerator: Accelerato
     from trainwright.check.chip import check_chip_step
     from trainwright.check.resident import STEPS, check_resident_steps
 
+    if not network.is_straight:
+        raise OptionError(
+            f"--update chip takes layers in one line, without windows, functions and tokens, "
+            f"{network.name} has others: use --update host"
+        )
     common = {"seed": options.seed, "loss": options.loss or LOSS_NAMES[0], "plan": options.plan}
     if accelerator.parameters.exponents:
         steps = options.steps or STEPS

@@ -221,6 +221,11 @@ def asked(args: argparse.Namespace, load: Load = load_data) -> Asked:
         network = network.in_float32()
         given["backend"] = given.get("backend", FLOAT)
     dataset = given.pop("dataset", own or network.dataset)
+    if network.tokens > 1:
+        raise OptionError(
+            f"network {network.name!r} is of sequences of {network.tokens} tokens, which train does "
+            "not take yet: trainwright check, plan, profile and listing do"
+        )
     if not dataset:
         raise OptionError(
             f"network {network.name!r} names no data set: give --dataset"
