@@ -7,14 +7,16 @@ from math import ceil, floor, inf, log2, sqrt
 from typing import TYPE_CHECKING, Any
 
 from trainwright.functions.record import MOST_SHIFT, Scaling
-from trainwright.kernels.library import EVEN, exp2, mantissa, reciprocal, reciprocal_root
-from trainwright.kernels.phases import GroupLayout, GroupPass, lower_groups
-from trainwright.kernels.trace import Body, Value, where
-from trainwright.program.vector import FACTOR_WIDTH
+from trainwright.program.vector import FACTOR_WIDTH, Rounding
 
 if TYPE_CHECKING:
     import torch
 
+    from trainwright.kernels.phases import GroupLayout, GroupPass
+    from trainwright.kernels.trace import Body, Value
+
+# Kernels take seconds to import, which descriptions of networks do not need: bodies import them.
+EVEN = Rounding.EVEN
 SUM_BITS = 32
 """Bits of a sum that threads can join (`trainwright.kernels.phases`)."""
 STORED = "stored"
@@ -49,15 +51,17 @@ class GroupKernel:
         return group_kernel_of, (self.text,)
 
     def lowered(
-        self, widths: Sequence[int], width: int, layout: GroupLayout
-    ) -> tuple[GroupPass, ...]:
+        self, widths: Sequence[int], width: int, layout: "GroupLayout"
+    ) -> "tuple[GroupPass, ...]":
         """Lower the kernel for operands of ``widths`` bits in a layout to its passes."""
+        from trainwright.kernels.phases import lower_groups
+
         return lower_groups(
             group_pass, self.group, layout, function=self, widths=tuple(widths), width=width
         )
 
 
-def group_pass(k: Body, function: GroupKernel, widths: tuple[int, ...], width: int) -> None:
+def group_pass(k: "Body", function: GroupKernel, widths: tuple[int, ...], width: int) -> None:
     """Write stream ``z`` from streams ``x0``, ``x1``, .. by a kernel over groups."""
     operands = [
         k.read(f"x{n}", -(1 << (bits - 1)), (1 << (bits - 1)) - 1) for n, bits in enumerate(widths)
@@ -82,14 +86,14 @@ def _bits(low: int, high: int) -> int:
     return max(high, ~low).bit_length() + 1
 
 
-def _summable(k: Body, v: Value) -> tuple[Value, int]:
+def _summable(k: "Body", v: "Value") -> "tuple[Value, int]":
     """Shift a value so that threads can join its sum; return the shift too."""
     most = _bits(k.group * v.low, k.group * v.high)
     shift = max(0, most - SUM_BITS)
     return (v.rounded(shift, EVEN) if shift else v), shift
 
 
-def _shift(k: Body, number: int, most: int = MOST_SHIFT) -> Value:
+def _shift(k: "Body", number: int, most: int = MOST_SHIFT) -> "Value":
     """Return a shift that the host gives a pass when it binds a program."""
     return k.constant(0) + k.given(number, 0, most)
 
@@ -124,11 +128,13 @@ def softmax(group: int, scale: float = 1.0) -> GroupFunction:
     factor, power = _normalised(LOG2_E * scale)
     half, half_power = _normalised(scale)
 
-    def body(k: Body, z: Value, width: int) -> None:
+    def body(k: "Body", z: "Value", width: int) -> None:
         """Divide 2^(z - the greatest z) by the sum of these powers.
 
         The sum's leading bits give a reciprocal of 17 bits below the point.
         """
+        from trainwright.kernels.library import exp2, mantissa, reciprocal
+
         # An argument of exp2 has 16 bits below the point, as the factor has.
         below = z - k.greatest(z)
         powers = exp2((below * -factor).rounded(_shift(k, 0), EVEN)).at_least(0)
@@ -142,7 +148,7 @@ def softmax(group: int, scale: float = 1.0) -> GroupFunction:
     def bound(exponents: Sequence[int], width: int, wanted: int | None) -> Scaling:
         return Scaling(1 - width, 1 - width, (_held(-exponents[0] - power),))
 
-    def gradient(k: Body, upper: Value, p: Value, width: int) -> None:
+    def gradient(k: "Body", upper: "Value", p: "Value", width: int) -> None:
         """Compute p (upper - sum of p upper) scale, the difference with a bit below the point."""
         bits = _bits(p.low, p.high) - 1
         product, less = _summable(k, upper * p)
@@ -186,7 +192,10 @@ class _Moments:
     against the deviation. The rounding of the mean that is subtracted is taken off the variance.
     """
 
-    def __init__(self, k: Body, x: Value) -> None:
+    def __init__(self, k: "Body", x: "Value") -> None:
+        from trainwright.kernels.library import reciprocal_root
+        from trainwright.kernels.trace import where
+
         width = _bits(x.low, x.high)
         self.octave = floor(log2(k.group))
         self.share = min(round(2.0 ** (17 + self.octave) / k.group), (1 << 17) - 1)
@@ -215,7 +224,7 @@ class _Moments:
         self.offset = (mean * self.root).rounded(fine, EVEN)
         """Mean times root."""
 
-    def of(self, total: Value, fraction: int, width: int) -> Value:
+    def of(self, total: "Value", fraction: int, width: int) -> "Value":
         """Divide the sum of a group by its size, to ``fraction`` bits below the point."""
         down = 17 + self.octave - fraction
         less = max(0, _bits(total.low, total.high) - FACTOR_WIDTH)
@@ -226,7 +235,7 @@ class _Moments:
         whole = (total >> less).clip(FACTOR_WIDTH) * self.share + low
         return whole.rounded(down - less, EVEN).clip(width)
 
-    def normal(self, x: Value, fraction: int, width: int) -> Value:
+    def normal(self, x: "Value", fraction: int, width: int) -> "Value":
         """Return (x - mean) / deviation with ``fraction`` bits below the point."""
         down = (self.length + (17 - fraction)).at_least(0)
         return (x * self.root - self.offset).rounded(down, EVEN).clip(width)
@@ -247,7 +256,7 @@ def layer_norm(group: int) -> GroupFunction:
     A group of equal values gives 0 and a gradient of 0: no epsilon is added to the deviation.
     """
 
-    def body(k: Body, x: Value, width: int) -> None:
+    def body(k: "Body", x: "Value", width: int) -> None:
         fraction = width - 1 - whole_bits(group, width)
         k.write("z", _Moments(k, x).normal(x, fraction, width))
 
@@ -257,7 +266,7 @@ def layer_norm(group: int) -> GroupFunction:
 
     fraction = 15 - whole_bits(group, 16)
 
-    def gradient(k: Body, upper: Value, x: Value, width: int) -> None:
+    def gradient(k: "Body", upper: "Value", x: "Value", width: int) -> None:
         """Compute (upper - mean of upper - y mean of (upper y)) / deviation, y being the result.
 
         y has 16 bits and lies in the rows of the gradient until that is written.
@@ -313,7 +322,7 @@ def product(group: int) -> GroupFunction:
     No array multiplies values that share all of their axes: both would vary along the lanes.
     """
 
-    def body(k: Body, x: Value, y: Value, width: int) -> None:
+    def body(k: "Body", x: "Value", y: "Value", width: int) -> None:
         k.write("z", (x * y).rounded(_shift(k, 0), EVEN).clip(width), counted=True)
 
     def bound(exponents: Sequence[int], width: int, wanted: int | None) -> Scaling:

@@ -223,8 +223,8 @@ def asked(args: argparse.Namespace, load: Load = load_data) -> Asked:
     dataset = given.pop("dataset", own or network.dataset)
     if network.tokens > 1:
         raise OptionError(
-            f"network {network.name!r} is of sequences of {network.tokens} tokens, which train does "
-            "not take yet: trainwright check, plan, profile and listing do"
+            f"network {network.name!r} is of sequences of {network.tokens} tokens, which train "
+            "does not take yet: trainwright check, plan, profile and listing do"
         )
     if not dataset:
         raise OptionError(
