@@ -153,16 +153,14 @@ def vector_product(x: Tensor, v: Tensor) -> Tensor:
 def _add_products(
     total: Tensor, lower: Tensor, x: tuple[Tensor, ...], y: tuple[Tensor, ...], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    lead, small = x[0] * y[0], torch.zeros_like(total)
+    total, small = two_sum(total, x[0] * y[0])
     if dtype is torch.float64:
-        _, small = two_prod(x[0], y[0])
-    ranks = (1,) if dtype is torch.float64 else (2, 1)  # small products first
-    for rank in ranks:
+        small = small + two_prod(x[0], y[0])[1]
+    for rank in (1,) if dtype is torch.float64 else (2, 1):
         for i in range(rank + 1):
             if i < len(x) and rank - i < len(y):
                 small = small + x[i] * y[rank - i]
-    total, lost = two_sum(total, lead)
-    return total, lower + (small + lost)
+    return total, lower + small
 
 
 def _generic(x: Tensor, y: Tensor) -> Tensor:
