@@ -83,7 +83,7 @@ def ports(block) -> tuple[dict[str, Value], list[Value]]:
 @pytest.mark.parametrize("kind", (DotProductArray, OuterProductArray, VectorUnit))
 def test_paired_products_are_those_of_single_ones(monkeypatch, kind):
     monkeypatch.setattr(xilinx, "Instance", Dsp48e2)
-    monkeypatch.setattr(Dsp48e2, "made", 0)
+    monkeypatch.setattr(Dsp48e2, "instances", 0)
     blocks = [kind(PARAMETERS) for _ in range(2)]
     m = Module()
     for name, block, platform in zip("ab", blocks, (DevicePlatform("xcup"), None), strict=True):
