@@ -154,9 +154,10 @@ class GroupPlan:
         whole = block.reduced
         if block.last is None:
             return [(whole, 0, block.tail)]
-        level = [rows for rows in whole if rows.steps != (1,) * len(self.parts)]
-        sweeps = [(tuple(level), block.last, True)]
-        return [*([(whole, 0, False)] if self.full else []), *sweeps]
+        # The level of full rows along the lanes is the last one, where there is one.
+        levels = whole[:-1] if self.full else whole
+        full = [(whole, 0, False)] if self.full else []
+        return [*full, (levels, block.last, True)]
 
     def _cycles(self, block: GroupBlock, inner: int | None) -> float:
         """Estimate the cycles of a block."""
