@@ -18,8 +18,12 @@ from trainwright.formats import Fixed
 from trainwright.program.exponents import ExponentFile, ScaleEntry
 
 BATCH = 64
-STEPS = 5
-"""Steps in which a model of two layers follows data of any other magnitude, two for each layer."""
+STEPS = 10
+"""Steps in which a model of two layers follows data of any other magnitude.
+
+A tensor that is lost falls or rises in one step, layer after layer; one that keeps two or three bits
+falls by one bit a step, as the rule of recorded runs has it.
+"""
 
 
 def model(seed: int = 0) -> torch.nn.Sequential:
@@ -52,16 +56,18 @@ def data(seed: int, count: int = BATCH) -> tuple[torch.Tensor, torch.Tensor]:
     return x, torch.randint(0, 10, (count,), generator=generator)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_exponents_of_layers_reach_random_magnitudes_in_five_steps(compiled: bool) -> None:
-    net = compile(model(), batch=BATCH) if compiled else model()
-    generator = torch.Generator().manual_seed(5)
+@pytest.mark.parametrize(("compiled", "seed"), [(False, 0), (False, 3), (False, 11), (True, 0)])
+def test_exponents_of_layers_reach_random_magnitudes_in_ten_steps(
+    compiled: bool, seed: int
+) -> None:
+    net = compile(model(seed), batch=BATCH) if compiled else model(seed)
+    generator = torch.Generator().manual_seed(5 + seed)
     for _ in range(12):
         scale = 10.0 ** float(torch.empty(()).uniform_(-12, 12, generator=generator))
         for _ in range(STEPS):
             net(torch.rand(BATCH, 64, generator=generator) * scale).square().mean().backward()
         x = torch.rand(BATCH, 64, generator=generator) * scale
-        assert relative(net(x), in_float(net, x)) < 0.2
+        assert relative(net(x), in_float(net, x)) < 0.1
 
 
 def test_fresh_layer_of_small_inputs_is_not_zero() -> None:
