@@ -21,8 +21,8 @@ BATCH = 64
 STEPS = 10
 """Steps in which a model of two layers follows data of any other magnitude.
 
-A tensor that is lost falls or rises in one step, layer after layer; one that keeps two or three bits
-falls by one bit a step, as the rule of recorded runs has it.
+A tensor that is lost falls or rises in one step, layer after layer; one that keeps two or three
+bits falls by one bit a step, as the rule of recorded runs has it.
 """
 
 
