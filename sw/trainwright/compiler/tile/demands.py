@@ -71,7 +71,9 @@ class Demands(Pieces):
             for choice in stage.choices:
                 cuts = [w.cut[0] for w in choice.works if w.cut]
                 for name in (choice.op.out, *choice.op.operands):
-                    wanted.setdefault(name, {}).update(dict.fromkeys([*cuts, *loops]))
+                    # Rows of different groups then follow each other, as threads take them.
+                    first = [*cuts, *loops, *choice.op.over]
+                    wanted.setdefault(name, {}).update(dict.fromkeys(first))
         # Rows of zeros follow a whole run of axes; an axis of the run that came first would break
         # it up.
         padded = {(name, a) for (name, _), axes in self.padding.items() for a in axes}
