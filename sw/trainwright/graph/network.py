@@ -70,8 +70,8 @@ class _Build:
         self.network = network
         # Tokens lie along the lanes, as samples of other networks do: layers compute each alone.
         sequences = network.tokens > 1 and batch > 1
-        self.samples = (SEQUENCES, SAMPLES) if sequences else (SAMPLES,)
-        self.sizes = dict(zip(self.samples, (batch, network.tokens), strict=False))
+        self.samples: tuple[str, ...] = (SEQUENCES, SAMPLES) if sequences else (SAMPLES,)
+        self.sizes: dict[str, int] = dict(zip(self.samples, (batch, network.tokens), strict=False))
         if network.tokens > 1:
             self.sizes[SAMPLES] = network.tokens
         self.tensors: dict[str, Tensor] = {}

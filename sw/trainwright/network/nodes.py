@@ -161,10 +161,11 @@ def shapes(nodes: Sequence[Node], layers: Sequence[Layer]) -> dict[str, Shape]:
                 result[node.name] = (sizes[0], sizes[1] // node.channels, node.channels)
             case Apply():
                 layer = layers[node.layer]
-                if len(node.sources) > 1:
+                first, *more = node.sources
+                if more:
                     result[node.name] = _multiplied(node, layer, result)
                     continue
-                result[node.name] = _applied(node, layer, makers[node.sources[0]], result, makers)
+                result[node.name] = _applied(node, layer, makers[first], result, makers)
             case Sum():
                 result[node.name] = _added(node, result)
             case Pool():
