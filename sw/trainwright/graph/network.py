@@ -71,7 +71,7 @@ class _Build:
         # Tokens lie along the lanes, as samples of other networks do: layers compute each alone.
         sequences = network.tokens > 1 and batch > 1
         self.samples: tuple[str, ...] = (SEQUENCES, SAMPLES) if sequences else (SAMPLES,)
-        self.sizes: dict[str, int] = dict(zip(self.samples, (batch, network.tokens), strict=False))
+        self.sizes = dict[str, int](zip(self.samples, (batch, network.tokens), strict=False))
         if network.tokens > 1:
             self.sizes[SAMPLES] = network.tokens
         self.tensors: dict[str, Tensor] = {}
@@ -100,14 +100,14 @@ class _Build:
         return self.axes(owner, [f"{letter}{n}" for n in range(1, len(sizes) + 1)], sizes)
 
     def view(self, name: str, source: str, axes: tuple[str, ...]) -> str:
+        """Add a view of a value by other axes; return its name."""
         # A view keeps words and exponent: it may only rename axes, so it takes the format of its
         # source.
-        """Add a view source a value by other axes; return its name."""
         self.ops.append(View(self.copy(name, source, axes), source))
         return name
 
     def copy(self, name: str, source: str, axes: tuple[str, ...]) -> str:
-        """Add a tensor with the values and the format source another; return its name."""
+        """Add a tensor with the values and the format of another; return its name."""
         self.tensors[name] = replace(self.tensors[source], name=name, axes=axes)
         return name
 
