@@ -8,6 +8,8 @@ import math
 import os
 import subprocess
 import sys
+import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -321,12 +323,15 @@ def test_nn_optimiser_that_was_left_out_of_a_cut_is_one_error():
 
 
 WORKER = """
-import sys, torch, trainwright, trainwright.nn as tnn
+import sys, torch, trainwright, trainwright.nn as tnn, warnings
 
 rank, folder = int(sys.argv[1]), sys.argv[2]
 torch.distributed.init_process_group(
     "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
 for name in ("torch", "golden"):
+    warned = warnings.catch_warnings(record=True)
+    messages = warned.__enter__()
+    warnings.simplefilter("always")
     torch.manual_seed(rank)  # DDP gives all the first one's parameters
     plain = torch.nn.Sequential(
         tnn.TTLinear(64, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 10, rank=4))
@@ -339,8 +344,10 @@ for name in ("torch", "golden"):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(part[mine]), y[mine]).backward()
         optimizer.step()
+    warned.__exit__(None, None, None)
+    told = [str(m.message) for m in messages if "own samples" in str(m.message)]
     gradients = [p.grad for p in plain.parameters()]
-    torch.save((plain.state_dict(), gradients), f"{folder}/{name}{rank}")
+    torch.save((plain.state_dict(), gradients, told), f"{folder}/{name}{rank}")
 torch.distributed.destroy_process_group()
 """
 
@@ -354,14 +361,58 @@ def test_data_parallel_training(tmp_path):
     ]
     assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
     for name in ("torch", "golden"):
-        (first, gradients), (second, plain_gradients) = (
+        (first, gradients, told), (second, plain_gradients, _) = (
             torch.load(tmp_path / f"{name}{rank}") for rank in range(2)
         )
+        # DDP copies the exponents of torch layers, and cannot copy those of programs.
+        assert len(told) == (name == "golden")
+        assert all(text.startswith("0: ") and "--micro-batches" in text for text in told)
         parameters = [key for key in first if "factors" in key or "bias" in key]
         assert len(parameters) == 6
         assert all(torch.equal(first[key], second[key]) for key in parameters)
         assert all(torch.equal(a, b) for a, b in zip(gradients, plain_gradients, strict=True))
         assert any(gradient.any() for gradient in gradients)
+
+
+@pytest.fixture
+def several_processes(monkeypatch):
+    """Pretend a process group of two, in a process that was not warned yet."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr("trainwright.nn.processes._warned", [])
+
+
+@pytest.mark.usefixtures("several_processes")
+@pytest.mark.parametrize(("copies", "count"), [(None, 1), (False, 1), (True, 0)])
+def test_nn_own_exponents_of_processes_warn_once_naming_the_layer(monkeypatch, copies, count):
+    model = torch.nn.Sequential()
+    model.add_module("body", tnn.TTLinear(64, 32, rank=4))
+    model.add_module("head", tnn.TTLinear(32, 10, rank=4))
+    if copies is not None:
+        active = SimpleNamespace(broadcast_buffers=copies, module=model)
+        ddp = torch.nn.parallel.DistributedDataParallel
+        monkeypatch.setattr(ddp, "_active_ddp_module", active)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            model(torch.rand(4, 64))
+    assert len(caught) == count
+    for warning in caught:
+        name = "TTLinear" if copies is None else "body"
+        assert str(warning.message).startswith(f"{name}: ")
+        assert "broadcast_buffers=True" in str(warning.message)
+
+
+@pytest.mark.usefixtures("several_processes")
+@pytest.mark.filterwarnings("error")
+def test_nn_frozen_or_float32_exponents_of_processes_warn_of_nothing():
+    frozen = tnn.TTLinear(64, 32, rank=4).eval()
+    exact = tnn.TTLinear(64, 32, rank=4, numbers="float32")
+    for layer in (frozen, exact):
+        layer(torch.rand(4, 64)).sum().backward()
+        assert all(p.grad is not None for p in layer.parameters())
+    with torch.no_grad():
+        tnn.TTLinear(64, 32, rank=4)(torch.rand(4, 64))
 
 
 def test_state_dict_save_deepcopy_and_loading_other_ranks():

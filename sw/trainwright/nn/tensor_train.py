@@ -14,6 +14,7 @@ from trainwright.network import FLOAT32, Layer, NetworkError, NumberFormats, Wid
 from trainwright.nn.computed_weight import computed, unwritable
 from trainwright.nn.contraction import Matrix, contract
 from trainwright.nn.prior import cut_state, prior, replace_data
+from trainwright.nn.processes import warn_of_own_exponents
 from trainwright.nn.scales import InputQuantiser, OutputQuantiser
 from trainwright.nn.shapes import bond_ranks, check_sizes, factor_sizes, likely, require_sizes
 from trainwright.nn.straight_through import gradient_rounded, straight_through
@@ -368,6 +369,8 @@ class TensorTrain(torch.nn.Module):
         self._require_settled()
         if self._is_rounded and not transforming():
             self.require_finite()
+            if self.training and torch.is_grad_enabled():
+                warn_of_own_exponents(self, compiled=False)
         with without_autocast(x.device):
             return self._outputs(x).to(result)
 

@@ -15,6 +15,7 @@ from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics, ranges_of
 from trainwright.network import Network, NetworkError, NumberFormats, UserNames
 from trainwright.nn import TTConv2d, TTLinear
+from trainwright.nn.processes import warn_of_own_exponents
 from trainwright.nn.scales import MOST_PASSES, InputQuantiser, in_backward, largest, pass_key
 from trainwright.nn.untyped import integers
 from trainwright.offload.machine import AcceleratorHandle
@@ -187,6 +188,8 @@ class Segment:
         """
         first, settling = self.layers[self.stretch.first], self.machine.settling
         follows = given is not None and first.training
+        if follows:
+            warn_of_own_exponents(first, self.stretch.names[self.stretch.first], compiled=True)
         whole = x if given is None else given.values
         for name, layer in zip(self.stretch.names, self.layers, strict=True):
             layer.require_finite(name)
