@@ -376,7 +376,7 @@ def test_data_parallel_training(tmp_path):
 
 @pytest.fixture
 def several_processes(monkeypatch):
-    """Pretend a process group of two, in a process that was not warned yet."""
+    """Make this a process of two, without a warning so far."""
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr("trainwright.nn.processes._warned", [])
