@@ -12,14 +12,15 @@ from trainwright_hw.stream.round_robin import RoundRobin
 
 
 class StatisticsSlots(wiring.Component):
-    """Accumulator of several engines' items in slots, modulo the widths of ``totals_layout``.
+    """Accumulator of statistics items of several engines, in numbered slots.
 
-    An item takes three cycles. ``clear`` marks every slot as untouched in one cycle; a slot's first
-    item starts from zero. Slot bits above the depth are ignored.
+    Totals wrap at the widths of ``totals_layout``. Adding an item takes three cycles. ``clear``
+    marks every slot as untouched in one cycle; a slot's first item starts from zero. Slot bits
+    above the depth are ignored.
 
     Members: ``ports``, an array of ``engines`` item streams; ``clear``; ``busy``, while an item is
     being added; ``read`` with ``slot``, held until ``read_done``, in which cycle ``totals`` is
-    valid. With an exponent file also ``taken``, by which SCALES accesses slots between two items.
+    valid. With an exponent file there is ``taken``, by which SCALES accesses slots between items.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, engines: int = 2):

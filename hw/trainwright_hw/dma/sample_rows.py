@@ -16,10 +16,10 @@ PLACE = data.StructLayout({"row": LOCAL_WIDTH, "targets": 1})
 
 
 class SampleRows(wiring.Component):
-    """Generator of each sample's rows: first its pixels', then its targets'; at most one per cycle.
+    """Generator of addresses of each sample's rows, first pixels, then targets; one per cycle.
 
-    Members: ``start`` begins with ``command``, which must not change while ``address`` is valid,
-    from the cycle after ``start`` to the last row; ``targets``: the row holds targets.
+    Members: ``start`` begins the ``command``; ``address``, a stream of rows from the next cycle on;
+    ``targets``: the row holds targets. ``command`` must not change until the last row was taken.
     """
 
     def __init__(self):
@@ -43,8 +43,8 @@ class SampleRows(wiring.Component):
             Signal(LOCAL_WIDTH, name=name) for name in ("first", "target", "following")
         )
         m.d.comb += [
-            # The last beat of a record is its targets; pixels of 4 bits make two rows of each other
-            # beat.
+            # The last beat of a record has its targets. Every other beat has the pixels of one row,
+            # or of two rows where a pixel has 4 bits.
             rows.eq(Mux(d.pixel_bytes[0], d.record_beats - 1, (d.record_beats - 1) << 1)),
             following.eq(first + d.local_step),
             self.address.valid.eq(skid.o.valid),
@@ -63,8 +63,8 @@ class SampleRows(wiring.Component):
                 samples.eq(d.samples),
             ]
         with m.Elif(skid.i.valid & skid.i.ready):
-            # Targets of all samples are adjacent, apart from the inputs: both become whole
-            # operands.
+            # The targets of all samples are adjacent, apart from the inputs, so that descriptors
+            # can read either as one operand.
             with m.If(targets):
                 m.d.sync += [
                     row.eq(following),
@@ -86,7 +86,7 @@ class Pixels(wiring.Component):
     """Combinational expander of pixels to words (``trainwright.onchip.samples.expanded``).
 
     Members: ``command``; ``i``, a stream of beats; ``o``, a stream of rows, two per beat if pixels
-    have 4 bits. A pixel's bits are repeated, and ``input_bits`` of them are kept.
+    have 4 bits. A word repeats its pixel's bits, and keeps the highest ``input_bits`` of them.
     """
 
     def __init__(self, parameters: AcceleratorParameters):

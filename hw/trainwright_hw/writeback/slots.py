@@ -1,4 +1,4 @@
-"""Assignment of the write-back unit's slot of each cycle to an engine."""
+"""Assignment of the write-back unit's slots, one per cycle, to engines."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -12,29 +12,30 @@ from trainwright_hw.writeback.tile_rows import TileRows
 
 _ROW = {"number": ROWS_WIDTH, "address": LOCAL_WIDTH, "final": 1, "context": 1}
 SLOT_LAYOUT = data.StructLayout({"pe1": 1, "pe2": 1, **_ROW})
-"""Slot: its engine, its row, and its command.
+"""Slot: the engine that has it (neither, in a free slot), and the row that it writes.
 
-Whether it belongs to PE1 or PE2; the row's number in its tile and its address, whether the row is
-the command's last one, and the command's context.
+The row has its number in the tile, its address, whether it is the command's last one, and the
+command's context.
 """
 
 BLIND = 4
-"""Rows of PE2 whose slots are granted before a started tile of PE1 is counted."""
+"""Rows of PE2 that may still get slots before a tile of PE1 that starts is taken into account."""
 
 
 class Slots(wiring.Component):
     """Scheduler of one slot per cycle: PE1's rows cannot wait, PE2's rows fill the gaps.
 
-    A tile of PE1 (``start``, ``tile``) gets a slot for each of its rows, from ``AHEAD`` + 1 cycles
-    later on. A tile of PE2 (``row_start``, ``row_tile``), allowed while ``ready``, gets one for
-    each of its rows, from the next cycle on, where PE1 has none and there is ``row_credit``;
-    ``prompt``: the next cycle is such a one.
+    A tile of PE1 (``start``, ``tile``) gets a slot for each of its rows, in consecutive cycles that
+    begin ``AHEAD`` + 1 cycles later. A tile of PE2 (``row_start``, ``row_tile``), allowed while
+    ``ready``, gets a slot for each of its rows, from the next cycle on, in cycles in which PE1 has
+    no slot and there was ``row_credit``. ``prompt``: PE2 can have the next cycle's slot.
 
     ``recent``: a tile of PE1 that started now would leave PE2 fewer than ``pe2_rows`` slots since
     the previous tile. ``active``: PE2 has rows without a slot.
 
-    Members: also ``column_stride`` and ``row_stride``, the strides of ``column_context`` and
-    ``row_context``; ``row_taken``: PE2 has this cycle's slot; ``slot``.
+    Further members: ``column_stride`` (PE1) and ``row_stride`` (PE2), the strides of the commands
+    of ``column_context`` and ``row_context``; ``row_taken``, while PE2 has this cycle's slot;
+    ``slot``.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -91,7 +92,7 @@ class Slots(wiring.Component):
                 Mux(taken[-1], of_column, of_row.as_value())
             ),
         ]
-        # PE1 sees `recent` two cycles later, and its decision takes another cycle: hence - 3.
+        # PE1 sees `recent` two cycles later, and its decision takes another cycle: hence the 3.
         cycles = max(1, self._parameters.pe1_rows + self._parameters.pe2_rows - 3)
         left = Signal(range(cycles + 1))
         with m.If(self.start):

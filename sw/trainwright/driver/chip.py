@@ -94,10 +94,10 @@ class ChipDriver(Driver):
         self._loss_program = lru_cache(16)(partial(loss_program, self.memory, loss))
         self._updates = UpdatePrograms(self.memory)
         self.moment_exponents = np.zeros(len(layout.parts), np.int64)
-        """Of the gradients by which the moments were written."""
+        """Exponent of each part's gradient when its moments were written."""
         self._bound: Bound | None = None
         self.executed: list[Executed] = []
-        """What has been run."""
+        """Programs that have been run, in order."""
 
     @property
     def loss_unit(self) -> float:

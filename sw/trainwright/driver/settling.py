@@ -1,7 +1,7 @@
-"""Calibration: a step is repeated, its exponents jump, until none moves.
+"""Calibrate exponents: repeat a step, and let exponents jump after each, until none moves.
 
-One rule for ``trainwright train``, which knows its loss, and ``trainwright.compile``, which is
-given the gradient later, or a step of several programs.
+``settle`` does so for ``trainwright train``, which has the loss. ``Settling`` does so for
+``trainwright.compile``, which is given the gradient later, and for steps of several programs.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from trainwright.driver.runner import Pass, Runner, RunnerDriver, Steps
 from trainwright.fixed.scale import Scales
 
 MOST_REPETITIONS = 64
-"""Steps at most until the exponents stand still."""
+"""Most repetitions of a step: calibration stops there even if exponents still move."""
 
 
 class Paired(RunnerDriver, Protocol):
-    """The part of ``trainwright.driver.Driver`` that can be repeated elsewhere."""
+    """The part of ``trainwright.driver.Driver`` that ``Settling`` needs."""
 
     def twin(self) -> AbstractContextManager[Any]:
         """Yield a driver of the same programs on the golden model."""
@@ -30,7 +30,7 @@ P = TypeVar("P", bound=Paired)
 
 
 def repeat(step: Callable[[], int], most: int = MOST_REPETITIONS) -> int:
-    """Repeat ``step``, which says how many exponents moved, until none does.
+    """Repeat ``step``, which returns how many exponents moved, until none does, or ``most`` times.
 
     Returns the repetitions.
     """
@@ -61,14 +61,14 @@ def settle(
 
 
 class Settling(Generic[P]):
-    """Passes on twins of drivers, one for each for as long as exponents are calibrated."""
+    """Passes on twins of drivers; each driver has one twin until the context ends."""
 
     def __init__(self) -> None:
         self.moved = 0
         """Exponents that jumped in this repetition."""
         self._stack = ExitStack()
         self._runners: dict[P, Runner[P]] = {}
-        """By drivers, and by their twins."""
+        """Runner of each driver's twin, by the driver and by the twin."""
 
     def __enter__(self) -> Self:
         return self
@@ -77,7 +77,7 @@ class Settling(Generic[P]):
         self._stack.close()
 
     def repeat(self, step: Callable[[], object]) -> int:
-        """Repeat a step that is made of passes until exponents stand still.
+        """Repeat a step that consists of passes of this object until no exponent moves.
 
         Return the repetitions.
         """
@@ -92,7 +92,7 @@ class Settling(Generic[P]):
     def forward(
         self, driver: P, inputs: torch.Tensor, model: QuantisedModel, scales: Scales
     ) -> Pass[P]:
-        """Run ``Runner.forward`` on the twin of a driver; exponents jump."""
+        """Run ``Runner.forward`` on the twin of a driver, and let its exponents jump."""
         done = self._run(driver, driver.input_exponent, inputs, model, scales)
         self.moved += scales.jump(done.result.statistics)
         return done
@@ -115,10 +115,10 @@ class Settling(Generic[P]):
     def backward(
         self, done: Pass[P], gradient: torch.Tensor, scales: Scales, *, samples: int | None = None
     ) -> BackwardResult:
-        """Run as ``Runner.backward``, of a pass of this one; exponents jump.
+        """Run ``Runner.backward`` for a pass of ``forward``, and let its exponents jump.
 
-        Where only the first ``samples`` of the batch have gradients, the zeros of the rest do not
-        count.
+        If only the first ``samples`` of the batch have gradients, the statistics leave out the
+        zeros of the other samples.
         """
         back = self._runners[done.driver].backward(done, gradient, scales)
         batch = len(gradient)

@@ -20,15 +20,15 @@ EVEN = Rounding.EVEN
 SUM_BITS = 32
 """Bits of a sum that threads can join (`trainwright.kernels.phases`)."""
 STORED = "stored"
-"""Stream of what a kernel keeps in the rows of its result between two sweeps."""
+"""Stream of values that a kernel keeps in the rows of its result between two sweeps."""
 
 
 @dataclass(frozen=True)
 class GroupKernel:
-    """Integer function of all values of a group, of each operand."""
+    """Integer function of a whole group of values of each operand."""
 
     text: str
-    """Name in listings, with the size of the group: kernels of one text are equal."""
+    """Name in listings, with the size of the group: kernels with equal texts are equal."""
     group: int
     """Values of a group."""
     body: Callable[..., None] = field(compare=False)
@@ -36,8 +36,8 @@ class GroupKernel:
     real: "Callable[..., torch.Tensor]" = field(compare=False)
     """Function of torch tensors (.., group) that computes in real numbers."""
     bound: "Callable[[Sequence[int], int, int | None], Scaling]" = field(compare=False)
-    """Gives exponent and constants from the exponents of the operands, the bits of the result and
-    the exponent wanted for it."""
+    """Function from the operands' exponents, the result's bits and the exponent wanted for it to
+    the result's exponent and the constants of the passes."""
     automatic: bool = False
     """Whether the result's exponent follows its statistics, which the passes count."""
 
@@ -77,7 +77,7 @@ class GroupFunction:
     forward: GroupKernel = field(compare=False)
     """Kernel of x."""
     backward: GroupKernel = field(compare=False)
-    """Kernel of the gradient to the result, and of the result or x."""
+    """Kernel of two operands: the gradient to the result, and the result or x."""
     reads_result: bool = field(compare=False)
     """Whether ``backward`` reads the result as its second operand; else it reads x."""
 
@@ -122,8 +122,9 @@ def _normalised(value: float) -> tuple[int, int]:
 def softmax(group: int, scale: float = 1.0) -> GroupFunction:
     """Return softmax of ``scale`` times x over a group.
 
-    Scores of an exponent above 0 are taken as if it were 0: a difference of one unit in the last
-    place then leaves all but the greatest at most 37 % of it.
+    The shift of ``exp2``'s argument cannot be negative, so scores of a large exponent (above 0 for
+    a scale of 1) are taken as if it were smaller. A score one unit in the last place below the
+    greatest then gets at most half of the greatest's result (37 % for a scale of 1).
     """
     factor, power = _normalised(LOG2_E * scale)
     half, half_power = _normalised(scale)
@@ -188,8 +189,8 @@ MEAN_BITS = 18
 class _Moments:
     """Mean and deviation of a group of words, as steps of a kernel.
 
-    The squares are those of differences from the mean, which loses no bits where a mean is large
-    against the deviation. The rounding of the mean that is subtracted is taken off the variance.
+    Differences from the mean are squared, not the words: that loses no bits where the mean is much
+    larger than the deviation. The mean is rounded before; the variance is corrected for that.
     """
 
     def __init__(self, k: "Body", x: "Value") -> None:
@@ -199,7 +200,7 @@ class _Moments:
         width = _bits(x.low, x.high)
         self.octave = floor(log2(k.group))
         self.share = min(round(2.0 ** (17 + self.octave) / k.group), (1 << 17) - 1)
-        """1 / group, with 17 + octave bits below the point."""
+        """1 / group, as a fixed-point number with 17 + octave bits below the point."""
         fine = MEAN_BITS - width
         coarse = min(max(0, (SUM_BITS - 1 - 2 * width - ceil(log2(k.group))) // 2), fine)
         self.mean = mean = self.of(k.sum(x), fine, MEAN_BITS)
@@ -230,7 +231,8 @@ class _Moments:
         less = max(0, _bits(total.low, total.high) - FACTOR_WIDTH)
         if not less:
             return (total * self.share).rounded(down, EVEN).clip(width)
-        # A long sum is multiplied in two parts: a correlation is small against its bound.
+        # A sum with more bits than a factor is multiplied in two parts. Dropping its low bits
+        # instead would lose most of a typical sum, which is far below its bound.
         low = ((total & ((1 << less) - 1)) * self.share) >> less
         whole = (total >> less).clip(FACTOR_WIDTH) * self.share + low
         return whole.rounded(down - less, EVEN).clip(width)
@@ -242,10 +244,10 @@ class _Moments:
 
 
 def whole_bits(group: int, width: int) -> int:
-    """Return bits above the point of a LayerNorm's result.
+    """Return the bits above the point of a LayerNorm's result.
 
-    No value of a group is more than sqrt(group - 1) deviations from the mean. A result of few bits
-    has three, as the few values beyond 8 deviations may saturate.
+    No value of a group is more than sqrt(group - 1) deviations from the mean. A narrow result has
+    three bits at most: the few values beyond 8 deviations saturate.
     """
     return min(max(1, ceil(log2(sqrt(group)))), max(3, width - 10))
 
@@ -286,7 +288,7 @@ def layer_norm(group: int) -> GroupFunction:
         upper, x = exponents
         least = upper - x - LEAST_DEVIATION
         exponent, shift = _automatic(least, wanted)
-        # rest has a bit below the point, root 17
+        # ``rest`` has one bit below the point, ``root`` has 17.
         return Scaling(exponent, least, (_held(18 - LEAST_DEVIATION + shift, 40),))
 
     def real(x: "torch.Tensor") -> "torch.Tensor":
@@ -307,7 +309,7 @@ def layer_norm(group: int) -> GroupFunction:
 
 
 LEAST_DEVIATION = 8
-"""A deviation is at least 2^-8 of a word, where it is not 0: groups have up to 2^16 values."""
+"""The least deviation that is not 0 is 2^-8 of a word's unit: groups have up to 2^16 values."""
 
 
 def _deviation(x: "torch.Tensor") -> "torch.Tensor":
@@ -317,7 +319,7 @@ def _deviation(x: "torch.Tensor") -> "torch.Tensor":
 
 
 def product(group: int) -> GroupFunction:
-    """Return the product of two values, one by one; its group is any number of values.
+    """Return the element-wise product of two tensors, in groups of any size.
 
     No array multiplies values that share all of their axes: both would vary along the lanes.
     """
@@ -352,7 +354,7 @@ def group_function_of(text: str) -> GroupFunction:
 
 
 def group_kernel_of(text: str) -> GroupKernel:
-    """Return the kernel of a text: of a function, or, with a prime behind, of its gradient."""
+    """Return the kernel of a function's text; a prime at the end stands for its gradient."""
     if text.endswith("'"):
         return group_function_of(text[:-1]).backward
     return group_function_of(text).forward

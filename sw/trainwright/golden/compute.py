@@ -1,9 +1,9 @@
-"""Compute descriptors in exact integers, from the addresses that its nest gives.
+"""Execute compute descriptors in exact integers, at the addresses of their loop nests.
 
-All operands are read before any result is written. A contraction gathers them and is one batched
-matrix product: levels that move both operands are its batch, levels that move x its rows (PE4)
-or columns (PE3), levels that move g its other dimension. Sums are taken in float64, which is
-exact: none passes 2^53.
+All operands are read before any result is written. A contraction gathers its operands and is one
+batched matrix product: levels that move both operands are the batch, levels that move x alone the
+rows (PE4) or columns (PE3), levels that move g alone the other dimension. Sums are taken in
+float64, which is exact: none passes 2^53.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,10 @@ def offsets(levels: Sequence[Level], strides: Sequence[int]) -> Addresses:
 
 
 class Nest:
-    """The outer levels of a descriptor in three groups, and what they sum."""
+    """Levels of a descriptor: three groups of outer levels, and the summed ones.
+
+    Outer levels move ``both`` operands, the ``first`` one (x) or none, or the ``second`` one (g).
+    """
 
     def __init__(self, d: Compute, rows: int):
         self.d = d
@@ -58,8 +61,8 @@ class Nest:
         for index, level in enumerate(d.outer):
             moves_x = level.x or (by_entries and index == d.tile_level)
             groups[0 if moves_x and level.g else 2 if level.g else 1].append(index)
-        # Levels that move neither operand repeat a product; they belong to the first group, whose
-        # results are then written again to the addresses of that level.
+        # A level that moves neither operand repeats a product. It counts as ``first``, so the
+        # product is written to each address to which the level moves z.
         self.both, self.first, self.second = groups
 
     def group(self, indices: Sequence[int], operand: str) -> Addresses:
@@ -99,9 +102,8 @@ class Nest:
         return np.where(last, d.last_rows, self.tile_rows)
 
     def ordered(self, values: Values) -> Values:
-        # Groups put their levels out of the nest's order; rows are written, traced and rounded
-        # randomly in that order.
         """Reorder (both, first, second, rows, lanes) to the nest's (tiles, rows, lanes)."""
+        # Rows are written and traced in the nest's order, which differs from the groups' order.
         order = [*self.both, *self.first, *self.second]
         counts = [self.d.levels[index].count for index in order]
         shaped = values.reshape(*counts, *values.shape[-2:])
@@ -147,20 +149,20 @@ def _by_entries(nest: Nest, x: int, g: int, operands: OperandReader) -> Values:
     tile = np.arange(nest.tile_rows)
     used = nest.used_rows(nest.both, nest.first)[..., None]
     place = nest.group(nest.both, "x")[:, None, None] + nest.group(nest.first, "x")[:, None]
-    # Rows beyond the end of a tensor may lie outside the scratchpad: they read row 0 and are
-    # dropped before anything is written.
-    place = place + np.where(tile < used, tile, 0) * d.x_row_stride  # row 0 where there is none
+    # Rows of a tile beyond the end of a tensor may lie outside the scratchpad. They read the tile's
+    # first row instead, and their results are dropped before anything is written.
+    place = place + np.where(tile < used, tile, 0) * d.x_row_stride
     rows = operands.x(x + place[..., None] + nest.summed("x"))  # (both, first, rows, sum, k)
     place = nest.group(nest.both, "g")[:, None] + nest.group(nest.second, "g")
     entry = (np.arange(lanes) * d.g_row_stride)[:, None]
     place = place[..., None, None] + entry + nest.summed("g")
-    # Every lane holds another entry of g, a whole row; PE4 is a matrix product of rows with
-    # entries.
+    # An entry is a whole row of g, one for each lane of the result: PE4 multiplies a matrix of rows
+    # by one of entries.
     entries = operands.g(g + place)  # (both, second, lanes, sum, k)
     batch, terms = rows.shape[0], prod(rows.shape[3:])
     left = rows.reshape(batch, -1, terms)
     right = (entries * nest.weights[:, None]).reshape(batch, -1, terms)
-    # No sum passes 2^53: float64 is exact in any order, and BLAS may choose its own.
+    # No sum passes 2^53, so float64 is exact in whatever order BLAS adds.
     z = left @ right.transpose(0, 2, 1)
     return z.reshape(*rows.shape[:3], *entries.shape[1:3]).transpose(0, 1, 3, 2, 4)
 
@@ -172,8 +174,8 @@ def _by_scalars(nest: Nest, x: int, g: int, operands: OperandReader) -> Values:
     rows = operands.x(x + place + nest.summed("x")[:, None])  # (both, sum, first, lanes)
     place = nest.group(nest.both, "g")[:, None, None] + nest.group(nest.second, "g")[:, None]
     place = g + place + nest.summed("g")
-    # PE3 takes single words of g, by groups of as many as a tile has rows; a row holds several
-    # groups.
+    # PE3 multiplies by single words of g. It reads a group of as many words as a tile has rows; a
+    # row of g holds several groups.
     scalars = operands.groups(place, width)
     batch, terms = rows.shape[:2]
     left = (scalars * nest.weights[:, None]).transpose(0, 1, 3, 2)  # (both, second, rows, sum)
@@ -185,7 +187,7 @@ def _elementwise(d: Compute, x: int, g: int, operands: OperandReader) -> Values:
     """Compute BIAS and MASK: (tiles, 1, lanes)."""
     nest = Nest(d, 1)
     place = {name: offsets(d.outer, [getattr(v, name) for v in d.outer])[:, None] for name in "xg"}
-    weights = nest.weights[:, None]  # what is summed are digits
+    weights = nest.weights[:, None]  # the summed levels count digits only
     first = (operands.x(x + place["x"] + nest.summed("x")) * weights).sum(1)
     digits = operands.g(g + place["g"] + nest.summed("g"))
     if d.operation is Operation.MASK:  # the first digit that is not 0 says the sign
@@ -203,9 +205,9 @@ def _random(
 ) -> npt.NDArray[np.int64]:
     """Draw the random bits of every result, (tiles, rows, lanes), from addresses of rows.
 
-    PE4: a key for every tile, by the address of its first row, and lane, a unit for every
-    row; else a key for every row, a unit for every lane: the order in which results leave the
-    engines.
+    PE4 has a key for each tile (the address of its first row) and lane, and takes a unit of it for
+    each row. Other operations have a key for each row, and take a unit for each lane. Results leave
+    the engines in that order.
     """
     _, rows, lanes = shape
     if d.operation is Operation.PE4:
@@ -258,17 +260,17 @@ def compute(d: Compute, state: MachineState, p: AcceleratorParameters) -> Result
     tile = np.arange(nest.tile_rows)
     levels = range(len(d.outer))
     written = tile < nest.used_rows(levels)[:, None]
-    # Numbers belong to addresses, not to an order of execution: tiles may be computed in any order,
-    # by any engine, with equal bits.
     written = np.broadcast_to(written, values.shape[:2])
     places = z + nest.group(levels, "z")[:, None] + tile * d.z_row_stride
     addresses = places[written]
+    # Random bits depend on addresses, not on the order of execution: an engine may compute tiles in
+    # any order with equal results.
     random = _random(d, state.stream, places, values.shape)[written] if d.stochastic else None
     sums, fmt = values[written].astype(np.int64), operands.formats[d.z_format]
     # Statistics count values; digits are only their storage.
     rows, total, saturations, underflows = _rounded(d, sums, fmt, random)
     addresses, rows = _by_digits(addresses, rows, result_digits(d, p))
     state.write(addresses, rows)
-    # Each compute descriptor has a stream of its own: a repeated descriptor rounds differently.
+    # Each execution has a stream of its own, so that a repeated descriptor rounds differently.
     state.stream += STREAM_STEP
     return Result(total, saturations, underflows, addresses, rows)

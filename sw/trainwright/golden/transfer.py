@@ -38,7 +38,7 @@ def transfer(
     where, local = _bytes(d, state, p.beat_bytes), _local(d, state, p)
     if d.operation is Operation.STORE:
         words = state.read(local)
-        # Of two runs to the same bytes the later one stays, as in the order of the beats.
+        # Where two runs write the same bytes the later run wins, as its beats come later.
         state.memory[where] = words.astype(kind).view(np.uint8).ravel()
         state.bytes_written += where.size
         return None

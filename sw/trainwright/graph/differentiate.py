@@ -27,13 +27,13 @@ class _Backward:
         # usually are not.
         self.needed = set(wanted)
         self.uses: Counter[str] = Counter()
-        """Parts of the gradient to each tensor."""
+        """How many parts the gradient to each tensor will have."""
         for op in graph.ops:
             if self.needed & set(op.operands):
                 self.needed.add(op.out)
-            # An unfolding rounds nothing and has no gradient of its own: the operation that reads
-            # it counts as a reader of the tensor it unfolds.
-            if not isinstance(op, Unfold):  # their readers give the gradient to what they are of
+            # An unfolding rounds nothing and has no gradient of its own: an operation that reads it
+            # counts as a reader of the unfolded tensor, and adds a part of that tensor's gradient.
+            if not isinstance(op, Unfold):
                 names = set(op.operands)
                 self.uses.update(graph.windows[n].x if n in graph.windows else n for n in names)
 
@@ -82,20 +82,19 @@ class _Backward:
             case Kernel():
                 self._kernel(op, upper)
             case Mask() | Unfold():
-                raise ValueError(f"{op.out}: a mask has no gradient, windows of it none of theirs")
+                raise ValueError(f"{op.out}: a mask or an unfolding has no gradient of its own")
 
     def _factor(self, op: Einsum, name: str, upper: str) -> None:
-        """Add the gradient to one operand: the others times the gradient to the product.
+        """Add the gradient to one operand: the other operands times the gradient to the product.
 
-        Where the operand is windows, it is the one to what they are windows of: windows of the
-        gradient with the others, so that each value is one sum, rounded once.
+        If the operand is an unfolding, add the gradient to the unfolded tensor instead.
         """
         rest, site = tuple(n for n in op.operands if n != name), op.site
         if len(rest) == 1 and set(self.tensors[rest[0]].axes) == set(self.tensors[upper].axes):
             self._scale(name, rest[0], upper)
             return
-        # Scattering values from windows back would add overlapping parts that were rounded one by
-        # one. Reading windows of the gradient instead makes each value one sum.
+        # Adding up overlapping windows of the gradient would round each window before the sum. An
+        # unfolding of the upper gradient makes each value one sum, rounded once.
         if name in self.graph.windows:
             window = self.graph.windows[name]
             slides = tuple(slide.adjoint for slide in window.slides)
@@ -120,7 +119,7 @@ class _Backward:
         self.ops.append(Einsum(self.part(name), (products,)))
 
     def _kernel(self, op: Kernel, upper: str) -> None:
-        """Apply the kernel's gradient to that of its result."""
+        """Add the gradient to a kernel's operand: another kernel, of the gradient to the result."""
         (x,) = op.operands
         if op.gradient is None:
             raise ValueError(f"{op.out}: {op.function.text} has no gradient; give its node one")
@@ -128,7 +127,7 @@ class _Backward:
         self.ops.append(Kernel(self.part(x), (upper, second), op.gradient, over=op.over))
 
     def _add(self, op: Add, upper: str) -> None:
-        # The mask reads the result of the ReLU, not the sum before it: that one is never stored.
+        # The mask reads the result of the ReLU, as the sum before the ReLU is never stored.
         if op.relu:
             new = self.tensor(gradient_name(f"{op.out.rpartition('.')[0]}.y"), op.out)
             self.ops.append(Mask(new, upper, op.out))
@@ -136,8 +135,8 @@ class _Backward:
         for name in op.operands:
             if name not in self.needed:
                 continue
-            # Equal axes: the gradient of a sum is the upper gradient, for both operands, without a
-            # copy. Axes that the operand lacks were broadcast, and are summed here.
+            # An operand with the axes of the sum has the upper gradient itself, without a copy.
+            # Other operands were broadcast along axes that they lack: the gradient is summed there.
             if set(self.tensors[name].axes) == set(self.tensors[op.out].axes):
                 self.parts[name].append(upper)
             else:
@@ -150,8 +149,8 @@ def differentiate(
     """Return the operations that compute the gradient to each tensor of ``wanted``.
 
     ``upper`` names, for each result of ``graph``, the gradient that the host gives. Gradients have
-    the class and the format of ``like``. The result's tensors are those of ``graph`` and the
-    gradients; what it reads of the forward pass is in ``given``.
+    the class and the format of ``like``. The returned graph has the tensors of ``graph`` and the
+    gradients; its ``given`` are the tensors that it reads from the forward pass or the host.
     """
     back = _Backward(graph, wanted, like)
     for result, name in upper.items():

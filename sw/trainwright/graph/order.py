@@ -393,8 +393,8 @@ def _varied(site: Site, tree: Tree, targets: Sequence[int]) -> Iterable[Tree]:
 
 
 def _starts(site: Site) -> list[tuple[int, ...]]:
-    # Targets themselves are computed anyway: making them free says nothing.
-    """List what costs nothing at the start of a search: nothing, or one partial result."""
+    """List the sets of partial results that are free at the start of a search: none, or one."""
+    # Targets are computed in any case, so a search with a free target would find nothing new.
     masks = range(1, site.whole)
     partial = [m for m in masks if m & (m - 1) and m not in site.wanted.values()]
     return [(), *((mask,) for mask in partial)]

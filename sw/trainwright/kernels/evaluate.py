@@ -1,4 +1,4 @@
-"""Evaluate a kernel on numpy rows: the reference that instructions are held to."""
+"""Evaluate a kernel on numpy rows: the reference that its instructions are tested against."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,9 +61,11 @@ class PassResult:
 
     rows: dict[str, Words] = field(default_factory=dict)
     registers: dict[int, Words] = field(default_factory=dict)
-    """(THREADS, lanes), as the last rows of the threads leave them."""
+    """(THREADS, lanes), after the last row of each thread."""
     total: int = 0
+    """Sum of lane 0 of the values that the kernel totals."""
     count: int = 0
+    """Sum of lane 0 of the values that the kernel counts."""
 
 
 def evaluate(
@@ -83,8 +85,8 @@ def evaluate(
     earlier passes left, ``random`` the bytes of both random streams (n, lanes), ``constants`` and
     ``shifts`` what the exponent file gives. Row n belongs to thread n mod THREADS.
 
-    Raises ``KernelError`` for a value beyond the range that the kernel states for it, and with
-    ``checks`` for one beyond the range that intervals prove.
+    Raises ``KernelError`` for a value beyond the range that the kernel states for it. With
+    ``checks`` every other value is compared with the range that tracing derived for it, too.
     """
     streams = {name: np.asarray(words, np.int64) for name, words in (rows or {}).items()}
     size = len(next(iter(streams.values()))) if streams else count or THREADS
@@ -92,7 +94,7 @@ def evaluate(
     held = dict(registers or {})
     written: dict[str, list[Words]] = {}
     result = PassResult(registers=held)
-    # Registers carry values from a thread's row to its next one, so rows go by in blocks of one a
+    # Registers carry values from a thread's row to its next one, so a block has one row of each
     # thread. Without registers all rows are independent.
     block = THREADS if work.has_registers else size
     for start in range(0, size, block):
@@ -113,7 +115,7 @@ def _require_range(step: Value, q: Words) -> None:
 
 
 class _Evaluator:
-    """Steps of a body, executed on a block of rows."""
+    """Interpreter of a body's steps, on blocks of rows."""
 
     def __init__(
         self, body: Body, constants: Sequence[int], shifts: Sequence[int], checks: bool
@@ -143,8 +145,8 @@ class _Evaluator:
             if step.stream:
                 written.setdefault(step.stream, []).append(wrapped(q, WORD_WIDTH))
             if step.register:
-                # Not before the end of the block: every read of a register sees the value from
-                # before the row.
+                # Registers change at the end of the block: a step that reads a register sees what
+                # the row before left in it.
                 kept[step.register.number] = q
             result.total += int(q[:, 0].sum()) * (step.total is Total.SUM)
             result.count += int(q[:, 0].sum()) * (step.total is Total.COUNT)
@@ -201,6 +203,7 @@ class _Evaluator:
 
     @staticmethod
     def _x(v: Value, a: Words, s: Words | int, shape: tuple[int, int]) -> Words:
+        """Compute x of an instruction (``program.vector.Kind``), before addition and shift."""
         match v.kind:
             case Kind.PASS:
                 return a

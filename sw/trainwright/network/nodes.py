@@ -1,4 +1,4 @@
-"""The graph of a network: values, and how each is made of others."""
+"""The graph of a network: values, and how each is computed from other values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Input:
-    """A part of the padded image: rows and columns, first and the one after the last.
+    """A part of the padded image: ranges of rows and columns, the end of each exclusive.
 
-    The ``channels`` of a pixel lie next to each other in a row: columns are those of all.
+    The ``channels`` of a pixel lie next to each other in a row, each in a column of its own.
     """
 
     name: str
@@ -36,9 +36,9 @@ class Input:
 
 @dataclass(frozen=True)
 class Apply:
-    """A layer, by its place among the network's, applied to a value.
+    """The layer of number ``layer`` (from 0), applied to a value.
 
-    Applied to several values it reads their outer product: each is one of its inputs.
+    A layer that is applied to several values reads their outer product: each value is an input.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Norm:
-    """LayerNorm of all values of a token, without scale and bias: a layer of scales has these."""
+    """LayerNorm of all values of a token. Scale and bias follow in a layer of their own."""
 
     name: str
     sources: tuple[str, ...]
@@ -106,8 +106,8 @@ def straight_line(layers: Sequence[Layer], padded: tuple[int, int]) -> tuple[Nod
 def arranged(nodes: Sequence[Node], heads: Sequence[str]) -> tuple[Node, ...]:
     """Order the nodes so that each can be computed from the nodes before.
 
-    Raises ``NetworkError`` for names given twice or to nothing, cycles, and values that no head
-    needs.
+    Raises ``NetworkError`` for a name that two values have or none has, for a cycle, and for a
+    value that no head needs.
     """
     by_name: dict[str, Node] = {}
     for node in nodes:
@@ -133,7 +133,7 @@ def arranged(nodes: Sequence[Node], heads: Sequence[str]) -> tuple[Node, ...]:
     require(
         not unused,
         f"no head needs the value {', '.join(map(repr, unused))}: name it in `from`, `add` or "
-        "`heads`, or leave it away",
+        "`heads`, or omit it",
     )
     return tuple(done.values())
 
@@ -183,7 +183,7 @@ def _multiplied(node: Apply, layer: Layer, sizes_of: Mapping[str, Shape]) -> Sha
     require(
         layer.window is None and not layer.leading and sizes == layer.inputs,
         f"{node.name}: the values of product have {row(sizes)} values, the layer has inputs "
-        f"{row(layer.inputs)}: they are the same",
+        f"{row(layer.inputs)}: give both the same sizes",
     )
     return (layer.output_size,)
 

@@ -1,10 +1,10 @@
 """The rank prior as kernels: sums of squares, coefficients of the pull, words of the update.
 
-A *side row* is a row of one word a lane for the columns of one side of a bond: for a bond on the
-left of a part a row a column, the same in all lanes; for one on the right a row, columns along the
-lanes. Of each there are ``FIELDS`` in memory: the sum of squares as two words, coefficient and
-exponent of the pull, a flag of what was cut (``onchip.cut_pass``) and a constant; costs are of
-bonds.
+A *side row* is a row of words about the columns of one side of a bond. For a bond on the left of a
+part each column has a side row, with the same word in all lanes; for a bond on the right one side
+row has a column in each lane. Memory holds ``FIELDS`` side rows for each: two words of the sum of
+squares, coefficient and exponent of the pull, a flag of columns that were cut
+(``onchip.cut_pass``), and a constant. Costs are stored once a bond, not here.
 
 * ``squares_kernel``, rows of the state: the squares of each thread's rows are added up;
 * ``flush_left_kernel``, ``add_right_kernel``: from these sums to words of side rows;
@@ -38,16 +38,16 @@ from trainwright.program.vector import FACTOR_WIDTH, THREADS
 Words = npt.NDArray[np.int64]
 
 LOW, HIGH, COEFFICIENT, EXPONENT, KEPT, OFFSET = range(6)
-"""Fields of a side row, by place."""
+"""Numbers of the side rows that memory holds for the same columns."""
 FIELDS = 6
 LOW_WIDTH = 15
 """Bits of a sum in its first word."""
 SUM_WIDTH = 2 * LOW_WIDTH + 1
-"""Bits of a sum with a sign: both words hold 30, as much as 2^16 squares."""
+"""Bits of a sum with its sign: both words hold 30, enough for 2^16 squares of 2^14 at most."""
 COST_WIDTH = 15
 WEIGHT_RAISE = 7
-"""Bits by which weights are shifted to the left in the schedule: times a cost, which is at least 2,
-they have then the bits of a mantissa."""
+"""Left shift of the prior's weights in the schedule: times a cost of at least 2, a shifted weight
+has as many bits as a mantissa."""
 MOST_SUM = (1 << (SUM_WIDTH - 1)) - 1
 MOST_WORD = (1 << LOW_WIDTH) - 1
 
@@ -56,9 +56,9 @@ SQUARES = Register(4, 0, MOST_SUM)
 RIGHT = Register(5, 0, MOST_SUM)
 """Sum of squares of all groups of a thread's rows."""
 WEIGHT = Register(5, 0, (1 << 15) - 1)
-"""Weight of the prior in this step, of the schedule."""
+"""Weight of the prior in this step, from the schedule."""
 WEIGHT_EXPONENT = Register(6, -(1 << 15), (1 << 15) - 1)
-"""Exponent of the prior's weight in this step, of the schedule."""
+"""Exponent of the prior's weight in this step, from the schedule."""
 PHASE = Register(7, 0, INTERVAL - 1)
 """Step within INTERVAL."""
 
@@ -69,7 +69,7 @@ LOW_WORD, HIGH_WORD = "low word", "high word"
 
 
 def squares_kernel(k: Body, hidden: int) -> None:
-    """Add to SQUARES the squares of a row's weights, of each the highest 8 bits."""
+    """Square the highest 8 bits of each weight of a row, and add the squares to SQUARES."""
     k.preserve(RIGHT, RATE, RATE_SHIFT)
     bits = hidden + MOMENT_WIDTH
     low = (k.read(STATE) + (1 << (MOMENT_WIDTH - 1))).wrap(bits)
@@ -124,16 +124,17 @@ def join_kernel(k: Body) -> None:
 
 
 COEFFICIENT_ROW, EXPONENT_ROW, COST_ROW, OFFSET_ROW = "coefficient", "exponent", "cost", "offset"
-"""Streams of ``renew_kernel`` beside those of a sum."""
+"""Streams of ``renew_kernel`` in addition to both words of a sum."""
 
 
 def renew_kernel(k: Body) -> None:
-    """Renew coefficient and exponent of a side row by its sum, where PHASE is 0."""
+    """Compute coefficient and exponent of a side row from its sum if PHASE is 0."""
     total = _read_sum(k, LOW_WORD, HIGH_WORD)
     twice, length = any_mantissa(total)
     inverse = where(total.zero, 0, reciprocal(twice))
 
-    # Weight times cost to 16 bits, times the reciprocal, to 8 bits; the exponents of both.
+    # The product of weight and cost is cut to 16 bits and multiplied by the reciprocal; that
+    # product is cut to 8 bits. ``exponent`` adds up the shifts.
     pull = k.read(COST_ROW, 0, (1 << COST_WIDTH) - 1) * k.held(WEIGHT)
     pull_length = pull.length() - MANTISSA
     pull = (pull >> pull_length).clip(FACTOR_WIDTH)
@@ -145,7 +146,7 @@ def renew_kernel(k: Body) -> None:
     exponent = (k.read(OFFSET_ROW) + exponent).clip(EXPONENT_WIDTH)
     exponent = where(coefficient.zero, 0, exponent)
 
-    # In other steps both stay as they are.
+    # In other phases both stay as they are.
     phase = k.held(PHASE)
     for name, value in ((COEFFICIENT_ROW, coefficient), (EXPONENT_ROW, exponent)):
         k.write(name, where(phase.zero, value, k.read(name)))
@@ -161,7 +162,7 @@ class BondConstants:
 
     @classmethod
     def of(cls, cost: int, weight_exponent: int) -> "BondConstants":
-        """Make the words of a bond whose columns cost so many elements, for a part's weights.
+        """Make the words of a bond whose columns have ``cost`` elements, for a part's weights.
 
         Raises ``ValueError`` for a cost of more than COST_WIDTH bits.
         """
@@ -175,15 +176,15 @@ class BondConstants:
 
 def _offset(weight_exponent: int) -> int:
     """Return the addend of the exponents of a part's coefficients."""
-    below = -(MANTISSA - 1) - ROOT_UNIT  # of the reciprocal
+    below = -(MANTISSA - 1) - ROOT_UNIT  # exponent of the reciprocal's unit
     return below - WEIGHT_RAISE - 1 - 2 * TOP_SHIFT - weight_exponent
 
 
 def make_pulls(layout: WeightLayout, sums: Words, costs: Sequence[int], entry: Entry) -> Pulls:
     """Return the coefficients of columns with these ``sums``, by ``renew_kernel`` in numpy.
 
-    They are within 0.8 % of the true values. A column whose sum is 0 has no direction, and no
-    pull: then coefficient and exponent are 0.
+    Coefficients are within 0.8 % of the true values. A column whose sum is 0 has no direction, and
+    no pull: coefficient and exponent are then 0.
     """
     if not entry.weight:
         return no_pulls(layout)
@@ -215,9 +216,9 @@ MINUS_GRADIENT = 0
 
 
 def words_kernel(k: Body, flagged: bool) -> None:
-    """Make shift and word of a side row's pulls, as ``prior.pull_words``.
+    """Make shift and word of a side row's pulls, as ``prior.pull_words`` does.
 
-    Where ``flagged``, the shift of a column that is cut is negative.
+    With ``flagged`` the shift of a column that is cut becomes negative.
     """
     k.preserve(RATE, RATE_SHIFT)
     flag = k.read(PULL_FLAG) if flagged else None
@@ -225,7 +226,9 @@ def words_kernel(k: Body, flagged: bool) -> None:
     down = exponent * -1
     shift = down.at_least(0).at_most(MOST_SHIFT)
     k.write(PULL_SHIFT, shift if flag is None else shift + flag)
-    # coefficient * 2^exponent is that of 2^16, shifted to the right
+    # The word is coefficient * 2^exponent for an exponent above 0, else the coefficient, as
+    # ``shift`` then divides. The engine only shifts to the right, so it starts from 2^16 times the
+    # coefficient.
     right = (down + WORD_WIDTH).at_least(0).at_most(WORD_WIDTH)
     raised = k.read(PULL_COEFFICIENT) * (1 << WORD_WIDTH)
     k.write(PULL_WORD, (raised >> right).clip(WORD_WIDTH))
@@ -236,7 +239,7 @@ PHASE_IN, PHASE_OUT = "phase", "next phase"
 
 
 def phase_kernel(k: Body) -> None:
-    """Put the step's phase into PHASE, and write that of the next step; clear the weights."""
+    """Put the step's phase into PHASE, write the next step's, and clear the weight registers."""
     phase = k.read(PHASE_IN, 0, INTERVAL - 1)
     k.keep(PHASE, phase)
     k.write(PHASE_OUT, (phase + 1) & (INTERVAL - 1))

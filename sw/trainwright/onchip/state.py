@@ -64,7 +64,7 @@ class ChipState:
         self.kept: list[Words] = [np.arange(bond.left.columns) for bond in layout.bonds]
         """Columns of each bond that are left."""
         self.compiled: list[Words] = list(self.kept)
-        """Those that the programs have: gradients come for them; what was cut is 0 in both."""
+        """Columns of each bond in the compiled programs; those that were cut since are 0 there."""
         rows = layout.part_of_row
         self._hidden = np.array([part.hidden for part in layout.parts])[rows][:, None]
         self._live = self._positions(self.kept)

@@ -1,7 +1,7 @@
-"""How far a program reaches: every address that it forms, and all the work that it asks for.
+"""Check how far a program reaches: every address that it forms, and all the work that it does.
 
-Loops have fixed counts and registers fixed steps, so that both follow without executing anything:
-a register that a loop moves takes values between those of its first and its last iteration.
+Loops have fixed counts and registers fixed steps, so addresses and work follow without executing
+anything: a register that a loop moves takes values from its first to its last iteration's.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
 
 MOST_STEPS = 1 << 32
-"""Steps of a program: tiles x terms of what is computed, beats of what is moved."""
+"""Limit of a program's steps: tiles x terms of computations, and beats of transfers."""
 MOST_EXECUTED = 1 << 20
-"""Descriptors that a program executes, loops unrolled."""
+"""Limit of the descriptors that a program executes, with loops unrolled."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Values of an address register, all of them multiples of a beat or not."""
+    """Range of an address register's values; ``whole``: all of them are multiples of a beat."""
 
     low: int = 0
     high: int = 0
@@ -94,7 +94,10 @@ def _nested(body: Sequence[Descriptor], most: int) -> Block:
 
 @dataclass
 class _Walk:
-    """A program looked at once, each loop's body with all that its registers can be."""
+    """Walk over a program that visits each descriptor once, with every value of its registers.
+
+    Within a loop a register's span covers all iterations.
+    """
 
     p: AcceleratorParameters
     memory_bytes: int
@@ -153,10 +156,10 @@ class _Walk:
             self._count(times, times * len(d.entries))
         elif isinstance(d, Compute | Transfer | Samples | Vector):
             if isinstance(d, Samples):
-                a_time = d.samples * d.record_beats
+                steps = d.samples * d.record_beats
             else:
-                a_time = d.runs * d.beats if isinstance(d, Transfer) else d.steps
-            self._count(times, times * a_time)
+                steps = d.runs * d.beats if isinstance(d, Transfer) else d.steps
+            self._count(times, times * steps)
             named = f"descriptor {number}: {d.tensor or d.operation.name}"
             self._inside(d, named)
             if isinstance(d, Transfer | Samples):
@@ -188,7 +191,7 @@ class _Walk:
     def _moved(
         self, d: Compute | Transfer | Samples | Vector, end: str
     ) -> Compute | Transfer | Samples | Vector:
-        """Add registers, at their least or greatest (``end``), to the local addresses of ``d``."""
+        """Add the ``low`` or ``high`` ``end`` of registers' spans to ``d``'s addresses of rows."""
 
         def at(base: int, register: int) -> int:
             return base + getattr(self.registers[register], end)
@@ -218,7 +221,7 @@ class _Walk:
 def check_reach(body: Sequence[Descriptor], p: AcceleratorParameters, memory_bytes: int) -> None:
     """Raise ``ProgramError`` where descriptors, each of them valid, reach too far together.
 
-    Loops that do not match or nest deeper than ``loop_depth``, addresses outside of the memories or
-    not at a beat, more than ``MOST_STEPS`` or ``MOST_EXECUTED``.
+    Loops must match and nest no deeper than ``loop_depth``. Addresses must be inside the memories,
+    those of external memory at a beat. ``MOST_STEPS`` and ``MOST_EXECUTED`` limit the work.
     """
     _Walk(p, memory_bytes).block(_nested(body, p.loop_depth), 1)

@@ -41,7 +41,7 @@ class Lost:
     cause: str
     cycles: int
     share: float
-    """Part of the program's cycles."""
+    """Fraction of the program's cycles."""
     number: int | None = None
     """Descriptor with the most of these cycles: the one that computes, or is waited for."""
     tensor: str = ""
@@ -50,13 +50,13 @@ class Lost:
 
 @dataclass(frozen=True)
 class _Held:
-    """Command that the sequencer held until an engine took it, and what it waited for."""
+    """Command, with the cycles in which the sequencer held it back, and the reason."""
 
     command: CommandRecord
     begin: int
-    """Cycle in which the command before was taken."""
+    """Cycle in which an engine took the command before: the wait starts here."""
     first: bool
-    """Whether the run begins with this command."""
+    """Whether this is the first command of the run."""
     blocker: CommandRecord | None
     """Command that was waited for longest."""
     released: int
@@ -110,7 +110,7 @@ def _divided(
         if command.engine is not engine:
             continue
         if command.start > now:
-            # Turns that ended before the array became idle say nothing of its gap.
+            # Commands that were issued before the array became idle do not explain its gap.
             while held_commands[first].command.start <= now and first < index:
                 first += 1
             yield from _gap(held_commands[first : index + 1], now, command.start)
@@ -150,7 +150,7 @@ def _command(
     yield take("operands awaited", command.stall_operand)
     yield take("results blocked", command.stall_result)
     yield take("pipeline fills", LATENCIES[work.engine].start + finish(work.engine, p))
-    # A predicted run counts no stalls: what is left are banks that other commands read, too.
+    # A predicted run counts no stalls: the rest is lost to banks that other commands read, too.
     yield take("operands awaited", left)
 
 
@@ -175,7 +175,7 @@ def _held_commands(
     commands: Sequence[CommandRecord],
     p: AcceleratorParameters,
 ) -> list[_Held]:
-    """Return the sequencer's held_commands, in the order in which commands were issued."""
+    """Return every command with what held it back, in the order of issue."""
     held_commands: list[_Held] = []
     last: dict[Engine, list[CommandRecord]] = {engine: [] for engine in WAITS}
     begin, before = 0, -1
@@ -202,9 +202,10 @@ def _held_commands(
 
 
 def _waits(descriptors: Sequence[Descriptor], before: int, number: int) -> tuple[Engine, Engine]:
-    """Return the engines that must be idle, and older, for a command behind another one.
+    """Return the engines that command ``number`` waits for, issued after command ``before``.
 
-    Descriptors between them that no engine executes wait too, and hold the command back.
+    The first must be idle, the second have finished all but their last command. Descriptors between
+    the two commands run on no engine, but wait too, and so hold the command back.
     """
     d = descriptors[number]
     if number <= before:  # the end of a loop's body waits for all engines

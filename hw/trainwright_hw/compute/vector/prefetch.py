@@ -91,7 +91,7 @@ class Prefetch(wiring.Component):
         m.d.comb += [
             writer.en.eq(self.write),
             writer.addr.eq(self.place),
-            # Of an instruction only these bits matter here: whether it reads, and which stream.
+            # Only these fields of an instruction matter here: whether it reads, and which stream.
             writer.data[0].eq(self.instruction.memory == Rows.READ),
             writer.data[1:].eq(self.instruction.stream),
             reader.addr.eq(at),

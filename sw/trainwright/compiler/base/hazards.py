@@ -2,7 +2,8 @@
 
 Descriptors are issued in order and executed by four engines at the same time. A descriptor waits
 for every engine that may still touch what it touches, unless both only read. ``emit`` and
-``chip.builder`` ask for each descriptor; ``tests/sw/hazards.py`` checks programs independently.
+``chip.builder`` call ``Hazards`` for each descriptor; ``tests/sw/hazards.py`` checks programs
+independently.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from trainwright.program.fields import Engine
 from trainwright.program.footprint import Touch
 
 ARRAYS = Engine.PE1 | Engine.PE2
-"""Engines that hold two commands: they accept one only when the one before the last is done."""
+"""Engines that hold two commands at most: they accept a third when the first is done."""
 MASKS = tuple(Engine(bits) for bits in range(int(Engine.ALL) + 1))
 """Masks of engines, by their bits: looking one up takes a fraction of the time of building it."""
 _ARRAYS = int(ARRAYS)
@@ -49,8 +50,8 @@ class Waits(NamedTuple):
 class Hazards:
     """Commands in flight on each engine, as descriptors are issued in order.
 
-    Of rows between the first and the last that a command touches, all count (``exact_hazards``
-    compares the rows).
+    A command counts as touching every row from its first to its last; ``exact_hazards`` compares
+    the rows that it does touch.
     """
 
     conflict: Callable[[Any, Any], bool] = conflict
@@ -92,13 +93,13 @@ class Hazards:
         """Issue a descriptor, and return what it waits for."""
         waits = self.waits(engine, touched)
         wait, older = int(waits.wait), int(waits.wait_older)
-        # What is waited for is done once this is issued.
+        # Commands that this descriptor waits for are done by the time it is issued: drop them.
         self._pending = {
             e: commands[-1:] if int(e) & older else commands
             for e, commands in self._pending.items()
             if not int(e) & wait
         }
-        # An array accepts a command only when the one before the last is done, so two are kept.
+        # The newest command of an array may wait behind one that still runs: keep both.
         before = self._pending.get(engine, [])
         self._pending[engine] = [*(before[-1:] if int(engine) & _ARRAYS else before), touched]
         return waits
@@ -109,5 +110,8 @@ class Hazards:
 
 
 def exact_hazards() -> Hazards:
-    """Return hazards that also compare rows lying among each other's, which takes longer."""
+    """Return hazards that compare single rows, so that interleaved operands do not conflict.
+
+    This takes longer.
+    """
     return Hazards(partial(conflict, meet=Touch.meets), partial(reads, meet=Touch.meets))

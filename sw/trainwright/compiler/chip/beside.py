@@ -32,9 +32,9 @@ from trainwright.timing.commands import work_of
 
 WORD_BYTES = 2
 QUARTERS = 4
-"""Moments of the remaining step at which a program may begin if it does not fit earlier."""
+"""Parts of the commands before a pause: a program is tried from the start of each part on."""
 EIGHTHS = 8
-"""Moments at which a batch may begin that lies in the scratchpad as a whole."""
+"""Parts of loss and backward pass: a load of a whole batch is tried from the start of each on."""
 
 
 def rows_of(descriptors: Sequence[Descriptor], p: AcceleratorParameters) -> list[Region]:
@@ -102,9 +102,9 @@ class Beside:
     def samples(self, data: SampleRecords) -> Program:
         """Return the program of the next step's samples.
 
-        The whole batch lies in the scratchpad if its rows are free from some moment of the backward
-        pass on; else a few samples at a time, after this step has read its own samples for the last
-        time.
+        The program loads the whole batch at once if enough rows are free from some moment of loss
+        or backward pass on. Otherwise it loads a few samples at a time, after this step has read
+        its own samples for the last time.
         """
         names = (SAMPLES_OUTSIDE, SAMPLES_INSIDE, TARGETS)
         buffers = [{**self.memory.step.buffers, **self.memory.buffers}[name] for name in names]
@@ -112,8 +112,8 @@ class Beside:
         spans = [self._rows(n) for n in range(first, len(self.main))]
         pad = LocalMemory(self._p)
         for n, rows in enumerate(spans):
-            # The first moment from which two pieces of samples can be on their way at once. Earlier
-            # moments leave fewer rows, and pieces that take turns would slow the main commands
+            # Find the first moment from which two pieces of samples can be loaded at once. Earlier
+            # moments leave fewer rows, and loading piece after piece would slow the main commands
             # down.
             pad.avoid(rows)
             if pad.has_room(ample_rows(self.memory.step.batch)):
@@ -132,10 +132,11 @@ class Beside:
         )
 
     def pause(self, deferred: Sequence[Descriptor]) -> range:
-        """Return the commands of the forward pass next to which ``deferred`` ones find most time.
+        """Return the commands of the forward pass that the ``deferred`` commands run next to.
 
-        The range ends at the first command that needs their results. Within it PE1 has the most
-        cycles more than PE2, whose idle time the deferred passes take.
+        The range ends at the first command that needs a deferred result. It starts where PE2 is
+        idle for the most cycles until that end, as deferred passes run on PE2; idle cycles are
+        those of PE1's commands less those of PE2's.
         """
         mine = [touch for d in deferred for touch in self._outside(d)]
         needing = (
@@ -182,8 +183,8 @@ class Beside:
     ) -> Program:  # fmt: skip
         """Return the update of the parts with these ``numbers``.
 
-        Each is updated as soon as its gradient exists. The update avoids the rows of the
-        ``samples`` where there is room for both.
+        Each part is updated as soon as its gradient exists. The update avoids the rows of the
+        ``samples`` program where there is room for both.
         """
         whole = self.memory.layout.parts
         done = {d.tensor: n for n, d in enumerate(self.main) if isinstance(d, Compute)}

@@ -19,7 +19,7 @@ from trainwright.program.engines import transpose_cycles
 
 
 class Replica(NamedTuple):
-    """Tensor, or its values in ``cut``, in one layout from a time on."""
+    """Copy of a tensor, or of its values in ``cut``, in one layout."""
 
     lanes: Axes
     padded: Axes | None
@@ -34,7 +34,7 @@ class Replica(NamedTuple):
 
 
 class SearchState:
-    """Operations so far: when each array is free, where tensors lie, what was chosen."""
+    """Result of the choices so far: when each array is free, and where tensors lie."""
 
     # Slots, as a search makes hundreds of thousands of states.
     __slots__ = ("choices", "dots", "loads", "outers", "pads", "replicas", "shared")
@@ -49,7 +49,7 @@ class SearchState:
     ):
         self.dots, self.outers, self.loads = clocks
         self.shared = shared
-        """Cycles of each array that the other one can take over: of operations that both divide."""
+        """Cycles of each array in operations that both divide: the other can take these over."""
         self.replicas, self.choices, self.pads = replicas, choices, pads
 
     def copy(self) -> "SearchState":
@@ -58,10 +58,10 @@ class SearchState:
         return SearchState(clocks, self.replicas.copy(), self.choices, self.pads, self.shared)
 
     def key(self, names: Iterable[str]) -> tuple:
-        """Return the layouts of some tensors, which are all that later operations can see of them.
+        """Return the layouts of some tensors: later operations see nothing else of these tensors.
 
-        Clocks are no part of the key: of states with equal keys only the one with the best score
-        stays, although another may have a better clock for a single later operation.
+        The search keeps the state with the best score for each key. Clocks are not in the key, so
+        it may drop a state with a better clock for a single later operation.
         """
         layouts_by_tensor: list[tuple] = []
         for name in names:
@@ -80,7 +80,7 @@ class InPlace(NamedTuple):
 
 
 class ToLoad(NamedTuple):
-    """Operand that is loaded as needed, or windows of a tensor."""
+    """Operand that is loaded in the layout that it needs, or windows of a tensor."""
 
     cycles: float
 
@@ -105,9 +105,9 @@ class OperandSources:
         self.graph, self.given, self.p = graph, given, p
         self.axes = {name: frozenset(t.axes) for name, t in graph.tensors.items()}
         self.free = {name for name, source in given.items() if source.is_free} | set(graph.windows)
-        """Tensors in a layout of the compiler's choice, and windows."""
+        """Given tensors whose layout the compiler may choose, and windows."""
         self.steady = False
-        """Whether every result can be read at once, as arrays work on an earlier block then."""
+        """Whether no operation waits for a result, as each array works on an earlier block then."""
         self._rows: dict[tuple[str, Axes, Cut], float] = {}
         self._turns: dict[tuple[str, Axes, Axes, Cut], float] = {}
         self._sources: dict[
@@ -119,7 +119,7 @@ class OperandSources:
         return {**self.graph.sizes, cut[0]: cut[2] - cut[1]} if cut else self.graph.sizes
 
     def at(self, time: float) -> float:
-        """Return when a result of this time can be read."""
+        """Return when a result that is computed at ``time`` can be read."""
         return 0.0 if self.steady else time
 
     def _values(self, name: str, cut: Cut) -> int:
@@ -161,7 +161,7 @@ class OperandSources:
         return cut if cut is None or cut[0] in self.axes[name] else None
 
     def source(self, replicas: tuple[Replica, ...], need: Need, cut: Cut) -> Source | None:
-        """Return from where an operand comes as needed; ``None``: from nowhere."""
+        """Return the origin of an operand in the layout that ``need`` asks for, or ``None``."""
         # Hundreds of candidates of an operation ask about tuples that their states share. An entry
         # keeps its tuple and its need alive, so that no other object gets their id.
         key = id(replicas), id(need), cut
@@ -225,7 +225,8 @@ class OperandSources:
         apart = next(
             (replica for replica in present if frozenset(replica.lanes).isdisjoint(wanted)), None
         )
-        # A replica with disjoint lanes is transposed in one step, any other one in two.
+        # A replica whose lanes share no axis with those wanted is transposed once. Any other one is
+        # transposed twice: first to lanes that share an axis with neither.
         origin = apart or present[0]
         key = need.tensor, wanted, origin.lanes, cut
         if key not in self._turns:
@@ -234,8 +235,6 @@ class OperandSources:
             for axes in (wanted, origin.lanes):
                 size = prod(sizes[a] for a in axes)
                 values *= up(size, lanes) * lanes / size
-            # Lanes before and after that share an axis need a transpose through lanes that share
-            # none.
             self._turns[key] = transpose_cycles(values / lanes, self.p) * (1 if apart else 2)
         return ToTranspose(origin, self._turns[key], apart is not None)
 

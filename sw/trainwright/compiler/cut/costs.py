@@ -26,12 +26,12 @@ PLACES = 3
 """Slices of a tensor that are in the scratchpad at once: one is written, one read, one on its way.
 """
 SLICE = 200
-"""Cycles that the arrays lose at the border of two slices, about."""
+"""Approximate cycles that the arrays lose between two slices."""
 KEPT = 0.25
 """Share of the scratchpad that tensors may take which stay loaded because other slices read them.
 """
 TURNED = 4
-"""Cost of loading a row that has to be transposed, where a row loaded as it is costs its bytes."""
+"""Cost of loading a row that is then transposed. Rows read as they lie cost their word's bytes."""
 
 
 class _Read(NamedTuple):
@@ -45,7 +45,7 @@ class _Read(NamedTuple):
     given: bool
 
     def again(self, counted: Sequence[tuple[str, int]]) -> list[int]:
-        """Return the rows loaded within each prefix of loops (axis, slices), the empty one first.
+        """Return the rows loaded by the first 0, 1, 2, .. loops (axis, slices) of a nest.
 
         Inner loops along other axes reuse the rows that are loaded, so only loops outside the
         tensor's deepest axis count.
@@ -65,11 +65,11 @@ class Costs(Groups):
 
     @cached_property
     def _constants(self) -> dict[tuple[int, ...], list[_Read]]:
-        """Cache the operands of each group, by its members."""
+        """Cache of ``_read_as``, by the members of a group."""
         return {}
 
     def _loaded(self, group: Group, loops: Loops) -> float:
-        """Return the rows that all slices load of large tensors, weighted by ``_weight``."""
+        """Return the rows that all slices load, weighted by ``_weight``."""
         total, depths = 0.0, dict(self._kept(group, loops))
         counted = self._counted(loops)
         for read in self._read_as(group):
@@ -91,9 +91,9 @@ class Costs(Groups):
         return self._reads[key]
 
     def _read_as(self, group: Group) -> list[_Read]:
-        """Return the operands of a group with the constants that every order of loops asks for."""
-        # Six loops have 720 orders, and each order asks for every tensor: looking the constants up
-        # each time took four fifths of the compile time of `fashion-conv`.
+        """Return the operands of a group, each with its rows and weight, from a cache."""
+        # Six loops have 720 orders, and each order asks for every operand: without the cache this
+        # took four fifths of the compile time of `fashion-conv`.
         key = tuple(group.members)
         if key not in self._constants:
             self._constants[key] = [
@@ -129,8 +129,8 @@ class Costs(Groups):
             again, inner = read.again(counted), 1.0
             if again[-1] == again[0]:
                 continue  # no loop loads the tensor twice
-            # Loops of smaller depth are outside: the smaller the depth, the more rows stay, and the
-            # more loads are saved.
+            # A tensor that stays from a smaller depth on, further outside, takes more rows and
+            # saves more loads.
             for depth, (axis, chunk) in enumerate(loops):
                 saved = again[-1] - again[depth]
                 if saved > 0:
@@ -167,12 +167,13 @@ class Costs(Groups):
         return max(total.values(), default=0.0)
 
     def _time(self, group: Group, loops: Loops) -> float:
-        """Estimate the cycles of a stage: those of the arrays or of the external memory."""
+        """Estimate the cycles of a stage from those of its arrays and of the external memory."""
         slices = prod(up(self.graph.sizes[a], c) for a, c in loops)
         beats = self._loaded(group, loops) * self.p.beat_cycles
         added = self._added(group, loops)
-        # Arrays and memory work at the same time, so the slower one counts. A quarter of the other
-        # traffic is never hidden: first and last slices have nothing to overlap with.
+        # Arrays and memory work at the same time, so the slower one counts. A quarter of the
+        # traffic counts in addition: loads of the first slice and stores of the last have nothing
+        # to overlap with.
         return max(self._cycles(group) + added, beats) + SLICE * slices + beats / 4
 
     def _rows_for(self, group: Group, loops: Loops, *, any_order: bool = False) -> float:
@@ -190,9 +191,9 @@ class Costs(Groups):
             if name in results:
                 outside = name in self.stored or set(self.readers.get(name, ())) - {*group.members}
                 summed = self._added_to(results[name], loops)
-                # A result that later stages read stays whole; any other one needs a few slices
-                # only, and a sum in parts two slices more: the part that is computed and the part
-                # that is added.
+                # A result that later stages read stays whole; any other result needs a few slices
+                # only. A sum in parts needs two slices more: one part is computed while another is
+                # added.
                 whole = outside and (name not in spilled)
                 total += (rows if whole else PLACES * cut) + (2 * cut if summed else 0)
             elif name in self.given or name in spilled:

@@ -20,7 +20,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Packing:
-    """Place of every value of an array with the axes of its tensor in a buffer."""
+    """Map between an array with the axes of its tensor and the bytes of its buffer."""
 
     def __init__(self, graph: Graph, outer: External, lanes: int):
         self.outer, self.lanes = outer, lanes
@@ -50,7 +50,7 @@ class Packing:
 
     @cached_property
     def _whole(self) -> tuple[slice, ...]:
-        """Slices of the tensor's axes that the buffer has."""
+        """Part of the tensor that the buffer holds, as a slice along each axis."""
         ranges = self.outer.ranges
         return tuple(slice(*ranges[a]) if a in ranges else slice(None) for a in self.axes)
 
@@ -61,7 +61,7 @@ class Packing:
 
     @cached_property
     def _arranged(self) -> tuple[int, ...]:
-        """Axes of the tensor and those that it lacks, in the layout's order."""
+        """Permutation to the layout's order from the tensor's axes followed by ``_missing``."""
         axes = (*self.axes, *self._missing)
         return tuple(axes.index(a) for a in self._order)
 
@@ -91,14 +91,14 @@ class Packing:
         row, lane = np.divmod(
             np.arange(prod(self.counts[a] for a in self.outer.layout.lanes)), self.lanes
         )
-        # Row and lane of each value: between rows of values lie the rows of their other digits.
+        # A row of lanes takes ``digits`` rows of the buffer: its first digits, then the others.
         flat = row * (self.lanes * self.outer.digits) + lane
         return (place[..., None] + flat).reshape(self._shape)
 
     def pack(self, values: npt.NDArray[np.generic]) -> Bytes:
         """Return the bytes of a whole integer array with the axes of the tensor.
 
-        Along axes of the layout that the tensor lacks its values are repeated.
+        Values are repeated along axes of the layout that the tensor lacks.
         """
         values, missing = values[self._whole], self._missing
         if missing:
@@ -109,8 +109,8 @@ class Packing:
         arranged = values.transpose(self._arranged)
         data = np.zeros(self.rows * self.lanes, self._kind)
         if self.outer.digits == 1:
-            # One strided copy; the places of single words are only needed where digits lie between
-            # them.
+            # One strided copy is enough: words are only placed one by one where rows of other
+            # digits lie between them.
             self._view(data)[...] = arranged
             return data.view(np.uint8)
         places = self._places.ravel()

@@ -69,7 +69,7 @@ def _nest(
     over: Sequence[Level] = (),
     **fields: Any,
 ) -> Compute:
-    """Return a nest whose summed levels begin with the levels ``over`` digits."""
+    """Return a nest; its summed levels are ``over``, which count digits, then ``summed``."""
     free = merged([*outer, tile], tile)
     reduction = [*over, *merged(summed)]
     return Compute(
@@ -85,7 +85,7 @@ def _nest(
 def _elements(
     operation: Operation, levels: list[Level], over: list[Level], **fields: Any
 ) -> Compute:
-    """Return a nest without tiles, a row at a time."""
+    """Return a nest without tiles, which computes a row at a time; ``over`` counts digits."""
     return Compute(
         operation=operation,
         levels=(*(merged(levels) or [Level(1)]), *over),
@@ -101,9 +101,9 @@ def _over(x: Part, g: Part, step: int) -> list[Level]:
 
 
 def _whole_and_rest(count: int, lanes: int) -> list[tuple[int, int, int]]:
-    """Return (first row, rows, values of each) of values along the lanes.
+    """Divide ``count`` values along the lanes into full rows and a last row that is not full.
 
-    The last row is an entry of its own where it is not full.
+    Return (first row, rows, values of a row) for each of the two that has any values.
     """
     whole, rest = divmod(count, lanes)
     return [rows for rows in ((0, whole, lanes), (whole, 1, rest)) if rows[1] and rows[2]]
@@ -112,8 +112,9 @@ def _whole_and_rest(count: int, lanes: int) -> list[tuple[int, int, int]]:
 def _outer_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
     """Make the nests of PE2's array.
 
-    They are two where g is cut into digits and its last row is not full: its groups are not one
-    even index over several rows.
+    There are two where g has several digits and its last row is not full. The groups of a full row
+    and of the next one are then not evenly spaced, as the rows of other digits lie between them, so
+    full rows have a level of their own, and the last row a nest.
     """
     x, g, z, impl = call.x, call.g, call.z, call.impl
     # PE2 takes ``pe2_rows`` scalars of a row of g at once, a *group*: addresses of g count groups.
@@ -153,9 +154,10 @@ def _dot_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
     """Make the nest of PE1's array."""
     x, g, z, impl = call.x, call.g, call.z, call.impl
     count = prod(z.counts[a] for a in impl.rows)
-    tiles, from_, to = up(count, p.pe1_rows), _joint(x, impl.rows), _joint(z, impl.rows)
-    # Entries of g are its rows, one for each lane of the result, so ``along`` has to be one even
-    # index.
+    tiles = up(count, p.pe1_rows)
+    x_stride, z_stride = _joint(x, impl.rows), _joint(z, impl.rows)
+    # Each lane of the result reads a row of g, an *entry*. The nest has one stride for all entries,
+    # so the rows along ``along`` have to be evenly spaced.
     entry = _joint(g, impl.along)
     outer = [
         Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a))
@@ -163,7 +165,7 @@ def _dot_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
         if a not in impl.rows
     ]
     outer.append(Level(z.blocks, g=p.lanes * entry, z=z.digits))
-    tile = Level(tiles, x=p.pe1_rows * from_, z=p.pe1_rows * to)
+    tile = Level(tiles, x=p.pe1_rows * x_stride, z=p.pe1_rows * z_stride)
     summed = [
         Level(x.counts[a], x=x.stride(a), g=g.stride(a))
         for a in x.counts
@@ -176,7 +178,7 @@ def _dot_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
             Operation.PE4, outer, tile, summed, _over(x, g, 1),
             x=address_of(x), g=address_of(g), z=address_of(z),
             last_rows=count - (tiles - 1) * p.pe1_rows,
-            x_row_stride=from_, z_row_stride=to, g_row_stride=entry,
+            x_row_stride=x_stride, z_row_stride=z_stride, g_row_stride=entry,
         )
     ]  # fmt: skip
 
@@ -192,7 +194,7 @@ def contraction_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]
 def transpose_nests(call: Transpose, identity: Piece, p: AcceleratorParameters) -> list[Compute]:
     """Make the nests of a transpose: PE1's array multiplies rows of the operand by the identity.
 
-    Whole rows of lanes come first, then the last one. Digits are words like others.
+    Full rows of lanes come first, then the last one. Each digit is transposed as a row of its own.
     """
     x, z = call.x, call.z
     old, new = x.piece.layout.lanes, z.piece.layout.lanes
@@ -242,13 +244,13 @@ def elementwise_nest(call: Elementwise) -> Compute:
 def copy_nest(call: Copy) -> Compute:
     """Make the nest of a copy: PE2's array adds a row of zeros to the operand, a row a cycle.
 
-    Digits are words like others, unless the result has more of them: then values are cut anew.
+    Each digit is copied as a row of its own, unless the result has another number of digits: then
+    values are put together and cut into digits again.
     """
     x, z = call.x, call.z
     levels = [Level(z.counts[a], x=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows]
     levels.append(Level(z.blocks, x=x.digits, z=z.digits))
     widened = x.digits != z.digits
-    # The digits of a value are rows like any others, as long as their number stays.
     if not widened:
         levels.append(Level(x.digits, x=1, z=1))
     return _elements(

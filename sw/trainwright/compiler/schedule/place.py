@@ -300,8 +300,8 @@ class Placement:
                 if lo < stop and base < hi:
                     cost += wait
             if cost <= best[0]:
-                # Of equal costs the one that leaves the smallest rest, to keep large gaps for large
-                # pieces.
+                # Among gaps of equal cost take the one that leaves the fewest rows unused: large
+                # gaps stay free for large pieces.
                 best = min(best, (cost, waste, base))
         self._put(storage, best[2])
 

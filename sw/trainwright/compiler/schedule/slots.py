@@ -1,9 +1,9 @@
 """Let the slices of a tensor take slots of the scratchpad in turn, as in a ring of buffers.
 
-Slices come and go in the same way again and again. Where each shares its slot with some of those
-before and after, there are a hundred slots instead of 600 pieces, and what is read together lies
-apart in all slices at once. ``SlotPlacement`` places slots as ``Placement`` places pieces: the
-costs of a slot are the sums over its pieces. ``step.lower`` tries this where the scratchpad is
+Each slice of a tensor is computed, read and dropped like the slice before. Slices that share a slot
+leave about a hundred slots to place instead of 600 pieces, and two slots that lie in different
+banks keep all their slices apart. ``SlotPlacement`` places slots as ``Placement`` places pieces:
+the costs of a slot are the sums over its pieces. ``step.lower`` tries this where the scratchpad is
 short.
 """
 
@@ -19,10 +19,10 @@ from trainwright.parameters import AcceleratorParameters
 APART = (2, 3)
 """Commands between the last reader of a slice and the first writer of the next slice in its slot.
 
-With fewer the sequencer waits for the reader; two or three are tried, as more take more slots.
+With fewer commands between them the sequencer waits for the reader; with more there are more slots.
 """
 REACH = 40
-"""Commands after which an idle slot is given up, so that others get its rows."""
+"""Commands after which an idle slot is given up, so that other slots get its rows."""
 MOVES = 12
 """Times that a slot is placed, on average, until the search for a packing is given up."""
 TRIES = 2000
@@ -41,8 +41,8 @@ def slots_of(lives: Mapping[Storage, Lifetime], apart: int) -> list[Slot]:
         mine = groups.setdefault((life.storage.name, life.storage.rows), [])
         free = [slot for slot in mine if apart < life.first - slot[-1].last <= REACH + apart]
         if free:
-            # The slot that is idle longest: the distance to its last reader is as large as it can
-            # be.
+            # Take the slot that has been idle longest: its last reader is the least likely to
+            # delay the new slice.
             min(free, key=lambda slot: slot[-1].last).append(life)
         else:
             mine.append([life])
@@ -67,7 +67,8 @@ class SlotPlacement(Placement):
         place_of = {life.storage: place for place, slot in self.slots.items() for life in slot}
         self.near = self._joined(place_of, pieces.near)
         self.waits = self._joined(place_of, pieces.waits)
-        # Pieces of two slots that never meet may share rows, although the slots' lives overlap.
+        # Two slots may share rows if no pieces of theirs are alive at the same time, even where the
+        # spans from first to last use overlap.
         self.meets = {
             place: list(dict.fromkeys(
                 place_of[other] for life in slot for other in pieces.meets[life.storage]

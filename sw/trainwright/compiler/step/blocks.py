@@ -29,7 +29,7 @@ LEAST = 64
 SIZES = (32, 16, 64)
 """Samples of a block, in the order in which they are tried."""
 FEW, MORE = 3, 5
-"""Blocks of the two programs whose difference gives the cycles of a block."""
+"""Blocks of two programs: the difference of their cycles gives the cycles of a block."""
 TIMED = 8
 """Bodies that are placed and timed by the cycle model: the best by the estimate."""
 MODES = (
@@ -42,9 +42,9 @@ MOST = 12
 ROOMS = (1.0, 0.75, 0.5)
 """Shares of the scratchpad in use above which no array runs ahead of the other."""
 LOOKAHEAD = 16
-"""Commands of an array among which it takes the next."""
+"""Commands of an array among which the scheduler chooses the next."""
 PARTS = (4, 8)
-"""Parts of the scratchpad: a tensor larger than one part is used up in slices."""
+"""Divisors of the scratchpad's rows: a tensor of more rows than the quotient is cut into slices."""
 
 
 def blocks_of(batch: int, size: int) -> tuple[Block, ...]:
@@ -54,7 +54,7 @@ def blocks_of(batch: int, size: int) -> tuple[Block, ...]:
 
 @dataclass(frozen=True)
 class Places:
-    """Operations by the time of their computation: before all blocks, in each, after all."""
+    """Results of operations that are computed before all blocks, in each block, and after all."""
 
     before: frozenset[str]
     inside: frozenset[str]
@@ -64,14 +64,14 @@ class Places:
 def places_of(graph: Graph) -> Places | None:
     """Return when each operation is computed, or ``None``.
 
-    ``None`` stands for a graph in which an operation on samples needs a sum over samples: no block
-    could go past it before all blocks are done.
+    ``None`` stands for a graph that blocks cannot compute: an operation on samples needs a sum over
+    samples, which only exists after the last block, or a kernel works on groups of samples.
     """
     before, inside, after = set[str](), set[str](), set[str]()
     summed = set[str]()
     for op in graph.ops:
         axes = {axis for name in (op.out, *op.operands) for axis in graph.tensors[name].axes}
-        # A group of samples is in several blocks.
+        # A group of samples spans several blocks.
         if SAMPLES in op.over:
             return None
         if SAMPLES in axes:
@@ -151,8 +151,9 @@ class Blocks:
     def _is_hopeless(self, places: Places) -> bool:
         """Return whether a tensor that all blocks share has more rows than the scratchpad.
 
-        What is computed before all blocks for them, and sums over samples, stay there from block
-        to block. Without this test `fashion` in 512 samples took 16 s of 36 to find no blocks.
+        Blocks share results that are computed before them, and sums over samples: both stay in the
+        scratchpad from block to block. Without this test `fashion` in 512 samples spent 16 s of 36
+        on finding no blocks.
         """
         graph = self.graph
         read = {name for op in graph.ops if op.out in places.inside for name in op.operands}
@@ -218,7 +219,7 @@ class Blocks:
             every = [self._stages(graph, chosen, choices, part) for choices in parts]
             if any(stages.spilled for stages in every if stages):
                 continue  # a spilled tensor would go through memory once a block
-            # Stages outside the blocks take little time: their first cut will do.
+            # Stages outside the blocks take little time, so their first cut is good enough.
             fixed = [
                 next(stages.options(), None) if stages else [] for stages in (every[0], every[2])
             ]

@@ -1,8 +1,8 @@
 """Collect what a program needs of each tensor before its first piece is made.
 
-A piece serves all its readers if its axes are ordered for all of them: some need axes side by side,
-some need rows of zeros behind them, slices want their axis outermost. A piece that suits one reader
-only would be copied for the next.
+A piece serves all its readers if the order of its axes suits all of them: some readers need axes
+next to each other, some need rows of zeros after them, and slices need the axis that they cut
+outermost. A piece that suits one reader only would be copied for the next.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from trainwright.graph.network import SAMPLES
 
 
 class Demands(Pieces):
-    """Pieces that lie as all the choices of a program need them."""
+    """Pieces in layouts that suit all the choices of a program."""
 
     every: Sequence[Choice] = ()
     """Choices of all stages."""
     pads: Sequence[Pad] = ()
 
     def _demands(self) -> None:
-        """Collect how each tensor is read and written: side by side, padded, divided."""
+        """Collect for each tensor the axes that are read as one, padded, or divided."""
         for choice in self.every:
             for work in choice.works:
                 if work.impl:
@@ -44,8 +44,8 @@ class Demands(Pieces):
         for choice in self.every:
             for work in choice.works:
                 if (impl := work.impl) and impl.array.along_lanes:
-                    # Rows of PE1's tiles come last: ``Operations._even`` can do with fewer axes,
-                    # entries cannot.
+                    # Demands on rows of PE1's tiles come after those on entries: for rows
+                    # ``Operations._even`` can use fewer axes, for entries it cannot.
                     self._group(impl.x, impl.inner, impl.rows)
                     self._group(impl.z, impl.along, impl.rows)
 
@@ -56,14 +56,14 @@ class Demands(Pieces):
             self.hard.setdefault((impl.z, impl.along), []).append(impl.rows)
 
     def _group(self, name: str, lanes: Axes, axes: Axes, *, pad: bool = False) -> None:
-        # A single axis is always side by side with itself.
+        # A single axis needs no neighbour.
         if len(axes) > 1:
             self.groups.setdefault((name, lanes), []).append(axes)
         if pad and prod(self.graph.sizes[a] for a in axes) % self.p.lanes:
             self.padding.setdefault((name, lanes), axes)
 
     def _leads(self, stages: Sequence[Stage]) -> None:
-        """Set for each tensor the axes to come first: those that slices and arrays divide."""
+        """Set the axes that come first in each tensor: those that slices and arrays divide."""
         views = {n for c in self.every if isinstance(c.op, View) for n in (c.op.out, c.op.x)}
         wanted: dict[str, dict[str, None]] = {}
         for stage in stages:
@@ -71,7 +71,8 @@ class Demands(Pieces):
             for choice in stage.choices:
                 cuts = [w.cut[0] for w in choice.works if w.cut]
                 for name in (choice.op.out, *choice.op.operands):
-                    # Rows of different groups then follow each other, as threads take them.
+                    # With the axes of a group outermost, rows of different groups follow each
+                    # other: each goes to another thread.
                     first = [*cuts, *loops, *choice.op.over]
                     wanted.setdefault(name, {}).update(dict.fromkeys(first))
         # Rows of zeros follow a whole run of axes; an axis of the run that came first would break

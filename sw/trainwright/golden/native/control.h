@@ -1,21 +1,21 @@
-/* Loops and address registers: which descriptor comes next, of a program whose loops match and which
- * ends with HALT (trainwright.program.validation). */
+/* Loops and address registers: find the next descriptor of a program. The loops of the program match,
+ * and it ends with HALT (trainwright.program.validation). */
 #ifndef TRAINWRIGHT_CONTROL_H
 #define TRAINWRIGHT_CONTROL_H
 
 #include "machine.h"
 #include "stochastic.h"
 
-enum { MOST_LOOPS = 8 }; /* that an accelerator can have */
+enum { MOST_LOOPS = 8 }; /* nesting depth that no accelerator exceeds */
 
 typedef struct {
     Descriptor *program;
     int64_t at;
     int64_t registers[REGISTERS];
-    uint32_t stream; /* of stochastic rounding */
-    uint32_t step;   /* its number */
-    int first, last; /* of a run */
-    int every;       /* executes what other steps execute, too */
+    uint32_t stream; /* stream of stochastic rounding */
+    uint32_t step;   /* number of the training step */
+    int first, last; /* whether the step is the first or last of its run */
+    int every;       /* execute descriptors of all steps, not of this one alone */
     int depth;
     struct {
         int64_t start, left;

@@ -1,4 +1,5 @@
-/* What a program runs on; isa.h has its descriptors, as ``trainwright.program.records`` lays them out. */
+/* State of the machine that runs a program. isa.h has the descriptors, in the layout of
+ * ``trainwright.program.records``. */
 #ifndef TRAINWRIGHT_MACHINE_H
 #define TRAINWRIGHT_MACHINE_H
 

@@ -16,7 +16,7 @@
 
 enum { LANES = 16, FRACTION_BITS = 23, LEAST_EXPONENT = -2, EXPONENT_BIAS = 127 };
 
-/* Of fixed point all zero: its words are their own integers. */
+/* Number format: decoding and encoding tables. All zero for fixed point, whose words are integers. */
 typedef struct {
     const float *integers;     /* (65536) by word, as uint16; NaN where it stands for no number */
     const int64_t *starts[2];  /* (places) by rule */

@@ -10,7 +10,7 @@
 
 enum { TILE = 8 };
 
-/* What the tiles of one descriptor have in common. A *step* is a pair of terms of a sum. */
+/* Data shared by all tiles of one descriptor. A *step* is a pair of terms of a sum. */
 typedef struct {
     Machine *m;
     const Compute *d;
@@ -18,11 +18,11 @@ typedef struct {
     const int64_t *base;
     Requantiser *rq;
     Places sum;
-    int64_t rows;        /* of a whole tile */
-    int64_t steps;       /* of a sum */
+    int64_t rows;        /* rows of a full tile */
+    int64_t steps;       /* steps of each sum */
     int64_t scalar_step; /* packed scalars from one step to the next */
     int64_t limit;       /* largest |sum| for 32 bits */
-    int64_t x_most;      /* largest |x| found; -1: not looked for */
+    int64_t x_most;      /* largest |x| of the operand; -1: not computed yet */
 } Contraction;
 
 /* One tile: where it lies, and its packed operands. */

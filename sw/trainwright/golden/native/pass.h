@@ -46,7 +46,7 @@ static inline int64_t wrapped(int64_t value, int width)
     return ((value + half) & (2 * half - 1)) - half;
 }
 
-/* What a pass works on. */
+/* Block of rows that a pass executes at once. */
 typedef struct {
     const Machine *m;
     const Vector *d;
@@ -81,7 +81,7 @@ static int pass_scalars(Block *b)
 
 static inline void block_random(const Block *b, int number, int64_t *out)
 {
-    const int rows = MOST_LANES / b->lanes; /* that a key serves */
+    const int rows = MOST_LANES / b->lanes; /* rows that share a key */
     for (int t = 0; t < b->threads; t++) {
         const int64_t place = b->d->key + b->first + t;
         uint32_t words[4];

@@ -42,7 +42,7 @@ static inline void decode_pairs(const Number *f, const int32_t *pairs, float *lo
     }
 }
 
-/* What encoding needs of a format and a descriptor; and its statistics. */
+/* Constants of a format and a descriptor that encoding needs, and its statistics. */
 typedef struct {
     const int *starts, *cuts;
     __m256i places, greatest, largest;

@@ -13,8 +13,8 @@ typedef struct {
     const int64_t *base;
     Requantiser *rq;
     Places sum;
-    int64_t rows, lanes; /* of a whole tile */
-    int64_t terms;       /* of a sum */
+    int64_t rows, lanes; /* rows of a full tile; lanes of a row */
+    int64_t terms;       /* terms of each sum */
     int64_t step;        /* PE3: scalars from one term to the next */
     double scale;
 #if POSIT_VECTORS || POSIT_AVX2

@@ -95,7 +95,7 @@ static inline void decode_pairs(const Number *f, const int32_t *from, float *low
     _mm512_storeu_ps(upper, high);
 }
 
-/* What encoding needs of a format and a descriptor, in registers; and its statistics. */
+/* Constants of a format and a descriptor that encoding needs, in registers, and its statistics. */
 typedef struct {
     __m512i start[2], cut[2];
     __m512i places, greatest, largest;

@@ -1,8 +1,9 @@
-/* What a program touches, without executing it: once a program, as shifts change none of it.
+/* Check every access of a program without executing it, once per program: shifts change no address.
  *
- * Programs come here from trainwright.program.validation. Of them this refuses what reads rows before
- * they are written, of which the interpreter in Python says more. Accesses outside of the memories it
- * refuses too, but slots, which are fields and no sums: no memory of this process depends on another's sums.
+ * trainwright.program.validation has checked the program before. This check refuses programs that read
+ * rows before they are written; the interpreter in Python then gives the detailed error. It also refuses
+ * computed addresses outside of the memories, so that memory safety does not depend on the sums of another
+ * module. Slots are fields, not sums, and need no check here.
  */
 #ifndef TRAINWRIGHT_VALIDATE_H
 #define TRAINWRIGHT_VALIDATE_H
@@ -17,13 +18,13 @@ enum { WORD_BITS = 16 };
 typedef struct {
     Machine *m;
     uint8_t *width;           /* (pad_rows): bits that the words have at most; 0: not written */
-    int64_t *reads, *writes;  /* (pad_rows): the last execution that did */
+    int64_t *reads, *writes;  /* (pad_rows): execution that last read or wrote the row */
     int64_t execution;        /* from 1 on */
-    int64_t mark;             /* what reads are noted as: the execution, or 0 */
-    int64_t widest;           /* of the rows read since it was set */
+    int64_t mark;             /* value stored in reads[]: the execution, or 0 */
+    int64_t widest;           /* bits of the widest row read since this was reset */
     int64_t *rows;            /* (TRACES): rows written by each engine */
-    Instruction code[CODE_DEPTH];        /* of the vector engine */
-    int64_t known[VECTOR_REGISTERS];     /* its threads, from 0 on, in which a register was written */
+    Instruction code[CODE_DEPTH];        /* instructions of the vector engine */
+    int64_t known[VECTOR_REGISTERS];     /* threads, from 0 on, that have written each register */
 } Check;
 
 static inline int reads_row(Check *k, int64_t row)
