@@ -1,4 +1,4 @@
-"""Repetition of a resident program, and the number of its step."""
+"""Repetition of a resident program, and the number of the training step."""
 
 from amaranth.hdl import C, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -13,11 +13,12 @@ SEED_STEP = 2 * STREAM_STEP % (1 << STEP_WIDTH)
 
 
 class Repetition(wiring.Component):
-    """Counter of a program's runs, and of the steps.
+    """Counter of a program's runs and of training steps; each run is a step.
 
     ``start`` begins ``times`` runs of a program (0 counts as 1), ``advance`` ends a run; ``first``
-    and ``last`` tell whether the present run is the first or the last. ``step`` is its number,
-    which the host may also ``write`` between runs, with the bytes of ``value`` outside ``keep``.
+    and ``last`` tell whether the present run is the first or the last. ``step`` is the number of
+    the present step. The host may ``write`` it between runs: it takes the bytes of ``value`` that
+    ``keep`` does not mask.
     ``seed`` is 2 x STREAM_STEP x step, except while ``busy``, for 32 cycles from ``start`` on.
     """
 

@@ -24,9 +24,10 @@ def target_ports(parameters: AcceleratorParameters) -> dict:
 
 
 WRITES = 4
-"""Writes at the output and behind it.
+"""Writes that may be under way at a time, which is the depth of both queues.
 
-A write's place counts as free again that many cycles after the write began.
+A write that nothing delays gives its place back as many cycles after it began, so that one write
+can begin per cycle.
 """
 
 

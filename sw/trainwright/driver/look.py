@@ -28,7 +28,7 @@ class Observed(Accelerator, Protocol):
 
 @dataclass(frozen=True)
 class Look:
-    """Progress of a board that trains, as far as it shows."""
+    """Progress of a board that trains, as far as its card and registers show it."""
 
     state: str
     """``running``; ``done``: it waits for the host; ``failed``; ``idle``: nothing was started since
@@ -40,22 +40,22 @@ class Look:
     exponents: Mapping[str, int]
     """Exponent of each tensor."""
     step: int | None = None
-    """Steps done, from the begin of the training; None where the board is idle, as what follows."""
+    """Steps done since the training began; None, like all further fields, on an idle board."""
     epoch: int | None = None
     """Epoch of the present step, from 1."""
     loss: float | None = None
-    """Mean of the steps since the last start; that of the step at work may be among them. None
-    before the first, and where the board is idle."""
+    """Mean loss of the steps since the last start; may include the step that is running. None
+    before the first step is done."""
     correct: int | None = None
-    """Samples of these steps that were classified right."""
+    """Samples that were classified right in the steps of ``loss``."""
     samples: int | None = None
-    """Number of samples in these steps."""
+    """Number of samples in the steps of ``loss``."""
 
 
 def look(accelerator: Observed) -> Look:
-    """Read the progress of the run that the accelerator is at.
+    """Read the progress of the run that the accelerator executes.
 
-    Raises ``AcceleratorError`` where its memory holds none.
+    Raises ``AcceleratorError`` if the accelerator's memory holds no run.
     """
     card = read_card(accelerator)
     if card is None or not card.run:
@@ -95,6 +95,6 @@ def _state(status: int) -> str:
 
 
 def _done(card: Card, step: int, times: int, *, running: bool) -> int:
-    """Return the steps since the last start, which was for ``times`` steps."""
+    """Return the steps done since the last start, which asked for ``times`` steps."""
     end = card.end(step) if running else step
     return min(max(step - (end - times), 0), times)

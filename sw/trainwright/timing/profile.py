@@ -1,4 +1,4 @@
-"""Profile of a step: cycles by descriptor, of measured commands or predicted ones."""
+"""Profile of a step: cycles of each descriptor, from measured or predicted commands."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -14,12 +14,12 @@ from trainwright.timing.commands import work_of
 from trainwright.timing.timeline import Timeline
 
 PROGRAM = "the program"
-"""Name of the first load's tensor: the program."""
+"""Tensor name of the load that brings the program."""
 
 
 @dataclass
 class ProfileLine:
-    """Profile of one descriptor, all its executions together."""
+    """Profile of one descriptor, summed over its executions."""
 
     part: str
     """Pass of the descriptor: forward or backward."""
@@ -37,13 +37,13 @@ class ProfileLine:
     stall_result: int = 0
     bytes: int = 0
     saturations: int | None = None
-    """Saturated values of the tensor, over the step; with its first descriptor."""
+    """Saturated values of the tensor in the step; in the line of its first descriptor only."""
     occupancy: float | None = None
     """Multiply-accumulates executed, over the engine's own multipliers times ``cycles``."""
 
 
 def predicted(timeline: Timeline) -> tuple[CommandRecord, ...]:
-    """Return the commands of a predicted run, of a loop's body as often as it is executed."""
+    """Return the commands of a predicted run; the body of a loop appears once per iteration."""
     return tuple(
         CommandRecord(s.number, s.engine, round(s.start), round(s.end), 0, 0)
         for s in timeline.executions()

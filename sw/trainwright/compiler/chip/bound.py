@@ -1,4 +1,4 @@
-"""Bind update programs anew: from step to step most differ in constants, shifts and seed alone.
+"""Bind update programs to a step: most steps change constants, shifts and seed alone.
 
 ``UpdatePrograms`` keeps compiled programs by the shape of their instructions, and replaces only
 what a step changes. ``driver.chip`` is the user.
@@ -14,11 +14,11 @@ from trainwright.program.descriptors import Descriptor, Program, Set
 from trainwright.program.vector import Code, Instruction, Vector
 
 KEPT = 16
-"""Programs with different instructions that are kept."""
+"""Update programs that are cached, each with other instructions."""
 
 
 class UpdatePrograms:
-    """Cache of ``update_program``, by what the instructions of its passes have in common."""
+    """Cache of ``update_program``, by the shape of the instructions of its passes."""
 
     def __init__(self, memory: ChipMemory) -> None:
         self._memory = memory
@@ -29,8 +29,8 @@ class UpdatePrograms:
         """Return the program that updates these ``parts``."""
         passes = [part.lowered() for part in parts]
         codes = [lowered.instructions for lowered in passes]
-        # Which parts share instructions and how many these are fixes the layout of the program;
-        # which registers they read and write fixes its waits.
+        # The layout of the program depends on which parts share instructions, and on how many
+        # instructions there are. Its waits depend on the registers that they read and write.
         key = tuple(
             (codes.index(own.instructions), len(own.instructions), own.reads, own.writes,
              part.moved != 0)
@@ -38,7 +38,7 @@ class UpdatePrograms:
         )  # fmt: skip
         if key not in self._kept:
             if len(self._kept) == KEPT:
-                # The oldest entry: shifts rise and fall slowly, so old ones seldom return.
+                # Drop the oldest entry: shifts change slowly, so old ones seldom return.
                 del self._kept[next(iter(self._kept))]
             self._kept[key] = update_program(self._memory, parts, seed), tuple(parts)
         program, compiled_for = self._kept[key]
@@ -59,7 +59,7 @@ class UpdatePrograms:
         if isinstance(d, Set) and d.seed is not None:
             return d if d.seed == seed else replace(d, seed=seed)
         if isinstance(d, Vector):
-            # A pass carries the name of its part, so its constants of this step are found by it.
+            # The tensor of a pass is its part's name: look up the part's constants of this step.
             constants = parts[self._names[d.tensor]].lowered().constants
             return d if d.constants == constants else replace(d, constants=constants)
         if isinstance(d, Code):
