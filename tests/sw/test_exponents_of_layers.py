@@ -87,3 +87,55 @@ def test_compiled_model_probed_without_gradients_trains_as_before(probe):
             model(x).square().mean().backward()
         for a, b in zip(probed.parameters(), other.parameters(), strict=True):
             assert a.grad.any() and torch.equal(a.grad, b.grad)
+
+
+class Shared(torch.nn.Module):
+    """Apply one layer to inputs and to ``part`` of them: its gradients differ as much."""
+
+    def __init__(self, part: float) -> None:
+        super().__init__()
+        self.layer = tnn.TTLinear(64, 64, rank=8)
+        self.part = part
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) + self.layer(self.part * x.flip(1))
+
+
+@pytest.mark.parametrize("part", [0.01, 0.1, 1.0])
+def test_compiled_layer_applied_twice_has_the_gradients_of_torch_from_the_first_step(part):
+    # Calls moved exponents in turn, each back to its own: the larger's gradients saturated for
+    # ever, 18 to 48 % off.
+    plain = Shared(part)
+    model = compile(copy.deepcopy(plain), batch=32)
+    x, aim = torch.randn(32, 64), torch.linspace(-1, 1, 64)
+    for _ in range(8):
+        for each in (plain, model):
+            each.zero_grad()
+            (each(x) - aim).square().mean().backward()
+        for own, wanted in zip(model.parameters(), plain.parameters(), strict=True):
+            assert own.grad is not None and wanted.grad is not None
+            assert relative_error(own.grad, wanted.grad) < 0.005
+
+
+class Repeated(torch.nn.Module):
+    """Apply one layer to its own outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = tnn.TTLinear(64, 64, rank=8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.layer(x).relu())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_compiled_layer_of_its_own_outputs_is_within_the_bound_of_the_guide(seed):
+    torch.manual_seed(seed)
+    plain = Repeated()
+    model, exact = compile(copy.deepcopy(plain), batch=32), tnn.to_torch(copy.deepcopy(plain))
+    x = torch.randn(32, 64)
+    for _ in range(8):
+        compiled, rounded = model(x), plain(x)
+        compiled.sum().backward()
+    assert relative_error(compiled, rounded) < 0.08
+    assert relative_error(compiled, exact(x)) < 0.04

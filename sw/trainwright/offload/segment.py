@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import torch
@@ -49,6 +49,24 @@ class ForwardCall:
     """Samples of which the pass has a part."""
 
 
+@dataclass(eq=False)
+class _StepMoves:
+    """Moves of exponents by the passes of one training step, several where layers are shared.
+
+    Each pass moves the exponents that all of them had; the highest wins. Moved one after another,
+    a call with small values would take back each time what one with large values needs, which
+    saturates for ever.
+    """
+
+    begun: dict[str, int] = field(default_factory=dict)
+    """Exponents before the first move."""
+    moved: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
+    """Tensors mostly saturated in some pass, which the next step chooses anew."""
+    chosen_by: CallSamples | None = None
+    """Call that chose exponents in this step: other calls may need higher ones."""
+
+
 @dataclass(frozen=True)
 class _Exponents:
     """Exponents of a forward pass: its inputs', and those of its tensors."""
@@ -87,6 +105,7 @@ class Segment:
         self.runner: Runner[Driver] = Runner(machine.memory)
         self._passes: dict[tuple[object, ...], _Exponents] = {}
         """Exponents of the last training passes, for checkpoints that compute them again."""
+        self._step = _StepMoves()
         self._health = TensorHealth()
         self.steps = 0
         """Training steps: calls in training mode whose backward pass ran."""
@@ -215,6 +234,7 @@ class Segment:
             done = self.runner.forward(self._words(x, exponent), model, scales)
             self._count_saturated(x, exponent)
             if follows:
+                self._step = _StepMoves()
                 self._remember(key, _Exponents(exponent, done.scales))
         logits = done.result.logits
         if len(x) < len(logits):
@@ -312,10 +332,12 @@ class Segment:
         # Fewer samples have larger gradients, of a mean loss: such a pass has exponents of its own.
         few = call.follows and 2 * call.samples < len(whole)
         follows = call.follows and bool(whole.any()) and not few
-        scales = self.scales
+        step = self._step
+        scales = self._copied(step.begun) if step.begun else self.scales
         known = {str(end) for end in ends} <= self._ends.keys()
-        if few or not (known and self.runner.is_calibrated(scales)):
-            if not follows:
+        chosen = follows and step.chosen_by not in (None, call.whole)
+        if few or chosen or not (known and self.runner.is_calibrated(scales)):
+            if not follows or step.begun:
                 forward = done.result.statistics.keys()
                 kept = {n: e for n, e in done.scales.exponents.items() if n in forward}
                 scales = Scales(self.scales.ranges, kept)
@@ -325,6 +347,7 @@ class Segment:
                 )
             if follows:
                 self._mark(ends)
+                step.chosen_by = call.whole
         back = self.runner.backward(done, whole, scales)
         if call.follows and call.whole is not None and not call.whole.counted:
             call.whole.counted = True
@@ -340,12 +363,22 @@ class Segment:
         batch = self.machine.settings.batch
         counted = {n: s.of_samples(call.samples, batch) for n, s in backward.items()}
         statistics = {**call.done.result.statistics, **counted}
-        self.scales.update(statistics)
+        step, own = self._step, self.scales.exponents
+        step.begun = step.begun or dict(own)
+        wanted = Scales(self.scales.ranges)
+        wanted.update(statistics)
+        for name, exponent in wanted.exponents.items():
+            own[name] = max(own.get(name, exponent), exponent) if name in step.moved else exponent
         for message in self._health.observe(statistics):
             warnings.warn(self._named(message), LostTensorWarning, stacklevel=2)
         for name, s in statistics.items():
-            if s.is_lost and (s.total or s.exponent > s.floor):
-                del self.scales.exponents[name]  # the next step chooses it anew
+            if s.is_lost and s.total:
+                step.lost.add(name)
+            elif s.is_lost and s.exponent > s.floor and name not in step.moved:
+                del own[name]  # the next step chooses it anew
+        step.moved |= statistics.keys()
+        for name in step.lost:
+            own.pop(name, None)
 
     def _named(self, message: str) -> str:
         """Name the layer of the module in a message about ``l<number>.<tensor>``."""
