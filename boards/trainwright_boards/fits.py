@@ -48,10 +48,10 @@ def needed_block_rams(p: AcceleratorParameters, memory_bytes: int) -> int:
         *[(OPERAND_WIDTH, TABLES << TABLE_WORD_WIDTH)] * p.decoder_tables,
         (32, 512),  # the link's payload
     ]
-    limits = sum(chosen_block_rams(width, depth) for width, depth in memories)
+    blocks = sum(chosen_block_rams(width, depth) for width, depth in memories)
     registers = block_rams(WIDTH, REGISTERS * THREADS * p.engine_parts)
     lane = REGISTER_COPIES * registers + TABLE_BLOCK_RAMS
-    return limits + p.vector_engine * (lane * p.engine_width + CODE_BLOCK_RAMS)
+    return blocks + p.vector_engine * (lane * p.engine_width + CODE_BLOCK_RAMS)
 
 
 def obstacles(p: AcceleratorParameters, part: Part, memory_bytes: int) -> list[str]:
@@ -78,14 +78,14 @@ def on_chip_bytes(board: Board, memory: str) -> int:
 
 def check_fits(p: AcceleratorParameters, board: Board, preset: str, memory: str = BLOCK) -> None:
     """Raise ``BuildError`` where an accelerator with its memory does not fit a board."""
-    limits = obstacles(p, board.part, on_chip_bytes(board, memory))
-    if limits:
+    reasons = obstacles(p, board.part, on_chip_bytes(board, memory))
+    if reasons:
         other = ""
         if board.sdram is not None and not obstacles(p, board.part, on_chip_bytes(board, SDRAM)):
             other = ", or this preset with --memory sdram"
         raise BuildError(
             f"preset {preset!r} does not fit the {board.part.name} of {board.name}: it needs "
-            f"{' and '.join(limits)}; --preset {board.preset} fits{other}"
+            f"{' and '.join(reasons)}; --preset {board.preset} fits{other}"
         )
 
 

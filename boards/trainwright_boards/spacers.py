@@ -2,7 +2,7 @@
 
 nextpnr's placers pack an ECP5 to about 70 % of every region that they fill, and leave the rest of
 the device empty: more wires come together there than can be routed. A spacer hangs on a net of few
-users, and so stays near its driver; where it lies, nothing else does. They are there for placement
+users, and so stays near its driver; where it lies, nothing else does. Spacers serve placement
 alone: routing begins with the placed design without them (docs/reference/timing-closure.md).
 """
 
@@ -18,21 +18,21 @@ SPACER = "spacer_"
 LUTS = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4}
 """Cells of an ECP5's netlist that take LUTs, and how many."""
 PER_LUT = 0.6
-"""Spacers for a LUT of the design: it takes 0.7 / 1.6 = 44 % of its region then."""
+"""Spacers for each LUT of the design, which then takes 0.7 / 1.6 = 44 % of its region."""
 MOST = 0.675
 """Share of the part's LUTs that the design and its spacers may take together."""
 USERS = 3
 """Largest number of readers of a net that gets a spacer."""
 CROWDED = re.compile(r"soc\.accelerator\.vector\.(issue|asked|constants|is_|\$signal)")
-"""Names of LUTs that have a spacer of their own besides: they choose among the twenty words of a
-descriptor for the vector engine, and more wires come together there than anywhere else."""
+"""Names of LUTs whose nets get an additional spacer: these LUTs choose among the twenty words of a
+descriptor for the vector engine, where more wires come together than anywhere else."""
 _DRIVERS = {"TRELLIS_FF": ("Q",), "LUT4": ("Z",), "CCU2C": ("S0", "S1")}
 
 
 def add_spacers(module: dict[str, Any], luts: int) -> int:
-    """Add spacers to a module of yosys' ``write_json``; how many there are.
+    """Add spacers to a module of yosys' ``write_json``; return their number.
 
-    ``luts``: of the part. Which nets they hang on depends on the netlist alone.
+    ``luts``: LUTs of the part. The nets that get a spacer depend on the netlist alone.
     """
     cells = module["cells"]
     used = sum(LUTS.get(cell["type"], 0) for cell in cells.values())
@@ -53,10 +53,11 @@ def add_spacers(module: dict[str, Any], luts: int) -> int:
 
 
 def remove_spacers(module: dict[str, Any]) -> None:
-    """Take them out of the module of a placed design of nextpnr's ``--write``.
+    """Take the spacers out of the module of a placed design of nextpnr's ``--write``.
 
-    Inputs without a net are written as if they were not there; the bits that hold those of block
-    RAM and multipliers are set only for inputs that are. So they are put back.
+    nextpnr writes an input without a net as an empty list, which it reads back as a missing input.
+    It sets the bits that tie inputs of block RAM and multipliers only for inputs that exist, so
+    such inputs get an undefined bit.
     """
     for kind in ("cells", "netnames"):
         module[kind] = {n: entry for n, entry in module[kind].items() if not n.startswith(SPACER)}

@@ -17,12 +17,12 @@ FAULT = 0xF04
 """Register: one of the ``FAULT_`` numbers, to misbehave on purpose; 0 after reset."""
 DEFAULT_OFFSET = 0x10000
 
-FAULT_EARLY_LAST = 1
-FAULT_WITHDRAWN = 2
-FAULT_CROSSING = 3
-FAULT_SILENT = 4
-FAULT_STATUS = 5
-FAULT_BEYOND = 6
+FAULT_EARLY_LAST = 1  # WLAST on every beat
+FAULT_WITHDRAWN = 2  # WVALID falls before WREADY
+FAULT_CROSSING = 3  # read bursts cross 4 KiB
+FAULT_SILENT = 4  # the run never ends
+FAULT_STATUS = 5  # the run ends with an error
+FAULT_BEYOND = 6  # read addresses are outside the memory
 
 BUFFER_BEATS = 256
 
@@ -30,10 +30,11 @@ BUFFER_BEATS = 256
 class Copier(wiring.Component):
     """Copies the descriptors of a program, one burst each, instead of executing them.
 
-    Ports and registers are those of the accelerator (``docs/reference/accelerator.md``), of the
-    counters only CYCLES. The sum of statistics slot 0 is the number of beats read. Each beat read
-    is traced as a row written by LOAD: its number, and the beat followed by zeros. ``FAULT_STATUS``
-    stops at once with error 3 in descriptor 7, ``FAULT_BEYOND`` reads 1 GiB further up.
+    Ports and registers are those of the accelerator (``docs/reference/accelerator.md``), with
+    CYCLES as the only counter. The sum of statistics slot 0 is the number of beats read. Each beat
+    read is traced as a row written by LOAD: its number, and the beat followed by zeros.
+    ``FAULT_STATUS`` stops at once with error 3 in descriptor 7, ``FAULT_BEYOND`` reads 1 GiB
+    further up.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, trace: bool = False):

@@ -202,7 +202,7 @@ def statistics(port: RegisterPort, depth: int) -> tuple[Counts, Counts, Counts]:
 
 
 def _refused(port: RegisterPort, d: Descriptor, parameters: AcceleratorParameters) -> None:
-    """Raise the ``ProgramError`` with which the exponent file refuses ``d``, as it lies there."""
+    """Raise the ``ProgramError`` with which the exponent file, as it is, refuses ``d``."""
     file = ExponentFile(parameters.exponents)
     file.exponents = exponents(port, parameters)
     if isinstance(d, Compute):
@@ -210,9 +210,10 @@ def _refused(port: RegisterPort, d: Descriptor, parameters: AcceleratorParameter
     elif isinstance(d, Vector):
         file.scalars(d)
     elif isinstance(d, MoveScales):
-        file.above = [True] * parameters.exponents  # one went down if it could not
+        # A step down is refused only if the exponent was above its floor.
+        file.above = [True] * parameters.exponents
         sums, _, _ = statistics(port, parameters.statistics_depth)
-        # those before have taken their sums
+        # entries before the refused one have cleared their sums
         entry = next(e for e in d.entries if sums[e.statistics])
         file.move(entry, int(sums[entry.statistics]))
 

@@ -44,7 +44,7 @@ class AcceleratorReset(AcceleratorError):
 
 @dataclass(frozen=True)
 class Counters:
-    """Hardware counters of one or several runs, in cycles or bytes."""
+    """Hardware counters, in cycles or bytes, of one run or the sum over several."""
 
     cycles: int = 0
     busy_load: int = 0
@@ -135,7 +135,7 @@ class Accelerator(Protocol):
 
     @property
     def order(self) -> SampleOrder:
-        """In which samples are drawn, between runs; reset to that of ``SampleOrder()``."""
+        """State of the order of samples, between runs; a reset makes it ``SampleOrder()``."""
         ...
 
     @order.setter
@@ -166,7 +166,7 @@ class FileAccelerator(Accelerator, Protocol):
     """An accelerator with an exponent file, which repeats programs that lie in its memory."""
 
     exponents: list[int]
-    """By slot."""
+    """Exponents by slot."""
 
     def repeat(
         self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
@@ -179,11 +179,11 @@ class UnattendedAccelerator(FileAccelerator, Protocol):
     """An accelerator that goes on when its host does not: one on a board."""
 
     resets: int
-    """How often it was found reset since it was opened."""
+    """Number of resets found since the accelerator was opened."""
 
     @property
     def kept(self) -> bool:
-        """Whether its memory is as the last start left it: it was not reset since."""
+        """Whether the memory is as the last start left it: no reset has come since."""
         ...
 
     def attend(
@@ -191,7 +191,7 @@ class UnattendedAccelerator(FileAccelerator, Protocol):
     ) -> Run | None:
         """Wait for a run that another host has started; return what ``repeat`` returns.
 
-        None where the accelerator is at another run, and has not ended this one last.
+        None if the accelerator executes another run, or if the run that ended last is another one.
         """
         ...
 

@@ -161,7 +161,7 @@ _PROMISES = {
     ProductKind.B: 2.0**-23,
     ProductKind.T: 2.0**-22,
 }
-_SUBSTITUTES = {  # a kind for everything: the kinds that it can replace
+_SUBSTITUTES = {  # kind that computes a whole product: the kinds of blocks that it can replace
     ProductKind.F3: {ProductKind.F3},
     ProductKind.F4: {ProductKind.F3, ProductKind.F4},
     ProductKind.B: {ProductKind.F3, ProductKind.F4, ProductKind.B},
@@ -172,9 +172,9 @@ _SUBSTITUTES = {  # a kind for everything: the kinds that it can replace
 def _least_hybrid(
     model: PerformanceModel, counts: dict[str, int], blocks: tuple[int, int, int], shape: torch.Size
 ) -> float:
-    """Return seconds that the hybrid takes at least: the work, and one start a strip.
+    """Return a lower bound of the hybrid's seconds: its work, and one start per strip.
 
-    To find its jobs takes longer than many a product on a GPU.
+    The bound saves finding the jobs, which takes longer than many products on a GPU.
     """
     bm, bk, bn = blocks
     # Blocks at the edges may be smaller than whole ones: a block less in each direction is certain.
@@ -195,8 +195,8 @@ def decide(
 ) -> Decision:
     """Choose the fastest method to multiply float32 a (M, K) and b (K, N) that keeps the promise.
 
-    Candidates are each type for everything, and the hybrid of blocks. The native type is a
-    candidate only where nothing else holds or, with ``compete``, wherever it is predicted to be
+    Candidates are every type for the whole product, and the hybrid of blocks. The native type is a
+    candidate only if no other type keeps the promise or, with ``compete``, if it is predicted to be
     faster. ``model`` (``None``: calibrated once per device) is used only where there is a choice.
     """
     if 0 in (*a.shape, b.shape[1]):
@@ -208,7 +208,7 @@ def decide(
         promises[ProductKind.F3] = 2.0**-21
     only = present.keys() == {ProductKind.NATIVE}
     candidates = [kind for kind, stands in _SUBSTITUTES.items() if present.keys() <= stands]
-    if ProductKind.T not in present:  # less exact than fp32-b: not where that holds
+    if ProductKind.T not in present:  # fp32-t4 is less exact than fp32-b, which holds here too
         candidates = [kind for kind in candidates if kind is not ProductKind.T]
     if only or (len(present) == 1 and min(present) <= ProductKind.F4 and not compete):
         kind = min(present)

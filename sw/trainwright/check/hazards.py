@@ -29,8 +29,8 @@ Bytes = npt.NDArray[np.uint8]
 MOST_ROWS = 64
 """Rows of a region: a command takes longer than the memory's latency, and a program is quick."""
 REGIONS = ("shared", "first", "second", "result", "older", "late")
-"""Rows that both commands touch; operands; results of the long command, of the one behind it, and
-of the last one."""
+"""Regions: rows that both commands touch (``shared``), two operands, and the results of the long
+command, of the command after it (``older``) and of the last command (``late``)."""
 ARRAYS = (Engine.PE1, Engine.PE2)
 
 
@@ -84,7 +84,7 @@ class Hazard:
 
     @property
     def name(self) -> str:
-        """Text that tells the hazard apart, as `write PE1, read STORE`."""
+        """Name of the hazard, such as `hazard write PE1, read STORE`."""
         first, second = (
             "write" if writes else "read" for writes in (self.writes, self.writes_after)
         )
@@ -161,7 +161,7 @@ class _Machine:
         """Compute ``rows`` rows from row ``x`` on into those from ``z`` on."""
         by_entries = engine is Engine.PE1
         tile = self.p.pe1_rows if by_entries else 1
-        # of a product's bits the upper ones are left, so that few results saturate
+        # keep the upper bits of a product, so that few results saturate
         shift = self.bits + 2 if by_entries else 1
         return Compute(
             operation=Operation.PE4 if by_entries else Operation.BIAS,
@@ -267,7 +267,7 @@ def has_room(p: AcceleratorParameters, memory_bytes: int) -> bool:
 
 
 def given_rows(p: AcceleratorParameters, seed: int) -> Bytes:
-    """Return random rows for the regions, those that are loaded later, and zeros for the rest."""
+    """Return random rows for regions given or loaded later, zeros for regions that are stored."""
     machine = _Machine(p)
     count = len(REGIONS) * machine.region_bytes * 8 // p.word_width
     low, high = -(1 << machine.bits - 1), 1 << machine.bits - 1

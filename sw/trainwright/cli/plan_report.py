@@ -28,11 +28,11 @@ def _why(order: "Order", chosen: "Order", refused: str | None) -> str | None:
         return f"{more:,} more multiply-accumulates"
     if order.again > chosen.again:
         again = f"{order.again:,.0f} multiply-accumulates"
-        return f"{again} to make again what is neither held nor in slices"
+        return f"{again} to recompute what is neither held nor sliced"
     if order.cost > chosen.cost:
         lost = f"{order.cost - chosen.cost:,.0f} multiply-accumulates"
-        return f"fills the arrays less: the time of {lost} more"
-    return "as many multiply-accumulates: the first found"
+        return f"fills the arrays less: costs the time of {lost} more"
+    return "as many multiply-accumulates: the first order found was chosen"
 
 
 def _orders(
@@ -72,7 +72,7 @@ def _orders(
 
 
 def _stages(program: str, lowered: "Lowered") -> list[dict[str, Any]]:
-    """List the operations that are computed together, with their slices and arrays."""
+    """List the operations of each stage (computed together), with their slices and arrays."""
     rows = []
     for number, stage in enumerate(lowered.stages):
         for choice in stage.choices:
@@ -110,7 +110,7 @@ def report(
     plan: str,
     effort: int | None = None,
 ) -> dict[str, Any]:
-    """Return what ``--json`` prints, of the best programs among ``effort`` alternatives.
+    """Return the figures of ``--json`` for the best programs among ``effort`` alternatives.
 
     Raises ``CompileError`` where the network does not fit.
     """
@@ -198,7 +198,7 @@ def _show_orders(figures: dict[str, Any], names: "UserNames", width: int) -> Non
 
 
 def _show_stages(figures: dict[str, Any], names: "UserNames", width: int) -> None:
-    """Print what is computed together, a table a program; a stage's slices with its first row."""
+    """Print a table of stages for each program; a stage's first row has its slices."""
     from trainwright.cli.screen import fitted
 
     for program, measures in figures["programs"].items():
@@ -251,7 +251,7 @@ def show(figures: dict[str, Any], names: "UserNames", width: int) -> None:
 
 
 def show_wide(figures: dict[str, Any]) -> None:
-    """Print all columns, a line a row, by the names that programs have."""
+    """Print all columns, one line per row, with the compiler's names."""
     from trainwright.report.tables import markdown
 
     for layer in dict.fromkeys(row["layer"] for row in figures["orders"]):

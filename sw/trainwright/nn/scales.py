@@ -1,4 +1,4 @@
-"""Exponents of a layer's inputs and outputs: buffers that follow what passes through."""
+"""Exponents of a layer's inputs and outputs: buffers that follow the values."""
 
 from math import frexp
 
@@ -12,32 +12,32 @@ from trainwright.nn.straight_through import straight_through
 LEAST = -100
 """Least exponent: below it the numbers of float32 end."""
 MOST = 2.0**128
-"""Greatest number of float32, about."""
+"""Bound of float32: every finite number is smaller."""
 
 
 FAR = 8
-"""Powers of two beyond which an input exponent moves to the data in one step. Nearer, it moves by
-one, so that a batch that is out of line costs at most one bit; of 8 bits farther away none is
-left."""
+"""Distance, in powers of two, above which an input exponent moves to its data in one step. Up to it
+the exponent moves by one, so that an unusual batch costs at most one bit; above it, none of 8 bits
+would be left."""
 MOST_PASSES = 256
 """Forward passes whose exponents a quantiser remembers, for checkpoints that compute them again."""
 
 
 def in_backward() -> bool:
-    """Return whether torch runs a backward pass: a forward pass in it is that of a checkpoint."""
+    """Return whether a backward pass runs; a forward pass in it belongs to a checkpoint."""
     task: int = torch._C._current_graph_task_id()  # pyright: ignore[reportPrivateUsage]
     return task != -1
 
 
 class _Quantiser(torch.nn.Module):
-    """Rounds what passes to ``fmt``; the exponent is a buffer and moves in training mode.
+    """Module that rounds values to ``fmt``; the exponent is a buffer and moves in training mode.
 
-    ``underflow`` is what becomes of numbers that are too small, as in ``Format.encode``.
+    ``underflow`` says what numbers that are too small become, as in ``Format.encode``.
 
-    The first tensor that passes in training chooses the exponent, unless it is all zeros. A pass
-    in evaluation mode or under ``torch.no_grad`` moves nothing, and before that first tensor each
-    such pass takes the exponent that suits its own values. Under DDP all processes take the
-    exponent of the first at each forward pass, as of every buffer.
+    The first tensor in training chooses the exponent, unless it is all zeros. A pass in evaluation
+    mode or under ``torch.no_grad`` moves nothing; before the first tensor in training it takes the
+    exponent that suits its own values. Under DDP all processes take the exponent of the first at
+    each forward pass, as of every buffer.
     """
 
     exponent: torch.Tensor
@@ -51,7 +51,7 @@ class _Quantiser(torch.nn.Module):
         self._passes: dict[tuple[object, ...], int] = {}
 
     def set_exponent(self, exponent: int) -> None:
-        """Choose the exponent; it is not calibrated any more."""
+        """Set the exponent; the first batch does not choose it any more."""
         self.exponent.fill_(exponent)
         self.calibrated.fill_(True)
 
@@ -78,7 +78,7 @@ class _Quantiser(torch.nn.Module):
             del self._passes[next(iter(self._passes))]
 
     def before(self, values: torch.Tensor, *, follows: bool = True) -> int:
-        """Return the exponent for ``values``; the first values that ``follows`` choose it."""
+        """Return the exponent for ``values``; the first values with ``follows`` set it."""
         if bool(self.calibrated):
             return int(self.exponent)
         exponent = self.first(values.detach())
@@ -91,7 +91,7 @@ class _Quantiser(torch.nn.Module):
         raise NotImplementedError
 
     def after(self, values: torch.Tensor, exponent: int) -> int:
-        """Return the exponent for the tensor after ``values``: moved by one at most."""
+        """Return the exponent for the tensor after ``values``, which had ``exponent``."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -99,13 +99,13 @@ class _Quantiser(torch.nn.Module):
 
 
 def pass_key(values: torch.Tensor) -> tuple[object, ...]:
-    """Identify values that a checkpoint computes again, bit by bit the same."""
+    """Return a key of values, which a checkpoint computes again with the same bits."""
     v = values.detach()
     return (*v.shape, float(v.sum()), float(v.square().sum()))
 
 
 def largest(values: torch.Tensor) -> float:
-    """Return the greatest magnitude, 0 of no values, NaN where a value is NaN."""
+    """Return the greatest magnitude; 0 without values, NaN if a value is NaN."""
     if not values.numel():
         return 0.0
     low, high = torch.aminmax(values)
@@ -160,7 +160,7 @@ class OutputQuantiser(_Quantiser):
     def first(self, values: torch.Tensor) -> int:
         begin = 0
         greatest = largest(values)
-        # Words that are all 0, or mostly saturated, do not say how far away values are.
+        # Words that are all 0, or mostly saturated, do not show how far the exponent is off.
         if greatest and _is_lost(self.counted(values, begin)):
             begin = max(frexp(min(greatest, MOST))[1] + self.fmt.input_exponent, LEAST)
         scales = Scales(exponents={"y": begin})
@@ -199,8 +199,8 @@ class OutputQuantiser(_Quantiser):
 
 
 def _is_lost(counted: TensorStatistics) -> bool:
-    """Return whether the words say less of the scale than the values themselves."""
-    # Coded words are nearly logarithms: such a mean leaves no room for their differences.
+    """Return whether the words are too damaged to choose the exponent by."""
+    # Coded words are nearly logarithms: with a mean this high they hardly differ.
     if counted.format.coded and counted.mean_fraction > 7 / 8:
         return True
     return counted.is_lost

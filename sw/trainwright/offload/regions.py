@@ -1,4 +1,4 @@
-"""Which nodes of a torch.fx graph become a program: from one layer on, as many as can be."""
+"""Choice of the nodes of a torch.fx graph that become one program: as many as possible."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from trainwright.offload.trace import (
 
 @dataclass(frozen=True)
 class Found:
-    """A stretch, and its nodes in the graph in their order, some of which are its ends."""
+    """Stretch with its nodes, in the order of the graph; ``ends`` are its outputs."""
 
     stretch: Stretch
     source: fx.Node
@@ -44,13 +44,14 @@ class _Kind:
     flat: bool = False
     """An image, flattened."""
     size: int = 0
-    """Features, and the same with padding."""
+    """Features."""
     whole: int = 0
+    """Features with padding."""
 
     def behind(self, window: Window, channels: int) -> "_Kind":
-        """Return the kind of an image behind windows."""
-        least = zip(window.kernel, window.padding, window.stride, strict=True)
-        steps = tuple((kernel - 2 * padding, stride) for kernel, padding, stride in least)
+        """Return the kind of the image that windows make of an image."""
+        sides = zip(window.kernel, window.padding, window.stride, strict=True)
+        steps = tuple((kernel - 2 * padding, stride) for kernel, padding, stride in sides)
         own = () if steps == ((1, 1), (1, 1)) else steps
         return _Kind(channels, (*self.windows, *own))
 
@@ -58,7 +59,7 @@ class _Kind:
 def regions(
     graph: fx.Graph, module: torch.nn.Module, *, functions: bool = False
 ) -> Iterator[Found]:
-    """Find the stretches of a graph, as long as can be; each layer's node is in one.
+    """Find the longest stretches of a graph; each layer's node is in one of them.
 
     ``functions``: the accelerator has a vector engine, which computes element-wise functions.
     """
@@ -72,7 +73,7 @@ def regions(
 
 
 class _Region:
-    """Everything that the layer's source at ``start`` leads to, in the layer's numbers."""
+    """Nodes that depend on the value that the layer at ``start`` reads, in that layer's numbers."""
 
     def __init__(
         self,
@@ -109,9 +110,9 @@ class _Region:
             return self._applied(layer, node, kinds[0])
         if is_relu(node, self._module):
             given = node.all_input_nodes[0]
-            makes = layer_of(given, self._module) is not None or is_sum(given, self._module)
+            allowed = layer_of(given, self._module) is not None or is_sum(given, self._module)
             inside = given is not self._source and sole_user(given) is node
-            return kinds[0] if makes and inside else None
+            return kinds[0] if allowed and inside else None
         if function_at(node, self._module):
             inside = self._functions and node.all_input_nodes[0] is not self._source
             return kinds[0] if inside else None
@@ -134,13 +135,13 @@ class _Region:
         size, whole = layer.columns, layer.layer.input_size
         if given.flat:
             fits = size == whole and _leading(layer, given.channels) is not None
-        else:  # what lies in the padding of a layer's outputs is not 0
+        else:  # the padding of a layer's outputs does not hold zeros
             inner = given.size == given.whole or node.args[0] is self._source
             fits = not given.channels and (given.size, given.whole) == (size, whole) and inner
         return _Kind(size=layer.rows, whole=layer.layer.output_size) if fits else None
 
     def found(self) -> Found:
-        """Return the largest part that only values which nothing inside reads leave."""
+        """Return the largest part in which no node reads a value that leaves the part."""
         inside = set(self._kinds) - {self._source}
         while beyond := self._beyond(inside):
             inside -= beyond
@@ -149,9 +150,9 @@ class _Region:
         return Found(self._stretch(nodes, ends), self._source, nodes, ends)
 
     def _beyond(self, inside: set[fx.Node]) -> set[fx.Node]:
-        """Return nodes to leave out, with everything that follows from them; empty where none are.
+        """Return nodes to leave out, with all nodes that follow from them; empty if there are none.
 
-        A value that leaves is an end: it is no ReLU and not flattened, and nothing else reads it.
+        A value that leaves is an end: no ReLU, not flattened, and read by no node inside.
         """
         for node in self._kinds:
             if node not in inside or (node.users and inside.issuperset(node.users)):
@@ -186,7 +187,7 @@ class _Region:
                 wiring.append(Sum(name, sources, relu))
             elif window is not None:
                 wiring.append(Pool(name, sources, window))
-            else:  # a ReLU of what is below, or it flattened
+            else:  # a ReLU or a flattening has the name of its source
                 name = sources[0]
             names[node] = name
         kinds = ((names[end], self._kinds[end]) for end in ends)

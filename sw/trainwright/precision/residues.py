@@ -3,8 +3,8 @@
 Rows of A and columns of B become integers of as many bits as the result needs. Their product is
 formed modulo pairwise coprime numbers of 8 bits, with int8 operands and int32 sums, and put
 together by the Chinese remainder theorem: exactly, as the product of the moduli exceeds twice the
-largest sum. The cost grows with the bits, not with their square, as that of slices does.
-Source: Ozaki, Uchino and Imamura, *Ozaki Scheme II* (2025).
+largest sum. The cost grows linearly with the bits; that of products of slices grows with their
+square. Source: Ozaki, Uchino and Imamura, *Ozaki Scheme II* (2025).
 
 ``kernels/residues.c`` does the same as the torch functions here, with the same bits.
 """
@@ -107,6 +107,7 @@ def _digit_weights(bits: int, moduli: Moduli) -> Tensor:
 
 
 def _least(value: int, modulus: int) -> int:
+    """Return the residue of least magnitude."""
     rest = value % modulus
     return rest - modulus if rest > modulus // 2 else rest
 
@@ -206,8 +207,9 @@ def decode(
 ) -> Tensor:
     """Put numbers together, times 2^(rows + columns - shift), to components (m, n, nc).
 
-    A number is the sum of its residues y times M / modulus, less M times the sum of y / modulus,
-    rounded to an integer: float64 tells that one, as no number comes near M / 2.
+    A number is the sum of its residues y times M / modulus, less a multiple of M: the sum of
+    y / modulus, rounded to an integer. float64 is enough for that integer, as no number comes near
+    M / 2.
     """
     weights, shares, whole = _words(moduli)
     like = torch.empty(0, dtype=dtype, device=residues.device)
@@ -218,13 +220,13 @@ def decode(
               weights, shares, whole, len(whole), nc, passes, out)  # fmt: skip
         return out.movedim(0, -1)
     y = residues.to(torch.float64)
-    turns = torch.zeros_like(y[0])
+    multiple = torch.zeros_like(y[0])
     for part, share in zip(y, shares.tolist(), strict=True):
-        turns = turns + part * share
-    turns = turns.round()
+        multiple = multiple + part * share
+    multiple = multiple.round()
     words: list[Tensor] = []
     for row, modulus in zip(weights.tolist(), whole.tolist(), strict=True):
-        total = -turns * modulus
+        total = -multiple * modulus
         for part, weight in zip(y, row, strict=True):
             total = total + part * weight
         words.append(total)

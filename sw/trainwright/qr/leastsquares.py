@@ -1,4 +1,4 @@
-"""Least squares that are right for matrices of deficient rank and of any scale."""
+"""Least squares for matrices of deficient rank and of any scale."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from trainwright.qr.pivoted import pivoted_qr
 from trainwright.qr.result import QRError
 
 _ITERATIONS = 60
-"""Iterations from a low-precision factor after which the factorisation is repeated in float64."""
+"""Most iterations with a low-precision factor; then the factorisation is repeated in float64."""
 _EPSILON = 2.0**-53
 
 
@@ -28,7 +28,7 @@ class LeastSquares:
     threshold: float
     """Share of the largest pivot, of columns scaled to about 1, up to which pivots count as 0."""
     iterations: int
-    """Iterations of refinement from a factor of low precision; 0: that of float64 was used."""
+    """Iterations of refinement from a factor of low precision; 0 if the factor is of float64."""
 
 
 def lstsq(
@@ -41,14 +41,14 @@ def lstsq(
 ) -> LeastSquares:
     """Solve min ||A x - b||_2, with the x of least norm where it is not unique.
 
-    Columns are divided by powers of two and rows sorted by size before a QR with column pivoting
-    in float64, so that neither tiny columns nor tiny rows are lost: the rank is that of A with its
-    columns scaled, with pivots of at most ``threshold`` (default: max(m, n) times the epsilon of
-    A's type) times the largest as 0. ``basic`` leaves columns beyond the rank out (x is 0 there) in
-    place of the least norm. With ``low`` (such as "fp16", "bf16" or "posit16") the factor of that
-    precision preconditions float64 iterations to float64 accuracy; where its pivots do not show
-    full rank, or they do not converge, float64 is used (``iterations`` is 0). Raises ``QRError``
-    for matrices that do not fit, NaN and infinities, and x beyond the type.
+    Columns are divided by powers of two and rows sorted by size before a QR with column pivoting in
+    float64, so that neither tiny columns nor tiny rows are lost: the rank is that of A with its
+    columns scaled, where pivots of at most ``threshold`` (default: max(m, n) times the epsilon of
+    A's type) times the largest count as 0. ``basic`` omits columns beyond the rank (x is 0 there)
+    and gives up the least norm. With ``low`` (such as "fp16", "bf16" or "posit16") the factor of
+    that precision preconditions float64 iterations to float64 accuracy; if its pivots do not show
+    full rank, or the iterations do not converge, the factor is made in float64 (``iterations`` is
+    0). Raises ``QRError`` for matrices that do not fit, NaN and infinities, and x beyond the type.
     """
     a, right, vector = _checked(A, b)
     if threshold is None:
@@ -126,7 +126,7 @@ def _norm(x: torch.Tensor) -> torch.Tensor:
 def _pivoted(
     a: torch.Tensor, b: torch.Tensor, columns: torch.Tensor, threshold: float, basic: bool
 ) -> tuple[torch.Tensor, int]:
-    """Solve by QR with column pivoting and rows sorted by size, which is stable row by row.
+    """Solve by QR with column pivoting and rows sorted by size, which makes it stable for each row.
 
     Returns x for the matrix a 2^columns, and the rank.
     """
@@ -155,8 +155,8 @@ def _falling(a: torch.Tensor) -> torch.Tensor:
 def _shortest(upper: torch.Tensor, b: torch.Tensor, power: torch.Tensor) -> torch.Tensor:
     """Return the shortest x with upper 2^power x = b, for ``upper`` (rank, n) of full rank.
 
-    It is a combination of the matrix's rows. Large unknowns, of small columns, come last there,
-    so that they cost the others no digits.
+    x is a combination of the matrix's rows. Unknowns are sorted by the size of their columns: the
+    large unknowns of small columns come last, so that they cost the others no digits.
     """
     top = power.max()
     tall = scale_by_power(upper.mT, power - top)
@@ -174,8 +174,8 @@ def _iterated(
 ) -> tuple[torch.Tensor | None, int]:
     """Solve by conjugate gradients on A R^-1, R of a factorisation in low precision, in float64.
 
-    Twice: the second time for what the first one left. ``None`` where R does not show full rank,
-    or where gradients do not become small.
+    The second solution corrects the residual of the first. ``None`` if R does not show full rank,
+    or if gradients do not become small.
     """
     m, n = a.shape
     if m < n:
@@ -186,19 +186,19 @@ def _iterated(
     except QRError:
         return None, 0
     pivots = upper.diagonal().abs()
-    noise = n * 2.0 ** (1 - low.digits)  # of the pivots: below, R says nothing about the rank
+    noise = n * 2.0 ** (1 - low.digits)  # relative to the largest pivot: below, R says nothing
     if not bool(pivots.min() > max(threshold, noise) * pivots.max()):
         return None, 0
     y, count = torch.zeros(n, b.shape[1], dtype=a.dtype, device=a.device), 0
     for _ in range(2):
-        change, steps = _gradients(a, upper, b - a @ y)
+        change, steps = _conjugate_gradients(a, upper, b - a @ y)
         if change is None:
             return None, 0
         y, count = y + change, count + steps
     return y, count
 
 
-def _gradients(
+def _conjugate_gradients(
     a: torch.Tensor, upper: torch.Tensor, rest: torch.Tensor
 ) -> tuple[torch.Tensor | None, int]:
     """Run CGLS on A R^-1 until the gradient is 2^-52 of ||A R^-1||_F ||r||; return R^-1 z."""

@@ -33,22 +33,22 @@ class Summary:
     steps: int
     epochs: float
     seconds: float
-    """From the start to the end, less the time between an interruption and --resume."""
+    """Seconds from start to end, without the time between an interruption and --resume."""
     accelerator_seconds: float
-    """Forward and backward passes of all steps."""
+    """Seconds of the forward and backward passes of all steps."""
     test_accuracy: float
-    """Fraction classified right; of a regression, R2, as all accuracies here."""
+    """Fraction classified correctly; R2 for a regression, as in every accuracy of this class."""
     test_r2: float | None
     test_mae: float | None
     test_rmse: float | None
-    """Root mean square error of a regression, in the units of its targets as `test_mae`; else
+    """Root mean square error of a regression, like `test_mae` in the units of its targets; else
     None."""
     test_samples: int
     best_test_accuracy: float
     """Accuracy of the epoch that the test samples choose; ``test_accuracy`` is the last one's."""
     best_epoch: int
     train_accuracy: float | None
-    """On the batches of the last epoch, each before its update; None of a regression."""
+    """Accuracy on the batches of the last epoch, each before its update; None for a regression."""
     final_loss: float
     """Mean of the last epoch's batches: cross-entropy, or half the squared error of a regression's
     standardised targets."""
@@ -60,7 +60,7 @@ class Summary:
     reduction: float
     initial_reduction: float
     used_model_bits: int
-    """Without the rows of the last layer that no class uses."""
+    """Bits without the rows of the last layer that no class uses."""
     used_reduction: float
     cycles: int
     """Cycles of all training steps; 0 where the back end counts none."""
@@ -151,7 +151,7 @@ def summarise(
 
 
 def summary_rows(s: Summary) -> list[tuple[str, str]]:
-    """(name, value) of every line of the summary, in order."""
+    """Return (name, value) of every line of the summary, in order."""
     rows = [
         *_score_rows(s),
         ("steps", f"{s.steps:,} ({s.epochs:g} epochs) in {s.seconds:.1f} s"),

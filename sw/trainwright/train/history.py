@@ -35,7 +35,7 @@ class StepRecord:
     seconds: float
     """Wall time of forward and backward on the accelerator."""
     moved: int
-    """Exponents that moved after the step; for several steps, that differ in the end."""
+    """Exponents that moved after the step; for several steps, those that differ at the end."""
     saturations: int
     """Values saturated in the step."""
     underflows: int
@@ -80,7 +80,7 @@ _KINDS: dict[type[Record], str] = {
 SCALE_RECORDS = 200
 """Steps of a run, evenly spread, whose scales are kept."""
 
-# Ranks, the last field, differ in number between networks: a table holds them behind the fixed
+# Networks differ in the number of ranks, the last field: a table holds ranks after the fixed
 # columns.
 _STEP_FIELDS = tuple(f.name for f in fields(StepRecord))[:-1]
 _INTEGERS = frozenset(f.name for f in fields(StepRecord) if f.type in (int, "int"))
@@ -111,7 +111,7 @@ class History:
 
     @property
     def cycles_a_step(self) -> list[int]:
-        """Cycles of a step of each record, the mean of those that it has."""
+        """Cycles per step of each record; the mean if a record has several steps."""
         before = [0, *(record.step for record in self.steps)]
         return [
             record.cycles // (record.step - first)
@@ -135,14 +135,13 @@ class History:
 
     def scales_of(self, step: int) -> list[ScaleRecord]:
         """Return the scales recorded in ``step``, if it is the last recorded one."""
-        # Reversed: the list may hold a hundred thousand records, the step asked for has the last
-        # ones.
+        # From the end: the list may hold a hundred thousand records, and ``step`` has the last.
         return list(takewhile(lambda r: r.step == step, reversed(self.scales)))[::-1]
 
     def to_tensors(self) -> dict[str, torch.Tensor]:
         """Return the lists as float64 tables, one record a row.
 
-        Names of tensors as lines of UTF-8.
+        The names of tensors are lines of UTF-8.
         """
         steps = [
             (*(float(getattr(r, name)) for name in _STEP_FIELDS), *map(float, r.ranks))
@@ -211,6 +210,6 @@ def to_line(record: Record) -> str:
 
 
 def with_flat_ranks(network: Network, flat: Sequence[int]) -> Network:
-    """Return the network with a record's ranks, which are those of all layers in one row."""
+    """Return the network with a record's ranks: ``flat`` lists the ranks of all layers in order."""
     rest = list(flat)
     return network.with_ranks([[rest.pop(0) for _ in layer.ranks] for layer in network.layers])
