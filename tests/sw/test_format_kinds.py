@@ -1,11 +1,23 @@
 """Every coded format against an oracle of its own: words, ties, neighbours, tensors, spelling."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
 import pytest
 import torch
 from format_kinds import KINDS, SAMPLES, oracle_of, sums_near
 
 from trainwright.fixed.quantise import dequantise, fitting_exponent, quantise
-from trainwright.formats import UNDERFLOWS, Coded, Format, FormatError, parse_format, parse_formats
+from trainwright.formats import (
+    UNDERFLOWS,
+    Coded,
+    Format,
+    FormatError,
+    Minifloat,
+    parse_format,
+    parse_formats,
+)
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 
@@ -16,7 +28,56 @@ def test_every_coded_class_has_samples_of_its_own() -> None:
     coded = {
         kind for kind in Format.kinds if kind.coded and kind.__module__.startswith("trainwright.")
     }
+    missing = ", ".join(sorted(kind.__name__ for kind in coded - set(KINDS)))
+    assert not missing, f"add samples and an oracle of {missing} to KINDS in tests/format_kinds.py"
     assert coded == set(KINDS) == {type(fmt) for fmt in SAMPLES}
+
+
+def test_identifiers_of_samples_tell_them_apart() -> None:
+    same = [
+        fmt
+        for fmt in SAMPLES
+        for other in SAMPLES
+        if fmt != other and fmt.identifier == other.identifier
+    ]
+    assert not same, f"these formats share an `identifier`: {', '.join(map(str, same))}"
+
+
+@dataclass(frozen=True)
+class Knots(Minifloat):
+    """Words of 6 bits with any knots."""
+
+    knots: Callable[[int], Fraction | int]
+    last: int
+
+    @property
+    def largest(self) -> int:
+        return self.last
+
+    def knot(self, place: int) -> Fraction:
+        return Fraction(self.knots(place))
+
+
+@pytest.mark.parametrize(
+    ("knots", "largest", "match"),
+    (
+        # no subnormal numbers: words 1, 2 and 3 would stand for 5/4, 3/2 and 7/4
+        (lambda p: 4 * p, 31, "the word 1 would stand for 5/4, no integer"),
+        # no subnormal numbers, words from 1: exact, but no shift makes 1 .. 4 of 4 .. 7
+        (lambda p: Fraction(1 << p, 4) if p < 3 else 4 * p - 7, 31, r"knot\(2\) is 1 and .* 5"),
+        (lambda p: 3 * p, 31, r"knot\(0\) is 0 and knot\(1\) is 3; the difference"),
+        (lambda p: 1, 31, r"knot\(0\) is 1 and knot\(1\) is 1; the difference"),
+        (lambda p: 1 << p, 32, "the largest word is 32; 6 bits have words to 31"),
+    ),
+    ids=("fraction", "offset", "three", "constant", "largest"),
+)
+def test_knots_that_no_table_follows_are_refused(
+    knots: Callable[[int], Fraction | int], largest: int, match: str
+) -> None:
+    fmt = Knots(3, 2, knots, largest)
+    for use in (lambda: fmt.most, lambda: fmt.encode([5], 0), lambda: fmt.decode([1])):
+        with pytest.raises(FormatError, match=match):
+            use()
 
 
 @pytest.mark.parametrize("fmt", SAMPLES, ids=str)
@@ -76,6 +137,7 @@ def test_fitting_exponent_uses_the_upper_half_of_the_words(fmt: Coded) -> None:
 @pytest.mark.parametrize("fmt", SAMPLES, ids=str)
 def test_spelling_is_read_wherever_formats_are_written(fmt: Coded) -> None:
     spaced = f" {fmt} ".replace("(", " ( ").replace(",", " , ")
+    assert type(fmt).spelling.fullmatch(spaced.strip()), r"allow \s* around ( and , in `spelling`"
     assert parse_format(str(fmt)) == parse_format(spaced) == fmt
     assert parse_formats(f"activation={fmt},gradient=fixed(8)")["activation"] == fmt
     assert parse_formats({"factor": str(fmt)}) == {"factor": fmt}

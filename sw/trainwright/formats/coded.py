@@ -146,9 +146,15 @@ _BITS_BELOW = 40
 
 def slope(fmt: Coded, place: int) -> int:
     """Return log2 of the words from 2^``place`` to twice that: bits of a fraction if 0 or more."""
-    words = fmt.knot(place + 1) - fmt.knot(place)
+    low, high = fmt.knot(place), fmt.knot(place + 1)
+    words = max(high - low, Fraction(0))
     bits = words.numerator.bit_length() - words.denominator.bit_length()
-    assert words == Fraction(2) ** bits, "binades have a power of two of words"
+    # Hardware and C kernel make a word of the bits of a sum by a shift and an XOR.
+    if words != Fraction(2) ** bits or (low / words).denominator != 1:
+        raise FormatError(
+            f"{fmt}: knot({place}) is {low} and knot({place + 1}) is {high}; the "
+            f"difference must be a power of two that divides knot({place})"
+        )
     return bits
 
 
@@ -170,7 +176,26 @@ def _inverse(fmt: Coded, halves: bool) -> tuple[Fraction, ...]:
 
 @lru_cache
 def _sizes(fmt: Coded) -> Integers:
-    """Tabulate the integers of the words from 0 on."""
+    """Tabulate the integers of the words from 0 on.
+
+    Raises ``FormatError`` where a class gives knots or a ``largest`` that no table can follow: a
+    fraction would be cut off, and two words would stand for one integer.
+    """
+    if fmt.largest >= 1 << (fmt.width - 1):
+        raise FormatError(
+            f"{fmt}: the largest word is {fmt.largest}; {fmt.width} bits have words to "
+            f"{(1 << (fmt.width - 1)) - 1}"
+        )
+    place = 0
+    while fmt.knot(place) <= fmt.largest:
+        slope(fmt, place)  # refuses knots that do not grow, before a search among them
+        place += 1
+    for word, size in enumerate(_inverse(fmt, halves=False)):
+        if size.denominator != 1:
+            raise FormatError(
+                f"{fmt}: the word {word} would stand for {size}, no integer; start with knots of "
+                "subnormal numbers, 2^p for p = 0, 1, .."
+            )
     return np.array([int(size) for size in _inverse(fmt, halves=False)], dtype=np.int64)
 
 
