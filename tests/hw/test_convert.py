@@ -57,6 +57,7 @@ CORNERS = {
     "bytes": LEAST | {"word_width": 8},
     "digits": LEAST
     | {"word_width": 8, "wide_tensors": True, "scratchpad_banks": 2, "scratchpad_rows": 32},
+    "resident": LEAST | {"vector_engine": 1, "engine_lanes": 1, "exponents": 64, "sample_loads": 1},
 }
 
 
@@ -172,7 +173,7 @@ def memory_bits(parameters: AcceleratorParameters, *, trace: bool = False) -> in
     return sum(int(width) * int(size) for width, size in cells)
 
 
-QUICK = {("most", ""), ("bytes", ""), ("digits", ""), ("least", "posit(10,0)")}
+QUICK = {("most", ""), ("digits", ""), ("least", "posit(10,0)"), ("resident", "")}
 """Corners that the default suite has, and their formats."""
 
 
@@ -191,16 +192,9 @@ def test_every_memory_is_counted(name, formats):
     assert parameters.on_chip_bits == memory_bits(parameters, trace=trace)
 
 
-QUICK_PRESET = "ecp5-85f-alone"
-"""Preset with a vector engine."""
-
-
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name == QUICK_PRESET else pytest.param(name, marks=pytest.mark.slow)
-        for name in PRESETS
-    ],
+    [pytest.param(name, marks=pytest.mark.slow) for name in PRESETS],
 )
 def test_every_memory_of_a_preset_is_counted(name):
     assert preset(name).on_chip_bits == memory_bits(preset(name))

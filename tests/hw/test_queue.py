@@ -14,7 +14,7 @@ from trainwright_hw.stream.round_robin import RoundRobin
 
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("flags", [0, 3])
-@pytest.mark.parametrize("depth", [2, 3, 8, 16])
+@pytest.mark.parametrize("depth", [2, 3, 8, pytest.param(16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("write, read", [(0.5, 0.5), (0.9, 0.3), (0.3, 0.9), (1.0, 1.0)])
 def test_registered_queue_behaves_as_sync_fifo(depth, write, read, flags, counted):
     m = Module()

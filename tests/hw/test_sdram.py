@@ -197,7 +197,7 @@ def apply(memory: bytearray, beat: int, bursts) -> None:
         pytest.param(8, 45e6, 0.0, 1, marks=pytest.mark.slow),
         (8, 45e6, 0.3, 2),
         pytest.param(8, 100e6, 0.1, 3, marks=pytest.mark.slow),
-        (4, 66e6, 0.2, 4),
+        pytest.param(4, 66e6, 0.2, 4, marks=pytest.mark.slow),
         (16, 130e6, 0.1, 5),
     ],
 )
@@ -291,7 +291,7 @@ def test_sdram_last_byte_is_writable():
 def test_long_sequences_take_the_bandwidth(kind, least, clock_hz):
     """Refreshes, rows and changes of direction take the rest of 2 bytes a cycle."""
     bench = Bench(clock_hz=clock_hz)
-    count, size = 48, 16 * bench.beat
+    count, size = 24, 16 * bench.beat
     random = bench.random
     data = random.randbytes(count * size)
     half = 8 << 20

@@ -39,7 +39,7 @@ def test_external_memory_that_cannot_be_addressed(plan):
 
 
 RANDOM = [
-    pytest.param(seed, plan, marks=[pytest.mark.slow] * (seed > 5 or seed % len(PLANS) != number))
+    pytest.param(seed, plan, marks=[pytest.mark.slow] * (seed > 2 or seed % len(PLANS) != number))
     for seed in range(9)
     for number, plan in enumerate(PLANS)
 ]

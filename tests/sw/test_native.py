@@ -103,5 +103,7 @@ def test_native_kernels_are_c_to_the_system_s_compilers_too(compiler, kernels, o
         pytest.skip(f"no {compiler} here")
     (package,) = trainwright.__path__
     tool = Tool(compiler, (command,), "any")
+    # without optimisation, which takes most of the time and reads no more C
+    options = (*options, "-O0")
     built = library.build(Path(package) / kernels, tool, options, kept=Cache(tmp_path))
     ctypes.CDLL(str(built))
