@@ -1,15 +1,17 @@
 """Cut a kernel with reductions into passes of the vector engine.
 
-A group is all values that a reduction takes. Its rows are swept once for every reduction that
-depends on the one before, and once more for the results. In turn there are *finishes*, of one
-block of rows without streams, and *sweeps*:
+A group is all values that a reduction takes. A *sweep* is a pass over the rows of a group; a
+*finish* is a pass over one block of rows without streams. There is a sweep for each reduction that
+depends on another one, in their order, and a last sweep for the results. Finishes and sweeps
+alternate:
 
 1. finish 0 gives the accumulators of the first reductions their start values;
-2. sweep n computes what the reductions of depth n + 1 take, and accumulates it in registers;
-3. finish n + 1 completes these sums and computes what is the same for all rows of a group, once.
+2. sweep n computes the operands of the reductions of depth n + 1, and accumulates them in
+   registers;
+3. finish n + 1 completes these sums and computes the values that all rows of a group share.
 
-Registers carry sums and such values from pass to pass. Steps that are needed before and behind a
-reduction are computed again unless the kernel stores them. Where the rows of one group belong to
+Registers carry sums and shared values from pass to pass. Steps that are needed before and after a
+reduction are computed twice unless the kernel stores them. Where the rows of one group belong to
 several threads, two *joins* between a sweep and its finish add the sums of all threads: the first
 one writes them to scratch rows, 16 bits a row, the second one reads those of every thread.
 """
@@ -43,7 +45,7 @@ SCRATCH = "scratch"
 
 
 class Role(Enum):
-    """Rows of a pass."""
+    """Kind of a pass, by the rows that it runs over."""
 
     FINISH = "finish"
     """A row of every thread, no streams."""
@@ -62,15 +64,15 @@ class GroupPass:
     role: Role
     code: VectorPass
     tail: VectorPass | None = None
-    """For a sweep, the same for rows whose last lanes belong to no value."""
+    """For a sweep, the code for a group's last row if its last lanes hold no value."""
 
 
 @dataclass(frozen=True)
 class GroupLayout:
-    """How groups lie, which decides the passes that a kernel needs."""
+    """Layout of groups in rows, lanes and threads: it decides the passes of a kernel."""
 
     across: bool
-    """Whether a group spans lanes; else every lane of a row belongs to another group."""
+    """Whether a group spans the lanes of a row; else each lane belongs to another group."""
     joined: bool
     """Whether the rows of a group belong to several threads."""
     tail: int = 0
@@ -111,7 +113,7 @@ def lower_in_parts(body: Body) -> tuple[VectorPass, ...]:
     """
     if not body.steps:
         return ()
-    # Lowering merges steps in place, so that each try gets its own copy.
+    # Lowering merges steps in place, so each try gets its own copy.
     parts, size = (_part(body, 0, len(body.steps)),), len(body.steps)
     try:
         return tuple(lower_body(part) for part in parts)
@@ -126,7 +128,7 @@ def lower_in_parts(body: Body) -> tuple[VectorPass, ...]:
 
 
 def _part(body: Body, first: int, last: int) -> Body:
-    """Copy a body, all of whose operands are steps of it."""
+    """Copy steps ``first`` to ``last`` of a body, whose operands must be among them."""
     new = Body(preserved=set(body.preserved), taken=set(body.taken), reserved=body.reserved)
     known: dict[Value, Value] = {}
     for step in body.steps[first:last]:
@@ -138,9 +140,9 @@ def _part(body: Body, first: int, last: int) -> Body:
 
 
 def _cut_in_two(body: Body, at: int) -> tuple[Body, Body]:
-    """Compute the first ``at`` steps in a pass of their own, and keep what the rest needs.
+    """Compute the first ``at`` steps in a pass of their own, and keep what later steps need.
 
-    Registers are given their results in the second pass, as steps of it may read the old ones.
+    Effects are all in the second pass: its steps may still read the old values of registers.
     """
     first, second = (Body(preserved=set(body.preserved), reserved=body.reserved) for _ in range(2))
     early, rest = dict[Value, Value](), dict[Value, Value]()
@@ -177,10 +179,10 @@ def _cut_in_two(body: Body, at: int) -> tuple[Body, Body]:
 
 
 ACCUMULATED, FINISHED = -1, -2
-"""Uses of a register: the parts of a reduction so far, and a value for all later stages. A number
-from 0 names the one sweep for which a register holds a value that no reduction changes."""
+"""Uses of a register: the reduction so far, or its result and values for all later stages. A use
+from 0 on is the number of the only sweep for which the register holds a value."""
 Key = tuple[Value, int]
-"""A value that a register holds, and its use."""
+"""Value that a register holds, and the register's use."""
 
 
 class _Registers:
@@ -201,13 +203,13 @@ class _Registers:
         self.numbers[key] = Register(self.free.pop(0), v.low, v.high)
 
     def release(self, key: Key) -> None:
-        """Take the register of a value back."""
+        """Free the register of a value."""
         self.free.append(self.numbers[key].number)
         self.free.sort()
 
 
 class _Cut:
-    """State of a cut: the traced kernel, and what every stage holds and keeps."""
+    """Traced kernel that is cut into stages, with the depth of each of its values."""
 
     def __init__(self, body: Body, layout: GroupLayout) -> None:
         self.body, self.layout = body, layout
@@ -285,7 +287,7 @@ class _Cut:
             for v in self._held_by_sweep(n):
                 if self.depth[v]:
                     self._hold(v, 2 * n + 1)
-                else:  # made again for every sweep, as few instructions make it
+                else:  # computed again for each sweep: that takes few instructions
                     self.computed[n].add((v, n))
                     self.until[v, n] = 2 * n + 1
             for v in self._held_by_finish(n, [v for v, _ in self.computed[n]]):
@@ -316,7 +318,7 @@ class _Cut:
         return tuple(phases)
 
     def _end(self, stage: int) -> None:
-        """Release the registers of what no later stage holds."""
+        """Release the registers of values that no later stage holds."""
         for key in [key for key in self.live if self.until[key] <= stage]:
             self.live.remove(key)
             self.registers.release(key)
@@ -334,7 +336,7 @@ class _Cut:
         body, stage = Body(reserved=self.reserved), 2 * n
         known: dict[Value, Value] = {}
         before = set(self.live)
-        # Registers of what ends here may serve what begins here.
+        # A register whose value ends here may be given to a value that begins here.
         for key in [key for key in before if self.until[key] <= stage]:
             self.live.remove(key)
             self.registers.release(key)

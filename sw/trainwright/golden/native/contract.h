@@ -133,7 +133,7 @@ static int contract_rows(Contraction *c, const Split *s)
     int32_t *scalars = reserve(c->m, SCALARS, (size_t)count * sizeof(int32_t));
     if (!vectors || !scalars)
         return 0;
-    memset(scalars, 0, (size_t)count * sizeof(int32_t)); /* rows that there are not */
+    memset(scalars, 0, (size_t)count * sizeof(int32_t)); /* 0 in unused rows */
     for (int64_t b = 0; b < s->both.count; b++) {
         for (int64_t start = 0; start < s->first.count; start += block) {
             int64_t stop = start + block < s->first.count ? start + block : s->first.count;

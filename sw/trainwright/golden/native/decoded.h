@@ -14,7 +14,7 @@ enum { MOST_SCALAR_BYTES = 1 << 18 };
 
 static inline int has_posits(const Compute *d) { return d->x_format || d->g_format || d->z_format; }
 
-/* 0, and noted for the host, where a word stands for no number of its format. */
+/* Decode words. Returns 0, and records the word for the host, where one stands for no number. */
 static int integers(Machine *m, int64_t format, const int16_t *words, int count, float *out)
 {
     if (decode_plain(&m->numbers[format], words, count, out))
@@ -26,7 +26,7 @@ static int integers(Machine *m, int64_t format, const int16_t *words, int count,
     return 0;
 }
 
-/* (terms, LANES): of entries transposed, or of rows of x. */
+/* Decode the vectors of a tile, (terms, LANES): entries of g transposed, or rows of x. */
 static int plain_vectors(const Decoded *c, int64_t at, float *out)
 {
     const int lanes = (int)c->lanes;
@@ -49,7 +49,7 @@ static int plain_vectors(const Decoded *c, int64_t at, float *out)
     return 1;
 }
 
-/* ``rows`` rows of x, (rows, terms), or words of g, (terms, step). */
+/* Decode the scalars of a tile: ``rows`` rows of x as (rows, terms), or words of g as (terms, step). */
 static int plain_scalars(const Decoded *c, int64_t at, int64_t rows, float *out)
 {
     const int lanes = (int)c->lanes;
@@ -170,7 +170,7 @@ static int decoded_contraction(Decoded *c)
     float *vectors = reserve(m, VECTORS, size), *scalars = reserve(m, SCALARS, (size_t)(block * set));
     if (!vectors || !scalars)
         return 0;
-    memset(vectors, 0, size); /* lanes and rows that there are not */
+    memset(vectors, 0, size); /* 0 in unused lanes and rows */
     memset(scalars, 0, (size_t)(block * set));
     for (int64_t b = 0; b < s.both.count; b++)
         if (!decoded_tiles(c, &s, b, block, vectors, scalars))
@@ -178,7 +178,7 @@ static int decoded_contraction(Decoded *c)
     return 1;
 }
 
-/* A row of BIAS or MASK; 0 where a word stands for no number. */
+/* Compute a row of BIAS or MASK. Returns 0 where a word stands for no number. */
 static int plain_elementwise_row(const Decoded *c, const int16_t *first, const int16_t *second, int64_t z)
 {
     const Compute *d = c->d;

@@ -13,7 +13,7 @@
 #include "transfer.h"
 #include "validate.h"
 
-/* Operands as they are before the descriptor: copied where its results would overwrite them. */
+/* Set the operands of a descriptor: a copy of the scratchpad if its results overwrite them. */
 static int operands(Machine *m, const Compute *d, Operands *o)
 {
     const int16_t *pad = m->pad;
@@ -49,7 +49,8 @@ static int compute(Machine *m, const Compute *d, const Control *control)
     return 1;
 }
 
-/* 0 where memory is short, a word stands for no number, or the exponent file refuses the descriptor. */
+/* Execute a descriptor. Returns 0 where memory is short, a word stands for no number, or the exponent
+ * file refuses the descriptor. */
 static int execute(Machine *m, Descriptor *d, Engine *engine, Control *c)
 {
     switch (d->operation) {
@@ -76,9 +77,9 @@ static int execute(Machine *m, Descriptor *d, Engine *engine, Control *c)
     }
 }
 
-/* Executes a program that validate() accepted, ``times`` times, the first as step number ``step``. 0;
- * less where memory is short, where a word stands for no number (then ``wrong_format`` is its format),
- * or where the exponent file refuses a descriptor (``wrong_exponent``). */
+/* Execute a program that validate() accepted, ``times`` times, the first time as step number ``step``.
+ * Returns 0, or a negative number where memory is short, where a word stands for no number (then
+ * ``wrong_format`` is its format), or where the exponent file refuses a descriptor (``wrong_exponent``). */
 int trainwright_execute(Machine *m, Descriptor *program, int64_t times, uint32_t step)
 {
     Engine *engine = reserve(m, ENGINE, sizeof *engine);
@@ -98,8 +99,8 @@ int trainwright_execute(Machine *m, Descriptor *program, int64_t times, uint32_t
     return 0;
 }
 
-/* 0 where a program can be executed; then ``overlaps``, ``repeats`` and the widths are set, and ``rows``
- * (TRACES) holds how many rows each engine writes. 1 where it cannot, -1 where memory is short.
+/* Check a program. Returns 0 if it can be executed, 1 if not, -1 where memory is short. With 0,
+ * ``overlaps``, ``repeats`` and the widths are set, and ``rows`` (TRACES) counts each engine's rows.
  * ``scratch``: 17 * pad_rows bytes, zero. */
 int trainwright_validate(Machine *m, Descriptor *program, uint8_t *scratch, int64_t *rows)
 {
@@ -124,7 +125,7 @@ int trainwright_validate(Machine *m, Descriptor *program, uint8_t *scratch, int6
     return m->short_of_memory ? -1 : !right;
 }
 
-/* The instruction set that this was compiled for: another one would misread programs. */
+/* Return the instruction set of this library: programs of another one would be misread. */
 uint32_t trainwright_isa(void) { return ISA_DIGEST; }
 
 void trainwright_release(Machine *m)

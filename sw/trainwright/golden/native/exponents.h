@@ -17,7 +17,7 @@ static inline int is_exponent(int64_t value)
 static inline int64_t less_of(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t greater_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* The shifts of a compute descriptor with a ``z_exponent``, put into it; 0 where they are refused. */
+/* Set the shifts of a compute descriptor that has a ``z_exponent``. Returns 0 where one is refused. */
 static int take_shifts(Machine *m, Compute *d)
 {
     const int64_t x = m->exponents[d->x_exponent], g = m->exponents[d->g_exponent];

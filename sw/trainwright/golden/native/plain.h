@@ -1,4 +1,4 @@
-/* Every compute descriptor literally: any lanes, tile by tile in the order of the nest. */
+/* Execute any compute descriptor without shortcuts: any lanes, tile by tile in the nest's order. */
 #ifndef TRAINWRIGHT_PLAIN_H
 #define TRAINWRIGHT_PLAIN_H
 
@@ -6,14 +6,14 @@
 #include "requantise.h"
 #include "stochastic.h"
 
-/* Where a descriptor's operands lie: rows of x, words of g. */
+/* Scratchpad that a descriptor reads, and the strides of g in it. */
 typedef struct {
     const int16_t *pad;
     int64_t g_words;    /* words from one g address to the next */
     int64_t entry_step; /* words from one entry to the next (PE4) */
 } Operands;
 
-/* A whole row to where its digits lie, the highest first. */
+/* Cut a row of results into digits, and write a row of each, the highest digit first. */
 static inline void put_digits(Machine *m, const Compute *d, int engine, int64_t z, const int16_t *row)
 {
     const int digits = result_digits(m, d);
@@ -27,7 +27,7 @@ static inline void put_digits(Machine *m, const Compute *d, int engine, int64_t 
     }
 }
 
-/* Where a summed level goes over digits, sums so far are multiplied as it advances. */
+/* Sum a tile. Where summed levels count digits, the sums so far are multiplied at each new digit. */
 static inline void plain_tile(const Machine *m, const Compute *d, const Operands *o, int64_t x,
                               int64_t g, const Places *sum, int64_t rows, int64_t *acc)
 {
@@ -98,7 +98,7 @@ static inline void narrow_row(const Compute *d, const int16_t *x, const int16_t 
     requantise_sums(rq, &sums, 1, to, 0);
 }
 
-/* The row at ``z`` of any sums. */
+/* Requantise a row of sums of any size, which belongs at ``z``. */
 static inline void requantise_row(Requantiser *rq, const int64_t *sums, int lanes, int64_t z, int16_t *to)
 {
     if (rq->stochastic) {
@@ -121,7 +121,7 @@ static inline void wide_row(const Compute *d, const int16_t *x, const int16_t *g
     requantise_row(rq, v, lanes, z, to);
 }
 
-/* An operation element by element whose operands or results are digits; what it sums are digits. */
+/* Execute BIAS or MASK on values of several digits: the summed levels of the nest count digits. */
 static int elementwise_digits(Machine *m, const Compute *d, const Operands *o, const int64_t *base,
                               Requantiser *rq)
 {

@@ -45,7 +45,7 @@ static void put_row_plain(const Decoded *c, int64_t z, const double *sums)
     trace_row(c, z);
 }
 
-/* The scalar of a row and the first term, of ``r`` rows behind it; and how far the next term's is. */
+/* Return the scalars of row ``r`` of a tile, from its first term on. */
 static inline const float *scalar_at(const Decoded *c, const float *scalars, int64_t r)
 {
     return scalars + (by_entries(c->d) ? r * c->terms : r);
@@ -53,7 +53,7 @@ static inline const float *scalar_at(const Decoded *c, const float *scalars, int
 
 #if POSIT_VECTORS
 
-/* Rows of a tile: scalars of those that it has not are anything that lies there. */
+/* Scalars of TILE rows of a tile. A row beyond the tile's last one has those of row ``r`` again. */
 typedef struct {
     const float *at[TILE];
     int64_t step;
@@ -223,7 +223,7 @@ static void decoded_tile(const Decoded *c, int64_t z, int64_t rows, const float 
 {
     for (int64_t r = 0; r < rows; r += ROWS) {
         const int64_t count = rows - r < ROWS ? rows - r : ROWS;
-        const float *at[ROWS]; /* scalars of rows that there are not are anything that lies there */
+        const float *at[ROWS]; /* rows beyond the tile's last one have those of another row */
         __m256 sums[2 * ROWS];
         for (int i = 0; i < ROWS; i++)
             at[i] = scalar_at(c, scalars, i < count ? r + i : r);

@@ -26,7 +26,7 @@ static inline int32_t pair_at(const int16_t *words)
 
 typedef __m512i Sums;
 
-enum { TOGETHER = 8 }; /* rows of sums that registers hold beside what adds to them */
+enum { TOGETHER = 8 }; /* rows of sums that fit in registers next to their operands */
 
 static inline Sums sums_zero(void) { return _mm512_setzero_si512(); }
 static inline Sums sums_load(const int32_t *from) { return _mm512_loadu_si512(from); }

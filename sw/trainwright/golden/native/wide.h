@@ -7,8 +7,8 @@
 
 enum { LEAST_CHUNK = 64 };
 
-/* Sums of vectors [from, to) of a tile for its rows r to r + 7, as many at a time as registers hold;
- * of rows that it has not, anything. */
+/* Sum vectors [from, to) for rows r to r + 7 of a tile, as many rows at a time as registers hold. Rows
+ * beyond the tile's last one get meaningless sums. */
 static INLINE void add_entries(const Contraction *c, const Tile *t, const int32_t *vectors, int64_t r,
                                int64_t from, int64_t to, Sums *sums)
 {
@@ -93,7 +93,7 @@ static void put_narrow_random(const Contraction *c, const Tile *t, int64_t r, co
     }
 }
 
-/* Adds sums of 32 bits, each of ``chunk`` steps, x ``scale`` to those of 64 bits. */
+/* Add ``scale`` times sums of 32 bits, each over ``chunk`` steps, to the sums of 64 bits in ``wide``. */
 static void add_wide(const Contraction *c, const Tile *t, const int32_t *vectors, int64_t r,
                      int64_t chunk, int64_t scale, int64_t *wide)
 {
@@ -113,7 +113,8 @@ static void add_wide(const Contraction *c, const Tile *t, const int32_t *vectors
     }
 }
 
-/* Vectors as 256 * high + low, both of 8 bits or little more: NULL where memory is short. */
+/* Split words of vectors into high and low, with 256 * high + low the word: all highs come first, then
+ * all lows. Low has 8 bits with its sign, high one value more. Returns NULL where memory is short. */
 static const int32_t *halves(const Contraction *c, const int32_t *vectors)
 {
     const int64_t words = c->steps * LANES * 2;
@@ -127,8 +128,8 @@ static const int32_t *halves(const Contraction *c, const int32_t *vectors)
     return (const int32_t *)parts;
 }
 
-/* A tile with values up to these: sums over as many terms as fit 32 bits are added in 64 bits;
- * where they are too few, the vectors are split in halves first. */
+/* Compute a tile whose operands are at most vector_most and scalar_most: sums over as many terms as fit
+ * 32 bits are added in 64 bits. If too few terms fit, the words of vectors are split first. */
 static int put_wide(const Contraction *c, const Tile *t, int64_t vector_most, int64_t scalar_most)
 {
     const int64_t unit = by_entries(c->d) ? 8 : 1; /* steps that stay together */
