@@ -123,21 +123,21 @@ class ResidentDriver(ChipDriver):
         """Program that classifies a batch of the test set."""
         if test:
             self.evaluation = resident_evaluation(self.memory, self.resident, test, loss)
-        if pulled:  # its costs are words
+        if pulled:  # raises ``ValueError`` here for a cost that a word cannot hold
             whole = [np.arange(bond.left.columns) for bond in layout.bonds]
             self.memory.prior_words(np.zeros(layout.columns, np.int64), no_pulls(layout), whole)
         self._counted = [t.name for program in (self.step.forward, self.step.backward)
                          for t in program.tensors if t.counted]  # fmt: skip
         self.last_run: Run | None = None
-        """The last ``run_steps`` or ``attend_steps``."""
+        """Run of the last ``run_steps`` or ``attend_steps``."""
         self.last_evaluation: Run | None = None
         self.primed = data is None
-        """Whether the next step's samples are in memory, where the accelerator fetches them."""
+        """Whether the next step's samples are in place; always, if the host writes them."""
 
     def begin(self, scales: Scales, state: ChipState, step: int) -> None:
-        """Write programs, schedule, exponents and the order of the samples, as before ``step``.
+        """Write programs, schedule and exponents for a start at ``step``, and fetch its samples.
 
-        They are those of ``scales`` and ``state``. Then fetch the samples of ``step``.
+        Exponents are those of ``scales``; the moments' exponents and the prior come from ``state``.
         """
         self._write_programs()
         self.prime(step)

@@ -49,7 +49,7 @@ _KEYS: dict[str, dict[str, type]] = {
         "bias": bool, "leading": int, "product": list, **_WINDOW,
     },
 }  # fmt: skip
-"""Keys of a ``[[layers]]`` table, by the key that says what it is."""
+"""Keys of a ``[[layers]]`` table, by its kind: the first of these keys that the table has."""
 
 
 def table(value: Any, where: str, known: Mapping[str, type], needed: Sequence[str]) -> dict:
@@ -93,7 +93,7 @@ class Wired:
     layers: list[Layer] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     own: dict[str, int] = field(default_factory=dict)
-    """The layer that each value is made by where it is first applied."""
+    """Number of the layer that a value brings, by the value; other values may share its weights."""
 
 
 def wired(
@@ -101,8 +101,8 @@ def wired(
 ) -> Wired:
     """Read layers and nodes of ``[[layers]]`` and ``[[inputs]]``. Raises ``NetworkError``.
 
-    A layer or a sum that says nothing of ReLU has one unless it gives logits or a function reads
-    it; where ``heads`` are not named the last one gives logits.
+    A layer or a sum without the key ``relu`` has a ReLU unless it is a head, or a function reads
+    it. Without ``heads`` the last table is the head.
     """
     result = Wired()
     silent: dict[str, int] = {}

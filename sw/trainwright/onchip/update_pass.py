@@ -33,18 +33,18 @@ LEFT_SHIFT, LEFT, RIGHT_SHIFT, RIGHT = "left shift", "left", "right shift", "rig
 and on the right, along the lanes."""
 
 MOVED_SHIFT = 0
-"""Shift of the pass that the exponent file gives."""
+"""Number of the shift that the exponent file gives the pass."""
 MOVED_CONSTANT = 0
-"""Constant of the pass that the exponent file gives with MOVED_SHIFT."""
+"""Number of the constant that the exponent file gives the pass with MOVED_SHIFT."""
 RATE_CONSTANT = 1
-"""Constant that the exponent file gives: what momentum adds to a rate's shift."""
+"""Number of the constant from the exponent file that momentum adds to a rate's shift."""
 MOST_MOVED = 30
 """Largest shift of a moment: every larger one gives 0 as well."""
 
 
 @dataclass(frozen=True)
 class PartUpdate:
-    """How a part is updated in one step."""
+    """Parameters of the update of a part in one step."""
 
     hidden: int
     """Bits of a weight below its factor."""
@@ -63,9 +63,9 @@ class PartUpdate:
     as constant MOVED_CONSTANT and shift MOVED_SHIFT, and the rate from the registers of
     ``schedule_pass``; ``rate`` is unused then, and ``rate_shift`` is added to the register's."""
     momentum: bool = False
-    """Whether the exponent file adds to the rate's shift, in a resident pass.
+    """Whether a resident pass adds constant RATE_CONSTANT to the rate's shift.
 
-    It does so as constant RATE_CONSTANT, in place of ``rate_shift``.
+    The exponent file gives the constant, in place of ``rate_shift``.
     """
 
     def lowered(self) -> VectorPass:
@@ -99,7 +99,7 @@ def _updated(k: Body, part: PartUpdate, weight: Value, moment: Value) -> tuple[V
     """Return weight and moment after the update."""
     moment = _moved(k, part, moment)
 
-    # The gradient, and what the prior adds to it.
+    # The gradient, and the pull of the prior.
     pulls, cut = pulls_of(k, part, weight)
     gradient = k.read(GRADIENT)
     if pulls is not None:

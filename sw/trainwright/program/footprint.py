@@ -21,7 +21,7 @@ Grid = tuple[int, tuple[tuple[int, int], ...]]
 
 @dataclass(frozen=True)
 class Touch:
-    """Rows ``start`` to ``stop`` (exclusive) of a memory, or those of them in ``grids`` alone."""
+    """Rows ``start`` to ``stop`` (exclusive) of a memory; with ``grids`` only the rows in these."""
 
     space: str
     start: int
@@ -41,7 +41,7 @@ class Touch:
 
     @cached_property
     def _mask(self) -> int:
-        """Set of addresses as a mask, bit n for address n."""
+        """Rows of the grids as a mask, bit n for row n."""
         total = 0
         for start, axes in self.grids:
             mask = 1 << (start + sum(min((n - 1) * step, 0) for n, step in axes))
@@ -88,7 +88,7 @@ def _tiled(d: Compute, rows: int, start: int, name: str, row_stride: int) -> lis
 
 
 def _entries(d: Compute, axes: Sequence[tuple[int, int]], groups: int) -> tuple[Grid, ...]:
-    """Return rows of ``groups`` words of the second operand; adjacent groups share a row.
+    """Return the rows of the second operand, whose addresses count groups, ``groups`` to a row.
 
     Empty where the axes do not make whole rows.
     """
@@ -148,7 +148,7 @@ def footprint(
     if by_entries:
         g_axes.append((p.lanes, d.g_row_stride))
     low, high = _span(d.g, g_axes)
-    # Groups of words are as long as a tile has rows.
+    # A group has as many words as a tile has rows.
     groups = p.lanes // count if array and not by_entries else 1
     g = Touch(PAD, low // groups, high // groups + 1, False, _entries(d, g_axes, groups))
     return (

@@ -1,10 +1,11 @@
 """Decide which operations are computed together, a slice of their results at a time.
 
-A tensor too large to lie in the scratchpad whole is computed and used up slice by slice: its maker
-and its readers form one group, cut along axes that all their results have. So no sum is ever cut,
-and slices change no bit of a result. Where no such axis exists the tensor goes through the external
-memory ("spilled"), or the sums are taken in parts. In: the choices of ``choose``. Out: ``Group`` in
-an order in which they can be computed; ``cut.costs`` and ``cut.stages`` build on ``Groups``.
+A tensor too large to lie in the scratchpad whole is computed and used up slice by slice: the
+operations that compute and read it form one group, cut along axes that all their results have. Such
+a cut divides no sum, so it changes no bit of a result. Where no such axis exists the tensor goes
+through external memory ("spilled"), or its sums are taken in parts. ``Groups`` takes the choices of
+``choose`` and sorts its groups so that each can be computed after those before; ``cut.costs`` and
+``cut.stages`` build on it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -32,7 +33,7 @@ LARGEST = max(BUDGETS)
 
 @dataclass
 class Group:
-    """Operations of one stage, by their places in the program."""
+    """Operations of one stage, by their numbers in the program."""
 
     members: list[int]
     big: set[str]
