@@ -203,7 +203,7 @@ class _Registers:
         self.numbers[key] = Register(self.free.pop(0), v.low, v.high)
 
     def release(self, key: Key) -> None:
-        """Free the register of a value."""
+        """Release the register of a value."""
         self.free.append(self.numbers[key].number)
         self.free.sort()
 

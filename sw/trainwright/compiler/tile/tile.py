@@ -1,8 +1,8 @@
 """Run the stages of a program: commands on pieces that are loaded, transposed and computed.
 
 ``Tiler.run`` is the entry, used by ``step.drafts`` and ``step.blocks``. Commands come in the order
-of the operations, slice by slice; operands that a slice needs are made just before, some earlier
-for the first slices, so that neither array waits at the start.
+of the operations, slice by slice. The operands of a slice are loaded or transposed just before the
+slice, those of the first slices before all commands of a stage: so no array waits at the start.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -99,11 +99,10 @@ class Tiler(Operations):
                 inside -= set(choice.op.operands) - self.spilled
         self.inside = inside
         slices = list(slices_of(self.graph, stage, self.p.lanes, self.block))
-        # Where slices take turns between the arrays, each array's first slice is among the first
-        # two.
+        # If the arrays compute alternate slices, the first two slices have the first one of each.
         begin = 1 if self._both(stage, slices[0]) else 2
-        # Operands of the first slices come before all commands: an array would wait for a
-        # transpose that the other one has queued behind a whole slice.
+        # Operands of the first slices come before all other commands: else one array would wait
+        # for a transpose that PE1 only does after its own first slice.
         for slice_ in slices[:begin]:
             for choice in stage.choices:
                 self._before(choice, stage, slice_)
@@ -111,8 +110,8 @@ class Tiler(Operations):
             batch = slices[n : n + stage.together]
             if n >= begin:
                 self._forget(stage, batch)
-            # Likewise for slices that are computed together: copies for the second one would
-            # otherwise queue behind the array's work on the first.
+            # Likewise for slices that are computed together: operands of the second slice would
+            # otherwise be transposed after PE1's work on the first.
             if stage.together > 1:
                 for slice_ in batch:
                     for choice in stage.choices:
@@ -140,7 +139,7 @@ class Tiler(Operations):
             del self.pieces[key]
 
     def _both(self, stage: Stage, slice_: Ranges) -> bool:
-        """Return whether a slice has something of every work."""
+        """Return whether a slice has values of every work of the stage's contractions."""
         return all(
             self._within(choice.op, work, slice_) is not None
             for choice in stage.choices
@@ -149,7 +148,7 @@ class Tiler(Operations):
         )
 
     def _before(self, choice: Choice, stage: Stage, slice_: Ranges) -> None:
-        """Prepare the operands of an operation that its stage does not make."""
+        """Prepare the operands of an operation that reads no result of its stage."""
         results = {member.op.out for member in stage.choices}
         if isinstance(choice.op, Einsum) and stage.loops and not results & set(choice.op.operands):
             for work in reversed(choice.works):
@@ -176,9 +175,9 @@ class Tiler(Operations):
         return impls[0] is not None and impls[0].engine is not in_order
 
     def _forget(self, stage: Stage, slices: Sequence[Ranges]) -> None:
-        """Drop the pieces of earlier slices that no later slice reads.
+        """Drop the pieces of earlier slices that the next ``slices`` do not read.
 
-        Parts of what is given are loaded again.
+        Parts of given tensors that a later slice reads are loaded again.
         """
         depths, loops = dict(stage.kept), [axis for axis, _ in stage.loops]
         passing = self._passing(stage)
@@ -190,9 +189,9 @@ class Tiler(Operations):
                 self.pieces[name, lanes] = kept
 
     def _passing(self, stage: Stage) -> set[str]:
-        """Return the tensors of which each slice is made, read, and not looked at again.
+        """Return the tensors whose slices are computed and read in one iteration of the loops only.
 
-        Pieces of earlier slices made each search for a piece longer: a quarter of the compile
+        Keeping their pieces made each search for a piece longer, and took a quarter of the compile
         time of `fashion` in 512 samples.
         """
         axes = {axis for axis, _ in stage.loops}
