@@ -3,10 +3,14 @@
 import random
 from dataclasses import replace
 
-from trainwright.functions import function_of
+from trainwright.functions import function_names, function_of
 from trainwright.network import Apply, Map, Network, Node, network_from_dict
 
-TEXTS = ("tanh", "leaky_relu(0.1)", "leaky_relu(0.25)", "gelu", "silu")
+_GIVEN = ("tanh", "leaky_relu(0.1)", "leaky_relu(0.25)", "gelu", "silu")
+TEXTS = _GIVEN + tuple(
+    name for name in function_names() if name not in {text.split("(")[0] for text in _GIVEN}
+)
+"""Every function of the registry; a new one comes last, so that networks drawn from it stay."""
 
 
 def with_functions(network: Network, seed: int) -> Network:

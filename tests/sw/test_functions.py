@@ -19,7 +19,7 @@ from trainwright.check.step import check_step
 from trainwright.cli.options import OptionError, accelerator_parameters
 from trainwright.compiler import compile_step
 from trainwright.compiler.base.errors import CompileError
-from trainwright.functions import function_names, function_of
+from trainwright.functions import FunctionError, entries, function_names, function_of, register
 from trainwright.functions.record import _ENTRIES, element_pass
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.step import step_graph
@@ -32,6 +32,7 @@ from trainwright.train.functional import outputs
 
 ENGINE = AcceleratorParameters(vector_engine=1)
 WIDTHS = (4, 8, 12, 16)
+GUIDE = Path(__file__).parents[2] / "docs/guide/element-wise-functions.md"
 
 
 def every_word(width):
@@ -130,12 +131,50 @@ def test_functions_of_zero_are_zero(text, width):
     assert not applied(function.backward, [zero, every_word(8)[:1]], (16, 8), 16, 0, -5).any()
 
 
+def near_real(function, width=8, exponent=-5):
+    """Compare both kernels of a function with its record's real numbers, and those with torch's."""
+    x = every_word(width)
+    real = torch.from_numpy(x * 2.0**exponent).requires_grad_()
+    result = applied(function.forward, [x], (width,), width, exponent)
+    unit = function.forward.exponent(exponent, width)
+    values = wanted(function(real).detach().numpy(), unit, width)
+    assert np.abs(result - values).max() <= 1, "`body` and `real` of the function differ"
+    upper = np.random.default_rng(7).integers(-(1 << 14), 1 << 14, x.shape)
+    given = torch.from_numpy(upper.astype(np.float64))
+    (slope,) = torch.autograd.grad(function(real), real, given)
+    exact = function.backward.real(given, function(real) if function.reads_result else real)
+    torch.testing.assert_close(exact, slope, msg="`real` of the gradient is not torch's gradient")
+    second = result if function.reads_result else x
+    at = unit if function.reads_result else exponent
+    computed = applied(function.backward, [upper, second], (16, width), 16, 0, at)
+    exact = function.backward.real(given, torch.from_numpy(second * 2.0**at)).detach().numpy()
+    assert np.abs(computed - exact).max() <= 16, "`gradient` and its real numbers differ"
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_kernels_of_a_function_agree_with_its_real_numbers(text):
+    near_real(function_of(text))
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)
+def test_names_of_a_function_are_those_of_torch(entry):
+    owners = torch, torch.nn.functional, torch.Tensor
+    unknown = [name for name in entry.calls if not any(hasattr(owner, name) for owner in owners)]
+    assert not unknown, f"torch has no {unknown}: models that call {entry.name} would stay in torch"
+    assert entry.module is None or hasattr(torch.nn, entry.module), "write @register() without one"
+
+
+@pytest.mark.parametrize("name", function_names())
+def test_guide_has_a_row_of_every_function(name):
+    assert f"\n| `{name}` |" in GUIDE.read_text(), f"add a row of `{name}` to the table of {GUIDE}"
+
+
 @pytest.mark.parametrize(
     ("text", "match"),
     (
         (
             "tahn",
-            "'tahn' is no function; there are leaky_relu, tanh, silu, gelu; did you mean 'tanh'",
+            "'tahn' is no function; there are leaky_relu, tanh, silu, gelu.*; did you mean 'tanh'",
         ),
         ("relu 6", "is no function"),
         ("tanh(1)", "tanh takes no parameter, not 1"),
@@ -311,7 +350,6 @@ def test_function_stays_in_torch_without_an_engine():
 
 
 # -- the guide -------------------------------------------------------------------------------------
-GUIDE = Path(__file__).parents[2] / "docs/guide/element-wise-functions.md"
 TOML, MODEL, RECORD = re.findall(r"```(?:python|toml)\n(.*?)```", GUIDE.read_text(), re.DOTALL)
 
 
@@ -329,9 +367,31 @@ def test_guide_record_is_all_that_a_new_function_needs():
         exec(RECORD, {"__name__": "example"})
         assert "absolute" in function_names()
         checked(two_layers("absolute"), 16, ENGINE)
+        near_real(function_of("absolute"))
+        for call in (torch.abs, lambda h: h.absolute()):
+            model = trainwright.compile(module_of(call), batch=32, accelerator=ENGINE)
+            assert len(model.chains) == 1
+        with pytest.raises(FunctionError, match=r"no module of absolute; train the network with"):
+            tnn.from_network(two_layers("absolute"))
     finally:
         function_of.cache_clear()
         _ENTRIES.pop("absolute", None)
+
+
+def test_function_registered_as_an_unknown_module_is_refused_by_name():
+    """Refuse the record, as an AttributeError of torch would hide it from every other function."""
+
+    def twice():
+        return function_of("tanh")
+
+    try:
+        register("Twice")(twice)
+        with pytest.raises(
+            CompileError, match=r"twice is registered as torch.nn.Twice.*register()"
+        ):
+            trainwright.compile(module_of(torch.nn.Tanh()), batch=32, accelerator=ENGINE)
+    finally:
+        _ENTRIES.pop("twice")
 
 
 def test_guide_files_to_touch_exist():

@@ -12,6 +12,7 @@ from trainwright.functions.record import (
     entries,
     function_names,
     function_of,
+    register,
 )
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "entries",
     "function_names",
     "function_of",
+    "register",
 ]

@@ -140,6 +140,10 @@ class Function:
 
         name, given = _parsed(self.text)
         entry = _ENTRIES[name]
+        if entry.module is None:
+            raise FunctionError(
+                f"torch.nn has no module of {self.text}; train the network with trainwright train"
+            )
         keys = dict(zip(entry.attributes.values(), given, strict=False))
         return getattr(torch.nn, entry.module)(**keys)
 
@@ -155,8 +159,10 @@ class FunctionEntry:
     name: str
     make: Callable[..., Function]
     """Called with the parameters, all of them numbers with a default."""
-    module: str
-    """Class in ``torch.nn`` of the same function."""
+    module: str | None
+    """Class in ``torch.nn`` of the same function; None where torch has none."""
+    calls: tuple[str, ...]
+    """Names of the function in torch, as functions and methods."""
     attributes: Mapping[str, str]
     """Attribute of the module, and argument of torch's function, that gives each parameter."""
 
@@ -165,17 +171,18 @@ _ENTRIES: dict[str, FunctionEntry] = {}
 
 
 def register(
-    module: str, **attributes: str
+    module: str | None = None, *aliases: str, **attributes: str
 ) -> Callable[[Callable[..., Function]], Callable[..., Function]]:
     """Register a function under the name of the Python function that makes its record.
 
-    ``module`` is the class of ``torch.nn`` that computes the function; torch's function has the
-    registered name. ``attributes`` name what torch calls each parameter.
+    ``module`` is the class of ``torch.nn`` that computes the function, if there is one; torch's
+    function has the registered name, or one of ``aliases``. ``attributes`` name what torch calls
+    each parameter.
     """
 
     def add(make: Callable[..., Function]) -> Callable[..., Function]:
         name = make.__name__
-        _ENTRIES[name] = FunctionEntry(name, make, module, attributes)
+        _ENTRIES[name] = FunctionEntry(name, make, module, (name, *aliases), attributes)
         return make
 
     return add

@@ -393,7 +393,10 @@ def _function_called(
     function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Function | None:
     """Return the element-wise function that a function or a method of torch computes."""
-    entry = next((entry for entry in entries() if _computes(function, entry.name)), None)
+    entry = next(
+        (entry for entry in entries() if any(_computes(function, name) for name in entry.calls)),
+        None,
+    )
     if entry is None or not args:
         return None
     names = entry.attributes.values()
@@ -419,6 +422,19 @@ def _made(entry: Any, given: Mapping[str, Any]) -> Function | None:
         return None
 
 
+def _module_class(entry: Any) -> type | None:
+    """Return the class in ``torch.nn`` of a function; None where its record names none."""
+    if entry.module is None:
+        return None
+    kind = getattr(torch.nn, entry.module, None)
+    if kind is None:
+        raise CompileError(
+            f"the function {entry.name} is registered as torch.nn.{entry.module}, which torch does "
+            "not have; write @register() where torch has no such module"
+        )
+    return kind
+
+
 def function_at(node: fx.Node, module: torch.nn.Module) -> Function | None:
     """Return the element-wise function of one value that a node computes, if it is known."""
     operation = operation_at(node, module)
@@ -429,7 +445,7 @@ def operation_at(node: fx.Node, module: torch.nn.Module) -> Operation | None:
     """Return the operation of a program that a node is, a layer excepted."""
     if node.op == "call_module":
         part = module.get_submodule(str(node.target))
-        entry = next((e for e in entries() if type(part) is getattr(torch.nn, e.module)), None)
+        entry = next((e for e in entries() if type(part) is _module_class(e)), None)
         if entry is not None and not is_changed(part):
             element = _made(entry, vars(part))
             return None if element is None else ("function", element)
