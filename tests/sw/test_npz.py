@@ -14,6 +14,7 @@ from trainwright.cli import main
 from trainwright.cli.train.options import add_arguments, make_settings
 from trainwright.data import DataError, load_data_set
 from trainwright.data.npz import load_npz
+from trainwright.data.own import OwnOptions
 
 RANDOM = np.random.RandomState(3)
 IMAGES = RANDOM.randint(0, 256, (20, 6, 5)).astype(np.uint8)
@@ -115,6 +116,26 @@ NAN[2, 3, 4] = np.nan
 )
 def test_arrays_that_cannot_be(tmp_path, name, value, message):
     assert message in complaint(save(tmp_path / "a.npz", **{**GOOD, name: value}))
+
+
+def test_npz_numbers_to_predict_are_refused_with_a_remedy_that_works(tmp_path):
+    advice = "--data FILE --target COLUMN --task regression"
+    targets = LABELS / 2 + 0.25
+    npz = save(tmp_path / "a.npz", x=IMAGES, y=targets)
+    many = save(tmp_path / "b.npz", x=IMAGES, y=np.arange(len(IMAGES)) * 100)
+    assert advice in complaint(npz) and advice in complaint(many)
+    with pytest.raises(DataError, match=r"--task regression: .*a\.npz has classes"):
+        load_data_set("npz", npz, own=OwnOptions(task="regression"))
+    pixels = IMAGES.reshape(len(IMAGES), -1)
+    lines = [",".join([*(f"p{n}" for n in range(pixels.shape[1])), "y"])]
+    lines += [",".join(map(str, [*row, y])) for row, y in zip(pixels, targets, strict=True)]
+    table = tmp_path / "a.csv"
+    table.write_text("\n".join(lines))
+    data = load_data_set("table", table, own=OwnOptions(target="y", task="regression"))
+    assert data.scale is not None
+    mean, deviation = data.scale
+    found = np.concatenate([split.labels for split in (data.train, data.test)]) * deviation + mean
+    assert np.allclose(np.sort(found), np.sort(targets))
 
 
 def test_arrays_that_are_missing(tmp_path):

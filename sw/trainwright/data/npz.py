@@ -20,6 +20,10 @@ SPLIT_SEED = 0
 TEST_PART = 5
 """Samples for each sample that goes into the test split, where a file has no test split."""
 FULL_SCALE = 255
+NUMBERS_ADVICE = (
+    "numbers are predicted from tables: write pixels and target as columns of a .csv or .parquet, "
+    "and give it with --data FILE --target COLUMN --task regression"
+)
 _SPLITS = (
     ("x_train", "y_train", "x_test", "y_test"),
     ("train_images", "train_labels", "test_images", "test_labels"),
@@ -122,12 +126,12 @@ def _labels(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.ui
         raise DataError(f"{path}: {name} has shape {array.shape}, not (samples,)")
     if array.dtype.kind not in "iu":
         raise DataError(
-            f"{path}: {name} is {array.dtype}; labels are integers from 0; "
-            "numbers are predicted from tables (--task regression)"
+            f"{path}: {name} is {array.dtype}; labels are integers from 0; {NUMBERS_ADVICE}"
         )
     if array.size and not 0 <= array.min() <= array.max() <= 255:
         raise DataError(
-            f"{path}: {name} has labels from {array.min()} to {array.max()}, not within 0 to 255"
+            f"{path}: {name} has labels from {array.min()} to {array.max()}, not within 0 to 255; "
+            f"{NUMBERS_ADVICE}"
         )
     return array.astype(np.uint8)
 

@@ -7,8 +7,8 @@ from trainwright.data.dataset import DataError, DataSet
 from trainwright.data.digits import load_digits_data
 from trainwright.data.download import SOURCES, download
 from trainwright.data.idx import STEMS, missing, read_split
-from trainwright.data.npz import load_npz
-from trainwright.data.own import TABLE_SUFFIXES, OwnOptions, load_own, own_kind
+from trainwright.data.npz import NUMBERS_ADVICE, load_npz
+from trainwright.data.own import REGRESSION, TABLE_SUFFIXES, OwnOptions, load_own, own_kind
 from trainwright.support.native.cache import default_folder
 from trainwright.support.text import suggestion
 
@@ -82,6 +82,8 @@ def load_data_set(
             wanted = f"a file {', '.join(TABLE_SUFFIXES)}" if name == "table" else "a folder"
             raise DataError(f"data set {name!r} is {wanted} of your own: {what}")
         return load_own(Path(root), own or OwnOptions())
+    if own is not None and own.task == REGRESSION and is_npz(root):
+        raise DataError(f"--task {REGRESSION}: {root} has classes; {NUMBERS_ADVICE}")
     if own not in (None, OwnOptions()):
         raise DataError(
             "--target, --ignore, --category, --task and --image-size are of tables and pictures: "
