@@ -3,6 +3,9 @@
 import sys
 from collections.abc import Sequence
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, by the shell's convention."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``trainwright`` with these arguments (default: the process's); the exit status.
@@ -12,7 +15,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         from trainwright.cli import core
 
-        return core.main(argv)
+        status = core.main(argv)
     except KeyboardInterrupt:
         print("trainwright: interrupted", file=sys.stderr)
-        return 130
+        status = INTERRUPTED
+    if status == INTERRUPTED:
+        # Python remembers an interrupt inside exec or eval of a text (dataclasses) as
+        # unhandled, even once it is caught, and kills itself at exit. Another exec forgets it.
+        exec("")
+    return status

@@ -1,0 +1,94 @@
+"""Ctrl-C in a real process: one line, status 130, and nothing half written."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SPEC = """[train]
+network = "digits"
+epochs = 300
+
+[axes]
+seed = [0, 1]
+"""
+PATIENCE = 120
+"""Seconds that a loaded machine may take to reach the state waited for."""
+COMPILING = 2.5
+"""Seconds after which a command that compiles for ten or more is interrupted."""
+
+
+def interrupted(folder: Path, arguments: list[str], ready: Callable[[], bool]) -> tuple[int, str]:
+    """Start a command, press Ctrl-C once it is ``ready``; return its status and what it printed."""
+    environment = {**os.environ, "TRAINWRIGHT_PROGRAM_CACHE": "0", "OMP_NUM_THREADS": "1"}
+    with (folder / "printed").open("w") as printed:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trainwright.cli", *arguments],
+            cwd=folder, env=environment, stdout=printed, stderr=printed, start_new_session=True,
+        )  # fmt: skip
+        end = time.monotonic() + PATIENCE
+        try:
+            while not ready():
+                assert process.poll() is None and time.monotonic() < end
+                time.sleep(0.02)
+            os.killpg(process.pid, signal.SIGINT)  # a terminal tells the whole group
+            status = process.wait(timeout=PATIENCE)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    text = (folder / "printed").read_text()
+    assert "Traceback" not in text
+    return status, text
+
+
+def partial_files(folder: Path) -> list[Path]:
+    """Return files that a reader could take for whole ones and are not, or are left over."""
+    return [path for path in folder.rglob("*") if path.suffix in (".tmp", ".part", ".partial")]
+
+
+@pytest.mark.parametrize("command", ["plan", "check"])
+def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_file(tmp_path, command):
+    network = {"plan": ["fashion"], "check": ["--network", "fashion"]}[command]
+    begin = time.monotonic()
+    status, text = interrupted(
+        tmp_path, [command, *network], lambda: time.monotonic() > begin + COMPILING
+    )
+    assert status == 130
+    assert text.splitlines()[-1] == "trainwright: interrupted"
+    assert list(tmp_path.iterdir()) == [tmp_path / "printed"]
+
+
+INSIDE_A_TEXT = """
+import sys
+from trainwright.cli import core, main
+core.main = lambda argv: exec("raise KeyboardInterrupt")
+sys.exit(main([]))
+"""
+
+
+def test_ctrl_c_inside_of_an_executed_text_has_the_status_of_others(tmp_path):
+    # Of `python -m trainwright.cli plan` every fifth interrupt ended by the signal, status -2.
+    (tmp_path / "inside.py").write_text(INSIDE_A_TEXT)
+    run = [sys.executable, "-m", "inside"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "trainwright: interrupted\n")
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_sweep_keeps_checkpoints_to_go_on_from(tmp_path):
+    (tmp_path / "spec.toml").write_text(SPEC)
+    trials = tmp_path / "out" / "trials"
+    status, text = interrupted(
+        tmp_path,
+        ["sweep", "spec.toml", "--out", "out", "--jobs", "1", "--engine", "processes"],
+        lambda: any(path.stat().st_size for path in trials.glob("*/history.jsonl")),
+    )
+    assert status == 130
+    assert "trainwright: interrupted; the same command goes on" in text
+    assert any(trials.glob("*/checkpoint.safetensors"))
+    assert not partial_files(tmp_path)
