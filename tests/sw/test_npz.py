@@ -134,8 +134,10 @@ def test_npz_numbers_to_predict_are_refused_with_a_remedy_that_works(tmp_path):
     data = load_data_set("table", table, own=OwnOptions(target="y", task="regression"))
     assert data.scale is not None
     mean, deviation = data.scale
-    found = np.concatenate([split.labels for split in (data.train, data.test)]) * deviation + mean
-    assert np.allclose(np.sort(found), np.sort(targets))
+    restored = (
+        np.concatenate([split.labels for split in (data.train, data.test)]) * deviation + mean
+    )
+    assert np.allclose(np.sort(restored), np.sort(targets))
 
 
 def test_arrays_that_are_missing(tmp_path):
