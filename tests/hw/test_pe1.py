@@ -30,7 +30,7 @@ PARAMETERS = {
         lanes=8, pe1_rows=4, pe2_rows=2, word_width=8, wide_tensors=1, stochastic_rounding=True
     ),
 }
-SLOW = {"8x4-digits-random", "8x4-random", "8x8", "4x4", "8x2-narrow"}
+SLOW = {"8x4-digits-random", "8x4-random", "8x8", "4x4", "4x2", "8x2-narrow"}
 """Sizes of the slow tests, as are benches of them under Verilator."""
 
 

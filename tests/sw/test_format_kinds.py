@@ -21,7 +21,7 @@ from trainwright.formats import (
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 
-SHIFTS = (0, 1, 2, 5, 12, 33)
+SHIFTS = (0, 1, *(pytest.param(shift, marks=pytest.mark.slow) for shift in (2, 12)), 5, 33)
 
 
 def test_every_coded_class_has_samples_of_its_own() -> None:

@@ -15,7 +15,7 @@ from trainwright.cli.reproduce.runs import rows_named, seeded
 from trainwright.cli.reproduce.table1 import ABLATIONS, FRONTIER, GROUPS, TABLE, outcome
 from trainwright.cli.train.options import add_arguments
 
-EPOCHS = "8"
+EPOCHS = "5"
 """Long enough for an interrupt in the first."""
 
 
@@ -62,7 +62,7 @@ def test_finished_runs_are_kept(done, folder, capsys):
 def test_another_choice_is_not_mixed_in(done, folder, capsys):
     assert main(options(folder, done, epochs="9")) == 2
     error = capsys.readouterr().err
-    assert "--epochs 8" in error and "--epochs 9" in error and "name another --out" in error
+    assert f"--epochs {EPOCHS}" in error and "--epochs 9" in error and "name another --out" in error
 
 
 def test_table1_means_of_seeds(done, tmp_path):
