@@ -1,13 +1,23 @@
 import argparse
 import json
+from functools import cache
 
 import pytest
 
 from trainwright.cli.errors import OptionError
 from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.build import package
 from trainwright_hw.build.cli import command
 
 SMALL = ("lanes=4", "pe1_rows=2", "pe2_rows=2", "scratchpad_rows=64")
+
+converted = cache(package.package_rtlil)
+"""Both languages are written from one conversion of the same design."""
+
+
+@pytest.fixture(autouse=True)
+def share_conversion(monkeypatch):
+    monkeypatch.setattr(package, "package_rtlil", converted)
 
 
 def run(*options: str) -> int:
