@@ -14,7 +14,7 @@ from trainwright.formats import (
     Coded,
     Format,
     FormatError,
-    Minifloat,
+    Posit,
     parse_format,
     parse_formats,
 )
@@ -44,11 +44,11 @@ def test_identifiers_of_samples_tell_them_apart() -> None:
 
 
 @dataclass(frozen=True)
-class Knots(Minifloat):
+class Knots(Posit):
     """Words of 6 bits with any knots."""
 
-    knots: Callable[[int], Fraction | int]
-    last: int
+    knots: Callable[[int], Fraction | int] = int
+    last: int = 0
 
     @property
     def largest(self) -> int:
@@ -74,7 +74,7 @@ class Knots(Minifloat):
 def test_knots_that_no_table_follows_are_refused(
     knots: Callable[[int], Fraction | int], largest: int, match: str
 ) -> None:
-    fmt = Knots(3, 2, knots, largest)
+    fmt = Knots(6, 0, False, knots, largest)
     for use in (lambda: fmt.most, lambda: fmt.encode([5], 0), lambda: fmt.decode([1])):
         with pytest.raises(FormatError, match=match):
             use()
