@@ -521,9 +521,7 @@ def test_write_back_of_one_engine_sustains_full_rate(engines, name, engine):
 
 
 @pytest.mark.parametrize("busy", ((1, 0), (0, 1), (1, 1)), ids=("pe1", "pe2", "both"))
-@pytest.mark.parametrize(
-    "name", (pytest.param("8x4-posits", marks=pytest.mark.slow), "4x2", "8x4-digits")
-)
+@pytest.mark.parametrize("name", ("8x4-posits", "4x2", "8x4-digits"))
 def test_write_back_keeps_rows_while_port_is_shut(engines, name, busy):
     """Both fill the queue as far as there is credit, and no further; nothing is lost."""
     p = PARAMETERS[name]
