@@ -224,6 +224,7 @@ def _bounds(fmt: Coded, shift: int, underflow: str) -> Integers:
 
     The bound below word w is where W is w - 1/2; what lies on it goes to the even word.
     """
+    _sizes(fmt)  # refuses bad knots: the search for a bound among constant ones would not end
     bounds = []
     for word, bound in enumerate(_inverse(fmt, halves=True), 1):
         numerator = bound.numerator << shift
