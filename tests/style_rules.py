@@ -148,6 +148,7 @@ def documented(tree: Iterable[ast.AST]) -> Iterator[tuple[str, str, str, int]]:
             kind = "value" if "property" in decorators else "function"
             if text := ast.get_docstring(node):
                 yield kind, node.name, text, node.body[0].lineno
+            yield from documented_values(node)
         if isinstance(node, ast.ClassDef | ast.Module):
             if text := ast.get_docstring(node):
                 kind = "class" if isinstance(node, ast.ClassDef) else "module"
@@ -155,7 +156,9 @@ def documented(tree: Iterable[ast.AST]) -> Iterator[tuple[str, str, str, int]]:
             yield from documented_values(node)
 
 
-def documented_values(node: ast.ClassDef | ast.Module) -> Iterator[tuple[str, str, str, int]]:
+def documented_values(
+    node: ast.ClassDef | ast.Module | ast.FunctionDef | ast.AsyncFunctionDef,
+) -> Iterator[tuple[str, str, str, int]]:
     """Yield the strings that stand below an assignment, which describe what is assigned."""
     for before, after in zip(node.body, node.body[1:], strict=False):
         if (

@@ -86,10 +86,13 @@ def test_documented_values_include_attributes_and_properties() -> None:
             "    @property",
             "    def z(self):",
             '        """Bits of a word."""',
+            "    def __init__(self):",
+            "        self.w: int = 0",
+            '        """Rows of a bank."""',
         ]
     )
     found_kinds = {(kind, name) for kind, name, _, _ in documented(ast.walk(ast.parse(source)))}
-    assert found_kinds == {("value", "X"), ("value", "y"), ("value", "z")}
+    assert found_kinds == {("value", "X"), ("value", "y"), ("value", "z"), ("value", "self.w")}
 
 
 def test_class_rule_finds_second_class_of_a_name(monkeypatch, tmp_path: Path) -> None:

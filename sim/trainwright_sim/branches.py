@@ -128,9 +128,9 @@ class _Module:
     def __init__(self, source: str, body: list[tuple[int, str]]):
         self._source, self._body = source, body
         self._meaning: dict[str, str] = {}
-        """Of wires without a name of their own."""
+        """Value of each wire that has no name of its own."""
         self._register: dict[str, str] = {}
-        """What gets such a wire's value."""
+        """Register to which each such wire is assigned."""
         for _, line in body:
             if match := _ASSIGNMENT.fullmatch(line):
                 name, value = match[1], match[2]

@@ -99,7 +99,7 @@ class EngineModel:
         self._tb, self._name, self._stalls = tb, name, stalls
         self._left = 0
         self.dead = False
-        """It is busy with its next command of a program for ever, and takes no other."""
+        """Whether the engine stays busy for ever with its next command of a program."""
         self._ready = False
         self._held: int | None = None
         tb.set(**{f"{name}_ready": 0})

@@ -147,7 +147,7 @@ class EngineModel:
         """Whether the engine that was waited for last was at work: it has taken the next command
         meanwhile, whose latency is hidden."""
         self.before: dict[Engine, float] = {}
-        """As ``done``, for the ended commands of each engine but the last."""
+        """When the last result of each engine's commands before its last ended one is out."""
         self.spans: list[tuple[_Running, float]] = []
 
     def fork(self) -> "EngineModel":

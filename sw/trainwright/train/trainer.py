@@ -100,7 +100,7 @@ class Trainer:
         self._update = self._make_update()
         self._engine: StepEngine | None = None
         self.resident: ResidentEngine | None = None
-        """What does whole runs of steps, where the accelerator can."""
+        """Engine of whole runs of steps; None where the accelerator cannot repeat a step alone."""
         if resident is not None:
             self.resident = self._make_resident(resident, plan)
         elif open_chip is not None and isinstance(state.model, ChipModel):
