@@ -231,13 +231,16 @@ def _int16(put: Put) -> Any:
     return found
 
 
-@TABLE.add("ape", "fp64-i8")
+@TABLE.add("ape", "fp32-i8, fp64-i8, fp128-i8")
 def _residues(put: Put) -> Any:
     found = []
     for m, k, n in ((1, 1, 1), (9, 1100, 5), (40, 70000, 3)):
         a, b = (normal(*shape, seed=k, dtype=torch.float64) for shape in ((m, k), (k, n)))
         wide = a * torch.exp2((normal(m, k, seed=1, dtype=torch.float64) * 20).round())
         found += [ape.gemm(put(x), put(b), dtype="fp64-i8") for x in (a, wide)]
+        found += [ape.gemm(put(a.float()), put(b.float()), dtype="fp32-i8")]
+        pairs = [torch.stack([x, x * 2.0**-60], -1) for x in (wide, b)]
+        found += [ape.gemm(*map(put, pairs), dtype="fp128-i8")]
     return found
 
 

@@ -1,4 +1,4 @@
-"""float64 products from int8 ones: against rationals, within the bound that is stated."""
+"""Products of any width from int8 ones: against rationals, within the bound that is stated."""
 
 import math
 from fractions import Fraction
@@ -9,7 +9,8 @@ import torch
 from pretend_gpu import pretended
 
 from trainwright import ape
-from trainwright.ape import residues
+from trainwright.ape.residues import TYPES
+from trainwright.precision.residues import coprime_moduli
 
 
 def drawn(rows, columns, seed, spread=0.0):
@@ -36,7 +37,7 @@ def rational(a, b):
 )
 def test_fp64_i8_of_any_range_stays_within_its_bound(m, k, n, spread):
     a, b = drawn(m, k, 1, spread), drawn(k, n, 2, spread)
-    product, bound = ape.gemm(a, b, dtype="fp64-i8"), residues.error_bound(a, b)
+    product, bound = ape.gemm(a, b, dtype="fp64-i8"), TYPES["fp64-i8"].error_bound(a, b)
     for i, row in enumerate(rational(a, b)):
         for j, wanted in enumerate(row):
             apart = abs(Fraction(product[i, j].item()) - wanted)
@@ -100,11 +101,75 @@ def test_fp64_i8_on_pretended_gpu_gives_the_bits_of_the_cpu():
 
 
 def test_moduli_are_coprime_bytes_that_hold_every_sum():
-    assert all(math.gcd(p, q) == 1 for p, q in combinations(residues.MODULI, 2))
-    assert max(residues.MODULI) <= 256
-    for terms in (1, 4096, 1 << 20):
-        moduli = residues.moduli_for(terms)
-        largest = terms << (2 * residues.BITS)
-        assert math.prod(moduli) > 2 * largest >= math.prod(moduli[:-1])
-    with pytest.raises(ValueError, match="at most 2"):
-        residues.moduli_for(1 << 40)
+    for largest in (256, 62, 181):
+        moduli = coprime_moduli(largest)
+        assert all(math.gcd(p, q) == 1 for p, q in combinations(moduli, 2))
+        assert max(moduli) == largest
+    for form in TYPES.values():
+        for terms in (1, 4096, 1 << 20):
+            moduli = form.moduli(terms)
+            largest = terms << (2 * form.bits)
+            assert math.prod(moduli) > 2 * largest >= math.prod(moduli[:-1])
+
+
+@pytest.mark.parametrize("spread", [0, 20])
+def test_fp32_i8_of_any_range_stays_within_its_bound(spread):
+    a, b = drawn(5, 70, 1, spread).float(), drawn(70, 4, 2, spread).float()
+    product, bound = ape.gemm(a, b, dtype="fp32-i8"), TYPES["fp32-i8"].error_bound(a, b)
+    assert product.dtype is torch.float32
+    for i, row in enumerate(rational(a, b)):
+        for j, wanted in enumerate(row):
+            apart = abs(Fraction(product[i, j].item()) - wanted)
+            assert apart <= Fraction(bound[i, j].item()) + abs(wanted) * Fraction(1, 1 << 24)
+
+
+def test_fp32_i8_replaces_products_of_torch_code():
+    a, b = drawn(4, 6, 1).float(), drawn(6, 3, 2).float()
+    with ape.enabled("fp32-i8") as calls:
+        product = a @ b
+    assert torch.equal(product, ape.gemm(a, b, dtype="fp32-i8")) and sum(calls.values()) == 1
+
+
+@pytest.mark.parametrize("spread", [0, 60])
+def test_fp128_i8_of_any_range_stays_within_its_bound(spread):
+    a, b = drawn(3, 80, 1, spread).reshape(3, 40, 2), drawn(40, 8, 2, spread).reshape(40, 4, 2)
+    a[..., 1] = a[..., 0] * 2.0**-54 * torch.tanh(a[..., 1])
+    b[..., 1] = b[..., 0] * 2.0**-54 * torch.tanh(b[..., 1])
+    product, bound = ape.gemm(a, b, dtype="fp128-i8"), TYPES["fp128-i8"].error_bound(a, b)
+    assert float(bound.max()) < 2.0**-90 * float((a[..., 0].abs() @ b[..., 0].abs()).max())
+    rows = [[sum(map(Fraction, pair)) for pair in row] for row in a.tolist()]
+    columns = [[sum(map(Fraction, pair)) for pair in row] for row in b.transpose(0, 1).tolist()]
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            wanted = sum(x * y for x, y in zip(row, column, strict=True))
+            apart = abs(sum(map(Fraction, product[i, j].tolist())) - wanted)
+            assert apart <= Fraction(bound[i, j].item()) + abs(wanted) * Fraction(1, 1 << 106)
+
+
+def test_fp128_i8_takes_batches_and_transposes_and_refuses_the_rest():
+    a, b = drawn(6, 10, 3).reshape(3, 1, 2, 5, 2), drawn(8, 10, 4).reshape(2, 4, 5, 2)
+    product = ape.gemm(a, b, dtype="fp128-i8", transpose_b=True)
+    whole = ape.gemm(a[2, 0].transpose(0, 1), b[1].transpose(0, 1), dtype="fp128-i8",
+                     transpose_a=True)  # fmt: skip
+    assert product.shape == (3, 2, 2, 4, 2) and torch.equal(product[2, 1], whole)
+    assert ape.gemm(a[:0], b, dtype="fp128-i8", transpose_b=True).shape == (0, 2, 2, 4, 2)
+    nothing = ape.gemm(a[..., :0, :], b[..., :0, :], dtype="fp128-i8", transpose_b=True)
+    assert nothing.shape == product.shape and not nothing.any()
+    for wrong, options, message in (
+        (a.float(), {}, "torch.float64 for dtype 'fp128-i8'"),
+        (a[..., :1], {}, r"columns, 2\) for dtype 'fp128-i8'"),
+        (a[..., :3, :], {}, "cannot multiply"),
+        (a, {"alpha": 2}, "no c and no alpha"),
+        (a.clone().requires_grad_(), {}, r"no gradient: give a\.detach"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            ape.gemm(wrong, b, dtype="fp128-i8", transpose_b=True, **options)
+
+
+def test_fp128_i8_gives_infinities_to_their_own_elements_only():
+    a, b = drawn(4, 18, 6).reshape(4, 9, 2), drawn(9, 6, 7).reshape(9, 3, 2)
+    clean = ape.gemm(a, b, dtype="fp128-i8")
+    a[1, 5, 0], b[7, 2, 1] = torch.inf, torch.nan
+    product = ape.gemm(a, b, dtype="fp128-i8")
+    assert torch.equal(product[::2, :2], clean[::2, :2])
+    assert not torch.isfinite(product[1, :, 0]).any() and not product[1, :, 1].any()

@@ -18,7 +18,7 @@ from trainwright.ape.accumulate import Accumulation
 from trainwright.ape.adapter import Adapter
 from trainwright.ape.conv import conv2d, conv2d_backward
 from trainwright.ape.gemm import DEFAULT_ADAPTER, gemm
-from trainwright.ape.schemes import AUTO, FP64_I8, INT16, NAMES
+from trainwright.ape.schemes import AUTO, NAMES, element_type
 
 aten = torch.ops.aten
 
@@ -163,7 +163,7 @@ def enabled(
     recurrent layers where the library fuses them, cdist. The backward pass is caught if
     ``backward`` is called inside the block. Yields a counter of the replaced operators.
     """
-    if dtype not in NAMES or dtype in (INT16, FP64_I8):
+    if dtype not in NAMES or element_type(dtype) is not torch.float32:
         raise ValueError(f"dtype must be a type for float32, not {dtype!r}")
     calls: Counter[str] = Counter()
     options = {"dtype": dtype, "accumulation": accumulation, "adapter": adapter}

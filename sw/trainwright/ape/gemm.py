@@ -10,7 +10,7 @@ from trainwright.ape.accumulate import Accumulation
 from trainwright.ape.adapter import Adapter
 from trainwright.ape.combine import RoundedOnce
 from trainwright.ape.products import native_product, product
-from trainwright.ape.schemes import AUTO, FP64_I8, INT16, NAMES, NATIVE, scheme
+from trainwright.ape.schemes import AUTO, INT16, NAMES, NATIVE, element_type, scheme
 
 DEFAULT_ADAPTER = Adapter()
 
@@ -22,7 +22,7 @@ def multiply(
     how: Accumulation | None = None,
     adapter: Adapter = DEFAULT_ADAPTER,
 ) -> Tensor:
-    """Multiply float32 (..., M, K) by (..., K, N) with equal leading shapes, without gradients."""
+    """Multiply (..., M, K) by (..., K, N) with equal leading shapes, without gradients."""
     if dtype == NATIVE:
         return native_product(a, b)
     lead = a.shape[:-2]
@@ -31,8 +31,8 @@ def multiply(
         return a.new_zeros(shape)
     a = a.reshape(-1, *a.shape[-2:])  # (B, M, K)
     b = b.reshape(-1, *b.shape[-2:])  # (B, K, N)
-    if dtype == FP64_I8:
-        return residues.product(a, b).reshape(shape)
+    if dtype in residues.TYPES:
+        return residues.product(a, b, residues.TYPES[dtype]).reshape(shape)
     if dtype == AUTO:
         if len(a) == 1:  # a stack of one would be a copy
             return adapter.product(a[0], b[0], how).reshape(shape)
@@ -73,7 +73,7 @@ class _Product(torch.autograd.Function):
 def _check(a: Tensor, b: Tensor, dtype: str) -> None:
     if dtype not in NAMES:
         raise ValueError(f"dtype must be one of {', '.join(NAMES)}, not {dtype!r}")
-    wanted = {INT16: torch.int16, FP64_I8: torch.float64}.get(dtype, torch.float32)
+    wanted = element_type(dtype)
     for name, x in (("a", a), ("b", b)):
         if x.dtype != wanted:
             raise TypeError(f"{name} must be {wanted} for dtype {dtype!r}, not {x.dtype}")
@@ -81,6 +81,32 @@ def _check(a: Tensor, b: Tensor, dtype: str) -> None:
             raise ValueError(f"{name} must have at least 2 dimensions, not shape {tuple(x.shape)}")
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(f"cannot multiply {tuple(a.shape)} by {tuple(b.shape)}")
+
+
+def _components_product(
+    a: Tensor, b: Tensor, form: residues.ResidueType, transpose_a: bool, transpose_b: bool
+) -> Tensor:
+    """Multiply (..., M, K, components) by (..., K, N, components), leading shapes broadcast."""
+    a = a.transpose(-3, -2) if transpose_a and a.ndim > 2 else a
+    b = b.transpose(-3, -2) if transpose_b and b.ndim > 2 else b
+    for name, x in (("a", a), ("b", b)):
+        if x.dtype != form.dtype:
+            raise TypeError(f"{name} must be {form.dtype} for dtype {form.name!r}, not {x.dtype}")
+        if x.ndim < 3 or x.shape[-1] != form.components:
+            raise ValueError(
+                f"{name} must have the shape (..., rows, columns, {form.components}) for dtype "
+                f"{form.name!r}, not {tuple(x.shape)}"
+            )
+        if x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(f"{form.name} has no gradient: give {name}.detach()")
+    if a.shape[-2] != b.shape[-3]:
+        raise ValueError(f"cannot multiply {tuple(a.shape)} by {tuple(b.shape)}")
+    lead = torch.broadcast_shapes(a.shape[:-3], b.shape[:-3])
+    shape = (*lead, a.shape[-3], b.shape[-2], form.components)
+    if 0 in shape or a.shape[-2] == 0:
+        return a.new_zeros(shape)
+    x, y = (x.expand(*lead, *x.shape[-3:]).reshape(-1, *x.shape[-3:]) for x in (a, b))
+    return residues.product(x, y, form).reshape(shape)
 
 
 def gemm(
@@ -101,7 +127,18 @@ def gemm(
     a (..., M, K) and b (..., K, N) after op are float32 (int16 for ``int16``, float64 for
     ``fp64-i8``); leading dimensions broadcast, and ``c`` broadcasts to (..., M, N). ``beta`` is 1
     by default if ``c`` is given; 0 does not read ``c``. The result is float32 (``int16``: int64,
-    ``fp64-i8``: float64), whatever the type of ``c``.
+    ``fp64-i8``: float64), whatever the type of ``c``. ``fp128-i8`` multiplies numbers that are
+    sums of two float64, as ``trainwright.mcf`` has them: the last dimension of a, b and the result
+    has the two. It takes neither ``c``, ``alpha`` nor gradients.
+
+    >>> import torch
+    >>> a = torch.tensor([[2.0**30 + 1, 1.0]], dtype=torch.float64)
+    >>> gemm(a, a, dtype="fp64-i8", transpose_b=True).item() == float((2**30 + 1) ** 2 + 1)
+    True
+    >>> pairs = torch.stack([a, torch.zeros_like(a)], -1)
+    >>> product = gemm(pairs, pairs, dtype="fp128-i8", transpose_b=True)
+    >>> sum(int(part) for part in product.flatten()) == (2**30 + 1) ** 2 + 1
+    True
 
     On the CPU the product is exactly the scheme's (see ``products.product``); ``fp32`` is the
     native product, ``auto`` the adapter's. With a ``c`` in float32 or narrower, ``alpha`` and
@@ -113,6 +150,11 @@ def gemm(
     """
     if beta is None:
         beta = 0 if c is None else 1
+    form = residues.TYPES.get(dtype)
+    if form and form.components > 1:
+        if c is not None or alpha != 1:
+            raise ValueError(f"{dtype} takes no c and no alpha: scale and add with trainwright.mcf")
+        return _components_product(a, b, form, transpose_a, transpose_b)
     a = a.mT if transpose_a and a.ndim > 1 else a
     b = b.mT if transpose_b and b.ndim > 1 else b
     _check(a, b, dtype)
@@ -133,7 +175,7 @@ def gemm(
     else:
         result = multiply(a, b, dtype, accumulation, adapter)
     wider = c is not None and (c.dtype is torch.float64 or not c.is_floating_point())
-    if beta and c is not None and wider and dtype != FP64_I8:
+    if beta and c is not None and wider and result.dtype is torch.float32:
         exact: Tensor = RoundedOnce.apply(result, c, float(alpha), float(beta))
         return exact
     if alpha != 1:

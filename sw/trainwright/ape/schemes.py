@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
+from trainwright.ape import residues
+
 Pair = tuple[int, int]
 """Index of the left operand's part and of the right operand's part; 0 is the largest part."""
 
@@ -115,8 +117,14 @@ SCHEMES: dict[str, Scheme] = {
 NATIVE = "fp32"
 AUTO = "auto"
 INT16 = "int16"
-FP64_I8 = "fp64-i8"
-NAMES = (*SCHEMES, INT16, FP64_I8, NATIVE, AUTO)
+NAMES = (*SCHEMES, INT16, *residues.TYPES, NATIVE, AUTO)
+
+
+def element_type(dtype: str) -> torch.dtype:
+    """Return the torch type of the operands that a type in ``NAMES`` multiplies."""
+    if dtype in residues.TYPES:
+        return residues.TYPES[dtype].dtype
+    return torch.int16 if dtype == INT16 else torch.float32
 
 
 def scheme(dtype: str) -> Scheme:

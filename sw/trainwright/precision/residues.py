@@ -42,29 +42,32 @@ _GPU_ALIGNMENT = 16
 """Elements that rows are filled up to: cuBLAS needs 16 bytes for its fast kernels."""
 
 
-def _moduli() -> Moduli:
-    """Choose pairwise coprime numbers of 8 bits, greatest first."""
+_MOST_MODULUS = 256
+"""Largest modulus whose residues of least magnitude are int8."""
+
+
+@cache
+def coprime_moduli(largest: int = _MOST_MODULUS) -> Moduli:
+    """Choose pairwise coprime numbers up to ``largest``, greatest first."""
     chosen: list[int] = []
-    for number in range(256, 28, -1):  # smaller ones hold too little
+    for number in range(largest, 28, -1):  # smaller ones hold too little
         if all(gcd(number, other) == 1 for other in chosen):
             chosen.append(number)
     return tuple(chosen)
 
 
-MODULI = _moduli()
+def moduli_for(bits: float, largest: int = _MOST_MODULUS) -> Moduli:
+    """Return the fewest moduli up to ``largest`` whose product exceeds 2^bits.
 
-
-def moduli_for(bits: float) -> Moduli:
-    """Return the fewest moduli whose product exceeds 2^bits; raise ``ValueError`` for too many."""
-    for count in range(1, len(MODULI) + 1):
+    Raises ``ValueError`` where all of them hold too little.
+    """
+    held, moduli = 0.0, coprime_moduli(largest)
+    for count, modulus in enumerate(moduli, 1):
+        held += log2(modulus)
         # 2^-20 covers the rounding of the logarithms.
-        if sum(map(log2, MODULI[:count])) > bits + 2.0**-20:
-            return MODULI[:count]
-    raise ValueError(f"residues hold at most {_product_bits():.0f} bits, not {bits:.1f}")
-
-
-def _product_bits() -> float:
-    return sum(map(log2, MODULI))
+        if held > bits + 2.0**-20:
+            return moduli[:count]
+    raise ValueError(f"residues up to {largest} hold at most {held:.0f} bits, not {bits:.1f}")
 
 
 def product(
@@ -159,10 +162,8 @@ def _wrapped(x: Tensor, modulus: int) -> Tensor:
 
 def _multiplied(a: Tensor, b: Tensor, moduli: Moduli) -> Tensor:
     """Multiply residues (moduli, m, k) by (moduli, k, n), and by the inverse of M / modulus."""
-    whole = prod(moduli)
     out = a.new_empty(len(moduli), a.shape[1], b.shape[2])
     for x, y, to, modulus in zip(a, b, out, moduli, strict=True):
-        inverse = _least(pow(whole // modulus, -1, modulus), modulus)
         total: Tensor | None = None
         for begin in range(0, x.shape[1], _INT32_TERMS):
             part = int8_product(x[:, begin : begin + _INT32_TERMS], y[begin : begin + _INT32_TERMS])
@@ -172,12 +173,21 @@ def _multiplied(a: Tensor, b: Tensor, moduli: Moduli) -> Tensor:
                 )
             total = part
         assert total is not None, "empty products have no residues"
-        if (library := _library(total)) is not None:
-            total = total.contiguous()
-            _call(library.residues_reduce, total, total.numel(), modulus, inverse, to)
-        else:
-            to.copy_(_wrapped(total.to(torch.float64) * inverse, modulus))
+        weigh(total, modulus, moduli, to)
     return out
+
+
+def weigh(sums: Tensor, modulus: int, moduli: Moduli, out: Tensor) -> None:
+    """Put int32 sums, times the inverse of M / modulus, modulo ``modulus``, into int8 ``out``.
+
+    ``decode`` takes residues of this form: each is multiplied by M / modulus there.
+    """
+    inverse = _least(pow(prod(moduli) // modulus, -1, modulus), modulus)
+    if (library := _library(sums)) is not None:
+        sums = sums.contiguous()
+        _call(library.residues_reduce, sums, sums.numel(), modulus, inverse, out)
+    else:
+        out.copy_(_wrapped(sums.to(torch.float64) * inverse, modulus))
 
 
 @cache
