@@ -257,10 +257,53 @@ def test_lost_tensor_is_reported_once_by_the_name_of_its_layer() -> None:
     assert any("all zeros for 16 steps" in message for message in messages)
 
 
+class TwoMagnitudes(torch.nn.Module):
+    """One layer that is called with values and with ``factor`` times the values."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.layer, self.factor = tnn.TTLinear(32, 32, rank=8), factor
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.layer(x), self.layer(self.factor * x)
+
+
+def trained_twice(factor: float, *, compiled: bool) -> tuple[list[float], set[str]]:
+    """Return relative errors of both calls after 40 steps, and names of lost tensors."""
+    torch.manual_seed(0)
+    module, x = TwoMagnitudes(factor), torch.randn(16, 32)
+    net = compile(module, batch=16) if compiled else module
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(40):
+            small, large = net(x)
+            (small.square().mean() + large.square().mean()).backward()
+    dense = tnn.to_torch(module).layer.double()
+    with torch.no_grad():
+        errors = [relative(y, dense(k * x.double())) for y, k in ((small, 1.0), (large, factor))]
+    lost = {str(w.message) for w in caught if w.category is LostTensorWarning}
+    return errors, {message.partition(" was ")[0] for message in lost}
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
+def test_calls_of_five_times_larger_inputs_lose_neither(compiled: bool) -> None:
+    errors, lost = trained_twice(5.0, compiled=compiled)
+    assert max(errors) < 0.1  # with saturated inputs 0.41
+    assert not lost
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
+@pytest.mark.parametrize("factor", [100.0, 1000.0])
+def test_calls_whose_inputs_are_lost_say_so(factor: float, compiled: bool) -> None:
+    errors, lost = trained_twice(factor, compiled=compiled)
+    assert max(errors) > 0.5
+    assert lost and all("layer" in name or "TTLinear(32, 32)" in name for name in lost)
+
+
 def test_report_counts_inputs_that_saturate() -> None:
     net = compile(model(), batch=BATCH)
     x, y = data(7)
     gradients(net, x, y)
     before = net.report().saturations
-    gradients(net, x * 3, y)
+    gradients(net, x * 40, y)
     assert net.report().saturations - before > BATCH

@@ -221,17 +221,17 @@ def test_rounding_is_half_to_even_and_saturates():
     assert rounded(values, 0, Fixed(4)).tolist() == [0, 2, -2, 7, -8, 7]
 
 
-def test_input_scales_follow_by_one_and_only_in_training():
+def test_input_scales_rise_by_three_fall_by_one_and_only_in_training():
     quantiser = scales.InputQuantiser(Fixed(8))
     quantiser(torch.tensor([0.25, 1.0]))
     assert int(quantiser.exponent) == -7
     assert quantiser(torch.tensor([1.0, -1.0, 0.003])).tolist() == [127 / 128, -1, 0]
-    quantiser(torch.tensor([100.0]))
-    assert int(quantiser.exponent) == -6
-    quantiser.eval()(torch.tensor([100.0]))
-    assert int(quantiser.exponent) == -6
+    assert quantiser(torch.tensor([100.0])).tolist() == [127 / 16]
+    assert int(quantiser.exponent) == -3  # by one more, for it saturated still
+    assert quantiser.eval()(torch.tensor([100.0])).tolist() == [127 / 8]
+    assert int(quantiser.exponent) == -3
     quantiser.train()(torch.tensor([0.01]))
-    assert int(quantiser.exponent) == -7
+    assert int(quantiser.exponent) == -4
     with pytest.raises(ValueError, match="inf"):
         scales.InputQuantiser(Fixed(8))(torch.tensor([float("inf")]))
     assert scales.InputQuantiser(Fixed(8))(torch.zeros(3)).tolist() == [0, 0, 0]

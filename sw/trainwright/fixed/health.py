@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from trainwright.fixed.scale import TensorStatistics
 
 LOST_STEPS = 16
-"""Steps in a row after which a tensor is reported: exponents move by one a step, and 16 bits of a
-word are passed in as many."""
+"""Steps out of WATCHED after which a tensor is reported: exponents move by one a step, and 16 bits
+of a word are passed in as many."""
+WATCHED = 32
+"""Latest steps that count: calls of a shared layer may lose every second tensor."""
 SATURATED_SHARE = 0.25
 """Share of saturated values above which a tensor counts as lost."""
 
@@ -16,38 +18,50 @@ class LostTensorWarning(UserWarning):
     """A tensor of a network is all zeros, or saturated, for many steps."""
 
 
+@dataclass(frozen=True)
+class Loss:
+    """Says how a tensor lost what it should say, in one step, and the remedy."""
+
+    what: str
+    remedy: str
+
+
+ZEROS = Loss(
+    "all zeros",
+    "nothing is learnt through it; check the inputs, the initialisation and dead ReLUs",
+)
+SCALE = "check the scale of the inputs and the learning rate"
+
+
+def loss_of(s: TensorStatistics) -> Loss | None:
+    """Return how a tensor was lost in a step; None if it was not."""
+    if not s.total:
+        return ZEROS
+    if s.saturations > SATURATED_SHARE * s.count:
+        return Loss(f"saturated in {s.saturations / s.count:.0%} of its values", SCALE)
+    return None
+
+
 @dataclass
 class TensorHealth:
-    """Steps in a row in which each tensor was lost; reports a tensor once."""
+    """Latest steps in which each tensor was lost; reports a tensor once."""
 
-    streaks: dict[str, int] = field(default_factory=dict)
-    """By tensor: steps all zeros if positive, steps saturated if negative."""
+    lost: dict[str, int] = field(default_factory=dict)
+    """By tensor: a bit for each of the latest steps, 1 where it was lost."""
     reported: set[str] = field(default_factory=set)
 
     def observe(self, statistics: Mapping[str, TensorStatistics]) -> Iterator[str]:
-        """Yield a message for each tensor that was lost for LOST_STEPS steps by now."""
+        """Yield a message for each tensor that was lost in LOST_STEPS of the latest steps."""
         for name, s in statistics.items():
-            if not s.total:
-                streak = max(self.streaks.get(name, 0), 0) + 1
-            elif s.saturations > SATURATED_SHARE * s.count:
-                streak = min(self.streaks.get(name, 0), 0) - 1
-            else:
-                self.streaks.pop(name, None)
-                continue
-            self.streaks[name] = streak
-            if abs(streak) >= LOST_STEPS and name not in self.reported:
-                self.reported.add(name)
-                yield message_of(name, streak, s)
+            yield from self.record(name, s.exponent, loss_of(s))
 
-
-def message_of(name: str, streak: int, s: TensorStatistics) -> str:
-    """Describe a tensor that was lost for ``streak`` steps, and the remedy."""
-    if streak > 0:
-        return (
-            f"{name} was all zeros for {streak} steps (exponent {s.exponent}): nothing is learnt "
-            "through it; check the inputs, the initialisation and dead ReLUs"
-        )
-    return (
-        f"{name} was saturated in {s.saturations / s.count:.0%} of its values for {-streak} steps "
-        f"(exponent {s.exponent}): check the scale of the inputs and the learning rate"
-    )
+    def record(self, name: str, exponent: int, loss: Loss | None) -> Iterator[str]:
+        """Count a step in which a tensor was lost, or not; yield the message that is due."""
+        history = (self.lost.get(name, 0) << 1 | (loss is not None)) % (1 << WATCHED)
+        self.lost[name] = history
+        steps, among = history.bit_count(), history.bit_length()
+        if loss is None or steps < LOST_STEPS or name in self.reported:
+            return
+        self.reported.add(name)
+        when = f"for {steps} steps" if steps == among else f"in {steps} of {among} steps"
+        yield f"{name} was {loss.what} {when} (exponent {exponent}): {loss.remedy}"

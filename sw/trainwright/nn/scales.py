@@ -1,9 +1,11 @@
 """Exponents of a layer's inputs and outputs: buffers that follow the values."""
 
+import warnings
 from math import frexp
 
 import torch
 
+from trainwright.fixed.health import SCALE, Loss, LostTensorWarning, TensorHealth, loss_of
 from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
 from trainwright.formats import Format
@@ -15,10 +17,15 @@ MOST = 2.0**128
 """Bound of float32: every finite number is smaller."""
 
 
+RAISE = 3
+"""Powers of two that an input exponent rises at once for data that would saturate: calls of a
+shared layer may differ by that. More would let one outlier round all other samples of its batch
+to 0."""
 FAR = 8
-"""Distance, in powers of two, above which an input exponent moves to its data in one step. Up to it
-the exponent moves by one, so that an unusual batch costs at most one bit; above it, none of 8 bits
-would be left."""
+"""Distance, in powers of two, above which an input exponent moves to its data in one step: none of
+8 bits would be left. Up to it the exponent falls by one a step."""
+ROUNDED_SHARE = 0.5
+"""Error of rounding, as a share of a tensor's norm, above which the tensor counts as lost."""
 MOST_PASSES = 256
 """Forward passes whose exponents a quantiser remembers, for checkpoints that compute them again."""
 
@@ -42,10 +49,14 @@ class _Quantiser(torch.nn.Module):
 
     exponent: torch.Tensor
     calibrated: torch.Tensor
+    kind = TensorClass.INTERMEDIATE
+    slack = 0
+    """Words beyond the largest one that count as the largest."""
 
-    def __init__(self, fmt: Format, *, underflow: str = "zero") -> None:
+    def __init__(self, fmt: Format, *, underflow: str = "zero", owner: str = "a layer") -> None:
         super().__init__()
-        self.fmt, self.underflow = fmt, underflow
+        self.fmt, self.underflow, self.owner = fmt, underflow, owner
+        self._health = TensorHealth()
         self.register_buffer("exponent", torch.zeros((), dtype=torch.int32))
         self.register_buffer("calibrated", torch.zeros((), dtype=torch.bool))
         self._passes: dict[tuple[object, ...], int] = {}
@@ -80,10 +91,15 @@ class _Quantiser(torch.nn.Module):
     def before(self, values: torch.Tensor, *, follows: bool = True) -> int:
         """Return the exponent for ``values``; the first values with ``follows`` set it."""
         if bool(self.calibrated):
-            return int(self.exponent)
+            exponent = int(self.exponent)
+            return self.raised(exponent, values.detach()) if self.training else exponent
         exponent = self.first(values.detach())
         if follows and bool(values.any()):
             self.set_exponent(exponent)
+        return exponent
+
+    def raised(self, exponent: int, values: torch.Tensor) -> int:
+        """Return the exponent for ``values``, where that of the tensors before is ``exponent``."""
         return exponent
 
     def first(self, values: torch.Tensor) -> int:
@@ -94,6 +110,36 @@ class _Quantiser(torch.nn.Module):
         """Return the exponent for the tensor after ``values``, which had ``exponent``."""
         raise NotImplementedError
 
+    def counted(self, values: torch.Tensor, exponent: int) -> TensorStatistics:
+        """Return the accelerator's counts of a tensor that it rounds."""
+        least, greatest = extremes(self.fmt)
+        if self.fmt.coded:
+            words = quantise(values.cpu(), exponent, self.fmt, underflow=self.underflow)
+            outside = (words <= least) | (words >= greatest)
+        else:
+            words = torch.round(values * 2.0**-exponent)
+            outside = (words < least) | (words > greatest + self.slack)
+        return TensorStatistics(
+            kind=self.kind,
+            format=self.fmt,
+            exponent=exponent,
+            floor=LEAST,
+            count=max(1, values.numel()),
+            total=int(words.clamp(least, greatest).abs().sum(dtype=torch.float64)),
+            saturations=int(outside.sum()),
+        )
+
+    def watch(self, name: str, values: torch.Tensor, counted: TensorStatistics) -> None:
+        """Warn where many of the latest passes lost most of ``values``, which are not all 0."""
+        loss = loss_of(counted)
+        if loss is None:
+            rounded = straight_through(values, counted.exponent, self.fmt, underflow=self.underflow)
+            error = _length(rounded - values) / _length(values)
+            if error > ROUNDED_SHARE:
+                loss = Loss(f"changed by {error:.0%} in rounding", SCALE)
+        for message in self._health.record(name, counted.exponent, loss):
+            warnings.warn(message, LostTensorWarning, stacklevel=2)
+
     def extra_repr(self) -> str:
         return f"{self.fmt}, exponent={int(self.exponent)}"
 
@@ -102,6 +148,10 @@ def pass_key(values: torch.Tensor) -> tuple[object, ...]:
     """Return a key of values, which a checkpoint computes again with the same bits."""
     v = values.detach()
     return (*v.shape, float(v.sum()), float(v.square().sum()))
+
+
+def _length(values: torch.Tensor) -> float:
+    return float(values.double().square().sum()) ** 0.5
 
 
 def largest(values: torch.Tensor) -> float:
@@ -118,11 +168,23 @@ class InputQuantiser(_Quantiser):
     Pixels of 0..1 in 8 bits get exponent -7, and 1 becomes 127/128. The full scale of a posit is 2.
     """
 
+    kind = TensorClass.ACTIVATION
+    slack = 1
+
     def first(self, values: torch.Tensor) -> int:
         return self.fitting(largest(values))
 
     def after(self, values: torch.Tensor, exponent: int) -> int:
-        return self.moved(exponent, largest(values.detach()))
+        values = values.detach()
+        if bool(values.any()):  # zeros of the user's own are no loss
+            self.watch(f"input of {self.owner}", values, self.counted(values, exponent))
+        return self.moved(exponent, largest(values))
+
+    def raised(self, exponent: int, values: torch.Tensor) -> int:
+        greatest = largest(values)
+        return (
+            max(exponent, min(self.fitting(greatest), exponent + RAISE)) if greatest else exponent
+        )
 
     def fitting(self, greatest: float) -> int:
         """Return the exponent for values of at most ``greatest`` in magnitude."""
@@ -172,30 +234,13 @@ class OutputQuantiser(_Quantiser):
     def after(self, values: torch.Tensor, exponent: int) -> int:
         values = values.detach()
         counted = self.counted(values, exponent)
+        if bool(values.any()):
+            self.watch(f"output of {self.owner}", values, counted)
         if _is_lost(counted):  # a step of one would cost as many training steps as bits
             return self.first(values) if bool(values.any()) else exponent
         scales = Scales()
         scales.update({"y": counted})
         return scales.exponents["y"]
-
-    def counted(self, values: torch.Tensor, exponent: int) -> TensorStatistics:
-        """Return the accelerator's counts of a tensor that it rounds."""
-        least, greatest = extremes(self.fmt)
-        if self.fmt.coded:
-            words = quantise(values.cpu(), exponent, self.fmt, underflow=self.underflow)
-            outside = (words <= least) | (words >= greatest)
-        else:
-            words = torch.round(values * 2.0**-exponent)
-            outside = (words < least) | (words > greatest)
-        return TensorStatistics(
-            kind=TensorClass.INTERMEDIATE,
-            format=self.fmt,
-            exponent=exponent,
-            floor=LEAST,
-            count=max(1, values.numel()),
-            total=int(words.clamp(least, greatest).abs().sum(dtype=torch.float64)),
-            saturations=int(outside.sum()),
-        )
 
 
 def _is_lost(counted: TensorStatistics) -> bool:

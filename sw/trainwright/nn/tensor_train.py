@@ -134,10 +134,12 @@ class TensorTrain(torch.nn.Module):
         """Make fresh quantisers, which the next batch calibrates."""
         self.quantise_input = self.quantise_output = torch.nn.Identity()
         if not self.is_float:
-            n = self.numbers
-            self.quantise_input = InputQuantiser(n.format("activation"), underflow=n.host_underflow)
+            n, owner = self.numbers, f"{type(self).__name__}({self.columns}, {self.rows})"
+            self.quantise_input = InputQuantiser(
+                n.format("activation"), underflow=n.host_underflow, owner=owner
+            )
             self.quantise_output = OutputQuantiser(
-                n.format("intermediate"), underflow=self._underflow("intermediate")
+                n.format("intermediate"), underflow=self._underflow("intermediate"), owner=owner
             )
         for quantiser in (self.quantise_input, self.quantise_output):
             quantiser.to(self.factor_exponents.device).train(self.training)

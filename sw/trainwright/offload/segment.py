@@ -232,7 +232,7 @@ class Segment:
             if not self.runner.is_calibrated(scales):
                 scales = self._chosen(driver, whole, exponent, model, follows=follows)
             done = self.runner.forward(self._words(x, exponent), model, scales)
-            self._count_saturated(x, exponent)
+            self._count_saturated(x, exponent, follows=follows)
             if follows:
                 self._step = _StepMoves()
                 self._remember(key, _Exponents(exponent, done.scales))
@@ -299,15 +299,15 @@ class Segment:
         if len(self._passes) > MOST_PASSES:
             del self._passes[next(iter(self._passes))]
 
-    def _count_saturated(self, x: torch.Tensor, exponent: int) -> None:
-        """Count the inputs beyond the largest word, which the host saturates."""
-        fmt = self.layers[self.stretch.first].numbers.format("activation")
-        if fmt.coded:
-            return
-        least, greatest = extremes(fmt)
-        words = torch.round(x.detach() * 2.0**-exponent)
-        self.runner.totals.saturations += int(((words < least) | (words > greatest + 1)).sum())
-        self.runner.totals.values += x.numel()
+    def _count_saturated(self, x: torch.Tensor, exponent: int, *, follows: bool) -> None:
+        """Count the inputs beyond the largest word; warn where training loses many of them."""
+        counted = self._quantiser.counted(x.detach(), exponent)
+        if not counted.format.coded:
+            self.runner.totals.saturations += counted.saturations
+            self.runner.totals.values += x.numel()
+        if follows and bool(x.any()):  # zeros of the user's own are no loss
+            name = self.stretch.names[self.stretch.first]
+            self._quantiser.watch(f"input of {name}", x.detach(), counted)
 
     def backward(self, call: ForwardCall, gradients: Sequence[torch.Tensor | None]) -> "Gradients":
         """Compute gradients of a forward pass from those of its outputs, one for each end.
