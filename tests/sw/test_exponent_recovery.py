@@ -258,7 +258,7 @@ def test_lost_tensor_is_reported_once_by_the_name_of_its_layer() -> None:
 
 
 class TwoMagnitudes(torch.nn.Module):
-    """One layer that is called with values and with ``factor`` times the values."""
+    """Layer that is called with values and with ``factor`` times the values."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()

@@ -230,7 +230,7 @@ def test_input_scales_rise_by_three_fall_by_one_and_only_in_training():
     assert int(quantiser.exponent) == -3  # by one more, for it saturated still
     assert quantiser.eval()(torch.tensor([100.0])).tolist() == [127 / 8]
     assert int(quantiser.exponent) == -3
-    quantiser.train()(torch.tensor([0.01]))
+    quantiser.train()(torch.tensor([0.1]))
     assert int(quantiser.exponent) == -4
     with pytest.raises(ValueError, match="inf"):
         scales.InputQuantiser(Fixed(8))(torch.tensor([float("inf")]))

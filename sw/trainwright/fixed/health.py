@@ -19,26 +19,26 @@ class LostTensorWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Loss:
+class LossReason:
     """Says how a tensor lost what it should say, in one step, and the remedy."""
 
     what: str
     remedy: str
 
 
-ZEROS = Loss(
+ZEROS = LossReason(
     "all zeros",
     "nothing is learnt through it; check the inputs, the initialisation and dead ReLUs",
 )
 SCALE = "check the scale of the inputs and the learning rate"
 
 
-def loss_of(s: TensorStatistics) -> Loss | None:
+def loss_of(s: TensorStatistics) -> LossReason | None:
     """Return how a tensor was lost in a step; None if it was not."""
     if not s.total:
         return ZEROS
     if s.saturations > SATURATED_SHARE * s.count:
-        return Loss(f"saturated in {s.saturations / s.count:.0%} of its values", SCALE)
+        return LossReason(f"saturated in {s.saturations / s.count:.0%} of its values", SCALE)
     return None
 
 
@@ -55,7 +55,7 @@ class TensorHealth:
         for name, s in statistics.items():
             yield from self.record(name, s.exponent, loss_of(s))
 
-    def record(self, name: str, exponent: int, loss: Loss | None) -> Iterator[str]:
+    def record(self, name: str, exponent: int, loss: LossReason | None) -> Iterator[str]:
         """Count a step in which a tensor was lost, or not; yield the message that is due."""
         history = (self.lost.get(name, 0) << 1 | (loss is not None)) % (1 << WATCHED)
         self.lost[name] = history

@@ -5,7 +5,7 @@ from math import frexp
 
 import torch
 
-from trainwright.fixed.health import SCALE, Loss, LostTensorWarning, TensorHealth, loss_of
+from trainwright.fixed.health import SCALE, LossReason, LostTensorWarning, TensorHealth, loss_of
 from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
 from trainwright.formats import Format
@@ -136,7 +136,7 @@ class _Quantiser(torch.nn.Module):
             rounded = straight_through(values, counted.exponent, self.fmt, underflow=self.underflow)
             error = _length(rounded - values) / _length(values)
             if error > ROUNDED_SHARE:
-                loss = Loss(f"changed by {error:.0%} in rounding", SCALE)
+                loss = LossReason(f"changed by {error:.0%} in rounding", SCALE)
         for message in self._health.record(name, counted.exponent, loss):
             warnings.warn(message, LostTensorWarning, stacklevel=2)
 
