@@ -15,7 +15,6 @@ import pytest
 
 from trainwright.accelerator.counted import counted
 from trainwright.data import load_data_set
-from trainwright.driver import Driver
 from trainwright.driver.look import look
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.link import backend as link_backend
@@ -23,6 +22,7 @@ from trainwright.link.host import LinkError
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
+from trainwright.train.resident import ResidentEngine
 from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
@@ -91,12 +91,8 @@ def state_of(chosen):
 
 def trainer(board, state, data, **options):
     to = counted(board)
-
-    def open_driver(network):
-        return Driver(to, network, 16)
-
     return Trainer(
-        state, data, open_driver, resident=to, written=lambda: to.written, test_samples=16,
+        state, data, ResidentEngine(to), test_samples=16,
         save_seconds=1e9, **options,
     )  # fmt: skip
 

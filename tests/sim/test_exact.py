@@ -28,6 +28,7 @@ from trainwright.network import (
     rank_bounds,
 )
 from trainwright.parameters import AcceleratorParameters
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.settings import TrainSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
@@ -278,7 +279,9 @@ def test_stochastic_training_ends_with_the_same_bits_as_on_the_golden_model(rand
     with GoldenAccelerator(random_rtl.parameters, memory_bytes=1 << 24) as golden:
         for accelerator in (golden, random_rtl):
             state = initial_state(load_network("digits"), settings)
-            trainer = Trainer(state, data, lambda n, a=accelerator: Driver(a, n, settings.batch))
+            trainer = Trainer(
+                state, data, HostEngine(lambda n, a=accelerator: Driver(a, n, settings.batch))
+            )
             while state.step < settings.steps:
                 random_rtl.memory = random_memory(rng)
                 trainer.step()

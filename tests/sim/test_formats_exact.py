@@ -16,6 +16,7 @@ from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.settings import TrainSettings
 from trainwright.train.state import TrainingState, initial_state
 from trainwright.train.trainer import Trainer
@@ -46,7 +47,9 @@ def trained(accelerator: Accelerator, name: str, formats: str, scales: str, data
     """Return the state after a few steps of seed 0."""
     settings = TrainSettings(steps=STEPS[name], scales=scales, prior=None)
     state = initial_state(load_network(name).with_formats(formats), settings)
-    trainer = Trainer(state, data, lambda network: Driver(accelerator, network, settings.batch))
+    trainer = Trainer(
+        state, data, HostEngine(lambda network: Driver(accelerator, network, settings.batch))
+    )
     while state.step < STEPS[name]:
         trainer.step()
     return state

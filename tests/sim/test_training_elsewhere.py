@@ -17,6 +17,8 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
+from trainwright.train.host_engine import HostEngine
+from trainwright.train.resident import ResidentEngine
 from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
@@ -50,7 +52,7 @@ def run(accelerator, state, data, *, stop):
     """Train until ``stop`` steps and return the trainer."""
     with counted(accelerator) as machine:
         trainer = Trainer(
-            state, data, driver, resident=machine, written=lambda: machine.written,
+            state, data, ResidentEngine(machine),
             stop=lambda: state.step >= stop,
         )  # fmt: skip
         trainer.run()
@@ -64,13 +66,13 @@ def test_training_across_accelerators_has_golden_bits(tmp_path):
     data = replace(whole, train=whole.train.first(EPOCH * BATCH + 5), test=whole.test.first(90))
     network = load_network("digits").with_ranks([[6], [5]])
     expected, state = initial_state(network, CHOSEN), initial_state(network, CHOSEN)
-    Trainer(expected, data, driver).run()
+    Trainer(expected, data, HostEngine(driver)).run()
     ranks = []
     machines = (GoldenAccelerator, RtlAccelerator, GoldenAccelerator)
     for number, machine in enumerate(machines, 1):
         trainer = run(machine(P, memory_bytes=1 << 19), state, data, stop=number * EPOCH)
         assert state.step == number * EPOCH == state.history.steps[-1].step
-        assert trainer.host_writes == 0 and trainer.resident and trainer.resident.evaluates
+        assert trainer.host_writes == 0 and trainer.engine.evaluates
         assert len(state.history.steps) == number
         ranks.append(state.history.steps[-1].ranks)
         save_checkpoint(tmp_path / "c.safetensors", state)

@@ -32,6 +32,8 @@ def ttm_matrix(layer: Layer, factors: list[torch.Tensor]) -> torch.Tensor:
 class FloatDriver:
     """Runs steps in float64."""
 
+    written = 0
+
     def __init__(self, accelerator, network: Network, batch: int, *, plan="auto", rounded=True):
         self.network = network
         self.batch = batch

@@ -13,6 +13,7 @@ from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.blocks import UNEVEN, moves
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.model import initial_model
 from trainwright.train.settings import TrainSettings
 from trainwright.train.state import initial_state
@@ -119,10 +120,10 @@ def test_training_resumes_to_the_same_bits(tmp_path):
         return Driver(GoldenAccelerator(p, memory_bytes=1 << 24), network, settings.batch)
 
     whole, part = initial_state(NETWORK, settings), initial_state(NETWORK, settings)
-    Trainer(whole, data, driver).run()
-    Trainer(part, data, driver, stop=lambda: part.step >= 25).run()
+    Trainer(whole, data, HostEngine(driver)).run()
+    Trainer(part, data, HostEngine(driver), stop=lambda: part.step >= 25).run()
     save_checkpoint(tmp_path / "c.safetensors", part)
     rest = load_checkpoint(tmp_path / "c.safetensors").state
     assert rest.step == 25
-    Trainer(rest, data, driver).run()
+    Trainer(rest, data, HostEngine(driver)).run()
     assert rest.model.digest() == whole.model.digest()

@@ -17,6 +17,7 @@ from trainwright.support.files import write_whole
 from trainwright.support.tensor_file import CheckpointError
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.export import load_model, save_model
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.settings import PriorSettings, TrainSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
@@ -34,7 +35,7 @@ def digits():
 
 def train(state, data, *, until=None):
     stop = (lambda: False) if until is None else (lambda: state.step >= until)
-    trainer = Trainer(state, data, lambda n: FloatDriver(None, n, 64), stop=stop)
+    trainer = Trainer(state, data, HostEngine(lambda n: FloatDriver(None, n, 64)), stop=stop)
     trainer.run()
     return trainer
 
@@ -100,7 +101,7 @@ def test_checkpoint_run_resumed_after_a_cut_on_the_golden_model(digits, tmp_path
 
         def go(state, until=24):
             stop = lambda: state.step >= until  # noqa: E731
-            Trainer(state, digits, lambda n: Driver(golden, n, 64), stop=stop).run()
+            Trainer(state, digits, HostEngine(lambda n: Driver(golden, n, 64)), stop=stop).run()
 
         whole = initial_state(load_network("digits"), settings)
         go(whole)

@@ -25,6 +25,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network
 from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
@@ -146,10 +147,10 @@ def _assert_defined(data, chosen, plan):
         golden = GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 20)
         return Driver(golden, network, chosen.batch, plan=IN_ROWS[plan])
 
-    Trainer(ours, data, by_host).run()
+    Trainer(ours, data, HostEngine(by_host)).run()
     run = trainer(theirs, data, plan=plan)
     run.run()
-    assert run.resident and run.resident.driver.step.plan == IN_ROWS[plan]
+    assert run.engine.driver.step.plan == IN_ROWS[plan]
     assert same(ours, theirs) and ours.history.evaluations == theirs.history.evaluations
     ranks = {record.ranks for record in ours.history.steps}
     assert (len(ranks) > 1) == (chosen.prior is not None)

@@ -23,6 +23,7 @@ from trainwright.offload import compiled
 from trainwright.offload.segment import _words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.batches import batch_indices
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.settings import TrainSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
@@ -62,7 +63,7 @@ def test_bits_are_those_of_the_command_lines_trainer(formats, steps):
     settings = TrainSettings(steps=steps, prior=None)
     golden = GoldenAccelerator(accelerator_parameters([], network), memory_bytes=1 << 20)
     state = initial_state(network, settings)
-    trainer = Trainer(state, data, lambda n: Driver(golden, n, settings.batch))
+    trainer = Trainer(state, data, HostEngine(lambda n: Driver(golden, n, settings.batch)))
     module = tnn.from_network(network, seed=0)
     model = compile(module, "golden", settings.batch, formats or None)
     assert model.machine.settings.parameters == golden.parameters

@@ -22,6 +22,7 @@ from trainwright.network import Apply, Pool, Sum, Widths, Window, network_from_d
 from trainwright.offload.regions import regions
 from trainwright.offload.trace import pool_of, trace, why_not
 from trainwright.train.batches import batch_indices
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.initial import initial_factors
 from trainwright.train.model import Model
 from trainwright.train.settings import TrainSettings
@@ -108,7 +109,7 @@ def test_bits_are_those_of_the_trainer_for_the_same_network_as_tables(make, tabl
     settings = TrainSettings(steps=steps, prior=None, batch=32)
     golden = GoldenAccelerator(accelerator_parameters([], network), memory_bytes=1 << 22)
     state = initial_state(network, settings)
-    trainer = Trainer(state, data, lambda n: Driver(golden, n, settings.batch))
+    trainer = Trainer(state, data, HostEngine(lambda n: Driver(golden, n, settings.batch)))
     module = make()
     layers = _load(module, network)
     model = compile(module, "golden", settings.batch, formats)

@@ -17,6 +17,7 @@ from trainwright.network import Apply, Pool, Sum, Widths, network_from_dict
 from trainwright.offload.regions import regions
 from trainwright.offload.trace import trace
 from trainwright.train.batches import batch_indices
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.initial import initial_factors
 from trainwright.train.settings import TrainSettings
 from trainwright.train.state import initial_state
@@ -70,7 +71,7 @@ def test_bits_are_those_of_the_trainer_for_a_network_with_two_heads():
     settings = TrainSettings(steps=3, prior=None, batch=32)
     golden = GoldenAccelerator(accelerator_parameters([], network), memory_bytes=1 << 22)
     state = initial_state(network, settings)
-    trainer = Trainer(state, data, lambda n: Driver(golden, n, settings.batch))
+    trainer = Trainer(state, data, HostEngine(lambda n: Driver(golden, n, settings.batch)))
     module = _Heads()
     layers = [module.body, module.inner, module.deep, module.early]
     for layer, own, exponents in zip(layers, *initial_factors(network, 0), strict=True):

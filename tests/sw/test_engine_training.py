@@ -9,13 +9,14 @@ from test_onchip_training import SETTINGS, driver, same
 from trainwright.accelerator.counted import CountedWrites
 from trainwright.cli import main
 from trainwright.data import load_data_set
-from trainwright.driver.chip import ChipDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.settings import ChipSettings, PriorSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
+from trainwright.train.vector_engine import VectorEngine
 
 P = AcceleratorParameters(vector_engine=1)
 
@@ -25,25 +26,9 @@ def data():
     return load_data_set("digits")
 
 
-class Engines:
-    """Accelerators with the engine, and what the host wrote to the last one."""
-
-    def __init__(self):
-        self.accelerator = CountedWrites(GoldenAccelerator(P, memory_bytes=1 << 20))
-
-    def open_chip(self, layout, kept, loss):
-        return ChipDriver(self.accelerator, layout, 64, kept=kept, loss=loss)
-
-    @property
-    def written(self) -> int:
-        return self.accelerator.written
-
-
 def trainer(state, data, **options):
-    engines = Engines()
-    return Trainer(
-        state, data, driver, open_chip=engines.open_chip, written=lambda: engines.written, **options
-    )
+    accelerator = CountedWrites(GoldenAccelerator(P, memory_bytes=1 << 20))
+    return Trainer(state, data, VectorEngine(accelerator), **options)
 
 
 def columns(state):
@@ -64,7 +49,7 @@ def test_engine_training_run_has_the_bits_of_the_definitions(data, settings):
     """With cuts, of which some leave gaps between columns; and without a prior."""
     network = load_network("digits")
     ours, theirs = initial_state(network, settings), initial_state(network, settings)
-    Trainer(ours, data, driver).run()
+    Trainer(ours, data, HostEngine(driver)).run()
     trainer(theirs, data).run()
     assert same(ours, theirs)
     assert [record.loss for record in ours.history.steps] == [
@@ -87,7 +72,7 @@ def test_engine_training_run_goes_on_from_the_state_of_another(data):
     whole = initial_state(network, SETTINGS)
     trainer(whole, data).run()
     state = initial_state(network, SETTINGS)
-    Trainer(state, data, driver, stop=lambda: state.step == 7).run()
+    Trainer(state, data, HostEngine(driver), stop=lambda: state.step == 7).run()
     trainer(state, data, stop=lambda: state.step == 15).run()
     trainer(state, data).run()
     assert same(whole, state)

@@ -127,8 +127,8 @@ def test_formats_command_freezes_all_scales(tmp_path, capsys, monkeypatch, forma
 
     def noted(trainer: Trainer) -> object:
         record = step(trainer)
-        _, exponents = trainer._runner.driver._forward
-        loss = trainer._update.loss(torch.randn(64, 16), torch.zeros(64).long())
+        _, exponents = trainer.engine.driver._forward
+        loss = trainer._task.update.loss(torch.randn(64, 16), torch.zeros(64).long())
         seen.append((*(exponents[name] for name in ("l1.b", "l2.b", "l1.y")), loss.exponent))
         return record
 

@@ -20,6 +20,7 @@ from trainwright.report.memory import update_memory
 from trainwright.train.batches import ImageQuantiser, chip_batch_indices
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.chip_update import ChipModel, ChipUpdate, chip_model
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.model import initial_model
 from trainwright.train.parallel import ParallelDriver
 from trainwright.train.settings import (
@@ -183,16 +184,16 @@ def test_onchip_training_loss_of_the_update_is_that_of_the_integers(data):
 
 def test_onchip_training_interrupted_run_ends_with_the_same_bits(data, tmp_path):
     whole = initial_state(load_network("digits"), SETTINGS)
-    Trainer(whole, data, driver).run()
+    Trainer(whole, data, HostEngine(driver)).run()
     assert whole.model.network.ranks != whole.network.ranks  # something was cut
     part = initial_state(load_network("digits"), SETTINGS)
     for stop in (5, 13):
-        trainer = Trainer(part, data, driver, stop=lambda s=stop, p=part: p.step == s)
+        trainer = Trainer(part, data, HostEngine(driver), stop=lambda s=stop, p=part: p.step == s)
         assert not trainer.run()
         save_checkpoint(tmp_path / "c", part)
         part = load_checkpoint(tmp_path / "c").state
     assert isinstance(part.model, ChipModel)
-    Trainer(part, data, driver).run()
+    Trainer(part, data, HostEngine(driver)).run()
     assert same(whole, part)
     assert whole.model.digest() == part.model.digest()
 
@@ -208,7 +209,7 @@ def test_other_seeds_optimisers_losses_and_pixels_give_other_bits(data):
         replace(SETTINGS, prior=None),
     ):
         state = initial_state(load_network("digits"), replace(settings, steps=9))
-        trainer = Trainer(state, data, driver)
+        trainer = Trainer(state, data, HostEngine(driver))
         trainer.run()
         digests.add(state.model.digest())
         assert state.history.steps[-1].loss < state.history.steps[0].loss
@@ -228,7 +229,7 @@ def test_onchip_training_omits_rows_of_no_class():
 
 
 def test_trainer_draws_the_chips_order(data):
-    trainer = Trainer(initial_state(load_network("digits"), SETTINGS), data, driver)
+    trainer = Trainer(initial_state(load_network("digits"), SETTINGS), data, HostEngine(driver))
     for step in (0, 23):
         wanted = data.train.labels[chip_batch_indices(len(data.train), 64, 0, step)]
         assert trainer._batch(step)[1].tolist() == wanted.tolist()
@@ -257,7 +258,7 @@ def test_micro_batches_begin_at_the_gradients_own_exponent(data):
         backward = half.backward
         half.backward = lambda *a, f=backward, **k: begins.append(k["exponent"]) or f(*a, **k)
     state = initial_state(network, replace(SETTINGS, prior=None))
-    trainer = Trainer(state, data, lambda _: ParallelDriver(halves, Workers()))
+    trainer = Trainer(state, data, HostEngine(lambda _: ParallelDriver(halves, Workers())))
     first = trainer.step().loss
     begins.clear()  # calibration fits it
     while state.step < 12:

@@ -22,6 +22,7 @@ from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.loss import cross_entropy
 from trainwright.train.parallel import ParallelDriver
 from trainwright.train.settings import PriorSettings, TrainSettings
@@ -78,7 +79,7 @@ def train_alone(digits, settings, factory=None):
         drivers = [golden_driver(network, settings.micro_batch) for _ in range(parts)]
         return ParallelDriver(drivers, Workers())
 
-    Trainer(state, digits, factory or parallel).run()
+    Trainer(state, digits, HostEngine(factory or parallel)).run()
     return state
 
 
@@ -95,7 +96,7 @@ def train_together(digits, settings, count):
                 drivers = [golden_driver(network, settings.micro_batch) for _ in range(share)]
                 return ParallelDriver(drivers, Member(team, rank))
 
-            Trainer(state, digits, open_driver).run()
+            Trainer(state, digits, HostEngine(open_driver)).run()
             states[rank] = state
         except BaseException as error:
             errors.append(error)

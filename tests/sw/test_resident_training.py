@@ -20,7 +20,8 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.train.batches import ImageQuantiser, chip_batch_indices
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.chip_update import ChipModel
-from trainwright.train.resident import stored_records
+from trainwright.train.host_engine import HostEngine
+from trainwright.train.resident import ResidentEngine, stored_records
 from trainwright.train.settings import ChipSettings, PriorSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
@@ -50,11 +51,9 @@ CROSS = settings(steps=30)
 SQUARED = settings(steps=30, chip=ChipSettings(loss="squared-error", pixels=4))
 
 
-def trainer(state, data, *, memory_bytes=1 << 20, **options):
+def trainer(state, data, *, memory_bytes=1 << 20, plan="auto", **options):
     accelerator = counted(GoldenAccelerator(P, memory_bytes=memory_bytes))
-    return Trainer(
-        state, data, driver, resident=accelerator, written=lambda: accelerator.written, **options
-    )
+    return Trainer(state, data, ResidentEngine(accelerator, plan=plan), **options)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_resident_training_run_has_the_bits_of_the_definitions(data, chosen):
     """Over ends of epochs, with evaluations there; losses are the means of their steps'."""
     network = load_network("digits")
     ours, theirs = initial_state(network, chosen), initial_state(network, chosen)
-    Trainer(ours, data, driver).run()
+    Trainer(ours, data, HostEngine(driver)).run()
     run = trainer(theirs, data)
     run.run()
     assert same(ours, theirs) and ours.step == theirs.step
@@ -113,16 +112,16 @@ def test_resident_training_run_goes_on_elsewhere(data, tmp_path, chosen):
     """
     network = load_network("digits")
     whole = initial_state(network, chosen)
-    Trainer(whole, data, driver).run()
+    Trainer(whole, data, HostEngine(driver)).run()
     state = initial_state(network, chosen)
-    Trainer(state, data, driver, stop=lambda: state.step == 7).run()
+    Trainer(state, data, HostEngine(driver), stop=lambda: state.step == 7).run()
     trainer(state, data, stop=lambda: state.step == EPOCH).run()
     records = 10 if chosen.chip == FITTED.chip else 8
     assert state.step == EPOCH and len(state.history.steps) == records
     save_checkpoint(tmp_path / "c.safetensors", state)
     read = load_checkpoint(tmp_path / "c.safetensors").state
     assert same(read, state) and read.history.steps == state.history.steps
-    Trainer(read, data, driver).run()
+    Trainer(read, data, HostEngine(driver)).run()
     trainer(state, data).run()
     assert same(whole, read) and same(whole, state)
 
@@ -166,8 +165,8 @@ def test_resident_training_test_set_is_classified_by_the_accelerator(data, chose
     state, alone = (initial_state(load_network("digits"), chosen) for _ in range(2))
     run = trainer(state, data, test_samples=150, stop=lambda: state.step > 4)
     run.run()
-    engine = run.resident
-    assert engine and engine.evaluates
+    engine = run.engine
+    assert isinstance(engine, ResidentEngine) and engine.evaluates
     loss, correct = engine.evaluate(state.scales, state.step)
     before = engine.driver.accelerator.order
     assert engine.evaluate(state.scales, state.step) == (loss, correct)
@@ -193,12 +192,12 @@ def test_resident_training_test_set_is_classified_by_the_accelerator(data, chose
 def test_resident_training_where_there_is_no_room_the_host_gives_the_test_set(data):
     """In a memory that the test samples do not fit in, and one in which the program would not."""
     outcomes, records = [], 1437 * 80
-    step = trainer(initial_state(load_network("digits"), CROSS), data).resident.driver.bytes_needed
+    step = trainer(initial_state(load_network("digits"), CROSS), data).engine.driver.bytes_needed
     for size in (records + step + 5000, records + step + 25_000, 1 << 20):
         state = initial_state(load_network("digits"), CROSS)
         run = trainer(state, data, memory_bytes=size)
         run.run()
-        outcomes.append((state.model.digest(), state.history.evaluations, run.resident.evaluates))
+        outcomes.append((state.model.digest(), state.history.evaluations, run.engine.evaluates))
     assert outcomes[0][:2] == outcomes[1][:2] == outcomes[2][:2]
     assert [outcome[2] for outcome in outcomes] == [False, False, True] and len(outcomes[0][1]) == 1
 
@@ -208,8 +207,7 @@ def test_resident_training_rejects_small_memory(data):
     with pytest.raises(AcceleratorError, match=r"1437 samples of 80 bytes .* use --pixels 4"):
         trainer(state, data, memory_bytes=1 << 16)
     run = trainer(state, data)
-    assert run.resident
-    step = run.resident.driver.memory.size
+    step = run.engine.driver.memory.size
     with pytest.raises(AcceleratorError, match=r"memory, [0-9]+ of them the step"):
         trainer(state, data, memory_bytes=step + 1437 * 80 + 4096).run()
 

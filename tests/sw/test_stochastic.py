@@ -41,6 +41,7 @@ from trainwright.program.fields import Operation
 from trainwright.program.validation import check_program
 from trainwright.support import native
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.settings import TrainSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
@@ -363,7 +364,7 @@ def digits():
 
 def trainer_of(state, data, p=P, **options) -> Trainer:
     golden = GoldenAccelerator(p, memory_bytes=1 << 22)
-    return Trainer(state, data, lambda network: Driver(golden, network, 64), **options)
+    return Trainer(state, data, HostEngine(lambda network: Driver(golden, network, 64)), **options)
 
 
 def trained(data, rounding: str, steps: int = 12):

@@ -19,6 +19,7 @@ from trainwright.train.adam import Parameter
 from trainwright.train.batches import ImageQuantiser, batch_indices, check_data
 from trainwright.train.connect import clip
 from trainwright.train.history import History
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.initial import SPREAD, deviation, fresh_exponent, initial_factors
 from trainwright.train.interfaces import Observer, Verification
 from trainwright.train.loss import cross_entropy
@@ -37,8 +38,9 @@ def network():
     return load_network("digits")
 
 
-def float_trainer(state, data, **options):
-    return Trainer(state, data, lambda n: FloatDriver(None, n, state.settings.batch), **options)
+def float_trainer(state, data, *verification, **options):
+    engine = HostEngine(lambda n: FloatDriver(None, n, state.settings.batch), *verification)
+    return Trainer(state, data, engine, **options)
 
 
 def test_train_float_driver_computes_definition_1():
@@ -262,7 +264,7 @@ def test_train_verifier_gets_every_nth_step(network, digits):
         return Verification(steps=1, tensors=2, values=10, mismatches=0)
 
     state = initial_state(network, TrainSettings(steps=10))
-    float_trainer(state, digits, verifier=verifier, verify_every=4).run()
+    float_trainer(state, digits, verifier, 4).run()
     assert [case.number for case in cases] == [1, 5, 9]
     assert state.verification == Verification(3, 6, 30, 0)
     for case in cases:  # the same step again, from what the verifier was given
@@ -296,7 +298,7 @@ def test_train_exception_out_of_the_accelerator_leaves_the_last_step(network, di
             pass
 
     state = initial_state(network, TrainSettings())
-    trainer = Trainer(state, digits, lambda n: Failing(None, n, 64))
+    trainer = Trainer(state, digits, HostEngine(lambda n: Failing(None, n, 64)))
     with pytest.raises(KeyboardInterrupt):
         trainer.run()
     assert state.step == 3 and len(state.history.steps) == 3 and state.scales.exponents
@@ -324,7 +326,7 @@ def test_digits_on_the_golden_model(network, digits):
     for _ in range(2):
         with GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 22) as golden:
             state = initial_state(network, TrainSettings(steps=40))
-            trainer = Trainer(state, digits, lambda n, g=golden: Driver(g, n, 64))
+            trainer = Trainer(state, digits, HostEngine(lambda n, g=golden: Driver(g, n, 64)))
             trainer.run()
             assert trainer.evaluate_test().accuracy > 0.85
             digests.append(state.model.digest())
@@ -336,7 +338,7 @@ def test_digits_on_the_golden_model(network, digits):
 def test_digits_reach_95_percent_on_the_golden_model(network, digits, seed):
     with GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 22) as golden:
         state = initial_state(network, TrainSettings(seed=seed))
-        trainer = Trainer(state, digits, lambda n: Driver(golden, n, 64))
+        trainer = Trainer(state, digits, HostEngine(lambda n: Driver(golden, n, 64)))
         trainer.run()
         assert trainer.evaluate_test().accuracy >= 0.95
         assert state.model.network.reduction > 15

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_onchip_training import SETTINGS, driver, same
+from test_onchip_training import SETTINGS, same
 
 from trainwright.accelerator import AcceleratorError, AcceleratorReset
 from trainwright.accelerator.counted import CountedUnattended, counted
@@ -19,6 +19,7 @@ from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.exponents import MoveScales
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
+from trainwright.train.resident import ResidentEngine
 from trainwright.train.settings import ChipSettings, PriorSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
@@ -91,7 +92,7 @@ def host(board, state, data, path, **options):
     to = counted(board)
     assert isinstance(to, CountedUnattended)
     return Trainer(
-        state, data, driver, resident=to, written=lambda: to.written,
+        state, data, ResidentEngine(to),
         save=lambda saved_state: save_checkpoint(path, saved_state), save_seconds=1e9, **options,
     )  # fmt: skip
 
@@ -204,8 +205,8 @@ def test_another_run_is_not_taken_over(data, tmp_path):
 
     def attends(chosen, given=data, step=EPOCH):
         other = initial_state(load_network("digits"), chosen)
-        engine = host(board, other, given, path).resident
-        return engine is not None and engine.attend(step)
+        engine = host(board, other, given, path).engine
+        return engine.attend(step)
 
     assert not attends(replace(PLAIN, learning_rate=0.5))
     assert not attends(replace(PLAIN, seed=1))
@@ -249,7 +250,7 @@ def test_without_a_board_nothing_changes(data, tmp_path):
     saved = []
     to = counted(GoldenAccelerator(P, memory_bytes=MEMORY))
     state = initial_state(load_network("digits"), replace(PLAIN, steps=3))
-    run = Trainer(state, data, driver, resident=to, save=saved.append, save_seconds=1e9)
+    run = Trainer(state, data, ResidentEngine(to), save=saved.append, save_seconds=1e9)
     run.run()
     assert not saved and not to.read(MEMORY - PAGE, PAGE).any()
 
@@ -267,6 +268,6 @@ def test_unattended_prior_of_no_cuts(data, tmp_path):
     assert same(whole, resumed)
     with pytest.raises(AcceleratorError, match="use --pixels 4"):
         Trainer(
-            initial_state(load_network("digits"), PLAIN), data, driver,
-            resident=GoldenAccelerator(P, memory_bytes=1437 * RECORD_BYTES),
+            initial_state(load_network("digits"), PLAIN), data,
+            ResidentEngine(GoldenAccelerator(P, memory_bytes=1437 * RECORD_BYTES)),
         )  # fmt: skip

@@ -8,6 +8,7 @@ from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.settings import PriorSettings, TrainSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
@@ -47,9 +48,7 @@ def verification(place):
         trainer = Trainer(
             state,
             data,
-            lambda n: Driver(accelerator, n, 8),
-            verifier=make_verifier(accelerator, batch=8),
-            verify_every=2,
+            HostEngine(lambda n: Driver(accelerator, n, 8), make_verifier(accelerator, batch=8), 2),
         )
         trainer.run()
         return state
@@ -84,5 +83,5 @@ def test_verifying_changes_no_bit():
     data = load_data_set("digits")
     with GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 22) as golden:
         state = initial_state(load_network("digits"), SETTINGS)
-        Trainer(state, data, lambda n: Driver(golden, n, 8)).run()
+        Trainer(state, data, HostEngine(lambda n: Driver(golden, n, 8))).run()
     assert state.model.digest() == verification("").model.digest()

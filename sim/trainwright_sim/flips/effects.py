@@ -14,6 +14,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.interfaces import StepCase, Verification
 from trainwright.train.loss import heads_loss
 from trainwright.train.settings import TrainSettings
@@ -137,7 +138,7 @@ def step_effects(task: Task, memory: str, flips: int, *, warm: int, seed: int) -
 
     settings = TrainSettings(steps=warm, batch=task.batch, seed=seed)
     state = initial_state(task.network, settings)
-    trainer = Trainer(state, task.data, open_driver, verifier=keep, verify_every=1)
+    trainer = Trainer(state, task.data, HostEngine(open_driver, keep))
     for _ in range(warm):
         trainer.step()
     case = cases[-1]
@@ -173,7 +174,7 @@ def run_effects(
         random = Random(f"{memory} {rate} {seed}")
         flipping, open_driver = _opened(task, memory, random)
         state = initial_state(task.network, TrainSettings(**{**vars(settings), "seed": seed}))
-        trainer = Trainer(state, task.data, open_driver)
+        trainer = Trainer(state, task.data, HostEngine(open_driver))
         # two programs a step
         flipping.count = lambda random=random: _poisson(random, rate / 2)
         try:

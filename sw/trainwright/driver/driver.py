@@ -103,6 +103,11 @@ class Driver:
         return self.step.network
 
     @property
+    def written(self) -> int:
+        """Bytes that the host has given the accelerator, where these are ``counted``; else 0."""
+        return getattr(self.accelerator, "written", 0)
+
+    @property
     def tensors(self) -> frozenset[str]:
         """Names of the tensors whose exponents a step needs; ``calibrate`` finds them."""
         return self._tensors

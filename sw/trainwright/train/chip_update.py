@@ -69,6 +69,11 @@ def operands_of(model: Model | ChipModel) -> QuantisedModel:
     return model.operands() if isinstance(model, ChipModel) else model.quantised()
 
 
+def programs_of(model: Model | ChipModel) -> Network:
+    """Return the network that the programs of a step are compiled for."""
+    return model.compiled if isinstance(model, ChipModel) else model.network
+
+
 def ranks_left(model: Model | ChipModel) -> tuple[int, ...]:
     """Return the ranks of all layers after the last step, flat."""
     ranks = model.state.ranks if isinstance(model, ChipModel) else model.network.ranks

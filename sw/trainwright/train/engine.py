@@ -1,100 +1,112 @@
-"""Steps whose loss and update are programs of the vector engine: weights stay with the accelerator.
+"""The protocol of whoever runs training steps: host, vector engine, or the accelerator alone."""
 
-The host sends inputs, labels, programs with their shifts, and the prior's coefficients; it reads
-the state back after every step, for the prior, cuts and checkpoints.
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 
-from trainwright.compiler.chip.live import Kept
-from trainwright.compiler.chip.memory import STATE
-from trainwright.driver.chip import ChipDriver
+from trainwright.data import DataSet, Split
 from trainwright.fixed.scale import Scales, TensorStatistics
-from trainwright.onchip.layout import WeightLayout
-from trainwright.onchip.prior import INTERVAL
-from trainwright.onchip.state import UpdateStep
-from trainwright.train.chip_update import ChipModel
-from trainwright.train.settings import TrainSettings
-
-OpenChip = Callable[[WeightLayout, Kept, str], ChipDriver]
-"""Make a driver whose programs have the given columns of a layout, and a loss."""
+from trainwright.train.chip_update import operands_of
+from trainwright.train.interfaces import StepDriver, Update, Verification
+from trainwright.train.state import TrainingState
 
 
 @dataclass(frozen=True)
-class EngineStep:
-    """Outcome of a step on the vector engine."""
+class Task:
+    """Training run as an engine sees it."""
+
+    state: TrainingState
+    data: DataSet
+    test: Split
+    total_steps: int
+    update: Update
+    """Loss, update and cuts by their definitions; an engine may compute them elsewhere."""
+    draw: Callable[[int], tuple[torch.Tensor, torch.Tensor]]
+    """Return inputs and labels of a step."""
+    begun: Callable[[], None]
+    """Called when whatever later steps need once is written, and the steps of a start begin."""
+    save: Callable[[], None]
+    """Write the state to where an interrupted run goes on from."""
+
+    def calibrate(self, driver: StepDriver, scales: Scales) -> None:
+        """Choose the exponents by the next batch, unless every tensor of a step has one.
+
+        The first step of a run lacks them, and a step of tensors that the last one did not have.
+        """
+        if scales.exponents.keys() >= driver.tensors:
+            return
+        inputs, labels = self.draw(self.state.step)
+        model = operands_of(self.state.model)
+        driver.calibrate(
+            inputs, lambda logits: self.update.loss(logits, labels).gradient, model, scales
+        )
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Outcome of the steps of a start, wherever loss and update were computed."""
 
     loss: float
-    """Mean over the batch."""
+    """Mean over all samples."""
     correct: int
-    statistics: dict[str, TensorStatistics]
     cycles: int
     seconds: float
+    saturations: int
+    underflows: int = 0
+    moved: int = 0
+    """Exponents that the accelerator itself has moved. One that moved and moved back counts 0: the
+    accelerator reports only where exponents end."""
+    statistics: Mapping[str, TensorStatistics] = field(default_factory=dict)
+    """Statistics for the host to move exponents by; empty where the accelerator moves them."""
+    verification: Verification | None = None
 
 
-def require_programs(settings: TrainSettings) -> None:
-    """Raise ``ValueError`` for what the vector engine's programs do not compute."""
-    if settings.rounding != "nearest":
-        raise ValueError(
-            "the vector engine's programs have rounding mode nearest alone, not "
-            f"{settings.rounding}: train with --accelerator vector_engine=0"
-        )
+class StepEngine(Protocol):
+    """Runs the steps of a task: ``open`` once, then ``run`` and ``take`` for each start."""
 
+    unattended: bool
+    """Whether steps go on where this process ends, so that every start needs a saved state."""
 
-class StepEngine:
-    """Runs whole steps of a model; its state is that of the accelerator after each of them."""
+    @property
+    def driver(self) -> StepDriver:
+        """The driver that calibrates and classifies, of the ranks that programs have."""
+        ...
 
-    def __init__(self, open_chip: OpenChip, model: ChipModel, settings: TrainSettings) -> None:
-        """Open the driver; raise ``ValueError`` for settings that no program computes."""
-        require_programs(settings)
-        self._open, self._model = open_chip, model
-        assert settings.chip is not None
-        self._loss = settings.chip.loss
-        self._classes = model.network.classes
-        self.reopen()
+    def open(self, task: Task) -> None:
+        """Compile the programs of a task; give it what stays with the accelerator.
+
+        Raises ``ValueError`` for settings that no program computes, ``AcceleratorError`` for what
+        the accelerator's memory does not hold.
+        """
+        ...
 
     def reopen(self) -> None:
-        """Open a driver for the columns of the model's programs; the next step writes the state."""
-        state = self._model.state
-        kept = tuple(tuple(columns.tolist()) for columns in state.compiled)
-        self.driver = self._open(state.layout, kept, self._loss)
-        self._put = False
+        """Compile for the ranks that are left after a cut; the next start writes the weights."""
+        ...
 
-    def step(
-        self, inputs: torch.Tensor, labels: torch.Tensor, scales: Scales, step: UpdateStep
-    ) -> EngineStep:
-        """Forward, loss, backward, update; the model's state changes at the end."""
-        driver, state = self.driver, self._model.state
-        # Only a new driver needs the state: every step leaves the accelerator with what
-        # `state.take` reads back.
-        if not self._put:
-            driver.put(state, self._model.operands())
-            self._put = True
-        driver.executed.clear()
-        statistics = dict(driver.run_forward(inputs, scales))
-        loss = driver.run_loss(labels.numpy(), self._classes)
-        statistics |= driver.run_backward(scales)
-        # The look at the columns comes before pulls and update, as in `ChipState.step`: what is cut
-        # in this step counts for nothing in its pulls.
-        cuts = step.distance is not None and state.look(step.distance)
-        if step.number % INTERVAL == 0:
-            state.renew_pulls(step)
-        # Most steps lie between two renewals of the pulls; without a pull the update program
-        # without the prior's part is shorter.
-        pulled = bool(state.pulls.coefficients.any())
-        if pulled:
-            driver.put_columns(state, driver.gradient_exponents)
-        driver.run_update(step, pulled=pulled, cuts=cuts)
-        words, factors = driver.rows(STATE), driver.factors()
-        state.take(words, factors, driver.moment_exponents)
-        runs = [execution.run for execution in driver.executed]
-        return EngineStep(
-            loss=loss.total * driver.loss_unit / len(labels),
-            correct=loss.correct,
-            statistics=statistics,
-            cycles=sum(run.counters.cycles for run in runs),
-            seconds=sum(run.seconds for run in runs),
-        )
+    def end(self, step: int) -> int:
+        """Return the step at which a start from ``step`` ends."""
+        ...
+
+    def run(self, count: int, scales: Scales) -> StepResult:
+        """Run ``count`` steps from the state's on, the exponents of ``scales`` in place.
+
+        An exception leaves the model as it was.
+        """
+        ...
+
+    def take(self) -> tuple[float, float]:
+        """Bring the weights of the last ``run`` into the model; return its last step's rates.
+
+        These are the learning rate and the prior weight.
+        """
+        ...
+
+    def classify(self, scales: Scales) -> int | None:
+        """Return how many test samples the accelerator classifies correctly by itself.
+
+        None where the host has to give it the samples.
+        """
+        ...

@@ -25,6 +25,7 @@ class FloatDriver:
     input_exponent = -23
     """Pixels of 0..1 as integers of this exponent have the precision of float32."""
     tensors: frozenset[str] = frozenset()
+    written = 0
 
     def __init__(self, network: Network) -> None:
         self.network = network

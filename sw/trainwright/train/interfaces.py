@@ -18,6 +18,11 @@ GradientOf = Callable[[torch.Tensor], torch.Tensor]
 class StepDriver(RunnerDriver, Protocol):
     """The part of ``trainwright.driver.Driver`` that training uses."""
 
+    @property
+    def written(self) -> int:
+        """Bytes that the host has given the accelerator, where these are counted; else 0."""
+        ...
+
     def calibrate(
         self, inputs: torch.Tensor, gradient_of: GradientOf, model: QuantisedModel, scales: Scales
     ) -> object:

@@ -46,6 +46,11 @@ class ParallelDriver:
         self.input_exponent = drivers[0].input_exponent
 
     @property
+    def written(self) -> int:
+        """Bytes that the host has given this worker's accelerators."""
+        return sum(driver.written for driver in self._drivers)
+
+    @property
     def tensors(self) -> frozenset[str]:
         """See ``Driver.tensors``."""
         return self._drivers[0].tensors

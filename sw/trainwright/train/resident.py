@@ -11,32 +11,34 @@ import numpy.typing as npt
 from trainwright.accelerator import Accelerator, UnattendedAccelerator
 from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.chip.cuts import CutRule
-from trainwright.compiler.chip.memory import STATE
+from trainwright.compiler.chip.memory import STATE, Words
 from trainwright.compiler.chip.samples import SampleRecords
 from trainwright.data import DataSet, Split
+from trainwright.driver import persist
 from trainwright.driver.card import Card, end_of_start, identity, read_card, write_card
 from trainwright.driver.chip import LossResult
 from trainwright.driver.resident import ResidentDriver, lay_out_data
 from trainwright.fixed.scale import PRESETS, Scales
-from trainwright.onchip.prior import cut_distance
-from trainwright.onchip.rates import RateTable
+from trainwright.onchip.prior import Pulls, cut_distance
 from trainwright.onchip.samples import filled_up, records, stored_pixels
 from trainwright.onchip.schedule_pass import schedule_words
-from trainwright.train.chip_update import ChipModel
-from trainwright.train.engine import require_programs
-from trainwright.train.settings import TrainSettings
+from trainwright.train.chip_update import ChipModel, ChipUpdate
+from trainwright.train.engine import StepResult, Task
+from trainwright.train.state import copy_scales
+from trainwright.train.vector_engine import require_programs
 
 
 @dataclass(frozen=True)
-class ResidentSteps:
-    """Outcome of several steps together."""
+class _Read:
+    """State of an accelerator after its last step."""
 
-    loss: float
-    """Mean over all samples."""
-    correct: int
-    saturations: int
-    cycles: int
-    seconds: float
+    words: Words
+    factors: Words
+    moments: list[int]
+    """Exponents of the parts' moments."""
+    pulls: Pulls
+    kept: list[Words] | None
+    """Columns of each bond that are left; None where the host cuts."""
 
 
 def stored_records(
@@ -58,40 +60,45 @@ def stored_records(
 
 
 class ResidentEngine:
-    """Trains a model by one program; its state is the accelerator's after each run.
+    """Implements ``train.engine.StepEngine`` by one program that the accelerator repeats alone.
 
-    Raises ``ValueError`` for what the programs do not compute and for a schedule that the chip does
-    not count, ``AcceleratorError`` for a data set that its memory does not hold.
+    A start runs whole epochs, or the steps between two looks at the ranks where a cut is to have
+    programs of its own at once.
     """
 
-    def __init__(
-        self, accelerator: Accelerator, model: ChipModel, settings: TrainSettings, table: RateTable,
-        data: DataSet, test: Split | None = None, plan: str = AUTO,
-    ) -> None:  # fmt: skip
-        """Lay out data and programs; ``test`` is placed before the training samples if it fits.
-
-        ``evaluates`` tells whether it did.
-        """
-        chip = settings.chip
-        assert chip is not None
-        require_programs(settings)
-        schedule_words(table, 0, settings.prior.interval if settings.prior else 1)
-        self._model, self._settings = model, settings
-        self._records = stored_records(model, data, chip.pixels)
-        self._accelerator, self._table, self._plan = accelerator, table, plan
-        self._data = lay_out_data(
-            accelerator, self._records, settings.batch, settings.seed, chip.pixels
-        )
-        self._epoch = self._data.length // settings.batch
-        self._total = settings.total_steps(self._data.total)
+    def __init__(self, accelerator: Accelerator, *, plan: str = AUTO) -> None:
+        self._accelerator, self._plan = accelerator, plan
         self._unattended = (
             cast(UnattendedAccelerator, accelerator) if hasattr(accelerator, "attend") else None
         )
+        self.unattended = self._unattended is not None
+
+    @property
+    def driver(self) -> ResidentDriver:
+        """See ``StepEngine``."""
+        return self._driver
+
+    def open(self, task: Task) -> None:
+        """Lay out data and programs; the test split comes before the training samples if it fits.
+
+        ``evaluates`` tells whether it did.
+        """
+        model, update, settings = task.state.model, task.update, task.state.settings
+        chip = settings.chip
+        assert isinstance(model, ChipModel) and isinstance(update, ChipUpdate) and chip is not None
+        require_programs(settings)
+        schedule_words(update.rates, 0, settings.prior.interval if settings.prior else 1)
+        self._task, self._model, self._update, self._settings = task, model, update, settings
+        self._records = stored_records(model, task.data, chip.pixels)
+        self._data = lay_out_data(
+            self._accelerator, self._records, settings.batch, settings.seed, chip.pixels
+        )
+        self._epoch = self._data.length // settings.batch
         # -1 is no count of resets: the first start always writes the data.
         self._resets = -1  # of the accelerator, when it was given the data sets
         self._attended: LossResult | None = None
         self._test_records = np.zeros((0, 0), np.uint8)
-        self._test = None if test is None else self._lay_out(model, data, test, chip.pixels)
+        self._test = self._lay_out(model, task.data, task.test, chip.pixels)
         self._chip = chip
         self._cut_rule: CutRule | None = None
         if chip.cut_programs == "kept":
@@ -135,7 +142,7 @@ class ResidentEngine:
         The next start writes the state.
         """
         self._begun = -1
-        self.driver = self._open(self._model.state.compiled)
+        self._driver = self._open(self._model.state.compiled)
 
     def _open(self, columns: Sequence[npt.NDArray[np.int64]]) -> ResidentDriver:
         """Open a driver whose programs have these columns of each bond.
@@ -151,18 +158,13 @@ class ResidentEngine:
     def _opened(self, columns: Sequence[npt.NDArray[np.int64]]) -> ResidentDriver:
         settings = self._settings
         return ResidentDriver(
-            self._accelerator, self._model.state.layout, settings.batch, self._table,
+            self._accelerator, self._model.state.layout, settings.batch, self._update.rates,
             kept=tuple(tuple(own.tolist()) for own in columns), seed=settings.seed,
             ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
             pulled=settings.prior is not None, cuts=self._cut_rule, data=self._data,
             loss=self._chip.loss, test=self._test, optimiser=self._chip.optimiser,
             plan=self._plan,
         )  # fmt: skip
-
-    @property
-    def unattended(self) -> bool:
-        """Whether a run goes on where this process ends."""
-        return self._unattended is not None
 
     @property
     def _interval(self) -> int:
@@ -172,7 +174,7 @@ class ResidentEngine:
 
     def end(self, step: int) -> int:
         """Return the step at which a run from ``step`` ends."""
-        return end_of_start(step, self._epoch, self._total, self._interval)
+        return end_of_start(step, self._epoch, self._task.total_steps, self._interval)
 
     @property
     def _sets(self) -> list[tuple[SampleRecords, npt.NDArray[np.uint8]]]:
@@ -195,7 +197,7 @@ class ResidentEngine:
             ranks=self._model.network.ranks,
             batch=settings.batch,
             epoch=self._epoch,
-            total=self._total,
+            total=self._task.total_steps,
             interval=self._interval,
             address=driver.memory.size,
             loss_slot=driver.resident.loss_slot,
@@ -258,28 +260,61 @@ class ResidentEngine:
             write_card(accelerator, card)
         self._begun = step
 
-    def run(self, count: int, scales: Scales) -> ResidentSteps:
-        """Run ``count`` steps.
+    def run(self, count: int, scales: Scales) -> StepResult:
+        """Run ``count`` steps, or wait for those that the accelerator is at already.
 
-        Copy the accelerator's state and exponents to model and ``scales``.
+        A lost board is reset and the steps run again from the saved state, to the same bits. See
+        ``StepEngine``.
         """
-        driver, state = self.driver, self._model.state
-        step, self._begun = self._begun, -1  # what is abandoned begins again
+        return persist(lambda: self._run(count, scales))
+
+    def _run(self, count: int, scales: Scales) -> StepResult:
+        driver, task, step = self.driver, self._task, self._task.state.step
+        attended = scales.exponents.keys() >= driver.tensors and self.attend(step)
+        if not attended:
+            task.calibrate(driver, scales)
+            self.begin(scales, step)
+        task.state.scales = copy_scales(scales)
+        # The accelerator outlives this process here: exponents and state have to be on disk before
+        # it starts, or a later process could not tell from where it went on.
+        if self.unattended and not attended:
+            task.save()
+        task.begun()
+        self._begun = -1  # what is abandoned begins again
         done, self._attended = self._attended, None
         if done is None:
             done = driver.run_steps(count, step=step)
-        run, samples = driver.last_run, count * self._settings.batch
+        run, before = driver.last_run, dict(scales.exponents)
         assert run is not None
-        state.take(driver.rows(STATE), driver.factors(), np.array(driver.moments(), np.int64))
-        state.pulls = driver.pulls()
-        if self._cut_rule:
-            state.kept = driver.kept()
+        self._read = _Read(
+            words=driver.rows(STATE),
+            factors=driver.factors(),
+            moments=driver.moments(),
+            pulls=driver.pulls(),
+            kept=driver.kept() if self._cut_rule else None,
+        )
         scales.exponents |= driver.exponents()
         self._begun = step + count
-        return ResidentSteps(
-            loss=done.total * driver.loss_unit / samples,
+        return StepResult(
+            loss=done.total * driver.loss_unit / (count * self._settings.batch),
             correct=done.correct,
-            saturations=driver.saturations,
             cycles=run.counters.cycles,
             seconds=run.seconds,
+            saturations=driver.saturations,
+            moved=sum(scales.exponents[name] != was for name, was in before.items()),
         )
+
+    def take(self) -> tuple[float, float]:
+        """See ``StepEngine``."""
+        state, read = self._model.state, self._read
+        state.take(read.words, read.factors, np.array(read.moments, np.int64))
+        state.pulls = read.pulls
+        if read.kept is not None:
+            state.kept = read.kept
+        return self._update.rates_used(self._begun - 1)
+
+    def classify(self, scales: Scales) -> int | None:
+        """See ``StepEngine``."""
+        if not self.evaluates:
+            return None
+        return persist(lambda: self.evaluate(scales, self._task.state.step))[1]

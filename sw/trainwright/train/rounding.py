@@ -9,6 +9,7 @@ from trainwright.data import DataSet
 from trainwright.fixed.quantise import dequantise
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.history import with_flat_ranks
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.interfaces import DriverFactory
 from trainwright.train.model import Model
 from trainwright.train.pretrained import Pretrained, pretrained_model
@@ -100,7 +101,8 @@ def round_trained(
         ranks = model.network.ranks
         if ranks not in by_ranks:
             state = _state(trained, model, epochs)
-            trainer = Trainer(state, data, open_driver, test_samples=test_samples, stop=stop)
+            engine = HostEngine(open_driver)
+            trainer = Trainer(state, data, engine, test_samples=test_samples, stop=stop)
             trainer.calibrate()
             accuracy, tuned = trainer.evaluate_test().accuracy, None
             if epochs:

@@ -4,18 +4,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 
-from trainwright.accelerator import Accelerator
-from trainwright.compiler.base.compiled import AUTO
 from trainwright.data import DataSet
-from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel, Runner, persist
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
-from trainwright.fixed.random_bits import step_seeds
-from trainwright.fixed.scale import Scales, TensorStatistics
-from trainwright.network import Network
+from trainwright.fixed.scale import TensorStatistics
 from trainwright.train.batches import (
     ImageQuantiser,
     batch_indices,
@@ -23,36 +17,13 @@ from trainwright.train.batches import (
     chip_batch_indices,
     label_tensor,
 )
-from trainwright.train.chip_update import ChipModel, ChipUpdate, operands_of, ranks_left
-from trainwright.train.engine import OpenChip, StepEngine
+from trainwright.train.chip_update import ChipModel, ChipUpdate, ranks_left
+from trainwright.train.engine import StepEngine, Task
 from trainwright.train.evaluate import Evaluation, evaluate
 from trainwright.train.history import SCALE_RECORDS, EvaluationRecord, ScaleRecord, StepRecord
 from trainwright.train.host_update import HostUpdate
-from trainwright.train.interfaces import (
-    DriverFactory,
-    Observer,
-    StepCase,
-    StepDriver,
-    Update,
-    Verification,
-    Verifier,
-)
-from trainwright.train.resident import ResidentEngine, ResidentSteps
+from trainwright.train.interfaces import Observer, Update
 from trainwright.train.state import TrainingState, copy_scales
-
-
-@dataclass(frozen=True)
-class _Result:
-    """Outcome of a step, wherever loss and update were computed."""
-
-    loss: float
-    correct: int
-    samples: int
-    rates: tuple[float, float]
-    """Learning rate and prior weight."""
-    cycles: int
-    seconds: float
-    statistics: Mapping[str, TensorStatistics]
 
 
 class Stopped(Exception):
@@ -60,54 +31,39 @@ class Stopped(Exception):
 
 
 class Trainer:
-    """Trains a state in place, on the accelerators of its drivers.
+    """Trains a state in place, by the steps of an engine.
 
-    With ``open_chip`` loss and update of a ``ChipModel`` are programs of the vector engine; on a
-    ``resident`` accelerator whole epochs are, or the steps between two looks at the ranks where a
-    cut is to have programs of its own at once; ``plan`` is that of its steps.
-    ``written`` gives the bytes that the host has written so far.
-    ``test_samples`` bounds the test split, for accelerators that are slow to simulate. Every
-    ``verify_every`` steps ``verifier`` gets the step to compare with the golden model. ``save`` is
+    ``test_samples`` bounds the test split, for accelerators that are slow to simulate. ``save`` is
     called with the state at most every ``save_seconds``, between steps. ``stop`` is asked between
     steps and between the batches of an evaluation. Raises ``DataError`` where data and network do
-    not fit, ``ValueError`` where the chip's tables do not hold the schedule.
+    not fit, ``ValueError`` where the chip's tables do not hold the schedule, and what
+    ``StepEngine.open`` raises.
     """
 
     def __init__(
         self,
         state: TrainingState,
         data: DataSet,
-        open_driver: DriverFactory,
+        engine: StepEngine,
         *,
-        open_chip: OpenChip | None = None,
-        resident: Accelerator | None = None,
-        plan: str = AUTO,
-        written: Callable[[], int] | None = None,
         observer: Observer | None = None,
-        verifier: Verifier | None = None,
-        verify_every: int = 0,
         test_samples: int | None = None,
         save: Callable[[TrainingState], None] | None = None,
         save_seconds: float = 30.0,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         check_data(state.network, data, state.settings.batch)
-        self.state = state
+        self.state, self.engine = state, engine
         self.total_steps = state.settings.total_steps(len(data.train))
         self._data = data
         self._test = data.test if test_samples is None else data.test.first(test_samples)
-        self._open_driver = open_driver
-        self._update = self._make_update()
-        self._engine: StepEngine | None = None
-        self.resident: ResidentEngine | None = None
-        """Engine of whole runs of steps; None where the accelerator cannot repeat a step alone."""
-        if resident is not None:
-            self.resident = self._make_resident(resident, plan)
-        elif open_chip is not None and isinstance(state.model, ChipModel):
-            self._engine = StepEngine(open_chip, state.model, state.settings)
-        self._runner: Runner[StepDriver] = Runner()
-        self._open()
-        self._written = written or (lambda: 0)
+        self._save = save or (lambda state: None)
+        self._save_seconds = save_seconds
+        self._task = Task(
+            state, data, self._test, self.total_steps, self._make_update(), self._batch,
+            self._count_writes, lambda: self._save(state),
+        )  # fmt: skip
+        engine.open(self._task)
         self._epoch_began: tuple[int, int] | None = None
         self.host_writes: int | None = None
         """Bytes that the host gave the accelerator in the last epoch that this trainer saw whole,
@@ -116,14 +72,10 @@ class Trainer:
         self._quantiser = ImageQuantiser(
             state.network,
             data.full_scale,
-            self._runner.driver.input_exponent,
+            engine.driver.input_exponent,
             None if state.settings.chip is None else state.settings.chip.pixels,
         )
         self._observer = observer or Observer()
-        self._verifier = verifier if verify_every else None
-        self._verify_every = verify_every
-        self._save = save
-        self._save_seconds = save_seconds
         self._stop = stop
         self.abandonable = False
         """Whether the present call only waits for the accelerator: raising out of it then leaves
@@ -149,7 +101,7 @@ class Trainer:
             # A step is the unit that cannot be half done: stops, evaluations and saves lie between
             # steps.
             self.step()
-            if self._save and time.monotonic() - saved > self._save_seconds:
+            if time.monotonic() - saved > self._save_seconds:
                 self._save(self.state)
                 saved = time.monotonic()
         return True
@@ -159,58 +111,25 @@ class Trainer:
 
         The state changes only after all results are in.
         """
-        if self.resident:
-            return self._resident_steps(self.resident)
-        self._count_writes()
-        inputs, labels = self._batch(self.state.step)
-        if self._engine is None:
-            record = self._host_step(inputs, labels)
-        else:
-            record = self._engine_step(self._engine, inputs, labels)
-        self._count_writes()
-        self._cut()
-        return record
-
-    def _count_writes(self) -> None:
-        """Note where an epoch begins, and what was written where it ends."""
-        step, written = self.state.step, self._written()
-        if step % self._steps_an_epoch():
-            return
-        if self._epoch_began is not None and step == self._epoch_began[0] + self._steps_an_epoch():
-            self.host_writes = written - self._epoch_began[1]
-        self._epoch_began = step, written
-
-    def _engine_step(
-        self, engine: StepEngine, inputs: torch.Tensor, labels: torch.Tensor
-    ) -> StepRecord:
-        """Run a step whose loss and update are programs of the accelerator's vector engine."""
-        state, update = self.state, self._update
-        assert isinstance(update, ChipUpdate)
+        state, engine = self.state, self.engine
         # Work on a copy: an exception or a signal in the middle leaves the state as it was.
         scales = copy_scales(state.scales)
+        count = engine.end(state.step) - state.step
         with self._waiting():
-            if not self._runner.is_calibrated(scales):
-                self._calibrate(inputs, labels, operands_of(state.model), scales)
-            done = engine.step(inputs, labels, scales, update.step_operands(state.step))
-        result = _Result(
-            done.loss, done.correct, len(labels), update.rates_used(state.step), done.cycles,
-            done.seconds, done.statistics,
-        )  # fmt: skip
-        return self._record(result, scales)
-
-    def _resident_steps(self, engine: ResidentEngine) -> StepRecord:
-        """Run the steps up to the end of the epoch or run, or to the next look at the ranks."""
-        state, update = self.state, self._update
-        assert isinstance(update, ChipUpdate)
-        scales, epoch = copy_scales(state.scales), self._steps_an_epoch()
-        with self._waiting():
-            count = engine.end(state.step) - state.step
-            # A lost board is reset and the steps run again from the saved state, to the same bits.
-            done = persist(lambda: self._run_resident(engine, count, scales))
-        before, rates = state.scales.exponents, update.rates_used(state.step + count - 1)
+            done = engine.run(count, scales)
+        if done.verification:
+            state.verification += done.verification
+            self._observer.verified(state.verification)
+        # The update is the last thing that can fail: after it the state is complete.
+        rates = engine.take()
+        state.scales = scales
+        # Before the scales move, while the statistics still belong to the exponents in use.
+        for message in self._health.observe(done.statistics):
+            warnings.warn(message, LostTensorWarning, stacklevel=2)
+        follows = state.settings.scales == "automatic"
         record = StepRecord(
             step=state.step + count,
-            epoch=state.step // epoch + 1,
+            epoch=state.step // self._steps_an_epoch() + 1,
             loss=done.loss,
             correct=done.correct,
             samples=count * state.settings.batch,
@@ -218,125 +137,37 @@ class Trainer:
             prior_weight=rates[1],
             cycles=done.cycles,
             seconds=done.seconds,
-            # Exponents that moved and moved back count 0: the accelerator reports only where they
-            # end.
-            moved=sum(scales.exponents[name] != was for name, was in before.items()),
+            moved=done.moved + (scales.update(done.statistics) if follows else 0),
             saturations=done.saturations,
-            # The chip has fixed point alone, which counts no underflows.
-            underflows=0,
+            underflows=done.underflows,
             ranks=ranks_left(state.model),
         )
-        state.scales = scales
-        self._recorded(record)
-        self._count_writes()
-        self._cut()
-        self._keep(engine)
-        return record
-
-    def _run_resident(self, engine: ResidentEngine, count: int, scales: Scales) -> ResidentSteps:
-        """Run ``count`` steps, or wait for those that the accelerator is at already.
-
-        Where the accelerator continues without this process, it does so from a state that is saved.
-        """
-        state = self.state
-        attended = self._runner.is_calibrated(scales) and engine.attend(state.step)
-        # The accelerator outlives this process here: exponents and state have to be on disk before
-        # it starts, or a later process could not tell from where it went on.
-        if not attended:
-            if not self._runner.is_calibrated(scales):
-                self._calibrate(*self._batch(state.step), operands_of(state.model), scales)
-            engine.begin(scales, state.step)
-        state.scales = copy_scales(scales)
-        if not attended:
-            self._keep(engine)
-        self._count_writes()
-        return engine.run(count, scales)
-
-    def _keep(self, engine: ResidentEngine) -> None:
-        if engine.unattended and self._save:
-            self._save(self.state)
-
-    def _recorded(self, record: StepRecord) -> None:
-        self.state.step = record.step
-        self.state.history.steps.append(record)
-        self._observer.stepped(record)
-
-    def _host_step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepRecord:
-        """Run a step whose loss and update are the host's."""
-        state = self.state
-        model, scales = operands_of(state.model), copy_scales(state.scales)
-        with self._waiting():
-            # The first step of a run, or of a network whose tensors changed: some tensor has no
-            # exponent.
-            if not self._runner.is_calibrated(scales):
-                self._calibrate(inputs, labels, model, scales)
-            seeds = step_seeds(state.settings.rounding, state.settings.seed, state.step)
-            done = self._runner.forward(inputs, model, scales, seed=seeds[0])
-            forward = done.result
-            loss = self._update.loss(forward.logits, labels)
-            backward = self._runner.backward(
-                done, loss.gradient, scales, seed=seeds[1], exponent=loss.exponent
-            )
-            case = StepCase(
-                state.step + 1, done.driver, inputs, model, done.scales, loss.gradient, forward,
-                backward, seeds, loss.exponent,
-            )  # fmt: skip
-            verified = self._verify(case)
-        if verified:
-            state.verification += verified
-            self._observer.verified(state.verification)
-        statistics = {**forward.statistics, **backward.statistics}
-        # The update is the last thing that can fail: after it the state is complete.
-        rates = self._update.step(backward, state.step, self.total_steps)
-        result = _Result(
-            loss.mean, loss.correct, len(labels), rates, _cycles(forward, backward),
-            forward.seconds + backward.seconds, statistics,
-        )  # fmt: skip
-        return self._record(result, scales)
-
-    def _record(self, result: _Result, scales: Scales) -> StepRecord:
-        """Complete a step: record it, and continue the state with the exponents ``scales``."""
-        state, statistics = self.state, result.statistics
-        state.scales = scales
-        # Before the scales move, while the statistics still belong to the exponents in use.
-        for message in self._health.observe(statistics):
-            warnings.warn(message, LostTensorWarning, stacklevel=2)
-        record = StepRecord(
-            step=state.step + 1,
-            epoch=state.step // self._steps_an_epoch() + 1,
-            loss=result.loss,
-            correct=result.correct,
-            samples=result.samples,
-            learning_rate=result.rates[0],
-            prior_weight=result.rates[1],
-            cycles=result.cycles,
-            seconds=result.seconds,
-            moved=scales.update(statistics) if state.settings.scales == "automatic" else 0,
-            saturations=sum(s.saturations for s in statistics.values()),
-            underflows=sum(s.underflows for s in statistics.values()),
-            ranks=ranks_left(state.model),
-        )
-        state.step += 1
+        state.step = record.step
         state.history.steps.append(record)
         # A long run keeps the scales of about SCALE_RECORDS steps: a record for each tensor and
         # step would outgrow the checkpoint's weights.
         if state.step % max(1, self.total_steps // SCALE_RECORDS) == 0:
-            state.history.scales += _scale_records(state.step, statistics)
+            state.history.scales += _scale_records(state.step, done.statistics)
         self._observer.stepped(record)
+        self._count_writes()
+        self._cut()
+        if engine.unattended:
+            self._save(state)
         return record
+
+    def _count_writes(self) -> None:
+        """Note where an epoch begins, and what was written where it ends."""
+        step, written = self.state.step, self.engine.driver.written
+        if step % self._steps_an_epoch():
+            return
+        if self._epoch_began is not None and step == self._epoch_began[0] + self._steps_an_epoch():
+            self.host_writes = written - self._epoch_began[1]
+        self._epoch_began = step, written
 
     def calibrate(self) -> None:
         """Choose the exponents by the next batch, as the first step of a run does by itself."""
-        inputs, labels = self._batch(self.state.step)
         with self._waiting():
-            self._calibrate(inputs, labels, operands_of(self.state.model), self.state.scales)
-
-    def _calibrate(
-        self, inputs: torch.Tensor, labels: torch.Tensor, model: QuantisedModel, scales: Scales
-    ) -> None:
-        self._runner.driver.calibrate(
-            inputs, lambda logits: self._update.loss(logits, labels).gradient, model, scales
-        )
+            self._task.calibrate(self.engine.driver, self.state.scales)
 
     def evaluate_test(self) -> Evaluation:
         """Classify the test split and add the accuracy to the history.
@@ -345,7 +176,7 @@ class Trainer:
         """
         with self._waiting():
             result = evaluate(
-                self._runner.driver,
+                self.engine.driver,
                 self.state.model,
                 self.state.scales,
                 self._quantiser,
@@ -359,13 +190,12 @@ class Trainer:
 
     def _evaluate(self) -> None:
         """Classify the test split between epochs, on the accelerator alone if it can."""
-        if not self.resident or not self.resident.evaluates:
-            self.evaluate_test()
-            return
         with self._waiting():
-            engine, state = self.resident, self.state
-            _, correct = persist(lambda: engine.evaluate(state.scales, state.step))
-        self._evaluated(correct / len(self._test))
+            correct = self.engine.classify(self.state.scales)
+        if correct is None:
+            self.evaluate_test()
+        else:
+            self._evaluated(correct / len(self._test))
 
     def _evaluated(self, accuracy: float) -> None:
         step = self.state.step
@@ -396,11 +226,6 @@ class Trainer:
         if done < samples and self._stop():
             raise Stopped
 
-    def _verify(self, case: StepCase) -> Verification | None:
-        if self._verifier is None or (case.number - 1) % self._verify_every:
-            return None
-        return self._verifier(case)
-
     def _steps_an_epoch(self) -> int:
         return len(self._data.train) // self.state.settings.batch
 
@@ -429,32 +254,11 @@ class Trainer:
             )
         return HostUpdate(state.model, state.settings, samples=samples, classes=classes)
 
-    def _make_resident(self, accelerator: Accelerator, plan: str) -> ResidentEngine | None:
-        model, update = self.state.model, self._update
-        if not isinstance(model, ChipModel) or not isinstance(update, ChipUpdate):
-            return None
-        settings = self.state.settings
-        return ResidentEngine(
-            accelerator, model, settings, update.rates, self._data, test=self._test, plan=plan
-        )
-
     @property
     def _keeps_programs(self) -> bool:
         """Whether a cut is a part of the step, and programs go on after it."""
         chip = self.state.settings.chip
         return chip is not None and chip.cut_programs == "kept"
-
-    def _open(self) -> None:
-        """Open a driver for the ranks that programs are compiled for."""
-        model = self.state.model
-        network = model.compiled if isinstance(model, ChipModel) else model.network
-        # The runner asks for a new driver only where ranks differ: compiling a step takes seconds.
-        self._runner.at(network.ranks, lambda: self._opened(network))
-
-    def _opened(self, network: Network) -> StepDriver:
-        if self.resident:
-            return self.resident.driver
-        return self._open_driver(network) if self._engine is None else self._engine.driver
 
     def _cut(self) -> None:
         prior, keeps = self.state.settings.prior, self._keeps_programs
@@ -462,14 +266,11 @@ class Trainer:
         # step.
         if prior is None or (self.state.step % prior.interval and not keeps):
             return
-        network = self._update.cut()
+        network = self._task.update.cut()
         if network is None:
             return
         if not keeps:
-            for engine in (self._engine, self.resident):
-                if engine:
-                    engine.reopen()
-            self._open()
+            self.engine.reopen()
         self._observer.cut(self.state.step, network)
 
 
@@ -480,7 +281,3 @@ def _scale_records(step: int, statistics: Mapping[str, TensorStatistics]) -> lis
         )
         for name, s in statistics.items()
     ]
-
-
-def _cycles(forward: ForwardResult, backward: BackwardResult) -> int:
-    return forward.counters.cycles + backward.counters.cycles

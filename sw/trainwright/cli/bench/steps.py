@@ -394,13 +394,14 @@ def _random_data(network: "Network", batch: int, seed: int) -> "DataSet":
 def _trainer(network: "Network", data: "DataSet", batch: int, steps: int) -> "Trainer":
     from trainwright.driver import Driver
     from trainwright.golden.backend import GoldenAccelerator
+    from trainwright.train.host_engine import HostEngine
     from trainwright.train.settings import TrainSettings
     from trainwright.train.state import initial_state
     from trainwright.train.trainer import Trainer
 
     golden = GoldenAccelerator(accelerator_parameters([], network), memory_bytes=1 << 24)
     state = initial_state(network, TrainSettings(steps=steps, batch=batch, prior=None))
-    return Trainer(state, data, lambda ranks: Driver(golden, ranks, batch))
+    return Trainer(state, data, HostEngine(lambda ranks: Driver(golden, ranks, batch)))
 
 
 def _loop_step(network: "Network", data: "DataSet", batch: int, optimiser: str) -> Step:

@@ -1,43 +1,40 @@
 """The accelerator of a run, with drivers and the verifier for it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from trainwright.accelerator import Accelerator
 from trainwright.accelerator.counted import counted
 from trainwright.cli.backend import opened
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import check_chip_plan, tell_update_place, update_place
 from trainwright.cli.train.job import RunOptions, accelerator_of, on_chip
 from trainwright.compiler.base.errors import CompileError, ResourceError
-from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.step.in_rows import plan_of_loop
 from trainwright.driver import Driver
-from trainwright.driver.chip import ChipDriver
 from trainwright.network import Network
-from trainwright.onchip.layout import WeightLayout
-from trainwright.train.engine import OpenChip
+from trainwright.train.engine import StepEngine
 from trainwright.train.float_driver import FloatDriver
-from trainwright.train.interfaces import DriverFactory, Verifier
+from trainwright.train.host_engine import HostEngine
+from trainwright.train.interfaces import DriverFactory
 from trainwright.train.parallel import ParallelDriver
+from trainwright.train.resident import ResidentEngine
 from trainwright.train.settings import TrainSettings
+from trainwright.train.vector_engine import VectorEngine
 from trainwright.train.verify import make_verifier
 from trainwright.train.workers import Workers
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Accelerator of the trainer, with drivers and verifier."""
+    """Accelerators of a run: engine of its steps, and maker of drivers for other ranks."""
 
+    engine: StepEngine
     open_driver: DriverFactory
-    verifier: Verifier | None = None
-    open_chip: OpenChip | None = None
-    """For loss and update by the vector engine, where the accelerator has one."""
-    resident: Accelerator | None = None
-    """For whole epochs by one program, where it has what that needs."""
-    written: Callable[[], int] | None = None
-    """Bytes that the host has written."""
+
+
+def _of_host(open_driver: DriverFactory) -> Machine:
+    return Machine(HostEngine(open_driver), open_driver)
 
 
 @contextmanager
@@ -65,7 +62,7 @@ def open_machine(
     for options that do not go with an update by the accelerator.
     """
     if network.widths.is_float:
-        yield Machine(FloatDriver)
+        yield _of_host(FloatDriver)
         return
     batch, chip = settings.micro_batch, on_chip(settings)
     parameters = accelerator_of(options, network, settings)
@@ -86,16 +83,15 @@ def open_machine(
             tell_update_place(p)
         plan = plan_of_loop(network, batch, p, options.plan) if chip else options.plan
 
-        def open_chip(layout: WeightLayout, kept: Kept, loss: str) -> ChipDriver:
-            return ChipDriver(to, layout, batch, kept=kept, loss=loss, plan=options.plan)
+        def open_driver(network: Network) -> Driver:
+            return Driver(to, network, batch, plan=plan)
 
-        yield Machine(
-            lambda network: Driver(to, network, batch, plan=plan),
-            make_verifier(accelerator, batch=batch, plan=plan) if options.verify else None,
-            open_chip if p.vector_engine else None,
-            to if update_place(p) == "alone" else None,
-            lambda: to.written,
-        )
+        verifier = make_verifier(accelerator, batch=batch, plan=plan) if options.verify else None
+        steps: StepEngine = HostEngine(open_driver, verifier, options.verify)
+        if engine:
+            alone = update_place(p) == "alone"
+            steps = (ResidentEngine if alone else VectorEngine)(to, plan=options.plan)
+        yield Machine(steps, open_driver)
 
 
 def check_parallel(
@@ -146,4 +142,4 @@ def open_parallel(
             drivers = [factory(network) for factory in factories]
             return ParallelDriver([d for d in drivers if isinstance(d, Driver)], workers)
 
-        yield Machine(open_driver)
+        yield _of_host(open_driver)

@@ -26,6 +26,7 @@ from trainwright.cli.train.outcome import (
     write_outcome,
 )
 from trainwright.cli.train.progress import LiveProgress, PlainProgress, Progress
+from trainwright.driver.resident import ResidentDriver
 from trainwright.report.memory import resident_memory
 from trainwright.report.summary import Summary
 from trainwright.train.interrupts import Interrupts
@@ -140,14 +141,8 @@ def _train(
             trainer = Trainer(
                 state,
                 job.data,
-                opened.open_driver,
-                open_chip=opened.open_chip,
-                resident=opened.resident,
-                plan=options.plan,
-                written=opened.written,
+                opened.engine,
                 observer=Observers(progress, *logs),
-                verifier=opened.verifier,
-                verify_every=options.verify,
                 test_samples=options.test_samples,
                 save=(lambda _: save(job)) if first else None,
                 save_seconds=args.checkpoint_seconds,
@@ -175,8 +170,8 @@ def _train(
                 raise
             evaluation = None
     job.writes.append(trainer.host_writes)
-    if trainer.resident:
-        driver = trainer.resident.driver
+    driver = opened.engine.driver
+    if isinstance(driver, ResidentDriver):
         job.resident.extend(resident_memory(driver.memory, driver.resident.program))
         job.resident_cycles.append(driver.resident.predicted_cycles(driver.memory.step.parameters))
     if evaluation is None:
