@@ -14,7 +14,7 @@ from trainwright.train.state import TrainingState
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """Training run as an engine sees it."""
 
     state: TrainingState
@@ -74,7 +74,7 @@ class StepEngine(Protocol):
         """The driver that calibrates and classifies, of the ranks that programs have."""
         ...
 
-    def open(self, task: Task) -> None:
+    def open(self, task: TrainingTask) -> None:
         """Compile the programs of a task; give it what stays with the accelerator.
 
         Raises ``ValueError`` for settings that no program computes, ``AcceleratorError`` for what

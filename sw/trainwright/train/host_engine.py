@@ -4,7 +4,7 @@ from trainwright.driver import BackwardResult, Runner
 from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales
 from trainwright.train.chip_update import operands_of, programs_of
-from trainwright.train.engine import StepResult, Task
+from trainwright.train.engine import StepResult, TrainingTask
 from trainwright.train.interfaces import (
     DriverFactory,
     StepCase,
@@ -35,7 +35,7 @@ class HostEngine:
         """See ``StepEngine``."""
         return self._runner.driver
 
-    def open(self, task: Task) -> None:
+    def open(self, task: TrainingTask) -> None:
         """See ``StepEngine``."""
         self._task = task
         self.reopen()

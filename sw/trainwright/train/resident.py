@@ -23,7 +23,7 @@ from trainwright.onchip.prior import Pulls, cut_distance
 from trainwright.onchip.samples import filled_up, records, stored_pixels
 from trainwright.onchip.schedule_pass import schedule_words
 from trainwright.train.chip_update import ChipModel, ChipUpdate
-from trainwright.train.engine import StepResult, Task
+from trainwright.train.engine import StepResult, TrainingTask
 from trainwright.train.state import copy_scales
 from trainwright.train.vector_engine import require_programs
 
@@ -78,7 +78,7 @@ class ResidentEngine:
         """See ``StepEngine``."""
         return self._driver
 
-    def open(self, task: Task) -> None:
+    def open(self, task: TrainingTask) -> None:
         """Lay out data and programs; the test split comes before the training samples if it fits.
 
         ``evaluates`` tells whether it did.

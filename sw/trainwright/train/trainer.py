@@ -18,7 +18,7 @@ from trainwright.train.batches import (
     label_tensor,
 )
 from trainwright.train.chip_update import ChipModel, ChipUpdate, ranks_left
-from trainwright.train.engine import StepEngine, Task
+from trainwright.train.engine import StepEngine, TrainingTask
 from trainwright.train.evaluate import Evaluation, evaluate
 from trainwright.train.history import SCALE_RECORDS, EvaluationRecord, ScaleRecord, StepRecord
 from trainwright.train.host_update import HostUpdate
@@ -59,7 +59,7 @@ class Trainer:
         self._test = data.test if test_samples is None else data.test.first(test_samples)
         self._save = save or (lambda state: None)
         self._save_seconds = save_seconds
-        self._task = Task(
+        self._task = TrainingTask(
             state, data, self._test, self.total_steps, self._make_update(), self._batch,
             self._count_writes, lambda: self._save(state),
         )  # fmt: skip

@@ -11,7 +11,7 @@ from trainwright.driver.chip import ChipDriver
 from trainwright.fixed.scale import Scales
 from trainwright.onchip.prior import INTERVAL
 from trainwright.train.chip_update import ChipModel, ChipUpdate
-from trainwright.train.engine import StepResult, Task
+from trainwright.train.engine import StepResult, TrainingTask
 from trainwright.train.settings import TrainSettings
 
 
@@ -38,7 +38,7 @@ class VectorEngine:
         """See ``StepEngine``."""
         return self._driver
 
-    def open(self, task: Task) -> None:
+    def open(self, task: TrainingTask) -> None:
         """See ``StepEngine``."""
         require_programs(task.state.settings)
         model, update = task.state.model, task.update
