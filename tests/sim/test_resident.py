@@ -44,7 +44,6 @@ from trainwright_sim.memory import MemoryModel
 
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
 from file_cases import (
-    choose,
     random_file,
     random_scalars,
     random_scales,
@@ -364,14 +363,13 @@ def test_resident_board_repeats_as_golden_model():
 @pytest.mark.parametrize(
     ("ranks", "batch", "stalled"), [(((5,), (7,)), 16, True), (((9,), (5,)), 32, False)]
 )
-@pytest.mark.parametrize(("deferred", "plan"), [(False, AUTO), (True, AUTO), (True, SMALL)])
-def test_steps_by_one_start(ranks, batch, stalled, deferred, plan, monkeypatch):
+@pytest.mark.parametrize("plan", [AUTO, SMALL])
+def test_steps_by_one_start(ranks, batch, stalled, plan):
     """Samples, schedule, forward, loss, backward, update, scales: every row, state and exponent."""
     p = AcceleratorParameters(
         vector_engine=1, exponents=64, sample_loads=1, pe1_rows=2, pe2_rows=2
     )  # fmt: skip
     memory = STALLS if stalled else MemoryModel()
-    choose(monkeypatch, deferred=deferred)
     with RtlAccelerator(p, memory_bytes=1 << 20, memory=memory) as rtl:
         network = load_network("digits").with_ranks(ranks)
         result = check_resident_steps(network, batch, rtl, seed=3, plan=plan)

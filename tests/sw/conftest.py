@@ -4,7 +4,6 @@ import struct
 import sys
 from contextlib import contextmanager
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -42,14 +41,6 @@ def drawing():
         yield drawing
 
 
-@pytest.fixture(params=["deferred", "at once"])
-def deferred(request, monkeypatch):
-    """Choose whether a resident step leaves parts of its update to the next step."""
-    file_cases = import_module("file_cases")
-    file_cases.choose(monkeypatch, deferred=request.param == "deferred")
-    return request.param == "deferred"
-
-
 @pytest.fixture(scope="module")
 def programs_once():
     """Compile a resident step once for equal steps and choices.
@@ -66,7 +57,7 @@ def programs_once():
     def once(memory, *arguments, **options):
         memories.append(memory)
         choices = tuple(sorted(options.items()))
-        by = steps._Run.cycles, steps.can_weave, beside.update_program
+        by = steps.can_weave, beside.update_program
         return of(id(memory.step), memory.layout, memory.kept, arguments, choices, by)
 
     with pytest.MonkeyPatch.context() as patched:

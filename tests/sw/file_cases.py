@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from trainwright.compiler.chip.resident import Resident, _Run
 from trainwright.program.descriptors import Compute
 from trainwright.program.exponents import (
     ENTRIES,
@@ -84,19 +83,6 @@ def random_turn(random: Random) -> dict[str, int | bool]:
     """Draw one of two, four or eight steps, not the first of a run, or the last alone."""
     eighth = random.choice((0, 0, random.randint(1, 2 * EIGHTH - 1)))
     return {"eighth": eighth, "later": random.random() < 0.4, "last": random.random() < 0.3}
-
-
-def _shortest(_: _Run, resident: Resident) -> int:
-    return len(resident.program.descriptors)
-
-
-def _longest(_: _Run, resident: Resident) -> int:
-    return -len(resident.program.descriptors)
-
-
-def choose(monkeypatch, *, deferred):
-    """Let resident steps defer parts of their update, or not; deferred parts exist twice."""
-    monkeypatch.setattr(_Run, "cycles", _longest if deferred else _shortest)
 
 
 def _scalar(random: Random, used: int) -> Scalar:

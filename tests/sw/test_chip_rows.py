@@ -17,8 +17,8 @@ from trainwright.compiler.base.compiled import AUTO, IN_ROWS
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.chip import beside
-from trainwright.compiler.chip.memory import ChipMemory
-from trainwright.compiler.chip.update import gradient_of, update_program
+from trainwright.compiler.chip.memory import ChipMemory, gradient_of
+from trainwright.compiler.chip.update import update_program
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
@@ -109,12 +109,12 @@ def test_parts_may_have_the_rows_of_those_before(data, monkeypatch):
     fewer = []
 
     def short(*arguments, **options):
-        *given, avoid = arguments
+        avoid = options["avoid"]
 
         def program(first, *, shared):
             rest = Region("rest", first, P.scratchpad_rows - first)
             taken = {n: [*regions, rest] for n, regions in avoid.items()}
-            return update_program(*given, taken, **options | {"reuse": shared})
+            return update_program(*arguments, **options | {"avoid": taken, "reuse": shared})
 
         if not options["reuse"]:
             raise DoesNotFitError("asked for first", "ask again")

@@ -8,7 +8,7 @@ from test_chip_step import only
 from test_resident import DIGITS, MEMORY, Case, P
 
 from trainwright.check.chip import model_of, random_state
-from trainwright.compiler.chip.update import gradient_of
+from trainwright.compiler.chip.memory import gradient_of
 from trainwright.driver.resident import ResidentDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network

@@ -1,11 +1,9 @@
 """The order of a resident step's commands: their waits, their bits, their cycles."""
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
-from file_cases import choose
 from hazards import HazardError, check_waits
 from test_resident import DIGITS, Case, same
 from test_resident_samples import SMALL, S, Set
@@ -31,35 +29,33 @@ STEPS = (0, 3, 7)
 """In one the prior's coefficients are renewed, in one its sums are taken; one of the others."""
 
 
-def driver_of(network, batch, accelerator, case=None, cuts=None, *, deferred=False):
+def driver_of(network, batch, accelerator, case=None, cuts=None):
     given = Set(2 * batch + 5, network.layers[0].input_size, 4)
     case = case or Case(network, batch, 3)
     data = place_data(accelerator, given.records, batch, case.seed, 4)
     test = place_data(
         accelerator, filled_up(given.records, batch), batch, case.seed, 4, before=data.address
     )
-    with pytest.MonkeyPatch.context() as patch:
-        choose(patch, deferred=deferred)
-        driver = ResidentDriver(
-            accelerator, case.state.layout, batch, TABLE, seed=case.seed,
-            ranges=case.scales.ranges, pulled=True, cuts=cuts, data=data, test=test,
-        )  # fmt: skip
+    driver = ResidentDriver(
+        accelerator, case.state.layout, batch, TABLE, seed=case.seed,
+        ranges=case.scales.ranges, pulled=True, cuts=cuts, data=data, test=test,
+    )  # fmt: skip
     return driver, case
 
 
 CASES = {
-    "digits": (DIGITS, 16, CutRule(interval=16, distance=5), True),
-    "fashion": (SMALL, 16, CutRule(interval=10, distance=5), True),
-    "no cuts": (DIGITS, 16, None, False),
+    "digits": (DIGITS, 16, CutRule(interval=16, distance=5)),
+    "fashion": (SMALL, 16, CutRule(interval=10, distance=5)),
+    "no cuts": (DIGITS, 16, None),
 }
 
 
 @pytest.fixture(scope="module", params=CASES)
 def woven(request):
     """Return the driver of a step with samples and a prior."""
-    network, batch, cuts, deferred = CASES[request.param]
+    network, batch, cuts = CASES[request.param]
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
-        return driver_of(network, batch, golden, cuts=cuts, deferred=deferred)[0]
+        return driver_of(network, batch, golden, cuts=cuts)[0]
 
 
 def test_weave_puts_rare_descriptors_in_fewest_steps():
@@ -73,11 +69,9 @@ def test_weave_puts_rare_descriptors_in_fewest_steps():
 @pytest.mark.parametrize("step", STEPS)
 def test_waits_are_enough_in_every_step(woven, step):
     descriptors = woven.resident.program.descriptors
-    for first, last in product((False, True), repeat=2):
-        assert check_waits(descriptors, S, MEMORY, step, first=first, last=last) == sum(
-            not is_skipped(d, step, first=first, last=last) and hasattr(d, "tensor")
-            for d in descriptors
-        )
+    assert check_waits(descriptors, S, MEMORY, step) == sum(
+        not is_skipped(d, step) and hasattr(d, "tensor") for d in descriptors
+    )
 
 
 def test_waits_of_the_test_set_are_enough(woven):
@@ -99,18 +93,18 @@ def test_no_wait_for_another_engine_is_idle(woven):
         changed = (*descriptors[:number], d, *descriptors[number + 1 :])
         waits += 1
         try:
-            for step, last in product(STEPS, (False, True)):
-                check_waits(changed, S, MEMORY, step, first=last, last=last)
+            for step in STEPS:
+                check_waits(changed, S, MEMORY, step)
         except HazardError:
             needed += 1
     assert needed > waits / 2
 
 
-def in_order(monkeypatch, network, batch, accelerator, case=None, cuts=None, *, deferred=False):
+def in_order(monkeypatch, network, batch, accelerator, case=None, cuts=None):
     """Return a driver of the same phases one after the other."""
     with monkeypatch.context() as patch:
         patch.setattr(resident, "can_weave", lambda _: False)
-        return driver_of(network, batch, accelerator, case, cuts, deferred=deferred)[0]
+        return driver_of(network, batch, accelerator, case, cuts)[0]
 
 
 def commands(driver):
@@ -127,9 +121,9 @@ def eighth(d):
 
 
 def test_weave_same_commands_in_fewer_cycles(woven, request, monkeypatch):
-    network, batch, cuts, deferred = CASES[request.node.callspec.params["woven"]]
+    network, batch, cuts = CASES[request.node.callspec.params["woven"]]
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
-        driver = in_order(monkeypatch, network, batch, golden, cuts=cuts, deferred=deferred)
+        driver = in_order(monkeypatch, network, batch, golden, cuts=cuts)
     assert commands(driver) == commands(woven)
     cycles = [predict(built.resident.program.descriptors, S).cycles for built in (woven, driver)]
     assert cycles[0] < cycles[1]
@@ -140,10 +134,10 @@ def test_weave_same_commands_in_fewer_cycles(woven, request, monkeypatch):
 
 def test_instructions_are_in_the_engine_in_every_step(woven):
     """Also where the passes before are left out."""
-    for step, last in product(STEPS, (False, True)):
+    for step in STEPS:
         held = {}
         for d in woven.resident.program.descriptors:
-            if is_skipped(d, step, last=last):
+            if is_skipped(d, step):
                 continue
             if isinstance(d, Code):
                 held |= dict.fromkeys(range(d.first, d.first + len(d.instructions)))
@@ -151,28 +145,17 @@ def test_instructions_are_in_the_engine_in_every_step(woven):
                 assert held.keys() >= set(range(d.entry, d.entry + d.length))
 
 
-CUT_RULE = CutRule(4, 3)
-QUICK = ((False, False), CUT_RULE), ((True, False), None), ((True, True), CUT_RULE)
-"""Pairs of deferred parts in either order, and of cuts, in the default suite."""
-
-
-@pytest.mark.parametrize(
-    ("deferred", "cuts"),
-    [
-        pytest.param(*pair, marks=[] if pair in QUICK else [pytest.mark.slow])
-        for pair in product([deferred for deferred, _ in QUICK], (None, CUT_RULE))
-    ],
-)
-def test_in_one_order_or_another_the_bits_are_the_same(cuts, deferred, monkeypatch):
-    """Nine steps: renewed, summed up, renewed; parts deferred, or not."""
+@pytest.mark.parametrize("cuts", [None, CutRule(4, 3)])
+def test_in_one_order_or_another_the_bits_are_the_same(cuts, monkeypatch):
+    """Nine steps: renewed, summed up, renewed."""
     case, drivers, tests = Case(DIGITS, 16, 3), [], []
     with (
         GoldenAccelerator(S, memory_bytes=MEMORY) as golden,
         GoldenAccelerator(S, memory_bytes=MEMORY) as other,
     ):
         for driver in (
-            driver_of(DIGITS, 16, golden, case, cuts, deferred=deferred[0])[0],
-            in_order(monkeypatch, DIGITS, 16, other, case, cuts, deferred=deferred[1]),
+            driver_of(DIGITS, 16, golden, case, cuts)[0],
+            in_order(monkeypatch, DIGITS, 16, other, case, cuts),
         ):
             driver.put(case.state, model_of(case.state))
             driver.begin(case.scales, case.state, 0)

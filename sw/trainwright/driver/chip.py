@@ -24,8 +24,8 @@ from trainwright.compiler.chip.memory import (
     UPDATE,
     ChipMemory,
     Words,
+    gradient_of,
 )
-from trainwright.compiler.chip.update import gradient_of
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
 from trainwright.fixed.random_bits import STREAM_STEP

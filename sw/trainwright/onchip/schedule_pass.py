@@ -2,9 +2,8 @@
 
 Rows of 16 words: a *position* within the present entry and the *number* of that entry, the same in
 all lanes, the *phase* of the prior's coefficients, steps since the last *look* at the columns
-(``onchip.cut_pass``), position and number of what a step defers to the next one, and
-``TABLE_ROWS`` rows of each column of the table, an entry a lane. Two columns at a time come to
-registers of every thread:
+(``onchip.cut_pass``), and ``TABLE_ROWS`` rows of each column of the table, an entry a lane. Two
+columns at a time come to registers of every thread:
 
 * ``advance_kernel``, a row a thread: position and number of the next step; registers are cleared;
 * ``choose_kernel``, each row of the table for every thread: the lane of this step's entry is kept;
@@ -21,9 +20,9 @@ from trainwright.onchip.prior_pass import WEIGHT_RAISE
 from trainwright.onchip.rates import ENTRIES, RATE, RATE_SHIFT, RateTable
 
 TABLE_ROWS = ENTRIES // LANES
-POSITION, NUMBER, PHASE, LOOK, DEFERRED_POSITION, DEFERRED_NUMBER = range(6)
+POSITION, NUMBER, PHASE, LOOK = range(4)
 """Rows of the schedule in memory: the counters, then the columns of the table."""
-NUMBERS, RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS, ROWS = (6 + n * TABLE_ROWS for n in range(6))
+NUMBERS, RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS, ROWS = (4 + n * TABLE_ROWS for n in range(6))
 MOST_STEPS = (1 << 15) - 1
 """Steps that an entry may hold for: the position is a word of 16 bits."""
 
@@ -53,7 +52,6 @@ def schedule_words(table: RateTable, step: int, interval: int = 1) -> npt.NDArra
     words = np.zeros((ROWS, LANES), np.int64)
     number = min(step // table.steps, len(table.entries) - 1)
     words[POSITION], words[NUMBER], words[PHASE] = step % table.steps, number, step % INTERVAL
-    words[DEFERRED_POSITION], words[DEFERRED_NUMBER] = words[POSITION], words[NUMBER]
     words[LOOK] = step % interval
     words[NUMBERS : NUMBERS + TABLE_ROWS].reshape(-1)[:] = range(ENTRIES)
     names = ("rate", "rate_shift", "weight", "weight_exponent")

@@ -3,36 +3,32 @@
 Forward pass, loss and backward pass are the main commands. Samples, update and prior work next to
 them, so that both arrays and the memory port are busy: their rows must not be touched by the main
 commands that run at the same time. Each method tries rows from the earliest moment on, and falls
-back to later moments, at last to after all main commands. ``phases`` is the user.
+back to later moments, at last to after all main commands. ``resident`` is the user.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.memory import Buffer, LocalMemory, Region
 from trainwright.compiler.base.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
-from trainwright.compiler.chip.builder import MEMORY
 from trainwright.compiler.chip.cuts import CutRule
-from trainwright.compiler.chip.memory import TARGETS, ChipMemory
+from trainwright.compiler.chip.exponents import ExponentSlots
+from trainwright.compiler.chip.memory import TARGETS, ChipMemory, gradient_of
 from trainwright.compiler.chip.samples import SampleRecords, ample_rows, samples_program
-from trainwright.compiler.chip.update import gradient_of, update_program
+from trainwright.compiler.chip.update import update_program
 from trainwright.compiler.chip.weave import Phase, can_weave, touches
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Program, Transfer
-from trainwright.program.engines import ENGINE_OF
-from trainwright.program.fields import Engine, Operation, Target
+from trainwright.program.fields import Operation, Target
 from trainwright.program.footprint import Touch, external
-from trainwright.program.vector import Vector
-from trainwright.timing.commands import work_of
 
 WORD_BYTES = 2
 QUARTERS = 4
-"""Parts of the commands before a pause: a program is tried from the start of each part on."""
+"""Parts of the forward pass: the prior's renewal is tried from the start of each part on."""
 EIGHTHS = 8
 """Parts of loss and backward pass: a load of a whole batch is tried from the start of each on."""
 
@@ -61,15 +57,15 @@ def _reads(d: Descriptor, buffers: Sequence[Buffer], p: AcceleratorParameters) -
     return any(low < buffer.stop and buffer.address < high for buffer in buffers)
 
 
-def _fitting(programs: Iterator[Callable[[], Program]]) -> Program:
+def _fitting(programs: Iterator[Callable[[], Program]]) -> Sequence[Descriptor]:
     """Return the first program that fits the scratchpad, or raise the last one's error."""
     attempt = next(programs)
     for other in programs:
         try:
-            return attempt()
+            return attempt().descriptors[:-1]
         except DoesNotFitError:
             attempt = other
-    return attempt()
+    return attempt().descriptors[:-1]
 
 
 @dataclass(frozen=True)
@@ -77,10 +73,11 @@ class Beside:
     """Main commands of a step, and the programs that run next to them.
 
     ``main`` has forward pass, loss and backward pass; its first ``forward`` commands are the
-    forward pass.
+    forward pass. Each method returns commands that take exponents from ``slots``.
     """
 
     memory: ChipMemory
+    slots: ExponentSlots
     main: Sequence[Descriptor]
     forward: int
 
@@ -91,20 +88,21 @@ class Beside:
     def _rows(self, first: int, stop: int | None = None) -> list[Region]:
         return rows_of(self.main[first:stop], self._p)
 
-    def _outside(self, d: Descriptor) -> list[Touch]:
-        return [touch for touch in touches(d, self._p) if touch.space == MEMORY]
+    def earliest(self, program: Callable[[Sequence[Region]], Program]) -> Sequence[Descriptor]:
+        """Return a program in rows that the forward pass leaves free from some moment on.
 
-    @property
-    def beginning(self) -> range:
-        """Commands at the start of the forward pass."""
-        return range(self.forward // 3)
+        The earlier the moment, the earlier the program can begin, and the more rows are in use.
+        """
+        moments = dict.fromkeys(self.forward * n // QUARTERS for n in range(QUARTERS + 1))
+        spans = [self._rows(first, self.forward) for first in moments]
+        return _fitting(lambda rows=rows: program(rows) for rows in spans)
 
-    def samples(self, data: SampleRecords) -> Program:
-        """Return the program of the next step's samples.
+    def samples(self, data: SampleRecords) -> Sequence[Descriptor]:
+        """Return the commands of the next step's samples.
 
-        The program loads the whole batch at once if enough rows are free from some moment of loss
-        or backward pass on. Otherwise it loads a few samples at a time, after this step has read
-        its own samples for the last time.
+        They load the whole batch at once if enough rows are free from some moment of loss or
+        backward pass on. Otherwise they load a few samples at a time, after this step has read its
+        own samples for the last time.
         """
         names = (SAMPLES_OUTSIDE, SAMPLES_INSIDE, TARGETS)
         buffers = [{**self.memory.step.buffers, **self.memory.buffers}[name] for name in names]
@@ -127,78 +125,32 @@ class Beside:
         choices = [(self._rows(n), True) for n in early]
         choices += [(rows, False) for rows in spans]
         return _fitting(
-            lambda rows=rows, whole=whole: samples_program(self.memory, data, rows, whole=whole)
+            lambda rows=rows, whole=whole: samples_program(
+                self.memory, data, rows, whole=whole, slots=self.slots
+            )
             for rows, whole in choices
         )
 
-    def pause(self, deferred: Sequence[Descriptor]) -> range:
-        """Return the commands of the forward pass that the ``deferred`` commands run next to.
-
-        The range ends at the first command that needs a deferred result. It starts where PE2 is
-        idle for the most cycles until that end, as deferred passes run on PE2; idle cycles are
-        those of PE1's commands less those of PE2's.
-        """
-        mine = [touch for d in deferred for touch in self._outside(d)]
-        needing = (
-            n for n in range(self.forward)
-            if any(_conflict(*pair) for pair in product(self._outside(self.main[n]), mine))
-        )  # fmt: skip
-        stop = next(needing, self.forward)
-        wanted = sum(self._cycles(d, Engine.PE2) for d in deferred)
-        # Backwards from the end, as the range must end there: keep the start with most idle time,
-        # and stop as soon as there is enough of it.
-        spare, most, first = 0.0, 0.0, stop
-        for n in reversed(range(stop)):
-            d = self.main[n]
-            spare += self._cycles(d, Engine.PE1) - self._cycles(d, Engine.PE2)
-            if spare > most:
-                most, first = spare, n
-            if spare >= wanted:
-                break
-        return range(first, stop)
-
-    def _cycles(self, d: Descriptor, engine: Engine) -> float:
-        if not isinstance(d, Compute | Vector) or ENGINE_OF[d.operation] is not engine:
-            return 0.0
-        return work_of(d, self._p).cycles
-
-    def within(
-        self, pause: range, program: Callable[[Sequence[Region]], Program],
-        neighbours: Sequence[Descriptor] = (),
-    ) -> Program:  # fmt: skip
-        """Return a program that keeps off the rows of a pause's commands and of ``neighbours``.
-
-        It also avoids rows of commands before the pause, as many as leave room, so that it can
-        begin that much earlier.
-        """
-        taken = rows_of(neighbours, self._p)
-        firsts = dict.fromkeys(pause.start * n // QUARTERS for n in range(QUARTERS + 1))
-        spans = [[*self._rows(first, pause.stop), *taken] for first in firsts]
-        spans.append([])
-        return _fitting(lambda rows=rows: program(rows) for rows in spans)
-
     def update(
-        self, parts: Sequence[PartUpdate], seed: int, table: RateTable, cut_rule: CutRule | None,
-        samples: Program | None, numbers: Sequence[int],
-    ) -> Program:  # fmt: skip
-        """Return the update of the parts with these ``numbers``.
+        self, parts: Sequence[PartUpdate], table: RateTable, cut_rule: CutRule | None,
+        samples: Sequence[Descriptor],
+    ) -> Sequence[Descriptor]:  # fmt: skip
+        """Return the update of all parts, each as soon as its gradient exists.
 
-        Each part is updated as soon as its gradient exists. The update avoids the rows of the
-        ``samples`` program where there is room for both.
+        The update avoids the rows of ``samples`` where there is room for both.
         """
-        whole = self.memory.layout.parts
         done = {d.tensor: n for n, d in enumerate(self.main) if isinstance(d, Compute)}
-        ready = {n: done[gradient_of(whole[n])] for n in numbers}
-        order = sorted(numbers, key=lambda n: ready[n])
-        gradients = self._gradients(numbers)
-        avoided = [*gradients.values(), *(rows_of(samples.descriptors, self._p) if samples else [])]
+        ready = [done[gradient_of(part)] for part in self.memory.layout.parts]
+        order = sorted(range(len(parts)), key=lambda n: ready[n])
+        gradients = self._gradients()
+        avoided = [*gradients.values(), *rows_of(samples, self._p)]
         starts = {n: region.start for n, region in gradients.items()}
 
         def program(first: int, taken: Sequence[Region], *, reuse: bool) -> Program:
             avoid = {n: [*self._rows(max(first, 1 + ready[n])), *taken] for n in order}
             return update_program(
-                self.memory, parts, seed, table, cut_rule, avoid,
-                only=order, gradients=starts, reuse=reuse,
+                self.memory, parts, table=table, cut_rule=cut_rule, avoid=avoid, order=order,
+                gradients=starts, reuse=reuse, slots=self.slots,
             )  # fmt: skip
 
         # The earlier the first row is used, the more rows of main commands have to be avoided. The
@@ -212,7 +164,7 @@ class Beside:
             for choice, reuse in (*((choice, False) for choice in choices), (last, True))
         )
 
-    def _gradients(self, numbers: Sequence[int]) -> dict[int, Region]:
+    def _gradients(self) -> dict[int, Region]:
         """Return where gradients lie that are still in the scratchpad after the main commands.
 
         Only a gradient that one store wrote out whole, and whose rows nobody writes afterwards, can
@@ -222,8 +174,7 @@ class Beside:
         # In loops the same command runs many times, so "after this command" means nothing.
         if not can_weave([Phase("step", self.main)]):
             return regions
-        for n in numbers:
-            part = self.memory.layout.parts[n]
+        for n, part in enumerate(self.memory.layout.parts):
             name, blocks = gradient_of(part), len(self.memory.live(part).left)
             stores = [k for k, d in enumerate(self.main) if _is_store(d, name)]
             if len(stores) != 1:
@@ -245,10 +196,6 @@ class Beside:
             for d in self.main[after + 1 :]
             for touch in touches(d, self._p)
         )
-
-
-def _conflict(first: Touch, second: Touch) -> bool:
-    return first.overlaps(second) and (first.write or second.write)
 
 
 def _is_store(d: Descriptor, name: str) -> bool:

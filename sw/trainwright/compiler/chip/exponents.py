@@ -28,16 +28,13 @@ def moment_name(part: str) -> str:
     return f"{part} moments"
 
 
-def older_name(part: str) -> str:
-    """Return the slot name of the exponent that a deferred part's moments had a step earlier."""
-    return f"{part} older moments"
-
-
 @dataclass(frozen=True)
 class ExponentSlots:
-    """Number of each name's slot."""
+    """Number of each name's slot, and the first statistics slot of the loop's own programs."""
 
     numbers: Mapping[str, int]
+    statistics: int
+    """Slots that forward and backward pass count in."""
 
     @classmethod
     def of(
@@ -59,7 +56,8 @@ class ExponentSlots:
                 f"the step has {len(names)} exponents, the accelerator's file {p.exponents} slots; "
                 f"use one with exponents={1 << (len(names) - 1).bit_length()}"
             )
-        return cls({name: number for number, name in enumerate(names)})
+        statistics = sum(len(program.tensors) for program in programs)
+        return cls({name: number for number, name in enumerate(names)}, statistics)
 
     def __getitem__(self, name: str | None) -> int:
         return 0 if name is None else self.numbers[name]
@@ -123,22 +121,14 @@ def scales(
     slots: ExponentSlots,
     ranges: ScaleRanges | None,
     moments: Mapping[str, str],
-    deferred: Sequence[str] = (),
-    unused: int = 0,
 ) -> list[MoveScales]:
     """Return the end of a step: every tensor's exponent moves, or none where ``ranges`` is None.
 
     If several programs write a tensor, the statistics of the last one count. ``moments`` names for
-    a gradient the part whose moments get its exponent. A ``deferred`` part's exponent is kept
-    before it moves, as the next step still needs it; such an entry takes the statistics of slot
-    ``unused``, which nobody reads.
+    a gradient the part whose moments get its exponent.
     """
     last = {t.name: number for number, program in enumerate(programs) for t in program.tensors}
     entries, first = [], 0
-    for part in deferred:
-        now, older = slots[moment_name(part)], slots[older_name(part)]
-        # Limits that no sum of |q| leaves: the entry moves nothing, and only copies the exponent.
-        entries.append(ScaleEntry(now, unused, 0, NEVER, older))
     for number, program in enumerate(programs):
         for place, t in enumerate(program.tensors):
             mine = t.counted and last[t.name] == number

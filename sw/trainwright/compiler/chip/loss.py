@@ -10,11 +10,13 @@ from itertools import pairwise
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.base.names import activation_name, gradient_name
 from trainwright.compiler.base.row_images import Arrangement
+from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
 from trainwright.compiler.chip.passes import Passes
 from trainwright.onchip import loss as kernels
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import Program, TransferLevel
+from trainwright.program.exponents import Scalar
 from trainwright.program.vector import Stream
 
 LOSS_SLOT = 0
@@ -37,10 +39,16 @@ def load_logits(work: Passes) -> Region:
     return work.load(name, rows=rows, to=to)
 
 
+def _scalars(work: Passes, loss: str) -> tuple[Scalar, ...]:
+    """Return what a pass takes from the exponent file, if there is one."""
+    last = activation_name(len(work.memory.step.network.layers))
+    return kernels.loss_scalars(loss, work.slots[last]) if work.slots else ()
+
+
 class _Loss:
     def __init__(self, work: Passes, loss: str, exponent: int | None) -> None:
         self._work = work
-        self._pass = kernels.loss_pass(loss, exponent)
+        self._pass, self._scalars = kernels.loss_pass(loss, exponent), _scalars(work, loss)
         step = work.memory.step
         last = len(step.network.layers)
         self._gradient = gradient_name(last)
@@ -75,8 +83,9 @@ class _Loss:
         }
         streams = {n: Stream(r.start + LANES * first, 0, 1) for n, r in regions.items()}
         self._work.run(
-            self._pass, streams, inner=LANES * (stop - first), slot=LOSS_SLOT, tensor=GRADIENTS
-        )
+            self._pass, streams, inner=LANES * (stop - first), slot=LOSS_SLOT, tensor=GRADIENTS,
+            scalars=self._scalars,
+        )  # fmt: skip
 
     def put(self, first: int, stop: int) -> None:
         """Transpose the gradients of these blocks to a row an output, and store them."""
@@ -90,13 +99,16 @@ class _Loss:
         work.store(self._gradient, self._back.start + first, count, (level,), first=first)
 
 
-def loss_program(memory: ChipMemory, loss_name: str, exponent: int | None) -> Program:
+def loss_program(
+    memory: ChipMemory, loss_name: str, exponent: int | None = None, *,
+    slots: ExponentSlots | None = None,
+) -> Program:  # fmt: skip
     """Return the program from logits to the gradient of a loss of ``onchip.loss.LOSSES``.
 
-    The logits have ``exponent``; None takes it from the exponent file. Losses and correct samples
-    are counted in ``LOSS_SLOT``.
+    The logits have ``exponent``; None takes it from their slot. Losses and correct samples are
+    counted in ``LOSS_SLOT``.
     """
-    work = Passes(memory)
+    work = Passes(memory, slots)
     loss = _Loss(work, loss_name, exponent)
     blocks = loss.blocks
     # The transpose before the first pass and the one after the last are hidden by nothing, so these
@@ -113,12 +125,12 @@ def loss_program(memory: ChipMemory, loss_name: str, exponent: int | None) -> Pr
     return work.finish("the program of the loss")
 
 
-def counting_program(memory: ChipMemory, loss_name: str) -> Program:
+def counting_program(memory: ChipMemory, loss_name: str, slots: ExponentSlots) -> Program:
     """Return the program that counts losses and correct samples of the logits, without a gradient.
 
     The exponent of the file is used. Rows of targets without a label count for nothing.
     """
-    work = Passes(memory)
+    work = Passes(memory, slots)
     step = memory.step
     blocks = step.batch // LANES
     work.constant(Arrangement.IDENTITY.value)
@@ -130,6 +142,6 @@ def counting_program(memory: ChipMemory, loss_name: str) -> Program:
     work.run(
         kernels.loss_pass(loss_name, None, counting=True),
         {name: Stream(region.start, 0, 1) for name, region in regions.items()},
-        inner=step.batch, slot=LOSS_SLOT, tensor=COUNTS,
+        inner=step.batch, slot=LOSS_SLOT, tensor=COUNTS, scalars=_scalars(work, loss_name),
     )  # fmt: skip
     return work.finish("the program of the evaluation")

@@ -205,6 +205,11 @@ class ChipMemory:
         return rows
 
 
+def gradient_of(part: WeightPart) -> str:
+    """Return the name of the tensor that is the gradient of a part."""
+    return f"l{part.layer + 1}.db" if part.index < 0 else f"l{part.layer + 1}.dG{part.index + 1}"
+
+
 def factor_images(step: CompiledStep) -> list[RowImage]:
     """Return the images of factors in the rows of the state, each once."""
     images = {image.name: image for p in (step.forward, step.backward) for image, _ in p.images}

@@ -14,6 +14,7 @@ from trainwright.compiler.base.code import CodeStore
 from trainwright.compiler.base.memory import Buffer, Region, largest_divisor
 from trainwright.compiler.base.row_images import Arrangement
 from trainwright.compiler.chip.builder import Builder
+from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.kernels import VectorPass
 from trainwright.onchip.layout import LANES
@@ -47,13 +48,15 @@ class Passes:
     """Program under construction, and the instructions that the engine holds."""
 
     def __init__(
-        self, memory: ChipMemory, seed: int | None = None, *, by_step: bool = False
+        self, memory: ChipMemory, slots: ExponentSlots | None = None, *, seed: int | None = None
     ) -> None:
         """Begin a program whose passes draw random bits from the stream of ``seed``.
 
-        With ``by_step`` that is the stream of step 0, and each step goes on to the next.
+        With ``slots`` exponents come from the file, and statistics are counted behind those of
+        forward and backward pass.
         """
-        self.memory, self._seed, self._by_step = memory, seed, by_step
+        self.memory, self.slots, self._seed = memory, slots, seed
+        self._first = slots.statistics if slots else 0
         # A command of PE1 moves the stream on, so the next pass has to set it again.
         self._moved = True
         self.b = Builder(memory.step.parameters)
@@ -140,16 +143,16 @@ class Passes:
 
     def run(
         self, kernel: VectorPass, streams: Mapping[str, Stream] | None = None, *, outer: int = 1,
-        inner: int = THREADS, **fields: Any,
+        inner: int = THREADS, slot: int = 0, **fields: Any,
     ) -> None:  # fmt: skip
         """Emit a pass over rows of ``streams``, and load its instructions where that is needed."""
         entry, code = self._code.place(kernel.instructions)
         self.b.descriptors += code
         if self._moved and self._seed is not None:
-            self.b.descriptors.append(Set(values=(), seed=self._seed, by_step=self._by_step))
+            self.b.descriptors.append(Set(values=(), seed=self._seed))
             self._moved = False
-        d = kernel.vector(streams or {}, outer=outer, inner=inner, **fields)
-        self.b.emit(replace(d, entry=entry))
+        fields |= {"slot": self._first + slot, "outer": outer, "inner": inner}
+        self.b.emit(replace(kernel.vector(streams or {}, **fields), entry=entry))
 
     def products(self, x: int, g: int, z: int, rows: int, *, levels: Sequence[Level] = (),
                  summed: Sequence[Level] = (), steps: tuple[int, int, int] = (1, 1, 1),
@@ -170,7 +173,7 @@ class Passes:
                 x=x, g=g, z=z, tile_level=len(levels), last_rows=rows - (tiles - 1) * tile,
                 reduce_levels=len(summed),
                 x_row_stride=steps[0], g_row_stride=steps[1], z_row_stride=steps[2],
-                slot=COPY_SLOT, tensor=tensor,
+                slot=self._first + COPY_SLOT, tensor=tensor,
             )
         )  # fmt: skip
 

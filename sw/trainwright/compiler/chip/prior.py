@@ -12,7 +12,8 @@ from math import gcd
 
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.chip.cuts import CutRule, Cuts
-from trainwright.compiler.chip.memory import COLUMNS, PRIOR, ChipMemory
+from trainwright.compiler.chip.exponents import ExponentSlots
+from trainwright.compiler.chip.memory import COLUMNS, PRIOR, ChipMemory, gradient_of
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.prior_rows import COST, PriorRows, SideRows
 from trainwright.compiler.chip.schedule import Schedule
@@ -22,12 +23,8 @@ from trainwright.onchip.layout import WeightPart
 from trainwright.onchip.prior import INTERVAL
 from trainwright.onchip.rates import RateTable
 from trainwright.program.descriptors import Program
+from trainwright.program.exponents import Scalar, ScalarKind
 from trainwright.program.vector import THREADS, Stream
-
-
-def pulls_of(part: WeightPart) -> str:
-    """Return the name of the passes whose shifts follow the exponent of a part's gradient."""
-    return f"{part.name} pulls"
 
 
 def padded_blocks(part: WeightPart) -> int:
@@ -50,12 +47,14 @@ def renewal_program(
     table: RateTable,
     cut_rule: CutRule | None = None,
     avoid: Sequence[Region] = (),
+    *,
+    slots: ExponentSlots | None = None,
 ) -> Program:
     """Return the program that cuts columns and renews coefficients and exponents, all in memory.
 
     Columns are cut where there is a ``cut_rule``. Rows of the scratchpad in ``avoid`` are not used.
     """
-    work, interval = Passes(memory), renewal_interval(cut_rule)
+    work, interval = Passes(memory, slots), renewal_interval(cut_rule)
     work.b.pad.avoid(avoid)
     schedule, layout = Schedule(work, table), memory.prior_rows
     with work.in_one_of(interval, 0):
@@ -92,18 +91,12 @@ def _renew(work: Passes, layout: PriorRows, rows: int) -> None:
 class Prior:
     """Side rows in the scratchpad: sums, coefficients, exponents, and flags of cut columns."""
 
-    def __init__(
-        self, work: Passes, cut_rule: CutRule | None = None, *, previous: bool = False
-    ) -> None:
+    def __init__(self, work: Passes, cut_rule: CutRule | None = None) -> None:
         """Load the side rows that this update needs.
 
-        Columns may be cut where there is a ``cut_rule``. ``previous``: the update belongs to the
-        step before, so that its sums are due a step later.
+        Columns may be cut where there is a ``cut_rule``.
         """
         self._work, self._memory, self._turn = work, work.memory, renewal_interval(cut_rule)
-        # Sums are read at the start of steps 0, n, 2n, ..., so they are taken in the steps before.
-        # The update of a deferred part happens a step later, and so do its sums.
-        self._before = (self._turn - 1 + previous) % self._turn
         memory: ChipMemory = work.memory
         self._layout, self._flagged = memory.prior_rows, cut_rule is not None
         self._rows = work.b.pad.allocate(PRIOR, self._layout.field(by.KEPT + 1)).start
@@ -122,7 +115,8 @@ class Prior:
 
     def _before_renewal(self) -> AbstractContextManager[None]:
         """Restrict what is added to steps before those that read the sums."""
-        return self._work.in_one_of(self._turn, self._before)
+        # Sums are read at the start of steps 0, n, 2n, ..., so they are taken in the steps before.
+        return self._work.in_one_of(self._turn, self._turn - 1)
 
     def _field(self, number: int, row: int = 0, *, outer: int = 0, inner: int = 1) -> Stream:
         return Stream(self._rows + self._layout.field(number) + row, outer, inner)
@@ -131,6 +125,11 @@ class Prior:
         """Compute what the passes of a part read for both its sides."""
         number = self._memory.layout.parts.index(part)
         sides, rows = self._memory.sides[number], self._memory.columns[number]
+        assert self._work.slots
+        # A pull is computed in absolute units and added to a gradient's integers, so it is divided
+        # by 2^exponent of the gradient.
+        exponent = self._work.slots[gradient_of(part)]
+        scalars = (Scalar(ScalarKind.VALUE, by.MINUS_GRADIENT, minus=exponent),)
         for side, to, count in ((sides.left, (rows.left_shift, rows.left), part.blocks),
                                 (sides.right, (rows.right_shift, rows.right), 1)):  # fmt: skip
             if side is None:
@@ -144,7 +143,7 @@ class Prior:
             }
             self._work.run(
                 lower(by.words_kernel, flagged=self._flagged), streams, inner=count,
-                tensor=pulls_of(part),
+                tensor=f"{part.name} pulls", scalars=scalars,
             )  # fmt: skip
 
     # -- sums --------------------------------------------------------------------------------------

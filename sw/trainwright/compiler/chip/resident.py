@@ -3,35 +3,28 @@
 It has forward pass, loss, backward pass, update, the next step's samples, and the exponents of the
 next step; shifts come from the exponent file, rates from a table in memory. In: ``ChipMemory`` and
 the settings of a run. Out: ``Resident``, which ``driver.resident`` starts once for many steps.
+``weave`` orders the commands of all phases.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trainwright.compiler.base.compiled import CompiledProgram, CompiledStep
+from trainwright.compiler.base.compiled import CompiledProgram
 from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.chip.beside import Beside
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import (
     ExponentSlots,
     moment_name,
-    older_name,
     require_one_floor,
     scales,
     with_slots,
 )
-from trainwright.compiler.chip.loss import LOSS_SLOT, counting_program
-from trainwright.compiler.chip.memory import ChipMemory
-from trainwright.compiler.chip.passes import COPY_SLOT
-from trainwright.compiler.chip.phases import (
-    ResidentRun,
-    StepPhases,
-    by_logits,
-    counted_from,
-    deferred_parts,
-    work_in,
-)
+from trainwright.compiler.chip.loss import LOSS_SLOT, counting_program, loss_program
+from trainwright.compiler.chip.memory import ChipMemory, gradient_of
+from trainwright.compiler.chip.prior import renewal_program
 from trainwright.compiler.chip.samples import SampleRecords, samples_program
-from trainwright.compiler.chip.update import gradient_of
+from trainwright.compiler.chip.update import resident_parts
 from trainwright.compiler.chip.weave import Phase, can_weave, woven
 from trainwright.fixed.scale import ScaleRanges
 from trainwright.onchip.rates import RateTable
@@ -74,10 +67,8 @@ def _one_after_the_other(phases: Sequence[Phase]) -> list[Descriptor]:
     return descriptors[1:]
 
 
-def _in_one_order(phases: Sequence[Phase], step: CompiledStep) -> list[Descriptor]:
-    if can_weave(phases):
-        return woven(phases, step.parameters)
-    return _one_after_the_other(phases)
+def _in_one_order(phases: Sequence[Phase], p: AcceleratorParameters) -> list[Descriptor]:
+    return woven(phases, p) if can_weave(phases) else _one_after_the_other(phases)
 
 
 def _in_every_step(d: Descriptor) -> Descriptor:
@@ -105,67 +96,56 @@ def resident_step(
     ``seed`` belongs to the run, ``table`` is its schedule. With ``pulled`` there is a rank prior,
     which cuts columns itself where there is a ``cut_rule``. The next step's samples come from
     ``data``, and the first step's are there when it begins; where ``data`` is None the host writes
-    them. Parts of later layers are deferred where that is predicted to take fewer cycles. Raises
-    ``CompileError`` where the accelerator has too few slots, of exponents or of statistics.
+    them. Raises ``CompileError`` where the accelerator has too few slots, of exponents or of
+    statistics.
     """
-    chosen = _Run(
-        memory=memory, seed=seed, table=table, pulled=pulled, cut_rule=cut_rule, data=data,
-        loss=loss, optimiser=optimiser, ranges=ranges,
-    )  # fmt: skip
-    require_one_floor(chosen.programs)
-    immediate = chosen.resident(())
-    # Deferring pays where the forward pass pauses for long enough, which only the predicted cycles
-    # of the whole step tell.
-    if later := deferred_parts(memory):
-        try:
-            other = chosen.resident(later)
-        except CompileError:  # it has more slots
-            return immediate
-        return min(other, immediate, key=chosen.cycles)
-    return immediate
+    step, parts = memory.step, memory.layout.parts
+    p, programs = step.parameters, (step.forward, step.backward)
+    require_one_floor(programs)
+    slots = _slots(programs, [moment_name(part.name) for part in parts], p)
+    forward = with_slots(step.forward, slots, 0)
+    backward = with_slots(step.backward, slots, len(step.forward.tensors))
+    middle = loss_program(memory, loss, slots=slots).descriptors[:-1]
+    beside = Beside(memory, slots, (*forward, *middle, *backward), len(forward))
+    # Samples first: the update then avoids their rows where there is room for both.
+    samples = beside.samples(data) if data else ()
+    updates = resident_parts(memory, pulled=pulled, cuts=cut_rule is not None, optimiser=optimiser)
+    update = beside.update(updates, table, cut_rule, samples)
+    renewal: Sequence[Descriptor] = ()
+    if pulled:
+        renewal = beside.earliest(
+            lambda rows: renewal_program(memory, table, cut_rule, rows, slots=slots)
+        )
+    # Coefficients and samples come behind what they serve or follow, although most of their
+    # commands are executed earlier: a phase is as urgent as its place says.
+    phases = [
+        Phase("forward", forward),
+        Phase("renewal", renewal),
+        Phase("loss", middle),
+        Phase("backward", backward),
+        Phase("update", update, Set(values=(), seed=seed, by_step=True)),
+        Phase("samples", samples),
+    ]
+    moments = {gradient_of(part): part.name for part in parts}
+    descriptors = (*_in_one_order(phases, p), *scales(programs, slots, ranges, moments), Halt())
+    counted = [t.name for program in programs for t in program.tensors]
+    program = Program(descriptors, p.fingerprint, tuple(counted))
+    return Resident(program, slots, slots.statistics + LOSS_SLOT)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Run(ResidentRun):
-    """Settings of a run; scales are frozen where ``ranges`` is None."""
-
-    ranges: ScaleRanges | None
-
-    @property
-    def programs(self) -> tuple[CompiledProgram, CompiledProgram]:
-        """Forward and backward program."""
-        return self.memory.step.forward, self.memory.step.backward
-
-    def cycles(self, step: Resident) -> int:
-        """Return the cycles by which programs are compared."""
-        return step.predicted_cycles(self.memory.step.parameters)
-
-    def resident(self, later: Sequence[int]) -> Resident:
-        """Return the step with the parts of numbers ``later`` deferred. Raises ``CompileError``."""
-        memory, step = self.memory, self.memory.step
-        p, programs = step.parameters, self.programs
-        parts = memory.layout.parts
-        deferred = [parts[n].name for n in later]
-        names = [*(moment_name(part.name) for part in parts), *map(older_name, deferred)]
-        slots = ExponentSlots.of(programs, names, p)
-        tensors = [len(program.tensors) for program in programs]
-        extra = sum(tensors)
-        # Two slots in addition to those of tensors: one of the loss, one of copies.
-        if extra + 2 > p.statistics_depth:
-            raise CompileError(
-                f"the step counts in {extra + 2} statistics slots, the accelerator has "
-                f"{p.statistics_depth}; use one with more statistics_depth"
-            )
-        moments = {gradient_of(part): part.name for part in parts}
-        phases = StepPhases(run=self, slots=slots, first=extra, later=later)
-        descriptors = [
-            *_in_one_order(phases.phases(), step),
-            *scales(programs, slots, self.ranges, moments, deferred, extra + COPY_SLOT),
-            Halt(),
-        ]
-        counted = [t.name for program in programs for t in program.tensors]
-        program = Program(tuple(descriptors), p.fingerprint, tuple(counted))
-        return Resident(program, slots, extra + LOSS_SLOT)
+def _slots(
+    programs: Sequence[CompiledProgram], names: Sequence[str], p: AcceleratorParameters
+) -> ExponentSlots:
+    """Return the slots of a step. Raises ``CompileError`` where the accelerator has too few."""
+    slots = ExponentSlots.of(programs, names, p)
+    # Two slots in addition to those of tensors: one of the loss, one of copies.
+    count = slots.statistics + 2
+    if count > p.statistics_depth:
+        raise CompileError(
+            f"the step counts in {count} statistics slots, the accelerator has "
+            f"{p.statistics_depth}; use one with more statistics_depth"
+        )
+    return slots
 
 
 def resident_evaluation(
@@ -176,11 +156,11 @@ def resident_evaluation(
     Losses and correct samples are counted in its slot of the loss. What the program changes in
     memory, the next step computes anew.
     """
-    step, slots, first = memory.step, resident.slots, resident.loss_slot - LOSS_SLOT
+    step, slots = memory.step, resident.slots
     phases = [
-        Phase("samples", counted_from(first, work_in(samples_program(memory, test)))),
+        Phase("samples", samples_program(memory, test, slots=slots).descriptors[:-1]),
         Phase("forward", with_slots(step.forward, slots, 0)),
-        Phase("loss", by_logits(memory, slots, first, counting_program(memory, loss), loss)),
+        Phase("loss", counting_program(memory, loss, slots).descriptors[:-1]),
     ]
     p = step.parameters
-    return Program((*_in_one_order(phases, step), Halt()), p.fingerprint)
+    return Program((*_in_one_order(phases, p), Halt()), p.fingerprint)

@@ -14,6 +14,7 @@ from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.memory import Buffer, Region
 from trainwright.compiler.base.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.base.row_images import Arrangement
+from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
 from trainwright.compiler.chip.passes import Passes
 from trainwright.onchip.layout import LANES
@@ -57,8 +58,9 @@ class SampleRecords:
 
 
 def samples_program(
-    memory: ChipMemory, data: SampleRecords, avoid: Sequence[Region] = (), *, whole: bool = False
-) -> Program:
+    memory: ChipMemory, data: SampleRecords, avoid: Sequence[Region] = (), *, whole: bool = False,
+    slots: ExponentSlots | None = None,
+) -> Program:  # fmt: skip
     """Return the program of the next batch in the drawn order.
 
     It writes ``x.s``, what is read of ``x.i``, and the targets. Rows of the scratchpad in ``avoid``
@@ -66,7 +68,7 @@ def samples_program(
     are, and ``x.i`` is made from ``x.s``. Raises ``CompileError`` where the step reads its inputs
     in another form, or too few rows are left.
     """
-    work = Passes(memory)
+    work = Passes(memory, slots)
     work.b.pad.avoid(avoid)
     batch = _Batch(work, data)
     if whole:

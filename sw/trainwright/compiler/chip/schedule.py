@@ -19,15 +19,9 @@ _WEIGHTS = prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT
 class Schedule:
     """Schedule in the scratchpad; memory has ``onchip.schedule_pass.schedule_words``."""
 
-    def __init__(self, work: Passes, table: RateTable, *, deferred: bool = False) -> None:
-        """Load the table; ``deferred`` parts count steps with counters of their own."""
+    def __init__(self, work: Passes, table: RateTable) -> None:
+        """Load the table."""
         self._work, self._table = work, table
-        # A deferred update happens a step later, in the middle of the next step: it must not move
-        # the counters that this step has read.
-        position, number = (
-            (by.DEFERRED_POSITION, by.DEFERRED_NUMBER) if deferred else (by.POSITION, by.NUMBER)
-        )
-        self._position, self._number = position, number
         self._rows = work.load(SCHEDULE, to=work.rows(SCHEDULE, by.ROWS, Bank.COLUMNS)).start
 
     def rates(self) -> None:
@@ -38,7 +32,7 @@ class Schedule:
         table = self._table
         self._counted(
             lower(by.advance_kernel, steps=table.steps, entries=len(table.entries)),
-            {by.POSITION_IN: self._position, by.NUMBER_IN: self._number},
+            {by.POSITION_IN: by.POSITION, by.NUMBER_IN: by.NUMBER},
             (by.POSITION_OUT, by.NUMBER_OUT), "counters of the schedule",
         )  # fmt: skip
         self._choose((by.RATES, by.SHIFTS), (RATE, RATE_SHIFT))
@@ -86,7 +80,7 @@ class Schedule:
         # Two passes: every lane compares its number with the entry's and keeps its word, then the
         # sum over the lanes brings the word to all of them. There is no other way to index a row by
         # a value.
-        streams[by.PRESENT] = Stream(self._rows + self._number)
+        streams[by.PRESENT] = Stream(self._rows + by.NUMBER)
         options = {"registers": registers, "preserved": preserved}
         tensor = "entry of the schedule"
         self._work.run(

@@ -11,15 +11,18 @@ from dataclasses import dataclass
 from trainwright.compiler.base.memory import Region
 from trainwright.compiler.base.row_images import Arrangement
 from trainwright.compiler.chip.cuts import CutRule
-from trainwright.compiler.chip.memory import COLUMNS, STATE, ChipMemory
+from trainwright.compiler.chip.exponents import ExponentSlots, moment_name
+from trainwright.compiler.chip.memory import COLUMNS, STATE, ChipMemory, gradient_of
 from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.chip.prior import Prior, padded_blocks
 from trainwright.compiler.chip.schedule import Schedule
 from trainwright.onchip import update_pass as by
 from trainwright.onchip.layout import LANES, WeightPart
 from trainwright.onchip.rates import RateTable
+from trainwright.onchip.state import BIAS_RATE_SHIFT, momentum_offset
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.descriptors import Program
+from trainwright.program.exponents import Scalar, ScalarKind
 from trainwright.program.vector import Stream
 
 CHUNK = 128
@@ -29,45 +32,43 @@ CHUNK = 128
 def update_program(
     memory: ChipMemory,
     parts: Sequence[PartUpdate],
-    seed: int,
+    seed: int | None = None,
+    *,
     table: RateTable | None = None,
     cut_rule: CutRule | None = None,
     avoid: Mapping[int, Sequence[Region]] | None = None,
-    *,
-    only: Sequence[int] = (),
+    order: Sequence[int] = (),
     gradients: Mapping[int, int] | None = None,
-    deferred: bool = False,
-    previous: bool = False,
     reuse: bool = False,
+    slots: ExponentSlots | None = None,
 ) -> Program:
     """Return the program from the gradients of a backward pass to state, factors and images.
 
     ``parts`` says how each part of the layout is updated, ``seed`` is the stream of its random
     bits. With a ``table`` the program is the same in every step: its ``parts`` are resident,
-    ``seed`` belongs to step 0, and ``cut_rule`` says when columns are cut. ``avoid`` has rows of
+    exponents come from ``slots``, and ``cut_rule`` says when columns are cut. ``avoid`` has rows of
     the scratchpad that the part of a number does not use.
 
-    Only the parts of numbers ``only`` are updated if any are given, in this order; ``gradients``
-    has the first row of those gradients that are in the scratchpad. All ``deferred`` parts have to
-    be in one program. ``previous``: the update belongs to the previous step. ``reuse``: the rows of
-    a part are given to others once it is stored.
+    The parts are updated in the ``order`` of their numbers, if there is one; ``gradients`` has the
+    first row of those gradients that are in the scratchpad. ``reuse``: the rows of a part are given
+    to others once it is stored.
     """
-    work = Passes(memory, seed, by_step=table is not None)
-    numbers = only or range(len(parts))
+    work = Passes(memory, slots, seed=seed)
+    numbers = order or range(len(parts))
     avoid = avoid or {}
     # The schedule's rows are allocated before those of any part, so they avoid what the first part
     # does.
     work.b.pad.avoid(avoid.get(numbers[0], ()))
     prior = None
     if table is not None:
-        Schedule(work, table, deferred=deferred).rates()
+        Schedule(work, table).rates()
         if any(part.left or part.right for part in parts):
-            prior = Prior(work, cut_rule, previous=previous)
+            prior = Prior(work, cut_rule)
     jobs = [
         _PartJob(work, n, parts[n], prior, avoid.get(n, ()), (gradients or {}).get(n))
         for n in numbers
     ]
-    if not only:
+    if not order:
         jobs = _ordered(jobs)
     chunks = [chunk for job in jobs for chunk in job.chunks()]
     # Software pipeline: load of chunk n + 1, pass over chunk n, store of chunk n - 1 are issued
@@ -121,14 +122,37 @@ def _load_constants(work: Passes) -> None:
     work.constant(Arrangement.IDENTITY.value)
 
 
-def is_moved(memory: ChipMemory, part: WeightPart) -> bool:
-    """Return whether PE1 moves words in the update of a part."""
-    return part.index < 0 or not memory.live(part).packed
+def resident_parts(
+    memory: ChipMemory, *, pulled: bool, cuts: bool, optimiser: str
+) -> list[PartUpdate]:
+    """Return how a resident step updates each part, with a rank prior where ``pulled``."""
+    # A bond joins two parts: it is on the left of the part whose first axis it is, and on the right
+    # of the part that has it along the lanes.
+    bonds = memory.layout.bonds if pulled else ()
+    left = {bond.right.part for bond in bonds}
+    right = {bond.left.part for bond in bonds}
+    return [
+        PartUpdate(
+            hidden=part.hidden, rate=0, momentum=optimiser == "momentum",
+            rate_shift=BIAS_RATE_SHIFT * (part.index < 0),
+            left=n in left, right=n in right, resident=True, cuts=cuts,
+        )
+        for n, part in enumerate(memory.layout.parts)
+    ]  # fmt: skip
 
 
-def gradient_of(part: WeightPart) -> str:
-    """Return the name of the tensor that is the gradient of a part."""
-    return f"l{part.layer + 1}.db" if part.index < 0 else f"l{part.layer + 1}.dG{part.index + 1}"
+def _scalars(what: PartUpdate, part: WeightPart, slots: ExponentSlots) -> tuple[Scalar, ...]:
+    """Return the moved exponent of a part's pass, and for momentum the shift of its rate."""
+    now, before = slots[gradient_of(part)], slots[moment_name(part.name)]
+    # The moments were stored at the exponent of the last gradient. Where the new gradient has
+    # another one they are shifted by the difference: a multiplication for an exponent that fell, a
+    # shift for one that rose.
+    moved = (
+        Scalar(ScalarKind.POWER, by.MOVED_CONSTANT, before, now),
+        Scalar(ScalarKind.SHIFT, by.MOVED_SHIFT, now, before),
+    )
+    rate = Scalar(ScalarKind.VALUE, by.RATE_CONSTANT, minus=now, offset=momentum_offset(part))
+    return (*moved, rate) if what.momentum else moved
 
 
 @dataclass(frozen=True)
@@ -194,7 +218,7 @@ class _PartJob:
     @property
     def moves(self) -> bool:
         """Whether PE1 moves words of the part's gradients or factors."""
-        return is_moved(self.work.memory, self.part)
+        return self.part.index < 0 or not self.live.packed
 
     def chunks(self) -> list["_Chunk"]:
         """Return the part as chunks of about ``CHUNK`` rows."""
@@ -314,7 +338,7 @@ class _Chunk:
     def run(self) -> None:
         """Emit the pass over the chunk."""
         job, what = self.job, self.job.what
-        part, per, columns = job.part, job.per, job.columns
+        part, per, columns, slots = job.part, job.per, job.columns, job.work.slots
         streams = {
             by.STATE: Stream(job.state + self._first, per, 1),
             by.FACTOR: Stream(job.factors + self._first, per, 1),
@@ -331,7 +355,7 @@ class _Chunk:
         # order has the same bits.
         job.work.run(
             what.lowered(), streams, outer=self.blocks, inner=per, key=part.row + self._first,
-            tensor=part.name,
+            tensor=part.name, scalars=_scalars(what, part, slots) if slots else (),
         )  # fmt: skip
 
     def sum(self) -> None:

@@ -10,7 +10,7 @@ registers are used as if the phases came one after the other, and so all values 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, product
+from itertools import count
 
 from trainwright.compiler.base.hazards import ARRAYS, MASKS, Hazards, Waits
 from trainwright.compiler.chip.builder import MEMORY
@@ -47,10 +47,6 @@ class Phase:
     name: str
     descriptors: Sequence[Descriptor]
     stream: Set | None = None
-    delay: int = 0
-    """Phases by which this one is less urgent than its place in the order says."""
-    waits: bool = False
-    """Whether its commands follow the last command of the arrays in the phase before."""
 
 
 @dataclass(eq=False)
@@ -61,7 +57,6 @@ class _Command:
     touched: tuple[Touch, ...]
     work: CommandWork
     stream: Set | None
-    urgency: int
     before: set[int] = field(default_factory=set)
     """Commands that are issued before it."""
 
@@ -108,50 +103,32 @@ def _set_order(commands: Sequence[_Command]) -> None:
         c.before.discard(c.number)
 
 
-def _occurrence(d: Descriptor) -> tuple[int, bool, bool]:
-    """Return the fields of a command that say in which steps it is executed."""
-    if isinstance(d, Transfer | Vector):
-        return d.eighth, d.later, d.last
-    return 0, False, isinstance(d, Code) and d.last
+def _turn(d: Descriptor) -> int:
+    """Return the field of a command that says in which steps it is executed."""
+    return d.eighth if isinstance(d, Transfer | Vector) else 0
 
 
 def _is_rare(d: Descriptor) -> bool:
     """Return whether a command is left out in most steps."""
-    eighth, _, last = _occurrence(d)
-    return eighth > 1 or last
-
-
-@dataclass(frozen=True)
-class _StepKind:
-    """Step modulo ``EIGHTH``, and whether it is the first or the last of a run."""
-
-    number: int
-    first: bool
-    last: bool
-
-    def skips(self, d: Descriptor) -> bool:
-        return is_skipped(d, self.number, first=self.first, last=self.last)
-
-
-_STEPS = [_StepKind(*kind) for kind in product(range(EIGHTH), (False, True), (False, True))]
+    return _turn(d) > 1
 
 
 @dataclass
 class _Hazards:
-    """Hazards in each kind of step; the waits of a command are right in all kinds.
+    """Hazards in each step modulo ``EIGHTH``; the waits of a command are right in all steps.
 
     Which command of an engine is its last depends on the commands that a step skips, and so does
-    what a wait means. So the waits are the union over all kinds of steps.
+    what a wait means. So the waits are the union over all steps.
     """
 
-    by_kind: dict[_StepKind, Hazards]
+    by_step: dict[int, Hazards]
 
     def fork(self) -> "_Hazards":
-        return _Hazards({kind: hazards.fork() for kind, hazards in self.by_kind.items()})
+        return _Hazards({step: hazards.fork() for step, hazards in self.by_step.items()})
 
     def _mine(self, c: _Command) -> list[Hazards]:
         """Return the hazards of the steps that execute a command."""
-        return [hazards for kind, hazards in self.by_kind.items() if not kind.skips(c.d)]
+        return [hazards for step, hazards in self.by_step.items() if not is_skipped(c.d, step)]
 
     def waits(self, c: _Command) -> Waits:
         wait = older = 0
@@ -175,33 +152,24 @@ class _Weaver:
         self.commands: list[_Command] = []
         self.queues: dict[tuple[str, Engine], list[_Command]] = {}
         numbers = count()
-        last: int | None = None  # of the arrays' commands of the phase before
-        for place, phase in enumerate(phases):
-            after = {last} if phase.waits and last is not None else set[int]()
-            # Doubled, so that a delayed phase comes between two others: behind the one that it is
-            # delayed to, before the next.
-            urgency = 2 * (place + phase.delay) + bool(phase.delay)
+        for phase in phases:
             for d in phase.descriptors:
                 assert isinstance(d, Compute | Transfer | Samples | Vector | Code), d
                 engine = ENGINE_OF[d.operation]
-                c = _Command(
-                    next(numbers), d, engine, touches(d, p), work_of(d, p), phase.stream, urgency
-                )
+                c = _Command(next(numbers), d, engine, touches(d, p), work_of(d, p), phase.stream)
                 self.commands.append(c)
-                c.before |= after
                 queue = self.queues.setdefault((phase.name, engine), [])
                 # Commands of an array keep their order within a phase: the vector engine's
                 # registers carry values from one pass to the next.
                 if queue and engine in _ARRAYS:
                     c.before.add(queue[-1].number)
                 queue.append(c)
-            last = max((c.number for c in self.commands if c.engine in _ARRAYS), default=None)
         _set_order(self.commands)
         touched = [(c.number, touch) for c in self.commands for touch in c.touched]
         pairs = Pairs(touched, len(self.commands))
         # Steps that skip the same commands have the same hazards: one of each kind is enough.
-        chosen = {_occurrence(c.d): c.d for c in self.commands}.values()
-        kinds = {tuple(map(step.skips, chosen)): step for step in _STEPS}
+        turns = {_turn(c.d): c.d for c in self.commands}.values()
+        kinds = {tuple(is_skipped(d, step) for d in turns): step for step in range(EIGHTH)}
         self.hazards = _Hazards(
             {step: Hazards(pairs.conflict, pairs.reads) for step in kinds.values()}
         )
@@ -212,8 +180,7 @@ class _Weaver:
                 mine |= self._ancestors[n]
             self._ancestors.append(mine)
         self._left = (1 << len(self.commands)) - 1
-        arrays = [c for c in self.commands if c.engine in _ARRAYS]
-        self._urgent = sorted(arrays, key=lambda c: (c.urgency, c.number))
+        self._urgent = [c for c in self.commands if c.engine in _ARRAYS]
         self.descriptors: list[Descriptor] = []
         self._stream: Set | None = None  # that of the next command of the arrays
 
@@ -358,11 +325,11 @@ class _Weaver:
         next(queue for queue in self.queues.values() if c in queue[:NEXT_TRANSFERS]).remove(c)
 
 
-def _order(c: _Command, needed: int) -> tuple[bool, float, int, int]:
+def _order(c: _Command, needed: int) -> tuple[bool, float, int]:
     """Return a sort key: ``needed`` commands, the arrays', then transfers, short ones first."""
     hurry = needed >> c.number & 1
     size = 0.0 if hurry or c.engine in _ARRAYS else c.work.cycles
-    return not hurry, size, c.urgency, c.number
+    return not hurry, size, c.number
 
 
 def can_weave(phases: Sequence[Phase]) -> bool:
