@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trainwright import nn
     from trainwright.accelerator import AcceleratorError
     from trainwright.compiler import CompileError
+    from trainwright.functions import kernel
     from trainwright.network import NetworkError, Widths
     from trainwright.nn import from_torch, to_torch
     from trainwright.offload import CompiledModule, compile
@@ -38,6 +39,7 @@ _PLACES = {
     "Widths": "network",
     "compile": "offload",
     "from_torch": "nn",
+    "kernel": "functions",
     "to_torch": "nn",
 }
 
@@ -50,6 +52,7 @@ __all__ = [
     "Widths",
     "compile",
     "from_torch",
+    "kernel",
     "nn",
     "to_torch",
 ]

@@ -8,9 +8,11 @@ from trainwright.network import Apply, Map, Network, Node, network_from_dict
 
 _GIVEN = ("tanh", "leaky_relu(0.1)", "leaky_relu(0.25)", "gelu", "silu")
 TEXTS = _GIVEN + tuple(
-    name for name in function_names() if name not in {text.split("(")[0] for text in _GIVEN}
+    name
+    for name in function_names()
+    if name not in {text.split("(")[0] for text in _GIVEN} and not function_of(name).over
 )
-"""Every function of the registry; a new one comes last, so that networks drawn from it stay."""
+"""Every element-wise function of the registry; a new one comes last: drawn networks stay."""
 
 
 def with_functions(network: Network, seed: int) -> Network:

@@ -10,12 +10,9 @@ import numpy.typing as npt
 import torch
 from graph_shifts import Shifts
 
-from trainwright.functions.groups import group_pass
-from trainwright.functions.record import element_pass
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Tensor, Unfold, View
 from trainwright.kernels import evaluate as kernel_evaluate
-from trainwright.kernels import trace
-from trainwright.kernels.trace import LANES, trace_groups
+from trainwright.kernels.trace import LANES
 
 Values = npt.NDArray[Any]
 
@@ -111,14 +108,11 @@ def _kernel(graph: Graph, op: Kernel, values: Mapping[str, Values], shifts: Shif
     """Evaluate a kernel on integers, in rows as long as the engine's, the last one with zeros."""
     widths = tuple(graph.tensors[name].width for name in op.operands)
     width = graph.tensors[op.out].width
+    body = op.function.traced(widths, width)
     if op.over:
-        body = trace_groups(
-            group_pass, op.function.group, function=op.function, widths=widths, width=width
-        )
         groups = {f"x{n}": _grouped(graph, op, values[name]) for n, name in enumerate(op.operands)}
         result = kernel_evaluate(body, groups, constants=shifts.constants, checks=True)
         return _ungrouped(graph, op, result.rows["z"])
-    body = trace(element_pass, function=op.function, widths=widths, width=width)
     size = graph.count(op.out)
     rows = {
         f"x{n}": np.pad(values[name].ravel(), (0, -size % LANES)).reshape(-1, LANES)

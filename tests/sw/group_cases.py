@@ -10,7 +10,7 @@ from graph_runner import Runner
 from trainwright.compiler.step.compile import compile_graph, order_cost
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
-from trainwright.functions.groups import layer_norm, softmax
+from trainwright.functions import function_of
 from trainwright.graph.differentiate import differentiate
 from trainwright.graph.ir import Einsum, Graph, Kernel, Tensor
 from trainwright.graph.order import ordered
@@ -18,6 +18,16 @@ from trainwright.graph.step import split
 from trainwright.parameters import AcceleratorParameters
 
 ENGINE = AcceleratorParameters(vector_engine=1)
+
+
+def softmax(group, scale=1.0):
+    """Return softmax over groups of a size."""
+    return function_of(f"softmax({scale})").sized(group)
+
+
+def layer_norm(group):
+    """Return LayerNorm over groups of a size."""
+    return function_of("layer_norm").sized(group)
 
 
 def between(function, sizes, over, kept, width=16, result=8):
@@ -40,7 +50,7 @@ def between(function, sizes, over, kept, width=16, result=8):
     f = function
     ops = (
         Einsum("z", ("A", "x")),
-        Kernel("y", ("z",), f.forward, f.backward, f.reads_result, over=over),
+        Kernel("y", ("z",), f.forward, f, over=over),
         Einsum("w", ("B", "y")),
     )
     forward = Graph(every, tensors, ops, ("A", "x", "B"), ("w",))

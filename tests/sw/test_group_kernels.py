@@ -6,16 +6,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from group_cases import CASES, between, compiled, random_case, require_exact
+from group_cases import (
+    CASES,
+    between,
+    compiled,
+    layer_norm,
+    random_case,
+    require_exact,
+    softmax,
+)
 
 from trainwright.compiler.base.errors import CompileError
-from trainwright.functions.groups import STORED, group_pass, layer_norm, softmax
+from trainwright.functions.record import STORED
 from trainwright.golden import vector as golden_vector
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.state import MachineState
 from trainwright.kernels import KernelError, evaluate
 from trainwright.kernels.phases import GroupLayout, Role, lower_groups
-from trainwright.kernels.trace import trace_groups
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.vector import THREADS, Stream
 
@@ -25,7 +32,7 @@ LANES = 16
 
 def applied(kernel, operands, widths, width, exponents, wanted=None):
     """Evaluate a kernel on groups in rows, without instructions; return words and scale."""
-    body = trace_groups(group_pass, kernel.group, function=kernel, widths=widths, width=width)
+    body = kernel.traced(widths, width)
     scaling = kernel.bound(exponents, width, wanted)
     rows = {f"x{n}": words for n, words in enumerate(operands)}
     words = evaluate(body, rows, constants=scaling.constants, checks=True).rows["z"]
@@ -151,7 +158,7 @@ class Engine:
             self.state.write(places, part.transpose(1, 0, 2).reshape(-1, LANES).astype(np.int16))
         result = len(parts) * count * size
         scratch = result + count * size
-        phases = self.kernel.lowered(self.widths, self.width, self.layout)
+        phases = self.kernel.group_passes(self.widths, self.width, self.layout)
         total = 0
         for first in range(0, count, 1 if self.layout.joined else THREADS):
             for phase in phases:
@@ -193,7 +200,7 @@ def test_passes_of_a_group_kernel_equal_its_reference(function, across, joined):
         reference, scaling = applied(function.forward, [x], (width,), result, [-9])
         engine = Engine(function.forward, (width,), result, layout)
         np.testing.assert_array_equal(engine.run([x], scaling.constants)[0], reference)
-        second, bits = (reference, result) if function.reads_result else (x, width)
+        second, bits = (reference, result) if function.reads == "result" else (x, width)
         upper = rng.integers(-(1 << 15), 1 << 15, x.shape)
         operands, wanted = [upper, second], 4
         reference, scaling = applied(function.backward, operands, (16, bits), 16, [-5, -4], wanted)

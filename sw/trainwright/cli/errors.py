@@ -34,6 +34,8 @@ def file_errors(action: str) -> Iterator[None]:
 _EXPECTED = (
     ("trainwright.network", "NetworkError"),
     ("trainwright.accelerator", "AcceleratorError"),
+    ("trainwright.functions.record", "FunctionError"),
+    ("trainwright.kernels.trace", "KernelError"),
     ("trainwright.program.encoding", "ProgramError"),
     ("trainwright.compiler.base.errors", "CompileError"),
     ("trainwright.data.dataset", "DataError"),

@@ -1,26 +1,38 @@
-"""Element-wise functions of networks: ``leaky_relu``, ``tanh``, and how to add one.
+"""Functions of networks that are no contractions: kernels of the library and of users.
 
-A function is one record in ``library.py``: a kernel for its values, a kernel for its gradient, and
-the same mathematics in torch. Networks, PyTorch models, gradients and programs take it from there.
-docs/guide/element-wise-functions.md adds one step by step.
+``trainwright.kernel`` registers a Python function of integers, with its gradient. Networks, PyTorch
+models, gradients and programs take it from there; ``library.py`` and ``groups.py`` are written with
+it. docs/guide/your-own-kernel.md adds one step by step.
 """
 
 from trainwright.functions.record import (
-    ElementKernel,
+    AXES,
+    Definition,
     Function,
     FunctionError,
+    FunctionKernel,
+    Scale,
+    Scaling,
+)
+from trainwright.functions.registry import (
     entries,
     function_names,
     function_of,
-    register,
+    kernel,
+    read_kernels,
 )
 
 __all__ = [
-    "ElementKernel",
+    "AXES",
+    "Definition",
     "Function",
     "FunctionError",
+    "FunctionKernel",
+    "Scale",
+    "Scaling",
     "entries",
     "function_names",
     "function_of",
-    "register",
+    "kernel",
+    "read_kernels",
 ]

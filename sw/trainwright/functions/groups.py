@@ -1,99 +1,35 @@
 """Functions over groups of values: softmax over keys, LayerNorm over the features of a token."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Sequence
 from math import ceil, floor, inf, log2, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from trainwright.functions.record import MOST_SHIFT, Scaling
+from trainwright.functions.record import MOST_SHIFT, STORED, Scale, Scaling
+from trainwright.functions.registry import kernel
+from trainwright.kernels.library import exp2, mantissa, reciprocal, reciprocal_root
+from trainwright.kernels.trace import Body, Value, where
 from trainwright.program.vector import FACTOR_WIDTH, Rounding
 
 if TYPE_CHECKING:
     import torch
 
-    from trainwright.kernels.phases import GroupLayout, GroupPass
-    from trainwright.kernels.trace import Body, Value
-
-# Kernels take seconds to import, which descriptions of networks do not need: bodies import them.
 EVEN = Rounding.EVEN
 SUM_BITS = 32
 """Bits of a sum that threads can join (`trainwright.kernels.phases`)."""
-STORED = "stored"
-"""Stream of values that a kernel keeps in the rows of its result between two sweeps."""
-
-
-@dataclass(frozen=True)
-class GroupKernel:
-    """Integer function of a whole group of values of each operand."""
-
-    text: str
-    """Name in listings, with the size of the group: kernels with equal texts are equal."""
-    group: int
-    """Values of a group."""
-    body: Callable[..., None] = field(compare=False)
-    """Called with a `Body`, the value of each operand, and ``width``, the bits of the result."""
-    real: "Callable[..., torch.Tensor]" = field(compare=False)
-    """Function of torch tensors (.., group) that computes in real numbers."""
-    bound: "Callable[[Sequence[int], int, int | None], Scaling]" = field(compare=False)
-    """Function from the operands' exponents, the result's bits and the exponent wanted for it to
-    the result's exponent and the constants of the passes."""
-    automatic: bool = False
-    """Whether the result's exponent follows its statistics, which the passes count."""
-
-    @property
-    def keeps_exponent(self) -> bool:
-        """Whether the result has the exponent of the first operand: never."""
-        return False
-
-    def __reduce__(self) -> "tuple[Callable[[str], GroupKernel], tuple[str]]":
-        """Return what pickle keeps, the text: bodies are closures."""
-        return group_kernel_of, (self.text,)
-
-    def lowered(
-        self, widths: Sequence[int], width: int, layout: "GroupLayout"
-    ) -> "tuple[GroupPass, ...]":
-        """Lower the kernel for operands of ``widths`` bits in a layout to its passes."""
-        from trainwright.kernels.phases import lower_groups
-
-        return lower_groups(
-            group_pass, self.group, layout, function=self, widths=tuple(widths), width=width
-        )
-
-
-def group_pass(k: "Body", function: GroupKernel, widths: tuple[int, ...], width: int) -> None:
-    """Write stream ``z`` from streams ``x0``, ``x1``, .. by a kernel over groups."""
-    operands = [
-        k.read(f"x{n}", -(1 << (bits - 1)), (1 << (bits - 1)) - 1) for n, bits in enumerate(widths)
-    ]
-    function.body(k, *operands, width=width)
-
-
-@dataclass(frozen=True)
-class GroupFunction:
-    """Function over groups of a network."""
-
-    text: str
-    forward: GroupKernel = field(compare=False)
-    """Kernel of x."""
-    backward: GroupKernel = field(compare=False)
-    """Kernel of two operands: the gradient to the result, and the result or x."""
-    reads_result: bool = field(compare=False)
-    """Whether ``backward`` reads the result as its second operand; else it reads x."""
 
 
 def _bits(low: int, high: int) -> int:
     return max(high, ~low).bit_length() + 1
 
 
-def _summable(k: "Body", v: "Value") -> "tuple[Value, int]":
+def _summable(k: Body, v: Value) -> tuple[Value, int]:
     """Shift a value so that threads can join its sum; return the shift too."""
     most = _bits(k.group * v.low, k.group * v.high)
     shift = max(0, most - SUM_BITS)
     return (v.rounded(shift, EVEN) if shift else v), shift
 
 
-def _shift(k: "Body", number: int, most: int = MOST_SHIFT) -> "Value":
+def _shift(k: Body, number: int, most: int = MOST_SHIFT) -> Value:
     """Return a shift that the host gives a pass when it binds a program."""
     return k.constant(0) + k.given(number, 0, most)
 
@@ -119,66 +55,62 @@ def _normalised(value: float) -> tuple[int, int]:
     return (factor >> 1, n + 1) if factor == 1 << 17 else (factor, n)
 
 
-def softmax(group: int, scale: float = 1.0) -> GroupFunction:
-    """Return softmax of ``scale`` times x over a group.
+def _softmax_scale(
+    exponents: Sequence[int], width: int, wanted: int | None, group: int, scale: float
+) -> Scaling:
+    power = _normalised(LOG2_E * scale)[1]
+    return Scaling(1 - width, 1 - width, (_held(-exponents[0] - power),))
 
-    The shift of ``exp2``'s argument cannot be negative, so scores of a large exponent (above 0 for
-    a scale of 1) are taken as if it were smaller. A score one unit in the last place below the
-    greatest then gets at most half of the greatest's result (37 % for a scale of 1).
+
+def _softmax_gradient(k: Body, upper: Value, result: Value, scale: float = 1.0) -> Value:
+    """Compute p (upper - sum of p upper) scale, the difference with a bit below the point."""
+    half = _normalised(scale)[0]
+    bits = _bits(result.low, result.high) - 1
+    product, less = _summable(k, upper * result)
+    total = k.sum(product).rounded(max(0, bits - less - 1), EVEN).clip(FACTOR_WIDTH - 1)
+    # The sum is rounded further only where it had fewer bits to begin with.
+    difference = (upper * 2 - total).clip(FACTOR_WIDTH)
+    if half != 1 << 16:
+        difference = (difference * half).rounded(17, EVEN).clip(FACTOR_WIDTH)
+    return (result * difference).rounded(_shift(k, 0), EVEN)
+
+
+def _softmax_gradient_scale(
+    exponents: Sequence[int], width: int, wanted: int | None, group: int, scale: float
+) -> Scaling:
+    (upper, p), (half, power) = exponents, _normalised(scale)
+    least = upper + p - 1 + power + (half != 1 << 16)
+    exponent, shift = _automatic(least, wanted)
+    return Scaling(exponent, least, (shift,))
+
+
+@kernel(
+    gradient=_softmax_gradient,
+    over="features",
+    scale=Scale(_softmax_scale),
+    gradient_scale=Scale(_softmax_gradient_scale, automatic=True),
+    real=lambda z, scale: (z * scale).softmax(-1),
+    real_gradient=lambda upper, p, scale: scale * p * (upper - (p * upper).sum(-1, keepdim=True)),
+)
+def softmax(k: Body, z: Value, scale: float = 1.0) -> Value:
+    """Return softmax of ``scale`` times z over a group.
+
+    Powers 2^(z - the greatest z) are divided by their sum, whose leading bits give a reciprocal of
+    17 bits below the point. The shift of ``exp2``'s argument cannot be negative, so scores of a
+    large exponent (above 0 for a scale of 1) are taken as if it were smaller. A score one unit in
+    the last place below the greatest then gets at most half of the greatest's result (37 % for a
+    scale of 1).
     """
-    factor, power = _normalised(LOG2_E * scale)
-    half, half_power = _normalised(scale)
-
-    def body(k: "Body", z: "Value", width: int) -> None:
-        """Divide 2^(z - the greatest z) by the sum of these powers.
-
-        The sum's leading bits give a reciprocal of 17 bits below the point.
-        """
-        from trainwright.kernels.library import exp2, mantissa, reciprocal
-
-        # An argument of exp2 has 16 bits below the point, as the factor has.
-        below = z - k.greatest(z)
-        powers = exp2((below * -factor).rounded(_shift(k, 0), EVEN)).at_least(0)
-        powers = k.stored(STORED, powers)
-        total = k.sum(powers)
-        twice, length = mantissa(total + total)
-        inverse = reciprocal(twice)
-        shift = length + (32 - width)
-        k.write("z", (powers * inverse).rounded(shift, EVEN).clip(width))
-
-    def bound(exponents: Sequence[int], width: int, wanted: int | None) -> Scaling:
-        return Scaling(1 - width, 1 - width, (_held(-exponents[0] - power),))
-
-    def gradient(k: "Body", upper: "Value", p: "Value", width: int) -> None:
-        """Compute p (upper - sum of p upper) scale, the difference with a bit below the point."""
-        bits = _bits(p.low, p.high) - 1
-        product, less = _summable(k, upper * p)
-        total = k.sum(product).rounded(max(0, bits - less - 1), EVEN).clip(FACTOR_WIDTH - 1)
-        # The sum is rounded further only where it had fewer bits to begin with.
-        difference = (upper * 2 - total).clip(FACTOR_WIDTH)
-        if half != 1 << 16:
-            difference = (difference * half).rounded(17, EVEN).clip(FACTOR_WIDTH)
-        k.write("z", (p * difference).rounded(_shift(k, 0), EVEN).clip(width), counted=True)
-
-    def back_bound(exponents: Sequence[int], width: int, wanted: int | None) -> Scaling:
-        upper, p = exponents
-        least = upper + p - 1 + half_power + (half != 1 << 16)
-        exponent, shift = _automatic(least, wanted)
-        return Scaling(exponent, least, (shift,))
-
-    def real(z: "torch.Tensor") -> "torch.Tensor":
-        return (z * scale).softmax(-1)
-
-    def real_gradient(upper: "torch.Tensor", p: "torch.Tensor") -> "torch.Tensor":
-        return scale * p * (upper - (p * upper).sum(-1, keepdim=True))
-
-    text = f"softmax({group}, {scale!r})"
-    return GroupFunction(
-        text,
-        GroupKernel(text, group, body, real, bound),
-        GroupKernel(f"{text}'", group, gradient, real_gradient, back_bound, automatic=True),
-        reads_result=True,
-    )
+    factor = _normalised(LOG2_E * scale)[0]
+    # An argument of exp2 has 16 bits below the point, as the factor has.
+    below = z - k.greatest(z)
+    powers = exp2((below * -factor).rounded(_shift(k, 0), EVEN)).at_least(0)
+    powers = k.stored(STORED, powers)
+    total = k.sum(powers)
+    twice, length = mantissa(total + total)
+    inverse = reciprocal(twice)
+    shift = length + (32 - k.bits)
+    return (powers * inverse).rounded(shift, EVEN)
 
 
 # -- LayerNorm ---------------------------------------------------------------------------------
@@ -193,10 +125,7 @@ class _Moments:
     larger than the deviation. The mean is rounded before; the variance is corrected for that.
     """
 
-    def __init__(self, k: "Body", x: "Value") -> None:
-        from trainwright.kernels.library import reciprocal_root
-        from trainwright.kernels.trace import where
-
+    def __init__(self, k: Body, x: Value) -> None:
         width = _bits(x.low, x.high)
         self.octave = floor(log2(k.group))
         self.share = min(round(2.0 ** (17 + self.octave) / k.group), (1 << 17) - 1)
@@ -225,7 +154,7 @@ class _Moments:
         self.offset = (mean * self.root).rounded(fine, EVEN)
         """Mean times root."""
 
-    def of(self, total: "Value", fraction: int, width: int) -> "Value":
+    def of(self, total: Value, fraction: int, width: int) -> Value:
         """Divide the sum of a group by its size, to ``fraction`` bits below the point."""
         down = 17 + self.octave - fraction
         less = max(0, _bits(total.low, total.high) - FACTOR_WIDTH)
@@ -237,7 +166,7 @@ class _Moments:
         whole = (total >> less).clip(FACTOR_WIDTH) * self.share + low
         return whole.rounded(down - less, EVEN).clip(width)
 
-    def normal(self, x: "Value", fraction: int, width: int) -> "Value":
+    def normal(self, x: Value, fraction: int, width: int) -> Value:
         """Return (x - mean) / deviation with ``fraction`` bits below the point."""
         down = (self.length + (17 - fraction)).at_least(0)
         return (x * self.root - self.offset).rounded(down, EVEN).clip(width)
@@ -252,60 +181,65 @@ def whole_bits(group: int, width: int) -> int:
     return min(max(1, ceil(log2(sqrt(group)))), max(3, width - 10))
 
 
-def layer_norm(group: int) -> GroupFunction:
+def _layer_norm_scale(
+    exponents: Sequence[int], width: int, wanted: int | None, group: int
+) -> Scaling:
+    exponent = whole_bits(group, width) + 1 - width
+    return Scaling(exponent, exponent, ())
+
+
+def _layer_norm_gradient(k: Body, upper: Value, x: Value) -> Value:
+    """Compute (upper - mean of upper - y mean of (upper y)) / deviation, y being the result.
+
+    y has 16 bits and lies in the rows of the gradient until that is written.
+    """
+    fraction = 15 - whole_bits(k.group, 16)
+    moments = _Moments(k, x)
+    total = k.sum(upper)
+    y = k.stored(STORED, moments.normal(x, fraction, 16))
+    product, less = _summable(k, upper * y)
+    slope = moments.of(k.sum(product), 2 - fraction + less, FACTOR_WIDTH)
+    level = moments.of(total, 2 + fraction, 35)
+    rest = (upper * (1 << (2 + fraction)) - (y * slope + level)).rounded(1 + fraction, EVEN)
+    shift = (moments.length + _shift(k, 0, 40)).at_least(0)
+    return (rest.clip(FACTOR_WIDTH) * moments.root).rounded(shift, EVEN)
+
+
+def _layer_norm_gradient_scale(
+    exponents: Sequence[int], width: int, wanted: int | None, group: int
+) -> Scaling:
+    upper, x = exponents
+    least = upper - x - LEAST_DEVIATION
+    exponent, shift = _automatic(least, wanted)
+    # ``rest`` has one bit below the point, ``root`` has 17.
+    return Scaling(exponent, least, (_held(18 - LEAST_DEVIATION + shift, 40),))
+
+
+def _real_layer_norm(x: "torch.Tensor") -> "torch.Tensor":
+    return (x - x.mean(-1, keepdim=True)) / _deviation(x)
+
+
+def _real_layer_norm_gradient(upper: "torch.Tensor", x: "torch.Tensor") -> "torch.Tensor":
+    y = _real_layer_norm(x)
+    rest = upper - upper.mean(-1, keepdim=True) - y * (upper * y).mean(-1, keepdim=True)
+    return rest / _deviation(x)
+
+
+@kernel(
+    gradient=_layer_norm_gradient,
+    over="features",
+    scale=Scale(_layer_norm_scale),
+    gradient_scale=Scale(_layer_norm_gradient_scale, automatic=True),
+    real=_real_layer_norm,
+    real_gradient=_real_layer_norm_gradient,
+)
+def layer_norm(k: Body, x: Value) -> Value:
     """Return (x - mean) / deviation over a group.
 
     A group of equal values gives 0 and a gradient of 0: no epsilon is added to the deviation.
     """
-
-    def body(k: "Body", x: "Value", width: int) -> None:
-        fraction = width - 1 - whole_bits(group, width)
-        k.write("z", _Moments(k, x).normal(x, fraction, width))
-
-    def bound(exponents: Sequence[int], width: int, wanted: int | None) -> Scaling:
-        exponent = whole_bits(group, width) + 1 - width
-        return Scaling(exponent, exponent, ())
-
-    fraction = 15 - whole_bits(group, 16)
-
-    def gradient(k: "Body", upper: "Value", x: "Value", width: int) -> None:
-        """Compute (upper - mean of upper - y mean of (upper y)) / deviation, y being the result.
-
-        y has 16 bits and lies in the rows of the gradient until that is written.
-        """
-        moments = _Moments(k, x)
-        total = k.sum(upper)
-        y = k.stored(STORED, moments.normal(x, fraction, 16))
-        product, less = _summable(k, upper * y)
-        slope = moments.of(k.sum(product), 2 - fraction + less, FACTOR_WIDTH)
-        level = moments.of(total, 2 + fraction, 35)
-        rest = (upper * (1 << (2 + fraction)) - (y * slope + level)).rounded(1 + fraction, EVEN)
-        shift = (moments.length + _shift(k, 0, 40)).at_least(0)
-        value = (rest.clip(FACTOR_WIDTH) * moments.root).rounded(shift, EVEN)
-        k.write("z", value.clip(width), counted=True)
-
-    def back_bound(exponents: Sequence[int], width: int, wanted: int | None) -> Scaling:
-        upper, x = exponents
-        least = upper - x - LEAST_DEVIATION
-        exponent, shift = _automatic(least, wanted)
-        # ``rest`` has one bit below the point, ``root`` has 17.
-        return Scaling(exponent, least, (_held(18 - LEAST_DEVIATION + shift, 40),))
-
-    def real(x: "torch.Tensor") -> "torch.Tensor":
-        return (x - x.mean(-1, keepdim=True)) / _deviation(x)
-
-    def real_gradient(upper: "torch.Tensor", x: "torch.Tensor") -> "torch.Tensor":
-        y = real(x)
-        rest = upper - upper.mean(-1, keepdim=True) - y * (upper * y).mean(-1, keepdim=True)
-        return rest / _deviation(x)
-
-    text = f"layer_norm({group})"
-    return GroupFunction(
-        text,
-        GroupKernel(text, group, body, real, bound),
-        GroupKernel(f"{text}'", group, gradient, real_gradient, back_bound, automatic=True),
-        reads_result=False,
-    )
+    fraction = k.bits - 1 - whole_bits(k.group, k.bits)
+    return _Moments(k, x).normal(x, fraction, k.bits)
 
 
 LEAST_DEVIATION = 8
@@ -318,43 +252,17 @@ def _deviation(x: "torch.Tensor") -> "torch.Tensor":
     return deviation.where(deviation > 0, deviation.new_full((), inf))
 
 
-def product(group: int) -> GroupFunction:
+def _product_scale(exponents: Sequence[int], width: int, wanted: int | None, group: int) -> Scaling:
+    exponent, shift = _automatic(sum(exponents), wanted)
+    return Scaling(exponent, sum(exponents), (shift,))
+
+
+@kernel(
+    over="features", scale=Scale(_product_scale, automatic=True), real=lambda x, y: x * y
+)  # fmt: skip
+def product(k: Body, x: Value, y: Value) -> Value:
     """Return the element-wise product of two tensors, in groups of any size.
 
     No array multiplies values that share all of their axes: both would vary along the lanes.
     """
-
-    def body(k: "Body", x: "Value", y: "Value", width: int) -> None:
-        k.write("z", (x * y).rounded(_shift(k, 0), EVEN).clip(width), counted=True)
-
-    def bound(exponents: Sequence[int], width: int, wanted: int | None) -> Scaling:
-        exponent, shift = _automatic(sum(exponents), wanted)
-        return Scaling(exponent, sum(exponents), (shift,))
-
-    text = f"product({group})"
-    kernel = GroupKernel(text, group, body, lambda x, y: x * y, bound, automatic=True)
-    return GroupFunction(text, kernel, kernel, reads_result=False)
-
-
-GROUP_FUNCTIONS: dict[str, Callable[..., GroupFunction]] = {
-    "softmax": softmax,
-    "layer_norm": layer_norm,
-    "product": product,
-}
-"""Functions over groups by name: each takes the size of a group first."""
-
-
-@cache
-def group_function_of(text: str) -> GroupFunction:
-    """Return the function of a text: ``softmax(32, 0.125)``."""
-    name, _, rest = text.rstrip(")").partition("(")
-    size, *given = rest.split(",")
-    numbers: list[Any] = [int(size), *map(float, given)]
-    return GROUP_FUNCTIONS[name](*numbers)
-
-
-def group_kernel_of(text: str) -> GroupKernel:
-    """Return the kernel of a function's text; a prime at the end stands for its gradient."""
-    if text.endswith("'"):
-        return group_function_of(text[:-1]).backward
-    return group_function_of(text).forward
+    return (x * y).rounded(_shift(k, 0), EVEN)

@@ -1,10 +1,9 @@
-"""The element-wise functions: one factory each, which makes the function's record."""
+"""The element-wise functions of the library, each a kernel as users write them."""
 
-from collections.abc import Callable
 from math import e, log2, pi
 from typing import TYPE_CHECKING
 
-from trainwright.functions.record import ElementKernel, Function, register
+from trainwright.functions.registry import kernel
 from trainwright.kernels.library import exp2, reciprocal
 from trainwright.kernels.trace import Body, Condition, Value, where
 from trainwright.program.vector import FACTOR_WIDTH, Rounding
@@ -19,31 +18,26 @@ SLOPE_BITS = 16
 """Bits below the point of a slope: a product of a word and a slope fits one instruction."""
 
 
-@register("LeakyReLU", slope="negative_slope")
-def leaky_relu(slope: float = 0.01) -> Function:
-    """Return x where x is positive, ``slope`` times x elsewhere."""
+def _sloped(value: Value, slope: float) -> Value:
     if not 0 <= slope < 1:
         raise ValueError(f"the slope is from 0 to below 1, not {slope:g}")
-    factor = round(slope * 2**SLOPE_BITS)
+    return (value * round(slope * 2**SLOPE_BITS)).rounded(SLOPE_BITS, EVEN)
 
-    def body(k: Body, x: Value, width: int) -> Value:
-        return where(x.negative, (x * factor).rounded(SLOPE_BITS, EVEN), x)
 
-    def gradient(k: Body, upper: Value, x: Value, width: int) -> Value:
-        return where(x.negative, (upper * factor).rounded(SLOPE_BITS, EVEN), upper)
-
-    def real(x: "torch.Tensor") -> "torch.Tensor":
-        return x.where(x >= 0, slope * x)
-
-    def real_gradient(upper: "torch.Tensor", x: "torch.Tensor") -> "torch.Tensor":
-        return upper.where(x >= 0, slope * upper)
-
-    text = f"leaky_relu({slope})"
+def _leaky_relu_gradient(k: Body, upper: Value, x: Value, slope: float = 0.01) -> Value:
     # The gradient reads x: a small negative x rounds to a result of 0, which has lost the sign.
-    return Function(
-        text, ElementKernel(text, body, real), ElementKernel(f"{text}'", gradient, real_gradient),
-        reads_result=False, gain=2 / (1 + slope**2),
-    )  # fmt: skip
+    return where(x.negative, _sloped(upper, slope), upper)
+
+
+@kernel(
+    gradient=_leaky_relu_gradient,
+    real=lambda x, slope: x.where(x >= 0, slope * x),
+    gain=lambda slope: 2 / (1 + slope**2),
+    torch_class="LeakyReLU", calls=("leaky_relu",), attributes={"slope": "negative_slope"},
+)  # fmt: skip
+def leaky_relu(k: Body, x: Value, slope: float = 0.01) -> Value:
+    """Return x where x is positive, ``slope`` times x elsewhere."""
+    return where(x.negative, _sloped(x, slope), x)
 
 
 # -- tanh --------------------------------------------------------------------------------------
@@ -53,40 +47,34 @@ TWO_LOG2_E = 47274
 """2 log2(e) 2^3 with 11 bits below the point: from units of 2^-13 to the units of ``exp2``."""
 
 
-def _tanh(k: Body, x: Value, width: int, scaled: Value) -> Value:
-    """Compute (1 - t) / (1 + t) with t = exp(-2 |x|), whose error is below 2^-14.
-
-    1 stands at 32,767, the largest t that ``exp2`` returns, so that tanh of 0 is exactly 0.
-    """
-    size = where(scaled.negative, 0 - scaled, scaled)
-    t = exp2((size * TWO_LOG2_E).rounded(11, EVEN)).at_least(0)
-    twice = t + t + (1 << 16)
-    quotient = ((t * -1 + 32767) * reciprocal(twice)).rounded(33 - width, EVEN)
-    return where(scaled.negative, 0 - quotient, quotient)
-
-
-def _tanh_gradient(k: Body, upper: Value, y: Value, width: int) -> Value:
+def _tanh_gradient(k: Body, upper: Value, result: Value) -> Value:
     """Multiply by (1 - y)(1 + y), rounded to 16 bits below the point as a factor has 18 bits."""
-    bits = y.high.bit_length()
-    derivative = ((1 << bits) - y) * (y + (1 << bits))
+    bits = result.high.bit_length()
+    derivative = ((1 << bits) - result) * (result + (1 << bits))
     kept = min(2 * bits, 16)
     derivative = derivative.rounded(2 * bits - kept, EVEN).clip(FACTOR_WIDTH)
     return (upper * derivative).rounded(kept, EVEN)
 
 
-@register("Tanh")
-def tanh() -> Function:
-    """Return the hyperbolic tangent of x."""
+@kernel(
+    gradient=_tanh_gradient,
+    whole_bits=0,
+    real=lambda x: x.tanh(),
+    real_gradient=lambda upper, y: upper * (1 - y * y),
+    torch_class="Tanh", calls=("tanh",),
+)  # fmt: skip
+def tanh(k: Body, x: Value) -> Value:
+    """Return the hyperbolic tangent of x.
 
-    def real(x: "torch.Tensor") -> "torch.Tensor":
-        return x.tanh()
-
-    return Function(
-        "tanh",
-        ElementKernel("tanh", _tanh, real, fraction=TANH_FRACTION, whole_bits=0),
-        ElementKernel("tanh'", _tanh_gradient, lambda upper, y: upper * (1 - y * y)),
-        reads_result=True,
-    )  # fmt: skip
+    It is (1 - t) / (1 + t) with t = exp(-2 |x|), whose error is below 2^-14. 1 stands at 32,767,
+    the largest t that ``exp2`` returns, so that tanh of 0 is exactly 0.
+    """
+    scaled = k.scaled(x, TANH_FRACTION)
+    size = where(scaled.negative, 0 - scaled, scaled)
+    t = exp2((size * TWO_LOG2_E).rounded(11, EVEN)).at_least(0)
+    twice = t + t + (1 << 16)
+    quotient = ((t * -1 + 32767) * reciprocal(twice)).rounded(33 - k.bits, EVEN)
+    return where(scaled.negative, 0 - quotient, quotient)
 
 
 # -- GELU and SiLU: x times a sigmoid ----------------------------------------------------------
@@ -135,24 +123,26 @@ def _gelu_gate(x: Value) -> tuple[Value, Value]:
     return _sigmoid(x.negative, (size * GELU_LOG2_E).rounded(11, EVEN))
 
 
-def _gated(gate: Callable[[Value], tuple[Value, Value]]) -> Callable[..., Value]:
-    """Make a kernel of x times a gate of x."""
-
-    def body(k: Body, x: Value, width: int, scaled: Value) -> Value:
-        return (x * gate(scaled)[0]).rounded(15, EVEN)
-
-    return body
-
-
-def _silu_gradient(k: Body, upper: Value, x: Value, width: int, scaled: Value) -> Value:
+def _silu_gradient(k: Body, upper: Value, x: Value) -> Value:
     """Multiply by s + x s (1 - s)."""
+    scaled = k.scaled(x, GATE_FRACTION)
     gate, bend = _silu_gate(scaled)
     slope = gate + (scaled * bend).rounded(GATE_FRACTION, EVEN)
     return (upper * slope.clip(FACTOR_WIDTH)).rounded(15, EVEN)
 
 
-def _gelu_gradient(k: Body, upper: Value, x: Value, width: int, scaled: Value) -> Value:
+@kernel(
+    gradient=_silu_gradient, real=lambda x: x * x.sigmoid(), gain=2.0,
+    torch_class="SiLU", calls=("silu",),
+)  # fmt: skip
+def silu(k: Body, x: Value) -> Value:
+    """Return x times the sigmoid of x."""
+    return (x * _silu_gate(k.scaled(x, GATE_FRACTION))[0]).rounded(15, EVEN)
+
+
+def _gelu_gradient(k: Body, upper: Value, x: Value) -> Value:
     """Multiply by s + x s (1 - s) 2 sqrt(2 / pi) (1 + 3 CUBE x^2)."""
+    scaled = k.scaled(x, GATE_FRACTION)
     # An engine has 8 constants: a sum of squares saves one, and saturates where the bend is 0.
     square = _square(scaled)
     triple = (square + square + square).clip(FACTOR_WIDTH)
@@ -164,40 +154,11 @@ def _gelu_gradient(k: Body, upper: Value, x: Value, width: int, scaled: Value) -
     return (upper * slope.clip(FACTOR_WIDTH)).rounded(15, EVEN)
 
 
-def _gate_function(
-    text: str,
-    gate: Callable[[Value], tuple[Value, Value]],
-    gradient: Callable[..., Value],
-    real: "Callable[[torch.Tensor], torch.Tensor]",
-) -> Function:
-    def real_gradient(upper: "torch.Tensor", x: "torch.Tensor") -> "torch.Tensor":
-        # Networks are described without torch, which takes seconds to import.
-        from torch import autograd, enable_grad
-
-        x = x.detach().requires_grad_()
-        with enable_grad():
-            (slope,) = autograd.grad(real(x).sum(), x)
-        return upper * slope
-
-    return Function(
-        text,
-        ElementKernel(text, _gated(gate), real, fraction=GATE_FRACTION),
-        ElementKernel(f"{text}'", gradient, real_gradient, fraction=GATE_FRACTION, scaled=1),
-        reads_result=False, gain=2.0,
-    )  # fmt: skip
+def _real_gelu(x: "torch.Tensor") -> "torch.Tensor":
+    return x * (2 * (2 / pi) ** 0.5 * (x + CUBE * x**3)).sigmoid()
 
 
-@register("SiLU")
-def silu() -> Function:
-    """Return x times the sigmoid of x."""
-    return _gate_function("silu", _silu_gate, _silu_gradient, lambda x: x * x.sigmoid())
-
-
-@register("GELU")
-def gelu() -> Function:
+@kernel(gradient=_gelu_gradient, real=_real_gelu, gain=2.0, torch_class="GELU", calls=("gelu",))
+def gelu(k: Body, x: Value) -> Value:
     """Return GELU of x by its tanh approximation, at most 0.0005 from torch's default."""
-
-    def real(x: "torch.Tensor") -> "torch.Tensor":
-        return x * (2 * (2 / pi) ** 0.5 * (x + CUBE * x**3)).sigmoid()
-
-    return _gate_function("gelu", _gelu_gate, _gelu_gradient, real)
+    return (x * _gelu_gate(k.scaled(x, GATE_FRACTION))[0]).rounded(15, EVEN)

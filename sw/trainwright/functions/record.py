@@ -1,31 +1,34 @@
-"""Records of element-wise functions, and the registry that finds a function by its text."""
+"""Kernels of networks: the Python text of a function, and the functions and kernels made of it."""
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
-from inspect import signature
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
-
-from trainwright.program.vector import Rounding
-from trainwright.support.text import shown, suggestion
+from functools import cached_property, lru_cache
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import torch
 
     from trainwright.kernels import Body, Value, VectorPass
+    from trainwright.kernels.phases import GroupLayout, GroupPass
 
-RAISED = 16
-"""Bits by which an operand is shifted left before the right shift that its exponent gives."""
-ARGUMENT_WIDTH = 17
-"""Bits of an operand in units that do not depend on its exponent."""
+# Kernels take seconds to import, which descriptions of networks do not need: functions import them.
 MOST_SHIFT = 63
-
-_TEXT = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*")
+"""Greatest shift of an instruction."""
+STORED = "stored"
+"""Stream of values that a kernel keeps in the rows of its result between two sweeps."""
+STRAIGHT_THROUGH = "straight-through"
+"""Gradient of a function that passes the gradient to its result on as it is."""
+AXES = ("features", "rows", "columns", "channels", "tokens")
+"""Axes of a value of a network: of an image rows, columns and channels, else features; tokens of a
+sequence. A sample and its features are always apart."""
 
 
 class FunctionError(ValueError):
-    """A text that names no element-wise function; the message says which there are."""
+    """A text that names no function of a network; the message says which there are."""
 
 
 class Scaling(NamedTuple):
@@ -39,210 +42,392 @@ class Scaling(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ElementKernel:
-    """Integer function of one value of each operand.
+class Scale:
+    """Rule for the exponent of a kernel's result."""
 
-    The kernel of 0 must be 0: lanes behind the last sample of a row hold 0, and sums over samples
-    read them.
+    bound: Callable[..., Scaling]
+    """Called with the operands' exponents, the result's bits, the exponent wanted for the result,
+    the size of a group and the parameters of the function."""
+    automatic: bool = False
+    """Whether the result's exponent follows its statistics, which the passes count."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Definition:
+    """Function that ``trainwright.kernel`` registered, callable with tensors of torch.
+
+    >>> import torch, trainwright
+    >>> @trainwright.kernel(gradient="straight-through")
+    ... def coarse(k, x):
+    ...     return x & 124
+    >>> coarse(torch.tensor([0.5, 0.28125]))
+    tensor([0.5000, 0.2500])
     """
 
-    text: str
-    """Name in listings: that of the function, with a prime for its gradient. Kernels of one text
-    are equal."""
-    body: "Callable[..., Value]" = field(compare=False)
-    """Called with a `Body`, a value of each operand, ``width``, the bits of the result, and with
-    ``scaled`` where the kernel asks for it."""
-    real: "Callable[..., torch.Tensor]" = field(compare=False)
-    """Function of torch tensors that computes in real numbers."""
-    fraction: int | None = None
-    """Bits below the point of ``scaled``, of ARGUMENT_WIDTH bits: an operand in units that do not
-    depend on its exponent. None: ``body`` needs words alone."""
-    scaled: int = 0
-    """Number of the operand that ``scaled`` is."""
+    name: str
+    body: "Callable[..., Value]"
+    """Called with a `Body`, a value of each operand, and parameters."""
+    gradient: "Callable[..., Value] | str | None"
+    """Called with a `Body`, the gradient to the result, perhaps a second operand, and parameters.
+    The second operand is the result where it is named so, else the operand."""
+    over: tuple[str, ...] = ()
+    """Axes of a group, of ``AXES``; none where the function is element-wise."""
     whole_bits: int | None = None
     """Bits above the point of the result, whose exponent is then constant; None: the result has the
-    exponent of the first operand."""
+    exponent of the operand."""
+    scale: Scale | None = None
+    gradient_scale: Scale | None = None
+    real: "Callable[..., torch.Tensor] | None" = None
+    """The function in real numbers, of tensors (.., group) and parameters; None: the integers say
+    what the function is."""
+    real_gradient: "Callable[..., torch.Tensor] | None" = None
+    gain: float | Callable[..., float] = 1.0
+    """Factor of the variance of initial weights before the function, so that values keep their
+    size."""
+    torch_class: str | None = None
+    """Class in ``torch.nn`` of the same function; None where torch has none."""
+    calls: tuple[str, ...] = ()
+    """Names of the function in torch, as functions and methods."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    """Attribute of the module, and argument of torch's function, that gives each parameter."""
+    source: str = ""
+    """File from which a network's ``kernels`` read the definition."""
 
-    def __reduce__(self) -> "tuple[Callable[[str], ElementKernel], tuple[str]]":
-        """Return what pickle keeps, the text: bodies of functions with parameters are closures."""
-        return kernel_of, (self.text,)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__name__", self.name)
+        object.__setattr__(self, "__doc__", self.body.__doc__)
 
-    automatic: ClassVar[bool] = False
-    """Whether the result's exponent follows its statistics."""
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}, {self.place}>"
+
+    @property
+    def place(self) -> str:
+        """File and line of the function."""
+        return place_of(self.body)
+
+    @cached_property
+    def defaults(self) -> dict[str, float]:
+        """Parameters of the function, with their defaults."""
+        every = signature(self.body).parameters.values()
+        return {p.name: p.default for p in every if p.default is not Parameter.empty}
+
+    @cached_property
+    def reads(self) -> str:
+        """Second operand of the gradient: ``operand``, ``result``, or empty for none."""
+        if not callable(self.gradient):
+            return ""
+        every = signature(self.gradient).parameters.values()
+        names = [p.name for p in every if p.default is Parameter.empty]
+        return "" if len(names) < 3 else "result" if names[2] == "result" else "operand"
+
+    def make(self, *given: float, **named: float) -> "Function":
+        """Return the function with some of its parameters. Raises ``FunctionError``."""
+        known = self.defaults
+        if len(given) > len(known):
+            takes = f"the parameters {', '.join(known)}" if known else "no parameter"
+            raise FunctionError(f"{self.name} takes {takes}, not {len(given)}")
+        values = {**known, **dict(zip(known, given, strict=False)), **named}
+        if unknown := values.keys() - known.keys():
+            raise FunctionError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
+        function = Function(self, tuple(values.values()))
+        if not self.over:
+            function.check()
+        return function
+
+    def module(self, *given: float, **named: float) -> "torch.nn.Module":
+        """Make a module of torch that computes the function. Raises ``FunctionError``."""
+        return self.make(*given, **named).module()
+
+    def __call__(self, x: "torch.Tensor", *given: float, **named: float) -> "torch.Tensor":
+        """Compute the function in integers; see ``trainwright.functions.in_torch``."""
+        from torch.overrides import handle_torch_function, has_torch_function_unary
+
+        if has_torch_function_unary(x):  # a compiled model, or a trace of one
+            return handle_torch_function(self, (x,), x, *self.make(*given, **named).given)
+        return self.make(*given, **named)(x)
+
+
+@dataclass(frozen=True)
+class Function:
+    """Function of a network: a definition with parameters and, over axes, the size of a group."""
+
+    definition: Definition
+    given: tuple[float, ...] = ()
+    """Parameters, all of them."""
+    group: int = 0
+    """Values of a group; 0 for an element-wise function, and where the size is not known yet."""
+
+    @property
+    def text(self) -> str:
+        """Name in a network's description, with parameters; a known group comes first."""
+        numbers = [str(self.group)] if self.group else []
+        numbers += [repr(value) for value in self.given]
+        return self.definition.name + (f"({', '.join(numbers)})" if numbers else "")
+
+    @property
+    def over(self) -> tuple[str, ...]:
+        """Axes of a group, of ``AXES``."""
+        return self.definition.over
+
+    @property
+    def forward(self) -> "FunctionKernel":
+        """Kernel of the operand."""
+        return FunctionKernel(self)
+
+    @property
+    def backward(self) -> "FunctionKernel | None":
+        """Kernel of the gradient; None where it passes straight through, or where there is none."""
+        return FunctionKernel(self, primed=True) if callable(self.definition.gradient) else None
+
+    @property
+    def reads(self) -> str:
+        """Second operand of ``backward``: ``operand``, ``result``, or empty for none."""
+        return self.definition.reads
+
+    @property
+    def gain(self) -> float:
+        """Factor of the variance of initial weights before the function."""
+        gain = self.definition.gain
+        return gain(*self.given) if callable(gain) else gain
+
+    def sized(self, group: int) -> "Function":
+        """Return the function over groups of ``group`` values. Raises ``KernelError``."""
+        function = Function(self.definition, self.given, group)
+        function.check()
+        return function
+
+    def check(self) -> None:
+        """Trace both kernels for usual widths. Raises ``KernelError`` with the line of the text."""
+        _check(self)
+
+    def __call__(self, x: "torch.Tensor") -> "torch.Tensor":
+        """Compute the function as a model in torch has it: in real numbers if it has such."""
+        from trainwright.functions.in_torch import evaluated
+
+        real = self.definition.real
+        return real(x, *self.given) if real is not None and not self.over else evaluated(self, x)
+
+    def module(self) -> "torch.nn.Module":
+        """Make the module that computes the function: torch's own where torch has it."""
+        import torch
+
+        from trainwright.functions.in_torch import KernelModule
+
+        entry = self.definition
+        if entry.torch_class is None:
+            return KernelModule(entry, self.given)
+        keys = dict(zip(entry.attributes.values(), self.given, strict=False))
+        return getattr(torch.nn, entry.torch_class)(**keys)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what pickle keeps: names, as the text of a kernel is code."""
+        from trainwright.functions.registry import restored
+
+        return restored, (self.definition.source, self.definition.name, self.given, self.group)
+
+
+@dataclass(frozen=True)
+class FunctionKernel:
+    """Integer function of values of each operand, or of whole groups of values.
+
+    An element-wise kernel of 0 must be 0: lanes behind the last sample of a row hold 0, and sums
+    over samples read them.
+    """
+
+    function: Function
+    primed: bool = False
+    """Whether it is the gradient."""
+
+    @property
+    def text(self) -> str:
+        """Name in listings: that of the function, with a prime for its gradient."""
+        return self.function.text + "'" * self.primed
+
+    @property
+    def group(self) -> int:
+        """Values of a group; 0: the kernel is element-wise."""
+        return self.function.group
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.text}>"
+
+    @property
+    def _scale(self) -> Scale | None:
+        own = self.function.definition
+        return own.gradient_scale if self.primed else own.scale
+
+    @property
+    def whole_bits(self) -> int | None:
+        """Bits above the point of the result; None: its exponent is not constant."""
+        return None if self.primed else self.function.definition.whole_bits
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the result's exponent follows its statistics."""
+        return self._scale is not None and self._scale.automatic
 
     @property
     def keeps_exponent(self) -> bool:
         """Whether the result has the exponent of the first operand."""
-        return self.whole_bits is None
+        return self._scale is None and self.whole_bits is None
+
+    @property
+    def body(self) -> "Callable[..., Value]":
+        """Python text of the kernel."""
+        own = self.function.definition
+        if not self.primed:
+            return own.body
+        assert callable(own.gradient)
+        return own.gradient
+
+    @property
+    def given(self) -> dict[str, float]:
+        """Parameters of the function that the text takes."""
+        values = dict(zip(self.function.definition.defaults, self.function.given, strict=True))
+        return {name: values[name] for name in signature(self.body).parameters if name in values}
+
+    @property
+    def operands(self) -> int:
+        """Number of operands."""
+        every = signature(self.body).parameters.values()
+        return sum(p.default is Parameter.empty for p in every) - 1
 
     def exponent(self, operand: int, width: int) -> int:
         """Return the exponent of a result of ``width`` bits from that of the first operand."""
         return operand if self.whole_bits is None else self.whole_bits + 1 - width
 
-    def constants(self, exponents: Sequence[int]) -> tuple[int, ...]:
-        """Return the constants of a pass, given the exponents of the operands."""
-        if self.fraction is None:
-            return ()
-        # A shift held at 0 is right: one unit of such an operand already exceeds ARGUMENT_WIDTH.
-        shift = RAISED - self.fraction - exponents[self.scaled]
-        return (min(max(shift, 0), MOST_SHIFT),)
-
     def bound(self, exponents: Sequence[int], width: int, wanted: int | None) -> Scaling:
         """Return the scale of the result, given the exponents of the operands."""
+        if self._scale is not None:
+            asked = self._scale.bound
+            return asked(exponents, width, wanted, self.group, *self.function.given)
         exponent = self.exponent(exponents[0], width)
-        return Scaling(exponent, exponent, self.constants(exponents))
+        return Scaling(exponent, exponent, self._constants(exponents))
+
+    def _constants(self, exponents: Sequence[int]) -> tuple[int, ...]:
+        # A shift held at 0 is right: one unit of such an operand already exceeds its bits.
+        return tuple(
+            min(max(raised - exponents[int(stream[1:])], 0), MOST_SHIFT)
+            for stream, raised in _scales(self)
+        )
+
+    def traced(self, widths: Sequence[int], width: int) -> "Body":
+        """Record the kernel for operands of ``widths`` bits and a result of ``width`` bits."""
+        from trainwright.kernels.trace import trace, trace_groups
+
+        options: dict[str, Any] = {"function": self, "widths": tuple(widths), "width": width}
+        if self.group:
+            return trace_groups(function_pass, self.group, **options)
+        return trace(function_pass, **options)
 
     def lowered(self, widths: Sequence[int], width: int) -> "VectorPass":
-        """Lower the kernel for operands of ``widths`` bits and a result of ``width`` bits."""
+        """Lower an element-wise kernel for operands and a result of so many bits."""
         from trainwright.kernels import lower
 
-        return lower(element_pass, function=self, widths=tuple(widths), width=width)
+        with located(self.body, self.text):
+            return lower(function_pass, function=self, widths=tuple(widths), width=width)
+
+    def group_passes(
+        self, widths: Sequence[int], width: int, layout: "GroupLayout"
+    ) -> "tuple[GroupPass, ...]":
+        """Lower a kernel over groups for operands of ``widths`` bits in a layout to its passes."""
+        from trainwright.kernels.phases import lower_groups
+
+        with located(self.body, self.text):
+            return lower_groups(
+                function_pass, self.group, layout, function=self, widths=tuple(widths), width=width
+            )
+
+    @property
+    def real(self) -> "Callable[..., torch.Tensor]":
+        """Function of torch tensors that computes in real numbers, of groups (.., group)."""
+        from trainwright.functions.in_torch import real_of
+
+        return real_of(self)
 
 
-def element_pass(k: "Body", function: ElementKernel, widths: tuple[int, ...], width: int) -> None:
-    """Write stream ``z`` from streams ``x0``, ``x1``, .. by an element-wise kernel."""
+@contextmanager
+def located(body: Callable[..., Any], text: str) -> Generator[None]:
+    """Make errors of the body ``KernelError`` with file and line of a kernel's text."""
+    from trainwright.kernels import KernelError
+
+    try:
+        yield
+    except KernelError as error:
+        file = Path(body.__code__.co_filename).name
+        if str(error).startswith(f"{file}:"):
+            raise
+        raise KernelError(f"{place_of(body)}: {text}: {error}") from error
+    except Exception as error:
+        place, file = place_of(body), body.__code__.co_filename
+        # The innermost line of the user's file: below it are lines of the tracer.
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename == file:
+                place = f"{Path(file).name}:{frame.lineno}"
+        if isinstance(error, ValueError):
+            raise KernelError(f"{place}: {text}: {error}") from error
+        raise KernelError(f"{place}: {text}: {type(error).__name__}: {error}") from error
+
+
+def place_of(body: Callable[..., Any]) -> str:
+    """Return file and line of a function."""
+    code: Any = body.__code__
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def function_pass(k: "Body", function: FunctionKernel, widths: tuple[int, ...], width: int) -> None:
+    """Write stream ``z`` from streams ``x0``, ``x1``, .. by a kernel."""
+    from trainwright.kernels.trace import KernelError, Value
+
+    k.bits, k.whole_bits = width, function.whole_bits
     operands = [
         k.read(f"x{n}", -(1 << (bits - 1)), (1 << (bits - 1)) - 1) for n, bits in enumerate(widths)
     ]
-    scaled = {}
-    if function.fraction is not None:
-        # The shift comes by a register, as the host knows exponents when it binds a program and
-        # the field of an instruction would need other instructions for every exponent.
-        shift = k.constant(0) + k.given(0, 0, MOST_SHIFT)
-        raised = operands[function.scaled] * (1 << RAISED)
-        scaled["scaled"] = raised.rounded(shift, Rounding.EVEN).clip(ARGUMENT_WIDTH)
-    k.write("z", function.body(k, *operands, width=width, **scaled).clip(width))
-
-
-@dataclass(frozen=True)
-class Function:
-    """Element-wise function of a network."""
-
-    text: str
-    """Name in a network's description, with parameters."""
-    forward: ElementKernel = field(compare=False)
-    """Kernel of x."""
-    backward: ElementKernel = field(compare=False)
-    """Kernel of the gradient to the result, and of the result or x."""
-    reads_result: bool = field(compare=False)
-    """Whether ``backward`` reads the result as its second operand; else it reads x."""
-    gain: float = field(default=1.0, compare=False)
-    """Factor of the variance of initial weights before the function, so that values keep their
-    size."""
-
-    def __call__(self, x: "torch.Tensor") -> "torch.Tensor":
-        """Compute the function in torch."""
-        return self.forward.real(x)
-
-    def module(self) -> "torch.nn.Module":
-        """Make the module of torch that computes the function."""
-        import torch
-
-        name, given = _parsed(self.text)
-        entry = _ENTRIES[name]
-        if entry.module is None:
-            raise FunctionError(
-                f"torch.nn has no module of {self.text}; train the network with trainwright train"
-            )
-        keys = dict(zip(entry.attributes.values(), given, strict=False))
-        return getattr(torch.nn, entry.module)(**keys)
-
-    def __reduce__(self) -> tuple[Callable[[str], "Function"], tuple[str]]:
-        """Return what pickle keeps, the text, as kernels do."""
-        return function_of, (self.text,)
-
-
-@dataclass(frozen=True)
-class FunctionEntry:
-    """A row of the registry."""
-
-    name: str
-    make: Callable[..., Function]
-    """Called with the parameters, all of them numbers with a default."""
-    module: str | None
-    """Class in ``torch.nn`` of the same function; None where torch has none."""
-    calls: tuple[str, ...]
-    """Names of the function in torch, as functions and methods."""
-    attributes: Mapping[str, str]
-    """Attribute of the module, and argument of torch's function, that gives each parameter."""
-
-
-_ENTRIES: dict[str, FunctionEntry] = {}
-
-
-def register(
-    module: str | None = None, *aliases: str, **attributes: str
-) -> Callable[[Callable[..., Function]], Callable[..., Function]]:
-    """Register a function under the name of the Python function that makes its record.
-
-    ``module`` is the class of ``torch.nn`` that computes the function, if there is one; torch's
-    function has the registered name, or one of ``aliases``. ``attributes`` name what torch calls
-    each parameter.
-    """
-
-    def add(make: Callable[..., Function]) -> Callable[..., Function]:
-        name = make.__name__
-        _ENTRIES[name] = FunctionEntry(name, make, module, (name, *aliases), attributes)
-        return make
-
-    return add
-
-
-def _registered() -> dict[str, FunctionEntry]:
-    """Return the registry, with the library's functions in it."""
-    # Kernels and torch take seconds to import, which help texts do not need: on the first request.
-    from trainwright.functions import library
-
-    assert library
-    return _ENTRIES
-
-
-def entries() -> tuple[FunctionEntry, ...]:
-    """Return all rows of the registry."""
-    return tuple(_registered().values())
-
-
-def function_names() -> tuple[str, ...]:
-    """Return the names of all functions."""
-    return tuple(_registered())
-
-
-def _parsed(text: str) -> tuple[str, list[float]]:
-    """Split the text of a function into its name and the parameters given.
-
-    Raises ``FunctionError`` for an unknown name, and for parameters that are no numbers.
-    """
-    match = _TEXT.fullmatch(text)
-    name, known = match[1] if match else text, _registered()
-    if match is None or name not in known:
-        raise FunctionError(
-            f"{shown(text)} is no function; there are {', '.join(known)}{suggestion(name, known)}"
+    result = function.body(k, *operands, **function.given)
+    if isinstance(result, int):
+        result = k.constant(result)
+    if not isinstance(result, Value):
+        raise KernelError(
+            f"{place_of(function.body)}: {function.text} must return a value of the kernel, "
+            f"not {result!r}"
         )
-    parts = [part for part in (match[2] or "").split(",") if part.strip()]
-    try:
-        return name, list(map(float, parts))
-    except ValueError as error:
-        raise FunctionError(f"{shown(text)}: {error}") from None
+    # A value that is clipped already needs no instruction for it.
+    result = result.clip(width) if result.width > width else result
+    k.write("z", result, counted=function.automatic)
 
 
-@cache
-def function_of(text: str) -> Function:
-    """Return the function that ``text`` names: ``tanh``, ``leaky_relu(0.1)``.
-
-    Raises ``FunctionError`` for an unknown name, and for parameters that are wrong.
-    """
-    name, given = _parsed(text)
-    make = _ENTRIES[name].make
-    known = list(signature(make).parameters)
-    if len(given) > len(known):
-        takes = f"the parameters {', '.join(known)}" if known else "no parameter"
-        raise FunctionError(f"{shown(text)}: {name} takes {takes}, not {len(given)}")
-    try:
-        return make(*given)
-    except ValueError as error:
-        raise FunctionError(f"{shown(text)}: {error}") from None
+@lru_cache(512)
+def _scales(kernel: FunctionKernel) -> tuple[tuple[str, int], ...]:
+    """List the operands that a kernel asks for in units of its own, and their shifts at 0."""
+    return tuple(kernel.traced((16,) * kernel.operands, 16).scales)
 
 
-def kernel_of(text: str) -> ElementKernel:
-    """Return the kernel of a text: of a function, or, with a prime behind, of its gradient."""
-    return function_of(text[:-1]).backward if text.endswith("'") else function_of(text).forward
+@lru_cache(512)
+def _check(function: Function) -> None:
+    for kernel, cases in (
+        (function.forward, (((8,), 8), ((16,), 16))),
+        (function.backward, (((16, 8), 16),)),
+    ):
+        if kernel is None:
+            continue
+        for widths, width in cases:
+            given = (*widths, 16)[: kernel.operands]
+            with located(kernel.body, kernel.text):
+                body = kernel.traced(given, width)
+                if not function.group:
+                    _require_zero(kernel, body)
+
+
+def _require_zero(kernel: FunctionKernel, body: "Body") -> None:
+    import numpy as np
+
+    from trainwright.kernels import KernelError, evaluate
+
+    nothing = np.zeros((1, 16), np.int64)
+    rows = {f"x{n}": nothing for n in range(kernel.operands)}
+    scaling = kernel.bound((0,) * kernel.operands, body.bits, None)
+    if evaluate(body, rows, constants=scaling.constants).rows["z"].any():
+        raise KernelError(
+            f"{place_of(kernel.body)}: {kernel.text} of 0 must be 0, as sums over samples read "
+            "lanes without a sample: subtract its value at 0"
+        )

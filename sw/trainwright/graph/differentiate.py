@@ -5,7 +5,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import prod
 
+from trainwright.functions import FunctionError
 from trainwright.functions.groups import product
+from trainwright.functions.record import STRAIGHT_THROUGH
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Slide, Tensor, Unfold, View
 
 
@@ -113,7 +115,7 @@ class _Backward:
     def _scale(self, name: str, x: str, upper: str) -> None:
         """Add the gradient to the scales of values: products of each value, then their sum."""
         axes = self.tensors[name].axes
-        group = product(prod(self.graph.sizes[axis] for axis in axes))
+        group = product.make().sized(prod(self.graph.sizes[axis] for axis in axes))
         products = self.tensor(f"{gradient_name(name)}.products", x)
         self.ops.append(Kernel(products, (upper, x), group.forward, over=axes))
         self.ops.append(Einsum(self.part(name), (products,)))
@@ -121,10 +123,19 @@ class _Backward:
     def _kernel(self, op: Kernel, upper: str) -> None:
         """Add the gradient to a kernel's operand: another kernel, of the gradient to the result."""
         (x,) = op.operands
-        if op.gradient is None:
-            raise ValueError(f"{op.out}: {op.function.text} has no gradient; give its node one")
-        second = op.out if op.reads_result else x
-        self.ops.append(Kernel(self.part(x), (upper, second), op.gradient, over=op.over))
+        kernel = op.source.backward if op.source else None
+        if kernel is not None:
+            assert op.source
+            second = {"operand": (x,), "result": (op.out,), "": ()}[op.source.reads]
+            self.ops.append(Kernel(self.part(x), (upper, *second), kernel, over=op.over))
+        elif op.source and op.source.definition.gradient == STRAIGHT_THROUGH:
+            self.parts[x].append(upper)
+        else:
+            place = op.function.function.definition.place
+            raise FunctionError(
+                f"{place}: {op.function.text} has no gradient: give its kernel one, or "
+                f'gradient="{STRAIGHT_THROUGH}"'
+            )
 
     def _add(self, op: Add, upper: str) -> None:
         # The mask reads the result of the ReLU, as the sum before the ReLU is never stored.

@@ -14,8 +14,7 @@ from typing import ClassVar
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Format
 from trainwright.formats.exponents import ExponentRule
-from trainwright.functions import ElementKernel
-from trainwright.functions.groups import GroupKernel
+from trainwright.functions import Function, FunctionKernel
 from trainwright.program.fields import Operation
 
 
@@ -133,11 +132,9 @@ class Kernel(GraphOp):
 
     out: str
     operands: tuple[str, ...]
-    function: ElementKernel | GroupKernel
-    gradient: ElementKernel | GroupKernel | None = None
-    """Kernel of the gradient to ``out`` and of ``out`` or the operand; None: not differentiable."""
-    reads_result: bool = False
-    """Whether ``gradient`` reads ``out``; else it reads the operand."""
+    function: FunctionKernel
+    source: Function | None = None
+    """Function with the gradient; None: not differentiable."""
     exponents = None
     over: tuple[str, ...] = ()
     """Axes of a group; none where the function is element-wise."""

@@ -6,7 +6,7 @@ from math import prod
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed, Format
-from trainwright.functions.groups import GroupFunction
+from trainwright.functions import Function
 from trainwright.graph import ir
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Op, Slide, Tensor, View
 from trainwright.network import (
@@ -202,7 +202,7 @@ class _Build:
         axes = self.tensors[x].axes
         a = self.tensor(f"{prefix}.a", axes, TensorClass.INTERMEDIATE)
         over = tuple(axis for axis in axes if axis not in self.samples)
-        self.group(a, x, self.network.group_function(node), over)
+        self.group(a, x, self.network.function_at(node), over)
         return a
 
     def attention(self, node: Attention, prefix: str) -> str:
@@ -221,15 +221,15 @@ class _Build:
         scores = self.tensor(f"{prefix}.y", axes, TensorClass.INTERMEDIATE)
         self.ops.append(Einsum(scores, (q, k)))
         p = self.tensor(f"{prefix}.p", axes, TensorClass.ACTIVATION)
-        self.group(p, scores, self.network.group_function(node), (keys,))
+        self.group(p, scores, self.network.function_at(node), (keys,))
         axes = (heads, features, *self.samples)
         a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
         self.ops.append(Einsum(a, (p, v)))
         return a
 
-    def group(self, out: str, x: str, f: GroupFunction, over: tuple[str, ...]) -> None:
+    def group(self, out: str, x: str, f: Function, over: tuple[str, ...]) -> None:
         """Apply a function to groups over some axes of a value."""
-        self.ops.append(Kernel(out, (x,), f.forward, f.backward, f.reads_result, over=over))
+        self.ops.append(Kernel(out, (x,), f.forward, f, over=over))
 
     def factors(
         self,
@@ -291,12 +291,25 @@ class _Build:
         return a
 
     def map(self, node: Map, prefix: str) -> str:
-        """Apply an element-wise function to a value."""
-        x = self.values[node.sources[0]].tensor
+        """Apply a function to a value, element by element or over some of its axes."""
+        below, f = self.values[node.sources[0]], self.network.function_at(node)
+        x, over = self.along(f"{prefix}.x", below, f.over) if f.over else (below.tensor, ())
         a = self.tensor(f"{prefix}.a", self.tensors[x].axes, self.kind(node.name))
-        f = node.function
-        self.ops.append(Kernel(a, (x,), f.forward, f.backward, f.reads_result))
+        self.group(a, x, f, over)
         return a
+
+    def along(self, name: str, value: _Value, over: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+        """Return a value with axes of its own for what a function is over, and these axes."""
+        x = value.tensor
+        own = tuple(axis for axis in self.tensors[x].axes if axis not in self.samples)
+        known = {"features": own, "tokens": self.samples[-1:]}
+        if {"rows", "columns", "channels"} & set(over):
+            if tuple(self.sizes[axis] for axis in own[:2]) != value.shape[:2] or len(own) < 3:
+                own = self.axes(name, ("h", "w", "i1"), value.shape)
+                x = self.view(name, x, (*own, *self.samples))
+            known |= {"rows": own[:1], "columns": own[1:2], "channels": own[2:]}
+        chosen = {axis for part in over for axis in known[part]}
+        return x, tuple(axis for axis in self.tensors[x].axes if axis in chosen)
 
     def pool(self, node: Pool, prefix: str) -> str:
         """Average every window: the sum of its values times a constant."""

@@ -6,18 +6,25 @@ of the vector engine, with registers, streams and constants allocated.
 """
 
 from trainwright.kernels.evaluate import PassResult, evaluate
+from trainwright.kernels.library import exp2, mantissa, reciprocal, reciprocal_root
 from trainwright.kernels.lower import VectorPass, lower
 from trainwright.kernels.trace import Body, KernelError, Register, Value, trace, where
+from trainwright.program.vector import Rounding
 
 __all__ = [
     "Body",
     "KernelError",
     "PassResult",
     "Register",
+    "Rounding",
     "Value",
     "VectorPass",
     "evaluate",
+    "exp2",
     "lower",
+    "mantissa",
+    "reciprocal",
+    "reciprocal_root",
     "trace",
     "where",
 ]

@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 
-from trainwright.kernels.slots import table_of
+from trainwright.kernels.slots import Slot, table_of
 from trainwright.kernels.tables import FRACTION, REST_WIDTH, SLOPE_SHIFT
 from trainwright.program.vector import (
     FACTOR_WIDTH,
@@ -30,6 +30,11 @@ WORD_WIDTH = 16
 """Bits of a word in memory."""
 SHIFT_WIDTH = 6
 """Bits of a register that count where it gives a shift."""
+MOST_SHIFT = (1 << SHIFT_WIDTH) - 1
+RAISED = 16
+"""Bits by which an operand is shifted left before the right shift that its exponent gives."""
+ARGUMENT_WIDTH = 17
+"""Bits of an operand in units that do not depend on its exponent."""
 
 Range = tuple[int, int]
 """Least and greatest value."""
@@ -202,7 +207,7 @@ class Value:
 
     def rounded(self, shift: "int | Value | GivenShift", rounding: Rounding) -> "Value":
         """Divide by 2^shift; of a register the lowest SHIFT_WIDTH bits are the shift."""
-        least, most = 0, (1 << SHIFT_WIDTH) - 1
+        least, most = 0, MOST_SHIFT
         if isinstance(shift, int):
             least = most = shift
         elif isinstance(shift, Value) and 0 <= shift.low <= shift.high <= most:
@@ -247,6 +252,9 @@ class Value:
 
     def lookup(self, slot: int) -> "Value":
         """Interpolate table ``slot`` at the lowest 16 bits, in units of base / 2^SLOPE_SHIFT."""
+        if slot not in list(Slot):
+            known = ", ".join(f"{s.name} = {s.value}" for s in Slot)
+            raise self.body.error(f"there is no table {slot}; there are {known}")
         return self.body.step(_table_range(slot), kind=Kind.TABLE, a=self, table=slot)
 
     # -- conditions ----------------------------------------------------------------------------
@@ -310,6 +318,13 @@ class Body:
     """Values that a reduction takes; 0: the kernel has no groups."""
     reserved: int = 0
     """Constants that the exponent file gives, from the first one, whether used or not."""
+    bits: int = WORD_WIDTH
+    """Bits of the result of a network's function."""
+    whole_bits: int | None = None
+    """Bits of the result above the point; None: the result has the exponent of its operand."""
+    scales: list[tuple[str, int]] = field(default_factory=list)
+    """Streams that are read in units of the kernel, and the right shift of each at exponent 0. The
+    exponent file gives them as the first constants."""
 
     def step(self, reach: Range, **fields) -> Value:
         """Record a step whose result lies in ``reach``."""
@@ -333,6 +348,33 @@ class Body:
         if any(isinstance(v, Value) and v.stream == stream for v in self.steps):
             raise self.error(f"stream {stream!r} is read twice; keep the value of the first time")
         return self.step((low, high), kind=Op.READ, stream=stream)
+
+    def scaled(self, operand: Value, fraction: int) -> Value:
+        """Return an operand of a network's function in units of 2^-fraction, whatever its exponent.
+
+        Values beyond ARGUMENT_WIDTH bits saturate.
+        """
+        if operand.kind is not Op.READ:
+            raise self.error("scaled takes an operand of the kernel, before any arithmetic")
+        asked = operand.stream, RAISED - fraction
+        if asked in self.scales:
+            raise self.error(f"scaled(.., {fraction}) is asked for twice; keep the first value")
+        # The shift comes by a register, as the host knows exponents when it binds a program and
+        # the field of an instruction would need other instructions for every exponent.
+        shift = self.constant(0) + self.given(len(self.scales), 0, MOST_SHIFT)
+        self.scales.append(asked)
+        raised = operand * (1 << RAISED)
+        return raised.rounded(shift, Rounding.EVEN).clip(ARGUMENT_WIDTH)
+
+    def fixed(self, value: Value, fraction: int) -> Value:
+        """Return a value in units of 2^-fraction in those of the result, rounded half to even.
+
+        The result of the network's function has a constant exponent, by its ``whole_bits``.
+        """
+        if self.whole_bits is None:
+            raise self.error("fixed is for results with whole_bits, whose exponent is constant")
+        shift = fraction - (self.bits - 1 - self.whole_bits)
+        return value.rounded(shift, Rounding.EVEN) if shift >= 0 else value * (1 << -shift)
 
     def sum(self, value: Value) -> Value:
         """Sum the value over its group; exact, so that no order of the sum changes a bit."""
@@ -461,6 +503,9 @@ def _low_bits(reach: Range, width: int) -> Range:
     return reach if fits(reach, width) else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
 
 
+_PACKAGE = str(Path(__file__).parent)
+
+
 @cache
 def _table_range(slot: int) -> Range:
     table = table_of(slot)
@@ -470,9 +515,9 @@ def _table_range(slot: int) -> Range:
 
 
 def _line() -> str:
-    """Name the line of the kernel: the innermost one outside of this file."""
+    """Name the line of the kernel: the innermost one outside of this package."""
     frame = sys._getframe(1)
-    while frame and frame.f_code.co_filename == __file__:
+    while frame and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else "kernel"
 

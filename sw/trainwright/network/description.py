@@ -8,6 +8,7 @@ from os.path import exists
 from pathlib import Path
 from typing import Any
 
+from trainwright.functions import read_kernels
 from trainwright.network.errors import NetworkError, require
 from trainwright.network.network import Network
 from trainwright.network.nodes import straight_line
@@ -33,16 +34,18 @@ _NETWORK_KEYS = {
     "inputs": list,
     "heads": list,
     "tokens": int,
+    "kernels": list,
 }
 _WIDTH_KEYS: dict[str, type] = dict.fromkeys(
     ("factor", "bias", "activation", "gradient", "intermediate"), int
 )
 
 
-def network_from_dict(description: Mapping[str, Any]) -> Network:
+def network_from_dict(description: Mapping[str, Any], folder: Path | None = None) -> Network:
     """Build a network from plain data, as a TOML file gives it.
 
-    Raises ``NetworkError`` naming the key and the value that is wrong.
+    Files of ``kernels``, which are executed, are looked up in ``folder``. Raises ``NetworkError``
+    naming the key and the value that is wrong.
     """
     top = table(description, "network", _NETWORK_KEYS, ("classes", "image", "layers"))
     widths = table(top.get("widths", {}), "widths", _WIDTH_KEYS, ())
@@ -55,6 +58,11 @@ def network_from_dict(description: Mapping[str, Any]) -> Network:
     )
     padded = pair(top.get("padded", image), "padded")
     heads = texts(top.get("heads", []), "heads")
+    for file in texts(top.get("kernels", []), "kernels"):
+        try:
+            read_kernels(str((folder or Path()) / file))
+        except ValueError as error:
+            raise NetworkError(f"kernels: {error}") from error
     wiring = wired(top["layers"], top.get("inputs", []), heads, padded)
     line = straight_line(wiring.layers, padded) == tuple(wiring.nodes) and not heads
     network = Network(
@@ -101,4 +109,4 @@ def load_network(name: str) -> Network:
         raise NetworkError(f"{name}: not a TOML file: its brackets are nested too deep") from None
     except ValueError as error:  # also for numbers of thousands of digits
         raise NetworkError(f"{name}: not a TOML file: {error}") from None
-    return network_from_dict(description)
+    return network_from_dict(description, None if name in BUILT_IN else Path(name).parent)

@@ -8,8 +8,7 @@ from math import prod
 from typing import Any
 
 from trainwright.formats import Format
-from trainwright.functions import Function
-from trainwright.functions.groups import GroupFunction, layer_norm, softmax
+from trainwright.functions import Function, function_of
 from trainwright.network.errors import require, row
 from trainwright.network.layer import MOST_SIZE, Layer
 from trainwright.network.nodes import (
@@ -97,6 +96,7 @@ class Network(Formatted):
         )
         for name in self.heads:
             self._check_head(name)
+        _ = self.functions
         self.check_formats()
         for name, fmt in self.singles:
             require(name in self.nameable, f"formats: no tensor {name!r}")
@@ -127,22 +127,44 @@ class Network(Formatted):
         return arranged(self.wiring, self.results or (self.wiring[-1].name,))
 
     @cached_property
-    def functions(self) -> tuple[Function | GroupFunction, ...]:
+    def functions(self) -> tuple[Function, ...]:
         """The functions that values are made by, on the vector engine."""
-        functions: dict[Function | GroupFunction, None] = {}
+        functions: dict[Function, None] = {}
         for node in self.nodes:
-            if isinstance(node, Map):
-                functions[node.function] = None
-            elif isinstance(node, Norm):
-                functions[self.group_function(node)] = None
+            if isinstance(node, Map | Norm):
+                functions[self.function_at(node)] = None
         return tuple(functions)
 
-    def group_function(self, node: Norm) -> GroupFunction:
-        """Return the function over groups of a node."""
+    def function_at(self, node: Map | Norm) -> Function:
+        """Return the function of a node; one over axes for the size of their groups.
+
+        Raises ``NetworkError`` for an axis that the value does not have.
+        """
+        if isinstance(node, Map):
+            over = node.function.over
+            return node.function.sized(self._group(node, over)) if over else node.function
         size = prod(self.shapes[node.name])
         if isinstance(node, Attention):
-            return softmax(self.tokens, (size // node.heads) ** -0.5)
-        return layer_norm(size)
+            scale = (size // node.heads) ** -0.5
+            return function_of("softmax").definition.make(scale).sized(self.tokens)
+        return function_of("layer_norm").sized(size)
+
+    def _group(self, node: Map, over: Sequence[str]) -> int:
+        """Return the size of a group over some axes of the value of a node."""
+        shape = self.shapes[node.name]
+        names = ("rows", "columns", "channels") if len(shape) == 3 else ("features",)
+        sizes: dict[str, int] = dict(zip(names, shape, strict=True))
+        sizes |= {"tokens": self.tokens} if self.tokens > 1 else {}
+        if "features" in over:
+            sizes["features"] = prod(shape)
+            over = [axis for axis in over if axis in ("features", "tokens")]
+        for axis in over:
+            require(
+                axis in sizes,
+                f"{node.name}: {node.function.definition.place}: {node.function.text} is over the "
+                f"axis {axis!r}; {node.sources[0]!r} has {', '.join(sizes)}",
+            )
+        return prod(sizes[axis] for axis in over)
 
     def gain(self, layer: int) -> float:
         """Return the factor of the variance of a layer's initial weights that keeps sizes.

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from trainwright.functions import Function, FunctionError, function_of
+from trainwright.functions import Function, function_of
 from trainwright.network.errors import NetworkError, require, row
 from trainwright.network.layer import Layer
 from trainwright.network.nodes import (
@@ -168,8 +168,8 @@ def wired(
 def _function(n: int, text: str) -> Function:
     try:
         return function_of(text)
-    except FunctionError as error:
-        raise NetworkError(f"layer {n}: function: {error}") from None
+    except ValueError as error:
+        raise NetworkError(f"layer {n}: function: {error}") from error
 
 
 def _without_relu(wired: Wired, place: int | None) -> None:
@@ -286,6 +286,9 @@ def items(network: "Network") -> dict[str, Any]:
             case Norm():
                 tables.append({**label, **link, "norm": "layer"})
     result: dict[str, Any] = {"layers": tables}
+    maps = (node.function.definition for node in wiring if isinstance(node, Map))
+    if files := dict.fromkeys(definition.source for definition in maps if definition.source):
+        result["kernels"] = list(files)
     given = [node for node in wiring if isinstance(node, Input)]
     if [(node.name, node.channels) for node in given] != [(IMAGE, 1)]:
         result["inputs"] = [

@@ -14,6 +14,7 @@ from trainwright.compiler import CompileError
 from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.driver import Driver, Settling
 from trainwright.functions import entries
+from trainwright.functions.in_torch import KernelModule
 from trainwright.network import NetworkError
 from trainwright.nn import TensorTrain, cut_ranks, rank_prior, to_torch
 from trainwright.nn.model import trains
@@ -472,7 +473,7 @@ def _sizes(
     """
     p = given or AcceleratorParameters()
     sizes: dict[str, Any] = {}
-    names = {entry.module for entry in entries()}
+    names = {entry.torch_class for entry in entries()} | {KernelModule.__name__}
     sizes["factor_width"] = max(p.factor_width, *(layer.widths.factor for layer in layers))
     coded = [str(fmt) for layer in layers for _, fmt in layer.numbers.coded]
     if coded and given is None:

@@ -48,6 +48,11 @@ class _Kind:
     whole: int = 0
     """Features with padding."""
 
+    def has(self, over: tuple[str, ...]) -> bool:
+        """Return whether a function over such axes reads the value's own numbers alone."""
+        axes = {"rows", "columns", "channels"} if self.channels and not self.flat else set[str]()
+        return not over or (self.size == self.whole and set(over) <= {"features", *axes})
+
     def behind(self, window: Window, channels: int) -> "_Kind":
         """Return the kind of the image that windows make of an image."""
         sides = zip(window.kernel, window.padding, window.stride, strict=True)
@@ -113,9 +118,9 @@ class _Region:
             allowed = layer_of(given, self._module) is not None or is_sum(given, self._module)
             inside = given is not self._source and sole_user(given) is node
             return kinds[0] if allowed and inside else None
-        if function_at(node, self._module):
+        if function := function_at(node, self._module):
             inside = self._functions and node.all_input_nodes[0] is not self._source
-            return kinds[0] if inside else None
+            return kinds[0] if inside and kinds[0].has(function.over) else None
         if is_sum(node, self._module):
             padded = any(kind.size != kind.whole or kind.flat for kind in kinds)
             return None if padded or kinds[0] != kinds[1] else kinds[0]

@@ -17,7 +17,7 @@ from torch import fx
 from torch.utils import _pytree
 
 from trainwright.compiler import CompileError
-from trainwright.functions import Function, entries
+from trainwright.functions import Definition, Function, entries
 from trainwright.network import NetworkError, Window
 from trainwright.nn import TensorTrain, TTConv2d, TTLinear
 from trainwright.offload.stretch import window_of
@@ -393,6 +393,8 @@ def _function_called(
     function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Function | None:
     """Return the element-wise function that a function or a method of torch computes."""
+    if isinstance(function, Definition):
+        return function.make(*args[1:], **kwargs)
     entry = next(
         (entry for entry in entries() if any(_computes(function, name) for name in entry.calls)),
         None,
@@ -424,13 +426,13 @@ def _made(entry: Any, given: Mapping[str, Any]) -> Function | None:
 
 def _module_class(entry: Any) -> type | None:
     """Return the class in ``torch.nn`` of a function; None where its record names none."""
-    if entry.module is None:
+    if entry.torch_class is None:
         return None
-    kind = getattr(torch.nn, entry.module, None)
+    kind = getattr(torch.nn, entry.torch_class, None)
     if kind is None:
         raise CompileError(
-            f"the function {entry.name} is registered as torch.nn.{entry.module}, which torch does "
-            "not have; write @register() where torch has no such module"
+            f"the function {entry.name} is registered as torch.nn.{entry.torch_class}, which torch "
+            "does not have; omit torch_class where torch has no such module"
         )
     return kind
 

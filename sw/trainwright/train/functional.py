@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from trainwright.functions import Function
 from trainwright.network import Apply, Attention, Input, Layer, Map, Network, Norm, Pool, Sum
 
 
@@ -38,11 +39,11 @@ def outputs(
                 value = below[0] + below[1].reshape(below[0].shape)
                 value = value.relu() if node.relu else value
             case Map():
-                value = node.function(below[0])
+                value = _mapped(network.function_at(node), below[0])
             case Attention():
                 value = _attended(network, node, *below)
             case Norm():
-                value = network.group_function(node).forward.real(below[0].flatten(1))
+                value = network.function_at(node).forward.real(below[0].flatten(1))
             case Pool():
                 w = node.window
                 # Values are kept as (batch, rows, columns, channels), the accelerator's order;
@@ -55,6 +56,23 @@ def outputs(
     return torch.cat([values[name].flatten(1) for name in network.heads], 1)
 
 
+def _mapped(function: Function, x: torch.Tensor) -> torch.Tensor:
+    """Apply a function to (batch, ..), its groups along the last axis; images have channels last.
+
+    The batch of a network of tokens has the tokens of all sequences.
+    """
+    if not function.over:
+        return function.forward.real(x)
+    if "tokens" in function.over:
+        raise ValueError(f"{function.text} is over tokens, which torch's model of it does not have")
+    names = ("rows", "columns", "channels") if x.dim() == 4 else ("features",)
+    over = [n for n, a in enumerate(names, 1) if {a, "features"} & set(function.over)]
+    order = [n for n in range(x.dim()) if n not in over] + over
+    moved = x.permute(order)
+    rows = function.forward.real(moved.reshape(-1, function.group)).reshape(moved.shape)
+    return rows.permute([order.index(n) for n in range(x.dim())])
+
+
 def _attended(
     network: Network, node: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> torch.Tensor:
@@ -63,7 +81,7 @@ def _attended(
         x.reshape(-1, network.tokens, node.heads, x[0].numel() // node.heads).transpose(1, 2)
         for x in (q, k, v)
     )
-    p = network.group_function(node).forward.real(q @ k.transpose(-1, -2))
+    p = network.function_at(node).forward.real(q @ k.transpose(-1, -2))
     return (p @ v).transpose(1, 2)
 
 

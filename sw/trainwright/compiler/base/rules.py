@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Format
 from trainwright.formats.exponents import ExponentRule
-from trainwright.functions import ElementKernel
-from trainwright.functions.groups import GroupKernel
+from trainwright.functions import FunctionKernel
 
 COPIES = "copies"
 """Name under which copies and parts of sums are counted."""
@@ -45,7 +44,7 @@ class Rule:
     g: str | None
     z: Written
     exponents: ExponentRule = field(default_factory=ExponentRule)
-    kernel: ElementKernel | GroupKernel | None = None
+    kernel: FunctionKernel | None = None
     """Kernel of a pass, which gives z's exponent and the constants of the pass."""
 
     @property

@@ -23,7 +23,7 @@ from trainwright.compiler.forms.calls import GroupCall
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import Axes, Layout, Part, Piece, Storage, counts_of
 from trainwright.compiler.forms.nests import address_of
-from trainwright.functions.groups import STORED, GroupKernel
+from trainwright.functions.record import STORED
 from trainwright.graph.ir import Kernel, Tensor
 from trainwright.kernels import KernelError, VectorPass
 from trainwright.kernels.phases import SCRATCH, GroupLayout, GroupPass, Role, scratch_streams
@@ -89,7 +89,6 @@ class GroupPlan:
         self, op: Kernel, tensors: Mapping[str, Tensor], parts: Sequence[Part],
         p: AcceleratorParameters,
     ) -> None:  # fmt: skip
-        assert isinstance(op.function, GroupKernel)
         self.op, self.p, self.parts = op, p, tuple(parts)
         self.kernel = op.function
         self.widths = tuple(tensors[name].width for name in op.operands)
@@ -105,7 +104,7 @@ class GroupPlan:
     def phases(self, *, joined: bool) -> tuple[GroupPass, ...]:
         """Return the passes for a group. Raises ``KernelError`` where there are none."""
         layout = GroupLayout(self.across, joined, self.rest)
-        return self.kernel.lowered(self.widths, self.width, layout)
+        return self.kernel.group_passes(self.widths, self.width, layout)
 
     def _levels(self, axes: Axes) -> list[RowLevel]:
         z, parts = self.z, self.parts

@@ -10,7 +10,6 @@ from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.forms.calls import PassCall
 from trainwright.compiler.forms.layout import Part
 from trainwright.compiler.forms.nests import address_of, merged
-from trainwright.functions import ElementKernel
 from trainwright.graph.ir import Kernel, Tensor
 from trainwright.kernels import VectorPass
 from trainwright.parameters import AcceleratorParameters
@@ -30,7 +29,7 @@ def require_engine(op: Kernel, p: AcceleratorParameters) -> None:
 
 def lowered(op: Kernel, tensors: Mapping[str, Tensor]) -> VectorPass:
     """Return the instructions of a kernel for the widths of its tensors."""
-    assert isinstance(op.function, ElementKernel), op
+    assert not op.over, op
     widths = [tensors[name].width for name in op.operands]
     return op.function.lowered(widths, tensors[op.out].width)
 

@@ -1,0 +1,169 @@
+"""Kernels in torch: their integers as an ``autograd.Function``, and as a module.
+
+Values are rounded to words at the finest exponent that saturates nothing, as the inputs of a layer
+are; the gradient that arrives has 16 bits. The kernel then gives the accelerator's bits.
+"""
+
+from collections.abc import Callable
+from math import frexp
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainwright.functions.record import Definition, Function, FunctionKernel
+from trainwright.kernels import evaluate
+from trainwright.kernels.trace import LANES
+
+OPERAND_BITS = 8
+"""Bits of activations of a network by default."""
+REAL_BITS = 16
+"""Bits of a kernel in place of real numbers that it does not have."""
+GRADIENT_BITS = 16
+
+
+def evaluated(function: Function, x: torch.Tensor, bits: int = OPERAND_BITS) -> torch.Tensor:
+    """Compute a function in integers of ``bits`` bits; groups lie along the function's axes.
+
+    The axes of images (n, C, H, W) are channels, rows and columns; the last axis of other tensors
+    is that of features, the one before it that of tokens.
+    """
+    if not x.is_floating_point():
+        raise TypeError(f"{function.text} takes floating point, not {x.dtype}")
+    if not function.over:
+        return _Evaluated.apply(x, function, bits)
+    places = _places(function, x)
+    order = [n for n in range(x.dim()) if n not in places] + list(places)
+    moved = x.permute(order)
+    group = int(np.prod([x.shape[n] for n in places]))
+    rows = _Evaluated.apply(moved.reshape(-1, group), function.sized(group), bits)
+    back = [order.index(n) for n in range(x.dim())]
+    return rows.reshape(moved.shape).permute(back)
+
+
+def _places(function: Function, x: torch.Tensor) -> tuple[int, ...]:
+    """Return the dimensions of a tensor that a function is over."""
+    image = {"channels": (1,), "rows": (2,), "columns": (3,), "features": (1, 2, 3)}
+    known = image if x.dim() == 4 else {"features": (x.dim() - 1,), "tokens": (x.dim() - 2,)}
+    for axis in function.over:
+        if axis not in known or min(known[axis]) < 0 or x.dim() < 2:
+            raise ValueError(
+                f"{function.definition.place}: {function.text} is over {axis}, which a tensor of "
+                f"the shape {tuple(x.shape)} does not have"
+            )
+    return tuple(dict.fromkeys(n for axis in function.over for n in known[axis]))
+
+
+def fitting(values: torch.Tensor, bits: int) -> int:
+    """Return the finest exponent at which words of so many bits hold all values."""
+    greatest = float(values.detach().abs().max()) if values.numel() else 0.0
+    if not greatest < float("inf"):
+        raise ValueError(f"a kernel takes finite values, not {greatest}: look at the data")
+    most, exponent = (1 << (bits - 1)) - 1, frexp(greatest)[1] + 1 - bits
+    return exponent + (round(greatest * 2.0**-exponent) > most)
+
+
+def words_of(values: torch.Tensor, exponent: int, bits: int) -> Any:
+    """Round values to words of so many bits; a numpy array int64."""
+    most = 1 << (bits - 1)
+    real = values.detach().cpu().to(torch.float64) * 2.0**-exponent
+    return real.round().clamp(-most, most - 1).to(torch.int64).numpy()
+
+
+def applied(
+    kernel: FunctionKernel, operands: list[Any], bits: list[int], width: int,
+    exponents: list[int], wanted: int | None = None,
+) -> tuple[Any, int]:  # fmt: skip
+    """Evaluate a kernel on words of any shape, groups along the last axis; words and exponent."""
+    operands, bits = operands[: kernel.operands], bits[: kernel.operands]
+    shape, size = operands[0].shape, operands[0].size
+    scaling = kernel.bound(exponents[: kernel.operands], width, wanted)
+    row = kernel.group or LANES
+    padding = 0 if kernel.group else -size % LANES
+    rows = {
+        f"x{n}": np.pad(words.ravel(), (0, padding)).reshape(-1, row)
+        for n, words in enumerate(operands)
+    }
+    if not size:
+        return operands[0], scaling.exponent
+    result = evaluate(kernel.traced(bits, width), rows, constants=scaling.constants).rows["z"]
+    return result.ravel()[:size].reshape(shape), scaling.exponent
+
+
+class _Evaluated(torch.autograd.Function):
+    """A kernel on words at the exponent that suits the largest value."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, function: Function, bits: int) -> torch.Tensor:
+        at = fitting(x, bits)
+        words = words_of(x, at, bits)
+        result, exponent = applied(function.forward, [words], [bits], bits, [at])
+        ctx.function, ctx.bits = function, bits
+        ctx.second = (result, exponent) if function.reads == "result" else (words, at)
+        return _real(result, exponent, x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (upper,) = gradients
+        function: Function = ctx.function
+        kernel, (second, exponent) = function.backward, ctx.second
+        if kernel is None:
+            if function.definition.gradient is None:
+                raise RuntimeError(f"{function.definition.place}: {function.text} has no gradient")
+            return upper, None, None
+        at = fitting(upper, GRADIENT_BITS)
+        given = [words_of(upper, at, GRADIENT_BITS), second]
+        bits = [GRADIENT_BITS, ctx.bits]
+        result, place = applied(kernel, given, bits, GRADIENT_BITS, [at, exponent])
+        if kernel.automatic:  # the least exponent saturated: take one that holds the largest word
+            real = kernel.bound([at, exponent], GRADIENT_BITS, None).floor
+            while np.abs(result).max(initial=0) >= (1 << (GRADIENT_BITS - 1)) - 1:
+                real += 1
+                result, place = applied(
+                    kernel, given, bits, GRADIENT_BITS, [at, exponent], real
+                )  # fmt: skip
+        return _real(result, place, upper), None, None
+
+
+def _real(words: Any, exponent: int, like: torch.Tensor) -> torch.Tensor:
+    return (torch.from_numpy(np.ascontiguousarray(words)).to(torch.float64) * 2.0**exponent).to(
+        like
+    )
+
+
+def real_of(kernel: FunctionKernel) -> Callable[..., torch.Tensor]:
+    """Return a kernel's function of real numbers: that of its record, or its integers."""
+    function = kernel.function
+    own, given = function.definition, function.given
+    if not kernel.primed:
+        real = own.real
+        if real is not None:
+            return lambda *operands: real(*operands, *given)
+        return lambda x: _Evaluated.apply(x, function, REAL_BITS)
+    gradient = own.real_gradient
+    if gradient is not None:
+        return lambda *operands: gradient(*operands, *given)
+    assert function.reads != "result", f"{function.text} needs a real_gradient"
+
+    def differentiated(upper: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        leaf = x.detach().requires_grad_()
+        with torch.enable_grad():
+            (slope,) = torch.autograd.grad(function.forward.real(leaf), leaf, upper)
+        return slope
+
+    return differentiated
+
+
+class KernelModule(torch.nn.Module):
+    """Module that computes a kernel in integers."""
+
+    def __init__(self, definition: Definition, given: tuple[float, ...] = ()) -> None:
+        super().__init__()
+        self.definition, self.given = definition, given
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the kernel; ``trainwright.compile`` puts it on the accelerator."""
+        return self.definition(x, *self.given)
+
+    def extra_repr(self) -> str:
+        return Function(self.definition, self.given).text

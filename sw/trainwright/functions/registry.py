@@ -1,0 +1,241 @@
+"""Registry of kernels: ``trainwright.kernel``, functions by their texts, and files of users."""
+
+import hashlib
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from trainwright.functions.record import (
+    AXES,
+    STRAIGHT_THROUGH,
+    Definition,
+    Function,
+    FunctionError,
+    Scale,
+    place_of,
+)
+from trainwright.support.text import shown, suggestion
+
+if TYPE_CHECKING:
+    import torch
+
+_TEXT = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*")
+_LIBRARY = "trainwright."
+"""First part of the names of the library's modules."""
+
+_DEFINITIONS: dict[str, Definition] = {}
+_FILES: dict[str, str] = {}
+"""Digest of each file that was read, by its path."""
+_reading: ContextVar[str] = ContextVar("_reading", default="")
+"""File whose definitions are registered."""
+
+
+@overload
+def kernel(body: Callable[..., Any], /) -> Definition: ...
+@overload
+def kernel(
+    *,
+    gradient: Callable[..., Any] | str | None = None,
+    over: str | Sequence[str] = (),
+    whole_bits: int | None = None,
+    scale: Scale | None = None,
+    gradient_scale: Scale | None = None,
+    real: "Callable[..., torch.Tensor] | None" = None,
+    real_gradient: "Callable[..., torch.Tensor] | None" = None,
+    gain: float | Callable[..., float] = 1.0,
+    torch_class: str | None = None,
+    calls: Sequence[str] = (),
+    attributes: Mapping[str, str] | None = None,
+) -> Callable[[Callable[..., Any]], Definition]: ...
+def kernel(body: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Register an integer function of a value under the function's name.
+
+    Parameters
+    ----------
+    gradient
+        Function of the gradient to the result and, as a second operand, of the operand or the
+        ``result``; or ``"straight-through"``. None: a network with the kernel cannot be trained.
+    over
+        Axes of a group that a value depends on, of ``features``, ``rows``, ``columns``,
+        ``channels`` and ``tokens``; none: the function is element-wise.
+    whole_bits
+        Bits above the point of the result. By default the result has the operand's exponent.
+    scale, gradient_scale
+        Rules for the exponents of the result and of the gradient.
+    real, real_gradient
+        The same mathematics of torch tensors, in place of the integers.
+    gain
+        Factor of the variance of initial weights before the function.
+    torch_class, calls, attributes
+        Class in ``torch.nn``, names of the functions and parameters of torch of the same function,
+        which ``trainwright.compile`` then recognises.
+
+    Raises ``FunctionError`` for a name that is taken, axes that do not exist, or another function
+    than of one operand; the error names its line.
+    """
+    if body is not None:
+        return _registered(body, {})
+    return lambda body: _registered(body, options)
+
+
+def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition:
+    name, place = getattr(body, "__name__", ""), place_of(body)
+    over, own = options.get("over", ()), body.__module__.startswith(_LIBRARY)
+    over = (over,) if isinstance(over, str) else tuple(over)
+    for axis in over:
+        if axis not in AXES:
+            raise FunctionError(
+                f"{place}: {name} is over the axis {shown(axis)}; there are {', '.join(AXES)}"
+                f"{suggestion(str(axis), AXES)}"
+            )
+    gradient = options.get("gradient")
+    if not (gradient is None or callable(gradient) or gradient == STRAIGHT_THROUGH):
+        raise FunctionError(
+            f"{place}: the gradient of {name} must be a function or {STRAIGHT_THROUGH!r}, not "
+            f"{shown(gradient)}"
+        )
+    _require_operands(body, name, (1, 2) if own else (1,))
+    if callable(gradient):
+        _require_operands(gradient, f"the gradient of {name}", (1, 2))
+        known, named = _parameters(body), _parameters(gradient)
+        if strange := ", ".join(name for name in named if name not in known):
+            raise FunctionError(
+                f"{place_of(gradient)}: the gradient of {name} takes the parameter {strange}, "
+                f"which {name} does not have"
+            )
+    before = _DEFINITIONS.get(name)
+    if before is not None and not own and before.body.__module__.startswith(_LIBRARY):
+        raise FunctionError(f"{place}: trainwright has a function {name}: choose another name")
+    source = _reading.get()
+    if before is not None and source and before.source and source != before.source:
+        raise FunctionError(f"{place}: {before.place} has a kernel {name}, too: rename one of them")
+    attributes = options.get("attributes") or {}
+    calls = tuple(options.get("calls", ()))
+    new = {"over": over, "attributes": attributes, "calls": calls, "source": source}
+    definition = Definition(name, body, **{"gradient": None, **options, **new})
+    if not isinstance(name, str) or not _TEXT.fullmatch(name):
+        raise FunctionError(f"{place}: a kernel needs a name, not {shown(name)}: define it by def")
+    _DEFINITIONS[name] = definition
+    function_of.cache_clear()
+    return definition
+
+
+def _require_operands(body: Callable[..., Any], name: str, counts: tuple[int, ...]) -> None:
+    """Check that a function takes a `Body`, operands, and parameters with numbers as defaults."""
+    every = list(signature(body).parameters.values())
+    operands = [p for p in every if p.default is Parameter.empty]
+    plain = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in every)
+    if not plain or len(operands) - 1 not in counts:
+        wanted = "x" if counts == (1,) else "upper, x"
+        raise FunctionError(f"{place_of(body)}: {name} takes (k, {wanted}) and parameters")
+    for value in _parameters(body).values():
+        if not isinstance(value, int | float):
+            raise FunctionError(
+                f"{place_of(body)}: parameters of {name} are numbers, not {shown(value)}"
+            )
+
+
+def _parameters(body: Callable[..., Any]) -> dict[str, Any]:
+    """Return the parameters of a function that have a default."""
+    every = signature(body).parameters.values()
+    return {p.name: p.default for p in every if p.default is not Parameter.empty}
+
+
+def _known() -> dict[str, Definition]:
+    """Return the registry, with the library's functions in it."""
+    # Kernels and torch take seconds to import, which help texts do not need: on the first request.
+    from trainwright.functions import groups, library
+
+    assert library and groups
+    return _DEFINITIONS
+
+
+def entries() -> tuple[Definition, ...]:
+    """Return all definitions that calls and modules of torch may stand for."""
+    return tuple(d for d in _known().values() if d.calls or d.torch_class)
+
+
+def function_names() -> tuple[str, ...]:
+    """Return the names of all functions that a network file may apply to a value."""
+    return tuple(name for name, d in _known().items() if _is_applied(d))
+
+
+def _is_applied(definition: Definition) -> bool:
+    names = [p for p in signature(definition.body).parameters.values()]
+    return sum(p.default is Parameter.empty for p in names) == 2
+
+
+@cache
+def function_of(text: str) -> Function:
+    """Return the function that ``text`` names: ``tanh``, ``leaky_relu(0.1)``.
+
+    Raises ``FunctionError`` for an unknown name, and for parameters that are wrong.
+    """
+    match = _TEXT.fullmatch(text)
+    name, known = match[1] if match else text, function_names()
+    if match is None or name not in known:
+        raise FunctionError(
+            f"{shown(text)} is no function; there are {', '.join(known)}{suggestion(name, known)}"
+        )
+    parts = [part for part in (match[2] or "").split(",") if part.strip()]
+    try:
+        return _DEFINITIONS[name].make(*map(float, parts))
+    except ValueError as error:
+        raise FunctionError(f"{shown(text)}: {error}") from error
+
+
+def restored(source: str, name: str, given: tuple[float, ...], group: int) -> Function:
+    """Return a pickled function; reads its file where this process has not."""
+    if source:
+        read_kernels(source)
+    if name not in _known():
+        raise FunctionError(
+            f"no kernel {name} is registered: import the module that has it before the function"
+        )
+    return Function(_DEFINITIONS[name], given, group)
+
+
+def read_kernels(path: str) -> None:
+    """Execute a file that registers kernels, once. Raises ``FunctionError`` for a bad one."""
+    file = Path(path).resolve()
+    try:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        near = [str(p.name) for p in file.parent.glob("*.py")]
+        raise FunctionError(
+            f"cannot read {shown(path)}: {error.strerror}{suggestion(file.name, near)}"
+        ) from None
+    if _FILES.get(str(file)) == digest:
+        return
+    _known()
+    spec = spec_from_file_location(f"kernels_of_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise FunctionError(f"{shown(path)} is no file of Python: its name ends in .py")
+    for name in [n for n, d in _DEFINITIONS.items() if d.source == str(file)]:
+        del _DEFINITIONS[name]
+    token, module = _reading.set(str(file)), module_from_spec(spec)
+    # Dataclasses and pickle look the module of a class up by its name.
+    sys.modules[module.__name__] = module
+    try:
+        spec.loader.exec_module(module)
+    except FunctionError:
+        raise
+    except Exception as error:
+        lines = [
+            f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)
+        ]
+        if isinstance(error, SyntaxError):
+            lines = [error.lineno]
+        place = f"{file.name}:{lines[-1]}" if lines else file.name
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise FunctionError(f"{place}: {type(error).__name__}: {reason}") from error
+    finally:
+        _reading.reset(token)
+    _FILES[str(file)] = digest
