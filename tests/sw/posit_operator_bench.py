@@ -2,9 +2,12 @@
 
 import torch
 from posit_cases import generator
+from posit_reference import reciprocal_root
 
 from trainwright import posit
 from trainwright.posit import PositTensor
+from trainwright.posit.operators.functions import apply
+from trainwright.posit.rounding import round_to
 
 
 def registry():
@@ -32,8 +35,36 @@ class Bench:
         tensors = [PositTensor.from_codes(c, self.fmt).requires_grad_(grad) for c in codes]
         return tensors if len(tensors) > 1 else tensors[0]
 
+    def special(self, codes):
+        """Put 0, NaR, both extremes and both smallest values into random places."""
+        nar, changed = self.fmt.nar, codes.flatten().clone()
+        words = torch.tensor([0, nar, nar - 1, nar + 1, 1, self.fmt.mask])
+        changed[torch.randperm(len(changed), generator=self.g)[: len(words)]] = words
+        return changed.reshape(codes.shape)
+
     def number(self, x):
-        return posit.encode(torch.tensor(x, dtype=torch.float64), self.fmt)
+        return self.number_of(torch.tensor(x, dtype=torch.float64))
+
+    def number_of(self, values):
+        return posit.encode(values, self.fmt)
+
+    def value(self, codes):
+        return posit.decode(codes, self.fmt)
+
+    def clamp(self, codes, low, high):
+        ends = (self.value(self.number(end)).item() for end in (low, high))
+        return self.number_of(self.value(codes).clamp(*ends))
+
+    def fma(self, a, b, c):
+        return posit.fma(a, b, c, self.fmt)
+
+    def sqrt(self, a):
+        return posit.sqrt(a, self.fmt)
+
+    def rsqrt(self, a):
+        n, es = self.fmt.n, self.fmt.es
+        words = [reciprocal_root(code, n, es) for code in a.flatten().tolist()]
+        return torch.tensor(words).reshape(a.shape)
 
     def add(self, a, b):
         return posit.add(a, b, self.fmt)
@@ -53,8 +84,9 @@ class Bench:
     def dot(self, a, b):
         return posit.dot(a, b, self.fmt, self.mode)
 
-    def matmul(self, a, b):
-        return posit.matmul(a, b, self.fmt, self.mode)
+    def matmul(self, a, b, right=False):
+        """Multiply matrices; ``right``: by the transposed right one."""
+        return posit.matmul(a, b.transpose(-1, -2) if right else b, self.fmt, self.mode)
 
     def total(self, a, *dims):
         kept = [d for d in range(a.dim()) if d not in dims]
@@ -62,4 +94,5 @@ class Bench:
         return self.dot(lines, self.number(1.0).expand(lines.shape))
 
     def apply(self, name, a):
-        return posit.encode(getattr(torch, name)(posit.decode(a, self.fmt)), self.fmt)
+        """Apply a function that ``test_posit_functions`` holds against exact arithmetic."""
+        return posit.encode(apply(name, round_to(self.value(a), self.fmt), self.fmt), self.fmt)

@@ -105,6 +105,10 @@ def sums(b):
     yield p[0, 0, 0].sum(), x[0, 0, 0]
     flat = x.flatten()
     yield p.norm(), posit.sqrt(b.dot(flat, flat), b.fmt)
+    v = b.value(x)
+    yield p.norm(1, (0, 2)), b.total(b.number_of(v.abs()), 0, 2)
+    yield p.norm(float("inf"), 1), b.number_of(v.abs().amax(1))
+    yield p.norm(-float("inf")), b.number_of(v.abs().min())
     yield (
         torch.linalg.vector_norm(p, dim=1, keepdim=True),
         posit.sqrt(b.dot(x.mT, x.mT), b.fmt).unsqueeze(1),

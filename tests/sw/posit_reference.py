@@ -8,6 +8,7 @@ neighbours, for rounding, is that of the word of n + 1 bits between them.
 
 from fractions import Fraction
 from functools import cache
+from math import isqrt
 
 import numpy as np
 
@@ -53,6 +54,18 @@ def nearest(x: Fraction | None, n: int, es: int) -> int:
         half = value(2 * low + 1, n + 1, es)
         low += size > half or (size == half and low % 2 == 1)
     return low if x > 0 else (1 << n) - low
+
+
+def reciprocal_root(code: int, n: int, es: int) -> int:
+    """Return the code nearest to 1 / root of a code's value; NaR from 0 downwards."""
+    nar = 1 << (n - 1)
+    if code == 0 or code >= nar:
+        return nar
+    squared = 1 / value(code, n, es)
+    shift = 200 + 2 * (n << es)  # digits, even: far more than a word has
+    size = isqrt(int(squared * 2**shift))
+    inexact = Fraction(size * size, 2**shift) != squared
+    return nearest(Fraction(2 * size + inexact, 2 ** (shift // 2 + 1)), n, es)
 
 
 class Table:

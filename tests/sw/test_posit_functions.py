@@ -17,14 +17,58 @@ NAMES = list(FUNCTIONS)
 NARROW = [
     PositFormat(n, es) for n, es in ((16, 2), (16, 1), (8, 0), (8, 1), (8, 2), (11, 4), (2, 0))
 ]
+
+
+def _normal(x):
+    return mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi)
+
+
+def _below(x):
+    """Return the probability of a normal number below x."""
+    return mpmath.erfc(-x / mpmath.sqrt(2)) / 2
+
+
+def _logistic(x):
+    return 1 / (1 + mpmath.exp(-x))
+
+
+def _by_tanh(x):
+    """Return the approximation of ``_below`` and its derivative, by the logistic function."""
+    root, cubic = mpmath.sqrt(8 / mpmath.pi), mpmath.mpf("0.044715")
+    y = _logistic(root * (x + cubic * x**3))
+    return y, y * (1 - y) * root * (1 + 3 * cubic * x * x)
+
+
+def _mish(x):
+    """Return tanh(log(1 + exp x)) and its derivative."""
+    n = mpmath.exp(x) * (mpmath.exp(x) + 2)
+    t = n / (n + 2)
+    return t, (1 - t * t) * _logistic(x)
+
+
 EXACT = {
     "exp": mpmath.exp,
     "expm1": mpmath.expm1,
     "log": mpmath.log,
     "log1p": mpmath.log1p,
     "tanh": mpmath.tanh,
-    "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
+    "sigmoid": _logistic,
+    "gelu": lambda x: x * _below(x),
+    # Far below 0 neither term has digits left at exponents of this size, and the second is larger.
+    "gelu slope": lambda x: (_below(x) if x > -1e6 else 0) + x * _normal(x),
+    "gelu by tanh": lambda x: x * _by_tanh(x)[0],
+    "gelu by tanh slope": lambda x: _by_tanh(x)[0] + x * _by_tanh(x)[1],
+    "silu": lambda x: x * _logistic(x),
+    "silu slope": lambda x: _logistic(x) + x * _logistic(x) * _logistic(-x),
+    "mish": lambda x: x * _mish(x)[0],
+    "mish slope": lambda x: _mish(x)[0] + x * _mish(x)[1],
+    "softplus": lambda x: mpmath.log1p(mpmath.exp(x)),
 }
+AT_ZERO = {
+    "exp": 1, "sigmoid": 0.5, "gelu slope": 0.5, "gelu by tanh slope": 0.5, "silu slope": 0.5,
+    "mish slope": 0.6,
+}  # fmt: skip
+"""Rational values at 0; others are 0."""
 UNITS = 4
 """Units in the last place within which torch's float64 functions are taken to be."""
 
@@ -36,16 +80,16 @@ def exact(name, code, fmt):
         return fmt.nar
     if name == "log" and x == 1:
         return 0
-    if x == 0:
-        zero = {"exp": 1, "sigmoid": Fraction(1, 2)}.get(name, 0)
-        return nearest(Fraction(zero), fmt.n, fmt.es)
+    if x == 0 and name != "softplus":
+        return nearest(Fraction(str(AT_ZERO.get(name, 0))), fmt.n, fmt.es)
     with mpmath.workdps(60):
         y = EXACT[name](mpmath.mpf(x.numerator) / x.denominator)
-        if y == 0:  # nothing but 0 becomes 0
-            return 1
+        if y == 0:  # nothing but 0 becomes 0, and what has negative values is below 0 here
+            return 1 if name in ("exp", "sigmoid", "softplus") else fmt.mask
         sign, man, exponent, _ = y._mpf_
         if abs(exponent) > 10_000:
-            return fmt.nar - 1 if exponent > 0 else 1
+            size = fmt.nar - 1 if exponent > 0 else 1
+            return (1 << fmt.n) - size if sign else size
         size = Fraction(int(man)) * Fraction(2) ** exponent
         return nearest(-size if sign else size, fmt.n, fmt.es)
 

@@ -184,7 +184,9 @@ def test_gradients_add_up():
 def test_posit_network_clips_gradients_by_norm():
     p = PositTensor([3.0, 4.0], P16, requires_grad=True)
     (p * p).sum().backward()
-    norm = nn.utils.clip_grad_norm_([p], 1.0, foreach=False)
-    assert norm.item() == 10.0
-    on_grid(p.grad, P16)
-    assert abs(p.grad.norm().item() - 1) < 2**-9
+    given = p.grad.clone()
+    for order, want in ((2, 10.0), (1, 14.0), (float("inf"), 8.0)):
+        p.grad = given.clone()
+        assert nn.utils.clip_grad_norm_([p], 1.0, order).item() == want
+        on_grid(p.grad, P16)
+        assert abs(p.grad.norm(order).item() - 1) < 2**-9

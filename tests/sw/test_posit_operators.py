@@ -5,6 +5,7 @@ import torch
 from posit_operator_bench import Bench
 from posit_operator_cases import CASES
 
+from trainwright import posit
 from trainwright.posit import PositError, PositFormat, PositTensor, UncoveredError, accumulation
 from trainwright.posit.dispatch import _COPY, _SET, RESHAPES
 from trainwright.posit.exactness import carrier
@@ -127,7 +128,7 @@ def test_uses_of_operators_that_are_not_covered():
         (lambda: f.avg_pool2d(x, 2, ceil_mode=True), "ceil_mode=True"),
         (lambda: f.avg_pool2d(x[0], 2), "pooling of 3 dimensions"),
         (lambda: x**4, "raised to 1/2 and -3 to 3, not to 4"),
-        (lambda: x.norm(1), "norm of order 1"),
+        (lambda: x.norm(3), "norm of order 3"),
         (lambda: f.nll_loss(x, torch.zeros(1, 4, 4, dtype=torch.int64)), "nll_loss2d"),
         (lambda: torch.sin(x), "aten.sin.default"),
     ):
@@ -182,6 +183,36 @@ def test_posits_and_other_numbers_do_not_mix():
     for call in (lambda: x.to(torch.float64), lambda: x.sum(dtype=torch.float64), x.half):
         with pytest.raises(PositError, match=r"decode\(\) gives floats"):
             call()
+
+
+def test_float_zeros_enter_but_other_floats_and_masks_elsewhere_do_not():
+    x = PositTensor([[0.3, 1.7]], P16)
+    assert torch.equal(x + torch.zeros(1, 2, dtype=torch.float64), x)
+    mask = torch.tensor([[0.0, float("-inf")]])
+    assert (x + mask).tolist() == [[x[0, 0].item(), -P16.maxpos]]
+    for call in (
+        lambda: x * mask,
+        lambda: x + mask.neg(),
+        lambda: x + torch.tensor([[float("-inf"), 0.5]]),
+        lambda: x + torch.tensor([[float("-inf"), float("nan")]]),
+    ):
+        with pytest.raises(PositError, match=r"mixes posits and torch\.float32"):
+            call()
+    assert PositTensor([float("-inf")], P16).isnan().all()
+
+
+def test_layers_give_one_result_whatever_the_memory_layout():
+    """A sum starts from the bias also where x is not contiguous."""
+    torch.manual_seed(0)
+    x = PositTensor(torch.randn(4, 3, 8), P16)
+    layer = posit.convert(torch.nn.Linear(8, 8), P16)
+    assert torch.equal(layer(x.transpose(0, 1)), layer(x).transpose(0, 1))
+    for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
+        layer = posit.convert(kind(8, 5, 2, bidirectional=True), P16)
+        y = layer(x)[0]
+        assert torch.equal(layer(x.transpose(0, 1).contiguous().transpose(0, 1))[0], y)
+        layer.batch_first = True
+        assert torch.equal(layer(x.transpose(0, 1))[0], y.transpose(0, 1))
 
 
 def test_results_in_place_keep_their_shape():

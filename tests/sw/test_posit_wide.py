@@ -5,7 +5,7 @@ from math import isqrt
 
 import pytest
 import torch
-from posit_reference import nearest
+from posit_reference import nearest, parts, reciprocal_root
 
 from trainwright import posit
 from trainwright.posit import PositFormat, grid, round_to
@@ -114,6 +114,38 @@ def test_roots_beside_ties(fmt, posit_path):
     assert codes_of(grid.sqrt(x, fmt), fmt).tolist() == want
     if fmt.digits > 27:
         assert posit.encode(x.sqrt(), fmt).tolist() != want  # what float64 alone would give
+
+
+@FORMATS
+def test_reciprocal_roots_beside_ties_are_nearest(fmt):
+    """Take x next to 1 / m^2 for half-way numbers m, the powers of four, and words at random."""
+    p = fmt.digits
+    ties = reals(odd_numbers(p + 1, 100, p), p)
+    x = torch.cat([round_to(ties**-2, fmt).to(torch.float64), reals([1, 2, 4, 16, 1 << 20], 10)])
+    g = torch.Generator().manual_seed(p)
+    codes = torch.cat(
+        [posit.encode(x, fmt), torch.randint(0, 1 << fmt.n, (100,), generator=g),
+         torch.tensor([0, fmt.nar, fmt.nar - 1, 1, fmt.mask])]
+    )  # fmt: skip
+    got = codes_of(grid.rsqrt(round_to(posit.decode(codes, fmt), fmt), fmt), fmt)
+    assert got.tolist() == [reciprocal_root(code, fmt.n, fmt.es) for code in codes.tolist()]
+
+
+@pytest.mark.parametrize("fmt", [PositFormat(16, 2), PositFormat(16, 0)], ids=str)
+def test_reciprocal_roots_of_every_word_are_nearest(fmt):
+    codes = torch.arange(1, fmt.nar)
+    got = codes_of(grid.rsqrt(round_to(posit.decode(codes, fmt), fmt), fmt), fmt).tolist()
+    for code, root in zip(codes.tolist(), got, strict=True):
+        x, exponent = parts(code, fmt.n, fmt.es)
+        for half, above in ((2 * root - 1, False), (2 * root + 1, True)):
+            if half in (1, 2 * fmt.nar - 1):
+                continue  # nothing rounds to 0 or NaR
+            size, scale = parts(half, fmt.n + 1, fmt.es)
+            product, places = x * size * size, exponent + 2 * scale
+            unit = 1 << max(0, -places)  # compare h^2 x with 1
+            excess = (product << max(0, places)) - unit
+            assert excess >= 0 if above else excess <= 0, code
+            assert excess or root % 2 == 0, code  # a tie goes to the even word
 
 
 @pytest.mark.parametrize("fmt", [*WIDE, PositFormat(16, 2), PositFormat(8, 0)], ids=str)

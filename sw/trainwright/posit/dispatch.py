@@ -1,6 +1,7 @@
 """Dispatch of torch's operators to posit tensors: below autograd, by the rules of ``operators``.
 
-An operator without a rule raises an error: nothing becomes a float silently.
+Layers, losses and optimisers are torch's own, down to the operators that they consist of. An
+operator without a rule raises an error: nothing becomes a float silently.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,9 +11,11 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from trainwright.posit.exactness import carrier
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.operators import IN_PLACE, OUT, RULES, UncoveredError
-from trainwright.posit.operators.registry import operator
+from trainwright.posit.operators.registry import FloatMask, operator
+from trainwright.posit.overrides import OVERRIDES
 from trainwright.posit.rounding import round_to
 
 below = torch._C._DisableTorchDispatch
@@ -26,6 +29,8 @@ RESHAPES = {
 }
 """Operators that change a shape in place; a vector-matrix product uses them."""
 _SET = torch.ops.aten.set_.source_Tensor
+_MASKED = {operator(name) for name in ("add.Tensor", "add_.Tensor", "baddbmm")}
+"""Operators to which attention gives float tensors of 0 and -inf as masks."""
 
 
 class GridTensor(Tensor):
@@ -33,8 +38,18 @@ class GridTensor(Tensor):
 
     fmt: PositFormat
 
-    # Functions of torch run unchanged, down to the operators they consist of.
-    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Any,
+        types: Iterable[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run a function of torch unchanged, or its override; see ``overrides``."""
+        with torch._C.DisableTorchFunctionSubclass():
+            call: Any = OVERRIDES.get(func, func)
+            return call(*args, **(kwargs or {}))
 
     @classmethod
     def of_values(cls, values: Tensor, fmt: PositFormat) -> Self:
@@ -71,35 +86,44 @@ def _mixed(what: object, first: PositFormat, second: PositFormat) -> PositError:
     return PositError(f"{what} mixes {first} and {second}: convert one, as x.to({first!r}) does")
 
 
-_SCATTER = torch.ops.aten.scatter.src
-
-
-class _Reader:
-    """Callable that unwraps posit tensors and finds the one format that all of them share."""
-
-    def __init__(self, func: OpOverload) -> None:
-        self.func = func
-        self.fmt: PositFormat | None = None
-
-    def __call__(self, x: Any) -> Any:
+def _common_format(func: OpOverload, operands: Iterable[Any]) -> PositFormat | None:
+    """Return the format of all posits among the operands; ``None`` without any."""
+    fmt = None
+    for x in operands:
+        own = None
         if isinstance(x, GridTensor):
-            if self.fmt is None:
-                self.fmt = x.fmt
-            elif x.fmt is not self.fmt and x.fmt != self.fmt:
-                raise _mixed(self.func, self.fmt, x.fmt)
-            return x.as_subclass(Tensor)
-        if isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex()):
-            if x.dim() == 0 and self.func in _NUMBERS:
-                return x.item()
-            if self.func is _SCATTER and not bool(x.any()):
-                return x  # torch up to 2.11 puts gradients of max() into zeros that it makes itself
-            raise PositError(
-                f"{self.func} mixes posits and {x.dtype}: PositTensor(x, fmt) makes posits of "
-                "the one, decode() floats of the other"
-            )
-        if isinstance(x, list | tuple):
-            return [self(item) for item in x]
-        return x
+            own = x.fmt
+        elif isinstance(x, list | tuple):
+            own = _common_format(func, x)
+        if own is not None and fmt is not None and own is not fmt and own != fmt:
+            raise _mixed(func, fmt, own)
+        fmt = fmt or own
+    return fmt
+
+
+def _read(func: OpOverload, x: Any, fmt: PositFormat) -> Any:
+    """Unwrap posit tensors; accept floats only where they are exact in every format."""
+    if isinstance(x, GridTensor):
+        return x.as_subclass(Tensor)
+    if isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex()):
+        return _read_floats(func, x, fmt)
+    if isinstance(x, list | tuple):
+        return [_read(func, item, fmt) for item in x]
+    return x
+
+
+def _read_floats(func: OpOverload, x: Tensor, fmt: PositFormat) -> Any:
+    """Accept numbers, zeros (torch makes initial states and gradients of them) and masks."""
+    if x.dim() == 0 and func in _NUMBERS:
+        return x.item()
+    if not bool(x.any()):
+        return x.to(carrier(fmt))
+    if func in _MASKED and bool(((x == 0) | (x == float("-inf"))).all()):
+        return FloatMask(x != 0)
+    raise PositError(
+        f"{func} mixes posits and {x.dtype}: PositTensor(x, fmt) makes posits of "
+        "the one, decode() floats of the other"
+    )
 
 
 def _dispatch(
@@ -130,12 +154,12 @@ def _dispatch(
 def _applied(
     func: OpOverload, rule: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Any, PositFormat]:
-    read = _Reader(func)
-    values = [read(x) for x in args]
-    named = {key: read(x) for key, x in kwargs.items()}
-    if read.fmt is None:
+    fmt = _common_format(func, (*args, *kwargs.values()))
+    if fmt is None:
         raise PositError(f"{func} writes floats into posits: PositTensor(x, fmt) rounds them first")
-    return rule(read.fmt, *values, **named), read.fmt
+    values = [_read(func, x, fmt) for x in args]
+    named = {key: _read(func, x, fmt) for key, x in kwargs.items()}
+    return rule(fmt, *values, **named), fmt
 
 
 def _wrapped(cls: type[GridTensor], x: Any, fmt: PositFormat) -> Any:

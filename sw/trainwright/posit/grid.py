@@ -62,13 +62,14 @@ _ODD = {
     "div": odd.quotient_to_odd,
     "sqrt": odd.root_to_odd,
     "fma": odd.fused_to_odd,
+    "rsqrt": odd.reciprocal_root_to_odd,
 }
 
 
 def _to_odd(operation: str, fmt: PositFormat, *operands: Tensor) -> Tensor:
     """Apply one float64 operation rounded to odd, then round to the format."""
     wide = [x.to(torch.float64) for x in operands]
-    if native.usable(*wide):
+    if operation != "rsqrt" and native.usable(*wide):
         return native.to_odd(operation, fmt, *wide).to(carrier(fmt))
     return round_to(_ODD[operation](*wide), fmt)
 
@@ -77,6 +78,12 @@ def sqrt(x: Tensor, fmt: PositFormat) -> Tensor:
     """Take the square root, rounding once; NaR below 0."""
     on_grid(fmt, x)
     return _to_odd("sqrt", fmt, x)
+
+
+def rsqrt(x: Tensor, fmt: PositFormat) -> Tensor:
+    """Compute 1 / root x, rounding once; NaR from 0 downwards."""
+    on_grid(fmt, x)
+    return _to_odd("rsqrt", fmt, x)
 
 
 def fma(x: Tensor, y: Tensor, z: Tensor, fmt: PositFormat) -> Tensor:

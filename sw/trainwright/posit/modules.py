@@ -79,7 +79,7 @@ def convert_module(module: nn.Module, formats: Precision | Mapping[str, Precisio
                 part._parameters[key] = _posit_parameter(parameter, _storage(precision), parameters)
         for key, buffer in part.named_buffers(recurse=False):
             if buffer.is_floating_point():
-                part._buffers[key] = PositTensor(buffer, _storage(precision))
+                part._buffers[key] = PositTensor(buffer, _computing(precision))
         if isinstance(precision, Mixed):
             for key in [key for key, _ in part.named_parameters(recurse=False)]:
                 rounding = FormatConversion(precision.compute)

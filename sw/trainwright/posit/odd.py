@@ -31,6 +31,26 @@ def root_to_odd(x: Tensor) -> Tensor:
     return round_to_odd(q, (x - p) - e)
 
 
+def reciprocal_root_to_odd(x: Tensor) -> Tensor:
+    """Compute 1 / root x, rounding to odd.
+
+    A Newton step leaves q within one unit, and the sign of the residual 1 - q^2 x says on which
+    side. Only at a q of at most 31 digits, a half-way number, does the side matter: there q^2 x has
+    at most 92 digits, so that a residual other than 0 is above the 2^-104 lost in the sum.
+    """
+    q = 1 / x.sqrt()
+    q = q + q * (_residual(q, x) / 2)
+    return round_to_odd(q, _residual(q, x))
+
+
+def _residual(q: Tensor, x: Tensor) -> Tensor:
+    """Compute 1 - q^2 x to about 104 digits after the point, for q^2 x near 1."""
+    high, low = two_product(q, q)
+    above, beside = two_product(high, x)
+    middle, below = two_product(low, x)
+    return ((1 - above) - (beside + middle)) - below
+
+
 def fused_to_odd(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     """Compute x y + z, rounding to odd.
 

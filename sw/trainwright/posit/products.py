@@ -41,6 +41,8 @@ def dot(x: Tensor, y: Tensor, fmt: PositFormat, mode: Mode = "quire") -> Tensor:
     x, y = torch.broadcast_tensors(x, y)
     if x.dim() == 0:
         raise ValueError("a dot product needs tensors of one dimension or more")
+    if mode == "sequential":  # rounds the same numbers, but over all sums at a time
+        return total(grid.mul(x, y, fmt), [-1], fmt, mode)
     product = matmul(x.unsqueeze(-2), y.unsqueeze(-1), fmt, mode)
     return product.squeeze(-1).squeeze(-1)
 

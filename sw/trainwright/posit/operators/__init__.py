@@ -1,12 +1,15 @@
 """Operators of posit tensors, each a rule over values on the grid (``registry``)."""
 
 from trainwright.posit.operators import (
+    activations,
     arithmetic,
     comparison,
     creation,
     functions,
+    indexed,
     layers,
     losses,
+    norms,
     structure,
     sums,
 )
@@ -17,12 +20,15 @@ __all__ = [
     "OUT",
     "RULES",
     "UncoveredError",
+    "activations",
     "arithmetic",
     "comparison",
     "creation",
     "functions",
+    "indexed",
     "layers",
     "losses",
+    "norms",
     "structure",
     "sums",
 ]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trainwright.posit import grid
 from trainwright.posit.format import PositFormat
-from trainwright.posit.operators.registry import UncoveredError, covers, number, operand
+from trainwright.posit.operators.registry import FloatMask, UncoveredError, covers, number, operand
 
 Value = Tensor | float
 
@@ -26,8 +26,13 @@ def scaled(x: Tensor, factor: float, fmt: PositFormat) -> Tensor:
 
 
 @covers("add.Tensor", "add.Scalar")
-def add(fmt: PositFormat, x: Value, y: Value, alpha: float = 1) -> Tensor:
-    """Compute x + alpha y."""
+def add(fmt: PositFormat, x: Value | FloatMask, y: Value | FloatMask, alpha: float = 1) -> Tensor:
+    """Compute x + alpha y; a mask hides scores."""
+    for mask, scores in ((x, y), (y, x)):
+        if isinstance(mask, FloatMask):
+            assert isinstance(scores, Tensor)
+            return mask.hide(scores, fmt)
+    assert not isinstance(x, FloatMask) and not isinstance(y, FloatMask)
     x, y = _pair(x, y, fmt)
     return grid.add(x, scaled(y, alpha, fmt), fmt)
 
@@ -67,6 +72,12 @@ def reciprocal(fmt: PositFormat, x: Tensor) -> Tensor:
 def sqrt(fmt: PositFormat, x: Tensor) -> Tensor:
     """Take the square root; NaR below 0."""
     return grid.sqrt(x, fmt)
+
+
+@covers("rsqrt")
+def rsqrt(fmt: PositFormat, x: Tensor) -> Tensor:
+    """Compute 1 / root x, rounded once; NaR from 0 downwards."""
+    return grid.rsqrt(x, fmt)
 
 
 @covers("pow.Tensor_Scalar", in_place="pow_.Scalar")

@@ -4,6 +4,7 @@ A test compares every tabulated value with exact arithmetic. In wider formats th
 be on the wrong side of a tie; the posit is then off by at most one unit in its last place.
 """
 
+import math
 from collections.abc import Callable
 from functools import cache
 
@@ -15,10 +16,81 @@ from trainwright.posit.exactness import carrier
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators.registry import covers
 from trainwright.posit.rounding import codes_of, decode, round_to
+from trainwright.support.errorfree import round_to_odd
+
+
+def _above_half(x: Tensor, y: Tensor) -> Tensor:
+    """Return y, or for x near 0, where y is x / 2 and a little more, that sum rounded to odd.
+
+    x / 2 may be half-way between two posits. From 2^-40 on float64 shows the difference.
+    """
+    return torch.where(x.abs() < 2.0**-40, round_to_odd(x / 2, x.abs()), y)
+
+
+def _gelu(x: Tensor) -> Tensor:
+    """Compute x Phi(x); erfc keeps the digits that 1 + erf loses below 0."""
+    return _above_half(x, x / 2 * torch.erfc(x * -_ROOT_HALF))
+
+
+def _gelu_slope(x: Tensor) -> Tensor:
+    """Compute Phi(x) + x phi(x)."""
+    return torch.erfc(x * -_ROOT_HALF) / 2 + x * torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+
+
+def _tanh_argument(x: Tensor) -> Tensor:
+    """Return u with gelu(x) = x sigmoid(u) in the approximation by tanh."""
+    return math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x)
+
+
+def _gelu_tanh_slope(x: Tensor) -> Tensor:
+    x = x.clamp(-_FAR, _FAR)
+    u, slope = _tanh_argument(x), math.sqrt(8 / math.pi) * (1 + 3 * 0.044715 * x * x)
+    return u.sigmoid() * (1 + x * (-u).sigmoid() * slope)
+
+
+def _silu_slope(x: Tensor) -> Tensor:
+    return x.sigmoid() * (1 + x * (-x).sigmoid())
+
+
+def _mish(x: Tensor) -> Tensor:
+    """Compute x tanh(log(1 + e)), e = exp x, as x n / (n + 2) with n = e (e + 2)."""
+    n = x.clamp(max=_FAR).exp() * (x.clamp(max=_FAR).exp() + 2)
+    return x * (n / (n + 2))
+
+
+def _mish_slope(x: Tensor) -> Tensor:
+    x = x.clamp(max=_FAR)
+    e = x.exp()
+    n = e * (e + 2)
+    return n / (n + 2) + x * (e / (e + 1)) * (2 * (e + 1) / (n + 2)).square()
+
+
+def _softplus(x: Tensor) -> Tensor:
+    return x.clamp(min=0) + x.abs().neg().exp().log1p()
+
+
+_ROOT_HALF = math.sqrt(0.5)
+_FAR = 300.0
+"""Argument from which every activation is x or its limit in float64, and no intermediate is inf."""
+
+ELEMENTARY = ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "silu", "mish")
+"""Functions that are operators of torch without further arguments."""
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    name: getattr(torch, name) for name in ("exp", "expm1", "log", "log1p", "tanh", "sigmoid")
+    **{name: getattr(torch, name) for name in ELEMENTARY[:-2]},
+    "gelu": _gelu,
+    "gelu slope": _gelu_slope,
+    "gelu by tanh": lambda x: _above_half(x, x * _tanh_argument(x).sigmoid()),
+    "gelu by tanh slope": _gelu_tanh_slope,
+    "silu": lambda x: _above_half(x, x * x.sigmoid()),
+    "silu slope": _silu_slope,
+    "mish": _mish,
+    "mish slope": _mish_slope,
+    "softplus": _softplus,
 }
+"""Functions by name; a slope is the derivative, rounded as one function."""
+_POSITIVE = ("exp", "sigmoid", "softplus")
+_ZERO_AT_ZERO = ("gelu", "gelu by tanh", "silu", "mish")
 _TABLED = 16
 """Widest format, in bits, whose function values are tabulated."""
 
@@ -34,8 +106,10 @@ def _finite(name: str, x: Tensor, fmt: PositFormat) -> Tensor:
     values = FUNCTIONS[name](x)
     if name in ("exp", "expm1"):
         values = torch.where(values == float("inf"), fmt.maxpos, values)
-    if name in ("exp", "sigmoid"):
+    if name in _POSITIVE:
         values = torch.where(values == 0, fmt.minpos, values)
+    elif name in _ZERO_AT_ZERO or name.endswith("slope"):
+        values = torch.where((values == 0) & (x < 0), -fmt.minpos, values)
     return values
 
 
@@ -52,7 +126,7 @@ def _function(name: str) -> None:
         return apply(name, x, fmt)
 
 
-for _name in FUNCTIONS:
+for _name in ELEMENTARY:
     _function(_name)
 
 

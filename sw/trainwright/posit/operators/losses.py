@@ -3,23 +3,22 @@
 import torch
 from torch import Tensor
 
-from trainwright.posit import grid, products
-from trainwright.posit.accumulation import get_accumulation
+from trainwright.posit import grid
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators import functions
 from trainwright.posit.operators.registry import UncoveredError, covers, own_type
-from trainwright.posit.operators.sums import divided, total
+from trainwright.posit.operators.sums import divided, products_along, total
 
 NONE, MEAN, SUM = range(3)
 """Reductions, as torch numbers them."""
 
 
 def _exponentials(x: Tensor, dim: int, fmt: PositFormat) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z = x - max x, exp z, and the sum of exp z."""
+    """Return z = x - max x, exp z, and the sum of exp z; exp z is 0 for a hidden x, -maxpos."""
     if not x.numel():  # torch: no maximum of an empty tensor, but a softmax
         return x.clone(), x.clone(), total(x, dim, True, fmt)
     z = grid.sub(x, x.amax(dim, keepdim=True), fmt)
-    e = functions.apply("exp", z, fmt)
+    e = torch.where(x == -fmt.maxpos, 0.0, functions.apply("exp", z, fmt))
     return z, e, total(e, dim, True, fmt)
 
 
@@ -30,11 +29,20 @@ def softmax(fmt: PositFormat, x: Tensor, dim: int, to_float: bool) -> Tensor:
     return grid.div(e, s, fmt)
 
 
+@covers("_safe_softmax")
+def safe_softmax(fmt: PositFormat, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Compute the softmax, and 0 where all of a line is hidden."""
+    own_type(dtype, fmt)
+    hidden = (x == -fmt.maxpos).all(dim, keepdim=True)
+    return torch.where(hidden, 0.0, softmax(fmt, x, dim, False))
+
+
 @covers("_log_softmax")
 def log_softmax(fmt: PositFormat, x: Tensor, dim: int, to_float: bool) -> Tensor:
     """Compute (x - max) - log(sum of exp(x - max))."""
     z, _, s = _exponentials(x, dim, fmt)
-    return grid.sub(z, functions.apply("log", s, fmt), fmt)
+    y = grid.sub(z, functions.apply("log", s, fmt), fmt)
+    return torch.where(x == -fmt.maxpos, -fmt.maxpos, y)
 
 
 @covers("_softmax_backward_data")
@@ -44,7 +52,7 @@ def softmax_backward(
     """Compute (g - sum of g y) y."""
     own_type(dtype, fmt)
     a, b = g.movedim(dim, -1), y.movedim(dim, -1)
-    inner = products.dot(a, b, fmt, get_accumulation()).unsqueeze(dim)
+    inner = products_along(a, b, fmt).unsqueeze(dim)
     return grid.mul(grid.sub(g, inner, fmt), y, fmt)
 
 
@@ -54,7 +62,7 @@ def log_softmax_backward(
 ) -> Tensor:
     """Compute g - exp(y) sum of g."""
     own_type(dtype, fmt)
-    p = functions.apply("exp", y, fmt)
+    p = torch.where(y == -fmt.maxpos, 0.0, functions.apply("exp", y, fmt))
     return grid.sub(g, grid.mul(p, total(g, dim, True, fmt), fmt), fmt)
 
 

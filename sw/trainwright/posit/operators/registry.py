@@ -6,7 +6,7 @@ tensors of values on the grid, all of that format. Floating-point results must b
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -103,6 +103,22 @@ def operand(x: Any, fmt: PositFormat, like: Tensor) -> Tensor:
     if isinstance(x, complex):
         raise PositError(f"{fmt} and the complex number {x} do not mix")
     return torch.tensor(number(x, fmt), dtype=carrier(fmt), device=like.device)
+
+
+class FloatMask(NamedTuple):
+    """Float tensor of 0 and -inf that is added to scores before a softmax."""
+
+    hidden: Tensor
+    """Whether the mask is -inf."""
+
+    def hide(self, scores: Tensor, fmt: PositFormat) -> Tensor:
+        """Replace hidden scores by -maxpos, for which a softmax is 0."""
+        return torch.where(self.hidden, -fmt.maxpos, scores)
+
+
+def filling(x: float, fmt: PositFormat) -> float:
+    """Return ``number``, and -maxpos for -inf: posits have no -inf, which marks hidden scores."""
+    return -fmt.maxpos if x == float("-inf") else number(x, fmt)
 
 
 def own_type(dtype: torch.dtype | None, fmt: PositFormat) -> None:

@@ -7,8 +7,8 @@ from torch import Tensor
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.operators.registry import (
     RULES,
-    UncoveredError,
     covers,
+    filling,
     number,
     operand,
     operator,
@@ -16,9 +16,10 @@ from trainwright.posit.operators.registry import (
 
 MOVES = """
     _reshape_alias _unsafe_view alias as_strided cat clone detach diagonal expand flip gather
-    index.Tensor index_select masked_select permute repeat roll select.int slice.Tensor split.Tensor
-    split_with_sizes squeeze squeeze.dim squeeze.dims stack t take transpose.int tril triu
-    unbind.int unfold unsqueeze view select_backward slice_backward diagonal_backward
+    index.Tensor index_select masked_select permute repeat roll select.int slice.Tensor
+    split.Tensor split_with_sizes squeeze squeeze.dim squeeze.dims stack t take transpose.int tril
+    triu unbind.int unfold unsafe_split.Tensor unsqueeze view select_backward slice_backward
+    diagonal_backward
     amax amin argmax argmin max max.dim min min.dim sort sort.stable topk
     isnan isinf nonzero _local_scalar_dense
 """.split()
@@ -40,8 +41,8 @@ for _name in MOVES:
 
 @covers("masked_fill.Scalar")
 def masked_fill(fmt: PositFormat, x: Tensor, mask: Tensor, fill: float) -> Tensor:
-    """Fill masked elements with a number rounded to the format."""
-    return x.masked_fill(mask, number(fill, fmt))
+    """Fill masked elements with a number rounded to the format; -inf hides scores."""
+    return x.masked_fill(mask, filling(fill, fmt))
 
 
 @covers("masked_fill.Tensor")
@@ -58,19 +59,10 @@ def where(fmt: PositFormat, condition: Tensor, x: Tensor | float, y: Tensor | fl
     round twice.
     """
     for choice in (x, y):
-        if not isinstance(choice, Tensor) and number(choice, fmt) != choice:
+        if not isinstance(choice, Tensor) and number(choice, fmt) != choice != float("-inf"):
             raise PositError(f"{choice} is no value of {fmt}: PositTensor({choice}, fmt) rounds it")
+    x, y = (t if isinstance(t, Tensor) else filling(t, fmt) for t in (x, y))
     return operand(x, fmt, condition).where(condition, operand(y, fmt, condition))
-
-
-@covers("index_put")
-def index_put(
-    fmt: PositFormat, x: Tensor, places: list[Any], values: Tensor, accumulate: bool = False
-) -> Tensor:
-    """Put values at places, replacing the present ones."""
-    if accumulate:
-        raise UncoveredError("index_put that accumulates is not covered for posits")
-    return x.index_put(places, operand(values, fmt, x))
 
 
 @covers("scatter.src", "scatter.value")

@@ -10,7 +10,13 @@ from trainwright.posit import grid, products
 from trainwright.posit.accumulation import get_accumulation
 from trainwright.posit.format import PositFormat
 from trainwright.posit.operators.arithmetic import scaled
-from trainwright.posit.operators.registry import UncoveredError, covers, operand, own_type
+from trainwright.posit.operators.registry import (
+    FloatMask,
+    UncoveredError,
+    covers,
+    operand,
+    own_type,
+)
 
 Dims = Sequence[int] | int | None
 
@@ -52,6 +58,11 @@ def dim_sum(
     return total(x, dims, keepdim, fmt)
 
 
+def products_along(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
+    """Sum products along the last dimension."""
+    return products.dot(x, y, fmt, get_accumulation())
+
+
 def divided(x: Tensor, count: int, fmt: PositFormat) -> Tensor:
     """Divide by a count, which is rounded to the format first."""
     return grid.div(x, operand(count, fmt, x), fmt)
@@ -87,18 +98,25 @@ def norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Take the root of the sum of squares; other norms are not covered."""
+    """Take the root of the sum of squares, the sum of magnitudes, or their extreme."""
     own_type(dtype, fmt)
-    if order != 2:
-        raise UncoveredError(f"the norm of order {order} is not covered for posits, only 2")
     over = _dims(x, dims) if x.dim() else []
-    kept = [d for d in range(x.dim()) if d not in over]
-    sizes = [*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in over)]
-    lines = x.permute([*kept, *over]).reshape(sizes)
-    norms = grid.sqrt(products.dot(lines, lines, fmt, get_accumulation()), fmt)
-    for d in over if keepdim else ():
-        norms = norms.unsqueeze(d)
-    return norms
+    if order == 2:
+        kept = [d for d in range(x.dim()) if d not in over]
+        sizes = [*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in over)]
+        lines = x.permute([*kept, *over]).reshape(sizes)
+        norms = grid.sqrt(products_along(lines, lines, fmt), fmt)
+        for d in over if keepdim else ():
+            norms = norms.unsqueeze(d)
+        return norms
+    if order == 1:
+        return total(x.abs(), dims, keepdim, fmt)
+    if abs(order) == math.inf:
+        extreme = torch.amax if order > 0 else torch.amin
+        return extreme(x.abs(), over, keepdim)
+    raise UncoveredError(
+        f"the norm of order {order} is not covered for posits, only 1, 2, inf and -inf"
+    )
 
 
 @covers("mm", "bmm")
@@ -110,7 +128,7 @@ def mm(fmt: PositFormat, a: Tensor, b: Tensor) -> Tensor:
 @covers("dot")
 def dot(fmt: PositFormat, a: Tensor, b: Tensor) -> Tensor:
     """Multiply two vectors."""
-    return products.dot(a, b, fmt, get_accumulation())
+    return products_along(a, b, fmt)
 
 
 @covers("mv")
@@ -121,10 +139,18 @@ def mv(fmt: PositFormat, a: Tensor, b: Tensor) -> Tensor:
 
 @covers("addmm", "baddbmm")
 def addmm(
-    fmt: PositFormat, start: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1
+    fmt: PositFormat,
+    start: Tensor | FloatMask,
+    a: Tensor,
+    b: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
 ) -> Tensor:
     """Compute beta start + alpha a b; the sum starts from ``beta start``, unless alpha is not 1."""
     mode = get_accumulation()
+    if isinstance(start, FloatMask):
+        return start.hide(scaled(products.matmul(a, b, fmt, mode), alpha, fmt), fmt)
     start = scaled(start, beta, fmt)
     if alpha == 1:
         return products.matmul(a, b, fmt, mode, start)

@@ -1,0 +1,89 @@
+"""Functions of torch that posits replace above autograd, because torch's own leave them there.
+
+torch also takes no fused inference path of its transformer layers for a tensor with overrides.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+_functions: Any = torch  # whose stubs lack functions of packed sequences
+
+
+def _in_parts(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a function without the kernels that take attention or an LSTM of floats as a whole."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        enabled = torch._C._get_mkldnn_enabled()
+        torch._C._set_mkldnn_enabled(False)
+        try:
+            with sdpa_kernel(SDPBackend.MATH):
+                return func(*args, **kwargs)
+        finally:
+            torch._C._set_mkldnn_enabled(enabled)
+
+    return run
+
+
+def _pack(data: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
+    """Pack sequences by the places that torch gives; its own gradient fills a tensor of floats."""
+    places = torch.arange(data.shape[0] * data.shape[1]).reshape(data.shape[:2])
+    packed, sizes = _functions._pack_padded_sequence(places, lengths, batch_first)
+    return data.flatten(0, 1)[packed.to(data.device)], sizes
+
+
+def _pad_packed(
+    data: Tensor, batch_sizes: Tensor, batch_first: bool, padding: float, total_length: int
+) -> tuple[Tensor, Tensor]:
+    """Pad sequences by the places that torch gives; its own fills a tensor of floats."""
+    places, lengths = _functions._pad_packed_sequence(
+        torch.arange(len(data)), batch_sizes, batch_first, -1, total_length
+    )
+    places = places.to(data.device)
+    outside = (places < 0).reshape(*places.shape, *[1] * (data.dim() - 1))
+    return data[places.clamp(min=0)].masked_fill(outside, padding), lengths
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Start every sum from the bias; torch's own adds it later where x is not contiguous."""
+    if bias is None:
+        return F.linear(x, weight)
+    lines = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
+    return lines.reshape(*x.shape[:-1], -1)
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Make the operands contiguous for ``F.linear``, keeping the identity that torch asks for."""
+    contiguous = {id(x): x.contiguous() for x in (query, key, value)}
+    return F.multi_head_attention_forward(
+        contiguous[id(query)], contiguous[id(key)], contiguous[id(value)], *args, **kwargs
+    )
+
+
+def _recurrent(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the input of an RNN contiguous with time first, for the same reason."""
+
+    def run(x: Tensor, *args: Any) -> Any:
+        packed = not isinstance(args[2], bool)  # otherwise has_biases
+        if packed or not args[-1]:
+            return func(x.contiguous(), *args)
+        y, *states = func(x.transpose(0, 1).contiguous(), *args[:-1], False)
+        return y.transpose(0, 1), *states
+
+    return run
+
+
+OVERRIDES: dict[Any, Callable[..., Any]] = {
+    F.linear: _linear,
+    F.multi_head_attention_forward: _in_parts(_attention),
+    F.scaled_dot_product_attention: _in_parts(F.scaled_dot_product_attention),
+    torch.lstm: _recurrent(_in_parts(torch.lstm)),
+    **{func: _recurrent(func) for func in (torch.gru, torch.rnn_tanh, torch.rnn_relu)},
+    _functions._pack_padded_sequence: _pack,
+    _functions._pad_packed_sequence: _pad_packed,
+}
+"""Replacements by function of torch."""
