@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from trainwright.check.product import check_product
 from trainwright.check.step import check_step
 from trainwright.compiler import compile_step
 from trainwright.network import load_network
@@ -56,6 +57,21 @@ def test_steps_are_those_of_the_golden_model(rtl, widths, memory):
     if memory is PROMPT:
         predicted = compile_step(network, 3, P).predicted_cycles
         assert abs(predicted / outcome.counters.cycles - 1) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "memory"),
+    [
+        ("fp32-i8", (9, 40, 12), PROMPT),
+        ("fp32-i8", (3, 5, 7), STALLS),
+        ("fp64-i8", (4, 9, 5), PROMPT),
+    ],
+)
+def test_product_on_8_bit_multipliers_equals_that_of_wide_ones(rtl, dtype, sizes, memory):
+    rtl.memory = memory
+    outcome = check_product(dtype, sizes, rtl, seed=2)
+    assert outcome.comparison.mismatches == {} and outcome.comparison.tensors["product"]
+    assert outcome.to_dict()["multiplier_bits"] == 8 and outcome.error <= outcome.native_error
 
 
 @pytest.mark.parametrize("seed", range(3))

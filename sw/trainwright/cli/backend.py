@@ -53,7 +53,7 @@ def check_simulation_options(backend: str, memory: Mapping[str, float], engine: 
 
 
 @contextmanager
-def opened_for(options: Any, network: Network, **defaults: bool) -> Iterator[Accelerator]:
+def opened_for(options: Any, network: Network | None, **defaults: bool) -> Iterator[Accelerator]:
     """Open the back end that a command's options ask for, and close it at the end (see ``opened``).
 
     ``options`` has ``backend``, ``accelerator`` and those of ``SimulationOptions``; ``defaults``

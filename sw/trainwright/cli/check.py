@@ -1,6 +1,7 @@
 """``trainwright check``: one training step on golden model and hardware, every tensor compared."""
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +27,18 @@ if TYPE_CHECKING:
     from trainwright.check.step import StepCheck
 
 
+PRODUCT_TYPES = ("fp32-i8", "fp64-i8", "fp128-i8")
+"""Types of ``--product``, as ``trainwright.ape`` names them; importing it would take torch."""
+
+
+def _sizes(text: str) -> tuple[int, int, int]:
+    sizes = re.fullmatch(r"(\d{1,5})x(\d{1,5})x(\d{1,5})", text)
+    if not sizes or "0" in sizes.groups():
+        raise ValueError(f"must be MxKxN, such as 32x64x16, not {text!r}")
+    m, k, n = map(int, sizes.groups())
+    return m, k, n
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions(
     FormOptions, SeedOptions, PlanOptions, JsonOptions, ExplainedAccelerator, SimulationOptions
@@ -49,6 +62,10 @@ class CheckOptions(
     file eight steps are run by one start, the second of which looks for columns to cut; where
     samples are fetched a test set is classified after them.
 
+    With --product a matrix product in floating point is checked in place of a step: by residues on
+    multipliers of 8 bits (docs/reference/ape.md), against a wide multiplier. The accelerator has
+    words of 8 bits by default, and wide_tensors=1.
+
     Utilisation (`mac_utilisation` in --json) is the useful multiply-accumulates, `macs`, over
     multipliers times cycles: padding and copies left out (docs/reference/cycles.md).
     """
@@ -66,6 +83,10 @@ class CheckOptions(
     start"""
     steps: Positive | None = None
     """steps of --update chip by one start, with an exponent file (default: 8)"""
+    product: Annotated[tuple[int, int, int] | None, Option(metavar="MxKxN", parse=_sizes)] = None
+    """matrix product to check in place of a step: M x K by K x N"""
+    dtype: Annotated[str | None, OneOf(PRODUCT_TYPES)] = None
+    """numbers of --product: float32, float64, or sums of two float64 (default: fp32-i8)"""
     loss: Annotated[str | None, OneOf(LOSS_NAMES)] = None
     """loss of --update chip (default: cross-entropy)"""
 
@@ -88,10 +109,31 @@ def _check_chip(options: CheckOptions, network: Network, accelerator: Accelerato
     return check_chip_step(network, options.batch, accelerator, **common)
 
 
+def _check_product(options: CheckOptions, sizes: tuple[int, int, int]) -> int:
+    from trainwright.check.product import check_product, summary
+
+    of_steps = ("network", "batch", "rounding_mode", "update", "steps", "loss", "plan", "formats",
+                "ranks")  # fmt: skip
+    for name in of_steps:
+        if getattr(options, name) != getattr(CheckOptions, name):
+            option = f"--{name.replace('_', '-')}"
+            raise OptionError(f"{option} is for a training step: omit it, or omit --product")
+    with opened_for(options, None, narrow=True) as accelerator:
+        dtype = options.dtype or PRODUCT_TYPES[0]
+        outcome = check_product(dtype, sizes, accelerator, seed=options.seed)
+    figures = outcome.to_dict()
+    print(json.dumps(figures) if options.json else summary(figures, outcome.compared))
+    return 1 if outcome.differing else 0
+
+
 def _run(options: CheckOptions) -> int:
     from trainwright.check.hazards import check_hazards
     from trainwright.check.step import HARDWARE, check_step, summary
 
+    if options.product is not None:
+        return _check_product(options, options.product)
+    if options.dtype is not None:
+        raise OptionError("--dtype is for a matrix product: add --product, such as 32x64x16")
     on_chip = options.update == "chip"
     for name in ("loss", "steps"):
         if getattr(options, name) and not on_chip:

@@ -11,6 +11,7 @@ from trainwright.network import Network, NetworkError, load_network, rank_bounds
 from trainwright.parameters import (
     CODED_ACCUMULATOR,
     PRESETS,
+    WORD_WIDTHS,
     AcceleratorParameters,
     parse_overrides,
 )
@@ -230,11 +231,13 @@ def accelerator_parameters(
     *,
     stochastic: bool = False,
     alone: bool = False,
+    narrow: bool = False,
 ) -> AcceleratorParameters:
     """Return the accelerator asked for, by default with the factor width and posits of ``network``.
 
     ``stochastic`` is the default of its ``stochastic_rounding``. ``alone`` (``--update chip``):
     the defaults are ``ALONE``, unless a preset says what a device has or ``vector_engine`` is 0.
+    ``narrow`` (``--product``): words of 8 bits, and results of 16 on these.
     A network with element-wise functions asks for a vector engine likewise.
     Raises ``OptionError`` for an unknown name or a value out of range.
     """
@@ -259,6 +262,10 @@ def accelerator_parameters(
             default |= {"vector_engine": 1}
         if alone and not preset and overrides.get("vector_engine", 1):
             default |= ALONE
+        if narrow:
+            default |= {} if preset else {"word_width": min(WORD_WIDTHS)}
+            width = (default | overrides).get("word_width", AcceleratorParameters.word_width)
+            default |= {"wide_tensors": 1} if width == min(WORD_WIDTHS) else {}
         sizes = default | overrides
         if network is not None and not any(item.startswith("factor_width") for item in items):
             word_width = sizes.get("word_width", AcceleratorParameters.word_width)

@@ -1,0 +1,117 @@
+"""Compile a stack of matrix products to one program, without a network.
+
+The search is that of a step's programs (``lower``). Sums are written as they are: a result that is
+too large for its bits saturates, and its statistics count that.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.accelerator import Accelerator
+from trainwright.compiler.base.limits import require_memory
+from trainwright.compiler.base.memory import Buffer, MemoryMap
+from trainwright.compiler.base.progress import MOST_EFFORT, followed
+from trainwright.compiler.emit.emit import Emitter
+from trainwright.compiler.emit.outer import Packing, constant
+from trainwright.compiler.forms.calls import External
+from trainwright.compiler.forms.choices import Given
+from trainwright.compiler.forms.digits import require_passes
+from trainwright.compiler.step.drafts import Lowered
+from trainwright.compiler.step.lower import alias, descriptors_of, lower
+from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Fixed
+from trainwright.graph.ir import Einsum, Graph, Tensor
+from trainwright.graph.network import SAMPLES
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Program, digit_count
+from trainwright.program.fields import DESCRIPTOR_BYTES
+
+Words = npt.NDArray[np.generic]
+_PROGRAM = "program.products"
+
+
+@dataclass(frozen=True)
+class ProductPrograms:
+    """Program of products ``left`` (count, m, k) by ``right`` (count, k, n), and its buffers."""
+
+    parameters: AcceleratorParameters
+    lowered: Lowered
+    program: Program
+    buffers: Mapping[str, Buffer]
+    memory_bytes: int
+
+    @property
+    def address(self) -> int:
+        """Address of the program in external memory."""
+        return self.buffers[_PROGRAM].address
+
+    def _packing(self, outer: External) -> Packing:
+        return Packing(self.lowered.graph, outer, self.parameters.lanes)
+
+    def write(self, accelerator: Accelerator, left: Words, right: Words) -> None:
+        """Put the operands and the constants of the program into an accelerator's memory."""
+        given = {"left": left, "right": right}
+        for outer in self.lowered.outer.values():
+            values = constant(outer.tensor, self.parameters.lanes)
+            values = given.get(outer.tensor) if values is None else values
+            if values is not None:
+                data = self._packing(outer).pack(values)
+                accelerator.write(self.buffers[outer.name].address, data)
+
+    def read(self, accelerator: Accelerator) -> npt.NDArray[np.int64]:
+        """Return the sums (count, m, n) that a run left in an accelerator's memory."""
+        sums = np.zeros(self.lowered.graph.shape("sums"), np.int64)
+        for outer in self.lowered.outer.values():
+            if outer.tensor == "sums":
+                packing = self._packing(outer)
+                data = accelerator.read(self.buffers[outer.name].address, packing.size)
+                whole = [slice(*outer.ranges.get(axis, (None,))) for axis in packing.axes]
+                sums[tuple(whole)] = packing.unpack(data)
+        return sums
+
+
+def _graph(count: int, sizes: tuple[int, int, int], width: int, p: AcceleratorParameters) -> Graph:
+    def tensor(name: str, axes: str, bits: int) -> Tensor:
+        digits = digit_count(bits) if p.narrow else 1
+        kind, axes_of = TensorClass.INTERMEDIATE, (SAMPLES, *axes)
+        return Tensor(name, axes_of, kind, Fixed(bits), exact=True, digits=digits)
+
+    # Programs are cut into slices of samples: here of the stack, whose products share nothing.
+    tensors = tensor("left", "mk", 8), tensor("right", "kn", 8), tensor("sums", "mn", width)
+    return Graph(
+        {SAMPLES: count, **dict(zip("mkn", sizes, strict=True))},
+        {tensor.name: tensor for tensor in tensors},
+        (Einsum("sums", ("left", "right")),),
+        ("left", "right"),
+        ("sums",),
+    )
+
+
+def compile_products(
+    count: int, sizes: tuple[int, int, int], width: int, p: AcceleratorParameters
+) -> ProductPrograms:
+    """Compile ``count`` products of 8-bit (m, k) by (k, n) with sums of ``width`` bits.
+
+    Raises ``CompileError``.
+    """
+    graph = _graph(count, sizes, width, p)
+    require_passes(graph, p)
+    with followed(most=MOST_EFFORT):
+        lowered = lower(
+            graph, {name: Given() for name in graph.given}, {"sums": None}, p, "product"
+        )
+    memory = MemoryMap(p.lanes)
+    length = len(descriptors_of(lowered, p, "product")) + 1  # one more may set a seed
+    memory.add_bytes(_PROGRAM, length * DESCRIPTOR_BYTES)
+    for outer in lowered.outer.values():
+        if not outer.view_of:
+            memory.add_bytes(outer.name, Packing(graph, outer, p.lanes).size)
+    alias(lowered, memory)
+    require_memory(memory.top, p)
+    emitter = Emitter(lowered.graph, p, memory.buffers)
+    emitter.run(lowered.calls)
+    program = Program(tuple(emitter.descriptors), p.fingerprint, tuple(emitter.slots))
+    return ProductPrograms(p, lowered, program, memory.buffers, memory.top)
