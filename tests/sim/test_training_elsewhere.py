@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainwright.accelerator.counted import counted
-from trainwright.compiler.step.in_rows import plan_of_loop
+from trainwright.compiler.step.rows import plan_of_loop
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator

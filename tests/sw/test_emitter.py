@@ -36,7 +36,7 @@ def emitted(sizes, here, outside, ranges, *, load, element_bytes=2, digits=1):
     axes = (*layout.rows, *layout.lanes)
     graph = Graph(sizes, {"t": Tensor("t", axes, TensorClass.ACTIVATION, Fixed(8))}, (), ("t",), ())
     rows = len(literal(sizes, outside, {}, digits))
-    buffer = Buffer(outer.name, ADDRESS, (rows, LANES), LANES, element_bytes)
+    buffer = Buffer(outer.name, ADDRESS, (rows, LANES), element_bytes)
     emitter = Emitter(graph, P, {outer.name: buffer})
     engine = Engine.LOAD if load else Engine.STORE
     touched = {"writes": (piece,)} if load else {"reads": (piece,)}

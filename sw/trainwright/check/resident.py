@@ -172,7 +172,7 @@ def _compare_memory(golden: _Side, other: _Side) -> Comparison:
     wrong, at = np.flatnonzero(memory[0] != memory[1]), None
     if len(wrong):
         first = int(wrong[0])
-        buffers = {**driver.step.buffers, **driver.memory.buffers}
+        buffers = driver.memory.everything
         name, start = next(
             ((n, b.address) for n, b in buffers.items() if b.address <= first < b.stop),
             ("memory", 0),

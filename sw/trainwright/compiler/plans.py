@@ -1,7 +1,6 @@
 """Compile a training step by one of several plans.
 
-``compile_step`` checks its arguments, and passes plans in rows of a state to ``step.in_rows``, all
-others to ``step.adapter``.
+``compile_step`` checks its arguments; ``step.adapter`` compiles.
 """
 
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS, PLANS, CompiledStep
@@ -9,7 +8,7 @@ from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.limits import require_batch, require_integers
 from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.step.adapter import compiled
-from trainwright.compiler.step.in_rows import compiled_in_rows
+from trainwright.compiler.step.rows import require_loop
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 
@@ -43,7 +42,8 @@ def compile_step(
     require_batch(batch)
     require_integers(network)
     if plan in rows:
-        return compiled_in_rows(network, batch, parameters, rows[plan])
+        require_loop(network, batch, parameters)
+        return compiled(network, batch, parameters, plan=rows[plan], in_rows=True)
     return compiled(
         network, batch, parameters, plan=plan, input_gradients=input_gradients, effort=effort
     )

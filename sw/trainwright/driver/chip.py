@@ -145,7 +145,7 @@ class ChipDriver(Driver):
                 yield image.name, self.accelerator.read(buffer.address, buffer.size)
         for part in self.layout.parts:
             if part.index < 0:
-                yield part.name, self._get(part.name).numpy()
+                yield part.name, self.rows(part.name)
 
     def factors(self) -> Words:
         """Read factors and biases in the rows of the layout, int64 (rows, LANES)."""
@@ -160,8 +160,9 @@ class ChipDriver(Driver):
 
     def rows(self, name: str) -> Words:
         """Read a buffer, such as ``STATE``, int64 (rows, LANES), as it is in memory."""
-        buffer = {**self.step.buffers, **self.memory.buffers}[name]
-        return buffer.unpack(self.accelerator.read(buffer.address, buffer.size)).numpy()
+        buffer = self.memory.everything[name]
+        data = self.accelerator.read(buffer.address, buffer.size)
+        return data.view(buffer.kind).reshape(-1, LANES).astype(np.int64)
 
     # A step.
 

@@ -35,7 +35,7 @@ _BUFFERS = (
     ("inputs, as laid out", r"x(\..*)?"),
     (KEPT, r"l\d+\.a"),
     ("gradients of the parameters", r"l\d+\.(dG\d+|db)"),
-    ("factors and biases, as laid out", r"l\d+\.(G\d+\..*|b(\..*)?)"),
+    ("factors and biases, as laid out", r"l\d+\.(G\d+\W.*|b(\..*)?)"),
     ("gradients between layers, intermediate results", r".*"),
 )
 """Kinds of buffers in external memory, by what their names match first."""
@@ -59,8 +59,7 @@ def resident_memory(memory: ChipMemory, program: Program) -> list[MemoryItem]:
     """Return the bits that steps of a resident ``program`` keep, without the data set."""
     bits = {name: 0 for name, _ in _RESIDENT}
     bits["programs"] = 8 * DESCRIPTOR_BYTES * len(program.descriptors)
-    buffers = (*memory.step.buffers.values(), *memory.buffers.values())
-    for buffer in {buffer.address: buffer for buffer in buffers}.values():
+    for buffer in {buffer.address: buffer for buffer in memory.everything.values()}.values():
         bits[KEPT] -= 8 * buffer.size
         if buffer.name != COLUMNS and not buffer.name.startswith("program."):
             kind = next(kind for kind, pattern in _RESIDENT if fullmatch(pattern, buffer.name))

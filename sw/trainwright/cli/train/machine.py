@@ -10,7 +10,7 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import check_chip_plan, tell_update_place, update_place
 from trainwright.cli.train.job import RunOptions, accelerator_of, on_chip
 from trainwright.compiler.base.errors import CompileError, ResourceError
-from trainwright.compiler.step.in_rows import plan_of_loop
+from trainwright.compiler.step.rows import plan_of_loop
 from trainwright.driver import Driver
 from trainwright.network import Network
 from trainwright.train.engine import StepEngine

@@ -62,11 +62,6 @@ class FactorImage(Protocol):
         """Number of the factor in its layer, from 0."""
         ...
 
-    @property
-    def entries(self) -> int:
-        """Rows of the scratchpad that the image takes."""
-        ...
-
     def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> npt.NDArray[np.uint8]:
         """Return the bytes of an int64 factor (R_{n-1}, J_n, I_n, R_n); a constant ignores it."""
         ...

@@ -24,83 +24,49 @@ BEAT = 64
 
 @dataclass(frozen=True)
 class Buffer:
-    """Tensor in external memory: row-major, its last dimension padded to a multiple of lanes.
-
-    ``shape`` is the logical shape, ``padded`` the stored last dimension in elements.
-    """
+    """Tensor in external memory, row-major."""
 
     name: str
     address: int
     shape: tuple[int, ...]
-    padded: int
     element_bytes: int
-    order: tuple[int, ...] = ()
-    """Origin of each dimension of ``shape``, if the host has them in another order."""
-    repeat: int = 1
-    """Times that the host's values are repeated along a last dimension of their own."""
 
     @property
     def size(self) -> int:
         """Bytes of the buffer, padding included."""
-        return prod(self.shape[:-1]) * self.padded * self.element_bytes
+        return prod(self.shape) * self.element_bytes
+
+    @property
+    def kind(self) -> npt.DTypeLike:
+        """Type of a word for numpy."""
+        return np.int8 if self.element_bytes == 1 else "<i2"
 
     def pack(self, values: torch.Tensor) -> Bytes:
-        """Return the bytes of the host's integers, zero padded."""
-        kind = np.int8 if self.element_bytes == 1 else "<i2"
-        # A bias has a value a row, in all lanes: the host has it once.
-        if self.repeat > 1:
-            values = values[..., None].expand(*values.shape, self.repeat)
-        data = values.permute(self.order) if self.order else values
-        data = data.reshape(*data.shape[:-1], -1).numpy().astype(kind)
-        if data.ndim != len(self.shape):
-            data = data.reshape(self.shape)
-        stored = (*self.shape[:-1], self.padded)
-        if stored != data.shape:
-            whole = np.zeros(stored, data.dtype)
-            whole[tuple(slice(size) for size in data.shape)] = data
-            data = whole
-        return np.ascontiguousarray(data).view(np.uint8).ravel()
+        """Return the bytes of the host's integers."""
+        return np.ascontiguousarray(values.numpy().astype(self.kind)).view(np.uint8).ravel()
 
     def unpack(self, data: Bytes) -> torch.Tensor:
-        """Return the host's int64 integers from all bytes, without padding."""
-        kind = np.int8 if self.element_bytes == 1 else "<i2"
-        values = data.view(kind).reshape(*self.shape[:-1], self.padded)
-        integers = torch.from_numpy(values[..., : self.shape[-1]].astype(np.int64))
-        inverse = sorted(range(len(self.order)), key=self.order.__getitem__)
-        return integers.permute(inverse) if inverse else integers
+        """Return the host's int64 integers from all bytes."""
+        return torch.from_numpy(data.view(self.kind).reshape(self.shape).astype(np.int64))
 
     @property
     def stop(self) -> int:
         return self.address + self.size
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one index of the first dimension."""
-        return self.size // self.shape[0]
 
 
 @dataclass
 class MemoryMap:
     """External memory, filled from address 0 upwards; every buffer starts at a beat of any port."""
 
-    lanes: int
     top: int = 0
     buffers: dict[str, Buffer] = field(default_factory=dict)
 
-    def add(self, name: str, shape: tuple[int, ...], element_bytes: int) -> Buffer:
-        """Add a buffer, its last dimension padded to a multiple of the lanes."""
+    def add(self, name: str, shape: tuple[int, ...], element_bytes: int = 1) -> Buffer:
+        """Add a buffer."""
         assert name not in self.buffers, name
-        padded = -(-shape[-1] // self.lanes) * self.lanes
-        buffer = Buffer(name, self.top, shape, padded, element_bytes)
+        buffer = Buffer(name, self.top, shape, element_bytes)
         self.buffers[name] = buffer
         self.top += -(-buffer.size // BEAT) * BEAT
-        return buffer
-
-    def add_bytes(self, name: str, size: int) -> Buffer:
-        """Add a buffer of bytes."""
-        buffer = Buffer(name, self.top, (size,), size, 1)
-        self.buffers[name] = buffer
-        self.top += -(-size // BEAT) * BEAT
         return buffer
 
 

@@ -105,7 +105,7 @@ class Beside:
         own samples for the last time.
         """
         names = (SAMPLES_OUTSIDE, SAMPLES_INSIDE, TARGETS)
-        buffers = [{**self.memory.step.buffers, **self.memory.buffers}[name] for name in names]
+        buffers = [self.memory.everything[name] for name in names]
         first = 1 + max(n for n, d in enumerate(self.main) if _reads(d, buffers, self._p))
         spans = [self._rows(n) for n in range(first, len(self.main))]
         pad = LocalMemory(self._p)

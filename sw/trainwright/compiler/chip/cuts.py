@@ -7,7 +7,7 @@ flagged column gets a shift below 0, and the passes of the update clear its word
 
 from dataclasses import dataclass
 
-from trainwright.compiler.base.row_images import Arrangement
+from trainwright.compiler.base.names import IDENTITY
 from trainwright.compiler.chip.memory import PRIOR
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.prior_rows import (
@@ -44,7 +44,7 @@ class Cuts:
         """
         self._work, self._layout, self._rows = work, layout, rows
         self._flags = work.b.pad.allocate(f"{PRIOR} flags", layout.spread).start
-        self._identity = work.constant(Arrangement.IDENTITY.value).start
+        self._identity = work.constant(IDENTITY).start
 
     def decide(self, distance: int) -> int:
         """Set the flags of the columns left and the costs at these ranks; return the flags' row."""

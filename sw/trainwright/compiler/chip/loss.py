@@ -8,8 +8,7 @@ the engine works on other blocks.
 from itertools import pairwise
 
 from trainwright.compiler.base.memory import Region
-from trainwright.compiler.base.names import activation_name, gradient_name
-from trainwright.compiler.base.row_images import Arrangement
+from trainwright.compiler.base.names import IDENTITY, activation_name, gradient_name
 from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
 from trainwright.compiler.chip.passes import Passes
@@ -53,7 +52,7 @@ class _Loss:
         last = len(step.network.layers)
         self._gradient = gradient_name(last)
         self.blocks = step.batch // LANES
-        work.constant(Arrangement.IDENTITY.value)
+        work.constant(IDENTITY)
         self._logits = load_logits(work)
         self._outputs = step.network.layers[-1].output_size
         self._samples, self._results = (
@@ -94,8 +93,8 @@ class _Loss:
             self._results.start + LANES * first, self._back.start + first, blocks=count,
             source=(LANES, 1), to=(1, self.blocks), rows=self._outputs, tensor=self._gradient,
         )  # fmt: skip
-        buffer = work.buffer(self._gradient)
-        level = TransferLevel(self._outputs, buffer.row_bytes, self.blocks)
+        row_bytes = work.buffer(self._gradient).element_bytes * work.memory.step.batch
+        level = TransferLevel(self._outputs, row_bytes, self.blocks)
         work.store(self._gradient, self._back.start + first, count, (level,), first=first)
 
 
@@ -133,7 +132,7 @@ def counting_program(memory: ChipMemory, loss_name: str, slots: ExponentSlots) -
     work = Passes(memory, slots)
     step = memory.step
     blocks = step.batch // LANES
-    work.constant(Arrangement.IDENTITY.value)
+    work.constant(IDENTITY)
     logits = load_logits(work)
     samples = work.b.pad.allocate(SAMPLES, step.batch)
     work.transpose(logits.start, samples.start, blocks=blocks, source=(1, blocks), to=(LANES, 1),

@@ -7,14 +7,14 @@ compiled from; the driver fills its buffers.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.compiler.base.compiled import IN_ROWS, CompiledStep
+from trainwright.compiler.base.compiled import IN_ROWS, CompiledStep, FactorImage
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.memory import Buffer, MemoryMap
-from trainwright.compiler.base.row_images import RowImage
 from trainwright.compiler.chip.live import (
     Kept,
     Live,
@@ -99,7 +99,7 @@ class ChipMemory:
             # lanes.
             next_row += 2 * part.blocks + 2
             rows.append(ColumnRows(firsts[0], firsts[1], next_row - 2, next_row - 1))
-        memory = MemoryMap(lanes=LANES, top=step.memory_bytes)
+        memory = MemoryMap(top=step.memory_bytes)
         memory.add(TARGETS, (step.batch, LANES), 1)
         memory.add(STATE, (layout.rows, LANES), 2)
         memory.add(FACTORS, (layout.rows, LANES), 1)
@@ -107,7 +107,7 @@ class ChipMemory:
         memory.add(SCHEDULE, (SCHEDULE_ROWS, LANES), 2)
         memory.add(PRIOR, (prior_rows(layout).rows, LANES), 2)
         for name in (LOSS, UPDATE):
-            memory.add_bytes(name, PROGRAM_BYTES)
+            memory.add(name, (PROGRAM_BYTES,))
         for number, columns in enumerate(kept):
             if not is_prefix(columns):
                 memory.add(select_name(number), (2 * LANES, LANES), 1)
@@ -122,6 +122,23 @@ class ChipMemory:
     def prior_rows(self) -> PriorRows:
         """Layout of the buffer ``PRIOR``."""
         return prior_rows(self.layout)
+
+    @cached_property
+    def factors(self) -> dict[tuple[int, int], str]:
+        """Buffer in which programs of the step read each factor, by layer and index."""
+        return {(image.layer, image.index): image.name for image, _ in self._images}
+
+    @property
+    def _images(self) -> list[tuple[FactorImage, Buffer]]:
+        both = (*self.step.forward.images, *self.step.backward.images)
+        return [(image, buffer) for image, buffer in both if image.is_factor]
+
+    @cached_property
+    def everything(self) -> dict[str, Buffer]:
+        """Buffers of the step, its factors, its loss and its update, by name."""
+        constants = {image.name: buffer for image, buffer in self.step.forward.images}
+        images = {image.name: buffer for image, buffer in self._images}
+        return {**constants, **images, **self.step.buffers, **self.buffers}
 
     def live(self, part: WeightPart) -> Live:
         """Return what cuts have left of a part."""
@@ -142,11 +159,8 @@ class ChipMemory:
         """
         # Every program that reads a factor in rows of the state names it by an image; if cuts left
         # no gaps, the update may write there directly.
-        mine = part.layer, part.index
-        for image in factor_images(self.step) if self.live(part).packed else ():
-            if (image.layer, image.index) == mine:
-                return FactorPlace(image.name, 0)
-        return FactorPlace(FACTORS, part.row)
+        image = self.factors.get((part.layer, part.index)) if self.live(part).packed else None
+        return FactorPlace(image, 0) if image else FactorPlace(FACTORS, part.row)
 
     def column_words(self, coefficients: Words, shifts: Words) -> Words:
         """Return rows of ``COLUMNS`` from one word a column (``onchip.prior.pull_words``)."""
@@ -208,12 +222,6 @@ class ChipMemory:
 def gradient_of(part: WeightPart) -> str:
     """Return the name of the tensor that is the gradient of a part."""
     return f"l{part.layer + 1}.db" if part.index < 0 else f"l{part.layer + 1}.dG{part.index + 1}"
-
-
-def factor_images(step: CompiledStep) -> list[RowImage]:
-    """Return the images of factors in the rows of the state, each once."""
-    images = {image.name: image for p in (step.forward, step.backward) for image, _ in p.images}
-    return [image for image in images.values() if isinstance(image, RowImage) and image.is_factor]
 
 
 def _require(step: CompiledStep, layout: WeightLayout, kept: Kept) -> None:

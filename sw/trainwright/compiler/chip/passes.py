@@ -12,7 +12,7 @@ from typing import Any
 
 from trainwright.compiler.base.code import CodeStore
 from trainwright.compiler.base.memory import Buffer, Region, largest_divisor
-from trainwright.compiler.base.row_images import Arrangement
+from trainwright.compiler.base.names import IDENTITY, ZEROS
 from trainwright.compiler.chip.builder import Builder
 from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import ChipMemory
@@ -87,7 +87,7 @@ class Passes:
 
     def buffer(self, name: str) -> Buffer:
         """Return a buffer of the step, or of its loss and update."""
-        return {**self.memory.step.buffers, **self.memory.buffers}[name]
+        return self.memory.everything[name]
 
     def load(self, name: str, *, first: int = 0, rows: int = 0, to: Region | None = None,
              levels: Sequence[TransferLevel] = ()) -> Region:  # fmt: skip
@@ -136,7 +136,7 @@ class Passes:
 
     def zeros(self, first: int, rows: int) -> None:
         """Load rows of zeros."""
-        buffer = self.buffer(Arrangement.ZEROS.value)
+        buffer = self.buffer(ZEROS)
         run = largest_divisor(rows, LANES)
         levels = [TransferLevel(rows // run, 0, run)]
         self.b.load(buffer, Region(buffer.name, first, run), run, levels=levels)
@@ -192,7 +192,7 @@ class Passes:
     def transposes(self, x: int, z: int, levels: Sequence[Level], *, source: int, to: int,
                    rows: int = LANES, tensor: str) -> None:  # fmt: skip
         """Emit a transpose for every index of ``levels``, whose g steps over x and z over z."""
-        identity = self.constant(Arrangement.IDENTITY.value)
+        identity = self.constant(IDENTITY)
         self.products(
             identity.start, x, z, rows, levels=levels, steps=(1, source, to), tensor=tensor
         )

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.base.compiled import CompiledStep
-from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.memory import Buffer, Region
-from trainwright.compiler.base.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
-from trainwright.compiler.base.row_images import Arrangement
+from trainwright.compiler.base.names import IDENTITY, SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
 from trainwright.compiler.chip.passes import Passes
@@ -111,11 +109,6 @@ class _Batch:
     def __init__(self, work: Passes, data: SampleRecords) -> None:
         self.work, self.data = work, data
         step = self._step = work.memory.step
-        if step.inputs != (SAMPLES_INSIDE, SAMPLES_OUTSIDE):
-            raise CompileError(
-                f"{step.network.name}: samples by address are not the inputs of this plan, "
-                f"{step.plan}; use --update chip"
-            )
         self._blocks = step.batch // LANES
         self._per = data.beats * 8 // data.pixels  # rows of a sample, as they are fetched
         read = rows_read(step, step.buffers[SAMPLES_INSIDE])
@@ -123,8 +116,9 @@ class _Batch:
         # once.
         first = read.start // self._blocks // LANES
         self._columns = range(first, -(-read.stop // self._blocks // LANES))
+        self._sample_bytes = work.buffer(SAMPLES_OUTSIDE).size // step.batch
         self._bank = work.freest_bank  # the main passes read it least
-        work.constant(Arrangement.IDENTITY.value, self._bank)
+        work.constant(IDENTITY, self._bank)
         self._targets = work.b.pad.allocate(TARGETS, step.batch)
 
     def fetch(self) -> None:
@@ -174,9 +168,8 @@ class _Batch:
         )  # fmt: skip
 
     def _store_outside(self, place: int, first: int, count: int) -> None:
-        buffer = self.work.buffer(SAMPLES_OUTSIDE)
-        used = buffer.padded // LANES
-        levels = (TransferLevel(count, buffer.row_bytes, self._per),)
+        used = self._sample_bytes // (LANES * self.work.buffer(SAMPLES_OUTSIDE).element_bytes)
+        levels = (TransferLevel(count, self._sample_bytes, self._per),)
         self.work.store(SAMPLES_OUTSIDE, place, used, levels, first=first * used)
 
     @property
@@ -215,13 +208,12 @@ class _Batch:
              pad.allocate(SAMPLES_INSIDE, count * batch, top=True))
             for _ in range(many)
         ]  # fmt: skip
-        outside = self.work.buffer(SAMPLES_OUTSIDE)
         for number, first in enumerate(range(self._columns.start, self._columns.stop, count)):
             columns = min(count, self._columns.stop - first)
             source, to = places[number % len(places)]
             self.work.load(
                 SAMPLES_OUTSIDE, first=first, rows=columns, to=source,
-                levels=(TransferLevel(batch, outside.row_bytes, columns),),
+                levels=(TransferLevel(batch, self._sample_bytes, columns),),
             )  # fmt: skip
             self.work.transposes(
                 source.start, to.start,
@@ -249,7 +241,7 @@ class _Batch:
 
     def _store_inside(self, first: int, columns: int, source: Region) -> None:
         """Store the rows of inputs that exist, not the ones that only fill up a row of pixels."""
-        inputs = self.work.buffer(SAMPLES_INSIDE).shape[0]
+        inputs = self._step.network.layers[0].input_size
         row = LANES * first
         rows = min(inputs, row + LANES * columns) - row
         self.work.store(SAMPLES_INSIDE, source.start, rows * self._blocks, first=row * self._blocks)

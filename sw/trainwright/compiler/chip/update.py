@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.base.memory import Region
-from trainwright.compiler.base.row_images import Arrangement
+from trainwright.compiler.base.names import IDENTITY
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import ExponentSlots, moment_name
 from trainwright.compiler.chip.memory import COLUMNS, STATE, ChipMemory, gradient_of
@@ -119,7 +119,7 @@ def _ordered(jobs: list["_PartJob"]) -> list["_PartJob"]:
 
 
 def _load_constants(work: Passes) -> None:
-    work.constant(Arrangement.IDENTITY.value)
+    work.constant(IDENTITY)
 
 
 def resident_parts(
@@ -182,14 +182,11 @@ class _PartJob:
         self.columns = work.memory.columns[number]
         self.place = work.memory.place_of(self.part)
         self.live = work.memory.live(self.part)
-        step = work.memory.step
-        mine = self.part.layer, self.part.index
-        images = (*step.forward.images, *step.backward.images)
-        rows = {image.name: image.entries for image, _ in images
-                if image.is_factor and (image.layer, image.index) == mine}  # fmt: skip
-        rows.pop(self.place.name, None)  # the factors themselves are kept there
-        self._images = rows
         self.per = self.part.rows // self.part.blocks
+        self._used = len(self.live.left) * self.per
+        image = work.memory.factors.get((self.part.layer, self.part.index))
+        # Without gaps the factors themselves are kept where the programs read them.
+        self._image = None if image == self.place.name else image
         self.images: list[_Image] = []
         self._held: list[Region] = []
 
@@ -208,7 +205,7 @@ class _PartJob:
     def copies(self) -> int:
         """Rows that PE1 makes of the part's factors, about."""
         spread = LANES * self.part.rows if self.part.index < 0 else 0
-        return spread + sum(self._images.values())
+        return spread + self._used * (self._image is not None)
 
     @property
     def has_gradient(self) -> bool:
@@ -226,9 +223,8 @@ class _PartJob:
 
     def begin(self) -> None:
         """Allocate rows, and load what the first chunk needs in addition to its own."""
-        work, part = self.work, self.part
+        work, part, used = self.work, self.part, self._used
         work.b.pad.avoid(self._avoid)
-        used = len(self.live.left) * self.per
         # Sums of squares take eight indices at a time, a thread each, so the last group is filled
         # up.
         whole = padded_blocks(part) * self.per if self.prior else part.rows
@@ -236,7 +232,7 @@ class _PartJob:
         self.factors = self._rows(f"{part.name} factors", count, Bank.FACTORS).start
         # Rows that the programs read: the factors themselves, unless columns between them were cut.
         self._left = self.factors
-        if self._images and not self.live.packed:
+        if self._image:
             self._left = self._rows(f"{part.name} left", used, Bank.IMAGES).start
         self.state = self._rows(f"{part.name} state", whole, Bank.STATE).start
         if self.prior:
@@ -273,14 +269,13 @@ class _PartJob:
         """Compute in the scratchpad what forward and backward pass read."""
         if self.part.index < 0:
             self._spread_bias()
-        if self._images and self._left != self.factors:
+        if self._image:
             self._bring_together()
-        used = len(self.live.left) * self.per
-        self.images += [_Image(name, self._left, used) for name in self._images]
+            self.images.append(_Image(self._image, self._left, self._used))
 
     def select(self) -> int:
         """Return the first of the rows that select the words left of a row, or all words."""
-        name = self.live.select or Arrangement.IDENTITY.value
+        name = self.live.select or IDENTITY
         return self.work.constant(name).start
 
     def _bring_together(self) -> None:

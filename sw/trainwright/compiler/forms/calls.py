@@ -32,7 +32,7 @@ class External:
     @property
     def name(self) -> str:
         """Name of the buffer: one for each tensor, layout and range."""
-        # Constants have the layout of ``tile.pieces.ROW``, and one buffer each.
+        # Constants have the layout of ``forms.layout.ROW``, and one buffer each.
         if self.layout.lanes == ("lane",):
             return self.tensor
         cut = "".join(f"[{a}:{lo}:{hi}]" for a, (lo, hi) in sorted(self.ranges.items()))

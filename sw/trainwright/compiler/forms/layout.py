@@ -41,6 +41,10 @@ class Layout:
         return f"{' '.join(self.rows)} {'.'.join(self.lanes)}/{padded}"
 
 
+ROW = Layout(("row",), ("lane",))
+"""Layout of a constant."""
+
+
 def counts_of(axes: Axes, sizes: Mapping[str, int], ranges: Ranges) -> dict[str, int]:
     """Return the number of values of each axis within ``ranges``."""
     counts = {a: sizes[a] for a in axes}

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trainwright.compiler.base.compiled import AUTO, CompiledProgram, CompiledStep
+from trainwright.compiler.base.compiled import AUTO, IN_ROWS, CompiledProgram, CompiledStep
 from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.base.progress import MOST_EFFORT
-from trainwright.compiler.base.row_images import RowImage
 from trainwright.compiler.base.rules import COPIES, Rule, Written
 from trainwright.compiler.emit.outer import Packing, constant
 from trainwright.compiler.forms.calls import External
@@ -79,11 +78,6 @@ class GraphImage:
     def is_factor(self) -> bool:
         return self.layer >= 0
 
-    @property
-    def entries(self) -> int:
-        """Rows of the scratchpad that the image takes."""
-        return self.packing.rows
-
     def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> Bytes:
         """Return the bytes of int64 ``factor``; a constant ignores it."""
         if self.is_factor:
@@ -104,6 +98,8 @@ class StepAdapter:
         self.host = set(step.graph.whole.given)
         self.buffers: dict[str, Buffer] = {}
         self.aliases: dict[str, tuple[str, ...]] = {}
+        self._names = {outer.name: name for name, outer in step.always.items()}
+        """Names of buffers that a loop on the chip reads, too."""
         for name in ("program.forward", "program.backward"):
             self.buffers[name] = step.buffers[name]
 
@@ -111,18 +107,23 @@ class StepAdapter:
         """Return the tensor that a view is a view of."""
         return self.step.graph.whole.origins.get(name, name)
 
-    def add_buffers(self, emitted: Emitted) -> None:
+    def _outer(self, emitted: Emitted) -> list[External]:
+        """List what a program reads and writes of external memory, and what is there always."""
+        every = (*emitted.lowered.outer.values(), *self.step.always.values())
+        return list({outer.name: outer for outer in every}.values())
+
+    def _add_buffers(self, emitted: Emitted) -> None:
         """Add the buffers that the host writes and reads."""
         graph = emitted.lowered.graph
         factors = {f"l{n}.G{k + 1}" for n, layer in enumerate(self.network.layers, 1)
                    for k in range(layer.order)}  # fmt: skip
-        for outer in emitted.lowered.outer.values():
+        for outer in self._outer(emitted):
             tensor = graph.tensors.get(outer.tensor)
             # Factors and constants are images, which the host writes anew when weights change.
             if tensor is None or outer.tensor in factors or tensor.constant:
                 continue
             stored, name = self.step.buffers[outer.name], self.origin(outer.tensor)
-            key = name if name not in self.buffers else outer.name
+            key = self._names.get(outer.name) or (name if name not in self.buffers else outer.name)
             # Views share a buffer: it is listed once, under the name of its origin.
             if key in self.buffers or any(
                 b.address == stored.address for b in self.buffers.values()
@@ -132,7 +133,6 @@ class StepAdapter:
                 name=key,
                 address=stored.address,
                 shape=graph.shape(outer.tensor),
-                padded=0,
                 element_bytes=outer.element_bytes,
                 packing=Packing(graph, outer, self.lanes),
                 axes=graph.shape(outer.tensor),
@@ -140,27 +140,21 @@ class StepAdapter:
             )
             self.aliases[name] = (*self.aliases.get(name, ()), key)
 
-    def _images(self, emitted: Emitted) -> Iterable[tuple[GraphImage | RowImage, Buffer]]:
+    def _images(self, emitted: Emitted) -> Iterable[tuple[GraphImage, Buffer]]:
         graph = emitted.lowered.graph
-        for outer in emitted.lowered.outer.values():
+        for outer in self._outer(emitted):
             packing, buffer = Packing(graph, outer, self.lanes), self.step.buffers[outer.name]
             # The names of factors, ``l1.G2``, say which image they are.
             layer, dot, index = outer.tensor.rpartition(".G")
             if outer.tensor in self.host and dot and index.isdigit():
-                yield self.image(graph, outer, int(layer[1:]) - 1, int(index) - 1)
+                shape = graph.shape(outer.tensor)
+                image = GraphImage(outer.name, int(layer[1:]) - 1, int(index) - 1, packing, shape)
+                yield image, buffer
             elif outer.tensor not in graph.tensors:
                 yield GraphImage(outer.name, -1, -1, packing, ()), buffer
             elif word := graph.tensors[outer.tensor].constant:
                 shape = graph.shape(outer.tensor)
                 yield GraphImage(outer.name, -1, -1, packing, shape, word[0]), buffer
-
-    def image(
-        self, graph: Graph, outer: External, layer: int, index: int
-    ) -> tuple[GraphImage | RowImage, Buffer]:
-        """Return factor ``index`` of layer ``layer`` (from 0) for a program, and its buffer."""
-        packing = Packing(graph, outer, self.lanes)
-        image = GraphImage(outer.name, layer, index, packing, graph.shape(outer.tensor))
-        return image, self.step.buffers[outer.name]
 
     def _rules(self, emitted: Emitted, tensors: dict[str, Written]) -> dict[int, Rule]:
         graph = emitted.lowered.graph
@@ -208,7 +202,7 @@ class StepAdapter:
 
     def program(self, emitted: Emitted) -> CompiledProgram:
         """Return a program with its rules and images."""
-        self.add_buffers(emitted)
+        self._add_buffers(emitted)
         graph = emitted.lowered.graph
         tensors = {name: self._written(graph, name) for name in emitted.slots}
         return CompiledProgram(
@@ -231,11 +225,17 @@ def compiled(
     p: AcceleratorParameters,
     *,
     plan: str = AUTO,
+    in_rows: bool = False,
     input_gradients: bool = False,
     effort: int = MOST_EFFORT,
 ) -> CompiledStep:
-    """Return a training step compiled from its graph, for the driver. Raises ``CompileError``."""
-    step = cached_step(network, batch, p, inputs=input_gradients, plan=plan, effort=effort)
+    """Return a training step compiled from its graph, for the driver. Raises ``CompileError``.
+
+    With ``in_rows`` its tensors lie in the rows of a state on the chip.
+    """
+    step = cached_step(
+        network, batch, p, inputs=input_gradients, plan=plan, in_rows=in_rows, effort=effort
+    )
     adapter = StepAdapter(network, step)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)
     inputs = tuple(node.name for node in network.nodes if isinstance(node, Input))
@@ -243,7 +243,7 @@ def compiled(
         network=network,
         batch=batch,
         parameters=p,
-        plan=plan,
+        plan=IN_ROWS[plan] if in_rows else plan,
         inputs=inputs,
         input_gradients=tuple(
             adapter.origin(gradient_name(name)) for name in inputs if input_gradients

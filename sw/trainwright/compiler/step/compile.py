@@ -7,7 +7,7 @@ the forward pass left, and lays out external memory for both.
 """
 
 import gc
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -18,6 +18,7 @@ from trainwright.compiler.base.memory import Buffer, MemoryMap
 from trainwright.compiler.base.progress import MOST_EFFORT, followed, is_spent, rest
 from trainwright.compiler.emit.emit import Emitter, Product
 from trainwright.compiler.emit.outer import Packing
+from trainwright.compiler.forms.calls import External
 from trainwright.compiler.forms.choices import Given
 from trainwright.compiler.forms.digits import between_width, cost_digits, in_digits, require_passes
 from trainwright.compiler.forms.layout import Layout
@@ -79,6 +80,8 @@ class StepPrograms:
     """Reasons why cheaper orders did not fit, by the order's text."""
     cost: Cost = field(default_factory=Cost)
     """Measure by which contraction orders were compared."""
+    always: Mapping[str, External] = field(default_factory=dict)
+    """Buffers that exist whether a program reads them or not, by name (``rows.Rows.always``)."""
 
     @property
     def cycles(self) -> int:
@@ -168,7 +171,7 @@ def compile_graph(
             raise
         # The forward pass was searched first, without knowing who can read its two layouts.
         both = _with_backward(step, passes, _forward(passes, p, ()), p)
-    memory = _memory(both, p)
+    memory = _memory(both, p, passes.rows.always.values())
     require_memory(memory.top, p)
     return StepPrograms(
         graph=StepGraph(step.whole, both.forward.graph, both.backward.graph),
@@ -178,6 +181,7 @@ def compile_graph(
         buffers=memory.buffers,
         memory_bytes=memory.top,
         orders=orders,
+        always=passes.rows.always,
     )
 
 
@@ -206,18 +210,21 @@ def _with_backward(
     return _ProgramPair(forward, lower(backward, given, stored, p, "backward"), origins)
 
 
-def _memory(both: _ProgramPair, p: AcceleratorParameters) -> MemoryMap:
-    """Lay out programs and tensors in external memory."""
-    memory, origins = MemoryMap(p.lanes), both.origins
+def _memory(both: _ProgramPair, p: AcceleratorParameters, always: Iterable[External]) -> MemoryMap:
+    """Lay out programs and tensors in external memory, and what is there ``always``."""
+    memory, origins = MemoryMap(), both.origins
     for which, lowered in both.named:
         length = len(descriptors_of(lowered, p, which)) + 1  # one more may set a seed
-        memory.add_bytes(f"program.{which}", length * DESCRIPTOR_BYTES)
+        memory.add(f"program.{which}", (length * DESCRIPTOR_BYTES,))
     for _, lowered in both.named:
         for outer in lowered.outer.values():
             if outer.view_of or (outer.tensor in origins and origins[outer.tensor] != outer.tensor):
                 continue
             if outer.name not in memory.buffers:
-                memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
+                memory.add(outer.name, (Packing(lowered.graph, outer, p.lanes).size,))
+    for outer in always:
+        if outer.name not in memory.buffers:
+            memory.add(outer.name, (Packing(both.forward.graph, outer, p.lanes).size,))
     # Tensors that cross and views of any tensor get no buffer of their own: they have the one that
     # the forward pass, or the origin, has.
     names = {outer.tensor: outer.name for outer in both.forward.outer.values()}

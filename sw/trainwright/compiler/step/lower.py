@@ -329,9 +329,9 @@ def alias(lowered: Lowered, memory: MemoryMap) -> None:
 
 def descriptors_of(lowered: Lowered, p: AcceleratorParameters, which: str) -> list[Descriptor]:
     """Return the ``which`` program of a step, its tensors anywhere. Raises ``CompileError``."""
-    memory = MemoryMap(p.lanes)
+    memory = MemoryMap()
     for outer in lowered.outer.values():
-        memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
+        memory.add(outer.name, (Packing(lowered.graph, outer, p.lanes).size,))
     alias(lowered, memory)
     emitter = Emitter(lowered.graph, p, memory.buffers)
     emitter.run(lowered.calls)

@@ -3,19 +3,26 @@
 Factors and their gradients lie as ``onchip.layout`` has them, R_n (I_n of the last factor) along
 the lanes; logits and their gradient have a row an output, samples along the lanes; inputs lie in
 both orders. Programs that read and write these rows need no images of factors. ``step.compile``
-passes the layouts on as ``Given`` and ``Stored``.
+passes the layouts on as ``Given`` and ``Stored``. ``plan_of_loop`` says whether a network can be
+trained so.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from trainwright.compiler.base.compiled import AUTO, IN_ROWS
+from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.base.names import IDENTITY, SAMPLES_INSIDE, SAMPLES_OUTSIDE, ZEROS
+from trainwright.compiler.forms.calls import External
 from trainwright.compiler.forms.choices import Given, Stored
-from trainwright.compiler.forms.layout import Axes, Layout
+from trainwright.compiler.forms.digits import word_bytes
+from trainwright.compiler.forms.layout import ROW, Axes, Layout
 from trainwright.graph.ir import Graph
 from trainwright.graph.network import result_names, upper_names
 from trainwright.network import Network
 from trainwright.onchip.layout import LANES
+from trainwright.parameters import AcceleratorParameters
 
 PIXELS = "l1.x"
 """Name of the inputs, by the axes of the first layer."""
@@ -29,6 +36,9 @@ class Rows:
     """Layouts of tensors that are read, each of which may be loaded again."""
     stored: Mapping[str, Layout] = field(default_factory=dict)
     """Layouts of tensors that are written."""
+    always: Mapping[str, External] = field(default_factory=dict)
+    """Buffers by the names that a loop has for them, whether programs of the step read them or not.
+    """
 
     def read(self, names: Collection[str]) -> dict[str, Given]:
         """Return where these tensors lie; without an entry the host writes them in any layout."""
@@ -58,19 +68,19 @@ def rows_of(network: Network, graph: Graph, lanes: int) -> Rows:
     outputs = Layout(graph.tensors[f"l{last}.b"].axes, ("s",))
     stored |= dict.fromkeys(result_names(network), outputs)
     given |= dict.fromkeys(upper_names(network), Given(outputs, again=True))
-    given[PIXELS] = Given(parts=samples_of(graph, lanes), again=True)
-    return Rows(given, stored)
-
-
-def samples_of(graph: Graph, lanes: int) -> tuple[Given, Given]:
-    """Return both layouts of the inputs: samples along the lanes, and pixels along them."""
+    # Inputs lie in both orders: samples along the lanes, and pixels along them.
     *axes, samples = graph.tensors[PIXELS].axes
     inner = whole_rows(graph, axes, lanes)
-    outer = (samples, *axes[: len(axes) - len(inner)])
-    return (
-        Given(Layout(tuple(axes), (samples,)), again=True),
-        Given(Layout(outer, inner), again=True),
+    both = (
+        Layout(tuple(axes), (samples,)),
+        Layout((samples, *axes[: len(axes) - len(inner)]), inner),
     )
+    given[PIXELS] = Given(parts=tuple(Given(layout, again=True) for layout in both), again=True)
+    size = word_bytes(graph.tensors[PIXELS])
+    always = {name: External(name, ROW, {}, 1) for name in (IDENTITY, ZEROS)}
+    for name, layout in zip((SAMPLES_INSIDE, SAMPLES_OUTSIDE), both, strict=True):
+        always[name] = External(PIXELS, layout, {}, size)
+    return Rows(given, stored, always)
 
 
 def whole_rows(graph: Graph, axes: Sequence[str], unit: int) -> Axes:
@@ -80,3 +90,39 @@ def whole_rows(graph: Graph, axes: Sequence[str], unit: int) -> Axes:
         if prod(graph.sizes[a] for a in inner) % unit == 0:
             return inner
     return tuple(axes)
+
+
+def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters, plan: str = AUTO) -> str:
+    """Return the plan of steps whose loss and update have the bits of a loop on the chip.
+
+    That is a plan in rows if the loop takes the network, else ``plan``: loss and update by the
+    host.
+    """
+    try:
+        require_loop(network, batch, p)
+    except CompileError:
+        return plan
+    return IN_ROWS.get(plan, plan)
+
+
+def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` for a step that a loop on the chip does not take."""
+    what = f"{network.name}: loss and update on the chip"
+    if not network.is_straight:
+        raise CompileError(
+            f"{what} take layers in one line, without windows and functions; use --update host for "
+            "this network"
+        )
+    if network.coded_used or p.wide_tensors:
+        raise CompileError(f"{what} take fixed point of one word; use --update host")
+    if network.widths.factor > 8:
+        raise CompileError(
+            f"{what} take factors of up to 8 bits, not {network.widths.factor}; use --update host"
+        )
+    # A row of the state is a row of the scratchpad: passes and transposes count on it.
+    if p.lanes != LANES:
+        raise CompileError(f"{what} take {LANES} lanes, not {p.lanes}; use lanes={LANES}")
+    if batch % LANES:
+        raise CompileError(
+            f"{what} take batches of a multiple of {LANES}, not of {batch}; give one with --batch"
+        )

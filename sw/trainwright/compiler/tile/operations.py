@@ -15,6 +15,7 @@ from trainwright.compiler.forms.digits import element_digits
 from trainwright.compiler.forms.group_passes import GroupPlan
 from trainwright.compiler.forms.impls import Impl, contraction_cycles
 from trainwright.compiler.forms.layout import (
+    ROW,
     Axes,
     CutError,
     Layout,
@@ -26,7 +27,6 @@ from trainwright.compiler.forms.layout import (
 )
 from trainwright.compiler.forms.passes import lowered
 from trainwright.compiler.tile.demands import Demands
-from trainwright.compiler.tile.pieces import ROW
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
 from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters

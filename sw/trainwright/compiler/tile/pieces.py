@@ -13,6 +13,7 @@ from trainwright.compiler.forms.choices import Cut, Given, ranges_of
 from trainwright.compiler.forms.digits import word_bytes
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import (
+    ROW,
     Axes,
     CutError,
     Layout,
@@ -27,9 +28,6 @@ from trainwright.graph.ir import Graph, Unfold
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.engines import transpose_cycles
 from trainwright.program.fields import Engine
-
-ROW = Layout(("row",), ("lane",))
-"""Layout of a constant."""
 
 
 def together(order: Sequence[str], groups: Sequence[Axes]) -> Axes:
