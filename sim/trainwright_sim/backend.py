@@ -1,10 +1,11 @@
 """The accelerator in compiled simulation: the RTL itself, with a memory model beside it."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +17,20 @@ from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
 from trainwright.program.errors import ProgramError
 from trainwright.program.sample_order import SampleOrder
-from trainwright.program.segments import require_one_run
+from trainwright.program.segments import ProgramSegment, require_one_run
 from trainwright.program.validation import check_program
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import Progress
 from trainwright.support.waiting import waiting
 from trainwright_sim.build import build, tell
 from trainwright_sim.design import kept_rtlil
-from trainwright_sim.engines import LEAVES
-from trainwright_sim.library import Simulator, Stop
+from trainwright_sim.engines import LEAVES, WAVES
+from trainwright_sim.library import Simulator, Stop, WaveSimulator
 from trainwright_sim.memory import MemoryModel
 from trainwright_sim.perf_counter import PerfCounter
+
+if TYPE_CHECKING:
+    from trainwright_sim.waves import Waveform
 
 CYCLES_A_CALL = 1 << 18
 """Cycles between two looks at signals (Ctrl-C) and calls of ``on_cycles``."""
@@ -64,7 +68,7 @@ class RtlAccelerator:
     """The accelerator, simulated cycle by cycle (``trainwright.accelerator.Accelerator``).
 
     ``engine`` is "verilator"; "leaves", faster, with C++ models of leaf blocks; or "cxxrtl" (slow,
-    and a second opinion). ``memory`` is the
+    and a second opinion); or "waves", which writes a ``waveform``. ``memory`` is the
     timing of the external memory, or a mapping of its settings. ``progress`` gets a line before
     each step of the build that the first use of a set of parameters needs; ``cache`` is its folder,
     by default the user's. ``on_cycles`` is called with the cycles of the present run now and then.
@@ -108,6 +112,8 @@ class RtlAccelerator:
         self._hang_cycles = hang_cycles
         self._traced = trace
         self._simulators: dict[bool, Simulator] = {}
+        self.waveform: Waveform | None = None
+        """Waveform that traced runs write, with engine "waves"."""
         self.uncovered: tuple[str, ...] = ()
         """Blocks that engine `leaves` simulates as RTL, as no model covers their parameters."""
         self._closed = False
@@ -186,10 +192,52 @@ class RtlAccelerator:
         depth = self._parameters.statistics_depth
         return run_segments(program, depth, lambda part: self._run(part, address, trace=trace))
 
-    def _run(self, program: Program, address: int, *, trace: bool) -> Run:
+    def _run(self, part: ProgramSegment, address: int, *, trace: bool) -> Run:
         """Execute a program, or a part of it."""
-        self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
-        return self._execute(program, address, trace=trace)
+        self.write(address, np.frombuffer(encode_descriptors(part.program), np.uint8))
+        window = self._window(part.numbers) if trace and self.waveform else None
+        if window is None:
+            return self._execute(part.program, address, trace=trace)
+        simulator, names = self._wave_simulator(), self._signals()
+        assert self.waveform is not None
+        simulator.waveform(self.waveform.path, names, *window)
+        try:
+            return self._execute(part.program, address, trace=trace)
+        finally:
+            simulator.end_waveform()
+
+    def _window(self, numbers: Sequence[int]) -> tuple[int, int] | None:
+        """Return the places of the waveform's descriptors in a segment; None without them."""
+        assert self.waveform is not None
+        asked = range(self.waveform.first, self.waveform.last + 1)
+        places = [place for place, number in enumerate(numbers) if number in asked]
+        if places and len(places) < len(asked):
+            raise AcceleratorError(
+                f"descriptors {asked[0]} to {asked[-1]} are executed in several runs, as the "
+                f"program counts more tensors than statistics_depth="
+                f"{self._parameters.statistics_depth}: ask for {numbers[places[0]]} to "
+                f"{numbers[places[-1]]}"
+            )
+        return (places[0], places[-1]) if places else None
+
+    def _wave_simulator(self) -> WaveSimulator:
+        simulator = self._simulator(self._traced)
+        if not isinstance(simulator, WaveSimulator) or not self._traced:
+            raise AcceleratorError(
+                f"engine {self._engine!r} with trace={self._traced} writes no waveforms: open the "
+                f"accelerator with engine={WAVES.name!r} and trace=True"
+            )
+        return simulator
+
+    def _signals(self) -> list[str]:
+        """Return the names of the waveform's signals and scopes."""
+        from trainwright_sim.waves import selected, signal_names
+
+        assert self.waveform is not None
+        with TemporaryDirectory(prefix="trainwright-waves-") as folder:
+            path = Path(folder) / "signals.fst"
+            self._wave_simulator().signals(path)
+            return selected(signal_names(path), self.waveform.signals)
 
     def repeat(
         self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
@@ -310,7 +358,8 @@ class RtlAccelerator:
             progress=self._progress,
         )
         try:
-            return Simulator(library, self._bytes)
+            kind = WaveSimulator if self._engine == WAVES.name else Simulator
+            return kind(library, self._bytes)
         except (OSError, AttributeError) as error:
             raise AcceleratorError(
                 f"the compiled simulator {library} cannot be loaded ({error}); remove it, or name "

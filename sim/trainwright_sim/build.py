@@ -17,7 +17,7 @@ from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import BuildLog, Progress, Tool, ToolError
 from trainwright.support.waiting import waiting
 from trainwright_sim import engines
-from trainwright_sim.engines import ACCELERATOR, NATIVE, Harness, SimulationEngine
+from trainwright_sim.engines import NATIVE, Harness, SimulationEngine
 
 LIBRARY = {"win32": "simulator.dll", "darwin": "simulator.dylib"}.get(sys.platform, "simulator.so")
 COMPILE = (
@@ -48,7 +48,7 @@ def build(
     rtlil: str,
     *,
     engine: str = "verilator",
-    harness: Harness = ACCELERATOR,
+    harness: Harness | None = None,
     cache: Cache | None = None,
     compiler: str | None = None,
     progress: Progress = tell,
@@ -67,7 +67,9 @@ def build(
         raise ValueError(f"engine must be one of {sorted(engines.ENGINES)}, not {engine!r}")
     try:
         chosen = engines.ENGINES[engine]
-        return _built(rtlil, chosen, harness, cache or Cache(), compiler, progress)
+        return _built(
+            rtlil, chosen, harness or chosen.harness, cache or Cache(), compiler, progress
+        )
     except ToolError as error:
         raise AcceleratorError(str(error)) from error
 

@@ -103,6 +103,9 @@ class Copier(wiring.Component):
                 getattr(self, f"trace_{engine}_valid").eq(bus.rvalid),
                 getattr(self, f"trace_{engine}_address").eq(self.beats_read),
                 getattr(self, f"trace_{engine}_row").eq(bus.rdata),
+                # each burst is a command of LOAD, numbered as the descriptor that it reads
+                self.trace_events.eq(Cat(ask, Const(0, 3), self.busy)),
+                self.trace_number.eq(asked),
             ]
         with m.If(self.start):
             m.d.sync += [asked.eq(0), self.beats_read.eq(0)]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,6 +29,58 @@ _REMEDY = f"Installing the versions that trainwright asks for should help: {INST
 
 
 @dataclass(frozen=True)
+class Port:
+    """A port of the top module; ``direction`` is "input" or "output"."""
+
+    name: str
+    width: int
+    direction: str
+
+
+def _accelerator_header(top: dict[str, Port]) -> list[str]:
+    lines = [f"#define BEAT_BYTES {top['m_axi_wdata'].width // 8}"]
+    if row := top.get("trace_load_row"):
+        lines += ["#define TRACE", f"#define ROW_BYTES {row.width // 8}"]
+    return lines
+
+
+@dataclass(frozen=True)
+class Harness:
+    """Sources that are compiled with a design and drive it."""
+
+    folder: Path
+    """Folder of the sources; ``NATIVE`` has the headers that all harnesses share."""
+    needs: tuple[str, ...]
+    """Some ports of the designs that it drives."""
+    what: str
+    """Kind of the designs, as messages name it."""
+    registered: bool = True
+    """Whether inputs pass a register (``wrapper``)."""
+    shared: tuple[str, ...] = ()
+    """Sources that do not depend on the design: compiled once for all designs."""
+    header: Callable[[dict[str, Port]], list[str]] = lambda top: []
+    """Lines of its own in ``ports.h``."""
+
+
+ACCELERATOR = Harness(
+    folder=NATIVE,
+    needs=("clk", "rst", "m_axi_wdata", "s_axil_rdata", "interrupt"),
+    what="accelerator",
+    shared=("library.cc", "memory.cc"),
+    header=_accelerator_header,
+)
+WAVES_HARNESS = replace(
+    ACCELERATOR, folder=NATIVE / "waves", shared=("../library.cc", "../memory.cc")
+)
+SERIAL = Harness(
+    folder=NATIVE / "serial",
+    needs=("clk", "rst", "rx", "tx"),
+    what="board with a serial line",
+    header=lambda top: ["#define SDRAM"] if "sdram_dq_oe" in top else [],
+)
+
+
+@dataclass(frozen=True)
 class Sources:
     """Sources left to compile: every ``.cc`` and ``.cpp``, with the folders of their headers."""
 
@@ -51,15 +103,8 @@ class SimulationEngine:
     """Options that decide the result, too."""
     runtime: Callable[[], Sources] = Sources
     """Sources that do not depend on the design: compiled once for all designs."""
-
-
-@dataclass(frozen=True)
-class Port:
-    """A port of the top module; ``direction`` is "input" or "output"."""
-
-    name: str
-    width: int
-    direction: str
+    harness: Harness = ACCELERATOR
+    """Harness of an accelerator."""
 
 
 def ports(rtlil: str) -> dict[str, Port]:
@@ -100,46 +145,6 @@ def wrapper(rtlil: str, models: Sequence[Placed] = (), *, registered: bool = Tru
             "endmodule\n",
         )
     )
-
-
-def _accelerator_header(top: dict[str, Port]) -> list[str]:
-    lines = [f"#define BEAT_BYTES {top['m_axi_wdata'].width // 8}"]
-    if row := top.get("trace_load_row"):
-        lines += ["#define TRACE", f"#define ROW_BYTES {row.width // 8}"]
-    return lines
-
-
-@dataclass(frozen=True)
-class Harness:
-    """Sources that are compiled with a design and drive it."""
-
-    folder: Path
-    """Folder of the sources; ``NATIVE`` has the headers that all harnesses share."""
-    needs: tuple[str, ...]
-    """Some ports of the designs that it drives."""
-    what: str
-    """Kind of the designs, as messages name it."""
-    registered: bool = True
-    """Whether inputs pass a register (``wrapper``)."""
-    shared: tuple[str, ...] = ()
-    """Sources that do not depend on the design: compiled once for all designs."""
-    header: Callable[[dict[str, Port]], list[str]] = lambda top: []
-    """Lines of its own in ``ports.h``."""
-
-
-ACCELERATOR = Harness(
-    folder=NATIVE,
-    needs=("clk", "rst", "m_axi_wdata", "s_axil_rdata", "interrupt"),
-    what="accelerator",
-    shared=("library.cc", "memory.cc"),
-    header=_accelerator_header,
-)
-SERIAL = Harness(
-    folder=NATIVE / "serial",
-    needs=("clk", "rst", "rx", "tx"),
-    what="board with a serial line",
-    header=lambda top: ["#define SDRAM"] if "sdram_dq_oe" in top else [],
-)
 
 
 def ports_header(rtlil: str, engine: SimulationEngine, harness: Harness = ACCELERATOR) -> str:
@@ -185,6 +190,22 @@ def _verilator(folder: Path, log: BuildLog) -> Sources:
     return _verilated(folder, log)
 
 
+HIERARCHY_PASSES = "proc -norom; memory_collect; opt_clean"
+"""Passes that leave blocks and names as they are in the source.
+
+Wires without a name are written with an underscore in front, and Verilator traces no such names."""
+WAVES_OPTIONS = ("--trace-fst", "--trace-max-width", "8192")
+"""Rows of the scratchpad are wider than the 256 bits that Verilator traces by default."""
+
+
+def _waves(folder: Path, log: BuildLog) -> Sources:
+    """Generate C++ that can write a waveform of every signal of every block."""
+    passes = f"{HIERARCHY_PASSES}; write_verilog -sv -noattr design.sv"
+    _yosys(log, f"read_rtlil design.il; {passes}")
+    sources = _verilated(folder, log, WAVES_OPTIONS)
+    return replace(sources, includes=(*sources.includes, WAVES_HARNESS.folder))
+
+
 def _leaves(folder: Path, log: BuildLog) -> Sources:
     """Generate C++ like ``_verilator``, with models for the leaf blocks that are cells."""
     rtlil = (folder / "design.il").read_text()
@@ -204,10 +225,10 @@ def _leaves(folder: Path, log: BuildLog) -> Sources:
     return _verilated(folder, log)
 
 
-def _verilated(folder: Path, log: BuildLog) -> Sources:
+def _verilated(folder: Path, log: BuildLog, more: Sequence[str] = ()) -> Sources:
     tool = tools.verilator()
     options = ["--cc", "design.sv", "wrapper.v", "--top-module", WRAPPER, "--prefix", f"V{WRAPPER}"]
-    options += ["-Wno-fatal", "--Mdir", "verilated", *VERILATOR_OPTIONS]
+    options += ["-Wno-fatal", "--Mdir", "verilated", *VERILATOR_OPTIONS, *more]
     log.run(tool, options, remedy=_REMEDY)
     return Sources(
         files=tuple(sorted((folder / "verilated").glob("*.cpp"))),
@@ -268,4 +289,11 @@ LEAVES = SimulationEngine(
     options=(LEAF_PASSES, *VERILATOR_OPTIONS, Path(netlist.__file__).read_text()),
     runtime=_verilator_runtime,
 )
-ENGINES = {engine.name: engine for engine in (VERILATOR, CXXRTL, LEAVES)}
+WAVES = replace(
+    VERILATOR,
+    name="waves",
+    generate=_waves,
+    options=(HIERARCHY_PASSES, *VERILATOR_OPTIONS, *WAVES_OPTIONS),
+    harness=WAVES_HARNESS,
+)
+ENGINES = {engine.name: engine for engine in (VERILATOR, CXXRTL, LEAVES, WAVES)}

@@ -1,9 +1,12 @@
 """A compiled simulator in this process: the functions of ``native/library.cc``."""
 
 import ctypes
+import os
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, Structure, c_char_p, c_int, c_uint8, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -71,8 +74,10 @@ class Simulator(NativeModel):
     that is no such library, ``AcceleratorError`` when the simulated host port does not answer.
     """
 
+    FUNCTIONS: ClassVar[Mapping[str, tuple[Any, tuple]]] = _FUNCTIONS
+
     def __init__(self, library: Path, memory: npt.NDArray[np.uint8]):
-        super().__init__(ctypes.CDLL(str(library)), "trainwright_", _FUNCTIONS)
+        super().__init__(ctypes.CDLL(str(library)), "trainwright_", self.FUNCTIONS)
         self._memory = memory
         if self._functions["abi"]() != ABI:
             raise OSError(f"{library} is of another version")
@@ -162,3 +167,29 @@ class Simulator(NativeModel):
             )
             traces[engine] = Trace(addresses.astype(np.int64), rows.astype(np.int16))
         return traces
+
+
+class WaveSimulator(Simulator):
+    """Simulation that can write a waveform of its signals (``native/waves/waves.cc``)."""
+
+    FUNCTIONS = _FUNCTIONS | {
+        "signals": (None, (c_void_p, c_char_p)),
+        "waveform": (None, (c_void_p, c_char_p, c_char_p, c_uint64, c_uint64)),
+        "waveform_end": (None, (c_void_p,)),
+    }
+
+    def signals(self, path: Path) -> None:
+        """Write an FST file with every signal and its present value."""
+        self._call("signals", os.fsencode(path))
+
+    def waveform(self, path: Path, signals: Sequence[str], first: int, last: int) -> None:
+        """Write an FST file while the descriptors ``first`` to ``last`` of the next run execute.
+
+        ``signals`` are full names, none for every signal.
+        """
+        names = "\n".join(signals).encode()
+        self._call("waveform", os.fsencode(path), names, first, last)
+
+    def end_waveform(self) -> None:
+        """Complete the file of a waveform whose last descriptor was not executed."""
+        self._call("waveform_end")

@@ -11,15 +11,15 @@ from trainwright.program.descriptors import Program
 from trainwright.program.segments import ProgramSegment, segments
 
 
-def run_segments(program: Program, depth: int, run: Callable[[Program], Run]) -> Run:
+def run_segments(program: Program, depth: int, run: Callable[[ProgramSegment], Run]) -> Run:
     """Execute a program by ``run``, in as many runs as it needs.
 
     Statistics have a value for each slot of the program, ``depth`` at least.
     """
     parts = segments(program, depth, STREAM_STEP)
     if len(parts) == 1:
-        return run(program)
-    return _joined(parts, [run(part.program) for part in parts], max(depth, len(program.slots)))
+        return run(parts[0])
+    return _joined(parts, [run(part) for part in parts], max(depth, len(program.slots)))
 
 
 def _joined(parts: tuple[ProgramSegment, ...], runs: list[Run], count: int) -> Run:

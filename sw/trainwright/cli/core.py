@@ -37,6 +37,7 @@ class RootOptions:
       trainwright check --network digits                one step on both, every tensor compared
       trainwright plan fashion                          how its layers are computed, and the cycles
       trainwright listing digits                        the program that the accelerator executes
+      trainwright trace digits --descriptor 8 --out x.fst   a waveform of one of its descriptors
       trainwright compress dense.safetensors --rank 16  a trained dense network as tensor trains
       trainwright sweep SPEC.toml                       many trainings, and the best of them
       trainwright reproduce qr                          experiments in mixed-precision arithmetic

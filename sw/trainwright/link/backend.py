@@ -137,7 +137,7 @@ class LinkAccelerator:
         self._check_program(program, address)
         self._require_idle()
         depth = self._parameters.statistics_depth
-        return run_segments(program, depth, lambda part: self._run(part, address))
+        return run_segments(program, depth, lambda part: self._run(part.program, address))
 
     def _run(self, program: Program, address: int) -> Run:
         """Run a program, or a part of it, once."""

@@ -1,0 +1,276 @@
+"""``trainwright trace``: a look inside the accelerator while chosen descriptors execute."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import numpy as np
+
+from trainwright.accelerator import Accelerator, CommandRecord, Run
+from trainwright.cli.backend import SimulationOptions, opened_for
+from trainwright.cli.declare import command as make_command
+from trainwright.cli.errors import OptionError, file_errors
+from trainwright.cli.options import SeedOptions, StepOptions
+from trainwright.program.descriptors import Descriptor, End, Halt, Loop, Program, Transfer
+from trainwright.program.engines import ENGINE_OF
+from trainwright.program.fields import Operation
+from trainwright.program.listing import listing
+from trainwright.support.files import write_whole
+from trainwright.support.settings import OneOf, Option
+from trainwright_sim.backend import RtlAccelerator
+
+if TYPE_CHECKING:
+    from trainwright.compiler import CompiledStep
+
+PARTS = ("forward", "backward")
+SUFFIX = ".fst"
+_ALIGNMENT = 4096
+"""Bytes: no burst of the memory port crosses a multiple of these."""
+
+
+def parse_range(text: str) -> tuple[int, int]:
+    """Read ``12`` or ``12..15``, ends included."""
+    match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    if match is None:
+        raise ValueError(f"must be a number such as 12, or a range such as 12..15, not {text!r}")
+    first = int(match[1])
+    last = first if match[2] is None else int(match[2])
+    if last < first:
+        raise ValueError(f"must begin with the smaller number, not {text!r}")
+    return first, last
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceOptions(StepOptions, SeedOptions, SimulationOptions):
+    """Execute a training step with random operands, and show what chosen descriptors do.
+
+    Prints the descriptors as `listing` does, with the shifts that are bound for the step, and the
+    cycles of each execution.
+
+    With --out the simulated hardware writes a waveform from the cycle that accepts the first
+    descriptor to the cycle in which the last one is done, for GTKWave or Surfer; a cycle takes 10
+    units of time, so that the time without its last digit is the cycle of the listing. Next to it
+    lies the whole program as text, with cycles, and the address of each tensor in external memory.
+    The first waveform of an accelerator compiles a simulator of its own, for some minutes.
+
+    With --rows the program stops behind the last descriptor, and rows of the scratchpad are printed
+    as they are then: on the golden model, in simulation or on a board.
+
+    Examples
+    --------
+      trainwright trace digits --descriptor 8 --out load.fst
+      trainwright trace digits --descriptor 8..9 --signals 'pe1.*' --out pe1.fst
+      trainwright trace digits --part backward --descriptor 4 --rows 0..7 --backend golden
+    """
+
+    descriptor: Annotated[tuple[int, int], Option(metavar="N[..M]", parse=parse_range)]
+    """descriptors by their numbers in the listing"""
+    part: Annotated[str, OneOf(PARTS)] = PARTS[0]
+    """program that has the descriptors"""
+    out: Annotated[Path | None, Option(metavar="FILE.fst")] = None
+    """write a waveform there, and the listing next to it"""
+    signals: Annotated[tuple[str, ...], Option(metavar="GLOB")] = ()
+    """signals of the waveform by name, such as 'pe1.*' or '*.ready'; '*' for all (default: all but
+    those inside of the arrays, the vector unit and the write-back lanes)"""
+    rows: Annotated[tuple[int, int] | None, Option(metavar="N[..M]", parse=parse_range)] = None
+    """stop behind the last descriptor and print these rows of the scratchpad"""
+    backend: Annotated[str, Option(metavar="NAME")] = "rtl"
+    """back end to execute the step"""
+
+
+def depth_behind(descriptors: Sequence[Descriptor], number: int) -> int:
+    """Count the loops that are open behind a descriptor."""
+    kinds = [type(d) for d in descriptors[: number + 1]]
+    return kinds.count(Loop) - kinds.count(End)
+
+
+def stopped(
+    program: Program, number: int, rows: tuple[int, int], address: int, accelerator: Accelerator
+) -> Program:
+    """Return the program up to a descriptor, which then stores rows of the scratchpad.
+
+    Raises ``ValueError`` where the descriptor is inside of a loop.
+    """
+    if depth_behind(program.descriptors, number):
+        ends = [n for n, d in enumerate(program.descriptors) if isinstance(d, End) and n > number]
+        end = next(n for n in ends if not depth_behind(program.descriptors, n))
+        raise ValueError(
+            f"descriptor {number} is inside of a loop, where no program can stop: stop behind the "
+            f"loop, at descriptor {end}"
+        )
+    p, first = accelerator.parameters, rows[0]
+    store = Transfer(
+        operation=Operation.STORE, wait=Halt().wait, element_bytes=p.word_width // 8,
+        address=address, local=first, beats=row_bytes(accelerator, rows) // p.beat_bytes,
+    )  # fmt: skip
+    return replace(program, descriptors=(*program.descriptors[: number + 1], store, Halt()))
+
+
+def row_bytes(accelerator: Accelerator, rows: tuple[int, int]) -> int:
+    """Return the bytes of rows in external memory."""
+    p = accelerator.parameters
+    return (rows[1] - rows[0] + 1) * p.lanes * (p.word_width // 8)
+
+
+class Probe:
+    """Accelerator whose next run is looked at: its program is kept, and may be stopped early."""
+
+    def __init__(self, accelerator: Accelerator):
+        self._accelerator = accelerator
+        self.stop: tuple[int, tuple[int, int], int] | None = None
+        """Number of the last descriptor, the rows to store then, and where."""
+        self.program: Program | None = None
+        self.done: Run | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._accelerator, name)
+
+    def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
+        """Execute a program, or a part of it."""
+        self.program = program
+        if self.stop is not None:
+            number, rows, to = self.stop
+            program = stopped(program, number, rows, to, self._accelerator)
+        self.done = self._accelerator.run(program, address, trace=trace)
+        return self.done
+
+
+def commands_within(descriptors: Sequence[Descriptor], asked: tuple[int, int]) -> tuple[int, int]:
+    """Return the first and the last command of an engine among descriptors."""
+    first, last = asked
+    if last >= len(descriptors):
+        raise OptionError(
+            f"--descriptor {last}: the program has descriptors 0 to {len(descriptors) - 1}"
+        )
+    commands = [n for n, d in enumerate(descriptors) if d.operation in ENGINE_OF]
+    inside = [n for n in commands if first <= n <= last]
+    if not inside:
+        near = min(commands, key=lambda n: abs(n - first))
+        raise OptionError(
+            f"--descriptor {first}: {descriptors[first].operation.name} is executed by the "
+            f"sequencer and no engine; the nearest command of an engine is {near}"
+        )
+    return inside[0], inside[-1]
+
+
+def annotated(
+    program: Program, commands: Sequence[CommandRecord] | None, first: int, last: int
+) -> list[str]:
+    """List descriptors ``first`` to ``last``, with the cycles of their executions in front."""
+    spans: dict[int, list[str]] = {}
+    for command in commands or ():
+        spans.setdefault(command.number, []).append(f"{command.start}..{command.end}")
+    lines, number = [], -1
+    for line in listing(program).splitlines():
+        if re.match(r" *\d+ {2}", line) and not line.startswith(" " * 8):
+            number = int(line.split(maxsplit=1)[0])
+        if first <= number <= last:
+            cycles = (
+                ", ".join(spans.get(number, ["-"])) if line.lstrip().startswith(str(number)) else ""
+            )
+            lines.append(f"{cycles:>16}  {line}")
+    return lines
+
+
+def memory_map(step: "CompiledStep") -> list[str]:
+    """List the buffers in external memory by address."""
+    lines = ["; address    bytes  tensor in external memory"]
+    for name, buffer in sorted(step.buffers.items(), key=lambda item: item[1].address):
+        lines.append(f"; {buffer.address:#09x} {buffer.size:8d}  {name}")
+    return lines
+
+
+def _check(options: TraceOptions) -> None:
+    if options.out is None and options.signals:
+        raise OptionError("--signals is for a waveform: add --out FILE.fst")
+    if options.out is None:
+        return
+    if options.backend != "rtl":
+        raise OptionError(f"--out is for the simulated hardware, not --backend {options.backend}")
+    if options.engine is not None:
+        raise OptionError(f"--engine {options.engine} writes no waveforms: omit it")
+    if find_spec("pywellen") is None:
+        raise OptionError("--out needs the package pywellen: pip install 'trainwright[sim]'")
+    if options.out.suffix != SUFFIX:
+        raise OptionError(f"--out must end in {SUFFIX}, not {str(options.out)!r}")
+
+
+def _observed(options: TraceOptions) -> tuple[Probe, "CompiledStep", bytes]:
+    """Execute the step up to the descriptors; return the probe, the programs, and the rows."""
+    from trainwright.check.step import random_inputs
+    from trainwright.driver import Driver
+
+    network = options.network_named(options.network)
+    chosen = replace(options, engine="waves") if options.out else options
+    with opened_for(chosen, network) as accelerator:
+        driver = Driver(accelerator, network, options.batch, plan=options.plan, trace=True)
+        step = driver.step
+        first, last = commands_within(getattr(step, options.part).descriptors, options.descriptor)
+        given = random_inputs(network, driver, options.seed)
+        if options.part == PARTS[1]:
+            driver.forward(given.inputs, given.model, given.scales)
+        probe = Probe(accelerator)
+        driver.accelerator = cast(Accelerator, probe)
+        address = -(-step.memory_bytes // _ALIGNMENT) * _ALIGNMENT
+        if options.rows is not None:
+            _check_rows(options.rows, address, accelerator)
+            probe.stop = options.descriptor[1], options.rows, address
+        if options.out:
+            from trainwright_sim.waves import Waveform
+
+            assert isinstance(accelerator, RtlAccelerator)
+            accelerator.waveform = Waveform(options.out, first, last, options.signals)
+        try:
+            if options.part == PARTS[0]:
+                driver.forward(given.inputs, given.model, given.scales)
+            else:
+                driver.backward(given.gradient, given.scales)
+        except ValueError as error:
+            raise OptionError(str(error)) from None
+        size = row_bytes(accelerator, options.rows) if options.rows else 0
+        return probe, step, accelerator.read(address, size).tobytes()
+
+
+def _check_rows(rows: tuple[int, int], address: int, accelerator: Accelerator) -> None:
+    p = accelerator.parameters
+    if rows[1] >= p.scratchpad_rows:
+        raise OptionError(f"--rows {rows[1]}: the scratchpad has rows 0 to {p.scratchpad_rows - 1}")
+    room = (accelerator.memory_bytes - address) // row_bytes(accelerator, (0, 0))
+    if rows[1] - rows[0] + 1 > room:
+        raise OptionError(
+            f"--rows: external memory has room for {room} rows behind the step's data"
+        )
+
+
+def _run(options: TraceOptions) -> int:
+    _check(options)
+    probe, step, stored = _observed(options)
+    program, run = probe.program, probe.done
+    assert program is not None and run is not None
+    first, last = options.descriptor
+    print("          cycles    no  descriptor")
+    print("\n".join(annotated(program, run.commands, first, last)))
+    if options.rows is not None:
+        p = step.parameters
+        words = np.frombuffer(stored, f"<i{p.word_width // 8}").reshape(-1, p.lanes)
+        for number, row in enumerate(words, options.rows[0]):
+            print(f"row {number:5d}  {' '.join(f'{word:6d}' for word in row)}")
+    if options.out is not None:
+        whole = annotated(program, run.commands, 0, len(program.descriptors) - 1)
+        text = options.out.with_suffix(".txt")
+        with file_errors(f"--out: cannot write {str(text)!r}"):
+            write_whole(text, "\n".join([*whole, *memory_map(step)]) + "\n")
+        print(f"written: {options.out} ({options.out.stat().st_size:,} bytes), {text}")
+    return 0
+
+
+command = make_command(
+    TraceOptions,
+    _run,
+    "trace",
+    "waveform, cycles and rows of chosen descriptors",
+    groups={SimulationOptions.TITLE: SimulationOptions},
+)
