@@ -9,7 +9,7 @@ from graph_values import evaluate
 from hazards import check_waits
 
 from trainwright.compiler.base.errors import CompileError
-from trainwright.compiler.base.hazards import Hazards, exact_hazards
+from trainwright.compiler.base.hazards import Hazards
 from trainwright.compiler.cut.slices import Stage, divided_sum, in_parts
 from trainwright.compiler.forms.choices import Choice, Given, Work
 from trainwright.compiler.forms.layout import Layout
@@ -184,11 +184,7 @@ def test_rows_among_each_others_are_not_waited_for():
     first = Touch("SCRATCHPAD", 0, 63, True, ((0, ((32, 2),)),))
     second = Touch("SCRATCHPAD", 1, 64, True, ((1, ((32, 2),)),))
     reading = Touch("SCRATCHPAD", 1, 64, False, ((1, ((32, 2),)),))
-    for exact, waits in ((True, Engine.NONE), (False, Engine.PE1)):
-        hazards = exact_hazards() if exact else Hazards()
-        assert hazards.issue(Engine.PE1, (first,)).wait == Engine.NONE
-        assert hazards.issue(Engine.PE2, (second,)).wait == waits
-    hazards = exact_hazards()
-    hazards.issue(Engine.PE1, (first,))
-    hazards.issue(Engine.PE2, (second,))
+    hazards = Hazards()
+    assert hazards.issue(Engine.PE1, (first,)).wait == Engine.NONE
+    assert hazards.issue(Engine.PE2, (second,)).wait == Engine.NONE
     assert hazards.issue(Engine.STORE, (reading,)).wait == Engine.PE2

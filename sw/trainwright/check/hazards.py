@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from trainwright.accelerator import Accelerator, Run
 from trainwright.check.comparison import Comparison, RunProgram, compare_runs
-from trainwright.compiler.base.hazards import exact_hazards
+from trainwright.compiler.base.hazards import Hazards
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Transfer
@@ -240,7 +240,7 @@ def hazard_program(hazard: Hazard, p: AcceleratorParameters) -> Program:
         machine.work(hazard.before, machine.at("first"), machine.at("older"), machine.rows,
                      f"{name}: between")
     ] if hazard.older else []  # fmt: skip
-    waits = exact_hazards()
+    waits = Hazards()
     for command in (long, *middle):
         waits.issue(hazard.before.engine, machine.touched(command))
     wait, wait_older = waits.waits(hazard.after.engine, machine.touched(last))

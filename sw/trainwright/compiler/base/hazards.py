@@ -1,18 +1,21 @@
 """Find the engines that each descriptor has to wait for.
 
 Descriptors are issued in order and executed by four engines at the same time. A descriptor waits
-for every engine that may still touch what it touches, unless both only read. ``emit`` and
-``chip.builder`` call ``Hazards`` for each descriptor; ``tests/sw/hazards.py`` checks programs
+for every engine that may still touch what it touches, unless both only read. ``base.commands`` and
+``chip.weave`` call ``Hazards`` for each descriptor; ``tests/sw/hazards.py`` checks programs
 independently.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
-from trainwright.program.fields import Engine
-from trainwright.program.footprint import Touch
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Descriptor, Transfer
+from trainwright.program.fields import Engine, Operation
+from trainwright.program.footprint import Touch, external, footprint
+from trainwright.program.samples import Samples
+from trainwright.program.vector import Vector
 
 ARRAYS = Engine.PE1 | Engine.PE2
 """Engines that hold two commands at most: they accept a third when the first is done."""
@@ -21,20 +24,28 @@ MASKS = tuple(Engine(bits) for bits in range(int(Engine.ALL) + 1))
 _ARRAYS = int(ARRAYS)
 
 
-Meet = Callable[[Touch, Touch], bool]
-"""Test whether two commands touch the same rows or bytes."""
+MEMORY = "memory"
+"""Name of the external memory among the spaces of ``Touch``."""
 
 
-def conflict(
-    touched: Sequence[Touch], pending: Sequence[Touch], meet: Meet = Touch.overlaps
-) -> bool:
+def touches(d: Descriptor, p: AcceleratorParameters) -> tuple[Touch, ...]:
+    """Return the rows, entries and bytes that a command reads and writes."""
+    if not isinstance(d, Compute | Transfer | Samples | Vector):
+        return ()
+    if not isinstance(d, Transfer | Samples):
+        return footprint(d, p)
+    outside = Touch(MEMORY, *external(d, p), d.operation is Operation.STORE)
+    return (*footprint(d, p), outside)
+
+
+def conflict(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
     """Return whether one of two commands writes what the other touches."""
-    return any((a.write or b.write) and meet(a, b) for a in touched for b in pending)
+    return any((a.write or b.write) and a.meets(b) for a in touched for b in pending)
 
 
-def reads(touched: Sequence[Touch], pending: Sequence[Touch], meet: Meet = Touch.overlaps) -> bool:
+def reads(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
     """Return whether ``touched`` reads what ``pending`` writes."""
-    return any(b.write and not a.write and meet(a, b) for a in touched for b in pending)
+    return any(b.write and not a.write and a.meets(b) for a in touched for b in pending)
 
 
 class Waits(NamedTuple):
@@ -50,8 +61,7 @@ class Waits(NamedTuple):
 class Hazards:
     """Commands in flight on each engine, as descriptors are issued in order.
 
-    A command counts as touching every row from its first to its last; ``exact_hazards`` compares
-    the rows that it does touch.
+    Single rows are compared, so that interleaved operands do not conflict.
     """
 
     conflict: Callable[[Any, Any], bool] = conflict
@@ -107,11 +117,3 @@ class Hazards:
     def barrier(self) -> None:
         """Forget all commands: every engine is idle."""
         self._pending.clear()
-
-
-def exact_hazards() -> Hazards:
-    """Return hazards that compare single rows, so that interleaved operands do not conflict.
-
-    This takes longer.
-    """
-    return Hazards(partial(conflict, meet=Touch.meets), partial(reads, meet=Touch.meets))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.base.errors import DoesNotFitError
+from trainwright.compiler.base.hazards import touches
 from trainwright.compiler.base.memory import Buffer, LocalMemory, Region
 from trainwright.compiler.base.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.cuts import CutRule
@@ -17,7 +18,7 @@ from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory, gradient_of
 from trainwright.compiler.chip.samples import SampleRecords, ample_rows, samples_program
 from trainwright.compiler.chip.update import update_program
-from trainwright.compiler.chip.weave import Phase, can_weave, touches
+from trainwright.compiler.chip.weave import Phase, can_weave
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.update_pass import PartUpdate

@@ -43,7 +43,7 @@ class Cuts:
         ``Schedule.look`` has to come before: it says whether this step looks at the columns.
         """
         self._work, self._layout, self._rows = work, layout, rows
-        self._flags = work.b.pad.allocate(f"{PRIOR} flags", layout.spread).start
+        self._flags = work.pad.allocate(f"{PRIOR} flags", layout.spread).start
         self._identity = work.constant(IDENTITY).start
 
     def decide(self, distance: int) -> int:

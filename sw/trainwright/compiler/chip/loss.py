@@ -29,7 +29,7 @@ def load_logits(work: Passes) -> Region:
     """Load the logits into rows for ``LANES`` outputs, with rows of zeros where there are fewer."""
     step = work.memory.step
     name = activation_name(len(step.network.layers))
-    to = work.b.pad.allocate(name, step.batch)
+    to = work.pad.allocate(name, step.batch)
     rows = step.network.layers[-1].output_size * step.batch // LANES
     # Outputs that the network lacks are rows of zeros; their targets of -1 keep them out of loss
     # and gradient.
@@ -56,11 +56,11 @@ class _Loss:
         self._logits = load_logits(work)
         self._outputs = step.network.layers[-1].output_size
         self._samples, self._results = (
-            work.b.pad.allocate(name, step.batch) for name in (SAMPLES, GRADIENTS)
+            work.pad.allocate(name, step.batch) for name in (SAMPLES, GRADIENTS)
         )
         rows = self._outputs * self.blocks
         # From the top: the rows at the bottom hold what engines read and write at the same time.
-        self._back = work.b.pad.allocate(self._gradient, rows, top=True)
+        self._back = work.pad.allocate(self._gradient, rows, top=True)
         self._targets: Region | None = None
 
     def transpose(self, first: int, stop: int) -> None:
@@ -134,7 +134,7 @@ def counting_program(memory: ChipMemory, loss_name: str, slots: ExponentSlots) -
     blocks = step.batch // LANES
     work.constant(IDENTITY)
     logits = load_logits(work)
-    samples = work.b.pad.allocate(SAMPLES, step.batch)
+    samples = work.pad.allocate(SAMPLES, step.batch)
     work.transpose(logits.start, samples.start, blocks=blocks, source=(1, blocks), to=(LANES, 1),
                    tensor=SAMPLES)  # fmt: skip
     regions = {kernels.LOGITS: samples, kernels.TARGETS: work.load(TARGETS)}

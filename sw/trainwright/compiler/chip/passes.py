@@ -1,7 +1,7 @@
 """Build programs that have passes of the vector engine, and products and transposes of PE1.
 
-``Passes`` wraps a ``Builder`` with what all programs of ``chip`` share: rows by bank, constants,
-transfers by buffer, the engine's instructions, and the stream of random bits.
+``Passes`` adds to ``base.commands`` what all programs of ``chip`` share: rows by bank, constants,
+transfers by buffer, and the stream of random bits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,16 +10,17 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
-from trainwright.compiler.base.code import CodeStore
-from trainwright.compiler.base.memory import Buffer, Region, largest_divisor
+from trainwright.compiler.base.commands import Commands
+from trainwright.compiler.base.limits import COUNTS, MOST_COUNT, PROGRAM
+from trainwright.compiler.base.memory import Buffer, LocalMemory, Region, largest_divisor
 from trainwright.compiler.base.names import IDENTITY, ZEROS
-from trainwright.compiler.chip.builder import Builder
 from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.kernels import VectorPass
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import (
     Compute,
+    Halt,
     Level,
     Program,
     Set,
@@ -27,6 +28,7 @@ from trainwright.program.descriptors import (
     TransferLevel,
 )
 from trainwright.program.fields import Operation
+from trainwright.program.samples import Samples
 from trainwright.program.vector import THREADS, Stream, Vector
 
 COPY_SLOT = 1
@@ -59,8 +61,8 @@ class Passes:
         self._first = slots.statistics if slots else 0
         # A command of PE1 moves the stream on, so the next pass has to set it again.
         self._moved = True
-        self.b = Builder(memory.step.parameters)
-        self._code = CodeStore()
+        self.p = memory.step.parameters
+        self.pad, self.commands = LocalMemory(self.p), Commands(self.p)
         self._constants: dict[str, Region] = {}
 
     def rows(self, name: str, count: int, bank: int) -> Region:
@@ -69,10 +71,10 @@ class Passes:
         Each bank serves one reader and one writer a cycle, so what different engines work on lies
         in different banks.
         """
-        return self.b.pad.allocate(name, count, within=self._bank(bank))
+        return self.pad.allocate(name, count, within=self._bank(bank))
 
     def _bank(self, bank: int) -> range:
-        p = self.b.p
+        p = self.p
         size = p.scratchpad_rows // p.scratchpad_banks
         # Accelerators with fewer banks share them: then engines may wait for each other, but
         # nothing breaks.
@@ -82,22 +84,44 @@ class Passes:
     @property
     def freest_bank(self) -> int:
         """Bank with the most rows left."""
-        banks = range(self.b.p.scratchpad_banks)
-        return max(banks, key=lambda bank: self.b.pad.free_rows(self._bank(bank)))
+        banks = range(self.p.scratchpad_banks)
+        return max(banks, key=lambda bank: self.pad.free_rows(self._bank(bank)))
 
     def buffer(self, name: str) -> Buffer:
         """Return a buffer of the step, or of its loss and update."""
         return self.memory.everything[name]
 
+    def emit(self, d: Compute | Transfer | Samples | Vector) -> None:
+        """Add ``d`` with the waits it needs."""
+        # Before the field is encoded: a count that is too large is an error with a remedy here.
+        for level in d.levels if isinstance(d, Compute | Transfer) else ():
+            COUNTS.require(level.count, self.p, d.tensor)
+        self.commands.add(d)
+
+    def _move(
+        self, operation: Operation, name: str, first: int, local: int, rows: int,
+        levels: Sequence[TransferLevel],
+    ) -> None:  # fmt: skip
+        """Move runs of ``rows`` rows between a buffer, from row ``first`` on, and ``local``."""
+        buffer = self.buffer(name)
+        run = largest_divisor(rows, MOST_COUNT // buffer.element_bytes)
+        size = run * buffer.element_bytes  # in beats: a row of one-byte elements is one beat
+        levels = [*levels, TransferLevel(rows // run, size * self.p.beat_bytes, run)]
+        self.emit(
+            Transfer(
+                operation=operation, beats=size, local=local, tensor=name,
+                address=buffer.address + first * buffer.element_bytes * LANES,
+                levels=tuple(level for level in levels if level.count > 1),
+                element_bytes=buffer.element_bytes,
+            )
+        )  # fmt: skip
+
     def load(self, name: str, *, first: int = 0, rows: int = 0, to: Region | None = None,
              levels: Sequence[TransferLevel] = ()) -> Region:  # fmt: skip
         """Load ``rows`` rows of a buffer from ``first`` on (0: all of them)."""
-        buffer = self.buffer(name)
-        row_bytes = buffer.element_bytes * LANES
-        rows = rows or buffer.size // row_bytes
-        region = to or self.b.pad.allocate(name, rows)
-        moved = replace(buffer, address=buffer.address + first * row_bytes)
-        self.b.load(moved, region, rows, levels=levels)
+        rows = rows or self.buffer(name).size // (self.buffer(name).element_bytes * LANES)
+        region = to or self.pad.allocate(name, rows)
+        self._move(Operation.LOAD, name, first, region.start, rows, levels)
         return region
 
     def constant(self, name: str, bank: int = Bank.CONSTANTS) -> Region:
@@ -113,9 +137,7 @@ class Passes:
         first: int = 0,
     ) -> None:  # fmt: skip
         """Store rows from ``source`` on to the rows of a buffer from ``first`` on."""
-        buffer = self.buffer(name)
-        to = replace(buffer, address=buffer.address + first * buffer.element_bytes * LANES)
-        self.b.store(to, Region(name, source, rows), rows, levels=levels)
+        self._move(Operation.STORE, name, first, source, rows, levels)
 
     @contextmanager
     def in_one_of(self, steps: int, number: int) -> Iterator[None]:
@@ -124,35 +146,32 @@ class Passes:
         That is the step of this number modulo ``steps``, which is 1, 2, 4 or 8. Instructions are
         still put into the engine in every step, as later passes may rely on them.
         """
-        first = len(self.b.descriptors)
+        first = len(self.commands.descriptors)
         yield
         # ``eighth`` holds the interval and the number in one field: 8 + n for one step in eight.
-        self.b.descriptors[first:] = [
+        self.commands.descriptors[first:] = [
             replace(d, eighth=steps + number if steps > 1 else 0)
             if isinstance(d, Transfer | Vector)
             else d
-            for d in self.b.descriptors[first:]
+            for d in self.commands.descriptors[first:]
         ]
 
     def zeros(self, first: int, rows: int) -> None:
         """Load rows of zeros."""
-        buffer = self.buffer(ZEROS)
         run = largest_divisor(rows, LANES)
-        levels = [TransferLevel(rows // run, 0, run)]
-        self.b.load(buffer, Region(buffer.name, first, run), run, levels=levels)
+        self._move(Operation.LOAD, ZEROS, 0, first, run, [TransferLevel(rows // run, 0, run)])
 
     def run(
         self, kernel: VectorPass, streams: Mapping[str, Stream] | None = None, *, outer: int = 1,
         inner: int = THREADS, slot: int = 0, **fields: Any,
     ) -> None:  # fmt: skip
         """Emit a pass over rows of ``streams``, and load its instructions where that is needed."""
-        entry, code = self._code.place(kernel.instructions)
-        self.b.descriptors += code
+        entry = self.commands.hold(kernel.instructions)
         if self._moved and self._seed is not None:
-            self.b.descriptors.append(Set(values=(), seed=self._seed))
+            self.commands.descriptors.append(Set(values=(), seed=self._seed))
             self._moved = False
         fields |= {"slot": self._first + slot, "outer": outer, "inner": inner}
-        self.b.emit(replace(kernel.vector(streams or {}, **fields), entry=entry))
+        self.emit(replace(kernel.vector(streams or {}, **fields), entry=entry))
 
     def products(self, x: int, g: int, z: int, rows: int, *, levels: Sequence[Level] = (),
                  summed: Sequence[Level] = (), steps: tuple[int, int, int] = (1, 1, 1),
@@ -164,9 +183,9 @@ class Passes:
         """
         # Products draw from the same stream of random bits, which a later pass has to set again.
         self._moved = True
-        tile = min(self.b.p.pe1_rows, rows)
+        tile = min(self.p.pe1_rows, rows)
         tiles = -(-rows // tile)
-        self.b.emit(
+        self.emit(
             Compute(
                 operation=Operation.PE4,
                 levels=(*levels, Level(tiles, x=tile * steps[0], z=tile * steps[2]), *summed),
@@ -199,5 +218,6 @@ class Passes:
 
     def finish(self, which: str) -> Program:
         """End the program, named ``which`` in messages, and return it."""
-        self.b.halt(which)
-        return Program(tuple(self.b.descriptors), self.b.p.fingerprint)
+        descriptors = (*self.commands.descriptors, Halt())
+        PROGRAM.require(len(descriptors), self.p, which)
+        return Program(descriptors, self.p.fingerprint)

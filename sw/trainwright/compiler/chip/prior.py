@@ -55,7 +55,7 @@ def renewal_program(
     Columns are cut where there is a ``cut_rule``. Rows of the scratchpad in ``avoid`` are not used.
     """
     work, interval = Passes(memory, slots), renewal_interval(cut_rule)
-    work.b.pad.avoid(avoid)
+    work.pad.avoid(avoid)
     schedule, layout = Schedule(work, table), memory.prior_rows
     with work.in_one_of(interval, 0):
         rows = work.load(PRIOR).start
@@ -99,13 +99,13 @@ class Prior:
         self._work, self._memory, self._turn = work, work.memory, renewal_interval(cut_rule)
         memory: ChipMemory = work.memory
         self._layout, self._flagged = memory.prior_rows, cut_rule is not None
-        self._rows = work.b.pad.allocate(PRIOR, self._layout.field(by.KEPT + 1)).start
+        self._rows = work.pad.allocate(PRIOR, self._layout.field(by.KEPT + 1)).start
         self._load(by.COEFFICIENT, by.KEPT if cut_rule else by.EXPONENT)
         with self._before_renewal():  # rows of columns that are not there stay 0
             self._load(by.LOW, by.HIGH)
-        self.columns = work.b.pad.allocate(COLUMNS, memory.buffers[COLUMNS].shape[0]).start
+        self.columns = work.pad.allocate(COLUMNS, memory.buffers[COLUMNS].shape[0]).start
         """First row of what the update's passes read, in the places of ``memory.columns``."""
-        self._joined = work.b.pad.allocate("sums of threads", 2 * THREADS).start
+        self._joined = work.pad.allocate("sums of threads", 2 * THREADS).start
 
     def _load(self, first: int, last: int) -> None:
         """Load fields ``first`` to ``last`` of all side rows."""

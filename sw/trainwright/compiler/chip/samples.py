@@ -67,7 +67,7 @@ def samples_program(
     in another form, or too few rows are left.
     """
     work = Passes(memory, slots)
-    work.b.pad.avoid(avoid)
+    work.pad.avoid(avoid)
     batch = _Batch(work, data)
     if whole:
         batch.transpose_whole(batch.fetch_whole())
@@ -119,11 +119,11 @@ class _Batch:
         self._sample_bytes = work.buffer(SAMPLES_OUTSIDE).size // step.batch
         self._bank = work.freest_bank  # the main passes read it least
         work.constant(IDENTITY, self._bank)
-        self._targets = work.b.pad.allocate(TARGETS, step.batch)
+        self._targets = work.pad.allocate(TARGETS, step.batch)
 
     def fetch(self) -> None:
         """Fetch all samples, a few at a time, and store each as a row of ``x.s``."""
-        step, pad = self._step, self.work.b.pad
+        step, pad = self._step, self.work.pad
         count = next((n for n in GROUPS if n * self._per <= pad.largest_gap), GROUPS[-1])
         places = [pad.allocate(SAMPLES_OUTSIDE, count * self._per)]
         # With two places a group is fetched while the one before is stored.
@@ -139,7 +139,7 @@ class _Batch:
 
     def fetch_whole(self) -> list[Region]:
         """Fetch all samples to regions of the scratchpad of one size, and store them to ``x.s``."""
-        blocks, pad, rows = self._blocks, self.work.b.pad, LANES * self._per
+        blocks, pad, rows = self._blocks, self.work.pad, LANES * self._per
         parts = [n for n in range(1, blocks + 1) if not blocks % n]
         pieces = (self._piece * self._step.batch,) * PLACES
         # As few regions as fit: free rows lie in gaps, and a region cannot span two of them.
@@ -157,7 +157,7 @@ class _Batch:
     def _draw(self, place: int, first: int, count: int) -> None:
         """Fetch ``count`` samples in the drawn order, the batch's ``first`` and following."""
         data, step = self.data, self._step
-        self.work.b.emit(
+        self.work.emit(
             Samples(
                 address=data.address, local=place, targets=self._targets.start + first,
                 samples=count, beats=data.beats, stride=data.record_bytes,
@@ -179,7 +179,7 @@ class _Batch:
 
     def transpose_whole(self, places: Sequence[Region]) -> None:
         """Transpose ranges of pixels of all samples, from the scratchpad to ``x.i``."""
-        batch, pad, blocks = self._step.batch, self.work.b.pad, self._blocks // len(places)
+        batch, pad, blocks = self._step.batch, self.work.pad, self._blocks // len(places)
         columns = self._columns
         if not columns:
             return
@@ -201,7 +201,7 @@ class _Batch:
         """Transpose ranges of pixels of all samples, from ``x.s`` to ``x.i``."""
         if not self._columns:
             return
-        batch, pad = self._step.batch, self.work.b.pad
+        batch, pad = self._step.batch, self.work.pad
         count, many = self._pieces()
         places = [
             (self.work.rows(SAMPLES_OUTSIDE, count * batch, self._bank),
@@ -233,7 +233,7 @@ class _Batch:
             count = min(all_of_them, TOGETHER)
             while count >= min(least, all_of_them):
                 many = min(many, -(-all_of_them // count))
-                if self.work.b.pad.has_room((count * batch,) * (2 * many)):
+                if self.work.pad.has_room((count * batch,) * (2 * many)):
                     return count, many
                 # Halving keeps pieces of nearly equal size; the last one may be smaller.
                 count = count // 2 if count > 1 else 0

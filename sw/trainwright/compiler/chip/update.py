@@ -58,7 +58,7 @@ def update_program(
     avoid = avoid or {}
     # The schedule's rows are allocated before those of any part, so they avoid what the first part
     # does.
-    work.b.pad.avoid(avoid.get(numbers[0], ()))
+    work.pad.avoid(avoid.get(numbers[0], ()))
     prior = None
     if table is not None:
         Schedule(work, table).rates()
@@ -198,7 +198,7 @@ class _PartJob:
     def leave(self) -> None:
         """Release the rows of a part that is stored."""
         for region in self._held:
-            self.work.b.pad.free(region)
+            self.work.pad.free(region)
         self._held.clear()
 
     @property
@@ -224,7 +224,7 @@ class _PartJob:
     def begin(self) -> None:
         """Allocate rows, and load what the first chunk needs in addition to its own."""
         work, part, used = self.work, self.part, self._used
-        work.b.pad.avoid(self._avoid)
+        work.pad.avoid(self._avoid)
         # Sums of squares take eight indices at a time, a thread each, so the last group is filled
         # up.
         whole = padded_blocks(part) * self.per if self.prior else part.rows

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from trainwright.compiler.base.hazards import ARRAYS, MASKS, Hazards, Waits
-from trainwright.compiler.chip.builder import MEMORY
+from trainwright.compiler.base.hazards import ARRAYS, MASKS, Hazards, Waits, touches
 from trainwright.compiler.chip.pairs import Pairs, conflicts
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Set, Transfer, is_skipped
 from trainwright.program.engines import ENGINE_OF
-from trainwright.program.fields import EIGHTH, Engine, Operation
-from trainwright.program.footprint import Touch, external, footprint
+from trainwright.program.fields import EIGHTH, Engine
+from trainwright.program.footprint import Touch
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
 from trainwright.timing.commands import CommandWork, work_of
@@ -59,19 +58,6 @@ class _Command:
     stream: Set | None
     before: set[int] = field(default_factory=set)
     """Commands that are issued before it."""
-
-
-def _outside(d: Descriptor, p: AcceleratorParameters) -> list[Touch]:
-    if not isinstance(d, Transfer | Samples):
-        return []
-    return [Touch(MEMORY, *external(d, p), d.operation is Operation.STORE)]
-
-
-def touches(d: Descriptor, p: AcceleratorParameters) -> tuple[Touch, ...]:
-    """Return the rows, entries and bytes that a command reads and writes."""
-    if not isinstance(d, Compute | Transfer | Samples | Vector):
-        return ()
-    return (*footprint(d, p), *_outside(d, p))
 
 
 def _ordering(d: Descriptor) -> list[Touch]:

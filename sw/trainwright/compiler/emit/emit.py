@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from trainwright.compiler.base.code import CodeStore
+from trainwright.compiler.base.commands import Commands
 from trainwright.compiler.base.digits import most_bits
-from trainwright.compiler.base.hazards import exact_hazards
 from trainwright.compiler.base.limits import MOST_COUNT, require_accumulator
 from trainwright.compiler.base.memory import Buffer, largest_divisor
 from trainwright.compiler.base.nests import fitted
@@ -43,17 +42,11 @@ from trainwright.graph.ir import Graph
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
-    Descriptor,
     Halt,
     Transfer,
     TransferLevel,
 )
-from trainwright.program.engines import ENGINE_OF
 from trainwright.program.fields import TRANSFER_LEVELS, Operation
-from trainwright.program.footprint import Touch, footprint
-from trainwright.program.vector import Vector
-
-MEMORY = "memory"
 
 
 @dataclass(frozen=True)
@@ -70,12 +63,11 @@ class Emitter:
 
     def __init__(self, graph: Graph, p: AcceleratorParameters, buffers: Mapping[str, Buffer]):
         self.graph, self.p, self.buffers = graph, p, buffers
-        self.descriptors: list[Descriptor] = []
+        self._commands = Commands(p)
+        self.descriptors = self._commands.descriptors
         self.products: dict[int, Product] = {}
         """Tensor that each descriptor makes, by the descriptor's index."""
         self.slots: dict[str, int] = {}
-        self._hazards = exact_hazards()
-        self._code = CodeStore()
 
     def run(self, calls: Sequence[Call]) -> None:
         """Emit all commands and the end of the program."""
@@ -121,11 +113,10 @@ class Emitter:
         require_accumulator(terms, operands, self.p, call.op.out)
 
     def _pass(self, call: PassCall) -> None:
-        entry, code = self._code.place(call.kernel.instructions)
-        self.descriptors += code
+        entry = self._commands.hold(call.kernel.instructions)
         for d in pass_vectors(call):
             self.products[len(self.descriptors)] = Product(call.op.out)
-            self._emit(replace(d, entry=entry))
+            self._commands.add(replace(d, entry=entry))
 
     def _groups(self, call: GroupCall) -> None:
         slot = 0
@@ -133,15 +124,9 @@ class Emitter:
             self.slots.setdefault(COPIES, len(self.slots))  # slot 0 says that a pass counts nothing
             slot = self.slots.setdefault(call.op.out, len(self.slots))
         for code, d in group_vectors(call, self.p):
-            entry, loads = self._code.place(code.instructions)
-            self.descriptors += loads
+            entry = self._commands.hold(code.instructions)
             self.products[len(self.descriptors)] = Product(call.op.out)
-            self._emit(replace(d, entry=entry, slot=slot))
-
-    def _emit(self, d: Compute | Transfer | Vector, memory: Sequence[Touch] = ()) -> None:
-        waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
-        # A copy takes as long as all the rest, and half of the descriptors wait for nothing.
-        self.descriptors.append(replace(d, **waits._asdict()) if any(waits) else d)
+            self._commands.add(replace(d, entry=entry, slot=slot))
 
     def _format(self, name: str) -> int:
         """Return the number of a tensor's format; a constant, without a name, is in fixed point."""
@@ -172,7 +157,7 @@ class Emitter:
         )
         for part in fitted(d, self.p.nest_levels):
             self.products[len(self.descriptors)] = product
-            self._emit(part)
+            self._commands.add(part)
 
     def _move(self, call: Move) -> None:
         part, outer = call.part, call.outer
@@ -251,7 +236,7 @@ class Emitter:
         stop = address + reach * row_bytes
         # A transfer beyond its buffer would overwrite another tensor without any error.
         assert stop <= buffer.stop, (outer.name, stop, buffer)
-        self._emit(
+        self._commands.add(
             Transfer(
                 operation=operation,
                 address=address,
@@ -260,8 +245,7 @@ class Emitter:
                 levels=tuple(TransferLevel(n, far * row_bytes, near) for n, far, near in axes),
                 element_bytes=outer.element_bytes,
                 tensor=outer.tensor,
-            ),
-            (Touch(MEMORY, address, stop, operation is Operation.STORE),),
+            )
         )
 
     def _clear(self, call: Clear) -> None:
@@ -273,7 +257,7 @@ class Emitter:
             if times and rows:
                 counts = ((places, step), (times, lanes))
                 levels = tuple(TransferLevel(n, 0, by) for n, by in counts if n > 1)
-                self._emit(
+                self._commands.add(
                     Transfer(
                         operation=Operation.LOAD,
                         address=buffer.address,
@@ -282,8 +266,7 @@ class Emitter:
                         levels=levels,
                         element_bytes=1,
                         tensor="zeros",
-                    ),
-                    (Touch(MEMORY, buffer.address, buffer.stop, False),),
+                    )
                 )
 
 

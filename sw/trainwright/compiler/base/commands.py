@@ -1,0 +1,45 @@
+"""Collect the descriptors of one program, with the waits that each needs."""
+
+from dataclasses import replace
+
+from trainwright.compiler.base.hazards import Hazards, touches
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Descriptor, Transfer
+from trainwright.program.engines import ENGINE_OF
+from trainwright.program.samples import Samples
+from trainwright.program.vector import CODE_DEPTH, CODE_WORDS, Code, Instruction, Vector
+
+
+class Commands:
+    """Descriptors in the order of issue, and the instructions that the vector engine holds."""
+
+    def __init__(self, p: AcceleratorParameters) -> None:
+        self.p = p
+        self.descriptors: list[Descriptor] = []
+        self._hazards = Hazards()
+        self._held: dict[tuple[Instruction, ...], int] = {}
+        self._next = 0
+
+    def add(self, d: Compute | Transfer | Samples | Vector) -> None:
+        """Add a command, with the waits it needs."""
+        waits = self._hazards.issue(ENGINE_OF[d.operation], touches(d, self.p))
+        # A copy takes as long as all the rest, and half of the descriptors wait for nothing.
+        self.descriptors.append(replace(d, **waits._asdict()) if any(waits) else d)
+
+    def hold(self, code: tuple[Instruction, ...]) -> int:
+        """Return the first place of a kernel's instructions, which are loaded where needed.
+
+        The engine's store is overwritten from its start where it is full: the engine executes CODE
+        after the passes before it, so that no pass loses its instructions.
+        """
+        if code in self._held:
+            return self._held[code]
+        # Starting over is simple, and rare: most programs have fewer kernels than fit.
+        if self._next + len(code) > CODE_DEPTH:
+            self._held, self._next = {}, 0
+        entry = self._held[code] = self._next
+        self._next += len(code)
+        for start in range(0, len(code), CODE_WORDS):
+            words = code[start : start + CODE_WORDS]
+            self.descriptors.append(Code(first=entry + start, instructions=words))
+        return entry
