@@ -22,6 +22,7 @@ from trainwright.cli.train.folder import RunFolder
 from trainwright.network import load_network
 from trainwright.train.checkpoint import load_checkpoint
 from trainwright.train.export import load_model
+from trainwright.train.host_engine import HostEngine
 from trainwright.train.interfaces import Verification
 
 SHORT = ["train", "--steps", "50", "--prior-weight", "20", "--rank-threshold", "0.3"]
@@ -52,7 +53,11 @@ class Fake:
                 fake.backwards = before
 
         verifier = (lambda case: self.verification) if options.verify else None
-        yield machine.Machine(lambda n: Driver(None, n, settings.micro_batch), verifier)
+
+        def open_driver(network):
+            return Driver(None, network, settings.micro_batch)
+
+        yield machine.Machine(HostEngine(open_driver, verifier, options.verify), open_driver)
 
 
 @pytest.fixture

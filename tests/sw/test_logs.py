@@ -13,8 +13,7 @@ import pytest
 from trainwright.accelerator import backend_names
 from trainwright.cli import main
 from trainwright.cli.errors import OptionError
-from trainwright.cli.train.curves import check_curves, own
-from trainwright.cli.train.logs import EVERY, Curves, JsonLines
+from trainwright.cli.train.logs import EVERY, Curves, JsonLines, check_curves, own
 from trainwright.network import load_network
 from trainwright.train.history import EvaluationRecord, History, ScaleRecord, StepRecord
 from trainwright.train.trainer import Trainer
@@ -105,7 +104,7 @@ def test_points_of_event_files(tmp_path):
 
 
 def test_without_the_package_the_option_says_so(monkeypatch):
-    monkeypatch.setattr("trainwright.cli.train.curves.find_spec", lambda name: None)
+    monkeypatch.setattr("trainwright.cli.train.logs.find_spec", lambda name: None)
     check_curves([])
     with pytest.raises(OptionError, match="--tensorboard needs tensorboard: pip install"):
         check_curves(["csv", "tensorboard"])

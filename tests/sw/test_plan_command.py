@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from trainwright.cli import main
-from trainwright.cli.plan_report import _why
+from trainwright.cli.plan import _why
 from trainwright.graph.order import ordered
 from trainwright.graph.step import step_graph
 from trainwright.network import load_network

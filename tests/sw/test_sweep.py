@@ -185,7 +185,7 @@ def test_sweep_combines_seeds_before_the_front(tmp_path):
     assert [row["status"] for row in rows] == ["finished"] * 5 + ["failed"]
     assert rows[5]["message"] == "boom" and rows[0]["cycles_are"] == "counted"
     four, eight, two = settings(trials, rows)
-    assert four.values == (("ranks", 4),) and four.trials == 2 and two.trials == 1
+    assert four.values == {"ranks": 4} and four.trials == 2 and two.trials == 1
     assert (four.test_accuracy, four.least, four.greatest) == (0.625, 0.5, 0.75)
     assert four.model_bits == 200 and four.reduction == 1200 / 200
     assert [s.front for s in (four, eight, two)] == [True, False, True]

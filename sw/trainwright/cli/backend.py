@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from trainwright.accelerator import Accelerator, backend_names, is_backend, open_accelerator
@@ -10,15 +9,14 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import accelerator_parameters
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.support.settings import Option, Positive
+from trainwright.support.settings import Option, Positive, SettingsModel
 from trainwright.support.text import suggestion
 
 MEMORY_BYTES = 1 << 26
 """Bytes of the accelerator's external memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SimulationOptions:
+class SimulationOptions(SettingsModel):
     """Settings of the simulated hardware."""
 
     TITLE: ClassVar = "the simulated hardware (back end rtl)"

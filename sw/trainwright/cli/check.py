@@ -2,21 +2,14 @@
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from trainwright.accelerator import Accelerator
+from trainwright.cli import options as shared
 from trainwright.cli.backend import SimulationOptions, opened_for
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import (
-    FormOptions,
-    JsonOptions,
-    PlanOptions,
-    SeedOptions,
-    check_chip_plan,
-    tell_update_place,
-)
 from trainwright.cli.sizes import ExplainedAccelerator
 from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.network import Network
@@ -39,9 +32,13 @@ def _sizes(text: str) -> tuple[int, int, int]:
     return m, k, n
 
 
-@dataclass(frozen=True, kw_only=True)
 class CheckOptions(
-    FormOptions, SeedOptions, PlanOptions, JsonOptions, ExplainedAccelerator, SimulationOptions
+    shared.FormOptions,
+    shared.SeedOptions,
+    shared.PlanOptions,
+    shared.JsonOptions,
+    ExplainedAccelerator,
+    SimulationOptions,
 ):
     """Compare the hardware with the golden model bit by bit, over one training step.
 
@@ -144,13 +141,13 @@ def _run(options: CheckOptions) -> int:
                 f"--update chip takes --rounding-mode {ROUNDINGS[0]} only, not "
                 f"{options.rounding_mode}: omit it"
             )
-        check_chip_plan(options.plan)
+        shared.check_chip_plan(options.plan)
     network = options.network_named(options.network)
     with opened_for(
         options, network, stochastic=options.rounding_mode != ROUNDINGS[0], alone=on_chip
     ) as accelerator:
         if on_chip:
-            tell_update_place(accelerator.parameters)
+            shared.tell_update_place(accelerator.parameters)
             outcome = _check_chip(options, network, accelerator)
         else:
             outcome = check_step(

@@ -1,16 +1,18 @@
 """Commands, and how other packages register theirs."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Any, Protocol
 
 from trainwright.cli.errors import OptionError, one_line
 
 GROUP = "trainwright.commands"
+ALL = "*"
+"""In place of a command's name: every command."""
 BENCHES = "trainwright.benches"
 """Entry-point group of the parts of ``trainwright bench``."""
 
@@ -45,6 +47,8 @@ class CommandBody:
     run: Callable[[argparse.Namespace], int]
     name: str = ""
     help: str = ""
+    broken: bool = False
+    """Whether the command only says why it is not available; its options are not known."""
 
 
 @dataclass(frozen=True)
@@ -78,24 +82,13 @@ class LazyCommand:
         return self._body().run(args)
 
 
-@dataclass(frozen=True)
-class BrokenCommand:
-    """Stand-in for a registered command that cannot be loaded, while all other commands work."""
+def _broken(name: str, reason: str) -> CommandBody:
+    """Return a stand-in for a registered command that cannot be loaded, while all others work."""
 
-    name: str
-    reason: str
+    def run(args: argparse.Namespace) -> int:
+        raise OptionError(f"command {name!r} is not available: {reason}")
 
-    @property
-    def help(self) -> str:
-        """Line that says why the command is not available."""
-        return f"(not available: {self.reason})"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare nothing: the options are not known."""
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Raise ``OptionError``."""
-        raise OptionError(f"command {self.name!r} is not available: {self.reason}")
+    return CommandBody(lambda parser: None, run, name, f"(not available: {reason})", broken=True)
 
 
 def _load(entry: EntryPoint) -> Command:
@@ -105,15 +98,42 @@ def _load(entry: EntryPoint) -> Command:
             getattr(command, attribute)
         for module in getattr(command, "needs", ()):
             if find_spec(module) is None:
-                return BrokenCommand(entry.name, f"it needs the module {module!r}")
+                return _broken(entry.name, f"it needs the module {module!r}")
         return command
     except ModuleNotFoundError as error:
-        return BrokenCommand(entry.name, f"it needs the module {error.name!r}")
+        return _broken(entry.name, f"it needs the module {error.name!r}")
     except Exception as error:  # whatever an extra does at import must not stop the others
-        return BrokenCommand(entry.name, f"{type(error).__name__}: {one_line(error)}")
+        return _broken(entry.name, f"{type(error).__name__}: {one_line(error)}")
 
 
 def registered(name: str | None = None, group: str = GROUP) -> list[Command]:
-    """Return the registered commands, or only that of a name; ``BrokenCommand`` where one fails."""
+    """Return the registered commands, or only that of a name; a stand-in where one fails."""
     entries = sorted(entry_points(group=group), key=lambda entry: entry.name)
     return [_load(entry) for entry in entries if name in (None, entry.name)]
+
+
+def add_commands(
+    parser: argparse.ArgumentParser, commands: Iterable[Command], asked: str | None, **places: Any
+) -> None:
+    """Add commands below a parser, with the options of the command `asked` only, or of all."""
+    below = parser.add_subparsers(**places)
+    for command in commands:
+        place = below.add_parser(
+            command.name, help=command.help, description=command.help,
+            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        )  # fmt: skip
+        place.set_defaults(run=command.run, place=place)
+        if asked in (command.name, ALL):
+            command.add_arguments(place)
+
+
+def command_of_parts(description: str, parts: Callable[[], Sequence[Command]]) -> CommandBody:
+    """Make a command whose subcommands are ``parts``, such as ``trainwright bench qr``."""
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.description = description
+        add_commands(
+            parser, parts(), ALL, title="parts", metavar="PART", dest="part", required=True
+        )
+
+    return CommandBody(add_arguments, lambda args: args.run(args))

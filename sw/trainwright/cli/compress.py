@@ -1,17 +1,18 @@
 """``trainwright compress``: a trained dense network as tensor trains, by TT-SVD."""
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError, file_errors
 from trainwright.cli.options import JsonOptions
+from trainwright.cli.output import to_json
+from trainwright.network import load_network
+from trainwright.report.tables import markdown
 from trainwright.support.settings import Option, Positive
 
 
-@dataclass(frozen=True, kw_only=True)
 class CompressOptions(JsonOptions):
     r"""Turn the weight matrices of a dense network into tensor trains (TT-SVD).
 
@@ -52,9 +53,6 @@ def _run(options: CompressOptions) -> int:
     import torch
 
     from trainwright.cli.dense import describe, lossy, read_dense
-    from trainwright.cli.output import to_json
-    from trainwright.network import load_network
-    from trainwright.report.tables import markdown
     from trainwright.train.pretrained import save_pretrained
     from trainwright.tt import Numbers
 

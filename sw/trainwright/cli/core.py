@@ -11,7 +11,7 @@ from textwrap import wrap
 from typing import NoReturn
 
 from trainwright import __version__
-from trainwright.cli.command import BrokenCommand, Command, LazyCommand, registered
+from trainwright.cli.command import Command, LazyCommand, add_commands, registered
 from trainwright.cli.declare import add_options, describe
 from trainwright.cli.errors import MOST_LINE, is_expected, one_line
 from trainwright.cli.screen import screen_width
@@ -106,18 +106,7 @@ def _parser(commands: Sequence[Command], asked: str | None) -> Parser:
     describe(parser, RootOptions)
     parser.add_argument("--version", action="version", version=f"trainwright {__version__}")
     add_options(parser, RootOptions)
-    places = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for command in commands:
-        place = places.add_parser(
-            command.name,
-            help=command.help,
-            description=command.help,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        if command.name == asked:
-            command.add_arguments(place)
-        place.set_defaults(run=command.run, place=place)
+    add_commands(parser, commands, asked, title="commands", metavar="COMMAND", dest="command")
     return parser
 
 
@@ -154,7 +143,7 @@ def _escape_unencodable() -> None:
 
 def _run(argv: Sequence[str], asked: str | None) -> int:
     commands = _commands(asked)
-    broken = [command.name for command in commands if isinstance(command, BrokenCommand)]
+    broken = [command.name for command in commands if getattr(command, "broken", False)]
     parser = _parser(commands, asked)
     args, unknown = parser.parse_known_args(argv)
     if unknown and args.command not in broken:

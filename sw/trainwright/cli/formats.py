@@ -1,34 +1,33 @@
 """``trainwright formats``: the narrowest width of each tensor that holds a quantisation error."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
+from trainwright.cli import options as shared
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import (
-    AcceleratorOptions,
-    DataOptions,
-    JsonOptions,
-    NetworkOptions,
-    SeedOptions,
-    accelerator_parameters,
-)
+from trainwright.cli.output import to_json
 from trainwright.data.own import OwnOptions
+from trainwright.network import Network, load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.report.tables import markdown
 from trainwright.support.settings import Option, part_of
 
 if TYPE_CHECKING:
-    from trainwright.network import Network
-    from trainwright.parameters import AcceleratorParameters
     from trainwright.train.adapter import WidthChoice
     from trainwright.train.pretrained import Pretrained
 
 
-@dataclass(frozen=True, kw_only=True)
 class FormatsOptions(
-    NetworkOptions, DataOptions, SeedOptions, JsonOptions, AcceleratorOptions, OwnOptions
+    shared.NetworkOptions,
+    shared.DataOptions,
+    shared.SeedOptions,
+    shared.JsonOptions,
+    shared.AcceleratorOptions,
+    OwnOptions,
 ):
     """Choose a width for each tensor of a training step.
 
@@ -58,8 +57,6 @@ class FormatsOptions(
 
 
 def _run(options: FormatsOptions) -> int:
-    from trainwright.cli.output import to_json
-    from trainwright.network import load_network
     from trainwright.train.adapter import formats_text
     from trainwright.train.pretrained import load_pretrained
 
@@ -67,7 +64,7 @@ def _run(options: FormatsOptions) -> int:
         raise OptionError("--text does not go with --json: omit one of them")
     given = load_pretrained(Path(options.initial)) if options.initial else None
     network = load_network(options.network) if given is None else given.network
-    p = accelerator_parameters(options.accelerator)
+    p = shared.accelerator_parameters(options.accelerator)
     choices = _choices(options, network, given, p)
     text = formats_text(network, choices)
     if options.text:
@@ -85,9 +82,9 @@ def _run(options: FormatsOptions) -> int:
 
 def _choices(
     options: FormatsOptions,
-    network: "Network",
+    network: Network,
     given: "Pretrained | None",
-    p: "AcceleratorParameters",
+    p: AcceleratorParameters,
 ) -> "list[WidthChoice]":
     import torch
 
@@ -125,7 +122,6 @@ def _choices(
 
 
 def _table(choices: "list[WidthChoice]") -> str:
-    from trainwright.report.tables import markdown
 
     head = ("tensor", "class", "bits", "error", "passes", "")
     rows = [

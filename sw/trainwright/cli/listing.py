@@ -1,7 +1,6 @@
 """``trainwright listing``: the programs that the accelerator executes, one descriptor a line."""
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +8,7 @@ from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError, file_errors
 from trainwright.cli.options import StepOptions, WideOptions, accelerator_parameters
 from trainwright.cli.screen import folded, screen_width
+from trainwright.network import UserNames
 from trainwright.program.descriptors import Program
 from trainwright.support.files import write_whole
 from trainwright.support.settings import OneOf, Option
@@ -18,7 +18,6 @@ SUFFIX = ".trwp"
 """Ending of program files."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ListingOptions(StepOptions, WideOptions):
     """Compile the two programs of a training step and print their descriptors.
 
@@ -71,7 +70,6 @@ def _run(options: ListingOptions) -> int:
     if options.network.endswith(SUFFIX):
         return _list_file(options)
     from trainwright.compiler import compile_step
-    from trainwright.network import UserNames
     from trainwright.program.listing import listing
 
     network = options.network_named(options.network)

@@ -1,7 +1,7 @@
 """``trainwright look``: how far a board is that trains without its host."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, cast
 
 from trainwright.cli.backend import opened
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from trainwright.driver.look import Look
 
 
-@dataclass(frozen=True, kw_only=True)
 class LookOptions(AcceleratorOptions, JsonOptions):
     """Show the state of a board that trains alone (`trainwright train --update chip`).
 

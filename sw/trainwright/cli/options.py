@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trainwright.cli.errors import OptionError
@@ -15,7 +14,7 @@ from trainwright.parameters import (
     AcceleratorParameters,
     parse_overrides,
 )
-from trainwright.support.settings import Natural, Option, Positive
+from trainwright.support.settings import Natural, Option, Positive, SettingsModel
 
 if TYPE_CHECKING:
     from trainwright.posit.format import PositFormat
@@ -44,8 +43,7 @@ def parse_ranks(text: str) -> Ranks:
         ) from None
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataOptions:
+class DataOptions(SettingsModel):
     """Place of a data set's files."""
 
     data: Annotated[str | None, Option(metavar="DIR")] = None
@@ -55,8 +53,7 @@ class DataOptions:
     """fetch the data set's files where they are not"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NumberOptions:
+class NumberOptions(SettingsModel):
     """Number formats other than the network's own."""
 
     formats: Annotated[str | None, Option(metavar="F", note=f" Formats: {allowed()}")] = None
@@ -65,7 +62,6 @@ class NumberOptions:
     underflow=never, zero or gradients."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class FormOptions(NumberOptions):
     """Ranks and number formats other than the network's own."""
 
@@ -78,8 +74,7 @@ class FormOptions(NumberOptions):
         return with_ranks(with_formats(load_network(name), self.formats), self.ranks)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AcceleratorOptions:
+class AcceleratorOptions(SettingsModel):
     """Sizes of the accelerator; read by ``accelerator_parameters``."""
 
     accelerator: Annotated[tuple[str, ...], Option(metavar="NAME=N")] = ()
@@ -97,8 +92,7 @@ class AcceleratorOptions:
     """sizes for a device"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NetworkOptions:
+class NetworkOptions(SettingsModel):
     """Network as the first argument, and samples of a batch."""
 
     network: Annotated[str, Option(metavar="NETWORK", positional=True)] = "digits"
@@ -107,8 +101,7 @@ class NetworkOptions:
     """samples of a batch"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanOptions:
+class PlanOptions(SettingsModel):
     """Plan to compile by."""
 
     plan: str = "auto"
@@ -117,37 +110,32 @@ class PlanOptions:
     because the backward pass makes partial products again"""
 
 
-@dataclass(frozen=True, kw_only=True)
 class StepOptions(NetworkOptions, FormOptions, PlanOptions, AcceleratorOptions):
     """Training step to compile, and the accelerator to compile for."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeedOptions:
+class SeedOptions(SettingsModel):
     """Seed of a command's random operands."""
 
     seed: Natural = 0
     """seed of the random operands"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WideOptions:
+class WideOptions(SettingsModel):
     """Tables that are not fitted to the terminal."""
 
     wide: bool = False
     """print all columns, a line a row, by the names that programs and --json have"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JsonOptions:
+class JsonOptions(SettingsModel):
     """Results for programs."""
 
     json: bool = False
     """print one JSON object, and no tables"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ThreadOptions:
+class ThreadOptions(SettingsModel):
     """Processor threads of a measurement."""
 
     threads: Positive = 1

@@ -1,13 +1,15 @@
 """Results on the screen, as JSON, and in a folder with pictures."""
 
+import atexit
 import json
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from trainwright.report.tables import markdown
 from trainwright.support.files import write_whole
 
 
+# -- results ---------------------------------------------------------------------------------------
 def write_results(folder: Path, files: Mapping[str, bytes | str]) -> None:
     """Write files into a folder, which is made if there is none. Raises ``OptionError``."""
     if folder.is_file():
@@ -26,85 +29,108 @@ def write_results(folder: Path, files: Mapping[str, bytes | str]) -> None:
             write_whole(folder / name, content)
 
 
-def to_json(value: Any) -> str:
-    """Return JSON with null for numbers that are not finite, which JSON lacks."""
-    return json.dumps(_plain(value), indent=1, allow_nan=False)
+def to_json(value: Any, indent: int | None = 1) -> str:
+    """Return JSON of plain data and dataclasses, with null for numbers that are not finite."""
+    return json.dumps(plain(value), indent=indent, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return plain data for JSON: dictionaries in place of dataclasses, None for NaN."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+        return {str(key): plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def rows_of(items: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """Return the fields of dataclasses as the rows of a table."""
-    return [tuple(vars(item).values()) for item in items]
-
-
-def plain(items: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return dataclasses as plain data for JSON."""
-    return [asdict(item) for item in items]
+def table(head: Sequence[str], rows: Iterable[Any]) -> str:
+    """Return a table of rows: sequences, or dataclasses with a column for each field."""
+    return markdown(head, [tuple(vars(r).values()) if is_dataclass(r) else r for r in rows])
 
 
 def dict_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a table of dictionaries, a column for each key that any of them has."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return markdown(names, [[row.get(name) for name in names] for row in rows])
+    return markdown(names, [[_cell(row.get(name)) for name in names] for row in rows])
 
 
-def show(as_json: bool, content: Mapping[str, Any], text: str) -> int:
+def _cell(value: Any) -> Any:
+    """Write a list or dictionary for a cell, its items apart by spaces."""
+    if isinstance(value, Mapping):
+        value = [f"{name}:{item}" for name, item in value.items()]
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def show(as_json: bool, content: Any, text: str) -> int:
     """Print results as JSON or as text, and return the exit status of success."""
     print(to_json(content) if as_json else text.rstrip("\n"))
     return 0
 
 
-def on_terminal() -> bool:
-    """Return whether stderr is a terminal that redraws a line."""
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def teller(what: str, interval: float = 5.0) -> Callable[..., None]:
-    """Return a callback of (done, total, note) that reports the progress of ``what`` on stderr."""
-    told = time.monotonic()
-    live = on_terminal()
-
-    def tell(done: int, total: int, note: str = "") -> None:
-        nonlocal told
-        if done < total and time.monotonic() - told < (0.5 if live else interval):
-            return
-        told = time.monotonic()
-        end = "\n" if done >= total or not live else "\r"
-        text = ", ".join(filter(None, (f"{what}: {done:,} of {total:,}", note)))
-        print(text, end=end, file=sys.stderr, flush=True)
-
-    return tell
-
-
+# -- progress --------------------------------------------------------------------------------------
 Progress = Callable[..., None]
 """Takes (done, total), and a note to show next to them if there is one."""
 
 
-@contextmanager
-def progress_bar(title: str, interval: float = 30.0) -> Iterator[Progress]:
-    """Yield a callback shown on stderr: a bar, or without a terminal lines ``interval`` s apart."""
-    if not on_terminal():
-        yield teller(title, interval)
-        return
+def on_terminal() -> bool:
+    """Return whether stderr is a terminal that rich redraws."""
+    redraws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return redraws and find_spec("rich") is not None
+
+
+@cache
+def _bars() -> Any:
+    """Return the bars of this process, which one display redraws together."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Left
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-               TimeRemainingColumn(), TextColumn("{task.fields[note]}"))  # fmt: skip
-    with Bars(*columns, console=Console(stderr=True)) as bars:
-        task = bars.add_task(title, total=None, note="")
+    text, note = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+    bars = Progress(
+        text, BarColumn(), MofNCompleteColumn(), Left(), note, console=Console(stderr=True)
+    )
+    atexit.register(bars.stop)  # gives the cursor back, however the process ends
+    return bars
 
-        def progress(done: int, total: int, note: str = "") -> None:
-            bars.update(task, completed=done, total=total, note=note)
 
-        yield progress
+def stop_bars() -> None:
+    """End the display of bars; the next bar begins another."""
+    if on_terminal():
+        _bars().stop()
+        for task in _bars().task_ids:
+            _bars().remove_task(task)
+
+
+def teller(title: str, interval: float = 5.0) -> Progress:
+    """Return a callback that shows progress on stderr: a bar, or lines ``interval`` s apart."""
+    if on_terminal():
+        return _bar(title)
+    told = time.monotonic()
+
+    def tell(done: int, total: int, note: str = "") -> None:
+        nonlocal told
+        if done >= total or time.monotonic() - told >= interval:
+            told = time.monotonic()
+            text = ", ".join(filter(None, (f"{title}: {done:,} of {total:,}", note)))
+            print(text, file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _bar(title: str) -> Progress:
+    bars = _bars()
+    task = None
+
+    def tell(done: int, total: int, note: str = "") -> None:
+        nonlocal task
+        if task is None:
+            task = bars.add_task(title, note="")
+        bars.start()
+        bars.update(task, completed=done, total=total, note=note)
+        if bars.finished:
+            stop_bars()
+            task = None
+
+    return tell

@@ -1,12 +1,13 @@
 """``trainwright posit``: a number in a posit format, field by field."""
 
 import sys
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
 
 from trainwright.cli.declare import command as make_command
+from trainwright.cli.errors import OptionError
 from trainwright.cli.options import JsonOptions, PositOption
+from trainwright.cli.output import to_json
 from trainwright.support.settings import Option
 
 
@@ -17,7 +18,6 @@ def _code(text: str) -> int:
         raise ValueError(f"must be an integer, not {text!r}") from None
 
 
-@dataclass(frozen=True, kw_only=True)
 class PositOptions(JsonOptions):
     """Round a number to a posit format, exactly, and show the word.
 
@@ -40,8 +40,6 @@ class PositOptions(JsonOptions):
 
 
 def _run(options: PositOptions) -> int:
-    from trainwright.cli.errors import OptionError
-    from trainwright.cli.output import to_json
     from trainwright.posit.explain import explain, explain_code, lines, parse_number, rows
 
     if options.number is not None and options.code is None:

@@ -1,23 +1,21 @@
 """``trainwright profile``: where the cycles of a training step go."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from trainwright.cli.backend import SimulationOptions, opened_for
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.options import JsonOptions, SeedOptions, StepOptions, WideOptions
+from trainwright.cli.output import to_json, write_results
 from trainwright.cli.screen import fitted, screen_width, transposed
+from trainwright.network import UserNames
+from trainwright.parameters import AcceleratorParameters
 from trainwright.report.tables import markdown
 from trainwright.support.settings import Option
 
-if TYPE_CHECKING:
-    from trainwright.network import UserNames
-    from trainwright.parameters import AcceleratorParameters
 
-
-@dataclass(frozen=True, kw_only=True)
 class ProfileOptions(StepOptions, SeedOptions, WideOptions, JsonOptions, SimulationOptions):
     """Profile one training step, a line a descriptor.
 
@@ -81,7 +79,7 @@ def _profiled(options: ProfileOptions, network: Any) -> tuple[list[tuple], Any]:
     return parts, p
 
 
-def _shares(total: dict[str, Any], p: "AcceleratorParameters") -> dict[str, float]:
+def _shares(total: dict[str, Any], p: AcceleratorParameters) -> dict[str, float]:
     """Return occupancy and utilisation."""
     most = p.multipliers * max(1, total["cycles"])
     occupancy = total["macs"] / most
@@ -93,7 +91,7 @@ def _shares(total: dict[str, Any], p: "AcceleratorParameters") -> dict[str, floa
 
 
 def _total(
-    name: str, rows: list[Any], cycles: int, useful: int, p: "AcceleratorParameters"
+    name: str, rows: list[Any], cycles: int, useful: int, p: AcceleratorParameters
 ) -> dict[str, Any]:
     total = {
         "part": name,
@@ -114,11 +112,10 @@ def _total(
 
 
 def _files(
-    options: ProfileOptions, network: str, parts: list[tuple], p: "AcceleratorParameters",
+    options: ProfileOptions, network: str, parts: list[tuple], p: AcceleratorParameters,
     results: dict[str, Any],
 ) -> dict[str, str | bytes]:  # fmt: skip
     """Return the files of ``--out`` by name."""
-    from trainwright.cli.output import to_json
     from trainwright.report.engines import draw_engines
     from trainwright.report.roofline import draw_roofline
     from trainwright.timing import MemoryTiming
@@ -135,7 +132,7 @@ def _files(
     }
 
 
-def _descriptor_table(rows: list[dict[str, Any]], names: "UserNames", *, wide: bool) -> str:
+def _descriptor_table(rows: list[dict[str, Any]], names: UserNames, *, wide: bool) -> str:
     """Return a table of descriptors; unless ``wide`` for the terminal, by the user's names."""
     if wide:
         return markdown(tuple(COLUMNS), [[row[column] for column in COLUMNS] for row in rows])
@@ -145,8 +142,6 @@ def _descriptor_table(rows: list[dict[str, Any]], names: "UserNames", *, wide: b
 
 
 def _run(options: ProfileOptions) -> int:
-    from trainwright.cli.output import to_json, write_results
-    from trainwright.network import UserNames
     from trainwright.timing.lost import lost_cycles
     from trainwright.timing.profile import as_rows, lines
 

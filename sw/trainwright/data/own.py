@@ -30,7 +30,7 @@ from trainwright.data.dataset import DataError, DataSet, Split
 from trainwright.data.npz import FULL_SCALE, cut_off_test
 from trainwright.data.picture_files import PICTURES, Pictures, is_picture_folder, read_pictures
 from trainwright.support.plain import NONSENSE
-from trainwright.support.settings import OneOf, Option
+from trainwright.support.settings import OneOf, Option, SettingsModel
 from trainwright.support.text import shown, suggestion
 
 TEXT = ".txt"
@@ -66,8 +66,7 @@ def parse_image_size(text: str) -> tuple[int, int]:
     return int(rows), int(columns)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnOptions:
+class OwnOptions(SettingsModel):
     """Choices of a user about data of their own."""
 
     target: Annotated[str | None, Option(metavar="COLUMN")] = None

@@ -2,8 +2,7 @@
 
 A field is written once. Checks, options of the command line, help and comparisons follow from it:
 
->>> @dataclass(frozen=True)
-... class Pace:
+>>> class Pace(SettingsModel):
 ...     rate: Annotated[float, Meta(gt=0, lt=1)] = 0.5
 ...     steps: Positive | None = None
 ...     def __post_init__(self):
@@ -20,7 +19,16 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from itertools import pairwise
 from types import ModuleType, NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from msgspec import Meta
 
@@ -29,6 +37,14 @@ Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
 POWERS = {"powers": True}
 """``Meta(extra=POWERS)``: powers of two only, and 0 where the least value is 0."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class SettingsModel:
+    """Base of settings classes: a subclass is a frozen dataclass whose fields are keywords."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The settings of a training run, frozen. All of them decide the bits of the result."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from math import cos, pi
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ from trainwright.fixed.scale import PRESETS
 from trainwright.onchip.choices import LOSS_NAMES, OPTIMISERS
 from trainwright.program.samples import PIXEL_WIDTHS
 from trainwright.support.plain import of_plain
-from trainwright.support.settings import OneOf, Option, Positive, check
+from trainwright.support.settings import OneOf, Option, Positive, SettingsModel, check
 from trainwright.train.choices import (
     CUT_PROGRAMS,
     FACTOR_SCALES,
@@ -29,8 +29,7 @@ def _require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PriorSettings:
+class PriorSettings(SettingsModel):
     """The rank prior and when a column counts as gone."""
 
     form: Annotated[str, OneOf(PRIOR_FORMS), Option("prior-form")] = "storage"
@@ -48,8 +47,7 @@ class PriorSettings:
     __post_init__ = check
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChipSettings:
+class ChipSettings(SettingsModel):
     """Loss and update as the accelerator does them (``trainwright.onchip``)."""
 
     optimiser: Annotated[str, OneOf(OPTIMISERS)] = "esgd"
@@ -66,8 +64,7 @@ class ChipSettings:
     __post_init__ = check
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainSettings:
+class TrainSettings(SettingsModel):
     """Settings of one training run.
 
     Two runs with equal settings and data give equal bits on every back end.

@@ -1,10 +1,9 @@
 """``trainwright bench``: cycles of the accelerator; number libraries next to their peers."""
 
-from trainwright.cli.bench import libraries, mcf, steps
-from trainwright.cli.command import BENCHES, registered
-from trainwright.cli.parts import command_of_parts
+from trainwright.cli.bench import libraries, steps
+from trainwright.cli.command import BENCHES, command_of_parts, registered
 
-PARTS = (*steps.COMMANDS, *libraries.COMMANDS, mcf.command)
+PARTS = (*steps.COMMANDS, *libraries.COMMANDS)
 """Measurements, each a command below ``trainwright bench``. Other packages register theirs under
 the entry-point group ``BENCHES``."""
 

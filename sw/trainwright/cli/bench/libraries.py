@@ -1,8 +1,7 @@
-"""Number libraries next to their peers: ``trainwright bench qr``, ``ape`` and ``posit``."""
+"""Number libraries next to their peers: ``trainwright bench qr``, ``ape``, ``posit``, ``mcf``."""
 
 import re
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from trainwright.cli.declare import command
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import JsonOptions, PositOption, ThreadOptions
-from trainwright.support.settings import Option, Positive
+from trainwright.cli.output import show, table, teller
+from trainwright.report.tables import markdown
+from trainwright.support.settings import OneOf, Option, Positive
 
 if TYPE_CHECKING:
     from trainwright.posit.experiments.peer import SoftPosit
@@ -24,7 +25,6 @@ def _size(text: str) -> tuple[int, int]:
     return int(sizes[1]), int(sizes[2])
 
 
-@dataclass(frozen=True, kw_only=True)
 class QROptions(JsonOptions, ThreadOptions):
     """Factorise a random matrix in every variant of QR and in LAPACK's blocked routines.
 
@@ -51,9 +51,7 @@ def _blas_threads(count: int) -> AbstractContextManager[Any]:
 def _qr(options: QROptions) -> int:
     import torch
 
-    from trainwright.cli.output import plain, rows_of, show, teller
     from trainwright.qr.experiments import speed
-    from trainwright.report.tables import markdown
 
     torch.set_num_threads(options.threads)
     rows = []
@@ -61,12 +59,11 @@ def _qr(options: QROptions) -> int:
         for m, n in options.size or ((2000, 200), (1024, 64)):
             rows += speed.run(m, n, options.repeat, progress=teller(f"bench {m} x {n}"))
     head = ("rows", "columns", "routine", "seconds", "times torch", "residual", "orthogonality")
-    content = {"threads": options.threads, "rows": plain(rows)}
-    return show(options.json, content, markdown(head, rows_of(rows)))
+    content = {"threads": options.threads, "rows": rows}
+    return show(options.json, content, table(head, rows))
 
 
 # -- ape -------------------------------------------------------------------------------------------
-@dataclass(frozen=True, kw_only=True)
 class ApeOptions(JsonOptions, ThreadOptions):
     """Measure emulated types next to native types, on CPU and CUDA.
 
@@ -88,8 +85,6 @@ def _ape(options: ApeOptions) -> int:
     import torch
 
     from trainwright.ape.experiments import speed
-    from trainwright.cli.output import plain, rows_of, show, teller
-    from trainwright.report.tables import markdown
 
     torch.set_num_threads(options.threads)
     devices = [torch.device("cpu")]
@@ -107,15 +102,14 @@ def _ape(options: ApeOptions) -> int:
     head = ("device", "what", "type", "seconds", "GFLOP/s", "times fp32", "error")
     shares = [(row.device, row.what, row.seconds, 100 * row.error) for row in masks]
     adapter = markdown(("device", "what", "seconds", "% of an fp32-f product"), shares)
-    text = f"{markdown(head, rows_of(products))}\n{adapter}"
+    text = f"{table(head, products)}\n{adapter}"
     if len(devices) == 1:
         text += "\nNo CUDA device: nothing was measured on tensor cores."
-    rows = {"products": plain(products), "masks": plain(masks)}
+    rows = {"products": products, "masks": masks}
     return show(options.json, {"devices": names, "threads": options.threads, **rows}, text)
 
 
 # -- posit -----------------------------------------------------------------------------------------
-@dataclass(frozen=True, kw_only=True)
 class PositBenchOptions(JsonOptions, ThreadOptions):
     """Measure posit arithmetic next to SoftPosit's C and float32.
 
@@ -155,9 +149,7 @@ def _peer(options: tuple[str, ...]) -> "SoftPosit | None":
 def _posit(options: PositBenchOptions) -> int:
     import torch
 
-    from trainwright.cli.output import plain, rows_of, show, teller
     from trainwright.posit.experiments import speed
-    from trainwright.report.tables import markdown
 
     torch.set_num_threads(options.threads)
     number_format, repeat, peer = options.format, options.repeat, _peer(options.peer)
@@ -167,14 +159,76 @@ def _posit(options: PositBenchOptions) -> int:
     rows += speed.run_training(number_format, repeat, options.batch)
     content = {
         "format": str(number_format), "threads": options.threads, "repeat": repeat,
-        "torch": torch.__version__, "rows": plain(rows),
+        "torch": torch.__version__, "rows": rows,
     }  # fmt: skip
     head = ("what", "way", "seconds", "times the peer", "differing")
-    return show(options.json, content, markdown(head, rows_of(rows)))
+    return show(options.json, content, table(head, rows))
+
+
+# -- mcf -----------------------------------------------------------------------------------------
+OPERATIONS = ("add", "scaling", "multiply", "divide", "dot", "mv", "matmul", "addmm", "bmm")
+
+
+class McfOptions(JsonOptions, ThreadOptions):
+    """Measure multi-component floats next to torch and the published library.
+
+    The operations of tables 4 and 5 of the MCTensor paper, at its sizes: torch in float32 and
+    float64, ours with 1 to 3 float32 components, and the published library with 2; large products
+    next to torch's in the components' type. Medians in processor seconds of one thread. Then the
+    accuracy of every operator: the worst of many results, in bits, against mpmath.
+    """
+
+    peer: Annotated[Path | None, Option(metavar="FOLDER")] = None
+    """checkout of the published library (github.com/ydtydr/MCTensor)"""
+    operation: Annotated[tuple[str, ...], OneOf(OPERATIONS)] = ()
+    """measure only this operation"""
+    size: tuple[Positive, ...] = ()
+    """rows of large products, matmul and mv beyond float64's digits (default: 512 and 1024)"""
+    results: Positive = 1000
+    """results whose worst is the accuracy"""
+    repeat: Positive = 5
+    """measurements of each"""
+
+
+def _mcf(options: McfOptions) -> int:
+    import torch
+
+    from trainwright.mcf.experiments import accuracy, memory, speed
+    from trainwright.mcf.experiments.peer import PeerError, Published
+
+    torch.set_num_threads(options.threads)
+    try:
+        peer = Published(options.peer) if options.peer else None
+    except PeerError as error:
+        raise OptionError(f"--peer: {error}") from None
+    only = options.operation
+    rows = speed.run(options.repeat, peer, only, progress=teller("bench mcf"))
+    sizes = options.size or (() if only else (512, 1024))
+    products = speed.large(sizes, options.repeat, progress=teller("large products"))
+    peaks = memory.run(peer) if not only or "bmm" in only else []
+    worst = [] if only else accuracy.run(options.results, progress=teller("accuracy"))
+    content = {
+        "threads": options.threads, "repeat": options.repeat, "torch": torch.__version__,
+        "rows": rows, "large": products, "bmm_memory": peaks,
+        "accuracy": worst,
+    }  # fmt: skip
+    head = ("operation", "way", "seconds", "times the peer", "by float32", "bits")
+    text = table(head, rows)
+    if products:
+        head = ("operation", "components", "nc", "n", "seconds", "by torch")
+        text += "\n" + table(head, products)
+    for peak in peaks:
+        most = f"{peak.mebibytes:.0f} MiB at most beyond its operands"
+        text += f"\nmemory of bmm, {peak.way}: {most}\n"
+    if worst:
+        head = ("operator", "components", "bits", "errors relative to", "results")
+        text += "\n" + table(head, worst)
+    return show(options.json, content, text)
 
 
 COMMANDS = (
     command(QROptions, _qr, "qr", "QR factorisations next to torch.linalg.qr and LAPACK"),
     command(ApeOptions, _ape, "ape", "emulated types next to native ones: time and error"),
     command(PositBenchOptions, _posit, "posit", "posit arithmetic next to SoftPosit's C"),
+    command(McfOptions, _mcf, "mcf", "multi-component floats next to torch"),
 )

@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from contextlib import closing
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
@@ -11,22 +11,16 @@ from statistics import median
 from time import process_time
 from typing import TYPE_CHECKING, Annotated, Any
 
+from trainwright.cli import options as shared
 from trainwright.cli.declare import command
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import (
-    AcceleratorOptions,
-    JsonOptions,
-    NetworkOptions,
-    Ranks,
-    SeedOptions,
-    accelerator_parameters,
-    parse_ranks,
-)
+from trainwright.cli.output import dict_table, show
+from trainwright.network import Network, NetworkError, load_network
+from trainwright.parameters import AcceleratorParameters
 from trainwright.support.settings import Natural, Option, Positive
 
 if TYPE_CHECKING:
     from trainwright.data import DataSet
-    from trainwright.network import Network
     from trainwright.train.trainer import Trainer
 
 
@@ -35,8 +29,7 @@ PAPER_CYCLES = 9_000_000
 """Cycles of a batch of 64 of the paper's network: 0.09 s at 100 MHz (its Table 3)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CyclesOptions(JsonOptions, AcceleratorOptions):
+class CyclesOptions(shared.JsonOptions, shared.AcceleratorOptions):
     """Compare predicted and simulated cycles of a training step.
 
     A step is forward, backward and all gradients. Cycles are listed for each plan, network and set
@@ -46,7 +39,7 @@ class CyclesOptions(JsonOptions, AcceleratorOptions):
 
     network: Annotated[str | None, Option(metavar="NETWORK")] = None
     """measure only this network"""
-    ranks: Annotated[Ranks | None, Option(metavar="R", parse=parse_ranks)] = None
+    ranks: Annotated[shared.Ranks | None, Option(metavar="R", parse=shared.parse_ranks)] = None
     """ranks of the network, as '12,5,13|16'"""
     plan: tuple[str, ...] = ()
     """plan to compile by (default: auto)"""
@@ -61,7 +54,6 @@ class CyclesOptions(JsonOptions, AcceleratorOptions):
 
     def networks(self) -> "Iterator[tuple[Network, int]]":
         """Yield the networks to measure, each with its batch."""
-        from trainwright.network import load_network
         from trainwright.timing.random_networks import random_network
 
         for number in range(self.random):
@@ -74,28 +66,14 @@ class CyclesOptions(JsonOptions, AcceleratorOptions):
             yield (network.with_ranks(ranks) if ranks else network), self.batch
 
 
-def _simulated(step: Any, accelerator: Any) -> Any:
-    """Return the counters of both programs; the memory holds zeros, which take the same time."""
-    from trainwright.program.descriptors import Program
-
-    runs = []
-    for compiled in (step.forward, step.backward):
-        program = Program(compiled.descriptors, compiled.fingerprint)
-        runs.append(accelerator.run(program, compiled.address).counters)
-    return runs
-
-
-def _cycles_row(network: Any, batch: int, plan: str, options: CyclesOptions) -> dict[str, Any]:
+def _cycles_row(network: Network, batch: int, plan: str, options: CyclesOptions) -> dict[str, Any]:
     from trainwright.accelerator import open_accelerator
     from trainwright.compiler import CompileError, compile_step
+    from trainwright.program.descriptors import Program
 
-    parameters = accelerator_parameters(options.accelerator, network)
-    row: dict[str, Any] = {
-        "network": network.name,
-        "ranks": "|".join(",".join(map(str, layer.ranks)) for layer in network.layers),
-        "batch": batch,
-        "plan": plan,
-    }
+    parameters = shared.accelerator_parameters(options.accelerator, network)
+    ranks = "|".join(",".join(map(str, layer)) for layer in network.ranks)
+    row: dict[str, Any] = {"network": network.name, "ranks": ranks, "batch": batch, "plan": plan}
     try:
         step = compile_step(network, batch, parameters, plan=plan)
     except CompileError as error:
@@ -103,17 +81,14 @@ def _cycles_row(network: Any, batch: int, plan: str, options: CyclesOptions) -> 
     predicted = cycles = step.predicted_cycles
     row |= {"macs": step.macs, "predicted_cycles": predicted}
     if not options.predict:
-        accelerator = open_accelerator("rtl", parameters, memory_bytes=step.memory_bytes)
-        try:
-            runs = _simulated(step, accelerator)
-        finally:
-            accelerator.close()
+        with closing(open_accelerator("rtl", parameters, memory_bytes=step.memory_bytes)) as rtl:
+            runs = [  # on a memory of zeros, which take the same time
+                rtl.run(Program(part.descriptors, part.fingerprint), part.address).counters
+                for part in (step.forward, step.backward)
+            ]
         cycles = sum(run.cycles for run in runs)
-        row |= {
-            "cycles": cycles,
-            "error_of_prediction": predicted / cycles - 1,
-            "bytes": sum(run.bytes_read + run.bytes_written for run in runs),
-        }
+        row |= {"cycles": cycles, "error_of_prediction": predicted / cycles - 1}
+        row["bytes"] = sum(run.bytes_read + run.bytes_written for run in runs)
     row["utilisation"] = step.macs / (parameters.multipliers * cycles)
     if network.name == "fashion" and batch == 64:
         row["paper_over_this"] = PAPER_CYCLES / cycles
@@ -121,7 +96,6 @@ def _cycles_row(network: Any, batch: int, plan: str, options: CyclesOptions) -> 
 
 
 def _cycles(options: CyclesOptions) -> int:
-    from trainwright.cli.output import dict_table, show
     from trainwright.compiler.base.compiled import AUTO
     from trainwright.compiler.plans import require_plan
 
@@ -135,7 +109,7 @@ def _cycles(options: CyclesOptions) -> int:
         for network, batch in options.networks()
         for plan in plans
     ]
-    accelerator = asdict(accelerator_parameters(options.accelerator))
+    accelerator = shared.accelerator_parameters(options.accelerator)
     content = {"accelerator": accelerator, "paper_cycles": PAPER_CYCLES, "steps": rows}
     return show(options.json, content, dict_table(rows))
 
@@ -145,8 +119,7 @@ BUILT_IN = (("digits", 64), ("fashion", 64), ("fashion", 256), ("fashion-conv", 
 """Networks and batches that are compiled without options."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompileOptions(JsonOptions, AcceleratorOptions):
+class CompileOptions(shared.JsonOptions, shared.AcceleratorOptions):
     """Compile a training step without the cache of programs.
 
     Processor seconds of one process, and the alternatives that were evaluated, which are equal on
@@ -165,10 +138,9 @@ def _compile_row(name: str, batch: int, options: CompileOptions) -> dict[str, An
     from trainwright.compiler import CompileError
     from trainwright.compiler.base.progress import MOST_EFFORT, followed
     from trainwright.compiler.step.compile import compile_network
-    from trainwright.network import load_network
 
     network = load_network(name)
-    parameters = accelerator_parameters(options.accelerator, network)
+    parameters = shared.accelerator_parameters(options.accelerator, network)
     effort = options.effort or MOST_EFFORT
     row: dict[str, Any] = {"network": network.name, "batch": batch}
     with followed() as progress:
@@ -186,7 +158,6 @@ def _compile_row(name: str, batch: int, options: CompileOptions) -> dict[str, An
 def _compile(options: CompileOptions) -> int:
     # Loaded here, as a module that is loaded while a network is compiled counts as compile time.
     import trainwright.compiler  # noqa: F401  imported for its effect alone
-    from trainwright.cli.output import dict_table, show
 
     cases = ((options.network, options.batch),) if options.network else BUILT_IN
     rows = [_compile_row(name, batch, options) for name, batch in cases]
@@ -196,7 +167,7 @@ def _compile(options: CompileOptions) -> int:
         "most_effort": options.effort,
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "accelerator": asdict(accelerator_parameters(options.accelerator)),
+        "accelerator": shared.accelerator_parameters(options.accelerator),
     }
     return show(options.json, {"conditions": conditions, "steps": rows}, dict_table(rows))
 
@@ -209,8 +180,7 @@ WARM_UP = 3
 Step = Callable[[], object]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GoldenOptions(NetworkOptions, SeedOptions, JsonOptions):
+class GoldenOptions(shared.NetworkOptions, shared.SeedOptions, shared.JsonOptions):
     """Measure a training step on the golden model next to tltorch.
 
     A step is forward, backward and all gradients, without update, bit by bit as the accelerator
@@ -223,8 +193,7 @@ class GoldenOptions(NetworkOptions, SeedOptions, JsonOptions):
     """measured steps"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoopOptions(NetworkOptions, SeedOptions, JsonOptions):
+class LoopOptions(shared.NetworkOptions, shared.SeedOptions, shared.JsonOptions):
     """Measure whole training steps of a torch loop next to the trainer's.
 
     Training steps on the golden model, update included: of trainwright train, and of a loop around
@@ -242,13 +211,10 @@ def _golden_step(network: Any, batch: int, seed: int, rounding: str) -> Step:
     from trainwright.driver import Driver
     from trainwright.fixed.random_bits import step_seeds
     from trainwright.golden.backend import GoldenAccelerator
-    from trainwright.parameters import AcceleratorParameters
 
-    parameters = AcceleratorParameters(
-        factor_width=network.widths.factor, stochastic_rounding=rounding != "nearest"
-    )
-    golden = GoldenAccelerator(parameters, memory_bytes=1 << 24)
-    driver = Driver(golden, network, batch)
+    stochastic = rounding != "nearest"
+    p = AcceleratorParameters(factor_width=network.widths.factor, stochastic_rounding=stochastic)
+    driver = Driver(GoldenAccelerator(p, memory_bytes=1 << 24), network, batch)
     given = random_inputs(network, driver, seed)
     numbers = count()
 
@@ -343,8 +309,6 @@ def _prepare(options: GoldenOptions | LoopOptions) -> tuple[Any, dict[str, Any]]
     """Seed torch; return the network and the conditions of the measurement."""
     import torch
 
-    from trainwright.network import load_network
-
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
     network = load_network(options.network)
@@ -355,7 +319,6 @@ def _prepare(options: GoldenOptions | LoopOptions) -> tuple[Any, dict[str, Any]]
 
 
 def _golden(options: GoldenOptions) -> int:
-    from trainwright.cli.output import dict_table, show
     from trainwright.fixed.random_bits import ROUNDINGS
     from trainwright.golden.executor import SOURCE
     from trainwright.support import native
@@ -379,7 +342,7 @@ def _golden(options: GoldenOptions) -> int:
     return show(options.json, {"conditions": conditions, "steps": rows}, text)
 
 
-def _random_data(network: "Network", batch: int, seed: int) -> "DataSet":
+def _random_data(network: Network, batch: int, seed: int) -> "DataSet":
     """Return 16 batches of random images and labels."""
     import numpy as np
 
@@ -391,7 +354,7 @@ def _random_data(network: "Network", batch: int, seed: int) -> "DataSet":
     return DataSet("random", split, split, 255, tuple(map(str, range(network.classes))))
 
 
-def _trainer(network: "Network", data: "DataSet", batch: int, steps: int) -> "Trainer":
+def _trainer(network: Network, data: "DataSet", batch: int, steps: int) -> "Trainer":
     from trainwright.driver import Driver
     from trainwright.golden.backend import GoldenAccelerator
     from trainwright.train.host_engine import HostEngine
@@ -399,12 +362,12 @@ def _trainer(network: "Network", data: "DataSet", batch: int, steps: int) -> "Tr
     from trainwright.train.state import initial_state
     from trainwright.train.trainer import Trainer
 
-    golden = GoldenAccelerator(accelerator_parameters([], network), memory_bytes=1 << 24)
+    golden = GoldenAccelerator(shared.accelerator_parameters([], network), memory_bytes=1 << 24)
     state = initial_state(network, TrainSettings(steps=steps, batch=batch, prior=None))
     return Trainer(state, data, HostEngine(lambda ranks: Driver(golden, ranks, batch)))
 
 
-def _loop_step(network: "Network", data: "DataSet", batch: int, optimiser: str) -> Step:
+def _loop_step(network: Network, data: "DataSet", batch: int, optimiser: str) -> Step:
     """Return a step of a loop in torch, with the next batch each time."""
     import torch
 
@@ -434,8 +397,6 @@ def _loop_step(network: "Network", data: "DataSet", batch: int, optimiser: str) 
 
 
 def _loop(options: LoopOptions) -> int:
-    from trainwright.cli.output import dict_table, show
-    from trainwright.network import NetworkError
 
     network, conditions = _prepare(options)
     data = _random_data(network, options.batch, options.seed)
@@ -452,15 +413,15 @@ def _loop(options: LoopOptions) -> int:
     return show(options.json, {"conditions": conditions, "steps": rows}, dict_table(rows))
 
 
+_HELP = {
+    "cycles": "cycles of a step, predicted and simulated",
+    "compile": "processor time and counted effort of compiling a step",
+    "golden": "a training step on the golden model, next to tltorch",
+    "loop": "a step of a torch loop, next to that of trainwright train",
+}
 COMMANDS = (
-    command(CyclesOptions, _cycles, "cycles", "cycles of a step, predicted and simulated"),
-    command(
-        CompileOptions, _compile, "compile", "processor time and counted effort of compiling a step"
-    ),
-    command(
-        GoldenOptions, _golden, "golden", "a training step on the golden model, next to tltorch"
-    ),
-    command(
-        LoopOptions, _loop, "loop", "a step of a torch loop, next to that of trainwright train"
-    ),
+    command(CyclesOptions, _cycles, "cycles", _HELP["cycles"]),
+    command(CompileOptions, _compile, "compile", _HELP["compile"]),
+    command(GoldenOptions, _golden, "golden", _HELP["golden"]),
+    command(LoopOptions, _loop, "loop", _HELP["loop"]),
 )

@@ -1,6 +1,5 @@
 """``trainwright eval``: a stored model classifies a test split, on any back end."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from trainwright.cli.backend import SimulationOptions
@@ -9,7 +8,6 @@ from trainwright.cli.options import DataOptions, JsonOptions
 from trainwright.support.settings import Option, Positive
 
 
-@dataclass(frozen=True, kw_only=True)
 class EvaluationOptions(DataOptions, JsonOptions, SimulationOptions):
     """Classify test samples with a stored model, class by class.
 

@@ -1,6 +1,6 @@
 """``trainwright reproduce``: the experiments of the papers."""
 
-from trainwright.cli.parts import command_of_parts
+from trainwright.cli.command import command_of_parts
 from trainwright.cli.reproduce import ape, formats, mctensor, posit, qr, table1
 
 PARTS = (

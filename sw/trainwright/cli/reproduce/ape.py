@@ -1,19 +1,13 @@
 """``trainwright reproduce ape``: figures 8, 14 and 15, and the applications' accuracy."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Annotated
 
-from trainwright.cli.reproduce.experiment import (
-    Experiment,
-    ExperimentOptions,
-    Finding,
-    command_of,
-    finding,
-)
+from trainwright.cli.output import teller
+from trainwright.cli.reproduce.experiment import ExperimentOptions, Finding, command_of, finding
 from trainwright.support.settings import Option, Positive
 
 
-@dataclass(frozen=True, kw_only=True)
 class ApeExperimentOptions(ExperimentOptions):
     """Repeat the experiments on wide numbers with narrow multipliers.
 
@@ -31,23 +25,22 @@ class ApeExperimentOptions(ExperimentOptions):
     largest: Annotated[Positive, Option(metavar="K")] = 8192
     """longest sum of figure 15"""
 
-
-def _prepare(options: ApeExperimentOptions) -> ApeExperimentOptions:
-    if not options.quick:
-        return options
-    return replace(options, size=min(options.size, 128), largest=min(options.largest, 1024))
+    def prepared(self) -> "ApeExperimentOptions":
+        """See ``ExperimentOptions``."""
+        if not self.quick:
+            return self
+        return replace(self, size=min(self.size, 128), largest=min(self.largest, 1024))
 
 
 def _magnitude(options: ApeExperimentOptions) -> Finding:
     from trainwright.ape.experiments import magnitude
     from trainwright.ape.experiments.pictures import draw_magnitude
-    from trainwright.cli.output import rows_of
 
     rows = magnitude.run(1024 if options.quick else 16384, options.seed)
     head = ("type", "least |x|", "largest |x|", "error of a value", "stated", "error of a product",
             "bound")  # fmt: skip
     return finding(
-        "Figure 14: largest relative errors in range", head, rows_of(magnitude.summary(rows)), rows,
+        "Figure 14: largest relative errors in range", head, magnitude.summary(rows), rows,
         {"figure-14.png": draw_magnitude(rows)},
     )  # fmt: skip
 
@@ -55,7 +48,6 @@ def _magnitude(options: ApeExperimentOptions) -> Finding:
 def _sizes(options: ApeExperimentOptions) -> Finding:
     from trainwright.ape.experiments import sizes
     from trainwright.ape.experiments.pictures import draw_sizes
-    from trainwright.cli.output import teller
 
     chosen = tuple(size for size in sizes.SIZES if size <= options.largest) or (options.largest,)
     rows = sizes.run(chosen, seed=options.seed, progress=teller("figure 15"))
@@ -73,7 +65,6 @@ def _sizes(options: ApeExperimentOptions) -> Finding:
 def _crossover(options: ApeExperimentOptions) -> Finding:
     from trainwright.ape.experiments import crossover
     from trainwright.ape.experiments.pictures import draw_crossover
-    from trainwright.cli.output import rows_of, teller
 
     rows, model, f_seconds = crossover.run(
         options.size, max(1, options.size // 8), 2 if options.quick else 5, options.seed,
@@ -83,14 +74,13 @@ def _crossover(options: ApeExperimentOptions) -> Finding:
             "hybrid predicted", "measured", "decider", "fastest")  # fmt: skip
     title = f"Figure 8: seconds of a {options.size} x {options.size} product on {model.device}"
     picture = {"figure-8.png": draw_crossover(rows, f_seconds)}
-    measured = finding(title, head, rows_of(rows), rows, picture)
+    measured = finding(title, head, rows, rows, picture)
     results = {"rows": measured.results, "model": asdict(model), "fp32-f": f_seconds}
     return replace(measured, results=results)
 
 
 def _applications(options: ApeExperimentOptions) -> Finding:
     from trainwright.ape.experiments import applications
-    from trainwright.cli.output import teller
 
     ways = ("fp32", "fp32-f", "fp16") if options.quick else applications.WAYS
     rows = applications.run(ways, progress=teller("applications"))
@@ -102,12 +92,12 @@ def _applications(options: ApeExperimentOptions) -> Finding:
 
 
 EXPERIMENTS = {
-    "figure-14": Experiment(_magnitude),
-    "figure-15": Experiment(_sizes),
-    "figure-8": Experiment(_crossover),
-    "applications": Experiment(_applications),
+    "figure-14": _magnitude,
+    "figure-15": _sizes,
+    "figure-8": _crossover,
+    "applications": _applications,
 }
 command = command_of(
     EXPERIMENTS, ApeExperimentOptions, "ape",
-    "wide numbers on narrow multipliers: errors, crossover, applications", _prepare,
+    "wide numbers on narrow multipliers: errors, crossover, applications",
 )  # fmt: skip

@@ -1,28 +1,28 @@
 """An experiment of a paper: what it runs, the rows that come out, their tables and pictures."""
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self
 
 from trainwright.cli.command import CommandBody
 from trainwright.cli.declare import command
 from trainwright.cli.errors import require_packages
 from trainwright.cli.options import JsonOptions, ThreadOptions
+from trainwright.cli.output import show, table, to_json, write_results
 from trainwright.support.settings import Natural, Option
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Results of one experiment: plain data for JSON, Markdown, and pictures by file name."""
+    """Results of one experiment: data for JSON, Markdown, and pictures by file name."""
 
     results: Any
     text: str
     pictures: Mapping[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExperimentOptions(JsonOptions, ThreadOptions):
     """Options of every command that runs experiments of a paper."""
 
@@ -35,69 +35,54 @@ class ExperimentOptions(JsonOptions, ThreadOptions):
     quick: bool = False
     """everything small, in half a minute"""
 
-
-Options = TypeVar("Options", bound=ExperimentOptions)
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """Function that runs an experiment by its options, and packages that it needs."""
-
-    run: Callable[[Any], Finding]
-    needs: tuple[str, ...] = ()
+    def prepared(self) -> Self:
+        """Check the options and make quick ones small. Raises ``OptionError``."""
+        return self
 
 
 def finding(
     title: str,
     head: Sequence[str],
-    rows: Iterable[Sequence[Any]],
-    results: Sequence[Any],
+    rows: Iterable[Any],
+    results: Any,
     pictures: Mapping[str, bytes] | None = None,
 ) -> Finding:
-    """Make a finding of one table below its title and of dataclasses as the results."""
-    from trainwright.cli.output import plain
-    from trainwright.report.tables import markdown
-
-    return Finding(plain(results), f"## {title}\n\n{markdown(head, rows)}", pictures or {})
-
-
-def run_experiments(
-    experiments: Mapping[str, Experiment], options: Options, prepared: Options | None = None
-) -> int:
-    """Run the experiments asked for; after each, write the results so far.
-
-    ``prepared`` are the options that the experiments get, if other than those given.
-    """
-    import torch
-
-    from trainwright.cli.output import to_json, write_results
-
-    chosen = options.experiment or tuple(experiments)
-    require_packages("matplotlib", *(need for name in chosen for need in experiments[name].needs))
-    torch.set_num_threads(options.threads)
-    results: dict[str, Any] = {}
-    files: dict[str, bytes | str] = {}
-    tables: list[str] = []
-    for name in chosen:
-        outcome = experiments[name].run(prepared or options)
-        results[name] = outcome.results
-        tables.append(outcome.text)
-        files |= outcome.pictures
-        files |= {"tables.md": "\n".join(tables), "results.json": to_json(results) + "\n"}
-        write_results(Path(options.out), files)
-    text = "\n".join(tables) + f"\npictures and tables: {options.out}"
-    print(to_json(results) if options.json else text)
-    return 0
+    """Make a finding of one table below its title and of the results."""
+    return Finding(results, f"## {title}\n\n{table(head, rows)}", pictures or {})
 
 
 def command_of(
-    experiments: Mapping[str, Experiment],
-    kind: type[Options],
+    experiments: Mapping[str, Callable[[Any], Finding]],
+    kind: type[ExperimentOptions],
     name: str,
     help: str,
-    prepare: Callable[[Options], Options] = lambda options: options,
+    *,
+    needs: Mapping[str, Collection[str]] | None = None,
 ) -> CommandBody:
-    """Make the command of a paper; ``prepare`` checks the options and makes quick ones small."""
+    """Make the command of a paper: it writes the results so far after each experiment.
+
+    ``experiments`` are functions of the options; ``needs`` are names of those that a package needs.
+    """
+
+    def run(options: ExperimentOptions) -> int:
+        import torch
+
+        options = options.prepared()
+        chosen = options.experiment or tuple(experiments)
+        needed = [package for package, users in (needs or {}).items() if {*users} & {*chosen}]
+        require_packages("matplotlib", *needed)
+        torch.set_num_threads(options.threads)
+        results: dict[str, Any] = {}
+        files: dict[str, bytes | str] = {}
+        text = ""
+        for name in chosen:
+            outcome = experiments[name](options)
+            results[name] = outcome.results
+            text += outcome.text + "\n"
+            files |= {**outcome.pictures, "tables.md": text[:-1]}
+            files["results.json"] = to_json(results) + "\n"
+            write_results(Path(options.out), files)
+        return show(options.json, results, f"{text}pictures and tables: {options.out}")
 
     def add_arguments(parser: ArgumentParser) -> None:
         body.add_arguments(parser)
@@ -105,7 +90,5 @@ def command_of(
         option = next(action for action in parser._actions if action.dest == "experiment")
         option.choices, option.metavar = tuple(experiments), None
 
-    body = command(
-        kind, lambda options: run_experiments(experiments, options, prepare(options)), name, help
-    )
+    body = command(kind, run, name, help)
     return replace(body, add_arguments=add_arguments)

@@ -1,23 +1,23 @@
 """``trainwright reproduce formats``: Fashion-MNIST at number formats, automatic and frozen."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import mean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from trainwright.cli.options import accelerator_parameters
 from trainwright.cli.reproduce.runs import (
+    Means,
     Recipe,
     RecipeOptions,
     RecipeRun,
-    SeedMeans,
+    Runs,
     common_means,
     recipe_command,
 )
+from trainwright.network import Network, load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.report.tables import markdown
 from trainwright.support.settings import Option
-
-if TYPE_CHECKING:
-    from trainwright.network import Network
-    from trainwright.parameters import AcceleratorParameters
 
 _NARROW = "activation=posit(8,0),intermediate=posit(8,1)c,gradient="
 _ALL = "activation={0},intermediate={0},gradient={0}"
@@ -47,17 +47,14 @@ def _row(name: str, formats: str, scales: str, *more: str) -> Recipe:
     return Recipe(f"{name}-{scales}", title, options)
 
 
-ROWS = (
-    *(_row(name, formats, scales) for name, formats in FORMATS.items() for scales in SCALES),
-    *(
-        _row(name, formats, scales, "--accelerator", "word_width=8")
-        for name, formats in NARROW_WORDS.items()
-        for scales in SCALES
-    ),
+ROWS = tuple(
+    _row(name, formats, scales, *more)
+    for all_formats, more in ((FORMATS, ()), (NARROW_WORDS, ("--accelerator", "word_width=8")))
+    for name, formats in all_formats.items()
+    for scales in SCALES
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class FormatRunOptions(RecipeOptions):
     """Train Fashion-MNIST at number formats, with automatic and frozen scales.
 
@@ -82,38 +79,13 @@ class FormatRunOptions(RecipeOptions):
     """train nothing: the table of the runs that are finished"""
 
 
-@dataclass(frozen=True)
-class FormatMeans(SeedMeans):
-    """Means over the seeds of a row; accuracies in percent."""
-
-    formats: str
-    scales: str
-    word_width: int
-    moved: float
-    """Bits of external memory that a step reads and writes, its programs among them."""
-    stored: float
-    """Bits that a step keeps in external memory, without its programs."""
-    exponents_moved: float
-    """Exponents that move in a run."""
-    saturated: float
-    """Values a step."""
-    underflowed: float
-
-    @property
-    def label(self) -> str:
-        """Name in the picture."""
-        return self.formats + (f", words of {self.word_width} bits" if self.word_width < 16 else "")
-
-
-def _accelerator(row: Recipe, network: "Network") -> "AcceleratorParameters":
-    from trainwright.cli.options import accelerator_parameters
+def _accelerator(row: Recipe, network: Network) -> AcceleratorParameters:
 
     sizes = [row.options[i + 1] for i, o in enumerate(row.options) if o == "--accelerator"]
     return accelerator_parameters(sizes, network)
 
 
-def _network(row: Recipe) -> "Network":
-    from trainwright.network import load_network
+def _network(row: Recipe) -> Network:
 
     return load_network("fashion").with_formats(row.options[1])
 
@@ -134,43 +106,52 @@ def _stored(result: Mapping[str, Any]) -> int:
     return sum(item["bits"] for item in items if item["name"] != "programs")
 
 
-def outcome(runs: Sequence[RecipeRun]) -> FormatMeans:
-    """Return the means over the finished runs of one row."""
+def outcome(runs: Sequence[RecipeRun]) -> Means:
+    """Return the means over the finished runs of one row.
+
+    ``moved`` and ``stored`` are bits of external memory that a step reads and writes, its programs
+    among them, and that it keeps, without programs; ``exponents_moved`` is of a run, ``saturated``
+    and ``underflowed`` are values a step.
+    """
     row, results = runs[0].row, [run.result() for run in runs]
     steps = [list(run.history("step")) for run in runs]
     records = [record for own in steps for record in own]
-    return FormatMeans(
+    return {
         **common_means(runs),
-        formats=row.options[1],
-        scales=row.options[3],
-        word_width=_accelerator(row, _network(row)).word_width,
-        moved=mean(_moved(row, result) for result in results),
-        stored=mean(map(_stored, results)),
-        exponents_moved=mean(sum(r["moved"] for r in own) for own in steps),
-        saturated=mean(r["saturations"] for r in records),
-        underflowed=mean(r["underflows"] for r in records),
-    )
+        "formats": row.options[1],
+        "scales": row.options[3],
+        "word_width": _accelerator(row, _network(row)).word_width,
+        "moved": mean(_moved(row, result) for result in results),
+        "stored": mean(map(_stored, results)),
+        "exponents_moved": mean(sum(r["moved"] for r in own) for own in steps),
+        "saturated": mean(r["saturations"] for r in records),
+        "underflowed": mean(r["underflows"] for r in records),
+    }
 
 
-def table(outcomes: Sequence[FormatMeans]) -> str:
+def table(outcomes: Sequence[Means]) -> str:
     """Return a table with a line for each row."""
-    from trainwright.report.tables import markdown
-
-    head = ("formats", "scales", "words", "seeds", "test, %", "spread",
-            "bits moved a step", "bits stored", "exponents moved", "saturated a step",
-            "underflowed a step")  # fmt: skip
+    whole = {
+        "moved": "bits moved a step", "stored": "bits stored", "exponents_moved": "exponents moved",
+        "saturated": "saturated a step", "underflowed": "underflowed a step",
+    }  # fmt: skip
+    head = ("formats", "scales", "words", "seeds", "test, %", "spread", *whole.values())
     rows = [
         (
-            o.formats, o.scales, o.word_width, len(o.seeds), round(o.test, 2),
-            round(o.spread, 2), round(o.moved), round(o.stored), round(o.exponents_moved),
-            round(o.saturated), round(o.underflowed),
+            o["formats"], o["scales"], o["word_width"], len(o["seeds"]), round(o["test"], 2),
+            round(o["spread"], 2), *(round(o[name]) for name in whole),
         )
         for o in outcomes
     ]  # fmt: skip
     return markdown(head, rows)
 
 
-def picture(outcomes: Sequence[FormatMeans]) -> bytes:
+def _label(o: Means) -> str:
+    words = f", words of {o['word_width']} bits" if o["word_width"] < 16 else ""
+    return o["formats"] + words
+
+
+def picture(outcomes: Sequence[Means]) -> bytes:
     """Draw errors against bits moved and against bits stored; frozen scales hollow.
 
     Formats of equal bits stand next to each other, and errors are on a logarithmic scale: most
@@ -179,32 +160,31 @@ def picture(outcomes: Sequence[FormatMeans]) -> bytes:
     from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 
     figure = new_figure(height=5.5)
-    labels = list(dict.fromkeys(o.label for o in outcomes))
+    labels = list(dict.fromkeys(map(_label, outcomes)))
     sides = figure.subplots(1, 2, sharey=True)
-    for axes, name, what in zip(
-        sides, ("moved", "stored"), ("bits moved a step", "bits stored"), strict=True
-    ):
-        dress(axes, "", what, "% of the test images wrong" if name == "moved" else "")
-        groups = sorted({getattr(o, name) for o in outcomes})
+    what = {"moved": "bits moved a step", "stored": "bits stored"}
+    for axes, name in zip(sides, what, strict=True):
+        first = name == "moved"
+        dress(axes, "", what[name], "% of the test images wrong" if first else "")
+        groups = sorted({o[name] for o in outcomes})
         for o in outcomes:
-            bits, number, frozen = getattr(o, name), labels.index(o.label), o.scales != SCALES[0]
-            beside = list(dict.fromkeys(p.label for p in outcomes if getattr(p, name) == bits))
-            among = 0.8 * ((beside.index(o.label) + 0.5) / len(beside) - 0.5)
+            bits, number, frozen = o[name], labels.index(_label(o)), o["scales"] != SCALES[0]
+            beside = list(dict.fromkeys(_label(p) for p in outcomes if p[name] == bits))
+            among = 0.8 * ((beside.index(_label(o)) + 0.5) / len(beside) - 0.5)
             colour = COLOURS[number % len(COLOURS)]
             axes.plot(
-                groups.index(bits) + among,
-                max(100 - o.test, LEAST_ERROR),
-                "os^D"[number // len(COLOURS)],
-                color=colour,
+                groups.index(bits) + among, max(100 - o["test"], LEAST_ERROR),
+                "os^D"[number // len(COLOURS)], color=colour,
                 markerfacecolor="none" if frozen else colour,
-                label=o.label if name == "moved" and not frozen else None,
-            )
+                label=_label(o) if first and not frozen else None,
+            )  # fmt: skip
         if not outcomes:
             continue
         axes.set_xticks(range(len(groups)), [f"{bits:,.0f}" for bits in groups])
         axes.set_xlim(-0.6, len(groups) - 0.4)
         axes.set_yscale("log")
-        ticks = [tick for tick in (10, 11, 12, 13, 15, 20, 30, 50, 80) if tick <= _worst(outcomes)]
+        worst = max(20.0, *(110 - 1.1 * o["test"] for o in outcomes))  # 10 % above the worst
+        ticks = [tick for tick in (10, 11, 12, 13, 15, 20, 30, 50, 80) if tick <= worst]
         axes.set_yticks(ticks, [str(tick) for tick in ticks], minor=False)
         axes.set_yticks([], minor=True)
     if sides[0].get_legend_handles_labels()[1]:
@@ -212,14 +192,9 @@ def picture(outcomes: Sequence[FormatMeans]) -> bytes:
     return to_png(figure)
 
 
-def _worst(outcomes: Sequence[FormatMeans]) -> float:
-    """Return the greatest error, or a little more; at least 20 %."""
-    return max([20.0, *(110 - 1.1 * o.test for o in outcomes)])
-
-
-def _combine(runs: dict[Recipe, list[RecipeRun]]) -> tuple[Any, str, dict[str, bytes]]:
+def _combine(runs: Runs) -> tuple[Any, str, Mapping[str, bytes]]:
     outcomes = [outcome(group) for group in runs.values()]
-    return [o.to_dict() for o in outcomes], table(outcomes), {"accuracy.png": picture(outcomes)}
+    return outcomes, table(outcomes), {"accuracy.png": picture(outcomes)}
 
 
 EPILOG = "\n".join(

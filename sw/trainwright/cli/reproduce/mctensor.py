@@ -1,19 +1,14 @@
 """``trainwright reproduce mctensor``: tables 2, 3, 6 to 8, 11, figures 1, 8, 9 of the paper."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Annotated
 
 from trainwright.cli.errors import OptionError
-from trainwright.cli.reproduce.experiment import (
-    Experiment,
-    ExperimentOptions,
-    Finding,
-    command_of,
-    finding,
-)
+from trainwright.cli.output import teller
+from trainwright.cli.reproduce.experiment import ExperimentOptions, Finding, command_of, finding
 from trainwright.support.settings import Natural, Option, Positive
 from trainwright.support.text import suggestion
 
@@ -25,7 +20,6 @@ if TYPE_CHECKING:
 _LEARNING = ("table-6", "table-7", "table-8", "table-2", "table-11")
 
 
-@dataclass(frozen=True, kw_only=True)
 class McTensorOptions(ExperimentOptions):
     r"""Repeat the experiments on multi-component floats.
 
@@ -75,26 +69,24 @@ class McTensorOptions(ExperimentOptions):
             raise OptionError(f"--way: {name} has {', '.join(known)}")
         return chosen
 
+    def prepared(self) -> "McTensorOptions":
+        """See ``ExperimentOptions``."""
+        from trainwright.mcf.experiments import embedding, learning
 
-def _prepare(options: McTensorOptions) -> McTensorOptions:
-    from trainwright.mcf.experiments import embedding, learning
-
-    known = dict.fromkeys(learning.WAYS + embedding.WAYS)
-    for way in options.way:
-        if way not in known:
-            close = suggestion(way, known)
-            raise OptionError(f"--way {way!r}: there are {', '.join(known)}{close}")
-    return options
+        known = dict.fromkeys(learning.WAYS + embedding.WAYS)
+        for way in self.way:
+            if way not in known:
+                close = suggestion(way, known)
+                raise OptionError(f"--way {way!r}: there are {', '.join(known)}{close}")
+        return self
 
 
 def _figures(options: McTensorOptions) -> Finding:
-    from trainwright.cli.output import progress_bar
     from trainwright.mcf.experiments import errors
     from trainwright.mcf.experiments.pictures import draw_errors
 
     count, magnitudes = (10, (-12, -2, 2, 12)) if options.quick else (100, errors.MAGNITUDES)
-    with progress_bar("figures 8 and 9") as progress:
-        points = errors.run(count, magnitudes, options.seed, progress=progress)
+    points = errors.run(count, magnitudes, options.seed, progress=teller("figures 8 and 9"))
     ways = dict.fromkeys(point.way for point in points)
     lines = []
     for figure in (8, 9):
@@ -108,7 +100,6 @@ def _figures(options: McTensorOptions) -> Finding:
 
 
 def _learning(name: str, options: McTensorOptions) -> Finding:
-    from trainwright.cli.output import progress_bar
     from trainwright.mcf.experiments.learning import WAYS, train
     from trainwright.mcf.experiments.pictures import draw_learning
     from trainwright.mcf.experiments.tables import TABLES
@@ -118,10 +109,7 @@ def _learning(name: str, options: McTensorOptions) -> Finding:
     task = replace(table.task, epochs=epochs, seed=options.seed)
     ways = options.ways(WAYS, name)
     data = table.load(options.data, options.seed)
-    runs = []
-    for way in ways:
-        with progress_bar(f"{name}, {way}") as progress:
-            runs.append(train(task, data, way, progress))
+    runs = [train(task, data, way, teller(f"{name}, {way}")) for way in ways]
     learnt = _learning_table(table, epochs, runs, {f"{name}.png": draw_learning(table.title, runs)})
     return replace(learnt, results={"task": asdict(task), "outcomes": learnt.results})
 
@@ -147,7 +135,6 @@ def _learning_table(
 
 
 def _embedding(options: McTensorOptions) -> Finding:
-    from trainwright.cli.output import progress_bar
     from trainwright.mcf.experiments import embedding, hierarchy
     from trainwright.mcf.experiments.pictures import draw_embedding
 
@@ -161,9 +148,8 @@ def _embedding(options: McTensorOptions) -> Finding:
         for way in ways:
             settings = embedding.EmbeddingSettings(way, seed)
             name = f"halfspace-{way.replace(' ', '-').replace('=', '')}-{seed}-{epochs}.safetensors"
-            with progress_bar(f"table-3, {way}, seed {seed}") as progress:
-                run = embedding.train(mammals, settings, epochs, folder / name, progress=progress)
-                runs.append(run)
+            tell = teller(f"table-3, {way}, seed {seed}", 30)
+            runs.append(embedding.train(mammals, settings, epochs, folder / name, progress=tell))
     rows = []
     for way in ways:
         group = [run for run in runs if run.way == way]
@@ -185,11 +171,12 @@ def _spread(values: list[float], places: int) -> str:
 
 
 EXPERIMENTS = {
-    "figures": Experiment(_figures),
-    **{name: Experiment(partial(_learning, name), needs=("sklearn",)) for name in _LEARNING},
-    "table-3": Experiment(_embedding),
+    "figures": _figures,
+    **{name: partial(_learning, name) for name in _LEARNING},
+    "table-3": _embedding,
 }
 command = command_of(
     EXPERIMENTS, McTensorOptions, "mctensor",
-    "multi-component floats: regression, networks, hyperbolic embedding, errors", _prepare,
+    "multi-component floats: regression, networks, hyperbolic embedding, errors",
+    needs={"sklearn": _LEARNING},
 )  # fmt: skip

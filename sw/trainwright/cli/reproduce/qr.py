@@ -1,20 +1,14 @@
 """``trainwright reproduce qr``: tables 2 and 3 of the draft, and the experiments it announces."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 
 from trainwright.cli.errors import OptionError
-from trainwright.cli.reproduce.experiment import (
-    Experiment,
-    ExperimentOptions,
-    Finding,
-    command_of,
-    finding,
-)
+from trainwright.cli.output import teller
+from trainwright.cli.reproduce.experiment import ExperimentOptions, Finding, command_of, finding
 from trainwright.support.settings import Option, Positive
 
 
-@dataclass(frozen=True, kw_only=True)
 class QRExperimentOptions(ExperimentOptions):
     """Repeat the experiments in mixed-precision Householder QR.
 
@@ -33,18 +27,16 @@ class QRExperimentOptions(ExperimentOptions):
     columns: Positive = 100
     """columns of the matrices"""
 
-
-def _prepare(options: QRExperimentOptions) -> QRExperimentOptions:
-    if options.columns > options.rows:
-        message = f"--columns must be at most --rows, {options.rows}, not {options.columns}"
-        raise OptionError(message)
-    if not options.quick:
-        return options
-    return replace(options, vectors=min(options.vectors, 20_000), rows=400, columns=24)
+    def prepared(self) -> "QRExperimentOptions":
+        """See ``ExperimentOptions``."""
+        if self.columns > self.rows:
+            raise OptionError(f"--columns must be at most --rows, {self.rows}, not {self.columns}")
+        if not self.quick:
+            return self
+        return replace(self, vectors=min(self.vectors, 20_000), rows=400, columns=24)
 
 
 def _dots(options: QRExperimentOptions) -> Finding:
-    from trainwright.cli.output import rows_of, teller
     from trainwright.qr.experiments import dots
     from trainwright.qr.experiments.pictures import draw_dots
 
@@ -55,7 +47,7 @@ def _dots(options: QRExperimentOptions) -> Finding:
     ]
     third = [row for result in errors for row in dots.table_3(result)]
     head = ("format", "u", "k", "k with 2u, as printed")
-    reach = finding("Table 2: largest k with gamma_k <= 1", head, rows_of(second), second)
+    reach = finding("Table 2: largest k with gamma_k <= 1", head, second, second)
     head = ("vectors", "arithmetic", "mean", "deviation", "maximum", "printed mean",
             "printed deviation", "printed maximum", "bound", "with probability 0.99")  # fmt: skip
     cells = [
@@ -72,7 +64,6 @@ def _dots(options: QRExperimentOptions) -> Finding:
 
 
 def _conditions(options: QRExperimentOptions) -> Finding:
-    from trainwright.cli.output import teller
     from trainwright.qr.experiments import conditions
     from trainwright.qr.experiments.pictures import draw_conditions, draw_sizes
 
@@ -102,7 +93,6 @@ def _conditions(options: QRExperimentOptions) -> Finding:
 
 
 def _clustering(options: QRExperimentOptions) -> Finding:
-    from trainwright.cli.output import teller
     from trainwright.qr.experiments import clustering
     from trainwright.qr.experiments.pictures import draw_clustering
 
@@ -119,11 +109,12 @@ def _clustering(options: QRExperimentOptions) -> Finding:
 
 
 EXPERIMENTS = {
-    "dots": Experiment(_dots),
-    "conditions": Experiment(_conditions),
-    "clustering": Experiment(_clustering, needs=("sklearn",)),
+    "dots": _dots,
+    "conditions": _conditions,
+    "clustering": _clustering,
 }
 command = command_of(
     EXPERIMENTS, QRExperimentOptions, "qr",
-    "mixed-precision Householder QR: dot products, factorisations, clustering", _prepare,
+    "mixed-precision Householder QR: dot products, factorisations, clustering",
+    needs={"sklearn": {"clustering"}},
 )  # fmt: skip

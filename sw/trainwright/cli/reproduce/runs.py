@@ -4,7 +4,7 @@ A recipe with a seed is a trial of a sweep: it is kept once finished, and contin
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
@@ -13,7 +13,8 @@ from trainwright.cli.command import CommandBody
 from trainwright.cli.declare import command
 from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.options import JsonOptions
-from trainwright.cli.sweep.processes import Trial
+from trainwright.cli.output import show, to_json, write_results
+from trainwright.cli.sweep.processes import Trial, complete
 from trainwright.support.settings import Option, Positive
 from trainwright.support.text import suggestion
 
@@ -47,6 +48,11 @@ class RecipeRun(Trial):
     seed: int
 
 
+Runs = Mapping[Recipe, Sequence[RecipeRun]]
+Means = dict[str, Any]
+"""Means over the seeds of a recipe, by the names that JSON has; accuracies in percent."""
+
+
 def seeded(row: Recipe, seed: int, folder: Path, epochs: int) -> RecipeRun:
     """Return the run of a recipe, of ``epochs`` epochs where the recipe has no fewer of its own."""
     epochs = min(row.epochs or epochs, epochs)
@@ -54,9 +60,7 @@ def seeded(row: Recipe, seed: int, folder: Path, epochs: int) -> RecipeRun:
     return RecipeRun(f"{row.name}, seed {seed}", options, folder, row, seed)
 
 
-def all_runs(
-    rows: Sequence[Recipe], seeds: int, out: Path, epochs: int
-) -> dict[Recipe, list[RecipeRun]]:
+def all_runs(rows: Sequence[Recipe], seeds: int, out: Path, epochs: int) -> Runs:
     """Return the runs of each recipe, each in ``out``/RECIPE/seed-N."""
     return {
         row: [seeded(row, seed, out / row.name / f"seed-{seed}", epochs) for seed in range(seeds)]
@@ -79,37 +83,22 @@ def rows_named(
     return tuple(row for row in known.values() if not names or row.name in chosen)
 
 
-@dataclass(frozen=True)
-class SeedMeans:
-    """Means over the seeds of a recipe; accuracies in percent."""
+def common_means(runs: Sequence[RecipeRun]) -> Means:
+    """Return the means that every experiment has of the finished runs of one recipe.
 
-    seeds: tuple[int, ...]
-    test: float
-    """Test accuracy of the last epoch's model."""
-    spread: float
-    """Greatest less least of the seeds' test accuracies."""
-    digests: tuple[str, ...]
-    command: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
-
-
-def common_means(runs: Sequence[RecipeRun]) -> dict[str, Any]:
-    """Return the fields of ``SeedMeans`` for the finished runs of one recipe."""
+    ``test`` is the accuracy of the last epoch's model, ``spread`` the greatest less the least.
+    """
     results = [run.result() for run in runs]
     tests = [100 * result["test_accuracy"] for result in results]
     return {
-        "seeds": tuple(run.seed for run in runs),
+        "seeds": [run.seed for run in runs],
         "test": mean(tests),
         "spread": max(tests) - min(tests),
-        "digests": tuple(result["digest"] for result in results),
+        "digests": [result["digest"] for result in results],
         "command": runs[0].command,
     }
 
 
-@dataclass(frozen=True, kw_only=True)
 class RecipeOptions(JsonOptions):
     """Options of an experiment that trains recipes; a subclass adds ``rows`` and ``out``."""
 
@@ -126,7 +115,7 @@ class RecipeOptions(JsonOptions):
     """runs at a time"""
 
 
-Combine = Callable[[dict[Recipe, list[RecipeRun]]], tuple[Any, str, dict[str, bytes]]]
+Combine = Callable[[Runs], tuple[Any, str, Mapping[str, bytes]]]
 """Returns the results, tables and pictures of recipes whose runs are finished."""
 
 
@@ -141,13 +130,11 @@ def recipe_command(
     """Make the command that trains recipes and combines the runs that are finished."""
 
     def run(options: Any) -> int:
-        from trainwright.cli.output import to_json, write_results
-        from trainwright.cli.sweep.processes import complete
         from trainwright.data import load_data_set
 
         require_packages("safetensors", "matplotlib")
-        rows, out = rows_named(groups, options.rows), Path(options.out)
-        runs = all_runs(rows, options.seeds, out, options.epochs)
+        out = Path(options.out)
+        runs = all_runs(rows_named(groups, options.rows), options.seeds, out, options.epochs)
         failures: dict[Trial, str] | None = {}
         if not getattr(options, "finished", False):
             load_data_set("fashion-mnist", options.data)  # fails now and not in a process
@@ -155,14 +142,14 @@ def recipe_command(
             failures = complete(trials, jobs=options.jobs, data=options.data)
         for message in (failures or {}).values():
             raise OptionError(message)
-        done = {row: [r for r in group if r.finished] for row, group in runs.items()}
-        done = {row: group for row, group in done.items() if group}
+        done = {row: finished for row, group in runs.items()
+                if (finished := [run for run in group if run.finished])}  # fmt: skip
         if failures is None and not done:
             return 130
         results, text, pictures = combine(done)
         files = {**pictures, "table.md": text, "results.json": to_json(results) + "\n"}
         write_results(out, files)
-        print(to_json(results) if options.json else f"{text}\npictures and tables: {out}")
+        show(options.json, results, f"{text}\npictures and tables: {out}")
         return 130 if failures is None else 0
 
     return command(kind, run, name, help, epilog=epilog)

@@ -1,19 +1,20 @@
 """``trainwright reproduce table1``: Table 1 of the paper on Fashion-MNIST, and more."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Annotated, Any
 
 from trainwright.cli.reproduce.runs import (
+    Means,
     PrintedResult,
     Recipe,
     RecipeOptions,
     RecipeRun,
-    SeedMeans,
+    Runs,
     common_means,
     recipe_command,
 )
+from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.report.tables import markdown
 from trainwright.support.settings import Option
@@ -21,31 +22,19 @@ from trainwright.support.settings import Option
 DENSE = PrintedResult(95.75, 89.27, 1.0)
 """Result of the paper's dense float network, which is not trained here."""
 
-TABLE = (
-    Recipe(
-        "float",
-        "TT float, no prior",
-        ("--numbers", "float32", "--no-prior"),
-        PrintedResult(92.54, 88.03, 31.4),
-        epochs=15,
-    ),
-    Recipe(
-        "fixed", "TT fixed, no prior", ("--no-prior",), PrintedResult(88.31, 86.67, 243), epochs=15
-    ),
-    Recipe(
-        "float-prior",
-        "TT float, prior",
-        ("--numbers", "float32", "--prior-weight", "0.7"),
-        PrintedResult(90.17, 87.88, 43.1),
-    ),
-    Recipe(
-        "fixed-prior",
-        "TT fixed, prior",
-        ("--prior-weight", "0.5"),
-        PrintedResult(85.45, 84.86, 292),
-    ),
-    Recipe("fixed-strong", "TT fixed, prior, strong", ("--prior-weight", "4")),
-)
+TABLE = tuple(
+    Recipe(name, title, tuple(options.split()), printed, epochs)
+    for name, title, options, printed, epochs in (
+        ("float", "TT float, no prior", "--numbers float32 --no-prior",
+         PrintedResult(92.54, 88.03, 31.4), 15),
+        ("fixed", "TT fixed, no prior", "--no-prior", PrintedResult(88.31, 86.67, 243), 15),
+        ("float-prior", "TT float, prior", "--numbers float32 --prior-weight 0.7",
+         PrintedResult(90.17, 87.88, 43.1), None),
+        ("fixed-prior", "TT fixed, prior", "--prior-weight 0.5",
+         PrintedResult(85.45, 84.86, 292), None),
+        ("fixed-strong", "TT fixed, prior, strong", "--prior-weight 4", None, None),
+    )
+)  # fmt: skip
 
 FRONTIER = tuple(
     Recipe(f"weight-{weight}", f"prior weight {weight}", ("--prior-weight", weight))
@@ -84,7 +73,6 @@ ABLATIONS = (
 GROUPS = {"table": TABLE, "frontier": FRONTIER, "ablations": ABLATIONS}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Table1Options(RecipeOptions):
     """Repeat the paper's Table 1 on Fashion-MNIST: accuracy against memory.
 
@@ -108,116 +96,82 @@ class Table1Options(RecipeOptions):
     """folder of the runs and of their tables and pictures"""
 
 
-@dataclass(frozen=True)
-class RecipeMeans(SeedMeans):
-    """Means over the seeds of a row; accuracies in percent."""
+def outcome(runs: Sequence[RecipeRun]) -> Means:
+    """Return the means over the finished runs of one row; ``best`` is of each seed's best epoch.
 
-    row: Recipe
-    train: float
-    best: float
-    """Mean of each seed's best epoch on the test images."""
-    bits: float
-    reduction: float
-    """Dense bits over the mean of the bits."""
-    least_reduction: float
-    seconds: float
-
-
-def outcome(runs: Sequence[RecipeRun]) -> RecipeMeans:
-    """Return the means over the finished runs of one row."""
+    ``reduction`` is the dense bits over the mean of the bits.
+    """
     results = [run.result() for run in runs]
     bests = [100 * max(e["accuracy"] for e in run.history("evaluation")) for run in runs]
     bits = mean(r["model_bits"] for r in results)
-    return RecipeMeans(
+    return {
         **common_means(runs),
-        row=runs[0].row,
-        train=mean(100 * r["train_accuracy"] for r in results),
-        best=mean(bests),
-        bits=bits,
-        reduction=results[0]["dense_bits"] / bits,
-        least_reduction=min(r["reduction"] for r in results),
-        seconds=mean(r["seconds"] for r in results),
-    )
+        "row": runs[0].row,
+        "train": mean(100 * r["train_accuracy"] for r in results),
+        "best": mean(bests),
+        "bits": bits,
+        "reduction": results[0]["dense_bits"] / bits,
+        "least_reduction": min(r["reduction"] for r in results),
+        "seconds": mean(r["seconds"] for r in results),
+    }
 
 
-def table(outcomes: Sequence[RecipeMeans]) -> str:
+def table(outcomes: Sequence[Means]) -> str:
     """Return a table of the rows next to the paper's."""
-    dense = ("dense float, printed", None, None, None, None, None, DENSE.test, DENSE.reduction)
-    rows = [
-        (
-            o.row.title,
-            round(o.test, 2),
-            round(o.best, 2),
-            round(o.spread, 2),
-            round(o.train, 2),
-            round(o.reduction, 1),
-            o.row.printed and o.row.printed.test,
-            o.row.printed and o.row.printed.reduction,
-        )
-        for o in outcomes
-    ]
     head = ("row", "test, %", "best epoch", "spread", "training", "reduction", "paper's test",
             "paper's reduction")  # fmt: skip
-    return markdown(head, [dense, *rows])
-
-
-def ablation_table(outcomes: Sequence[RecipeMeans]) -> str:
-    """Return a table of the effects of one changed choice; the first row is the recipe."""
-    base = outcomes[0]
-    rows = [
-        (o.row.title, round(o.test, 2), round(o.test - base.test, 2), round(o.reduction, 1))
-        for o in outcomes
-    ]
-    head = ("recipe with", "test, %", f"against {base.row.title}", "reduction")
+    rows = [("dense float, printed", *[None] * 5, DENSE.test, DENSE.reduction)]
+    for o in outcomes:
+        percents = (round(o[name], 2) for name in ("test", "best", "spread", "train"))
+        paper = (p.test, p.reduction) if (p := o["row"].printed) else (None, None)
+        rows.append((o["row"].title, *percents, round(o["reduction"], 1), *paper))
     return markdown(head, rows)
 
 
-def memory_table(runs: Mapping[Recipe, Sequence[RecipeRun]]) -> str:
+def ablation_table(outcomes: Sequence[Means]) -> str:
+    """Return a table of the effects of one changed choice; the first row is the recipe."""
+    base = outcomes[0]
+    rows = [
+        (o["row"].title, round(o["test"], 2), round(o["test"] - base["test"], 2),
+         round(o["reduction"], 1))
+        for o in outcomes
+    ]  # fmt: skip
+    head = ("recipe with", "test, %", f"against {base['row'].title}", "reduction")
+    return markdown(head, rows)
+
+
+def memory_table(runs: Runs) -> str:
     """Return a table of the full training state of every row's first run, and of dense float32."""
     from trainwright.compiler import compile_step
-    from trainwright.network import load_network
-    from trainwright.report.memory import (
-        CHIP,
-        PLACES,
-        MemoryItem,
-        accelerator_memory,
-        dense_parameters,
-        float_memory,
-        host_memory,
-    )
+    from trainwright.report import memory
     from trainwright.train.settings import TrainSettings
 
     network = load_network("fashion")
     batch = next(iter(runs.values()))[0].result()["settings"]["batch"]
-    schemes = {"dense float32": float_memory(network, batch, dense_parameters(network))}
-    parameters = AcceleratorParameters()
-    paper = compile_step(network, batch, parameters, plan="paper")
-    schemes["the paper's contraction order"] = [
-        *accelerator_memory(paper),
-        *host_memory(network, TrainSettings()),
-    ]
+    dense = memory.float_memory(network, batch, memory.dense_parameters(network))
+    paper = compile_step(network, batch, AcceleratorParameters(), plan="paper")
+    state = [*memory.accelerator_memory(paper), *memory.host_memory(network, TrainSettings())]
+    schemes = {"dense float32": dense, "the paper's contraction order": state}
     for row, group in runs.items():
-        items = group[0].result()["memory"]
-        schemes[row.title] = [MemoryItem(**item) for item in items]
+        schemes[row.title] = [memory.MemoryItem(**item) for item in group[0].result()["memory"]]
     rows = []
     for name, items in schemes.items():
-        places = [sum(i.bits for i in items if i.place == place) for place in PLACES]
-        largest = max((i for i in items if i.place != CHIP), key=lambda i: i.bits)
+        places = [sum(i.bits for i in items if i.place == place) for place in memory.PLACES]
+        largest = max((i for i in items if i.place != memory.CHIP), key=lambda i: i.bits)
         rows.append((name, *places, f"{largest.name}, {largest.bits:,}"))
-    return markdown(("training", *PLACES, "largest part off the chip"), rows)
+    return markdown(("training", *memory.PLACES, "largest part off the chip"), rows)
 
 
-def commands(outcomes: Sequence[RecipeMeans]) -> str:
+def commands(outcomes: Iterable[Means]) -> str:
     """Return a list of every row's command line and the digests of its models."""
-    lines = [
-        f"- {o.row.title}: `{o.command}`, seeds {', '.join(map(str, o.seeds))}: "
-        + ", ".join(f"{digest[:16]}" for digest in o.digests)
+    return "".join(
+        f"- {o['row'].title}: `{o['command']}`, seeds {', '.join(map(str, o['seeds']))}: "
+        f"{', '.join(digest[:16] for digest in o['digests'])}\n"
         for o in outcomes
-    ]
-    return "\n".join(lines) + "\n"
+    )
 
 
-def _combine(runs: dict[Recipe, list[RecipeRun]]) -> tuple[Any, str, dict[str, bytes]]:
+def _combine(runs: Runs) -> tuple[Any, str, Mapping[str, bytes]]:
     from trainwright.cli.reproduce.table1_pictures import draw_all
 
     outcomes = {row: outcome(group) for row, group in runs.items()}
@@ -226,8 +180,8 @@ def _combine(runs: dict[Recipe, list[RecipeRun]]) -> tuple[Any, str, dict[str, b
     text = f"## Table 1\n\n{table(plain)}\n" if plain else ""
     text += f"## One choice changed\n\n{ablation_table(changed)}\n" if changed else ""
     text += f"## Full training state, bits\n\n{memory_table(runs)}\n"
-    text += f"## Command lines, and SHA-256 of the factors\n\n{commands(list(outcomes.values()))}"
-    return {row.name: o.to_dict() for row, o in outcomes.items()}, text, draw_all(runs, outcomes)
+    text += f"## Command lines, and SHA-256 of the factors\n\n{commands(outcomes.values())}"
+    return {row.name: o for row, o in outcomes.items()}, text, draw_all(runs, outcomes)
 
 
 EPILOG = "rows (a name, or a group):\n" + "\n".join(

@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from statistics import mean
 
-from trainwright.cli.reproduce.runs import Recipe, RecipeRun
-from trainwright.cli.reproduce.table1 import FRONTIER, TABLE, RecipeMeans
+from trainwright.cli.reproduce.runs import Means, Recipe, Runs
+from trainwright.cli.reproduce.table1 import FRONTIER, TABLE
 from trainwright.report.pictures import draw_scales
 from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 from trainwright.train.history import ScaleRecord
 
-_Runs = Mapping[Recipe, Sequence[RecipeRun]]
+Curve = tuple[Sequence[float], Sequence[float]]
 
 
-def draw_all(runs: _Runs, outcomes: Mapping[Recipe, RecipeMeans]) -> dict[str, bytes]:
+def draw_all(runs: Runs, outcomes: Mapping[Recipe, Means]) -> dict[str, bytes]:
     """Draw all pictures; return PNG bytes by file name."""
     pictures = {
         "accuracy.png": _accuracy(runs),
@@ -20,52 +20,50 @@ def draw_all(runs: _Runs, outcomes: Mapping[Recipe, RecipeMeans]) -> dict[str, b
         "frontier.png": _frontier(runs, outcomes),
     }
     for row, group in runs.items():
-        if scales := [_scale(record) for record in group[0].history("scale")]:
+        records = [dict(record) for record in group[0].history("scale")]
+        scales = [ScaleRecord(**record) for record in records if record.pop("kind")]
+        if scales:
             pictures[f"scales-{row.name}.png"] = draw_scales(scales, row.title)
     return pictures
 
 
-def _scale(record: dict) -> ScaleRecord:
-    return ScaleRecord(**{name: value for name, value in record.items() if name != "kind"})
+def _curves(
+    title: str, x: str, y: str, curves: Mapping[str, Curve], least: float, **style: str
+) -> bytes:
+    """Draw a line for each row."""
+    figure = new_figure()
+    axes = dress(figure.subplots(), title, x, y)
+    for n, (name, curve) in enumerate(curves.items()):
+        axes.plot(*curve, color=COLOURS[n % len(COLOURS)], label=name, **style)
+    axes.set_ylim(bottom=least)
+    axes.legend(frameon=False, fontsize=8)
+    return to_png(figure)
 
 
-def _accuracy(runs: _Runs) -> bytes:
+def _accuracy(runs: Runs) -> bytes:
     """Draw the mean test accuracy of the seeds after every epoch."""
-    figure = new_figure()
-    axes = dress(figure.subplots(), "Test accuracy", "epoch", "% classified right")
-    least = 100.0
-    for n, (row, group) in enumerate(runs.items()):
+    curves = {}
+    for row, group in runs.items():
         accuracies: dict[int, list[float]] = {}
-        for run in group:
-            for record in run.history("evaluation"):
-                accuracies.setdefault(record["epoch"], []).append(100 * record["accuracy"])
-        means = [mean(values) for values in accuracies.values()]
-        least = min(least, *means[len(means) // 4 :])
-        axes.plot(list(accuracies), means, color=COLOURS[n % len(COLOURS)], label=row.title)
-    axes.set_ylim(bottom=least - 0.5)
-    axes.legend(frameon=False, fontsize=8)
-    return to_png(figure)
+        for record in (record for run in group for record in run.history("evaluation")):
+            accuracies.setdefault(record["epoch"], []).append(100 * record["accuracy"])
+        curves[row.title] = list(accuracies), [mean(values) for values in accuracies.values()]
+    # The first quarter of a training is left out, which would squeeze the rest.
+    least = min(100.0, *(y for _, means in curves.values() for y in means[len(means) // 4 :])) - 0.5
+    return _curves("Test accuracy", "epoch", "% classified right", curves, least)
 
 
-def _ranks(runs: _Runs) -> bytes:
+def _ranks(runs: Runs) -> bytes:
     """Draw the sum of all ranks of every row's first run against the step."""
-    figure = new_figure()
-    axes = dress(figure.subplots(), "Sum of the tensor-train ranks", "step", "sum of ranks")
-    for n, (row, group) in enumerate(runs.items()):
+    curves = {}
+    for row, group in runs.items():
         records = list(group[0].history("step"))[::20]
-        axes.step(
-            [r["step"] for r in records],
-            [sum(r["ranks"]) for r in records],
-            where="post",
-            color=COLOURS[n % len(COLOURS)],
-            label=row.title,
-        )
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=8)
-    return to_png(figure)
+        curves[row.title] = [r["step"] for r in records], [sum(r["ranks"]) for r in records]
+    title = "Sum of the tensor-train ranks"
+    return _curves(title, "step", "sum of ranks", curves, 0, drawstyle="steps-post")
 
 
-def _frontier(runs: _Runs, outcomes: Mapping[Recipe, RecipeMeans]) -> bytes:
+def _frontier(runs: Runs, outcomes: Mapping[Recipe, Means]) -> bytes:
     """Draw runs, means of the rows and the paper's rows; further prior weights along a line."""
     figure = new_figure()
     axes = dress(
@@ -81,8 +79,8 @@ def _frontier(runs: _Runs, outcomes: Mapping[Recipe, RecipeMeans]) -> bytes:
             [100 * r["test_accuracy"] for r in results],
             ".", color=colour, alpha=0.5,
         )  # fmt: skip
-        axes.plot(o.reduction, o.test, "o", color=colour, label=row.title)
-    further = sorted((o.reduction, o.test, row.options[-1]) for row, o in outcomes.items()
+        axes.plot(o["reduction"], o["test"], "o", color=colour, label=row.title)
+    further = sorted((o["reduction"], o["test"], row.options[-1]) for row, o in outcomes.items()
                      if row in FRONTIER)  # fmt: skip
     if further:
         x, y, weights = zip(*further, strict=True)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.options import JsonOptions
+from trainwright.cli.output import show, to_json, write_results
 from trainwright.support.settings import OneOf, Option, Positive
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ ENGINES = ("auto", "processes", "ray")
 """`auto` is `ray` with --address only: Ray takes 40 s to start, processes none."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class SweepOptions(JsonOptions):
     """Train every combination of a few options, and show the best in accuracy, bits and cycles.
 
@@ -91,8 +91,7 @@ def _run(options: SweepOptions) -> int:
     from trainwright.data import own_data
 
     require_packages("safetensors", "matplotlib")
-    spec = read_spec(Path(options.spec))
-    data = options.data
+    spec, data = read_spec(Path(options.spec)), options.data
     if own_data(data):  # its content is no other's: the trials are of this file
         spec = replace(spec, train={**spec.train, "data": str(Path(data or "").absolute())})
         data = None
@@ -104,22 +103,21 @@ def _run(options: SweepOptions) -> int:
         return 0
     luts = read_luts(options.resources)
     engine = _engine(options, out)
-    for trial in trials:  # fails before any trial begins
-        asked = trial.checked.asked.options
-        shelf.load(replace(asked, data=asked.data or data))
+    asked = [trial.checked.asked.options for trial in trials]
+    for run in asked:  # fails before any trial begins
+        shelf.load(replace(run, data=run.data or data))
     trials = [
-        trial
-        if trial.finished
-        else replace(trial, prepared=shelf.file(trial.checked.asked.options))
-        for trial in trials
+        trial if trial.finished else replace(trial, prepared=shelf.file(run))
+        for trial, run in zip(trials, asked, strict=True)
     ]
-    failures = complete(trials, jobs=options.jobs, data=data, engine=engine)
-    _write(trials, failures or {}, luts, out, as_json=options.json)
-    for trial, message in (failures or {}).items():
+    ended = complete(trials, jobs=options.jobs, data=data, engine=engine)
+    failures = ended or {}
+    _write(trials, failures, luts, out, as_json=options.json)
+    for trial, message in failures.items():
         raise OptionError(
-            f"{len(failures or {})} of {len(trials)} trials failed; {trial.name}: {message}"
+            f"{len(failures)} of {len(trials)} trials failed; {trial.name}: {message}"
         )
-    return 130 if failures is None else 0
+    return 130 if ended is None else 0
 
 
 def _engine(options: SweepOptions, out: Path) -> "Engine":
@@ -142,35 +140,23 @@ def _engine(options: SweepOptions, out: Path) -> "Engine":
 def _write(
     trials: Sequence["Point"], failures: dict, luts: dict[int, int], out: Path, *, as_json: bool
 ) -> None:
-    from trainwright.cli.output import to_json, write_results
-    from trainwright.cli.sweep.results import (
-        draw_front,
-        objectives,
-        settings,
-        table,
-        to_csv,
-        to_parquet,
-        trial_row,
-    )
+    from trainwright.cli.sweep import results
 
-    rows = [trial_row(trial, failures.get(trial), luts) for trial in trials]
-    files: dict[str, bytes | str] = {"trials.csv": to_csv(rows)}
+    rows = [results.trial_row(trial, failures.get(trial), luts) for trial in trials]
+    files: dict[str, bytes | str] = {"trials.csv": results.to_csv(rows)}
     if find_spec("pyarrow") is not None:
-        files["trials.parquet"] = to_parquet(rows)
-    combined = settings(trials, rows)
-    names = objectives(combined)
-    results = to_json(
-        {"objectives": names, "settings": [s.to_dict() for s in combined], "trials": rows}
-    )
+        files["trials.parquet"] = results.to_parquet(rows)
+    combined = results.settings(trials, rows)
+    names = results.objectives(combined)
+    content = {"objectives": names, "settings": combined, "trials": rows}
     text = ""
     if combined:
-        text = f"{table(combined)}\nfront: best in {', '.join(names)} together\n"
-        files |= {"table.md": text, "front.png": draw_front(combined)}
-    write_results(out, files | {"results.json": results + "\n"})
-    print(results if as_json else f"{text}table, picture and trials: {out}")
-    if missing := [trial.name for trial, row in zip(trials, rows, strict=True)
-                   if row["status"] == "unfinished"]:  # fmt: skip
-        print(f"{len(missing)} of {len(trials)} trials are not finished", file=sys.stderr)
+        text = f"{results.table(combined)}\nfront: best in {', '.join(names)} together\n"
+        files |= {"table.md": text, "front.png": results.draw_front(combined)}
+    write_results(out, files | {"results.json": to_json(content) + "\n"})
+    show(as_json, content, f"{text}table, picture and trials: {out}")
+    if left := sum(row["status"] == results.UNFINISHED for row in rows):
+        print(f"{left} of {len(trials)} trials are not finished", file=sys.stderr)
 
 
 command = make_command(SweepOptions, _run)

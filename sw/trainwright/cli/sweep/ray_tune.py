@@ -80,9 +80,8 @@ def _one(trials: Sequence[Trial], data: str | None, where: str, config: dict[str
         tune.report({"step": done, "steps": total, "failure": ""})
 
     try:
-        failure = (
-            "interrupted" if train(trial, data, tell, where=Path(where)) == INTERRUPTED else ""
-        )
+        status = train(trial, data, tell, where=Path(where))
+        failure = "interrupted" if status == INTERRUPTED else ""
     except OptionError as error:
         failure = str(error)
     tune.report({"step": 1, "steps": 1, "failure": failure})
@@ -102,13 +101,9 @@ def _teller(trials: Sequence[Trial], progress: Progress) -> Any:
 def _failures(trials: Sequence[Trial], results: Any) -> Failures | None:
     """Return the messages of Ray and of workers; None where a trial was left undone."""
     failures: Failures = {}
-    told: set[Trial] = set()
     for result in results:
         trial = trials[result.config["trial"]]
-        metrics = result.metrics or {}
-        failure = str(result.error) if result.error else metrics.get("failure")
+        failure = str(result.error) if result.error else (result.metrics or {}).get("failure")
         if failure and failure != "interrupted" and not trial.finished:
             failures[trial] = " ".join(failure.split())
-            told.add(trial)
-    whole = all(trial.finished or trial in told for trial in trials)
-    return failures if whole else None
+    return failures if all(trial.finished or trial in failures for trial in trials) else None

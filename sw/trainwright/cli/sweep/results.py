@@ -53,23 +53,22 @@ def trial_row(point: Point, failure: str | None, luts: Mapping[int, int]) -> Row
     end that counts none, predicted. Raises ``OptionError`` for a damaged result.
     """
     result = point.result() if point.finished else {}
-    status = FINISHED if result else FAILED if failure else UNFINISHED
-    accelerator = point.checked.accelerator
+    known: Row = dict.fromkeys((*_TAKEN, "ranks_left", "cycles", "cycles_are"))
     try:
-        cost = (result["step_cost"] if result else None) or {"cycles": None, "source": None}
-        ranks = "|".join(",".join(map(str, layer)) for layer in result["ranks"]) if result else None
-        taken = {name: result[name] if result else None for name in _TAKEN}
+        if result:
+            known |= {name: result[name] for name in _TAKEN}
+            known["ranks_left"] = "|".join(",".join(map(str, ranks)) for ranks in result["ranks"])
+            if cost := result["step_cost"]:
+                known |= {"cycles": cost["cycles"], "cycles_are": cost["source"]}
     except KeyError as error:
         raise OptionError(
             f"{point.folder}: result.json has no {error}; remove its folder"
         ) from None
+    accelerator = point.checked.accelerator
     return {
         **dict(point.values),
-        "status": status,
-        **taken,
-        "ranks_left": ranks,
-        "cycles": cost["cycles"],
-        "cycles_are": cost["source"],
+        "status": FINISHED if result else FAILED if failure else UNFINISHED,
+        **known,
         "luts": None if accelerator is None else luts.get(accelerator.fingerprint),
         "folder": str(point.folder),
         "command": point.command,
@@ -81,7 +80,8 @@ def trial_row(point: Point, failure: str | None, luts: Mapping[int, int]) -> Row
 class Setting:
     """Finished trials that differ in their seed alone: means, and the least and the greatest."""
 
-    values: tuple[tuple[str, Any], ...]
+    values: Mapping[str, Any]
+    """Value of each axis but that of the seeds."""
     trials: int
     test_accuracy: float
     """Fraction of the test samples, of the last epoch's model."""
@@ -97,11 +97,7 @@ class Setting:
     @property
     def name(self) -> str:
         """Values by axis, as text."""
-        return ", ".join(f"{axis} {value}" for axis, value in self.values) or "all seeds"
-
-    def to_dict(self) -> Row:
-        """Return plain data for JSON."""
-        return {**vars(self), "values": dict(self.values)}
+        return ", ".join(f"{axis} {value}" for axis, value in self.values.items()) or "all seeds"
 
 
 def settings(points: Sequence[Point], rows: Sequence[Row]) -> list[Setting]:
@@ -111,25 +107,22 @@ def settings(points: Sequence[Point], rows: Sequence[Row]) -> list[Setting]:
         if row["status"] == FINISHED:
             key = tuple(item for item in point.values if item[0] != SEED)
             groups.setdefault(key, []).append(row)
-    combined = [_setting(values, group) for values, group in groups.items()]
+    combined = [_setting(dict(values), group) for values, group in groups.items()]
     names = objectives(combined)
     front = pareto([[OBJECTIVES[name] * getattr(s, name) for name in names] for s in combined])
     return [replace(s, front=on) for s, on in zip(combined, front, strict=True)]
 
 
-def _setting(values: tuple[tuple[str, Any], ...], rows: Sequence[Row]) -> Setting:
+def _setting(values: Mapping[str, Any], rows: Sequence[Row]) -> Setting:
     tests = [row["test_accuracy"] for row in rows]
-
-    def middle(name: str) -> float | None:
-        values = [row[name] for row in rows]
-        return None if None in values else mean(values)
-
-    bits = mean(row["model_bits"] for row in rows)
-    reduction = mean(row["reduction"] * row["model_bits"] for row in rows) / bits
+    known = {
+        name: None if None in (numbers := [row[name] for row in rows]) else mean(numbers)
+        for name in ("model_bits", "cycles", "luts")
+    }
+    reduction = mean(row["reduction"] * row["model_bits"] for row in rows) / known["model_bits"]
     return Setting(
-        values, len(rows), mean(tests), min(tests), max(tests), bits, reduction,
-        middle("cycles"), middle("luts"),
-    )  # fmt: skip
+        values, len(rows), mean(tests), min(tests), max(tests), reduction=reduction, **known
+    )
 
 
 def objectives(settings: Sequence[Setting]) -> list[str]:
@@ -153,12 +146,12 @@ def table(settings: Sequence[Setting]) -> str:
     spelt = {"cycles": "cycles a step", "luts": "LUTs"}
     shown = [name for name in spelt if any(getattr(s, name) for s in settings)]
     head = (
-        "front", *(axis for axis, _ in settings[0].values), "trials", "test, %", "spread", "bits",
+        "front", *settings[0].values, "trials", "test, %", "spread", "bits",
         "reduction", *(spelt[name] for name in shown),
     )  # fmt: skip
     rows = [
         (
-            "*" if s.front else "", *(str(value) for _, value in s.values), s.trials,
+            "*" if s.front else "", *map(str, s.values.values()), s.trials,
             round(100 * s.test_accuracy, 2),
             None if s.trials == 1 else round(100 * (s.greatest - s.least), 2),
             round(s.model_bits), round(s.reduction, 1),
@@ -202,6 +195,7 @@ _NAMES = {
     "luts": "LUTs, measured",
 }
 _GREY = "#bbbbbb"
+_MARKS = "osD^v"
 _FRONT = tuple(colour for colour in COLOURS if colour != _GREY)
 _MOST_NAMED = 12
 """Most settings of the front that have a line in the legend."""
@@ -215,31 +209,21 @@ def draw_front(settings: Sequence[Setting]) -> bytes:
     panels = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
     for n, (axes, side) in enumerate(zip(panels, sides, strict=True)):
         dress(axes, "", _NAMES[side], "" if n else "% of the test images right")
-        _points(axes, [s for s in settings if not s.front], side, _GREY, "dominated")
+        dominated = [s for s in settings if not s.front]
+        shown = [(dominated, "o", _GREY, "dominated")] if dominated else []
         for k, s in enumerate(front):
-            named = k < _MOST_NAMED
-            _points(axes, [s], side, _FRONT[k % len(_FRONT)], s.name if named else None, k)
+            mark, colour = _MARKS[k // len(_FRONT) % len(_MARKS)], _FRONT[k % len(_FRONT)]
+            shown.append(([s], mark, colour, s.name if k < _MOST_NAMED else ""))
+        for group, mark, colour, label in shown:
+            axes.errorbar(
+                [getattr(s, side) for s in group], [100 * s.test_accuracy for s in group],
+                yerr=[[100 * (s.test_accuracy - s.least) for s in group],
+                      [100 * (s.greatest - s.test_accuracy) for s in group]],
+                fmt=mark, color=colour, elinewidth=0.8, markersize=5, label=label or None,
+            )  # fmt: skip
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.tick_params(axis="x", rotation=20)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.suptitle("Pareto front")
     figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=2)
     return to_png(figure)
-
-
-_MARKS = "osD^v"
-
-
-def _points(
-    axes, settings: Sequence[Setting], side: str, colour: str, label: str | None, number: int = 0
-) -> None:
-    if not settings:
-        return
-    x = [getattr(s, side) for s in settings]
-    below = [100 * (s.test_accuracy - s.least) for s in settings]
-    above = [100 * (s.greatest - s.test_accuracy) for s in settings]
-    axes.errorbar(
-        x, [100 * s.test_accuracy for s in settings], yerr=[below, above],
-        fmt=_MARKS[number // len(_FRONT) % len(_MARKS)], color=colour, elinewidth=0.8,
-        markersize=5, label=label,
-    )  # fmt: skip

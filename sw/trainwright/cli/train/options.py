@@ -1,7 +1,7 @@
 """Options of ``trainwright train``, and the settings that they make."""
 
 import argparse
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any
 
 from trainwright.cli.backend import SimulationOptions
@@ -36,7 +36,6 @@ loss, cut every rank and leave a network that knows only the most frequent class
 UPDATES = ("host", "chip")
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunOptions(OwnOptions):
     """Facts of a run in addition to its settings. Only ``dataset`` and ``plan`` decide bits."""
 
@@ -63,7 +62,6 @@ class RunOptions(OwnOptions):
     MODULE:CLASS of your own, see docs/guide/sweeps.md"""
 
 
-@dataclass(frozen=True, kw_only=True)
 class SessionOptions(FormOptions):
     """Train a network.
 

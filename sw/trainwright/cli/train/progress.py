@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from typing import Any
+from typing import Any, Self
 
 from trainwright.check.comparison import mismatch_text
 from trainwright.network import Network
@@ -31,20 +31,24 @@ class Progress(Observer):
     """Keeps the numbers to show; subclasses show them. Use as a context manager."""
 
     def __init__(self) -> None:
-        self.total = 0
-        self.first = 0
+        self.total = self.first = 0
         self.network: Network | None = None
         self.recent: list[StepRecord] = []
         self.test: EvaluationRecord | None = None
+        self.classified = (0, 0)
+        """Test samples classified so far, and all of them."""
         self.verification = Verification()
         self.stopping = False
         self._begin = time.monotonic()
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
+
+    def show(self, *, now: bool = False) -> None:
+        """Show the numbers, ``now`` or some time."""
 
     def stop_requested(self) -> None:
         """Note that Ctrl-C was pressed; may be called from a signal handler."""
@@ -58,6 +62,7 @@ class Progress(Observer):
     def stepped(self, record: StepRecord) -> None:
         """See ``Observer``."""
         self.recent = [*self.recent[1 - RECENT :], record]
+        self.show()
 
     def cut(self, step: int, network: Network) -> None:
         """See ``Observer``."""
@@ -70,6 +75,12 @@ class Progress(Observer):
     def evaluated(self, record: EvaluationRecord) -> None:
         """See ``Observer``."""
         self.test = record
+        self.show(now=True)
+
+    def evaluating(self, done: int, samples: int) -> None:
+        """See ``Observer``."""
+        self.classified = (done, samples)
+        self.show()
 
     @property
     def step(self) -> int:
@@ -153,18 +164,19 @@ class PlainProgress(Progress):
         self._told = time.monotonic()
         print(text, file=sys.stderr, flush=True)
 
-    def _line(self) -> str:
+    def show(self, *, now: bool = False) -> None:
+        """See ``Progress``."""
+        if not now and time.monotonic() - self._told <= self._interval:
+            return
+        done, samples = self.classified
+        if done < samples:
+            self._tell(f"classifying test images: {done}/{samples}")
+            return
         facts = self.facts()
         shown = ("loss", "accuracy", "test", "test R2", "ranks", "cycles a step", "simulated")
         parts = [f"{name} {facts[name]}" for name in shown if name in facts]
         left = f"{spell_seconds(self.seconds_left)} left"
-        return f"step {self.step}/{self.total}: {', '.join([*parts, left])}"
-
-    def stepped(self, record: StepRecord) -> None:
-        """See ``Observer``."""
-        super().stepped(record)
-        if time.monotonic() - self._told > self._interval:
-            self._tell(self._line())
+        self._tell(f"step {self.step}/{self.total}: {', '.join([*parts, left])}")
 
     def verified(self, total: Verification) -> None:
         """See ``Observer``."""
@@ -172,16 +184,6 @@ class PlainProgress(Progress):
         super().verified(total)
         if total.first and not known:
             self._tell(f"first mismatch with golden, {self.facts()['first mismatch']}")
-
-    def evaluated(self, record: EvaluationRecord) -> None:
-        """See ``Observer``."""
-        super().evaluated(record)
-        self._tell(self._line())
-
-    def evaluating(self, done: int, samples: int) -> None:
-        """See ``Observer``."""
-        if time.monotonic() - self._told > self._interval:
-            self._tell(f"classifying test images: {done}/{samples}")
 
 
 class LiveProgress(Progress):
@@ -203,7 +205,7 @@ class LiveProgress(Progress):
             console=Console(stderr=True), get_renderable=self._render, refresh_per_second=5
         )
 
-    def __enter__(self) -> "LiveProgress":
+    def __enter__(self) -> Self:
         self._live.start()
         return self
 
@@ -215,34 +217,13 @@ class LiveProgress(Progress):
         from rich.padding import Padding
         from rich.table import Table
 
-        self._bars.update(self._train, note=self._note())
+        left = f", {spell_seconds(self.seconds_left)} left" if self.recent else ""
+        note = STOPPING if self.stopping else f"step {self.step}/{self.total}{left}"
+        self._bars.update(self._train, total=self.total or None, completed=self.step, note=note)
+        done, all_ = self.classified
+        note = f"{done}/{all_} images"
+        self._bars.update(self._test, completed=done, total=all_, note=note, visible=done < all_)
         table = Table.grid(padding=(0, 2))
         for name, value in self.facts().items():
             table.add_row(f"[dim]{name}", value)
         return Group(self._bars, Padding(table, (0, 0, 0, 2)))
-
-    def _note(self) -> str:
-        if self.stopping:
-            return STOPPING
-        left = f", {spell_seconds(self.seconds_left)} left" if self.recent else ""
-        return f"step {self.step}/{self.total}{left}"
-
-    def started(self, step: int, total: int, network: Network) -> None:
-        """See ``Observer``."""
-        super().started(step, total, network)
-        self._bars.update(self._train, total=total, completed=step)
-
-    def stepped(self, record: StepRecord) -> None:
-        """See ``Observer``."""
-        super().stepped(record)
-        self._bars.update(self._train, completed=record.step)
-
-    def evaluating(self, done: int, samples: int) -> None:
-        """See ``Observer``."""
-        self._bars.update(
-            self._test,
-            completed=done,
-            total=samples,
-            note=f"{done}/{samples} images",
-            visible=done < samples,
-        )

@@ -15,9 +15,8 @@ from trainwright.cli.errors import OptionError, is_expected, require_packages
 from trainwright.cli.output import on_terminal
 from trainwright.cli.train import machine
 from trainwright.cli.train.after import check_tolerance, other_run, round_job
-from trainwright.cli.train.curves import check_curves, own
 from trainwright.cli.train.job import FLOAT, Job, fresh_job, resumed_job
-from trainwright.cli.train.logs import logging
+from trainwright.cli.train.logs import check_curves, logging, own
 from trainwright.cli.train.outcome import (
     make_summary,
     print_json,
