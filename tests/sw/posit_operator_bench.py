@@ -2,7 +2,7 @@
 
 import torch
 from posit_cases import generator
-from posit_reference import reciprocal_root
+from posit_reference import nearest, reciprocal_root, value
 
 from trainwright import posit
 from trainwright.posit import PositTensor
@@ -60,6 +60,16 @@ class Bench:
 
     def sqrt(self, a):
         return posit.sqrt(a, self.fmt)
+
+    def powers(self, a, exponent):
+        n, es = self.fmt.n, self.fmt.es
+        words = [
+            self.fmt.nar
+            if code == self.fmt.nar or (code == 0 and exponent < 0)
+            else nearest(value(code, n, es) ** exponent, n, es)
+            for code in a.flatten().tolist()
+        ]
+        return torch.tensor(words).reshape(a.shape)
 
     def rsqrt(self, a):
         n, es = self.fmt.n, self.fmt.es

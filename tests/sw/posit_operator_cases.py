@@ -10,6 +10,7 @@ import posit_operator_norms
 import posit_operator_places
 import posit_operator_sequences
 import posit_operator_sums
+import posit_operator_volumes
 
 CASES = (
     posit_operator_sums.CASES
@@ -19,4 +20,5 @@ CASES = (
     | posit_operator_indexed.CASES
     | posit_operator_activations.CASES
     | posit_operator_sequences.CASES
+    | posit_operator_volumes.CASES
 )

@@ -54,7 +54,7 @@ def products_and_quotients(b):
 
 @case
 def roots_and_powers(b):
-    x = b.some(30)
+    x = b.special(b.some(30))
     p = b.posits(x)
     root, square = posit.sqrt(x, b.fmt), b.mul(x, x)
     yield p.sqrt(), root
@@ -71,6 +71,7 @@ def roots_and_powers(b):
         (-2, b.div(b.number(1.0), square)),
         (-0.5, b.div(b.number(1.0), root)),
         (0, b.number(1.0).expand(x.shape)),
+        *((exponent, b.powers(x, exponent)) for exponent in (4, -5, 7)),
     ):
         yield torch.ops.aten.pow.Tensor_Scalar(p, exponent), want
         yield p.clone().pow_(exponent), want

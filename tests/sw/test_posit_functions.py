@@ -126,6 +126,22 @@ def test_functions_of_32_bits(name):
         assert result == exact(name, code, fmt), code
 
 
+@pytest.mark.parametrize("exponent", [1 / 3, -0.25, 2.5])
+def test_powers_of_16_bits_are_nearest(exponent):
+    fmt = PositFormat(16, 2)
+    codes = torch.cat([torch.arange(0, 1 << 15, 61), torch.tensor([1, fmt.nar - 1, fmt.mask])])
+    got = codes_of(PositTensor.from_codes(codes, fmt).pow(exponent).values(), fmt).tolist()
+    for code, result in zip(codes.tolist(), got, strict=True):
+        x = value(code, 16, 2)
+        if x < 0 or (x == 0 and exponent < 0):
+            assert result == fmt.nar
+            continue
+        with mpmath.workdps(60):
+            y = mpmath.mpf(x.numerator) / x.denominator
+            _, man, e, _ = (y**exponent)._mpf_
+            assert result == nearest(Fraction(int(man)) * Fraction(2) ** e, 16, 2), code
+
+
 def test_functions_without_a_value_are_nar():
     p = PositTensor([-1.0, -2.0, 0.0], PositFormat(16, 2))
     assert p.log().isnan().all()

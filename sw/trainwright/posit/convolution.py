@@ -152,20 +152,24 @@ def input_gradient(
     geometry: Geometry,
     fmt: PositFormat,
     mode: Mode = "quire",
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Return the gradient to x (B, C, *image) from the gradient to the result (B, O, H', W').
 
     The flipped kernels pass over the gradient, spread by the stride: each element is one dot
     product over (output channel, row, column), products with the inserted and surrounding zeros
-    included. If the kernel covers the image, the dot product runs over output channels only.
+    included. If the kernel covers the image, the dot product runs over output channels only. All
+    sums of a channel start from ``bias`` (C), as a transposed convolution does.
     """
     check_mode(mode)
-    grid.on_grid(fmt, gradient, weight)
+    grid.on_grid(fmt, gradient, weight, *([] if bias is None else [bias]))
     groups, (outputs, inputs, *sides) = geometry.groups, weight.shape
     stride, kernel = geometry.stride, (sides[0], sides[1])
     if geometry.whole(image, kernel):
         rows = weight.reshape(groups, outputs // groups, -1)
-        return _grouped(matmul(_by_group(gradient, groups), rows, fmt, mode), image)
+        start = None if bias is None else bias.repeat_interleave(math.prod(image))
+        start = None if start is None else start.reshape(groups, 1, -1)
+        return _grouped(matmul(_by_group(gradient, groups), rows, fmt, mode, start), image)
     spread = gradient
     if stride != (1, 1):
         height, width = gradient.shape[2:]
@@ -176,7 +180,8 @@ def input_gradient(
     window = native.KernelWindow(kernel, (1, 1), (up, left), geometry.dilation, image)
     flipped = weight.flip(2, 3).reshape(groups, outputs // groups, inputs, -1)
     rows = flipped.transpose(1, 2).reshape(groups, inputs, -1)  # (G, C / G, O / G kh kw)
-    return _correlate(spread, rows, None, window, fmt, mode)
+    initial = None if bias is None else bias.reshape(1, groups, -1, 1)
+    return _correlate(spread, rows, initial, window, fmt, mode)
 
 
 def weight_gradient(

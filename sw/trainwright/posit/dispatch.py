@@ -23,6 +23,8 @@ below = torch._C._DisableTorchDispatch
 _COPY = torch.ops.aten.copy_.default
 _NUMBERS = {operator(name) for name in ("where.self", "fill_.Tensor", "index_put", "index_put_")}
 """Operators for which torch wraps Python numbers in tensors before dispatch."""
+_SAMPLED = {operator(f"fractional_max_pool{dimensions}d") for dimensions in (2, 3)}
+"""Operators that torch gives random floats from 0 to 1 to choose windows by."""
 RESHAPES = {
     operator(name)
     for name in ("squeeze_", "squeeze_.dim", "squeeze_.dims", "unsqueeze_", "transpose_", "t_")
@@ -66,8 +68,11 @@ class GridTensor(Tensor):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        kwargs = kwargs or {}
+        if func not in RULES and func._can_decompose():
+            return func.decompose(*args, **kwargs)  # whole, as in ``torch.inference_mode``
         with below():
-            return _dispatch(cls, func, args, kwargs or {})
+            return _dispatch(cls, func, args, kwargs)
 
 
 def same_format(target: Tensor, source: Tensor, what: object) -> None:
@@ -116,6 +121,8 @@ def _read_floats(func: OpOverload, x: Tensor, fmt: PositFormat) -> Any:
     """Accept numbers, zeros (torch makes initial states and gradients of them) and masks."""
     if x.dim() == 0 and func in _NUMBERS:
         return x.item()
+    if func in _SAMPLED:
+        return x
     if not bool(x.any()):
         return x.to(carrier(fmt))
     if func in _MASKED and bool(((x == 0) | (x == float("-inf"))).all()):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-_functions: Any = torch  # whose stubs lack functions of packed sequences
+_functions: Any = torch  # whose stubs lack private functions
 
 
 def _in_parts(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,6 +83,8 @@ OVERRIDES: dict[Any, Callable[..., Any]] = {
     F.scaled_dot_product_attention: _in_parts(F.scaled_dot_product_attention),
     torch.lstm: _recurrent(_in_parts(torch.lstm)),
     **{func: _recurrent(func) for func in (torch.gru, torch.rnn_tanh, torch.rnn_relu)},
+    # An encoder asks whether it may make nested tensors, whose kernels compute in floats.
+    _functions._nested_tensor_from_mask_left_aligned: lambda x, mask: False,
     _functions._pack_padded_sequence: _pack,
     _functions._pad_packed_sequence: _pad_packed,
 }

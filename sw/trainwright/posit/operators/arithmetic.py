@@ -9,7 +9,8 @@ from torch import Tensor
 
 from trainwright.posit import grid
 from trainwright.posit.format import PositFormat
-from trainwright.posit.operators.registry import FloatMask, UncoveredError, covers, number, operand
+from trainwright.posit.operators import functions
+from trainwright.posit.operators.registry import FloatMask, covers, number, operand
 
 Value = Tensor | float
 
@@ -82,18 +83,18 @@ def rsqrt(fmt: PositFormat, x: Tensor) -> Tensor:
 
 @covers("pow.Tensor_Scalar", in_place="pow_.Scalar")
 def power(fmt: PositFormat, x: Tensor, exponent: float) -> Tensor:
-    """Raise to 1/2 or an integer from -3 to 3, multiplying from the left: (x x) x.
+    """Raise to a number: integers from -3 to 3 multiply from the left, (x x) x.
 
-    A negative exponent takes the reciprocal last. Other exponents raise ``UncoveredError``.
+    A negative one of these, and -1/2, takes the reciprocal last. Others are one function of x.
     """
-    if exponent < 0:
-        return reciprocal(fmt, power(fmt, x, -exponent))
     if exponent == 0:
         return x.new_ones(x.shape)
+    if abs(exponent) not in (0.5, 1, 2, 3):
+        return functions.raised(x, exponent, fmt)
+    if exponent < 0:
+        return reciprocal(fmt, power(fmt, x, -exponent))
     if exponent == 0.5:
         return sqrt(fmt, x)
-    if exponent not in (1, 2, 3):
-        raise UncoveredError(f"posits are raised to 1/2 and -3 to 3, not to {exponent}")
     product = x.clone()
     for _ in range(int(exponent) - 1):
         product = grid.mul(product, x, fmt)

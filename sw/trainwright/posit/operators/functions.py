@@ -90,19 +90,26 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """Functions by name; a slope is the derivative, rounded as one function."""
 _POSITIVE = ("exp", "sigmoid", "softplus")
+_POWER = "power"
 _ZERO_AT_ZERO = ("gelu", "gelu by tanh", "silu", "mish")
 _TABLED = 16
 """Widest format, in bits, whose function values are tabulated."""
 
 
 @cache
-def _table(name: str, fmt: PositFormat, device: torch.device) -> Tensor:
+def _table(name: str, exponent: float, fmt: PositFormat, device: torch.device) -> Tensor:
     values = decode(torch.arange(1 << fmt.n), fmt)
-    return round_to(_finite(name, values, fmt), fmt).to(device)
+    return round_to(_finite(name, exponent, values, fmt), fmt).to(device)
 
 
-def _finite(name: str, x: Tensor, fmt: PositFormat) -> Tensor:
+def _finite(name: str, exponent: float, x: Tensor, fmt: PositFormat) -> Tensor:
     """Apply a function, replacing float64 overflow by maxpos and underflow by minpos."""
+    if name == _POWER:
+        values = x**exponent
+        beyond = (x != 0) & values.isinf()
+        values = torch.where(beyond, torch.copysign(values.new_tensor(fmt.maxpos), values), values)
+        none = (x != 0) & (values == 0)
+        return torch.where(none, torch.copysign(values.new_tensor(fmt.minpos), values), values)
     values = FUNCTIONS[name](x)
     if name in ("exp", "expm1"):
         values = torch.where(values == float("inf"), fmt.maxpos, values)
@@ -113,11 +120,16 @@ def _finite(name: str, x: Tensor, fmt: PositFormat) -> Tensor:
     return values
 
 
-def apply(name: str, x: Tensor, fmt: PositFormat) -> Tensor:
+def apply(name: str, x: Tensor, fmt: PositFormat, exponent: float = 1) -> Tensor:
     """Apply a function to each value, in the carrier type; NaR where the function is undefined."""
     if fmt.n <= _TABLED:
-        return _table(name, fmt, x.device)[codes_of(x, fmt)]
-    return round_to(_finite(name, x.to(torch.float64), fmt), fmt).to(carrier(fmt))
+        return _table(name, exponent, fmt, x.device)[codes_of(x, fmt)]
+    return round_to(_finite(name, exponent, x.to(torch.float64), fmt), fmt).to(carrier(fmt))
+
+
+def raised(x: Tensor, exponent: float, fmt: PositFormat) -> Tensor:
+    """Raise each value to a number; NaR for a root of a negative value and 0 to a negative."""
+    return apply(_POWER, x, fmt, exponent)
 
 
 def _function(name: str) -> None:

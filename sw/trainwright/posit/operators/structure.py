@@ -16,10 +16,10 @@ from trainwright.posit.operators.registry import (
 
 MOVES = """
     _reshape_alias _unsafe_view alias as_strided cat clone detach diagonal expand flip gather
-    index.Tensor index_select masked_select permute repeat roll select.int slice.Tensor
-    split.Tensor split_with_sizes squeeze squeeze.dim squeeze.dims stack t take transpose.int tril
-    triu unbind.int unfold unsafe_split.Tensor unsqueeze view select_backward slice_backward
-    diagonal_backward
+    index.Tensor index_select masked_select max_unpool2d max_unpool3d permute repeat pixel_shuffle
+    pixel_unshuffle roll select.int slice.Tensor split.Tensor split_with_sizes squeeze squeeze.dim
+    squeeze.dims stack t take transpose.int tril triu unbind.int unfold unsafe_split.Tensor
+    unsqueeze view select_backward slice_backward diagonal_backward
     amax amin argmax argmin max max.dim min min.dim sort sort.stable topk
     isnan isinf nonzero _local_scalar_dense
 """.split()
