@@ -51,7 +51,7 @@ class RootOptions:
     """show where an error comes from (for developers)"""
 
 
-_MODULES = {"eval": "evaluate"}
+_MODULES = {"eval": "evaluate", "export-job": "export_job"}
 """Modules of commands, where a module is not called like its command."""
 _HELP = {
     "train": "train a network on the accelerator and report the results",
@@ -62,6 +62,7 @@ _HELP = {
     "profile": "cycles of a step, descriptor by descriptor",
     "listing": "print the programs that the accelerator executes",
     "compress": "a trained dense network as tensor trains, to start training from",
+    "export-job": "write a training run as files, for a driver in any language",
     "formats": "the narrowest width of each tensor that holds an error",
     "posit": "a number in a posit format, field by field",
     "sweep": "train all combinations of a few options; their Pareto front",

@@ -8,7 +8,7 @@ import argparse
 import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import MISSING, is_dataclass
 from typing import Any, TypeVar
 
@@ -44,14 +44,19 @@ positive, natural, number = (reader(setting_of(hint)) for hint in (Positive, Nat
 """Types of options that no settings class declares."""
 
 
-def add_options(parser: Any, kind: type, *, title: str = "", text: str = "", given: bool = False):
+def add_options(
+    parser: Any, kind: type, *, title: str = "", text: str = "", given: bool = False,
+    only: Container[str] | None = None,
+) -> None:  # fmt: skip
     """Declare the options of a settings class, in a group of their own if it has a title.
 
-    ``given``: an option that is not given is None, whatever its default.
+    ``given``: an option that is not given is None, whatever its default. ``only`` names the
+    settings to declare; None stands for all.
     """
     group = parser.add_argument_group(title, text or None) if title else parser
     for setting in _own_first(kind):
-        if not (is_dataclass(setting.kind) or setting.option.internal):
+        chosen = only is None or setting.name in only
+        if chosen and not (is_dataclass(setting.kind) or setting.option.internal):
             _add(group, setting, given=given)
 
 

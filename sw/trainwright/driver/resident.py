@@ -1,6 +1,7 @@
 """Steps by one resident program: the host starts it and reads what came of it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
@@ -73,6 +74,19 @@ def _too_big(data: SampleRecords, accelerator: Accelerator, step: int) -> Accele
         f"the accelerator has {accelerator.memory_bytes} bytes of external memory{beside}; use "
         f"{smaller}fewer samples, or write them in every step: --accelerator sample_loads=0"
     )
+
+
+@dataclass(frozen=True)
+class PlacedProgram:
+    """Program with its byte address in external memory."""
+
+    address: int
+    program: Program
+
+    @property
+    def stop(self) -> int:
+        """Address behind its last descriptor."""
+        return self.address + len(self.program.descriptors) * DESCRIPTOR_BYTES
 
 
 class ResidentDriver(ChipDriver):
@@ -164,10 +178,11 @@ class ResidentDriver(ChipDriver):
 
         Each step fetches those of its successor while it computes.
         """
-        if self._data and self._samples:
+        if self._data:
             order = order_at(self._data.total, self.step.batch, self._seed, step)
             self.accelerator.order = order
-            self._file.repeat(self._samples, 1, address=self._addresses[-1], step=step)
+            samples = self.programs["samples"]
+            self._file.repeat(samples.program, 1, address=samples.address, step=step)
         self.primed = True
 
     def forward(self, *args, **options) -> ForwardResult:
@@ -175,25 +190,23 @@ class ResidentDriver(ChipDriver):
         self.primed = self._data is None
         return super().forward(*args, **options)
 
-    @property
-    def _programs(self) -> list[Program]:
-        """Programs in their order in memory: a step, the test set, and the samples alone."""
-        return [
-            program
-            for program in (self.resident.program, self.evaluation, self._samples)
-            if program
-        ]
-
-    @property
-    def _addresses(self) -> list[int]:
-        """Byte addresses of the programs."""
-        sizes = [len(program.descriptors) * DESCRIPTOR_BYTES for program in self._programs]
-        return [self.memory.size + sum(sizes[:n]) for n in range(len(sizes))]
+    @cached_property
+    def programs(self) -> dict[str, PlacedProgram]:
+        """Programs by name, in their order in memory: a step, the test set, and samples alone."""
+        named = {
+            "step": self.resident.program, "evaluation": self.evaluation, "samples": self._samples
+        }  # fmt: skip
+        placed, address = dict[str, PlacedProgram](), self.memory.size
+        for name, program in named.items():
+            if program:
+                placed[name] = PlacedProgram(address, program)
+                address = placed[name].stop
+        return placed
 
     @property
     def bytes_needed(self) -> int:
         """Bytes of external memory, the data sets not counted."""
-        return self._addresses[-1] + len(self._programs[-1].descriptors) * DESCRIPTOR_BYTES
+        return [*self.programs.values()][-1].stop
 
     def _write_programs(self) -> None:
         """Write the programs; raise ``AcceleratorError`` where the memory is too small."""
@@ -216,7 +229,7 @@ class ResidentDriver(ChipDriver):
 
     @cached_property
     def _encoded(self) -> bytes:
-        return b"".join(map(encode_descriptors, self._programs))
+        return b"".join(encode_descriptors(placed.program) for placed in self.programs.values())
 
     @property
     def _interval(self) -> int:
@@ -280,8 +293,8 @@ class ResidentDriver(ChipDriver):
         self.primed = self._data is None
         self.accelerator.order = order_at(test.total, self.step.batch, self._seed, 0)
         run = self.last_evaluation = self._file.repeat(
-            program, test.total // self.step.batch, address=self._addresses[1], step=0,
-            trace=self.trace,
+            program, test.total // self.step.batch, address=self.programs["evaluation"].address,
+            step=0, trace=self.trace,
         )  # fmt: skip
         slot = self.resident.loss_slot
         return LossResult(int(run.sums[slot]), int(run.saturations[slot]))

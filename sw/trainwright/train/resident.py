@@ -130,6 +130,11 @@ class ResidentEngine:
         """Whether the test set is in the accelerator's memory."""
         return self._test is not None
 
+    @property
+    def data_sets(self) -> list[SampleRecords]:
+        """Places of the training samples and of the test set, if there is one."""
+        return [where for where, _ in self._sets]
+
     def evaluate(self, scales: Scales, step: int) -> tuple[float, int]:
         """Return the summed loss of the test set after ``step`` steps, and its correct samples."""
         self._put(scales, step)

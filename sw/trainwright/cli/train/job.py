@@ -261,15 +261,22 @@ def fresh_job(args: argparse.Namespace) -> Job:
     network, options = new.network, new.options
     folder = RunFolder(Path(args.out or Path("runs") / network.name))
     folder.check_new(force=args.force)
-    data = new.data or load(options)
+    state, data = fresh_state(args, new, load)
+    return Job(state, options, data, folder)
+
+
+def fresh_state(
+    args: argparse.Namespace, new: Asked, load: Load = load_data
+) -> tuple[TrainingState, DataSet]:
+    """Return initial state and data of a new run. Raises ``DataError``, ``OptionError``."""
+    data = new.data or load(new.options)
     _check_task(data, new.settings)
     model = None if new.pretrained is None else pretrained_model(new.pretrained)
     try:
-        settings = make_settings(args, options.dataset, len(data.train))
-        state = initial_state(network, settings, model)
+        settings = make_settings(args, new.options.dataset, len(data.train))
+        return initial_state(new.network, settings, model), data
     except ValueError as error:
         raise OptionError(str(error)) from None
-    return Job(state, options, data, folder)
 
 
 def _check_task(data: DataSet, settings: TrainSettings) -> None:

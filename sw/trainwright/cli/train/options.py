@@ -137,13 +137,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     describe(parser, SessionOptions)
     add_options(parser, SessionOptions)
     add_options(parser, RunOptions, given=True)
+    add_settings(parser)
+    add_options(parser, SimulationOptions, title=SimulationOptions.TITLE)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Declare the settings that decide the bits, and those of the accelerator."""
     titles = "training", "rank prior", "update on the chip (--update chip)"
     for title, (kind, _) in zip(titles, STORED, strict=True):
         add_options(
             parser, kind, title=f"{title}; decides the bits, stored for --resume", given=True
         )
     add_options(parser, AcceleratorOptions, title="the accelerator", given=True)
-    add_options(parser, SimulationOptions, title=SimulationOptions.TITLE)
     rates = ", ".join(f"{optimiser} {rate:g}" for optimiser, rate in CHIP_RATES.items())
     notes = {
         "epochs": f"by data set: {_by_data_set('epochs')}",

@@ -1,0 +1,339 @@
+"""Write a recorded job: its contents of memory, its map as JSON, and its tables as a C header."""
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from trainwright.accelerator import Accelerator, AcceleratorError, FileAccelerator
+from trainwright.accelerator.register_files import c_header
+from trainwright.compiler.base.compiled import AUTO
+from trainwright.compiler.base.memory import Buffer
+from trainwright.compiler.chip.samples import SampleRecords
+from trainwright.data import DataSet
+from trainwright.driver import Driver
+from trainwright.driver.resident import PlacedProgram, ResidentDriver
+from trainwright.job.record import (
+    Action,
+    RecordedAccelerator,
+    SetExponents,
+    SetOrder,
+    Start,
+    Write,
+)
+from trainwright.onchip.layout import WeightPart
+from trainwright.support.files import write_whole
+from trainwright.train.state import TrainingState
+from trainwright.train.trainer import Trainer
+
+FORMAT = "trainwright-job-1"
+CONTENTS, MAP, TABLES = "contents.bin", "job.json", "trainwright_job.h"
+REGISTERS = "trainwright_registers.h"
+DRIVER = Path(__file__).with_name("driver")
+"""Folder of the reference driver."""
+DIMENSIONS = 4
+"""Dimensions of a tensor in the header, ``TRAINWRIGHT_DIMENSIONS``."""
+RULES = {
+    "start": "write PROGRAM_ADDRESS, PROGRAM_LENGTH, TIMES and STEP, then CONTROL.START; a run is "
+    "over when STATUS.BUSY is 0, and failed where STATUS.ERROR is 1",
+    "order of actions": "actions are done one after the other; a start is over before the next "
+    "action",
+    "buffers": "integers of element_bytes bytes, two's complement, little endian, row-major in "
+    "shape, the last dimension padded with zeros to `padded` elements; `order` gives for each "
+    "dimension its number in the host's tensor, where they differ; `repeat` is how often each "
+    "value is stored along the last dimension",
+    "factors": "value [i][j][k][l] = integer at byte address + i stride[0] + j stride[1] + ... , "
+    "times 2^exponent; columns of ranks that were cut are 0",
+    "samples": "record n is at address + n record_bytes: pixels of `pixels` bits, unsigned, the "
+    "first in the lowest bits, filled up to 16 bytes; then a signed byte for each of 16 classes, "
+    "1 at the label, 0 at other classes, -1 where there is no class",
+    "shifts": "floor = e_x + e_g (BIAS: the smaller of both); e_z = floor where a descriptor is "
+    "`exact`, else max(e_z, floor), at most floor + 63 and, where it `grows`, e_g + 15; shift = "
+    "e_z - floor (BIAS: x_shift = e_x - floor, g_shift = e_g - floor). Descriptors that name slots "
+    "do that themselves, from the exponent file",
+    "exponents": "SCALES adds 1 to an exponent where its sum of |q| is above `high`, and subtracts "
+    "1 where the sum is below `low`, not 0, and the exponent above its floor",
+    "loss": "the sum of the loss slot times loss_unit is the loss of all samples of a start; its "
+    "saturations are the correct samples",
+}
+"""Rules that a driver follows, or that the accelerator follows by itself."""
+
+
+@dataclass(frozen=True)
+class RecordedJob:
+    """A recorded training run with the driver whose buffers and programs it uses."""
+
+    driver: ResidentDriver
+    actions: Sequence[Action]
+    samples: Mapping[str, SampleRecords]
+    """Data sets by name."""
+    digest: str
+    """Digest of the factors after the last action (``train.model.digest``)."""
+    correct: int
+    """Correct samples of the test set, after the last action."""
+    test_samples: int
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of external memory that the job may use, from address 0."""
+        return self.driver.accelerator.memory_bytes
+
+    @cached_property
+    def contents(self) -> bytes:
+        """Bytes that actions write, one after the other."""
+        return b"".join(map(_bytes_of, self.actions))
+
+    @property
+    def placed_actions(self) -> Iterator[tuple[Action, int, int]]:
+        """Every action with offset and count of its bytes in ``contents``."""
+        offset = 0
+        for action in self.actions:
+            count = len(_bytes_of(action))
+            yield action, offset, count
+            offset += count
+
+    def program_of(self, start: Start) -> str:
+        """Return the name of the program that a start runs."""
+        return next(
+            name for name, placed in self.driver.programs.items() if placed.address == start.address
+        )
+
+
+def _bytes_of(action: Action) -> bytes:
+    if isinstance(action, SetExponents):
+        return np.array(action.values, np.int8).tobytes()
+    return action.data if isinstance(action, Write) else b""
+
+
+def recorded_job(
+    accelerator: Accelerator,
+    state: TrainingState,
+    data: DataSet,
+    *,
+    plan: str = AUTO,
+    test_samples: int | None = None,
+) -> RecordedJob:
+    """Train ``state`` to its end, classify the test set, and return what the host did.
+
+    Raises ``AcceleratorError`` where training set and test set do not fit the memory.
+    """
+    recorded = RecordedAccelerator(cast(FileAccelerator, accelerator))
+    batch = state.settings.batch
+    trainer = Trainer(
+        state, data, lambda network: Driver(recorded, network, batch), resident=recorded,
+        plan=plan, test_samples=test_samples,
+    )  # fmt: skip
+    engine = trainer.resident
+    if engine is None or not engine.evaluates:
+        raise AcceleratorError(
+            f"{accelerator.memory_bytes} bytes of external memory hold no test set: use more, or "
+            "fewer of --test-samples"
+        )
+    trainer.run()
+    _, correct = engine.evaluate(state.scales, state.step)
+    samples: dict[str, SampleRecords] = dict(
+        zip(("training", "test"), engine.data_sets, strict=True)
+    )
+    test = len(data.test) if test_samples is None else min(test_samples, len(data.test))
+    return RecordedJob(
+        engine.driver, recorded.actions, samples, state.model.digest(), correct, test
+    )
+
+
+def write_job(job: RecordedJob, folder: Path) -> list[Path]:
+    """Write a job with the registers of its accelerator and the reference driver; list the files.
+
+    Raises ``OSError``.
+    """
+    files: dict[str, str | bytes] = {
+        CONTENTS: job.contents,
+        MAP: _json(describe(job)),
+        TABLES: header(job),
+        REGISTERS: c_header(job.driver.step.parameters),
+        **{path.name: path.read_text() for path in sorted(DRIVER.iterdir())},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_whole(folder / name, content)
+    return [folder / name for name in files]
+
+
+def _json(plain: Mapping[str, Any]) -> str:
+    """Return JSON with an entry of a list a line: maps of large networks stay readable."""
+    lines = []
+    for name, value in plain.items():
+        text = json.dumps(value)
+        if isinstance(value, list):
+            text = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+        lines.append(f" {json.dumps(name)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+# ---- Map ---------------------------------------------------------------------------------------
+
+
+def describe(job: RecordedJob) -> dict[str, Any]:
+    """Return the map of a job as plain data."""
+    driver = job.driver
+    slots, tensors = driver.resident.slots.numbers, driver.resident.program.slots
+    return {
+        "format": FORMAT,
+        "network": driver.network.name,
+        "batch": driver.step.batch,
+        "fingerprint": f"{driver.step.parameters.fingerprint:08x}",
+        "accelerator": asdict(driver.step.parameters),
+        "memory_bytes": job.memory_bytes,
+        "contents": {"file": CONTENTS, "bytes": len(job.contents), "crc32": _crc(job)},
+        "actions": list(_plain_actions(job)),
+        "programs": [
+            {"name": name, "address": p.address, "descriptors": len(p.program.descriptors)}
+            for name, p in driver.programs.items()
+        ],
+        "buffers": [asdict(buffer) | {"bytes": buffer.size} for buffer in _buffers(driver)],
+        "samples": [{"name": name, **asdict(where)} for name, where in job.samples.items()],
+        "factors": [_tensor(driver, part) for part in driver.layout.parts],
+        "exponents": [{"name": name, "slot": slot} for name, slot in slots.items() if slot],
+        "statistics": [{"name": name, "slot": slot} for slot, name in enumerate(tensors)],
+        "loss_slot": driver.resident.loss_slot,
+        "loss_unit": driver.loss_unit,
+        "rules": RULES,
+        "digest": job.digest,
+    }
+
+
+def _crc(job: RecordedJob) -> int:
+    return zlib.crc32(job.contents)
+
+
+def _buffers(driver: ResidentDriver) -> list[Buffer]:
+    return [*driver.step.buffers.values(), *driver.memory.buffers.values()]
+
+
+def _plain_actions(job: RecordedJob) -> Iterator[dict[str, Any]]:
+    for action, offset, count in job.placed_actions:
+        if isinstance(action, Write):
+            yield {"write": count, "address": action.address, "offset": offset}
+        elif isinstance(action, SetExponents):
+            yield {"exponents": count, "offset": offset}
+        elif isinstance(action, SetOrder):
+            yield {"order": [*_order(action)]}
+        else:
+            loss, correct = _outcome(job, action)
+            yield {
+                "start": job.program_of(action), "times": action.times, "step": action.step,
+                "loss": loss, "correct": correct,
+            }  # fmt: skip
+
+
+def _order(action: SetOrder) -> tuple[int, int, int]:
+    return action.order.next, action.order.increment, action.order.left
+
+
+def _outcome(job: RecordedJob, start: Start) -> tuple[int, int]:
+    """Return the summed loss and the correct samples of a start, as its loss slot has them."""
+    slot = job.driver.resident.loss_slot
+    return int(start.run.sums[slot]), int(start.run.saturations[slot])
+
+
+def _tensor(driver: ResidentDriver, part: WeightPart) -> dict[str, Any]:
+    """Return where the values of a factor or a bias are after a run."""
+    place = driver.memory.place_of(part)
+    buffer = {**driver.step.buffers, **driver.memory.buffers}[place.name]
+    places = (part.places - part.places[0]).reshape(part.shape)
+    # Elements of a part are evenly spaced along each axis (`onchip.layout`), so that the first
+    # neighbour along an axis gives the axis' stride.
+    strides = [
+        int(places[tuple(int(n == axis) for n in range(len(part.shape)))]) if size > 1 else 0
+        for axis, size in enumerate(part.shape)
+    ]
+    steps = np.indices(part.shape).T @ np.array(strides)
+    assert (places == steps.T).all(), part.name
+    return {
+        "name": part.name,
+        "buffer": place.name,
+        "address": buffer.address + place.row * buffer.padded * buffer.element_bytes,
+        "element_bytes": buffer.element_bytes,
+        "exponent": part.exponent,
+        "shape": list(part.shape),
+        "stride": [stride * buffer.element_bytes for stride in strides],
+    }
+
+
+# ---- C header ----------------------------------------------------------------------------------
+
+
+def header(job: RecordedJob) -> str:
+    """Return the tables of a job for the reference driver."""
+    driver = job.driver
+    tables = {
+        "action": list(_action_rows(job)),
+        "program": [_program_row(name, p) for name, p in driver.programs.items()],
+        "buffer": [f'"{b.name}", {b.address}u, {b.size}u' for b in _buffers(driver)],
+        "tensor": [_tensor_row(_tensor(driver, part)) for part in driver.layout.parts],
+    }
+    lines = [
+        f"/* Job of network {driver.network.name}; trainwright_driver.h explains the fields. */",
+        "#ifndef TRAINWRIGHT_JOB_H",
+        "#define TRAINWRIGHT_JOB_H",
+        "",
+        '#include "trainwright_driver.h"',
+    ]
+    for name, rows in tables.items():
+        lines += ["", f"static const trainwright_{name} trainwright_job_{name}s[] = {{"]
+        lines += [f"    {{{row}}}," for row in rows] + ["};"]
+    fields = {
+        "network": f'"{driver.network.name}"',
+        "fingerprint": f"0x{driver.step.parameters.fingerprint:08x}u",
+        "memory_bytes": f"{job.memory_bytes}u",
+        "loss_slot": f"{driver.resident.loss_slot}u",
+        "contents_bytes": f"{len(job.contents)}u",
+        "contents_crc32": f"0x{_crc(job):08x}u",
+        **{f"{name}s": f"{len(rows)}u" for name, rows in tables.items()},
+        **{name: f"trainwright_job_{name}s" for name in tables},
+    }
+    lines += ["", "static const trainwright_job trainwright_the_job = {"]
+    lines += [f"    .{name} = {value}," for name, value in fields.items()]
+    return "\n".join([*lines, "};", "", "#endif", ""])
+
+
+def _action_rows(job: RecordedJob) -> Iterator[str]:
+    programs = list(job.driver.programs)
+    for action, offset, count in job.placed_actions:
+        row: dict[str, str] = {}
+        if isinstance(action, Write):
+            row = {"kind": "TRAINWRIGHT_WRITE", "address": f"{action.address}u"}
+        elif isinstance(action, SetExponents):
+            row = {"kind": "TRAINWRIGHT_EXPONENTS"}
+        elif isinstance(action, SetOrder):
+            order = ", ".join(f"{word}u" for word in _order(action))
+            row = {"kind": "TRAINWRIGHT_ORDER", "order": f"{{{order}}}"}
+        else:
+            loss, correct = _outcome(job, action)
+            row = {
+                "kind": "TRAINWRIGHT_START",
+                "program": f"{programs.index(job.program_of(action))}u",
+                "count": f"{action.times}u", "step": f"{action.step}u", "loss": f"{loss}ull",
+                "correct": f"{correct}u",
+            }  # fmt: skip
+        if count:
+            row |= {"offset": f"{offset}u", "count": f"{count}u"}
+        yield ", ".join(f".{name} = {value}" for name, value in row.items())
+
+
+def _program_row(name: str, placed: PlacedProgram) -> str:
+    return f'"{name}", {placed.address}u, {len(placed.program.descriptors)}u'
+
+
+def _tensor_row(tensor: Mapping[str, Any]) -> str:
+    shape, stride = (
+        ", ".join(f"{n}u" for n in tensor[name]) for name in ("shape", "stride")
+    )  # fmt: skip
+    return (
+        f'"{tensor["name"]}", {tensor["address"]}u, {tensor["element_bytes"]}u, '
+        f"{tensor['exponent']}, {len(tensor['shape'])}u, {{{shape}}}, {{{stride}}}"
+    )

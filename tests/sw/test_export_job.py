@@ -1,0 +1,165 @@
+"""Exported jobs: the reference driver in C trains as ``trainwright train`` does."""
+
+import json
+import re
+import shlex
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from c_driver import CDriver, compile_strictly
+from golden_registers import GoldenRegisters
+
+from trainwright.accelerator import registers
+from trainwright.cli import main
+from trainwright.parameters import AcceleratorParameters
+
+MEMORY_BYTES = 1 << 20
+OK, NO_ACCELERATOR, OTHER_PARAMETERS, UNDER_WAY, OTHER_CONTENTS, STOPPED, OTHER_RESULT = range(7)
+RUN = ("--epochs", "2", "--test-samples", "100")
+PAGE = (Path(__file__).parents[2] / "docs/guide/drivers.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Export two epochs of digits, once, by the command of the guide."""
+    folder = tmp_path_factory.mktemp("job")
+    (line,) = re.findall(r"^trainwright (export-job .*)$", PAGE, re.MULTILINE)
+    *command, _ = shlex.split(line)
+    assert main([*command, str(folder), *RUN, "--memory-bytes", str(MEMORY_BYTES)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    return tmp_path_factory.mktemp("build")
+
+
+@pytest.fixture
+def machine(folder):
+    described = json.loads((folder / "job.json").read_text())["accelerator"]
+    described["formats"] = tuple(described["formats"])
+    return GoldenRegisters(AcceleratorParameters(**described), MEMORY_BYTES)
+
+
+@pytest.fixture
+def driver(folder, build, machine):
+    golden = machine.golden
+    return CDriver(folder, build, machine.read, machine.write, golden.read, golden.write)
+
+
+def test_c_driver_trains_to_digest_of_train(driver, machine, tmp_path, capsys):
+    options = ["--network", "digits", *RUN, "--update", "chip", "--out", str(tmp_path), "--json"]
+    assert main(["train", *options]) == 0
+    trained = json.loads(capsys.readouterr().out)
+    assert driver.run() == OK
+    assert driver.digest() == driver.map["digest"] == trained["digest"]
+    starts = [action for action in driver.map["actions"] if "start" in action]
+    assert [s["start"] for s in starts] == [
+        "samples", "step", "evaluation", "samples", "step", "evaluation"
+    ]  # fmt: skip
+    assert starts[-1]["correct"] / 100 == trained["test_accuracy"]
+    assert driver.losses == [start["loss"] for start in starts]
+    assert [start[2:] for start in machine.starts][1::3] == [(22, 0), (22, 22)]
+
+
+def test_c_driver_other_loss_ends_with_other_result(driver, machine):
+    """A wrong label in the memory's data set changes the loss of the first start of steps."""
+    written = machine.golden.write
+
+    def damaged(address, data):
+        if data.size > 100_000:
+            data[64] ^= 1
+        written(address, data)
+
+    machine.golden.write = damaged
+    golden = machine.golden
+    driver.platform.write_memory = type(driver.platform.write_memory)(
+        lambda _, address, data, count: golden.write(
+            address, np.ctypeslib.as_array(data, (count,)).copy()
+        )
+    )
+    assert driver.run() == OTHER_RESULT
+    assert driver.map["actions"][driver.failure.action]["start"] == "step"
+
+
+@pytest.mark.parametrize(
+    "register, value, result",
+    [
+        (registers.IDENTITY, 0, NO_ACCELERATOR),
+        (registers.FINGERPRINT, 1, OTHER_PARAMETERS),
+        (registers.STATUS, registers.STATUS_BUSY, UNDER_WAY),
+    ],
+)
+def test_c_driver_other_accelerator_is_told(driver, machine, register, value, result):
+    machine.words[register] = value
+    assert driver.run() == result
+    assert not machine.starts
+
+
+def test_c_driver_damaged_contents_are_refused(driver, machine):
+    driver.contents[7] ^= 1
+    assert driver.run() == OTHER_CONTENTS
+    assert not machine.starts
+
+
+def test_c_driver_stopped_run_names_code_and_descriptor(driver, machine):
+    def stopped():
+        code, descriptor, hung = registers.Error.WATCHDOG, 17, 0b0100
+        machine.words[registers.STATUS] = (
+            registers.STATUS_DONE
+            | registers.STATUS_ERROR
+            | hung << 4
+            | code << 8
+            | descriptor << 16
+        )
+
+    machine._start = stopped
+    assert driver.run() == STOPPED
+    failure = driver.failure
+    assert (failure.code, failure.descriptor, failure.hung) == (6, 17, 4)
+    assert driver.map["actions"][failure.action]["start"] == "samples"
+
+
+def test_guide_platform_compiles_without_warning(folder, tmp_path):
+    (source,) = re.findall(r"```c\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "main.c").write_text(source)
+    compile_strictly(folder, "-c", str(tmp_path / "main.c"), "-o", str(tmp_path / "main.o"))
+
+
+def test_guide_table_lists_files_of_job(folder):
+    named = re.findall(r"`([\w.]+)`", "".join(re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)))
+    assert sorted(named) == sorted(path.name for path in folder.iterdir())
+
+
+def test_job_map_names_contents_and_buffers(driver, folder):
+    described = driver.map
+    assert described["contents"]["crc32"] == zlib.crc32(driver.contents)
+    places = sorted((b["address"], b["address"] + b["bytes"]) for b in described["buffers"])
+    assert all(stop <= start for (_, stop), (start, _) in zip(places, places[1:], strict=False))
+    assert places[-1][1] <= min(program["address"] for program in described["programs"])
+    factor = next(f for f in described["factors"] if f["name"] == "l1.G2")
+    buffer = next(b for b in described["buffers"] if b["name"] == factor["buffer"])
+    assert buffer["address"] <= factor["address"] < buffer["address"] + buffer["bytes"]
+
+
+@pytest.mark.parametrize(
+    "options, named",
+    [
+        ("--cut-programs fitted", "--cut-programs"),
+        ("--accelerator vector_engine=0", "vector_engine=1"),
+        ("--memory-bytes 300000", "memory"),
+        ("--plan paper", "--plan"),
+        ("--memory-bytes 0", "--memory-bytes"),
+    ],
+)
+def test_export_job_unsuitable_option_is_one_error(options, named, tmp_path, capsys):
+    out = tmp_path / "job"
+    try:
+        status = main(["export-job", "digits", *options.split(), "--out", str(out)])
+    except SystemExit as exit_:
+        status = exit_.code
+    captured = capsys.readouterr()
+    assert status == 2 and named in captured.err and not captured.out
+    assert not out.exists()
