@@ -15,13 +15,15 @@ from trainwright.program.sample_order import SampleOrder
 class GoldenRegisters:
     """Register port whose CONTROL runs the program in memory on the golden model.
 
-    After a start STATUS is busy for ``looks`` reads. Writes while it is busy are errors: no driver
+    After a start STATUS is busy for ``busy_reads`` reads. Writes while it is busy are errors: no driver
     may do that.
     """
 
-    def __init__(self, parameters: AcceleratorParameters, memory_bytes: int, *, looks: int = 2):
+    def __init__(
+        self, parameters: AcceleratorParameters, memory_bytes: int, *, busy_reads: int = 2
+    ):
         self.golden = GoldenAccelerator(parameters, memory_bytes=memory_bytes)
-        self.looks, self.busy = looks, 0
+        self.busy_reads, self.busy = busy_reads, 0
         self.starts: list[tuple[int, int, int, int]] = []
         """Address, length, times and step of each start."""
         self.words = {
@@ -93,4 +95,4 @@ class GoldenRegisters:
             self.words[registers.STEP] = step + times
         else:
             self.run = self.golden.run(program, address)
-        self.busy, self.words[registers.STATUS] = self.looks, registers.STATUS_DONE
+        self.busy, self.words[registers.STATUS] = self.busy_reads, registers.STATUS_DONE

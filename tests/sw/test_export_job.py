@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import zlib
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -137,7 +138,7 @@ def test_job_map_names_contents_and_buffers(driver, folder):
     described = driver.map
     assert described["contents"]["crc32"] == zlib.crc32(driver.contents)
     places = sorted((b["address"], b["address"] + b["bytes"]) for b in described["buffers"])
-    assert all(stop <= start for (_, stop), (start, _) in zip(places, places[1:], strict=False))
+    assert all(stop <= start for (_, stop), (start, _) in pairwise(places))
     assert places[-1][1] <= min(program["address"] for program in described["programs"])
     factor = next(f for f in described["factors"] if f["name"] == "l1.G2")
     buffer = next(b for b in described["buffers"] if b["name"] == factor["buffer"])
