@@ -15,15 +15,13 @@ from trainwright.program.sample_order import SampleOrder
 class GoldenRegisters:
     """Register port whose CONTROL runs the program in memory on the golden model.
 
-    After a start STATUS is busy for ``busy_reads`` reads. Writes while it is busy are errors: no driver
-    may do that.
+    After a start STATUS is busy for two reads. Writes while it is busy are errors: no driver may do
+    that.
     """
 
-    def __init__(
-        self, parameters: AcceleratorParameters, memory_bytes: int, *, busy_reads: int = 2
-    ):
+    def __init__(self, parameters: AcceleratorParameters, memory_bytes: int):
         self.golden = GoldenAccelerator(parameters, memory_bytes=memory_bytes)
-        self.busy_reads, self.busy = busy_reads, 0
+        self.busy = 0
         self.starts: list[tuple[int, int, int, int]] = []
         """Address, length, times and step of each start."""
         self.words = {
@@ -76,10 +74,8 @@ class GoldenRegisters:
             self.words[offset] = value
 
     def _start(self) -> None:
-        address, length = (
-            self.words[registers.PROGRAM_ADDRESS],
-            self.words[registers.PROGRAM_LENGTH],
-        )
+        address = self.words[registers.PROGRAM_ADDRESS]
+        length = self.words[registers.PROGRAM_LENGTH]
         times, step = self.words[registers.TIMES], self.words.get(registers.STEP, 0)
         self.starts.append((address, length, times, step))
         encoded = self.golden.read(address, length * DESCRIPTOR_BYTES).tobytes()
@@ -95,4 +91,4 @@ class GoldenRegisters:
             self.words[registers.STEP] = step + times
         else:
             self.run = self.golden.run(program, address)
-        self.busy, self.words[registers.STATUS] = self.busy_reads, registers.STATUS_DONE
+        self.busy, self.words[registers.STATUS] = 2, registers.STATUS_DONE

@@ -107,14 +107,8 @@ def test_c_driver_damaged_contents_are_refused(driver, machine):
 
 def test_c_driver_stopped_run_names_code_and_descriptor(driver, machine):
     def stopped():
-        code, descriptor, hung = registers.Error.WATCHDOG, 17, 0b0100
-        machine.words[registers.STATUS] = (
-            registers.STATUS_DONE
-            | registers.STATUS_ERROR
-            | hung << 4
-            | code << 8
-            | descriptor << 16
-        )
+        status = registers.STATUS_DONE | registers.STATUS_ERROR
+        machine.words[registers.STATUS] = status | 0b0100 << 4 | 6 << 8 | 17 << 16
 
     machine._start = stopped
     assert driver.run() == STOPPED
@@ -140,9 +134,18 @@ def test_job_map_names_contents_and_buffers(driver, folder):
     places = sorted((b["address"], b["address"] + b["bytes"]) for b in described["buffers"])
     assert all(stop <= start for (_, stop), (start, _) in pairwise(places))
     assert places[-1][1] <= min(program["address"] for program in described["programs"])
-    factor = next(f for f in described["factors"] if f["name"] == "l1.G2")
-    buffer = next(b for b in described["buffers"] if b["name"] == factor["buffer"])
-    assert buffer["address"] <= factor["address"] < buffer["address"] + buffer["bytes"]
+
+
+@pytest.mark.parametrize(
+    "name, axes", [("l1.G1", "l1.j1 l1.i1 l1.r1"), ("l2.G2", "l2.r1 l2.j2 l2.i2")]
+)
+def test_job_buffer_strides_are_those_of_factor(driver, name, axes):
+    factor = next(f for f in driver.map["factors"] if f["name"] == name)
+    buffer = next(b for b in driver.map["buffers"] if b["name"] == factor["buffer"])
+    places = {axis["axis"]: (axis["size"], axis["stride"]) for axis in buffer["axes"]}
+    pairs = zip(factor["shape"], factor["stride"], strict=True)
+    assert [places[axis] for axis in axes.split()] == [pair for pair in pairs if pair[0] > 1]
+    assert factor["address"] == buffer["address"]
 
 
 @pytest.mark.parametrize(

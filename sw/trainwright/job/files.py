@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,10 +14,9 @@ import numpy as np
 from trainwright.accelerator import Accelerator, AcceleratorError, FileAccelerator
 from trainwright.accelerator.register_files import c_header
 from trainwright.compiler.base.compiled import AUTO
-from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.chip.samples import SampleRecords
+from trainwright.compiler.step.adapter import GraphImage, PackedBuffer
 from trainwright.data import DataSet
-from trainwright.driver import Driver
 from trainwright.driver.resident import PlacedProgram, ResidentDriver
 from trainwright.job.record import (
     Action,
@@ -26,8 +26,9 @@ from trainwright.job.record import (
     Start,
     Write,
 )
-from trainwright.onchip.layout import WeightPart
+from trainwright.onchip.layout import LANES, WeightPart
 from trainwright.support.files import write_whole
+from trainwright.train.resident import ResidentEngine
 from trainwright.train.state import TrainingState
 from trainwright.train.trainer import Trainer
 
@@ -43,10 +44,9 @@ RULES = {
     "over when STATUS.BUSY is 0, and failed where STATUS.ERROR is 1",
     "order of actions": "actions are done one after the other; a start is over before the next "
     "action",
-    "buffers": "integers of element_bytes bytes, two's complement, little endian, row-major in "
-    "shape, the last dimension padded with zeros to `padded` elements; `order` gives for each "
-    "dimension its number in the host's tensor, where they differ; `repeat` is how often each "
-    "value is stored along the last dimension",
+    "buffers": "integers of element_bytes bytes, two's complement, little endian; the value of an "
+    "index on each axis is at address + the sum of index x stride. Axes of a layer n: ln.jk and "
+    "ln.ik outputs and inputs of factor k, ln.rk its right rank, s samples, lane repeats a value",
     "factors": "value [i][j][k][l] = integer at byte address + i stride[0] + j stride[1] + ... , "
     "times 2^exponent; columns of ranks that were cut are 0",
     "samples": "record n is at address + n record_bytes: pixels of `pixels` bits, unsigned, the "
@@ -123,25 +123,22 @@ def recorded_job(
     Raises ``AcceleratorError`` where training set and test set do not fit the memory.
     """
     recorded = RecordedAccelerator(cast(FileAccelerator, accelerator))
-    batch = state.settings.batch
-    trainer = Trainer(
-        state, data, lambda network: Driver(recorded, network, batch), resident=recorded,
-        plan=plan, test_samples=test_samples,
-    )  # fmt: skip
-    engine = trainer.resident
-    if engine is None or not engine.evaluates:
+    engine = ResidentEngine(recorded, plan=plan)
+    trainer = Trainer(state, data, engine, test_samples=test_samples)
+    if not engine.evaluates:
         raise AcceleratorError(
             f"{accelerator.memory_bytes} bytes of external memory hold no test set: use more, or "
             "fewer of --test-samples"
         )
     trainer.run()
     _, correct = engine.evaluate(state.scales, state.step)
-    samples: dict[str, SampleRecords] = dict(
-        zip(("training", "test"), engine.data_sets, strict=True)
-    )
-    test = len(data.test) if test_samples is None else min(test_samples, len(data.test))
     return RecordedJob(
-        engine.driver, recorded.actions, samples, state.model.digest(), correct, test
+        driver=engine.driver,
+        actions=recorded.actions,
+        samples={"training": engine.data_sets[0], "test": engine.data_sets[1]},
+        digest=state.model.digest(),
+        correct=correct,
+        test_samples=min(test_samples or len(data.test), len(data.test)),
     )
 
 
@@ -194,7 +191,7 @@ def describe(job: RecordedJob) -> dict[str, Any]:
             {"name": name, "address": p.address, "descriptors": len(p.program.descriptors)}
             for name, p in driver.programs.items()
         ],
-        "buffers": [asdict(buffer) | {"bytes": buffer.size} for buffer in _buffers(driver)],
+        "buffers": list(_plain_buffers(driver)),
         "samples": [{"name": name, **asdict(where)} for name, where in job.samples.items()],
         "factors": [_tensor(driver, part) for part in driver.layout.parts],
         "exponents": [{"name": name, "slot": slot} for name, slot in slots.items() if slot],
@@ -210,8 +207,33 @@ def _crc(job: RecordedJob) -> int:
     return zlib.crc32(job.contents)
 
 
-def _buffers(driver: ResidentDriver) -> list[Buffer]:
-    return [*driver.step.buffers.values(), *driver.memory.buffers.values()]
+def _plain_buffers(driver: ResidentDriver) -> Iterator[dict[str, Any]]:
+    programs = driver.step.forward, driver.step.backward
+    packings = {
+        image.name: image.packing
+        for program in programs
+        for image, _ in program.images
+        if isinstance(image, GraphImage)
+    }
+    for name, buffer in driver.memory.everything.items():
+        packing = buffer.packing if isinstance(buffer, PackedBuffer) else packings.get(name)
+        sizes = dict(zip(("row", "lane"), buffer.shape, strict=False))
+        strides = {
+            "row": prod(buffer.shape[1:]) * buffer.element_bytes,
+            "lane": buffer.element_bytes,
+        }
+        if packing:
+            sizes, strides = packing.counts, packing.strides
+        yield {
+            "name": name,
+            "address": buffer.address,
+            "bytes": buffer.size,
+            "element_bytes": buffer.element_bytes,
+            "axes": [
+                {"axis": axis, "size": size, "stride": strides[axis]}
+                for axis, size in sizes.items()
+            ],
+        }
 
 
 def _plain_actions(job: RecordedJob) -> Iterator[dict[str, Any]]:
@@ -243,7 +265,7 @@ def _outcome(job: RecordedJob, start: Start) -> tuple[int, int]:
 def _tensor(driver: ResidentDriver, part: WeightPart) -> dict[str, Any]:
     """Return where the values of a factor or a bias are after a run."""
     place = driver.memory.place_of(part)
-    buffer = {**driver.step.buffers, **driver.memory.buffers}[place.name]
+    buffer = driver.memory.everything[place.name]
     places = (part.places - part.places[0]).reshape(part.shape)
     # Elements of a part are evenly spaced along each axis (`onchip.layout`), so that the first
     # neighbour along an axis gives the axis' stride.
@@ -256,7 +278,7 @@ def _tensor(driver: ResidentDriver, part: WeightPart) -> dict[str, Any]:
     return {
         "name": part.name,
         "buffer": place.name,
-        "address": buffer.address + place.row * buffer.padded * buffer.element_bytes,
+        "address": buffer.address + place.row * LANES * buffer.element_bytes,
         "element_bytes": buffer.element_bytes,
         "exponent": part.exponent,
         "shape": list(part.shape),
@@ -273,7 +295,9 @@ def header(job: RecordedJob) -> str:
     tables = {
         "action": list(_action_rows(job)),
         "program": [_program_row(name, p) for name, p in driver.programs.items()],
-        "buffer": [f'"{b.name}", {b.address}u, {b.size}u' for b in _buffers(driver)],
+        "buffer": [
+            f'"{name}", {b.address}u, {b.size}u' for name, b in driver.memory.everything.items()
+        ],
         "tensor": [_tensor_row(_tensor(driver, part)) for part in driver.layout.parts],
     }
     lines = [

@@ -77,6 +77,11 @@ class Packing:
         words = (*rows, *(prod(along[n + 1 :]) for n in range(len(along))))
         return tuple(step * self.outer.element_bytes for step in words)
 
+    @property
+    def strides(self) -> dict[str, int]:
+        """Bytes from one value to the next along each axis, for one digit."""
+        return dict(zip(self._order, self._strides, strict=True))
+
     def _view(self, words: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """Return the words of a buffer by the axes of the layout, for tensors of one digit."""
         return np.ndarray(self._shape, words.dtype, words, strides=self._strides)
