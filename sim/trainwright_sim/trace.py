@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -43,7 +43,6 @@ def parse_range(text: str) -> tuple[int, int]:
     return first, last
 
 
-@dataclass(frozen=True, kw_only=True)
 class TraceOptions(StepOptions, SeedOptions, SimulationOptions):
     """Execute a training step with random operands, and show what chosen descriptors do.
 

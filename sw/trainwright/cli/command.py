@@ -122,7 +122,7 @@ def add_commands(
             command.name, help=command.help, description=command.help,
             formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
         )  # fmt: skip
-        place.set_defaults(run=command.run, place=place)
+        place.set_defaults(run=command.run, parser_of_command=place)
         if asked in (command.name, ALL):
             command.add_arguments(place)
 

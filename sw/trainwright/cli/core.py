@@ -148,7 +148,7 @@ def _run(argv: Sequence[str], asked: str | None) -> int:
     parser = _parser(commands, asked)
     args, unknown = parser.parse_known_args(argv)
     if unknown and args.command not in broken:
-        place: Parser = args.place if args.command else parser
+        place: Parser = args.parser_of_command if args.command else parser
         option = unknown[0].partition("=")[0]
         close = suggestion(option, place._option_string_actions) if option[0:1] == "-" else ""
         place.error(f"unrecognized arguments: {' '.join(unknown)}{close}")

@@ -41,7 +41,10 @@ POWERS = {"powers": True}
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class SettingsModel:
-    """Base of settings classes: a subclass is a frozen dataclass whose fields are keywords."""
+    """Base of settings classes: a subclass is a frozen dataclass whose fields are keywords.
+
+    ``@dataclass`` above such a class is too much, and fails.
+    """
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
