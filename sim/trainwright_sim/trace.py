@@ -20,7 +20,6 @@ from trainwright.program.fields import Operation
 from trainwright.program.listing import listing
 from trainwright.support.files import write_whole
 from trainwright.support.settings import OneOf, Option
-from trainwright_sim.backend import RtlAccelerator
 
 if TYPE_CHECKING:
     from trainwright.compiler import CompiledStep
@@ -218,6 +217,7 @@ def _observed(options: TraceOptions) -> tuple[Probe, "CompiledStep", bytes]:
             _check_rows(options.rows, address, accelerator)
             probe.stop = options.descriptor[1], options.rows, address
         if options.out:
+            from trainwright_sim.backend import RtlAccelerator
             from trainwright_sim.waves import Waveform
 
             assert isinstance(accelerator, RtlAccelerator)

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from trainwright.job.files import RecordedJob
 
 
-@dataclass(frozen=True, kw_only=True)
 class JobOptions(JsonOptions):
     """Train a network with --update chip on the golden model, and write what its host does.
 
