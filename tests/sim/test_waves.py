@@ -1,12 +1,15 @@
 """Waveforms: their window, signals and values, as a reader of other people sees them."""
 
+import shlex
+from pathlib import Path
+
 import numpy as np
 import pytest
 import pywellen
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.check.step import random_inputs
-from trainwright.cli import main
+from trainwright.cli import core, main
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
@@ -214,3 +217,22 @@ def test_trace_command_on_hardware_writes_small_waveform_and_listing(tmp_path, c
         line for line in out.with_suffix(".txt").read_text().splitlines() if "  21  " in line
     )
     assert line.split("..")[0].strip() == str(start)
+
+
+def guide_blocks():
+    return (Path(__file__).parents[2] / "docs/guide/look-inside.md").read_text().split("```")[1::2]
+
+
+def test_guide_to_look_inside_has_commands_and_python_that_run(capsys):
+    lines = [line for block in guide_blocks() for line in block.splitlines()]
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("trainwright ")]
+    assert len(commands) == 4
+    parser = core._parser(core._commands("trace"), "trace")
+    for words in commands:
+        parser.parse_args(words)
+        if "golden" in words:
+            assert main(words) == 0
+    (python,) = (block.removeprefix("python\n") for block in guide_blocks() if "import" in block)
+    capsys.readouterr()
+    exec(python, {})
+    assert "6" in capsys.readouterr().out.splitlines()

@@ -8,7 +8,7 @@ import pytest
 from vector_cases import Rows, UpdateCase, loss_pass_of, random_passes
 
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.golden.interpreter import _execute, _Record  # pyright: ignore[reportPrivateUsage]
+from trainwright.golden.interpreter import Record, executions
 from trainwright.golden.state import MachineState
 from trainwright.onchip.loss import LOSSES
 from trainwright.parameters import AcceleratorParameters
@@ -28,8 +28,8 @@ def executed(descriptors, rows: Rows, stream: int = 0):
     state.write(np.arange(rows.next), np.concatenate(rows.words).astype(np.int16))
     state.stream = stream
     sums = np.zeros((3, P.statistics_depth), np.int64)
-    record = _Record(*sums)
-    _execute(descriptors, state, record, P)
+    record = Record(*sums)
+    assert list(executions(descriptors, state, record, P))
     return state, record
 
 

@@ -1,6 +1,7 @@
 """The golden model: interprets a program in exact integers, one descriptor after the other."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -37,7 +38,7 @@ _Written = tuple[int, str, Addresses, Words]
 
 
 @dataclass
-class _Record:
+class Record:
     """Statistics of a run, and every row written by each engine."""
 
     sums: npt.NDArray[np.int64]
@@ -46,6 +47,14 @@ class _Record:
     written: dict[str, list["_Written"]] = field(
         default_factory=lambda: {engine: [] for engine in TRACED}
     )
+
+    @classmethod
+    def counting(cls, program: Sequence[Descriptor], p: AcceleratorParameters) -> "Record":
+        """Begin to count in the slots of a program."""
+        sums, saturations, underflows = np.zeros(
+            (3, max(p.statistics_depth, needed(program))), np.int64
+        )
+        return cls(sums, saturations, underflows)
 
 
 def _matching_end(program: Sequence[Descriptor], start: int) -> int:
@@ -58,14 +67,17 @@ def _matching_end(program: Sequence[Descriptor], start: int) -> int:
     raise AssertionError("a checked program has no LOOP without its END")
 
 
-def _execute(
+def executions(
     program: Sequence[Descriptor],
     state: MachineState,
-    record: _Record,
+    record: Record,
     p: AcceleratorParameters,
     base: int = 0,
-) -> None:
-    """Execute descriptors, the first of which has number ``base`` in the whole program."""
+) -> Iterator[int]:
+    """Execute descriptors one by one, and yield the number of each in the whole program.
+
+    The first has number ``base``.
+    """
     index = 0
     while index < len(program):
         d, number = program[index], base + index
@@ -86,7 +98,7 @@ def _execute(
             closing = program[end]
             assert isinstance(closing, End)
             for _ in range(d.iterations):
-                _execute(program[index:end], state, record, p, base + index)
+                yield from executions(program[index:end], state, record, p, base + index)
                 # Registers move after each round, the last one included, as in the sequencer.
                 for register, step in closing.steps:
                     state.registers[register] += step
@@ -115,6 +127,7 @@ def _execute(
             record.written[engine_of(d)].append((number, d.tensor, *samples(d, state, p)))
         elif isinstance(d, Transfer) and (loaded := transfer(d, state, p)):
             record.written[engine_of(d)].append((number, d.tensor, *loaded))
+        yield number
 
 
 def _trace(written: list[_Written], lanes: int) -> Trace:
@@ -145,16 +158,13 @@ def interpret(
     ``order`` on; the result has the order after the last one. Raises ``ProgramError`` where rows
     are read before they are written.
     """
-    state = MachineState.fresh(memory, p)
+    state, record = MachineState.fresh(memory, p), Record.counting(program, p)
     state.order = order or state.order
-    slots = max(p.statistics_depth, needed(program))
-    sums, saturations, underflows = np.zeros((3, slots), np.int64)
-    record = _Record(sums, saturations, underflows)
     state.file = file or ExponentFile(p.exponents)
     for number in range(times):
         state.registers, state.stream, state.step = [0] * REGISTERS, 0, step + number
         state.is_first, state.is_last = not number, number + 1 == times
-        _execute(program, state, record, p)
+        deque(executions(program, state, record, p), maxlen=0)
     run = Run(
         sums=record.sums,
         saturations=record.saturations,
