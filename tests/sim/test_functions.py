@@ -10,7 +10,7 @@ from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.memory import MemoryModel
 
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
-from function_networks import two_layers, with_functions
+from function_networks import between_layers, random_kernel, two_layers, with_functions
 from graph_cases import colour_network, graph_network
 from test_vector import P
 
@@ -31,6 +31,16 @@ def test_random_networks_with_functions_are_exact_on_rtl(rtl, seed):
     rtl.memory = MemoryModel(read_latency=5 + 9 * seed, bandwidth=0.5, stall=0.3, seed=seed + 1)
     network, batch = colour_network(seed) if seed % 3 == 1 else graph_network(seed, windows=False)
     checked = check_step(with_functions(network, seed), batch, rtl, seed=seed)
+    assert checked.comparison.values and checked.comparison.mismatches == {}
+
+
+@pytest.mark.parametrize(
+    ("seed", "over"), ((7, ""), (8, "features"), pytest.param(9, "channels", marks=pytest.mark.slow))
+)
+def test_random_kernels_of_users_are_exact_on_rtl(rtl, seed, over):
+    rtl.memory = MemoryModel(read_latency=9, bandwidth=0.5, stall=0.3, seed=seed)
+    network = between_layers(random_kernel(seed, over), channels=over == "channels")
+    checked = check_step(network, 16, rtl, seed=seed)
     assert checked.comparison.values and checked.comparison.mismatches == {}
 
 

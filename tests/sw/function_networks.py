@@ -3,7 +3,8 @@
 import random
 from dataclasses import replace
 
-from trainwright.functions import function_names, function_of
+from trainwright.functions import Function, function_names, function_of, kernel
+from trainwright.kernels import Body, Rounding, Value, where
 from trainwright.network import Apply, Map, Network, Node, network_from_dict
 
 _GIVEN = ("tanh", "leaky_relu(0.1)", "leaky_relu(0.25)", "gelu", "silu")
@@ -42,3 +43,59 @@ def two_layers(function: str, **keys: object) -> Network:
         {"outputs": [2, 8], "inputs": [4, 8], "ranks": [4]},
     ]
     return network_from_dict({"classes": 10, "image": [8, 8], "layers": layers, **keys})
+
+
+def random_kernel(seed: int, over: str = "") -> Function:
+    """Register a kernel drawn at random, with a gradient drawn at random, under one name.
+
+    Every step keeps 0, as element-wise kernels must.
+    """
+    draw = random.Random(f"kernel {seed} {over}")
+    texts = [[draw.random() for _ in range(200)] for _ in range(2)]
+    length = draw.choice((3, 8, 20))
+
+    def text(k: Body, given: tuple[Value, ...], numbers: list[float]) -> Value:
+        drawn = random.Random(str(numbers))
+        values = list(given)
+        for _ in range(length):
+            a, b = drawn.choice(values).clip(16), drawn.choice(values[-3:]).clip(16)
+            n = drawn.randrange(1, 6)
+            values.append(
+                drawn.choice(
+                    (
+                        lambda a=a, b=b: a + b,
+                        lambda a=a, b=b: a - b,
+                        lambda a=a, b=b, n=n: (a * b).rounded(n + 6, Rounding.EVEN),
+                        lambda a=a, n=n: (a * (2 * n + 1)) >> n,
+                        lambda a=a, n=n: a & (2**n * 37),
+                        lambda a=a, b=b: where(a.negative, b, a),
+                        lambda a=a, b=b: where(b.positive, 0 - a, b),
+                        lambda a=a, b=b: a.at_least(b).at_most(0),
+                        lambda a=a: k.sum(a.clip(12)) >> 4 if over else a,
+                        lambda a=a: k.greatest(a) if over else a,
+                    )
+                )()
+            )
+        return values[-1] + given[0]
+
+    def random_gradient(k: Body, upper: Value, x: Value) -> Value:
+        return text(k, (upper, x), texts[1])
+
+    def random_forward(k: Body, x: Value) -> Value:
+        return text(k, (x,), texts[0])
+
+    random_forward.__name__ = f"random_{seed}_{over}"
+    return kernel(gradient=random_gradient, over=over or ())(random_forward).make()
+
+
+def between_layers(function: Function, channels: bool) -> Network:
+    """Describe a network that applies a function between two layers, or to a convolution."""
+    layers: list[dict[str, object]] = [{"outputs": [4, 8], "inputs": [8, 8], "ranks": [4]}]
+    if channels:
+        layers = [{"outputs": [2, 3], "inputs": [9, 1], "ranks": [2], "kernel": [3, 3]}]
+    size = [9, 24] if channels else [4, 8]
+    layers += [
+        {"function": function.text},
+        {"outputs": [2, 8], "inputs": size, "ranks": [4]},
+    ]
+    return network_from_dict({"classes": 10, "image": [8, 8], "layers": layers})

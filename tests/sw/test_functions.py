@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from function_networks import TEXTS, two_layers, with_functions
+from function_networks import TEXTS, between_layers, random_kernel, two_layers, with_functions
 from graph_cases import deep_network, graph_network
 from test_lowering import checked
 
@@ -24,7 +24,7 @@ from trainwright.functions import FunctionError, entries, function_names, functi
 from trainwright.functions.registry import _DEFINITIONS, _FILES
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.step import step_graph
-from trainwright.kernels import evaluate
+from trainwright.kernels import KernelError, evaluate
 from trainwright.network import NetworkError, load_network, network_from_dict
 from trainwright.network.nodes import Map
 from trainwright.parameters import AcceleratorParameters
@@ -495,6 +495,75 @@ def test_kernel_over_channels_of_images_is_exact(registered):
         {"outputs": [1, 16], "inputs": [16, 32], "ranks": [4]},
     ]
     checked(network_from_dict({"classes": 4, "image": [8, 8], "layers": layers}), 16, ENGINE)
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(n, marks=[] if n < 6 else [pytest.mark.slow]) for n in range(40)]
+)
+def test_random_kernel_of_a_user_is_exact(registered, seed):
+    """Compare every word of both programs with the graph, evaluated without instructions."""
+    over = ("", "features", "", "channels", "rows", "")[seed % 6]
+    function = random_kernel(seed, over)
+    network = between_layers(function, channels=over in ("channels", "rows"))
+    rows = {"lanes": 8, "pe1_rows": 2, "pe2_rows": 4} if seed % 4 == 1 else {}
+    batch = (16, 5, 24)[seed % 3]
+    checked(network, batch, AcceleratorParameters(vector_engine=1, **rows), seed)
+
+
+MANY = """
+@trainwright.kernel(gradient="straight-through")
+def own(k, x):
+    parts = [((x * (3 + n)) >> 2).clip(16) for n in range(10)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    total = total.clip(16)
+    for n, part in enumerate(parts):
+        total = total - ((part * (n + 1)) >> 1)
+    return total >> 4
+"""
+
+
+def test_kernel_of_too_many_values_is_cut_in_passes(tmp_path, registered):
+    network = described(tmp_path, MANY, "own")
+    passes = network.functions[0].forward.lowered((8,), 8)
+    assert len(passes) > 1 and all("stored" in code.streams for code in passes[1:])
+    checked(network, 16, ENGINE)
+
+
+def test_kernel_of_too_many_instructions_is_cut_in_passes(tmp_path, registered):
+    own = """
+@trainwright.kernel(gradient="straight-through")
+def own(k, x):
+    total = x
+    for n in range(25):
+        total = ((total * (3 + n % 5)) >> 2).clip(12) - (x >> 3)
+    return total
+"""
+    network = described(tmp_path, own, "own")
+    assert [len(p.instructions) <= 63 for p in network.functions[0].forward.lowered((8,), 8)] == [
+        True,
+        True,
+    ]
+    checked(network, 16, ENGINE)
+
+
+def test_kernel_that_no_cut_helps_is_one_error_with_its_line(tmp_path, registered):
+    own = """
+@trainwright.kernel(gradient="straight-through")
+def own(k, x):
+    values = [(x * 1001).times_low(2 * n + 1).wrap(18) for n in range(12)]
+    products = [a * b for a, b in zip(values, values[::-1])]
+    total = products[0]
+    for value in products[1:]:
+        total = total.at_least(value)
+    for value in products[1:]:
+        total = total.at_most(value + (value >> 1))
+    return total >> 20
+"""
+    network = described(tmp_path, own, "own")
+    with pytest.raises(KernelError, match=r"own.py:4: own: more than 8 values .*; clip one"):
+        compile_step(network, 16, ENGINE)
 
 
 def test_function_registered_as_an_unknown_module_is_refused_by_name(registered):

@@ -17,12 +17,11 @@ from group_cases import (
 )
 
 from trainwright.compiler.base.errors import CompileError
-from trainwright.functions.record import STORED
 from trainwright.golden import vector as golden_vector
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.state import MachineState
 from trainwright.kernels import KernelError, evaluate
-from trainwright.kernels.phases import GroupLayout, Role, lower_groups
+from trainwright.kernels.phases import STORED, GroupLayout, Role, lower_groups
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.vector import THREADS, Stream
 

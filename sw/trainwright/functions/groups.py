@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from math import ceil, floor, inf, log2, sqrt
 from typing import TYPE_CHECKING
 
-from trainwright.functions.record import MOST_SHIFT, STORED, Scale, Scaling
+from trainwright.functions.record import MOST_SHIFT, Scale, Scaling
 from trainwright.functions.registry import kernel
 from trainwright.kernels.library import exp2, mantissa, reciprocal, reciprocal_root
+from trainwright.kernels.phases import STORED
 from trainwright.kernels.trace import Body, Value, where
 from trainwright.program.vector import FACTOR_WIDTH, Rounding
 

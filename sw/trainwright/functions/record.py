@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 # Kernels take seconds to import, which descriptions of networks do not need: functions import them.
 MOST_SHIFT = 63
 """Greatest shift of an instruction."""
-STORED = "stored"
-"""Stream of values that a kernel keeps in the rows of its result between two sweeps."""
 STRAIGHT_THROUGH = "straight-through"
 """Gradient of a function that passes the gradient to its result on as it is."""
 AXES = ("features", "rows", "columns", "channels", "tokens")
@@ -320,12 +318,9 @@ class FunctionKernel:
             return trace_groups(function_pass, self.group, **options)
         return trace(function_pass, **options)
 
-    def lowered(self, widths: Sequence[int], width: int) -> "VectorPass":
-        """Lower an element-wise kernel for operands and a result of so many bits."""
-        from trainwright.kernels import lower
-
-        with located(self.body, self.text):
-            return lower(function_pass, function=self, widths=tuple(widths), width=width)
+    def lowered(self, widths: Sequence[int], width: int) -> "tuple[VectorPass, ...]":
+        """Lower an element-wise kernel for operands and a result of so many bits to its passes."""
+        return _lowered(self, tuple(widths), width)
 
     def group_passes(
         self, widths: Sequence[int], width: int, layout: "GroupLayout"
@@ -394,6 +389,16 @@ def function_pass(k: "Body", function: FunctionKernel, widths: tuple[int, ...], 
     # A value that is clipped already needs no instruction for it.
     result = result.clip(width) if result.width > width else result
     k.write("z", result, counted=function.automatic)
+
+
+@lru_cache(512)
+def _lowered(
+    kernel: FunctionKernel, widths: tuple[int, ...], width: int
+) -> "tuple[VectorPass, ...]":
+    from trainwright.kernels.phases import lower_rows
+
+    with located(kernel.body, kernel.text):
+        return lower_rows(kernel.traced(widths, width))
 
 
 @lru_cache(512)

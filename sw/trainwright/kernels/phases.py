@@ -17,6 +17,7 @@ one writes them to scratch rows, 16 bits a row, the second one reads those of ev
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -28,7 +29,6 @@ from trainwright.kernels.trace import (
     WORD_WIDTH,
     Body,
     Condition,
-    Constant,
     Effect,
     KernelError,
     Op,
@@ -38,7 +38,7 @@ from trainwright.kernels.trace import (
     trace_groups,
     where,
 )
-from trainwright.program.vector import FACTOR_WIDTH, REGISTERS
+from trainwright.program.vector import CODE_DEPTH, FACTOR_WIDTH, REGISTERS
 
 SCRATCH = "scratch"
 """First part of the names of streams of scratch rows, one for each word of a sum."""
@@ -125,6 +125,127 @@ def lower_in_parts(body: Body) -> tuple[VectorPass, ...]:
         except KernelError:
             continue
     raise first
+
+
+STORED = "stored"
+"""Stream of a value that rows of the result keep for a later pass."""
+
+
+MOST_CUTS = 6
+"""Cuts after which no others are tried, as each asks for cuts of what follows it."""
+MOST_STEPS = 4 * CODE_DEPTH
+"""Steps of a pass above which no lowering is tried: an instruction takes four at most, a product, a
+sum, a shift and a saturation."""
+
+
+def lower_rows(body: Body) -> tuple[VectorPass, ...]:
+    """Compile a body that writes ``z``, as several passes where it is too large for one.
+
+    Between two passes one value of 16 bits lies in the rows of the result; what else a later pass
+    needs it computes again. Raises ``KernelError`` where no such cut makes passes that the engine
+    can execute.
+    """
+    first: KernelError | None = None
+    # The order of the text first: it decides the instructions of kernels that fit.
+    for make in (_whole, _late):
+        try:
+            return (lower_body(make(body)),)
+        except KernelError as error:
+            first = first or error
+    body = _late(body)
+    cuts = [
+        v
+        for v in body.steps
+        if isinstance(v, Value) and v.kind is not Op.READ and fits((v.low, v.high), WORD_WIDTH)
+    ]
+    # The first pass does as much as it can, so that few passes follow.
+    rests = sorted(
+        ((rest, v) for v in cuts if (rest := _rest(body, v)) is not None),
+        key=lambda cut: len(cut[0].steps),
+    )
+    tries = 0
+    for rest, v in rests:
+        code = _piece(body, v) if tries < MOST_CUTS else None
+        if code is not None:
+            tries += 1
+            with suppress(KernelError):
+                return code, *lower_rows(rest)
+    raise KernelError(f"{first}; no value of at most {WORD_WIDTH} bits cuts it in two: clip one")
+
+
+def _whole(body: Body) -> Body:
+    return _part(body, 0, len(body.steps))
+
+
+def _late(body: Body) -> Body:
+    """Copy a body with each step shortly before the first one that needs it.
+
+    Few values then wait in registers; an operand that takes many steps comes first.
+    """
+    new, known, size = Body(reserved=body.reserved), dict[Value, Value](), dict[Value, int]()
+    for step in body.steps:
+        if isinstance(step, Value):
+            size[step] = 1 + sum(size[v] for v in step.operands)
+    for effect in (step for step in body.steps if isinstance(step, Effect)):
+        pending = [effect.value]
+        while pending:
+            v = pending[-1]
+            missing = [o for o in v.operands if o not in known]
+            if missing:
+                pending.append(max(missing, key=size.__getitem__))
+                continue
+            pending.pop()
+            if v not in known:
+                known[v] = _copied(new, v, known.__getitem__)
+        new.steps.append(replace(effect, value=known[effect.value]))
+    return new
+
+
+def _piece(body: Body, at: Value) -> VectorPass | None:
+    """Compile the steps that a value needs, and its write; None where they are too many."""
+    needed = _closure(body, [at])
+    if len(needed) > MOST_STEPS:
+        return None
+    piece, known = Body(reserved=body.reserved), dict[Value, Value]()
+    for v in body.steps:
+        if v in needed:
+            assert isinstance(v, Value)
+            known[v] = _copied(piece, v, known.__getitem__)
+    piece.write("z", known[at])
+    try:
+        return lower_body(_late(piece))
+    except KernelError:
+        return None
+
+
+def _rest(body: Body, at: Value) -> Body | None:
+    """Compute all but one value, which is read; None where that makes the body no smaller.
+
+    The rows of the result hold one value only: what an earlier pass stored is gone.
+    """
+    ends = [step.value for step in body.steps if isinstance(step, Effect)]
+    needed = _closure(body, ends, at)
+    stale = any(v.stream == STORED for v in needed - {at} if isinstance(v, Value))
+    if stale or len(needed) >= sum(isinstance(step, Value) for step in body.steps):
+        return None
+    rest, known = Body(reserved=body.reserved), dict[Value, Value]()
+    for step in body.steps:
+        if isinstance(step, Effect):
+            rest.steps.append(replace(step, value=known[step.value]))
+        elif step is at:
+            known[step] = rest.read(STORED, at.low, at.high)
+        elif step in needed:
+            known[step] = _copied(rest, step, known.__getitem__)
+    return rest
+
+
+def _closure(body: Body, roots: Iterable[Value], known: Value | None = None) -> set[Value]:
+    """Find the steps that ``roots`` need; those of ``known`` only where another one needs them."""
+    needed = set(roots)
+    for v in reversed(body.steps):
+        if isinstance(v, Value) and v in needed and v is not known:
+            needed.update(v.operands)
+    return needed
 
 
 def _part(body: Body, first: int, last: int) -> Body:
@@ -224,8 +345,7 @@ class _Cut:
             self.varies[v] = not reduces and (own or any(self.varies[o] for o in v.operands))
         self.last = max(self.depth[effect.value] for effect in self.effects)
         # A program is bound by its first constants, which all passes of a kernel share.
-        asked = (c for v in self.values for c in (v.s, v.k) if isinstance(c, Constant))
-        self.reserved = 1 + max((c.given for c in asked if c.given is not None), default=-1)
+        self.reserved = body.reserved
         needed = self._needed()
         self.values = [v for v in self.values if v in needed]
 

@@ -448,6 +448,7 @@ class Body:
 
     def given(self, number: int, low: int, high: int) -> Constant:
         """Name the pass's constant ``number``, which the exponent file gives, from low to high."""
+        self.reserved = max(self.reserved, number + 1)
         return Constant(low, high, number)
 
     def given_shift(self, number: int) -> GivenShift:

@@ -444,8 +444,8 @@ class Chooser(Divisions):
     def _pass_cycles(self, op: Kernel, lanes: Axes, rows: float) -> float:
         if op.over:
             return estimated_cycles(op, self.graph.tensors, self.graph.sizes, lanes, self.p)
-        length = len(lowered(op, self.graph.tensors).instructions)
-        return pass_cycles(int(rows), length, self.p)
+        lengths = (len(code.instructions) for code in lowered(op, self.graph.tensors))
+        return sum(pass_cycles(int(rows), length, self.p) for length in lengths)
 
     def _fetched(self, state: SearchState, impl: Impl, cut: Cut) -> float | None:
         """Return when an implementation can read its operands; ``None`` if never."""

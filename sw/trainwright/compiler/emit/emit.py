@@ -113,10 +113,11 @@ class Emitter:
         require_accumulator(terms, operands, self.p, call.op.out)
 
     def _pass(self, call: PassCall) -> None:
-        entry = self._commands.hold(call.kernel.instructions)
-        for d in pass_vectors(call):
-            self.products[len(self.descriptors)] = Product(call.op.out)
-            self._commands.add(replace(d, entry=entry))
+        for code in call.passes:
+            entry = self._commands.hold(code.instructions)
+            for d in pass_vectors(call, code):
+                self.products[len(self.descriptors)] = Product(call.op.out)
+                self._commands.add(replace(d, entry=entry))
 
     def _groups(self, call: GroupCall) -> None:
         slot = 0

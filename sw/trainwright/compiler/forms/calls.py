@@ -118,10 +118,10 @@ class Elementwise(Call):
 
 @dataclass(eq=False, kw_only=True)
 class PassCall(Call):
-    """Pass of the vector engine: ``kernel`` of each value of ``operands`` to ``z``."""
+    """Passes of the vector engine: a kernel of each value of ``operands`` to ``z``."""
 
     op: Kernel
-    kernel: VectorPass
+    passes: tuple[VectorPass, ...]
     operands: tuple[Part, ...]
     z: Part
 

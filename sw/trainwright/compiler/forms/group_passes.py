@@ -23,10 +23,9 @@ from trainwright.compiler.forms.calls import GroupCall
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import Axes, Layout, Part, Piece, Storage, counts_of
 from trainwright.compiler.forms.nests import address_of
-from trainwright.functions.record import STORED
 from trainwright.graph.ir import Kernel, Tensor
 from trainwright.kernels import KernelError, VectorPass
-from trainwright.kernels.phases import SCRATCH, GroupLayout, GroupPass, Role, scratch_streams
+from trainwright.kernels.phases import SCRATCH, STORED, GroupLayout, GroupPass, Role, scratch_streams
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.vector import THREADS, Stream, Vector
 

@@ -12,6 +12,7 @@ from trainwright.compiler.forms.layout import Part
 from trainwright.compiler.forms.nests import address_of, merged
 from trainwright.graph.ir import Kernel, Tensor
 from trainwright.kernels import VectorPass
+from trainwright.kernels.phases import STORED
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Level
 from trainwright.program.vector import Stream, Vector
@@ -27,14 +28,14 @@ def require_engine(op: Kernel, p: AcceleratorParameters) -> None:
         )
 
 
-def lowered(op: Kernel, tensors: Mapping[str, Tensor]) -> VectorPass:
-    """Return the instructions of a kernel for the widths of its tensors."""
+def lowered(op: Kernel, tensors: Mapping[str, Tensor]) -> tuple[VectorPass, ...]:
+    """Return the passes of a kernel for the widths of its tensors."""
     assert not op.over, op
     widths = [tensors[name].width for name in op.operands]
     return op.function.lowered(widths, tensors[op.out].width)
 
 
-def pass_vectors(call: PassCall) -> Iterator[Vector]:
+def pass_vectors(call: PassCall, code: VectorPass) -> Iterator[Vector]:
     """Make the descriptors of a pass: one for every index of the levels beyond two."""
     parts = (*call.operands, call.z)
     # A level has three steps, those of an array's operands and result: enough for two operands.
@@ -59,7 +60,8 @@ def pass_vectors(call: PassCall) -> Iterator[Vector]:
             )
             for name, step, part in zip(_stream_names(parts), steps, parts, strict=True)
         }
-        yield call.kernel.vector(streams, outer=outer.count, inner=inner.count, tensor=call.op.out)
+        streams[STORED] = streams["z"]
+        yield code.vector(streams, outer=outer.count, inner=inner.count, tensor=call.op.out)
 
 
 def _stream_names(parts: tuple[Part, ...]) -> Iterator[str]:

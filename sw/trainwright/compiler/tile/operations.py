@@ -322,13 +322,13 @@ class Operations(Demands):
         if op.over:
             self._group_pass(op, operands, z)
             return
-        kernel = lowered(op, self.graph.tensors)
+        passes = lowered(op, self.graph.tensors)
         rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
         self.calls.append(
             PassCall(
-                engine=Engine.PE2, cycles=pass_cycles(rows, len(kernel.instructions), self.p),
+                engine=Engine.PE2, cycles=sum(pass_cycles(rows, len(code.instructions), self.p) for code in passes),
                 reads=tuple(part.piece for part in operands), writes=(z.piece,),
-                op=op, kernel=kernel, operands=operands, z=z,
+                op=op, passes=passes, operands=operands, z=z,
             )
         )  # fmt: skip
 
