@@ -35,7 +35,8 @@ def test_random_networks_with_functions_are_exact_on_rtl(rtl, seed):
 
 
 @pytest.mark.parametrize(
-    ("seed", "over"), ((7, ""), (8, "features"), pytest.param(9, "channels", marks=pytest.mark.slow))
+    ("seed", "over"),
+    ((7, ""), (8, "features"), pytest.param(9, "channels", marks=pytest.mark.slow)),
 )
 def test_random_kernels_of_users_are_exact_on_rtl(rtl, seed, over):
     rtl.memory = MemoryModel(read_latency=9, bandwidth=0.5, stall=0.3, seed=seed)

@@ -562,7 +562,7 @@ def own(k, x):
     return total >> 20
 """
     network = described(tmp_path, own, "own")
-    with pytest.raises(KernelError, match=r"own.py:4: own: more than 8 values .*; clip one"):
+    with pytest.raises(KernelError, match=r"own.py:4: own: more than 8 values .*: clip one"):
         compile_step(network, 16, ENGINE)
 
 

@@ -25,7 +25,14 @@ from trainwright.compiler.forms.layout import Axes, Layout, Part, Piece, Storage
 from trainwright.compiler.forms.nests import address_of
 from trainwright.graph.ir import Kernel, Tensor
 from trainwright.kernels import KernelError, VectorPass
-from trainwright.kernels.phases import SCRATCH, STORED, GroupLayout, GroupPass, Role, scratch_streams
+from trainwright.kernels.phases import (
+    SCRATCH,
+    STORED,
+    GroupLayout,
+    GroupPass,
+    Role,
+    scratch_streams,
+)
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.vector import THREADS, Stream, Vector
 

@@ -324,9 +324,10 @@ class Operations(Demands):
             return
         passes = lowered(op, self.graph.tensors)
         rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
+        cycles = sum(pass_cycles(rows, len(code.instructions), self.p) for code in passes)
         self.calls.append(
             PassCall(
-                engine=Engine.PE2, cycles=sum(pass_cycles(rows, len(code.instructions), self.p) for code in passes),
+                engine=Engine.PE2, cycles=cycles,
                 reads=tuple(part.piece for part in operands), writes=(z.piece,),
                 op=op, passes=passes, operands=operands, z=z,
             )
