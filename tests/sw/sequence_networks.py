@@ -30,6 +30,16 @@ def encoder_tables():
     }  # fmt: skip
 
 
+def classifier(*, over="mean", **keys):
+    """Build the encoder with one of 6 classes for a sequence, whose tokens of zeros are padding."""
+    tables = encoder_tables()
+    tables["layers"] += [
+        {"name": "pooled", "over_tokens": over},
+        {"name": "intent", "outputs": [3, 2], "inputs": [4, 6], "ranks": [3], "relu": False},
+    ]
+    return network_from_dict({**tables, "padding": True, "classes": 6, **keys})
+
+
 def small_encoder(**keys):
     """Build the encoder, with other keys of the network."""
     return network_from_dict({**encoder_tables(), **keys})

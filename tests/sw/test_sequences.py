@@ -1,11 +1,12 @@
 """Networks of sequences: descriptions, exact programs, torch, statistics in several runs."""
 
 import pickle
+from dataclasses import replace
 from math import prod
 
 import pytest
 import torch
-from sequence_networks import encoder_tables, small_encoder
+from sequence_networks import classifier, encoder_tables, small_encoder
 from test_lowering import checked
 
 from trainwright.check.step import check_step, random_inputs
@@ -25,7 +26,7 @@ from trainwright.train.functional import outputs
 ENGINE = AcceleratorParameters(vector_engine=1)
 
 
-@pytest.mark.parametrize("network", (small_encoder(), load_network("encoder-768")))
+@pytest.mark.parametrize("network", (small_encoder(), classifier(), load_network("encoder-768")))
 def test_network_of_tokens_is_read_back_from_its_tables(network):
     assert network_from_dict(network.to_dict()) == network
     assert pickle.loads(pickle.dumps(network)) == network
@@ -69,6 +70,37 @@ def test_small_encoder_is_exact_in_every_tensor(batch, tokens):
     assert {"heads.dy", "sum1.da", "l6.dG1", "l6.db", "l1.dG1"} <= names
 
 
+@pytest.mark.parametrize(("over", "batch", "tokens"), (("mean", 3, 16), ("first", 1, 19)))
+def test_classifier_with_padding_is_exact_in_every_tensor(over, batch, tokens):
+    network = classifier(over=over, tokens=tokens)
+    step = checked(network, batch, ENGINE)
+    assert step.forward.lowered.graph.results == ("l10.a",)
+    with GoldenAccelerator(ENGINE, memory_bytes=1 << 24) as golden:
+        check = check_step(network, batch, golden)
+    assert "heads.mask in memory" in check.comparison.tensors and not check.comparison.mismatches
+
+
+def dense(network, model):
+    """Return W (J, I) of each layer and its bias, float64 leaves."""
+    weights = []
+    for number, layer in enumerate(network.layers):
+        factors = [
+            dequantise(words, exponent, network.factor_format(number, n))
+            for n, (words, exponent) in enumerate(
+                zip(model.factors[number], model.factor_exponents[number], strict=True)
+            )
+        ]
+        matrix = factors[0]
+        for factor in factors[1:]:
+            matrix = torch.einsum("ajib,bklc->ajkilc", matrix, factor).reshape(
+                1, matrix.shape[1] * factor.shape[1], matrix.shape[2] * factor.shape[2], -1
+            )
+        columns = 1 if layer.diagonal else layer.input_size
+        weights.append(matrix.reshape(layer.output_size, columns))
+    biases = [None if bias is None else bias.double().requires_grad_() for bias in model.biases]
+    return weights, biases
+
+
 def test_small_encoder_is_near_torch_in_float64():
     """Compare logits with the dense network on the dequantised factors."""
     network = small_encoder()
@@ -76,26 +108,34 @@ def test_small_encoder_is_near_torch_in_float64():
         driver = Driver(golden, network, 1)
         given = random_inputs(network, driver, 0)
         logits = driver.forward(given.inputs, given.model, given.scales).logits
-    weights = []
-    for number, layer in enumerate(network.layers):
-        factors = [
-            dequantise(words, exponent, network.factor_format(number, n))
-            for n, (words, exponent) in enumerate(
-                zip(given.model.factors[number], given.model.factor_exponents[number], strict=True)
-            )
-        ]
-        dense = factors[0]
-        for factor in factors[1:]:
-            dense = torch.einsum("ajib,bklc->ajkilc", dense, factor).reshape(
-                1, dense.shape[1] * factor.shape[1], dense.shape[2] * factor.shape[2], -1
-            )
-        columns = 1 if layer.diagonal else layer.input_size
-        weights.append(dense.reshape(layer.output_size, columns))
-    biases = [None if bias is None else bias.double() for bias in given.model.biases]
     inputs = dequantise(given.inputs, driver.input_exponent, network.format("activation"))
-    real = outputs(network, weights, biases, inputs)
-    assert logits.shape == (network.tokens, prod(network.shapes["scale2"]))
+    real = outputs(network, *dense(network, given.model), inputs)
+    assert logits.shape == (1, network.tokens * prod(network.shapes["scale2"]))
     assert (logits - real).norm() <= 0.12 * real.norm()
+
+
+@pytest.mark.parametrize("over", ("mean", "first"))
+def test_classifier_of_sequences_of_all_lengths_is_near_plain_torch(over):
+    """Run each sequence alone in torch without its padding: padded tokens count nowhere."""
+    network, batch = classifier(over=over), 16
+    with GoldenAccelerator(ENGINE, memory_bytes=1 << 24) as golden:
+        driver = Driver(golden, network, batch)
+        given = random_inputs(network, driver, 0)
+        logits = driver.forward(given.inputs, given.model, given.scales).logits
+        back = driver.backward(given.gradient, given.scales)
+    weights, biases = dense(network, given.model)
+    inputs = dequantise(given.inputs, driver.input_exponent, network.format("activation"))
+    rows = []
+    for length, sequence in enumerate(inputs, 1):
+        alone = replace(network, tokens=max(length, 2), padding=length == 1)
+        rows.append(outputs(alone, weights, biases, sequence[None, : alone.input_size]))
+    real = torch.cat(rows)
+    (real * given.gradient).sum().backward()
+    assert (logits - real).norm() <= 0.2 * real.norm()
+    for found, bias in zip(back.biases, biases, strict=True):
+        if bias is not None and bias.grad.norm() > 1e-9:  # the keys' bias changes no softmax
+            assert torch.cosine_similarity(found, bias.grad, 0) > 0.94
+            assert 0.85 < found.norm() / bias.grad.norm() < 1.15
 
 
 def test_statistics_of_passes_follow_the_segments_of_a_program():

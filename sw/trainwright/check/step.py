@@ -97,7 +97,7 @@ class StepInputs:
 def random_inputs(network: Network, driver: Driver, seed: int) -> StepInputs:
     """Return seeded operands over the whole range of their formats, with calibrated scales."""
     generator = torch.Generator().manual_seed(seed)
-    batch = driver.step.samples
+    batch = driver.step.batch
     factors = [
         [
             torch.randint(low, high + 1, shape, generator=generator)
@@ -113,6 +113,11 @@ def random_inputs(network: Network, driver: Driver, seed: int) -> StepInputs:
     ]
     low, high = extremes(network.format("activation"))
     inputs = torch.randint(low, high + 1, (batch, network.input_size), generator=generator)
+    if network.padding:
+        # Sequences of all lengths from 1 token on, the first ones as short as can be.
+        lengths = 1 + torch.arange(batch) % network.tokens
+        present = torch.arange(network.tokens) < lengths[:, None]
+        inputs = (inputs.reshape(batch, network.tokens, -1) * present[:, :, None]).flatten(1)
     gradient = torch.randn(batch, network.output_size, generator=generator).double() / batch
     exponents = [_factor_exponents(network, number) for number in range(len(network.layers))]
     model = QuantisedModel(network, factors, exponents, biases)

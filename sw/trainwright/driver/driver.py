@@ -25,9 +25,11 @@ from trainwright.driver.model import (
     check_words,
 )
 from trainwright.driver.settling import MOST_REPETITIONS, settle
+from trainwright.driver.tokens import TokenCounts, present_tokens, token_words
 from trainwright.fixed.quantise import dequantise, fitting_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.golden.backend import GoldenAccelerator
+from trainwright.graph.network import host_operands
 from trainwright.network import Input, Network
 from trainwright.program.fields import DESCRIPTOR_BYTES
 
@@ -79,6 +81,7 @@ class Driver:
         self._effort = effort
         self.accelerator = accelerator
         self._occupied = occupied or (lambda tensor: tensor.count)
+        self._pads = bool(network.padding or network.of_sequences)
         self.trace = trace
         self.step: CompiledStep = compile_step(
             network, batch, accelerator.parameters, plan=plan, input_gradients=input_gradients,
@@ -138,7 +141,7 @@ class Driver:
         """Return the gradient to the inputs, (batch, values); None where it was not asked for."""
         if not self.step.input_gradients:
             return None
-        shape = (self.step.samples, self.network.input_size)
+        shape = (self.step.batch, self.network.input_size)
         total = torch.zeros(shape, dtype=torch.float64)
         for name, gradient in zip(self.step.inputs, self.step.input_gradients, strict=True):
             part = self._seen(name, total)
@@ -237,13 +240,14 @@ class Driver:
         wanted: Mapping[str, int],
         seed: int | None,
     ) -> ForwardResult:
-        shape = (self.step.samples, self.network.input_size)
+        shape = (self.step.batch, self.network.input_size)
         check_words("inputs", inputs, shape, self.network.format("activation"))
         self._check_model(model)
         self._put_images(self.step.forward, model)
         width = self.network.widths.bias
         operands = {"x": self.input_exponent}
         operands |= {n.name: self.input_exponent for n in self.network.nodes if not n.sources}
+        operands |= host_operands(self.network)
         for number, exponents in enumerate(model.factor_exponents, 1):
             operands |= {f"l{number}.G{n}": exponent for n, exponent in enumerate(exponents, 1)}
         for number, bias in enumerate(model.biases, 1):
@@ -262,11 +266,16 @@ class Driver:
                 self._put(name, quantise(values, bound.exponents[name], width))
         for name in self.step.inputs:
             self._put(name, self._input(name, inputs))
+        if self._pads:
+            present = present_tokens(self.network, inputs)
+            self._occupied = TokenCounts(self.network, present).of
+        for name, values in token_words(self.network, inputs).items():
+            self._put(name, values)
         run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
         self._forward = model, bound.exponents
         heads = [self._value(name, bound, "intermediate") for name in self.step.results]
         return ForwardResult(
-            logits=torch.cat([head.reshape(self.step.samples, -1) for head in heads], 1),
+            logits=torch.cat([head.reshape(self.step.batch, -1) for head in heads], 1),
             statistics=self._statistics(self.step.forward, bound, run),
             counters=run.counters,
             seconds=run.seconds,
@@ -307,7 +316,7 @@ class Driver:
     ) -> BackwardResult:
         assert self._forward is not None
         model, exponents = self._forward
-        shape = (self.step.samples, self.network.output_size)
+        shape = (self.step.batch, self.network.output_size)
         if tuple(gradient.shape) != shape:
             raise ValueError(f"the gradient has shape {tuple(gradient.shape)}, not {shape}")
         present = {image.name for image, _ in self.step.forward.images}

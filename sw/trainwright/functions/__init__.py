@@ -15,6 +15,7 @@ from trainwright.functions.record import (
     Scaling,
 )
 from trainwright.functions.registry import (
+    definition_of,
     entries,
     function_names,
     function_of,
@@ -30,6 +31,7 @@ __all__ = [
     "FunctionKernel",
     "Scale",
     "Scaling",
+    "definition_of",
     "entries",
     "function_names",
     "function_of",

@@ -85,13 +85,19 @@ def _softmax_gradient_scale(
     return Scaling(exponent, least, (shift,))
 
 
+def _real_softmax_gradient(
+    upper: "torch.Tensor", p: "torch.Tensor", scale: float
+) -> "torch.Tensor":
+    return scale * p * (upper - (p * upper).sum(-1, keepdim=True))
+
+
 @kernel(
     gradient=_softmax_gradient,
     over="features",
     scale=Scale(_softmax_scale),
     gradient_scale=Scale(_softmax_gradient_scale, automatic=True),
     real=lambda z, scale: (z * scale).softmax(-1),
-    real_gradient=lambda upper, p, scale: scale * p * (upper - (p * upper).sum(-1, keepdim=True)),
+    real_gradient=_real_softmax_gradient,
 )
 def softmax(k: Body, z: Value, scale: float = 1.0) -> Value:
     """Return softmax of ``scale`` times z over a group.
@@ -102,16 +108,46 @@ def softmax(k: Body, z: Value, scale: float = 1.0) -> Value:
     the last place below the greatest then gets at most half of the greatest's result (37 % for a
     scale of 1).
     """
-    factor = _normalised(LOG2_E * scale)[0]
+    return _shared(k, _powers(k, z, scale))
+
+
+def _powers(k: Body, z: Value, scale: float) -> Value:
+    """Return 2^(z - the greatest z), with z in units of ``scale`` log2(e)."""
     # An argument of exp2 has 16 bits below the point, as the factor has.
-    below = z - k.greatest(z)
-    powers = exp2((below * -factor).rounded(_shift(k, 0), EVEN)).at_least(0)
+    below = (z - k.greatest(z)) * -_normalised(LOG2_E * scale)[0]
+    return exp2(below.rounded(_shift(k, 0), EVEN)).at_least(0)
+
+
+def _shared(k: Body, powers: Value) -> Value:
+    """Divide powers by their sum."""
     powers = k.stored(STORED, powers)
     total = k.sum(powers)
     twice, length = mantissa(total + total)
     inverse = reciprocal(twice)
     shift = length + (32 - k.bits)
     return (powers * inverse).rounded(shift, EVEN)
+
+
+def _real_masked_softmax(z: "torch.Tensor", mask: "torch.Tensor", scale: float) -> "torch.Tensor":
+    return (z * scale).masked_fill(mask <= 0, -inf).softmax(-1).nan_to_num()
+
+
+@kernel(
+    gradient=_softmax_gradient,
+    over="features",
+    scale=Scale(_softmax_scale),
+    gradient_scale=Scale(_softmax_gradient_scale, automatic=True),
+    real=_real_masked_softmax,
+    real_gradient=_real_softmax_gradient,
+)
+def masked_softmax(k: Body, z: Value, mask: Value, scale: float = 1.0) -> Value:
+    """Return softmax of the values whose mask is positive; 0 for the other values.
+
+    A group without such a value gives 0.
+    """
+    powers = _powers(k, where(mask.positive, z, k.constant(z.low)), scale)
+    # The lowest word may be the greatest of its group: its power is cleared, too.
+    return _shared(k, where(mask.positive, powers, k.constant(0)))
 
 
 # -- LayerNorm ---------------------------------------------------------------------------------

@@ -157,6 +157,11 @@ def _known() -> dict[str, Definition]:
     return _DEFINITIONS
 
 
+def definition_of(name: str) -> Definition:
+    """Return the definition of a kernel of the library by its name, of two operands too."""
+    return _known()[name]
+
+
 def entries() -> tuple[Definition, ...]:
     """Return all definitions that calls and modules of torch may stand for."""
     return tuple(d for d in _known().values() if d.calls or d.torch_class)

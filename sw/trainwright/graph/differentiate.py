@@ -121,8 +121,11 @@ class _Backward:
         self.ops.append(Einsum(self.part(name), (products,)))
 
     def _kernel(self, op: Kernel, upper: str) -> None:
-        """Add the gradient to a kernel's operand: another kernel, of the gradient to the result."""
-        (x,) = op.operands
+        """Add the gradient to a kernel's operand: another kernel, of the gradient to the result.
+
+        A second operand is a mask, which the host gives and which has no gradient.
+        """
+        x = op.operands[0]
         kernel = op.source.backward if op.source else None
         if kernel is not None:
             assert op.source

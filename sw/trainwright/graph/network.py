@@ -20,6 +20,7 @@ from trainwright.network import (
     Norm,
     Pool,
     Sum,
+    TokenPool,
     Window,
 )
 
@@ -29,6 +30,10 @@ SEQUENCES = "b"
 """The axis of the sequences of a batch, where there are several."""
 CONSTANT_WIDTH = 16
 """Bits of the weight of an average over windows whose size is no power of two."""
+SHARE_EXPONENT = 2 - CONSTANT_WIDTH
+"""Exponent of the tokens' weights in a mean over them: 1 is the largest power of two of a word."""
+MASK_WIDTH = 2
+"""Bits of a mask, whose words are 1 and 0."""
 
 
 def class_tensor(network: Network, name: str, axes: tuple[str, ...], kind: TensorClass) -> Tensor:
@@ -46,6 +51,27 @@ def result_names(network: Network) -> tuple[str, ...]:
 def upper_names(network: Network) -> tuple[str, ...]:
     """Return the gradient to each head, which the host writes."""
     return tuple(f"{network.prefixes[name]}.dy" for name in network.heads)
+
+
+def host_operands(network: Network) -> dict[str, int]:
+    """Return the exponents of tensors that say which tokens are padding, by name."""
+    names = {}
+    for node in network.nodes:
+        if isinstance(node, TokenPool):
+            names[share_name(network, node)] = SHARE_EXPONENT
+        elif isinstance(node, Attention) and network.padding:
+            names[mask_name(network, node)] = 0
+    return names
+
+
+def share_name(network: Network, node: TokenPool) -> str:
+    """Return the tensor of the tokens' weights in a pool, (sequences, tokens)."""
+    return f"{network.prefixes[node.name]}.share"
+
+
+def mask_name(network: Network, node: Attention) -> str:
+    """Return the mask of an attention's keys, (heads, sequences, keys, queries)."""
+    return f"{network.prefixes[node.name]}.mask"
 
 
 def average(size: int) -> tuple[int, int]:
@@ -69,7 +95,8 @@ class _Build:
     def __init__(self, network: Network, batch: int):
         self.network = network
         # Tokens lie along the lanes, as samples of other networks do: layers compute each alone.
-        sequences = network.tokens > 1 and batch > 1
+        # A pool takes the axis of the tokens away: that of the sequences is left, even of one.
+        sequences = network.tokens > 1 and (batch > 1 or bool(network.of_sequences))
         self.samples: tuple[str, ...] = (SEQUENCES, SAMPLES) if sequences else (SAMPLES,)
         self.sizes = dict[str, int](zip(self.samples, (batch, network.tokens), strict=False))
         if network.tokens > 1:
@@ -117,6 +144,10 @@ class _Build:
         # Logits go to the host as intermediates do, with the bits that a loss needs.
         return TensorClass.INTERMEDIATE if name in heads else TensorClass.ACTIVATION
 
+    def samples_of(self, name: str) -> tuple[str, ...]:
+        """Return the axes of a value that count samples, which lie last."""
+        return self.samples[:-1] if name in self.network.of_sequences else self.samples
+
     def node(self, node: Node) -> None:
         """Append what makes a value."""
         prefix = self.prefixes[node.name]
@@ -141,12 +172,14 @@ class _Build:
                 tensor = self.attention(node, prefix)
             case Norm():
                 tensor = self.norm(node, prefix)
+            case TokenPool():
+                tensor = self.token_pool(node, prefix)
         self.values[node.name] = _Value(tensor, self.network.shapes[node.name])
 
     def layer(self, node: Apply, prefix: str) -> str:
         """Apply a layer to a value: input ``x``, sums ``y``, bias, result ``a``."""
         layer, below = self.network.layers[node.layer], self.values[node.sources[0]]
-        owner = f"l{node.layer + 1}"
+        owner, samples = f"l{node.layer + 1}", self.samples_of(node.name)
         if layer.diagonal:
             return self.scale(node, prefix, layer)
         outputs = self.numbered(owner, "j", layer.outputs)
@@ -158,11 +191,11 @@ class _Build:
             flat = flat[layer.leading :] + flat[: layer.leading]  # as the values lie
             if len(node.sources) > 1:
                 read = [
-                    self.view(f"{prefix}.x{n}", self.values[name].tensor, (axis, *self.samples))
+                    self.view(f"{prefix}.x{n}", self.values[name].tensor, (axis, *samples))
                     for n, (name, axis) in enumerate(zip(node.sources, flat, strict=True), 1)
                 ]
             else:
-                read = [self.view(f"{prefix}.x", below.tensor, (*flat, *self.samples))]
+                read = [self.view(f"{prefix}.x", below.tensor, (*flat, *samples))]
             positions: tuple[str, ...] = ()
         else:
             kernel = self.axes(owner, ("kh", "kw"), layer.window.kernel)
@@ -174,7 +207,7 @@ class _Build:
             read = [x]
         factors = self.factors(owner, layer, outputs, inputs)
         kind = TensorClass.INTERMEDIATE
-        axes = (*positions, *outputs, *self.samples)
+        axes = (*positions, *outputs, *samples)
         y = self.tensor(f"{prefix}.y", axes, kind)
         self.ops.append(Einsum(y, (*factors, *read), prefix))
         b = self.give(f"{owner}.b", outputs, kind, Fixed(self.network.widths.bias))
@@ -184,15 +217,15 @@ class _Build:
 
     def scale(self, node: Apply, prefix: str, layer: Layer) -> str:
         """Multiply each value by a number of its own and add a bias."""
-        owner = f"l{node.layer + 1}"
+        owner, samples = f"l{node.layer + 1}", self.samples_of(node.name)
         axes = self.numbered(owner, "j", layer.outputs)
-        x = self.view(f"{prefix}.x", self.values[node.sources[0]].tensor, (*axes, *self.samples))
+        x = self.view(f"{prefix}.x", self.values[node.sources[0]].tensor, (*axes, *samples))
         name, kind = f"{owner}.G1", TensorClass.INTERMEDIATE
         g = self.give(name, axes, kind, self.network.tensor_format(name, "factor"))
-        y = self.tensor(f"{prefix}.y", (*axes, *self.samples), kind)
+        y = self.tensor(f"{prefix}.y", (*axes, *samples), kind)
         self.ops.append(Einsum(y, (g, x)))
         b = self.give(f"{owner}.b", axes, kind, Fixed(self.network.widths.bias))
-        a = self.tensor(f"{prefix}.a", (*axes, *self.samples), self.kind(node.name))
+        a = self.tensor(f"{prefix}.a", (*axes, *samples), self.kind(node.name))
         self.ops.append(Add(a, y, b, relu=layer.relu))
         return a
 
@@ -202,7 +235,7 @@ class _Build:
         axes = self.tensors[x].axes
         a = self.tensor(f"{prefix}.a", axes, TensorClass.INTERMEDIATE)
         over = tuple(axis for axis in axes if axis not in self.samples)
-        self.group(a, x, self.network.function_at(node), over)
+        self.group(a, [x], self.network.function_at(node), over)
         return a
 
     def attention(self, node: Attention, prefix: str) -> str:
@@ -221,15 +254,32 @@ class _Build:
         scores = self.tensor(f"{prefix}.y", axes, TensorClass.INTERMEDIATE)
         self.ops.append(Einsum(scores, (q, k)))
         p = self.tensor(f"{prefix}.p", axes, TensorClass.ACTIVATION)
-        self.group(p, scores, self.network.function_at(node), (keys,))
+        operands = [scores]
+        if self.network.padding:
+            fmt = Fixed(MASK_WIDTH)
+            name = mask_name(self.network, node)
+            operands.append(self.give(name, axes, TensorClass.ACTIVATION, fmt))
+        self.group(p, operands, self.network.function_at(node), (keys,))
         axes = (heads, features, *self.samples)
         a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
         self.ops.append(Einsum(a, (p, v)))
         return a
 
-    def group(self, out: str, x: str, f: Function, over: tuple[str, ...]) -> None:
+    def group(self, out: str, operands: Sequence[str], f: Function, over: tuple[str, ...]) -> None:
         """Apply a function to groups over some axes of a value."""
-        self.ops.append(Kernel(out, (x,), f.forward, f, over=over))
+        op = Kernel(out, tuple(operands), f.forward, f, over=over)
+        self.ops.append(op)
+
+    def token_pool(self, node: TokenPool, prefix: str) -> str:
+        """Add the tokens of every sequence, each with the weight that the host gives it."""
+        x = self.values[node.sources[0]].tensor
+        fmt = Fixed(CONSTANT_WIDTH)
+        name = share_name(self.network, node)
+        share = self.give(name, self.samples, TensorClass.INTERMEDIATE, fmt)
+        axes = tuple(axis for axis in self.tensors[x].axes if axis != self.samples[-1])
+        a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
+        self.ops.append(Einsum(a, (share, x)))
+        return a
 
     def factors(
         self,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from trainwright.fixed.scale import TensorClass
 from trainwright.graph.differentiate import differentiate
 from trainwright.graph.ir import Einsum, Graph, Unfold, needed
-from trainwright.graph.network import class_tensor, network_graph, upper_names
+from trainwright.graph.network import class_tensor, host_operands, network_graph, upper_names
 from trainwright.graph.order import Order, replaced
 from trainwright.network import Input, Network
 
@@ -63,6 +63,7 @@ def step_graph(network: Network, batch: int, *, inputs: bool = False) -> StepGra
     # the same operations; it is not trained.
     passed |= {f"l{n}.b" for n, layer in enumerate(network.layers, 1) if not layer.bias}
     passed |= {name for name in forward.given if forward.tensors[name].constant}
+    passed |= host_operands(network).keys()
     wanted = [name for name in forward.given if name not in passed]
     uppers = upper_names(network)
     like = class_tensor(network, uppers[0], (), TensorClass.GRADIENT)

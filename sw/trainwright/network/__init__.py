@@ -4,7 +4,17 @@ from trainwright.network.description import BUILT_IN, load_network, network_from
 from trainwright.network.errors import NetworkError
 from trainwright.network.layer import Layer, rank_bounds
 from trainwright.network.network import Network
-from trainwright.network.nodes import Apply, Attention, Input, Map, Node, Norm, Pool, Sum
+from trainwright.network.nodes import (
+    Apply,
+    Attention,
+    Input,
+    Map,
+    Node,
+    Norm,
+    Pool,
+    Sum,
+    TokenPool,
+)
 from trainwright.network.numbers import FLOAT32, NumberFormats, Widths
 from trainwright.network.user_names import UserNames
 from trainwright.network.window import Window
@@ -24,6 +34,7 @@ __all__ = [
     "NumberFormats",
     "Pool",
     "Sum",
+    "TokenPool",
     "UserNames",
     "Widths",
     "Window",

@@ -35,6 +35,7 @@ _NETWORK_KEYS = {
     "heads": list,
     "tokens": int,
     "kernels": list,
+    "padding": bool,
 }
 _WIDTH_KEYS: dict[str, type] = dict.fromkeys(
     ("factor", "bias", "activation", "gradient", "intermediate"), int
@@ -76,6 +77,7 @@ def network_from_dict(description: Mapping[str, Any], folder: Path | None = None
         wiring=() if line else tuple(wiring.nodes),
         results=heads,
         tokens=top.get("tokens", 1),
+        padding=top.get("padding", False),
     )
     return network.with_formats(top["formats"]) if top.get("formats") else network
 

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from trainwright.formats import Format
-from trainwright.functions import Function, function_of
+from trainwright.functions import Function, definition_of, function_of
 from trainwright.network.errors import require, row
 from trainwright.network.layer import MOST_SIZE, Layer
 from trainwright.network.nodes import (
@@ -20,7 +20,9 @@ from trainwright.network.nodes import (
     Norm,
     Shape,
     Sum,
+    TokenPool,
     arranged,
+    of_sequences,
     shapes,
     straight_line,
 )
@@ -71,6 +73,8 @@ class Network(Formatted):
     tokens: int = 1
     """Tokens of a sample, which is then a sequence: each has values of its own, which attention
     alone mixes. An image is what one token reads."""
+    padding: bool = False
+    """Whether tokens of zeros are padding, which attention and pools over tokens leave out."""
 
     def __post_init__(self) -> None:
         require(
@@ -93,6 +97,12 @@ class Network(Formatted):
         require(
             self.tokens > 1 or not any(isinstance(node, Attention) for node in self.nodes),
             "attention is over the tokens of a sequence: give the network tokens = 2 or more",
+        )
+        require(
+            self.tokens > 1
+            or not (self.padding or any(isinstance(node, TokenPool) for node in self.nodes)),
+            "padding and over_tokens are of the tokens of a sequence: give the network tokens = 2 "
+            "or more",
         )
         for name in self.heads:
             self._check_head(name)
@@ -146,7 +156,8 @@ class Network(Formatted):
         size = prod(self.shapes[node.name])
         if isinstance(node, Attention):
             scale = (size // node.heads) ** -0.5
-            return function_of("softmax").definition.make(scale).sized(self.tokens)
+            name = "masked_softmax" if self.padding else "softmax"
+            return definition_of(name).make(scale).sized(self.tokens)
         return function_of("layer_norm").sized(size)
 
     def _group(self, node: Map, over: Sequence[str]) -> int:
@@ -176,6 +187,15 @@ class Network(Formatted):
         applied = {n.name for n in self.nodes if isinstance(n, Apply) and n.layer == layer}
         readers = (n for n in self.nodes if isinstance(n, Map) and n.sources[0] in applied)
         return max((node.function.gain for node in readers), default=1.0)
+
+    @cached_property
+    def of_sequences(self) -> frozenset[str]:
+        """The values that a whole sequence has, and not each token. Raises ``NetworkError``."""
+        return of_sequences(self.nodes)
+
+    def rows_of(self, name: str) -> int:
+        """Return how many rows of a value a sample has: one, or one for each token."""
+        return 1 if name in self.of_sequences else self.tokens
 
     @cached_property
     def shapes(self) -> dict[str, Shape]:
@@ -269,17 +289,13 @@ class Network(Formatted):
 
     @property
     def input_size(self) -> int:
-        """Pixels of the padded image."""
-        return prod(self.padded)
-
-    def samples(self, batch: int) -> int:
-        """Return the samples of a batch as the accelerator counts them: tokens of sequences."""
-        return batch * self.tokens
+        """Pixels of the padded image, of all tokens of a sequence."""
+        return prod(self.padded) * self.tokens
 
     @property
     def head_sizes(self) -> tuple[int, ...]:
-        """Outputs of each head."""
-        return tuple(prod(self.shapes[name]) for name in self.heads)
+        """Outputs of each head, for all tokens where it has outputs for each."""
+        return tuple(prod(self.shapes[name]) * self.rows_of(name) for name in self.heads)
 
     @property
     def output_size(self) -> int:
@@ -371,6 +387,7 @@ class Network(Formatted):
             "padded": list(self.padded),
             "dataset": self.dataset,
             **({"tokens": self.tokens} if self.tokens > 1 else {}),
+            **({"padding": True} if self.padding else {}),
             "widths": dict(vars(self.widths)),
             **({"formats": formats} if formats else {}),
             **items(self),

@@ -88,7 +88,18 @@ class Attention(Norm):
     heads: int
 
 
-Node = Input | Apply | Sum | Pool | Map | Norm | Attention
+@dataclass(frozen=True)
+class TokenPool:
+    """One value of a sequence, from those of its tokens: their mean, or the first one."""
+
+    name: str
+    sources: tuple[str, ...]
+    over: str
+
+    CHOICES = ("mean", "first")
+
+
+Node = Input | Apply | Sum | Pool | Map | Norm | Attention | TokenPool
 
 
 def layer_name(number: int) -> str:
@@ -172,9 +183,35 @@ def shapes(nodes: Sequence[Node], layers: Sequence[Layer]) -> dict[str, Shape]:
                 result[node.name] = _windows(node.name, node.sources[0], node.window, result)
             case Attention():
                 result[node.name] = _attended(node, result)
+            case TokenPool():
+                result[node.name] = (prod(result[node.sources[0]]),)
             case Map() | Norm():
                 result[node.name] = result[node.sources[0]]
     return result
+
+
+def of_sequences(nodes: Sequence[Node]) -> frozenset[str]:
+    """Find the values that a whole sequence has, and not each token: of a pool, and behind it.
+
+    Raises ``NetworkError`` where a value is made of both kinds, or needs tokens and has none.
+    """
+    whole: set[str] = set()
+    for node in nodes:
+        kinds = {name in whole for name in node.sources}
+        require(
+            len(kinds) < 2,
+            f"{node.name}: {' and '.join(node.sources)} do not go together: some are of tokens, "
+            "some of whole sequences; pool all of them, or none",
+        )
+        if True in kinds:
+            require(
+                not isinstance(node, Attention | TokenPool),
+                f"{node.name} reads tokens, {node.sources[0]!r} is one value of a sequence",
+            )
+            whole.add(node.name)
+        elif isinstance(node, TokenPool):
+            whole.add(node.name)
+    return frozenset(whole)
 
 
 def _multiplied(node: Apply, layer: Layer, sizes_of: Mapping[str, Shape]) -> Shape:

@@ -18,6 +18,7 @@ from trainwright.network.nodes import (
     Norm,
     Pool,
     Sum,
+    TokenPool,
     layer_name,
 )
 from trainwright.network.window import Window
@@ -41,6 +42,7 @@ _KEYS: dict[str, dict[str, type]] = {
     "pool": {"name": str, "from": str, "pool": list, "stride": list, "padding": list},
     "weights": {"name": str, "from": str, "weights": str},
     "norm": {"name": str, "from": str, "norm": str},
+    "over_tokens": {"name": str, "from": str, "over_tokens": str},
     "scale": {"name": str, "from": str, "scale": int, "bias": bool, "relu": bool},
     "attention": {"name": str, "attention": list, "heads": int},
     "function": {"name": str, "from": str, "function": str},
@@ -138,6 +140,15 @@ def wired(
                 keys["norm"] == "layer", f'layer {n}: norm is "layer", not {shown(keys["norm"])}'
             )
             result.nodes.append(Norm(name, sources))
+            _without_relu(result, silent.get(sources[0]))
+        elif kind == "over_tokens":
+            over = keys["over_tokens"]
+            require(
+                over in TokenPool.CHOICES,
+                f"layer {n}: over_tokens is {' or '.join(map(repr, TokenPool.CHOICES))}, not "
+                f"{shown(over)}",
+            )
+            result.nodes.append(TokenPool(name, sources, over))
             _without_relu(result, silent.get(sources[0]))
         elif kind == "attention":
             sources = texts(keys["attention"], f"layer {n}: attention")
@@ -285,6 +296,8 @@ def items(network: "Network") -> dict[str, Any]:
                 tables.append({**label, "attention": list(node.sources), "heads": node.heads})
             case Norm():
                 tables.append({**label, **link, "norm": "layer"})
+            case TokenPool():
+                tables.append({**label, **link, "over_tokens": node.over})
     result: dict[str, Any] = {"layers": tables}
     maps = (node.function.definition for node in wiring if isinstance(node, Map))
     if files := dict.fromkeys(definition.source for definition in maps if definition.source):

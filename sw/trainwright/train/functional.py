@@ -4,8 +4,20 @@ from collections.abc import Sequence
 
 import torch
 
+from trainwright.driver.tokens import present_tokens, token_shares
 from trainwright.functions import Function
-from trainwright.network import Apply, Attention, Input, Layer, Map, Network, Norm, Pool, Sum
+from trainwright.network import (
+    Apply,
+    Attention,
+    Input,
+    Layer,
+    Map,
+    Network,
+    Norm,
+    Pool,
+    Sum,
+    TokenPool,
+)
 
 
 def outputs(
@@ -14,11 +26,12 @@ def outputs(
     biases: Sequence[torch.Tensor | None],
     images: torch.Tensor,
 ) -> torch.Tensor:
-    """Return logits (batch, outputs of all heads) of ``images`` (batch, pixels of padded images).
+    """Return logits (batch, outputs of all heads) of ``images`` (batch, inputs of a sample).
 
     ``weights`` are W (J, I) of each layer, ``biases`` (J,).
     """
     values: dict[str, torch.Tensor] = {}
+    present = present_tokens(network, images)
     for node in network.nodes:
         below = [values[name] for name in node.sources]
         match node:
@@ -41,9 +54,13 @@ def outputs(
             case Map():
                 value = _mapped(network.function_at(node), below[0])
             case Attention():
-                value = _attended(network, node, *below)
+                value = _attended(network, node, present, *below)
             case Norm():
                 value = network.function_at(node).forward.real(below[0].flatten(1))
+            case TokenPool():
+                tokens = below[0].reshape(len(images), network.tokens, -1)
+                shares = token_shares(node, present).to(tokens.dtype)
+                value = (shares[:, None] @ tokens)[:, 0]
             case Pool():
                 w = node.window
                 # Values are kept as (batch, rows, columns, channels), the accelerator's order;
@@ -52,8 +69,8 @@ def outputs(
                 image = torch.nn.functional.pad(image, (columns, columns, rows, rows))
                 value = torch.nn.functional.avg_pool2d(image, w.kernel, w.stride)
                 value = value.permute(0, 2, 3, 1)
-        values[node.name] = value.reshape(len(images), *network.shapes[node.name])
-    return torch.cat([values[name].flatten(1) for name in network.heads], 1)
+        values[node.name] = value.reshape(-1, *network.shapes[node.name])
+    return torch.cat([values[name].reshape(len(images), -1) for name in network.heads], 1)
 
 
 def _mapped(function: Function, x: torch.Tensor) -> torch.Tensor:
@@ -74,14 +91,16 @@ def _mapped(function: Function, x: torch.Tensor) -> torch.Tensor:
 
 
 def _attended(
-    network: Network, node: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
-) -> torch.Tensor:
+    network: Network, node: Attention, present: torch.Tensor, q: torch.Tensor, k: torch.Tensor,
+    v: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
     """Compute attention within each sequence; values are (sequences * tokens, size)."""
     q, k, v = (
         x.reshape(-1, network.tokens, node.heads, x[0].numel() // node.heads).transpose(1, 2)
         for x in (q, k, v)
     )
-    p = network.function_at(node).forward.real(q @ k.transpose(-1, -2))
+    masks = [present[:, None, None]] if network.padding else []
+    p = network.function_at(node).forward.real(q @ k.transpose(-1, -2), *masks)
     return (p @ v).transpose(1, 2)
 
 

@@ -147,6 +147,7 @@ class ParallelDriver:
             count
             for name in names
             for count in (
+                sum(result.statistics[name].count for result in done),
                 sum(result.statistics[name].total for result in done),
                 sum(result.statistics[name].saturations for result in done),
                 sum(result.statistics[name].underflows for result in done),
@@ -168,14 +169,10 @@ class ParallelDriver:
     def _statistics(
         self, own: Mapping[str, TensorStatistics], counts: Sequence[int]
     ) -> dict[str, TensorStatistics]:
-        # Counts of values are not summed: each micro-batch of each worker has equally many.
-        parts = self._batch // self._micro_batch
         return {
-            name: replace(
-                s, count=s.count * parts, total=total, saturations=saturations, underflows=under
-            )
-            for (name, s), total, saturations, under in zip(
-                own.items(), counts[::3], counts[1::3], counts[2::3], strict=True
+            name: replace(s, count=count, total=total, saturations=saturations, underflows=under)
+            for (name, s), count, total, saturations, under in zip(
+                own.items(), *(counts[n::4] for n in range(4)), strict=True
             )
         }
 

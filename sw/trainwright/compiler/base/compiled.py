@@ -232,11 +232,6 @@ class CompiledStep:
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Buffers of each tensor that the host writes in several layouts."""
 
-    @property
-    def samples(self) -> int:
-        """Samples of a batch, which are the tokens of all sequences where it has these."""
-        return self.network.samples(self.batch)
-
     @cached_property
     def predicted_cycles(self) -> int:
         """Cycles of a step by the cycle model, with the memory of the simulation's default."""

@@ -6,6 +6,7 @@ In: ``step.compile.StepPrograms``. Out: ``base.compiled.CompiledStep``. ``compil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,7 @@ from trainwright.formats import Fixed
 from trainwright.formats.exponents import ExponentRule
 from trainwright.graph.differentiate import gradient_name
 from trainwright.graph.ir import Graph, Kernel
-from trainwright.graph.network import SAMPLES, result_names, upper_names
+from trainwright.graph.network import SAMPLES, SEQUENCES, result_names, upper_names
 from trainwright.network import Input, Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute
@@ -33,14 +34,23 @@ from trainwright.program.fields import Operation
 Bytes = npt.NDArray[np.uint8]
 
 
+def sample_axes(axes: tuple[str, ...]) -> int:
+    """Return how many axes of a tensor count samples: the last ones."""
+    return len(axes) - max((n for n, a in enumerate(axes, 1) if a not in _SAMPLES), default=0)
+
+
+_SAMPLES = (SAMPLES, SEQUENCES)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PackedBuffer(Buffer):
     """Tensor in external memory as its ``packing`` has it; the host has samples first."""
 
     packing: Packing
     axes: tuple[int, ...]
-    """Sizes of the tensor's axes, samples last."""
-    sampled: bool
+    """Sizes of the tensor's axes."""
+    samples: int
+    """How many axes, the last ones, count samples; 0 where the tensor is of no sample."""
 
     @property
     def size(self) -> int:
@@ -50,15 +60,15 @@ class PackedBuffer(Buffer):
     def pack(self, values: torch.Tensor) -> Bytes:
         """Return the bytes of the host's array: (samples, values) or values."""
         array = values.numpy()
-        if self.sampled:
-            array = array.reshape(array.shape[0], -1).T
+        if self.samples:
+            array = array.reshape(prod(self.axes[-self.samples :]), -1).T
         return self.packing.pack(array.reshape(self.axes))
 
     def unpack(self, data: Bytes) -> torch.Tensor:
         """Return the host's array from all bytes of the buffer."""
         array = self.packing.unpack(data)
-        if self.sampled:
-            array = array.reshape(-1, array.shape[-1]).T
+        if self.samples:
+            array = array.reshape(-1, prod(self.axes[-self.samples :])).T
         return torch.from_numpy(np.ascontiguousarray(array))
 
 
@@ -136,7 +146,7 @@ class StepAdapter:
                 element_bytes=outer.element_bytes,
                 packing=Packing(graph, outer, self.lanes),
                 axes=graph.shape(outer.tensor),
-                sampled="s" in tensor.axes,
+                samples=sample_axes(tensor.axes),
             )
             self.aliases[name] = (*self.aliases.get(name, ()), key)
 
@@ -197,7 +207,7 @@ class StepAdapter:
         count = graph.count(name)
         return Written(
             name, tensor.kind, tensor.format, count, counted=not tensor.exact,
-            per_sample=SAMPLES in tensor.axes, axes=tensor.axes,
+            per_sample=bool(sample_axes(tensor.axes)), axes=tensor.axes,
         )  # fmt: skip
 
     def program(self, emitted: Emitted) -> CompiledProgram:

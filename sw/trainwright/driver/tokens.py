@@ -1,0 +1,92 @@
+"""Which tokens of sequences are padding, and what the accelerator is told of them."""
+
+from functools import cache
+
+import torch
+
+from trainwright.compiler.base.rules import Written
+from trainwright.fixed.quantise import quantise
+from trainwright.fixed.scale import TensorClass
+from trainwright.graph.network import (
+    CONSTANT_WIDTH,
+    SAMPLES,
+    SHARE_EXPONENT,
+    mask_name,
+    share_name,
+)
+from trainwright.network import Attention, Network, Node, TokenPool
+
+
+def present_tokens(network: Network, inputs: torch.Tensor) -> torch.Tensor:
+    """Return which tokens of ``inputs`` (batch, I) are no padding, bool (batch, tokens)."""
+    present = inputs.reshape(len(inputs), network.tokens, -1).any(2)
+    return present if network.padding else torch.ones_like(present)
+
+
+def token_shares(node: TokenPool, present: torch.Tensor) -> torch.Tensor:
+    """Return the weights of the tokens in a pool, float64 (batch, tokens)."""
+    counted = present.double()
+    if node.over == "first":
+        counted[:, 1:] = 0
+    return counted / counted.sum(1, keepdim=True).clamp(min=1)
+
+
+def token_words(network: Network, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the words of the tensors that say which tokens of ``inputs`` (batch, I) count.
+
+    Tokens of zeros are padding, where the network has any. A mask has its queries first.
+    """
+    present = present_tokens(network, inputs)
+    words = {}
+    for node in network.nodes:
+        if isinstance(node, TokenPool):
+            shares = token_shares(node, present)
+            words[share_name(network, node)] = quantise(shares, SHARE_EXPONENT, CONSTANT_WIDTH)
+        elif isinstance(node, Attention) and network.padding:
+            keys = present.expand(network.tokens, node.heads, *present.shape)
+            words[mask_name(network, node)] = keys.long()
+    return words
+
+
+class TokenCounts:
+    """Values of a gradient that padding leaves 0: exponents follow the mean of the others."""
+
+    def __init__(self, network: Network, present: torch.Tensor) -> None:
+        self._network = network
+        self._lengths = present.sum(1).double()
+        self._firsts = _of_first_tokens(network)
+
+    def of(self, tensor: Written) -> int:
+        """Count the values of a tensor that are not 0 for want of a token."""
+        network, axes = self._network, tensor.axes
+        prefix = tensor.name.split(".")[0]
+        queries, keys = SAMPLES in axes, f"{prefix}.t" in axes
+        if tensor.kind is not TensorClass.GRADIENT or not (queries or keys):
+            return tensor.count
+        values = torch.ones_like(self._lengths)
+        if queries:
+            first = prefix in self._firsts
+            values = self._lengths.clamp(max=1) if first else self._lengths
+        if keys:
+            values = values * self._lengths
+        whole = len(values) * network.tokens ** (queries + keys)
+        return max(1, round(tensor.count * float(values.sum()) / whole))
+
+
+@cache
+def _of_first_tokens(network: Network) -> frozenset[str]:
+    """Return the prefixes of values of which the loss reads the first token alone."""
+    firsts: set[str] = set()
+    for node in reversed(network.nodes):
+        readers = [other for other in network.nodes if node.name in other.sources]
+        if readers and all(_reads_first(node.name, reader, firsts) for reader in readers):
+            firsts.add(node.name)
+    return frozenset(network.prefixes[name] for name in firsts)
+
+
+def _reads_first(name: str, reader: Node, firsts: set[str]) -> bool:
+    if isinstance(reader, TokenPool):
+        return reader.over == "first"
+    # Keys and values of all tokens go into what a query finds.
+    asks = not isinstance(reader, Attention) or name not in reader.sources[1:]
+    return asks and reader.name in firsts
