@@ -91,9 +91,9 @@ def _choices(
     from trainwright.data import load_data_set, own_data
     from trainwright.train.adapter import choose, in_width
     from trainwright.train.batches import (
-        ImageQuantiser,
         batch_indices,
         check_data,
+        input_quantiser,
         label_tensor,
     )
     from trainwright.train.loss import heads_loss
@@ -106,13 +106,13 @@ def _choices(
         model = initial_model(wide, options.seed)
     else:
         model = pretrained_model(replace(given, network=wide))
-    name = own_data(options.data) or network.dataset
+    name = own_data(options.data, sequences=network.tokens > 1) or network.dataset
     data = load_data_set(
         name, options.data, fetch=options.download, own=part_of(OwnOptions, options)
     )
     check_data(network, data, options.batch)
     at = batch_indices(len(data.train), options.batch, options.seed, 0)
-    quantiser = ImageQuantiser(wide, data.full_scale, wide.format("activation").input_exponent)
+    quantiser = input_quantiser(wide, data.full_scale, wide.format("activation").input_exponent)
     labels = label_tensor(data.train.labels[at])
 
     def gradient_of(logits: torch.Tensor) -> torch.Tensor:

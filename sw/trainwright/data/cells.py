@@ -78,6 +78,14 @@ def read_cells(path: Path) -> Cells:
     return cells
 
 
+def lines_of(path: Path) -> list[str]:
+    """Return the lines of a text file. Raises ``DataError``."""
+    try:
+        return text_of(path.read_bytes(), path).splitlines()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+
+
 def text_of(content: bytes, path: Path) -> str:
     """Return a file's text. Raises `DataError` where it is not UTF-8."""
     try:

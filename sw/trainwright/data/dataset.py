@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 
@@ -16,11 +15,11 @@ class DataError(ValueError):
 class Split:
     """Images with their labels.
 
-    ``images`` uint8 (samples, rows, columns) and ``labels`` (samples,): uint8 classes, or float64
-    targets of a regression.
+    ``images`` uint8 (samples, rows, columns), or int32 (samples, 1, words) numbers of words, and
+    ``labels`` (samples,): uint8 classes, or float64 targets of a regression.
     """
 
-    images: npt.NDArray[np.uint8]
+    images: npt.NDArray[Any]
     labels: npt.NDArray[Any]
 
     def __post_init__(self) -> None:
@@ -54,7 +53,7 @@ class DataSet:
     """Lines for the user on what was read, and on what was filled in."""
 
     def __post_init__(self) -> None:
-        for split in (self.train, self.test):
+        for split in self.splits:
             if len(split) == 0:
                 raise DataError(f"data set {self.name!r} has an empty split")
             if self.scale is None and (greatest := int(split.labels.max())) >= self.classes:
@@ -68,15 +67,25 @@ class DataSet:
                 )
 
     @property
+    def splits(self) -> tuple[Split, Split]:
+        """The training and the test split."""
+        return self.train, self.test
+
+    @property
     def classes(self) -> int:
         """Number of classes; 1 of a regression, the name of whose target is the only one."""
         return len(self.class_names)
 
     @property
     def samples_are(self) -> str:
-        """Noun for several samples: ``rows`` of a table or a text, else ``images``."""
-        is_table = self.preparation is not None and self.preparation["kind"] == "table"
-        return "rows" if is_table else "images"
+        """Noun for several samples: ``rows`` of a table, ``lines`` of a text, else ``images``."""
+        kind = self.preparation["kind"] if self.preparation else ""
+        return {"table": "rows", "text": "lines"}.get(kind, "images")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a sample is a sequence of words."""
+        return self.samples_are == "lines"
 
     @property
     def image(self) -> tuple[int, int]:

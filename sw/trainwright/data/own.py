@@ -22,18 +22,23 @@ from trainwright.data.cells import (
     MOSTLY,
     PARQUET,
     Cells,
+    lines_of,
     number,
     read_cells,
-    text_of,
 )
 from trainwright.data.dataset import DataError, DataSet, Split
 from trainwright.data.npz import FULL_SCALE, cut_off_test
 from trainwright.data.picture_files import PICTURES, Pictures, is_picture_folder, read_pictures
+from trainwright.data.sentences import (
+    TEXT,
+    is_text_folder,
+    load_sentence_samples,
+    load_sentences,
+)
 from trainwright.support.plain import NONSENSE
 from trainwright.support.settings import OneOf, Option, SettingsModel
 from trainwright.support.text import shown, suggestion
 
-TEXT = ".txt"
 TABLE_SUFFIXES = (*CSV_SUFFIXES, PARQUET, TEXT)
 TARGETS = ("target", "label", "class")
 """Names of the column to predict where `--target` names none; without one it is the last."""
@@ -86,24 +91,39 @@ class OwnOptions(SettingsModel):
 
 @dataclass(frozen=True)
 class OwnSamples:
-    """Samples to classify: bytes (samples, rows, columns), and labels where there are some."""
+    """Samples to classify: bytes (samples, rows, columns), and labels where there are some.
 
-    images: npt.NDArray[np.uint8]
+    Lines of text have numbers of words in place of bytes.
+    """
+
+    images: npt.NDArray[Any]
     labels: npt.NDArray[Any] | None
 
 
-def own_kind(root: Path) -> str | None:
-    """Return "table" or "pictures" for a path that is data of a user's own, else None."""
+def own_kind(root: Path, *, sequences: bool = False) -> str | None:
+    """Return "table", "text" or "pictures" for a path that is data of a user's own, else None.
+
+    Lines of a file of text are rows of a table, or ``sequences`` of words.
+    """
     suffix = root.suffix.lower()
+    if is_text_folder(root) or (sequences and suffix == TEXT):
+        return "text"
     if suffix in TABLE_SUFFIXES:
         return "table"
     return "pictures" if suffix in PICTURES or is_picture_folder(root) else None
 
 
-def load_own(path: Path, options: OwnOptions) -> DataSet:
-    """Read training data and fit its preparation. Raises `DataError`."""
-    if own_kind(path) == "pictures":
+def load_own(path: Path, options: OwnOptions, kind: str) -> DataSet:
+    """Read training data of an `own_kind` and fit its preparation. Raises `DataError`."""
+    if kind == "pictures":
         return _picture_data(path, options)
+    if kind == "text":
+        if options != OwnOptions():
+            raise DataError(
+                "--target, --ignore, --category, --task and --image-size are of tables and "
+                f"pictures, {path} has lines of text: leave them out"
+            )
+        return load_sentences(path)
     if options.image_size is not None:
         raise DataError(f"--image-size is of pictures, and {path} is a table: leave it out")
     return _table_data(path, options)
@@ -111,10 +131,12 @@ def load_own(path: Path, options: OwnOptions) -> DataSet:
 
 def load_samples(path: Path, preparation: Preparation) -> OwnSamples:
     """Read samples as `preparation` makes bytes of them. Raises `DataError`."""
-    kind = own_kind(path)
     try:
+        kind = own_kind(path, sequences=preparation["kind"] == "text")
         if kind != preparation["kind"]:
             raise DataError(f"the model was trained on a {preparation['kind']}, {path} is none")
+        if kind == "text":
+            return OwnSamples(*load_sentence_samples(path, preparation))
         if kind == "table":
             cells = _cells(path)
             return OwnSamples(_inputs(cells, preparation), _labels(cells, preparation))
@@ -142,10 +164,7 @@ def _cells(path: Path) -> Cells:
     """Return the table; a file of text has one line a sample, its label, a tab and the text."""
     if path.suffix.lower() != TEXT:
         return read_cells(path)
-    try:
-        lines = text_of(path.read_bytes(), path).splitlines()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+    lines = lines_of(path)
     columns: dict[str, list[str | None]] = {"text": [], "label": []}
     places = []
     for place, line in enumerate(lines, 1):

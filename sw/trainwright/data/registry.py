@@ -9,12 +9,13 @@ from trainwright.data.download import SOURCES, download
 from trainwright.data.idx import STEMS, missing, read_split
 from trainwright.data.npz import NUMBERS_ADVICE, load_npz
 from trainwright.data.own import REGRESSION, TABLE_SUFFIXES, OwnOptions, load_own, own_kind
+from trainwright.data.sentences import TEXT
 from trainwright.support.native.cache import default_folder
 from trainwright.support.text import suggestion
 
-DATA_SETS = ("digits", "fashion-mnist", "mnist", "npz", "table", "pictures")
-OWN = ("table", "pictures")
-"""Names of data of a user's own, as `own_kind` tells them apart; `npz` is the third."""
+DATA_SETS = ("digits", "fashion-mnist", "mnist", "npz", "table", "text", "pictures")
+OWN = ("table", "text", "pictures")
+"""Names of data of a user's own, as `own_kind` tells them apart; `npz` is one more."""
 NPZ = ".npz"
 
 _CLASS_NAMES = {
@@ -42,11 +43,14 @@ def cache_folder(name: str) -> Path:
     return default_folder() / "data" / name
 
 
-def own_data(root: str | os.PathLike[str] | None) -> str | None:
-    """Return the name of the data set that a file or folder of a user's own is, else None."""
+def own_data(root: str | os.PathLike[str] | None, *, sequences: bool = False) -> str | None:
+    """Return the name of the data set that a file or folder of a user's own is, else None.
+
+    A network of ``sequences`` reads lines of text as such.
+    """
     if root is None:
         return None
-    return "npz" if is_npz(root) else own_kind(Path(root))
+    return "npz" if is_npz(root) else own_kind(Path(root), sequences=sequences)
 
 
 def is_npz(root: str | os.PathLike[str] | None) -> bool:
@@ -76,12 +80,15 @@ def load_data_set(
             f"{suggestion(name, DATA_SETS)}"
         )
     if name in OWN:
-        kind = None if root is None else own_kind(Path(root))
+        kind = None if root is None else own_kind(Path(root), sequences=name == "text")
         if root is None or kind != name:
             what = f"--data {str(root)!r} is none" if root else "give it with --data"
-            wanted = f"a file {', '.join(TABLE_SUFFIXES)}" if name == "table" else "a folder"
+            wanted = {
+                "table": f"a file {', '.join(TABLE_SUFFIXES)}",
+                "text": f"a file {TEXT}, or a folder with train{TEXT} or train/seq.in,",
+            }.get(name, "a folder")
             raise DataError(f"data set {name!r} is {wanted} of your own: {what}")
-        return load_own(Path(root), own or OwnOptions())
+        return load_own(Path(root), own or OwnOptions(), name)
     if own is not None and own.task == REGRESSION and is_npz(root):
         raise DataError(f"--task {REGRESSION}: {root} has classes; {NUMBERS_ADVICE}")
     if own not in (None, OwnOptions()):

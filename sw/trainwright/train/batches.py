@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 import torch
 
 from trainwright.data import DataError, DataSet, Split
 from trainwright.data.own import TASKS
+from trainwright.data.sentences import PADDING, UNKNOWN
 from trainwright.fixed.quantise import quantise
-from trainwright.network import Network
+from trainwright.network import Input, Network
 from trainwright.onchip.samples import epoch_order, expanded, stored_pixels
 
 
@@ -25,7 +27,9 @@ def check_data(network: Network, data: DataSet, batch: int) -> None:
 
 def check_fit(network: Network, data: DataSet) -> None:
     """Raise ``DataError`` unless the network can classify the data set."""
-    if data.image != network.image:
+    if data.is_text or network.tokens > 1:
+        _check_sequences(network, data)
+    elif data.image != network.image:
         raise DataError(
             f"network {network.name!r} is made for images of {network.image[0]} x "
             f"{network.image[1]}, data set {data.name!r} has {data.image[0]} x {data.image[1]}"
@@ -43,6 +47,70 @@ def check_fit(network: Network, data: DataSet) -> None:
             f"network {network.name!r} tells {network.classes} classes apart, data set "
             f"{data.name!r} has {data.classes}"
         )
+
+
+def _check_sequences(network: Network, data: DataSet) -> None:
+    """Raise ``DataError`` unless the network classifies lines of text and the data are such."""
+    if network.tokens == 1:
+        raise DataError(
+            f"data set {data.name!r} has lines of text, which a network of tokens reads; "
+            f"{network.name!r} reads images: give --network encoder-64, or one of your own with "
+            "tokens"
+        )
+    if not data.is_text:
+        raise DataError(
+            f"network {network.name!r} reads sequences of {network.tokens} tokens, data set "
+            f"{data.name!r} has {data.samples_are}: give --data with lines of text"
+        )
+    vocabulary_digits(network)
+    every = [name for name in network.heads if name not in network.of_sequences]
+    if every:
+        raise DataError(
+            f"network {network.name!r} gives logits for every token, a line of text has one label: "
+            'put a layer with over_tokens = "mean" before the last one'
+        )
+    if not network.padding:
+        raise DataError(
+            f"network {network.name!r} takes sequences of {network.tokens} tokens alone, lines of "
+            "text have fewer: give it padding = true"
+        )
+
+
+def vocabulary_digits(network: Network) -> list[int]:
+    """Return how many values each digit of a word's number has; each is a row of a token's image.
+
+    Raises ``DataError`` for a network whose inputs are no such digits.
+    """
+    inputs = [node for node in network.nodes if isinstance(node, Input)]
+    rows = [range(*node.rows) for node in inputs]
+    if sorted(map(tuple, rows)) != [(n,) for n in range(network.image[0])] or any(
+        node.columns[0] for node in inputs
+    ):
+        raise DataError(
+            f"network {network.name!r} cannot read words: each of its inputs is to be one row of "
+            "the image, a digit of a word's number, and to begin at column 0"
+        )
+    return [node.columns[1] for node in sorted(inputs, key=lambda node: node.rows)]
+
+
+def text_notes(network: Network, data: DataSet) -> list[str]:
+    """Return notes on lines and words that a network of tokens does not hold."""
+    if not data.is_text:
+        return []
+    notes = []
+    cut = sum(int(split.images[:, 0, network.tokens :].any(1).sum()) for split in data.splits)
+    if cut:
+        notes.append(
+            f"{cut:,} lines have more than the {network.tokens} tokens of network "
+            f"{network.name!r}: their first words are read"
+        )
+    size = prod(vocabulary_digits(network))
+    if data.full_scale > size:
+        notes.append(
+            f"network {network.name!r} has a vocabulary of {size:,}: {data.full_scale - size:,} "
+            "words, the least frequent ones, are read as unknown"
+        )
+    return notes
 
 
 def label_tensor(labels: np.ndarray) -> torch.Tensor:
@@ -78,6 +146,14 @@ def batch_indices(samples: int, batch: int, seed: int, step: int) -> np.ndarray:
     """
     epoch, position = divmod(step, samples // batch)
     return _order(samples, seed, epoch)[position * batch : (position + 1) * batch]
+
+
+def input_quantiser(
+    network: Network, full_scale: int, exponent: int, pixels: int | None = None
+) -> "ImageQuantiser":
+    """Return the quantiser of a network's inputs: of words for a network of tokens."""
+    kind = TokenQuantiser if network.tokens > 1 else ImageQuantiser
+    return kind(network, full_scale, exponent, pixels)
 
 
 @dataclass(frozen=True)
@@ -125,5 +201,30 @@ class ImageQuantiser:
         images = split.images[start : start + batch]
         real = len(images)
         if real < batch:
-            images = np.concatenate([images, np.zeros((batch - real, *images.shape[1:]), np.uint8)])
+            blank = np.zeros((batch - real, *images.shape[1:]), images.dtype)
+            images = np.concatenate([images, blank])
         return self(images), real
+
+
+class TokenQuantiser(ImageQuantiser):
+    """Map from numbers of words to one-hot digits; a token that is missing is all zeros."""
+
+    def __call__(self, images: np.ndarray) -> torch.Tensor:
+        """Return inputs int64 (batch, I) for numbers of words (batch, 1, words).
+
+        Words beyond the network's tokens are left out, words beyond its vocabulary unknown.
+        """
+        network = self.network
+        digits = vocabulary_digits(network)
+        numbers = np.zeros((len(images), network.tokens), np.int64)
+        words = images.reshape(len(images), -1)[:, : network.tokens]
+        numbers[:, : words.shape[1]] = np.where(words > prod(digits), UNKNOWN, words)
+        fmt = network.widths.activation if network.widths.is_float else network.format("activation")
+        one = int(quantise(torch.ones(1, dtype=torch.float64), self.exponent, fmt))
+        sequences, places = np.nonzero(numbers != PADDING)
+        rest = numbers[sequences, places] - UNKNOWN
+        inputs = np.zeros((*numbers.shape, *network.padded), np.int64)
+        for row in reversed(range(len(digits))):
+            rest, digit = np.divmod(rest, digits[row])
+            inputs[sequences, places, row, digit] = one
+        return torch.from_numpy(inputs.reshape(len(images), -1))

@@ -11,10 +11,10 @@ from trainwright.data import DataSet
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.fixed.scale import TensorStatistics
 from trainwright.train.batches import (
-    ImageQuantiser,
     batch_indices,
     check_data,
     chip_batch_indices,
+    input_quantiser,
     label_tensor,
 )
 from trainwright.train.chip_update import ChipModel, ChipUpdate, ranks_left
@@ -69,7 +69,7 @@ class Trainer:
         """Bytes that the host gave the accelerator in the last epoch that this trainer saw whole,
         from its first step to its last; None before."""
         self._health = TensorHealth()
-        self._quantiser = ImageQuantiser(
+        self._quantiser = input_quantiser(
             state.network,
             data.full_scale,
             engine.driver.input_exponent,

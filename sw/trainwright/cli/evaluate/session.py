@@ -25,7 +25,7 @@ from trainwright.data.npz import FULL_SCALE, TEST_PART, cut_off_test
 from trainwright.data.registry import OWN
 from trainwright.driver import Driver
 from trainwright.report.classes import class_results, class_table
-from trainwright.train.batches import ImageQuantiser, check_fit, class_names
+from trainwright.train.batches import check_fit, class_names, input_quantiser
 from trainwright.train.evaluate import Evaluation, evaluate
 from trainwright.train.export import Origin, TrainedModel, samples_crc
 from trainwright.train.float_driver import FloatDriver
@@ -115,7 +115,7 @@ def _classify(
     tell = teller(f"classifying test {data.samples_are}")
 
     def classify(driver: StepDriver) -> Evaluation:
-        quantiser = ImageQuantiser(network, data.full_scale, driver.input_exponent, origin.pixels)
+        quantiser = input_quantiser(network, data.full_scale, driver.input_exponent, origin.pixels)
         return evaluate(
             driver, trained.model, trained.scales, quantiser, test, origin.batch, scale=data.scale,
             progress=tell,

@@ -201,11 +201,10 @@ class Asked:
 def asked(args: argparse.Namespace, load: Load = load_data) -> Asked:
     """Make network, options and settings of a new run. Raises ``NetworkError``, ``OptionError``."""
     pretrained = None if args.initial is None else _pretrained(args)
-    own = own_data(args.data)
-    data = None
+    own, data = own_data(args.data), None
     if pretrained is not None:
         network = pretrained.network
-    elif args.network is None and own in OWN and args.dataset in (None, own):
+    elif args.network is None and own in OWN and own != "text" and args.dataset in (None, own):
         read: dict[str, Any] = _given(args) | {"dataset": own}
         data = load(RunOptions(**read))
         network = fitting_network(data, Path(args.data).stem)
@@ -220,12 +219,8 @@ def asked(args: argparse.Namespace, load: Load = load_data) -> Asked:
             raise OptionError("--formats only applies to integers: omit it or --numbers float32")
         network = network.in_float32()
         given["backend"] = given.get("backend", FLOAT)
+    own = own_data(args.data, sequences=network.tokens > 1)
     dataset = given.pop("dataset", own or network.dataset)
-    if network.tokens > 1:
-        raise OptionError(
-            f"network {network.name!r} is of sequences of {network.tokens} tokens, which train "
-            "does not take yet: trainwright check, plan, profile and listing do"
-        )
     if not dataset:
         raise OptionError(
             f"network {network.name!r} names no data set: give --dataset"

@@ -28,6 +28,7 @@ from trainwright.cli.train.progress import LiveProgress, PlainProgress, Progress
 from trainwright.driver.resident import ResidentDriver
 from trainwright.report.memory import resident_memory
 from trainwright.report.summary import Summary
+from trainwright.train.batches import text_notes
 from trainwright.train.interrupts import Interrupts
 from trainwright.train.observers import Observers
 from trainwright.train.trainer import Stopped, Trainer
@@ -73,7 +74,8 @@ def run_training(args: argparse.Namespace) -> int:
 def _job(args: argparse.Namespace, workers: Workers) -> Job:
     job = resumed_job(args, claim=workers.rank == 0) if args.resume else fresh_job(args)
     state = job.state
-    for note in job.data.notes if workers.rank == 0 else ():
+    notes = (*job.data.notes, *text_notes(state.network, job.data))
+    for note in notes if workers.rank == 0 else ():
         print(note, file=sys.stderr)
     try:
         machine.check_parallel(

@@ -1,0 +1,168 @@
+"""Lines of text with a label each, as the numbers of their words: samples of networks of tokens.
+
+A file has a label, a tab and a text in each line. A folder has ``train.txt`` and ``test.txt``, or
+``train`` and ``test`` with the words of each line in ``seq.in`` and its label in ``label``, as data
+of intent detection are published. Words are separated by spaces; capital letters and punctuation
+around a word do not count.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import punctuation
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.data.cells import lines_of
+from trainwright.data.dataset import DataError, DataSet, Split
+from trainwright.data.npz import cut_off_test
+
+TEXT = ".txt"
+TRAIN, TEST = PARTS = ("train", "test")
+PADDING, UNKNOWN, FIRST_WORD = 0, 1, 2
+"""Numbers of no token, of a word outside the vocabulary, and of the most frequent word."""
+OTHER = "UNK"
+"""Name of a class for labels of the test split that no training line has."""
+MOST_CLASSES = 256
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Words of each line, and its label where the lines have labels."""
+
+    path: Path
+    words: list[list[str]]
+    labels: list[str] | None
+
+
+def words_of(text: str) -> list[str]:
+    """Split a line into words, in small letters and without punctuation around them."""
+    return [word.strip(punctuation) or word for word in text.lower().split()]
+
+
+def is_text_folder(root: Path) -> bool:
+    """Return whether a folder has a training split of lines of text."""
+    return (root / TRAIN / "seq.in").is_file() or (root / f"{TRAIN}{TEXT}").is_file()
+
+
+def read_sentences(path: Path, part: str = TEST) -> Sentences:
+    """Read a file of lines, or one part of a folder. Raises ``DataError``."""
+    if path.is_dir():
+        if (path / f"{TRAIN}{TEXT}").is_file():
+            return read_sentences(path / f"{part}{TEXT}")
+        folder = path / part if (path / part).is_dir() else path
+        texts, labels = _lines(folder / "seq.in"), _lines(folder / "label")
+        if len(texts) != len(labels):
+            raise DataError(
+                f"{folder}: seq.in has {len(texts):,} lines, label has {len(labels):,}: give both "
+                "one line for each sample"
+            )
+    else:
+        # Lines without a single tab have no labels: eval predicts them.
+        pairs = [line.partition("\t") for line in _lines(path)]
+        labels = [label.strip() for label, _, _ in pairs]
+        texts = [text for _, _, text in pairs]
+        if not any(tab for _, tab, _ in pairs):
+            labels, texts = None, labels
+    for number, words in enumerate(texts, 1):
+        if not words.strip() or (labels and not labels[number - 1].strip()):
+            raise DataError(
+                f"{path}: sample {number} lacks its text or its label: each line is a label, a "
+                "tab and a text"
+            )
+    return Sentences(path, list(map(words_of, texts)), labels)
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file that are not blank."""
+    lines = [line for line in lines_of(path) if line.strip()]
+    if not lines:
+        raise DataError(f"{path} is empty")
+    return lines
+
+
+def load_sentences(path: Path) -> DataSet:
+    """Read training data and fit its vocabulary and classes. Raises ``DataError``."""
+    if path.is_dir():
+        train, test = (read_sentences(path, part) for part in PARTS)
+    else:
+        whole = read_sentences(path)
+        order, count = cut_off_test(path, len(whole.words))
+        train, test = (_chosen(whole, part) for part in (order[:-count], order[-count:]))
+    if train.labels is None or test.labels is None:
+        raise DataError(f"{path} has no labels: each line is a label, a tab and a text")
+    counts = Counter(word for words in train.words for word in words)
+    vocabulary = sorted(counts, key=lambda word: (-counts[word], word))
+    classes = sorted(set(train.labels))
+    if not 2 <= len(classes) < MOST_CLASSES:
+        raise DataError(
+            f"{path} has {len(classes):,} different labels, from 2 to {MOST_CLASSES - 1} are "
+            "classes: correct the labels"
+        )
+    longest = max(map(len, (*train.words, *test.words)))
+    notes = [
+        f"{path}: {len(train.words):,} lines to train on and {len(test.words):,} to test, of up to "
+        f"{longest} words; {len(vocabulary):,} different words, {len(classes)} labels"
+    ]
+    if unseen := [label for label in test.labels if label not in classes]:
+        notes.append(
+            f"{len(unseen):,} test lines have labels that no training line has, such as "
+            f"{unseen[0]!r}: class {OTHER}"
+        )
+        classes += [OTHER] * (OTHER not in classes)
+    preparation = {"kind": "text", "words": vocabulary, "classes": classes, "longest": longest}
+    return DataSet(
+        "text",
+        _split(train, preparation),
+        _split(test, preparation),
+        len(vocabulary) + FIRST_WORD - 1,
+        tuple(classes),
+        preparation=preparation,
+        notes=tuple(notes),
+    )
+
+
+def load_sentence_samples(
+    path: Path, preparation: Mapping[str, Any]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8] | None]:
+    """Read the lines of a file, or the test part of a folder, by a model's vocabulary."""
+    lines = read_sentences(path)
+    return _numbers(lines, preparation), _labels(lines, preparation)
+
+
+def _split(lines: Sentences, preparation: Mapping[str, Any]) -> Split:
+    labels = _labels(lines, preparation)
+    assert labels is not None
+    return Split(_numbers(lines, preparation), labels)
+
+
+def _chosen(whole: Sentences, places: npt.NDArray[np.int64]) -> Sentences:
+    labels = whole.labels and [whole.labels[n] for n in places]
+    return Sentences(whole.path, [whole.words[n] for n in places], labels)
+
+
+def _numbers(lines: Sentences, preparation: Mapping[str, Any]) -> npt.NDArray[np.int32]:
+    """Return the numbers of the words, (lines, 1, most words of a line)."""
+    places = {word: n for n, word in enumerate(preparation["words"], FIRST_WORD)}
+    longest = max(preparation["longest"], *map(len, lines.words))
+    numbers = np.full((len(lines.words), 1, longest), PADDING, np.int32)
+    for row, words in zip(numbers[:, 0], lines.words, strict=True):
+        row[: len(words)] = [places.get(word, UNKNOWN) for word in words]
+    return numbers
+
+
+def _labels(lines: Sentences, preparation: Mapping[str, Any]) -> npt.NDArray[np.uint8] | None:
+    """Return the class of each line; of a label that the model does not know, `OTHER`."""
+    classes: Sequence[str] = preparation["classes"]
+    if lines.labels is None:
+        return None
+    places = {name: n for n, name in enumerate(classes)}
+    for label in lines.labels:
+        if label not in places and OTHER not in places:
+            raise DataError(
+                f"{lines.path}: label {label!r} is no class of the model: {', '.join(classes[:20])}"
+            )
+    return np.array([places[x if x in places else OTHER] for x in lines.labels], np.uint8)
