@@ -174,7 +174,7 @@ def test_passes_that_count_never_name_the_first_slot():
 @pytest.mark.parametrize(
     ("command", "match"),
     (
-        (["train", "--network", "encoder-768", "--dataset", "digits"], "which train does not take"),
+        (["train", "--network", "encoder-768", "--dataset", "digits"], "give --data with lines"),
         (["check", "--network", "encoder-768", "--update", "chip"], "use --update host"),
     ),
 )

@@ -345,7 +345,7 @@ class _Build:
         below, f = self.values[node.sources[0]], self.network.function_at(node)
         x, over = self.along(f"{prefix}.x", below, f.over) if f.over else (below.tensor, ())
         a = self.tensor(f"{prefix}.a", self.tensors[x].axes, self.kind(node.name))
-        self.group(a, x, f, over)
+        self.group(a, [x], f, over)
         return a
 
     def along(self, name: str, value: _Value, over: Sequence[str]) -> tuple[str, tuple[str, ...]]:

@@ -21,7 +21,7 @@ from trainwright.data import (
     load_samples,
     own_data,
 )
-from trainwright.data.npz import FULL_SCALE, TEST_PART, cut_off_test
+from trainwright.data.npz import TEST_PART, cut_off_test
 from trainwright.data.registry import OWN
 from trainwright.driver import Driver
 from trainwright.report.classes import class_results, class_table
@@ -100,7 +100,7 @@ def _data(options: "EvaluationOptions", origin: Origin) -> tuple[DataSet, bool]:
     known = Split(images, np.zeros(len(images), np.uint8) if labels is None else labels)
     scale = preparation.get("scale")
     data = DataSet(
-        path.name, known, known, FULL_SCALE, origin.class_names, preparation,
+        path.name, known, known, origin.full_scale, origin.class_names, preparation,
         channels=preparation.get("channels", 1), scale=None if scale is None else tuple(scale),
     )  # fmt: skip
     return data, labels is not None
