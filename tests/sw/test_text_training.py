@@ -1,0 +1,200 @@
+"""Networks of tokens that classify lines of text: data, vocabulary, training, eval, resuming."""
+
+import json
+import os
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sequence_networks import classifier
+
+from trainwright.cli import main
+from trainwright.data import DataError, load_data_set, load_samples, own_data
+from trainwright.network import load_network
+from trainwright.train.batches import check_fit, input_quantiser, text_notes, vocabulary_digits
+from trainwright.train.trainer import Trainer
+
+FILLERS = "the of a please show me now all my and for with".split()
+KEYS = {"fly": "flight", "eat": "meal", "cost": "fare"}
+
+
+def written(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory):
+    """Write lines of 2 to 7 words, one of which decides the label."""
+    rng = random.Random(5)
+    texts = []
+    for _ in range(400):
+        words = [rng.choice(FILLERS) for _ in range(rng.randint(1, 6))]
+        key = rng.choice(list(KEYS))
+        words.insert(rng.randrange(len(words) + 1), key)
+        texts.append(f"{KEYS[key]}\t{' '.join(words).capitalize()}!")
+    return written(tmp_path_factory.mktemp("text") / "lines.txt", texts)
+
+
+def toml(value):
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return json.dumps(value)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    tables = classifier(tokens=8).to_dict()
+    text = "\n".join(f"{key} = {toml(value)}" for key, value in tables.items() if value != "")
+    return written(tmp_path_factory.mktemp("network") / "tiny.toml", [text])
+
+
+def test_folder_of_sentences_gives_numbers_by_frequency(tmp_path):
+    for part, texts, labels in (
+        ("train", ["go to St. Louis", "go  home, Jim"], ["move", "rest"]),
+        ("test", ["fly to louis to"], ["soar"]),
+    ):
+        written(tmp_path / part / "seq.in", texts)
+        written(tmp_path / part / "label", labels)
+    assert own_data(tmp_path) == "text"
+    data = load_data_set("text", tmp_path)
+    assert data.preparation is not None
+    assert data.preparation["words"] == ["go", "home", "jim", "louis", "st", "to"]
+    assert data.train.images.tolist() == [[[2, 7, 6, 5]], [[2, 3, 4, 0]]]
+    assert data.test.images.tolist() == [[[1, 7, 5, 7]]]
+    assert data.class_names == ("move", "rest", "UNK") and data.test.labels.tolist() == [2]
+    assert "'soar': class UNK" in data.notes[1]
+    again = load_samples(tmp_path, data.preparation)
+    assert (again.images == data.test.images).all() and again.labels.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("files", "match"),
+    (
+        ({"a.txt": ["x\thello", "y\t "] + ["z\tb"] * 9}, "sample 2 lacks its text or its label"),
+        ({"a.txt": ["hello there"] * 10}, "has no labels"),
+        ({"a.txt": ["x\thello"] * 10}, "has 1 different labels"),
+        ({"a.txt": ["x\thello", "y\tb"]}, "2 samples are too few to split"),
+        (
+            {"d/train/seq.in": ["a", "b"], "d/train/label": ["x"]},
+            "seq.in has 2 lines, label has 1",
+        ),
+        ({"d/train.txt": ["x\ta", "y\tb"]}, r"cannot read .*test.txt"),
+    ),
+)
+def test_text_with_bad_lines_is_one_error(tmp_path, files, match):
+    for name, texts in files.items():
+        written(tmp_path / name, texts)
+    with pytest.raises(DataError, match=match):
+        load_data_set("text", tmp_path / next(iter(files)).split("/")[0])
+
+
+def test_token_quantiser_of_words_sets_one_hot_digits():
+    """Word n is n - 1 in digits; words beyond vocabulary and tokens are unknown and left out."""
+    network = classifier(tokens=4)
+    assert vocabulary_digits(network) == [5, 5]
+    words = np.array([[[2, 25, 26, 1, 3]], [[9, 0, 0, 0, 0]]], np.int32)
+    inputs = input_quantiser(network, 255, -7)(words).numpy().reshape(2, 4, 2, 5)
+    digits = {(0, 0): (0, 1), (0, 1): (4, 4), (0, 2): (0, 0), (0, 3): (0, 0), (1, 0): (1, 3)}
+    expected = np.zeros((2, 4, 2, 5))
+    for (line, token), pair in digits.items():
+        for row, digit in enumerate(pair):
+            expected[line, token, row, digit] = 127
+    assert (inputs == expected).all()
+
+
+def test_text_that_does_not_fit_its_network_is_told(lines, tmp_path):
+    data = load_data_set("text", lines)
+    cut, rare = text_notes(classifier(tokens=3), replace(data, full_scale=30))
+    long = [len(line.split()) - 1 > 3 for line in lines.read_text().splitlines()]
+    assert f"{sum(long)} lines have more than the 3 tokens" in cut.replace(",", "")
+    assert not text_notes(classifier(tokens=8), data)
+    assert "vocabulary of 25: 5 words" in rare
+    digits = load_data_set("digits")
+    for network, other, match in (
+        (classifier(), digits, "give --data with lines of text"),
+        (classifier(padding=False), data, "give it padding = true"),
+        (classifier(heads=["scale2", "intent"]), data, "over_tokens"),
+        (classifier(classes=2), data, "tells 2 classes apart"),
+        (
+            classifier(
+                inputs=[{"name": "digit1", "rows": [0, 1]}, {"name": "digit2", "rows": [0, 1]}]
+            ),
+            data,
+            "one row of",
+        ),
+    ):
+        with pytest.raises(DataError, match=match):
+            check_fit(network, other)
+
+
+def command(capsys, *args):
+    """Run a command; return its status and the object that it prints."""
+    status = main([*map(str, args), "--json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_text_classifier_trains_resumes_and_classifies(
+    lines, network, tmp_path, capsys, monkeypatch
+):
+    """Interrupt a run and resume it to the same bits; classify held-out and unlabelled lines."""
+    options = ("--network", network, "--data", lines, "--batch", "8", "--lr", "0.004")
+    options = (*options, "--steps", "60", "--no-prior")
+    whole = command(capsys, "train", *options, "--out", tmp_path / "whole")[1]
+    assert whole["test_accuracy"] > 0.9 and whole["dataset"] == "text"
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "run", lambda self: [self.step() for _ in range(25)] and False)
+        assert command(capsys, "train", *options, "--out", tmp_path / "part")[0] == 130
+    part = command(capsys, "train", "--resume", "--out", tmp_path / "part")[1]
+    assert part["digest"] == whole["digest"]
+    model = tmp_path / "whole" / "model.safetensors"
+    found = command(capsys, "eval", model, "--data", lines)[1]
+    assert found["test_accuracy"] == whole["test_accuracy"] and found["test_samples"] == 80
+    plain = written(tmp_path / "plain.txt", ["please fly", "eat now the zebra", "my cost"])
+    found = command(capsys, "eval", model, "--data", plain)[1]
+    assert found["predictions"] == ["flight", "meal", "fare"]
+
+
+def test_text_classifier_in_float32_and_parts_of_batches_learns_as_well(
+    lines, network, tmp_path, capsys
+):
+    options = ("--network", network, "--data", lines, "--lr", "0.004", "--steps", "60")
+    for numbers in (("--numbers", "float32"), ("--micro-batches", "2")):
+        out = tmp_path / numbers[0]
+        result = command(capsys, "train", *options, "--batch", "16", *numbers, "--out", out)[1]
+        assert result["test_accuracy"] > 0.9
+
+
+GUIDE = Path(__file__).parents[2] / "docs/guide/text-classifier.md"
+
+
+@pytest.mark.slow
+def test_text_classifier_guide_runs_its_commands(lines, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = re.findall(r"^(?:flight|fare|meal)\t.*$", GUIDE.read_text(), re.MULTILINE)
+    assert len(rows) == 3
+    written(tmp_path / "requests.txt", rows * 20)
+    written(tmp_path / "new.txt", ["what does a flight cost"])
+    commands = re.findall(r"^\$ trainwright (.*)$", GUIDE.read_text(), re.MULTILINE)
+    assert len(commands) == 5
+    for command in commands:
+        assert main(command.split()) == 0, command
+    assert capsys.readouterr().out.splitlines()[-1] in ("flight", "fare", "meal")
+
+
+SLU = Path(os.environ.get("TRAINWRIGHT_DATA", "")) / "slu" / "atis"
+
+
+@pytest.mark.skipif(not (SLU / "train" / "seq.in").is_file(), reason="needs slu/atis in "
+                    "TRAINWRIGHT_DATA, which may not be distributed")  # fmt: skip
+def test_atis_folder_has_its_published_sizes():
+    data = load_data_set("text", SLU)
+    assert (len(data.train), len(data.test), data.classes) == (4478, 893, 22)
+    assert data.full_scale == 868 and data.train.images.shape == (4478, 1, 46)
+    assert text_notes(load_network("encoder-64"), data)[0].startswith("11 lines have more than")
