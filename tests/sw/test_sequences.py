@@ -132,10 +132,10 @@ def test_classifier_of_sequences_of_all_lengths_is_near_plain_torch(over):
     real = torch.cat(rows)
     (real * given.gradient).sum().backward()
     assert (logits - real).norm() <= 0.2 * real.norm()
-    for found, bias in zip(back.biases, biases, strict=True):
+    for gradient, bias in zip(back.biases, biases, strict=True):
         if bias is not None and bias.grad.norm() > 1e-9:  # the keys' bias changes no softmax
-            assert torch.cosine_similarity(found, bias.grad, 0) > 0.94
-            assert 0.85 < found.norm() / bias.grad.norm() < 1.15
+            assert torch.cosine_similarity(gradient, bias.grad, 0) > 0.94
+            assert 0.85 < gradient.norm() / bias.grad.norm() < 1.15
 
 
 def test_statistics_of_passes_follow_the_segments_of_a_program():

@@ -154,11 +154,11 @@ def test_text_classifier_trains_resumes_and_classifies(
     part = command(capsys, "train", "--resume", "--out", tmp_path / "part")[1]
     assert part["digest"] == whole["digest"]
     model = tmp_path / "whole" / "model.safetensors"
-    found = command(capsys, "eval", model, "--data", lines)[1]
-    assert found["test_accuracy"] == whole["test_accuracy"] and found["test_samples"] == 80
+    answer = command(capsys, "eval", model, "--data", lines)[1]
+    assert answer["test_accuracy"] == whole["test_accuracy"] and answer["test_samples"] == 80
     plain = written(tmp_path / "plain.txt", ["please fly", "eat now the zebra", "my cost"])
-    found = command(capsys, "eval", model, "--data", plain)[1]
-    assert found["predictions"] == ["flight", "meal", "fare"]
+    answer = command(capsys, "eval", model, "--data", plain)[1]
+    assert answer["predictions"] == ["flight", "meal", "fare"]
 
 
 def test_text_classifier_in_float32_and_parts_of_batches_learns_as_well(

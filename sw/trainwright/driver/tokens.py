@@ -18,7 +18,7 @@ from trainwright.network import Attention, Network, Node, TokenPool
 
 
 def present_tokens(network: Network, inputs: torch.Tensor) -> torch.Tensor:
-    """Return which tokens of ``inputs`` (batch, I) are no padding, bool (batch, tokens)."""
+    """Mark the tokens of ``inputs`` (batch, I) that are no padding, bool (batch, tokens)."""
     present = inputs.reshape(len(inputs), network.tokens, -1).any(2)
     return present if network.padding else torch.ones_like(present)
 

@@ -90,7 +90,7 @@ class Attention(Norm):
 
 @dataclass(frozen=True)
 class TokenPool:
-    """One value of a sequence, from those of its tokens: their mean, or the first one."""
+    """Pool of the tokens of a sequence to a single value: their mean, or the first token."""
 
     name: str
     sources: tuple[str, ...]

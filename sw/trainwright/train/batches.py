@@ -220,11 +220,11 @@ class TokenQuantiser(ImageQuantiser):
         words = images.reshape(len(images), -1)[:, : network.tokens]
         numbers[:, : words.shape[1]] = np.where(words > prod(digits), UNKNOWN, words)
         fmt = network.widths.activation if network.widths.is_float else network.format("activation")
-        one = int(quantise(torch.ones(1, dtype=torch.float64), self.exponent, fmt))
+        hot = int(quantise(torch.ones(1, dtype=torch.float64), self.exponent, fmt))
         sequences, places = np.nonzero(numbers != PADDING)
         rest = numbers[sequences, places] - UNKNOWN
         inputs = np.zeros((*numbers.shape, *network.padded), np.int64)
         for row in reversed(range(len(digits))):
             rest, digit = np.divmod(rest, digits[row])
-            inputs[sequences, places, row, digit] = one
+            inputs[sequences, places, row, digit] = hot
         return torch.from_numpy(inputs.reshape(len(images), -1))
