@@ -3,8 +3,8 @@
     pip install xprec numpy-quaddtype python-flint gmpy2
     python experiments/mcf_peers.py [--repeat 3] [--json]
 
-Peers that are not installed are left out. Times are processor seconds of one thread, the least of
-the repetitions; bits are the worst of a sample against rational numbers.
+Peers that are not installed are named and left out. Times are processor seconds of one thread, the
+least of the repetitions; bits are the worst of a sample against rational numbers.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import importlib.util
 import json
 import math
 import platform
+import sys
 import time
 from collections.abc import Callable
 from fractions import Fraction
@@ -147,6 +148,16 @@ class Flint:
         return Fraction(int(man)) * Fraction(2) ** int(exp)
 
 
+PACKAGES = {"xprec": "xprec", "numpy_quaddtype": "numpy-quaddtype", "flint": "python-flint",
+            "gmpy2": "gmpy2"}  # fmt: skip
+"""Packages of the peers by their modules; mpmath, which comes with torch, uses gmpy2."""
+
+
+def missing() -> list[str]:
+    """List the packages that are not installed."""
+    return [name for module, name in PACKAGES.items() if not importlib.util.find_spec(module)]
+
+
 def peers() -> list[Any]:
     """Return ours and the libraries that are installed."""
     libraries: list[Any] = [Ours(), Plain()]
@@ -233,6 +244,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    if missing():
+        print(f"left out, as not installed: {', '.join(missing())}", file=sys.stderr)
     rows = measured(args.repeat)
     if args.json:
         packages = ("torch", "mpmath", "xprec", "numpy-quaddtype", "python-flint", "gmpy2")
@@ -242,7 +255,8 @@ def main() -> None:
                 versions[package] = version(package)
             except ImportError:
                 continue
-        conditions = {"threads": 1, "processor": platform.processor(), "versions": versions}
+        conditions = {"threads": 1, "processor": platform.processor(), "versions": versions,
+                      "missing": missing()}  # fmt: skip
         print(json.dumps({**conditions, "rows": rows}))
         return
     print(markdown(tuple(rows[0]), [tuple(row.values()) for row in rows]), end="")

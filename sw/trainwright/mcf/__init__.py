@@ -11,6 +11,7 @@ from trainwright.mcf import (  # noqa: F401  fill the table
     shapes,
     tensors,
 )
+from trainwright.mcf.expressions import fused
 from trainwright.mcf.tensor import MCTensor, tensor
 
-__all__ = ["MCTensor", "tensor"]
+__all__ = ["MCTensor", "fused", "tensor"]

@@ -93,7 +93,19 @@ def binary(operation: str, x: Tensor, y: Tensor) -> Tensor:
         name = f"plain_{operation}"
     out = empty(shape, nc, x)
     a, b = _planes(x, shape), _planes(y, shape)
-    _call(f"mcf_{name}", x.dtype, nc, *a, *b, out, out[..., 0].numel())
+    count = out[..., 0].numel()
+    _call(f"mcf_{name}", x.dtype, nc, *a, *b, out, count, count)
+    return out
+
+
+def fused(code: list[int], operands: list[Tensor], shape: torch.Size, nc: int) -> Tensor:
+    """Evaluate an expression of operands (..., n) that broadcast to ``shape`` (``mcf.fused``)."""
+    planes = [_planes(x, shape) for x in operands]
+    given = [each for x, plane, step in planes for each in (x.data_ptr(), plane, step)]
+    out = empty(shape, nc, operands[0])
+    steps, places = (torch.tensor(numbers, dtype=torch.int64) for numbers in (code, given))
+    count = out[..., 0].numel()
+    _call("mcf_fused", out.dtype, nc, steps, len(code) // 3, places, len(planes), out, count)
     return out
 
 

@@ -174,8 +174,9 @@ class McfOptions(JsonOptions, ThreadOptions):
 
     The operations of tables 4 and 5 of the MCTensor paper, at its sizes: torch in float32 and
     float64, ours with 1 to 3 float32 components, and the published library with 2; large products
-    next to torch's in the components' type. Medians in processor seconds of one thread. Then the
-    accuracy of every operator: the worst of many results, in bits, against mpmath.
+    next to torch's in the components' type, and fused expressions next to their operations. Medians
+    in processor seconds of one thread. Then the accuracy of every operator: the worst of many
+    results, in bits, against mpmath.
     """
 
     peer: Annotated[Path | None, Option(metavar="FOLDER")] = None
@@ -205,11 +206,12 @@ def _mcf(options: McfOptions) -> int:
     rows = speed.run(options.repeat, peer, only, progress=teller("bench mcf"))
     sizes = options.size or (() if only else (512, 1024))
     products = speed.large(sizes, options.repeat, progress=teller("large products"))
+    fused = [] if only else speed.fused(repeat=options.repeat)
     peaks = memory.run(peer) if not only or "bmm" in only else []
     worst = [] if only else accuracy.run(options.results, progress=teller("accuracy"))
     content = {
         "threads": options.threads, "repeat": options.repeat, "torch": torch.__version__,
-        "rows": rows, "large": products, "bmm_memory": peaks,
+        "rows": rows, "large": products, "fused": fused, "bmm_memory": peaks,
         "accuracy": worst,
     }  # fmt: skip
     head = ("operation", "way", "seconds", "times the peer", "by float32", "bits")
@@ -217,6 +219,9 @@ def _mcf(options: McfOptions) -> int:
     if products:
         head = ("operation", "components", "nc", "n", "seconds", "by torch")
         text += "\n" + table(head, products)
+    if fused:
+        head = ("expression", "components", "nc", "elements", "seconds", "times faster fused")
+        text += "\n" + table(head, fused)
     for peak in peaks:
         most = f"{peak.mebibytes:.0f} MiB at most beyond its operands"
         text += f"\nmemory of bmm, {peak.way}: {most}\n"

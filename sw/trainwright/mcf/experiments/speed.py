@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import torch
@@ -122,6 +123,50 @@ def large(
     for number, (name, dtype, nc, n) in enumerate(cases):
         rows.append(_large(name, dtype, nc, n, repeat))
         progress(number + 1, len(cases))
+    return rows
+
+
+@dataclass(frozen=True)
+class FusedTiming:
+    """Time of an expression in one pass over memory, by that of its operations."""
+
+    expression: str
+    dtype: str
+    nc: int
+    elements: int
+    seconds: float
+    """CPU seconds of the median call of the fused function."""
+    ratio: float
+    """Median of the seconds of separate operations by these, each pair measured together."""
+
+
+EXPRESSIONS: dict[str, Callable[..., Any]] = {
+    "a * b + c": lambda a, b, c: a * b + c,
+    "(a * b + c) * a - b * c": lambda a, b, c: (a * b + c) * a - b * c,
+}
+"""Expressions that are measured fused, by their text."""
+
+
+def fused(elements: int = 1_000_000, repeat: int = 5) -> list[FusedTiming]:
+    """Measure expressions by ``mcf.fused`` and operation by operation."""
+    rows = []
+    for dtype, nc in (("float32", 2), *LARGE):
+        generator = torch.Generator().manual_seed(0)
+        operands = [
+            mcf.MCTensor.from_components(
+                drawn((elements,), nc, generator).to(getattr(torch, dtype))
+            )
+            for _ in range(3)
+        ]
+        for text, function in EXPRESSIONS.items():
+            calls = function, mcf.fused(function)
+            pairs = [
+                [median_seconds(partial(call, *operands), 1, least=0.02) for call in calls]
+                for _ in range(repeat)
+            ]
+            seconds = statistics.median(together for _, together in pairs)
+            ratio = statistics.median(apart / together for apart, together in pairs)
+            rows.append(FusedTiming(text, dtype, nc, elements, seconds, ratio))
     return rows
 
 

@@ -15,13 +15,13 @@ IN void store(REAL *out, int64_t plane, int64_t at, const REAL *from) {
         load(x, plane_x, at_x, nx, a);         \
         load(y, plane_y, at_y, ny, b);         \
         operation(a, nx, b, ny, z);            \
-        store(out, count, i, z);               \
+        store(out, plane, i, z);               \
     } while (0)
 
 #define BINARY(name, operation, nx, ny)                                                          \
     void mcf_##name(const REAL *restrict x, int64_t plane_x, int64_t step_x,                     \
                     const REAL *restrict y, int64_t plane_y, int64_t step_y, REAL *restrict out, \
-                    int64_t count) {                                                             \
+                    int64_t plane, int64_t count) {                                              \
         if (step_x && step_y)                                                                    \
             for (int64_t i = 0; i < count; i++) ELEMENT(operation, nx, ny, i, i);                \
         else if (step_x)                                                                         \
@@ -48,8 +48,8 @@ BINARY(plain_div, divide, 1, NC)
     BINARY(unscaled_##name, divide, nx, ny)                                                       \
     void mcf_##name(const REAL *restrict x, int64_t plane_x, int64_t step_x,                      \
                     const REAL *restrict y, int64_t plane_y, int64_t step_y, REAL *restrict out,  \
-                    int64_t count) {                                                              \
-        mcf_unscaled_##name(x, plane_x, step_x, y, plane_y, step_y, out, count);                  \
+                    int64_t plane, int64_t count) {                                               \
+        mcf_unscaled_##name(x, plane_x, step_x, y, plane_y, step_y, out, plane, count);           \
         int any = 0;                                                                              \
         for (int64_t i = 0; i < (step_x ? count : 1); i++) any |= near_end(x[i]);                 \
         if (any)                                                                                  \

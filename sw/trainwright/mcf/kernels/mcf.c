@@ -21,4 +21,6 @@ typedef float REAL;
 
 #include "loops.h"
 
+#include "fused.h"
+
 #include "products.h"

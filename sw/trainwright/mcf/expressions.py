@@ -1,0 +1,160 @@
+"""Element-wise expressions of ``MCTensor`` in one pass over memory.
+
+A function is called with stand-ins for its multi-component arguments; a kernel evaluates the steps
+that these record, a block of elements at a time (``kernels/fused.h``).
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainwright.mcf import native
+from trainwright.mcf.graph import wants_grad
+from trainwright.mcf.operands import components_of, model
+from trainwright.mcf.tensor import MCTensor, wrap
+
+_OPERATIONS = ("add", "add_plain", "mul", "mul_plain", "div", "div_plain", "plain_div", "negate")
+"""Operations by number, as in ``kernels/fused.h``."""
+_MOST_VALUES = 16
+"""Operands that an expression may have, and steps: their blocks fit the first-level cache."""
+
+
+class _RecordsError(Exception):
+    """A tensor that the function closes over is in autograd's graph."""
+
+
+class _Value:
+    """Stand-in for a multi-component number: an operand, or the result of a step."""
+
+    __array_ufunc__ = None  # numpy's operators give way to the reflected ones
+
+    def __init__(self, like: MCTensor, components: Tensor | None, *step: Any) -> None:
+        self.like, self.components, self.step = like, components, step
+
+    @property
+    def count(self) -> int:
+        """Components of the number."""
+        return self.like.nc if self.components is None else self.components.shape[-1]
+
+    def _operand(self, x: Any, *, negate: bool = False) -> "_Value":
+        if isinstance(x, _Value):
+            return -x if negate else x
+        if isinstance(x, MCTensor):
+            raise TypeError("a fused function takes each MCTensor as an argument of its own")
+        components = components_of(x, self.like)
+        if wants_grad(x):
+            raise _RecordsError
+        return _Value(self.like, -components if negate else components)
+
+    def _recorded(self, operation: str, x: "_Value", y: "_Value") -> "_Value":
+        if y.count < self.like.nc:
+            operation = f"{operation}_plain"
+        elif x.count < self.like.nc:
+            operation = f"plain_{operation}"
+        return _Value(self.like, None, operation, x, y)
+
+    def __add__(self, other: Any) -> "_Value":
+        return self._recorded("add", self, self._operand(other))
+
+    def __sub__(self, other: Any) -> "_Value":
+        return self._recorded("add", self, self._operand(other, negate=True))
+
+    def __rsub__(self, other: Any) -> "_Value":
+        return -self + other
+
+    def __mul__(self, other: Any) -> "_Value":
+        return self._recorded("mul", self, self._operand(other))
+
+    def __truediv__(self, other: Any) -> "_Value":
+        return self._recorded("div", self, self._operand(other))
+
+    def __rtruediv__(self, other: Any) -> "_Value":
+        return self._recorded("div", self._operand(other), self)
+
+    def __neg__(self) -> "_Value":
+        return _Value(self.like, None, "negate", self, self)
+
+    def __pos__(self) -> "_Value":
+        return self
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Give way to the reflected operator; a function that has none is refused by torch."""
+        return NotImplemented
+
+
+def _in_order(value: _Value) -> list[_Value]:
+    """Return the values that one is made of, each after those that it needs."""
+    order: dict[int, _Value] = {}
+
+    def visit(value: _Value) -> None:
+        if id(value) not in order:
+            for source in value.step[1:]:
+                visit(source)
+            order[id(value)] = value
+
+    visit(value)
+    return list(order.values())
+
+
+def fused(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function of tensors that reads each of them from memory once.
+
+    ``function`` uses +, -, *, / and negation on its arguments, some of which are ``MCTensor``;
+    plain tensors and numbers mix in. The result has the bits of the function itself, which is
+    called where autograd records (it keeps the values between operations), where no kernels are
+    (half types, one or five components, a GPU), and for more than 16 operands or operations.
+
+    >>> from trainwright import mcf
+    >>> multiply_add = mcf.fused(lambda a, b, c: a * b + c)
+    >>> x = mcf.tensor(["0.1", "0.2"], nc=2)
+    >>> bool((multiply_add(x, x, 1) == x * x + 1).all())
+    True
+    """
+
+    @wraps(function)
+    def run(*arguments: Any) -> Any:
+        numbers = [x for x in arguments if isinstance(x, MCTensor)]
+        if not numbers or wants_grad(*arguments):
+            return function(*arguments)
+        like = model(*numbers)
+        if not native.usable(like._components, like.nc):
+            return function(*arguments)
+        stand_ins = (_Value(like, x._components) if isinstance(x, MCTensor) else x
+                     for x in arguments)  # fmt: skip
+        try:
+            traced = function(*stand_ins)
+        except _RecordsError:
+            return function(*arguments)
+        values = _in_order(traced) if isinstance(traced, _Value) else []
+        operands = [value for value in values if value.components is not None]
+        steps = [value for value in values if value.components is None]
+        if not steps or max(len(operands), len(steps)) > _MOST_VALUES:
+            return function(*arguments)
+        components = _evaluated(operands, steps)
+        return function(*arguments) if components is None else wrap(components)
+
+    return run
+
+
+def _evaluated(operands: list[_Value], steps: list[_Value]) -> Tensor | None:
+    """Return the components of the last step; ``None`` where the operands do not go together."""
+    given = [value.components for value in operands if value.components is not None]
+    if any(x.device.type != "cpu" for x in given):
+        return None
+    try:
+        shape = torch.broadcast_shapes(*(x.shape[:-1] for x in given))
+    except RuntimeError:  # the function itself says which shapes
+        return None
+    places = {id(value): place for place, value in enumerate((*operands, *steps))}
+    code = [
+        number
+        for operation, x, y in (value.step for value in steps)
+        for number in (_OPERATIONS.index(operation), places[id(x)], places[id(y)])
+    ]
+    return native.fused(code, given, shape, steps[0].like.nc)
