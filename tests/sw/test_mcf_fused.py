@@ -131,7 +131,7 @@ def test_fused_long_or_unused_expressions_have_bits_of_function():
         assert torch.equal(wanted.components.nan_to_num(), computed.components.nan_to_num())
 
 
-def test_fused_refuses_what_it_cannot_record():
+def test_fused_of_unknown_operations_and_shapes_is_refused():
     a = drawn((3,), torch.float32, 2)
     with pytest.raises(TypeError, match="each MCTensor as an argument"):
         mcf.fused(lambda x: x * a)(a)

@@ -103,12 +103,12 @@ def compile_products(
         lowered = lower(
             graph, {name: Given() for name in graph.given}, {"sums": None}, p, "product"
         )
-    memory = MemoryMap(p.lanes)
+    memory = MemoryMap()
     length = len(descriptors_of(lowered, p, "product")) + 1  # one more may set a seed
-    memory.add_bytes(_PROGRAM, length * DESCRIPTOR_BYTES)
+    memory.add(_PROGRAM, (length * DESCRIPTOR_BYTES,))
     for outer in lowered.outer.values():
         if not outer.view_of:
-            memory.add_bytes(outer.name, Packing(graph, outer, p.lanes).size)
+            memory.add(outer.name, (Packing(graph, outer, p.lanes).size,))
     alias(lowered, memory)
     require_memory(memory.top, p)
     emitter = Emitter(lowered.graph, p, memory.buffers)
