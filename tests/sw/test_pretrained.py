@@ -9,7 +9,7 @@ from matrices import normal
 from safetensors.torch import save_file
 
 from trainwright.cli import main
-from trainwright.cli.train import after
+from trainwright.cli.train import outcome
 from trainwright.fixed.quantise import dequantise, quantise
 from trainwright.formats import Fixed
 from trainwright.network import load_network
@@ -110,7 +110,7 @@ def dense(tmp_path_factory):
 
 
 def test_pretrained_dense_network_becomes_a_run(capsys, tmp_path, monkeypatch, dense):
-    monkeypatch.setattr(after, "TOLERANCES", (0.0, 0.6))
+    monkeypatch.setattr(outcome, "TOLERANCES", (0.0, 0.6))
     factors, out = tmp_path / "factors.safetensors", tmp_path / "run"
     argv = ["compress", str(dense), "--network", "digits", "--tolerance", "0.3", "--json"]
     argv += ["--low", "fp16", "--high", "fp32", "--cast-level", "block", "--out", str(factors)]

@@ -81,21 +81,13 @@ def _run(options: FormatsOptions) -> int:
 
 
 def _choices(
-    options: FormatsOptions,
-    network: Network,
-    given: "Pretrained | None",
-    p: AcceleratorParameters,
+    options: FormatsOptions, network: Network, given: "Pretrained | None", p: AcceleratorParameters
 ) -> "list[WidthChoice]":
     import torch
 
     from trainwright.data import load_data_set, own_data
     from trainwright.train.adapter import choose, in_width
-    from trainwright.train.batches import (
-        batch_indices,
-        check_data,
-        input_quantiser,
-        label_tensor,
-    )
+    from trainwright.train.batches import batch_indices, check_data, input_quantiser, label_tensor
     from trainwright.train.loss import heads_loss
     from trainwright.train.model import initial_model
     from trainwright.train.pretrained import pretrained_model

@@ -13,14 +13,7 @@ from trainwright.cli.backend import check_simulation_options, memory_options, op
 from trainwright.cli.errors import require_packages
 from trainwright.cli.options import accelerator_parameters
 from trainwright.cli.output import teller, write_results
-from trainwright.data import (
-    DataError,
-    DataSet,
-    Split,
-    load_data_set,
-    load_samples,
-    own_data,
-)
+from trainwright.data import DataError, DataSet, Split, load_data_set, load_samples, own_data
 from trainwright.data.npz import TEST_PART, cut_off_test
 from trainwright.data.registry import OWN
 from trainwright.driver import Driver

@@ -108,11 +108,7 @@ def _clustering(options: QRExperimentOptions) -> Finding:
     return finding(title, head, cells, rows, {"clustering.png": draw_clustering(rows)})
 
 
-EXPERIMENTS = {
-    "dots": _dots,
-    "conditions": _conditions,
-    "clustering": _clustering,
-}
+EXPERIMENTS = {"dots": _dots, "conditions": _conditions, "clustering": _clustering}
 command = command_of(
     EXPERIMENTS, QRExperimentOptions, "qr",
     "mixed-precision Householder QR: dot products, factorisations, clustering",

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from re import search
@@ -62,21 +63,22 @@ class Trial:
 
     def result(self) -> dict[str, Any]:
         """Read the result of ``trainwright train``. Raises ``OptionError``."""
-        path = self.folder / RESULT
-        try:
-            return json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise OptionError(f"{path} is damaged: {error}; remove its folder") from None
+        with self._reading(RESULT) as text:
+            return json.loads(text)
 
     def history(self, kind: str) -> Iterator[dict[str, Any]]:
         """Yield the records of one kind in ``history.jsonl``. Raises ``OptionError``."""
-        path = self.folder / "history.jsonl"
+        with self._reading("history.jsonl") as text:
+            lines = (line for line in text.splitlines() if f'"kind": "{kind}"' in line)
+            yield from map(json.loads, lines)
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[str]:
         try:
-            for line in path.read_text().splitlines():
-                if f'"kind": "{kind}"' in line:
-                    yield json.loads(line)
+            yield (self.folder / name).read_text()
         except (OSError, ValueError) as error:
-            raise OptionError(f"{path} is damaged: {error}; remove its folder") from None
+            damage = f"{self.folder / name} is damaged: {error}; remove its folder"
+            raise OptionError(damage) from None
 
 
 Progress = Callable[[Trial, int, int], None]

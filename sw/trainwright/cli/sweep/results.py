@@ -189,11 +189,7 @@ def _column(values: list[Any]) -> list[Any]:
 
 
 # -- the picture -----------------------------------------------------------------------------------
-_NAMES = {
-    "model_bits": "bits of the model",
-    "cycles": "cycles a step",
-    "luts": "LUTs, measured",
-}
+_NAMES = {"model_bits": "bits of the model", "cycles": "cycles a step", "luts": "LUTs, measured"}
 _GREY = "#bbbbbb"
 _MARKS = "osD^v"
 _FRONT = tuple(colour for colour in COLOURS if colour != _GREY)

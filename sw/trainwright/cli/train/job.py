@@ -16,15 +16,8 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import accelerator_parameters, with_formats, with_ranks
 from trainwright.cli.train.folder import RunFolder
 from trainwright.cli.train.logs import check_curves, own
-from trainwright.cli.train.options import (
-    OTHER_OPTION as _AGREE,
-)
-from trainwright.cli.train.options import (
-    RunOptions,
-    check_same,
-    check_same_settings,
-    make_settings,
-)
+from trainwright.cli.train.options import OTHER_OPTION as _AGREE
+from trainwright.cli.train.options import RunOptions, check_same, check_same_settings, make_settings
 from trainwright.data import DataSet, OwnOptions, load_data_set, own_data
 from trainwright.data.own import TABLE_SUFFIXES
 from trainwright.data.registry import OWN

@@ -4,6 +4,8 @@ import argparse
 from dataclasses import field
 from typing import Annotated, Any
 
+from msgspec import Meta
+
 from trainwright.cli.backend import SimulationOptions
 from trainwright.cli.declare import add_options, describe, given_values
 from trainwright.cli.errors import OptionError
@@ -96,7 +98,7 @@ class SessionOptions(FormOptions):
     (default: host)"""
     prior: bool | None = None
     """shrink the ranks while training (default: yes)"""
-    tt_round: Annotated[float | None, Option(metavar="T")] = None
+    tt_round: Annotated[float | None, Meta(ge=0, lt=1), Option(metavar="T")] = None
     """TT rounding after training, changing each matrix by at most this part; plots other tolerances
     next to the rank prior"""
     tt_round_epochs: Natural = 0

@@ -1,11 +1,14 @@
-"""Results of a finished run: files in its folder, lines on the screen."""
+"""Results of a finished run: files in its folder, lines on the screen, and ``--tt-round``."""
 
 import json
-from dataclasses import asdict
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trainwright.cli.errors import OptionError
 from trainwright.cli.options import update_place
+from trainwright.cli.output import teller, to_json
 from trainwright.cli.train.folder import PICTURES, RESULT
 from trainwright.cli.train.job import Job, accelerator_of
 from trainwright.compiler import CompiledStep, compile_step
@@ -21,6 +24,8 @@ from trainwright.report.summary import (
 from trainwright.train.checkpoint import save_checkpoint
 from trainwright.train.evaluate import Evaluation
 from trainwright.train.export import save_model
+from trainwright.train.interfaces import DriverFactory
+from trainwright.train.rounding import TOLERANCES, PriorPoint, Rounded, prior_points, round_trained
 
 
 def make_summary(job: Job, evaluation: Evaluation) -> Summary:
@@ -71,12 +76,12 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
         **summary.to_dict(),
         **_sizes(job),
         "settings": state.settings.to_dict(),
-        "memory": list(map(asdict, memory)),
+        "memory": memory,
         "confusion": None
         if evaluation.regression
         else evaluation.confusion(state.network.classes).tolist(),
     }
-    folder.write(RESULT, json.dumps(result, indent=1) + "\n")
+    folder.write(RESULT, to_json(result) + "\n")
     folder.finish()
 
 
@@ -151,24 +156,81 @@ def _settings(job: Job) -> dict[str, Any]:
     }
 
 
-def print_summary(job: Job, summary: Summary) -> None:
-    """Print the summary on the standard output."""
-    rows = [*summary_rows(summary), ("report", str(job.folder.path / "report.html"))]
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        print(f"{name:>{width}}  {value}")
-
-
-def print_json(job: Job, summary: Summary | None, resume_command: str | None = None) -> None:
-    """Print one JSON object; without a summary that of an interrupted run."""
+def print_outcome(job: Job, summary: Summary | None, *, as_json: bool) -> None:
+    """Print the summary; as JSON also that of an interrupted run, which has none."""
+    content: dict[str, Any] = {"out": str(job.folder.path)}
     if summary is not None:
-        sizes = _sizes(job)
-        content = {"status": "finished", **summary.to_dict(), **sizes, "out": str(job.folder.path)}
+        content = {"status": "finished", **summary.to_dict(), **_sizes(job), **content}
     else:
-        content = {
-            "status": "interrupted",
-            "steps": job.state.step,
-            "out": str(job.folder.path),
-            "resume": resume_command,
-        }
-    print(json.dumps(content))
+        content |= {"status": "interrupted", "steps": job.state.step, "resume": job.resume_command}
+    if as_json:
+        print(to_json(content, None))
+    elif summary is not None:
+        rows = [*summary_rows(summary), ("report", str(job.folder.path / "report.html"))]
+        width = max(len(name) for name, _ in rows)
+        print("\n".join(f"{name:>{width}}  {value}" for name, value in rows))
+
+
+# -- rounding after training -----------------------------------------------------------------------
+def other_run(folder: str) -> tuple[str, list[PriorPoint]]:
+    """Read name and last point of a finished run in another folder. Raises ``OptionError``."""
+    path = Path(folder)
+    try:
+        result = json.loads((path / "result.json").read_text())
+        point = PriorPoint(result["steps"], result["model_bits"], result["test_accuracy"])
+        prior = result["settings"]["prior"]
+    except OSError as error:
+        raise OptionError(
+            f"--tt-round-beside: no finished run in {path}: {error.strerror}"
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise OptionError(f"--tt-round-beside: {path}/result.json is damaged: {error}") from None
+    kind = "no prior" if prior is None else f"prior weight {prior['weight']:g}"
+    return f"{path.name} ({kind})", [point]
+
+
+def round_job(
+    job: Job,
+    open_driver: DriverFactory,
+    tolerance: float,
+    *,
+    epochs: int = 0,
+    beside: list[str] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Rounded:
+    """Round the trained model to ``tolerance`` and to others around it, and write what came out.
+
+    ``rounded.safetensors`` is the model at ``tolerance``, ``rounding.json`` has all of them, the
+    picture ``rounding.png`` compares them with the rank prior in this run and others.
+    """
+    from trainwright.report.rounding_picture import draw_rounding
+
+    references = dict(map(other_run, beside or []))
+    tolerances = sorted({*TOLERANCES, tolerance})
+    models = round_trained(
+        job.state, job.data, open_driver, tolerances, epochs=epochs,
+        test_samples=job.options.test_samples, progress=teller("rounding"), stop=stop,
+    )  # fmt: skip
+    if len(models) < len(tolerances):
+        raise KeyboardInterrupt
+    chosen, state = models[tolerances.index(tolerance)]
+    with job.folder.writing("rounded.safetensors") as path:
+        save_model(path, state.model, state.scales, job.origin)
+    rounded = [item for item, _ in models]
+    prior = prior_points(job.state)
+    picture = draw_rounding(
+        rounded, prior, references, has_prior=job.state.settings.prior is not None, chosen=chosen
+    )
+    job.folder.write(f"{PICTURES}/rounding.png", picture)
+    content = {"chosen": chosen, "rounded": rounded, "run": prior, "beside": references}
+    job.folder.write("rounding.json", to_json(content) + "\n")
+    print(_sentence(chosen), file=sys.stderr)
+    return chosen
+
+
+def _sentence(r: Rounded) -> str:
+    ranks = " | ".join(" ".join(map(str, layer)) for layer in r.ranks)
+    tuned = "" if r.tuned is None else f", {r.tuned:.2%} after further training"
+    return (
+        f"rounded to {r.tolerance:g}: {r.accuracy:.2%}{tuned}, {r.model_bits:,} bits, ranks {ranks}"
+    )

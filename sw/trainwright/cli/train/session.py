@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -13,17 +12,9 @@ import torch
 from trainwright.accelerator import AcceleratorError
 from trainwright.cli.errors import OptionError, is_expected, require_packages
 from trainwright.cli.output import on_terminal
-from trainwright.cli.train import machine
-from trainwright.cli.train.after import check_tolerance, other_run, round_job
+from trainwright.cli.train import machine, outcome
 from trainwright.cli.train.job import FLOAT, Job, fresh_job, resumed_job
 from trainwright.cli.train.logs import check_curves, logging, own
-from trainwright.cli.train.outcome import (
-    make_summary,
-    print_json,
-    print_summary,
-    save,
-    write_outcome,
-)
 from trainwright.cli.train.progress import LiveProgress, PlainProgress, Progress
 from trainwright.driver.resident import ResidentDriver
 from trainwright.report.memory import resident_memory
@@ -45,9 +36,12 @@ def run_training(args: argparse.Namespace) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     torch.set_num_threads(args.threads)
     check_curves(args.log)
-    check_tolerance(args.tt_round, args.tt_round_epochs, args.tt_round_beside)
+    if args.tt_round is None and (args.tt_round_epochs or args.tt_round_beside):
+        raise OptionError(
+            "--tt-round-epochs and --tt-round-beside need --tt-round: add it, or omit them"
+        )
     for folder in args.tt_round_beside or []:
-        other_run(folder)  # complains now and not after training
+        outcome.other_run(folder)  # complains now and not after training
     with joined() as workers, Interrupts() as interrupts:
         workers.requested = interrupts.requested
         job = workers.together(lambda: _job(args, workers))
@@ -58,16 +52,11 @@ def run_training(args: argparse.Namespace) -> int:
             job.folder.release()
     if workers.rank:
         return 0 if summary is not None else interrupts.exit_status
+    outcome.print_outcome(job, summary, as_json=args.json)
     if summary is None:
-        if args.json:
-            print_json(job, None, job.resume_command)
         print(f"trainwright: interrupted after step {job.state.step}; go on with", file=sys.stderr)
         print(f"  {job.resume_command}", file=sys.stderr)
         return interrupts.exit_status
-    if args.json:
-        print_json(job, summary)
-    else:
-        print_summary(job, summary)
     return DIFFERENT if summary.mismatches else 0
 
 
@@ -90,7 +79,7 @@ def _job(args: argparse.Namespace, workers: Workers) -> Job:
 def _progress(job: Job, workers: Workers) -> Progress:
     if workers.rank:
         return Progress()
-    if on_terminal() and find_spec("rich") is not None:
+    if on_terminal():
         return LiveProgress(f"{job.state.network.name} on {job.options.backend}")
     return PlainProgress()
 
@@ -145,7 +134,7 @@ def _train(
                 opened.engine,
                 observer=Observers(progress, *logs),
                 test_samples=options.test_samples,
-                save=(lambda _: save(job)) if first else None,
+                save=(lambda _: outcome.save(job)) if first else None,
                 save_seconds=args.checkpoint_seconds,
                 stop=stop,
             )
@@ -158,7 +147,7 @@ def _train(
             with progress:
                 evaluation = trainer.evaluate_test() if trainer.run() else None
             if evaluation is not None and args.tt_round is not None:
-                round_job(
+                outcome.round_job(
                     job,
                     opened.open_driver,
                     args.tt_round,
@@ -177,10 +166,10 @@ def _train(
         job.resident_cycles.append(driver.resident.predicted_cycles(driver.memory.step.parameters))
     if evaluation is None:
         if first:
-            save(job)
+            outcome.save(job)
         return None
-    summary = make_summary(job, evaluation)
+    summary = outcome.make_summary(job, evaluation)
     if first:
-        save(job)  # with a full disk, or killed from here on, the run is not lost
-        write_outcome(job, evaluation, summary)
+        outcome.save(job)  # with a full disk, or killed from here on, the run is not lost
+        outcome.write_outcome(job, evaluation, summary)
     return summary
