@@ -139,7 +139,6 @@ def test_pretrained_dense_network_becomes_a_run(capsys, tmp_path, monkeypatch, d
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--tt-round", "1"], "at least 0 and less than 1, not 1"),
         (["--tt-round-epochs", "1"], "need --tt-round"),
         (["--tt-round", "0.1", "--tt-round-beside", "nowhere"], "no finished run"),
         (["--initial", "nothing.safetensors"], "no checkpoint"),
@@ -150,6 +149,12 @@ def test_options_of_training_that_cannot_be(capsys, tmp_path, monkeypatch, argv,
     monkeypatch.chdir(tmp_path)
     assert main(["train", *argv]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_train_tolerance_of_one_is_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "--tt-round", "1"])
+    assert "--tt-round: must be at least 0 and less than 1, not 1" in capsys.readouterr().err
 
 
 def test_pretrained_matrix_that_is_mostly_gone_is_told(capsys, tmp_path, dense):

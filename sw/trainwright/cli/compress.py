@@ -7,9 +7,8 @@ from typing import Annotated
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError, file_errors
 from trainwright.cli.options import JsonOptions
-from trainwright.cli.output import to_json
+from trainwright.cli.output import show, table
 from trainwright.network import load_network
-from trainwright.report.tables import markdown
 from trainwright.support.settings import Option, Positive
 
 
@@ -75,14 +74,11 @@ def _run(options: CompressOptions) -> int:
     warnings = lossy(rows)
     for warning in warnings:
         print(f"trainwright: warning: {warning}", file=sys.stderr)
-    if options.json:
-        print(to_json({"out": str(path), "precision": str(numbers.precision),
-                       "layers": [vars(row) for row in rows], "warnings": warnings}))  # fmt: skip
-        return 0
     head = ("layer", "matrix", "ranks", "elements", "in the train", "relative error")
-    print(markdown(head, [tuple(vars(row).values()) for row in rows]), end="")
-    print(f"\n{path}; train it with: trainwright train --initial {path}")
-    return 0
+    text = f"{table(head, rows)}\n{path}; train it with: trainwright train --initial {path}"
+    content = {"out": str(path), "precision": str(numbers.precision), "layers": rows,
+               "warnings": warnings}  # fmt: skip
+    return show(options.json, content, text)
 
 
 command = make_command(CompressOptions, _run)

@@ -3,25 +3,17 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from trainwright.cli.errors import OptionError
+from trainwright import tt
+from trainwright.cli.errors import OptionError, file_errors, require_packages
 from trainwright.data.arrays import read_arrays
 from trainwright.network import Network
 from trainwright.train.pretrained import Pretrained, fit_weight
-from trainwright.tt import (
-    Numbers,
-    TensorTrainError,
-    balance,
-    parameters_of,
-    ranks_of,
-    to_matrix,
-    tt_svd,
-)
+from trainwright.tt import Numbers, TensorTrainError
 from trainwright.tt.scaling import relative_difference
 
 
@@ -65,26 +57,22 @@ def lossy(rows: Sequence[Compressed]) -> list[str]:
 def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
     """Read the tensors of a file by name. Raises ``OptionError``, ``DataError``."""
     if path.suffix == ".npz":
-        numbers = {
-            n: array for n, array in read_arrays(path).items() if array.dtype.kind in "fiucb"
-        }
+        types = {"f": "f8", "i": "f8", "u": "f8", "b": "f8", "c": "c16"}
+        arrays = read_arrays(path).items()
         return {
-            name: torch.from_numpy(array.astype("c16" if array.dtype.kind == "c" else "f8"))
-            for name, array in numbers.items()
+            name: torch.from_numpy(array.astype(types[array.dtype.kind]))
+            for name, array in arrays
+            if array.dtype.kind in types
         }
-    if find_spec("safetensors") is None:
-        raise OptionError("reading weights needs safetensors: pip install 'trainwright[train]'")
+    require_packages("safetensors")
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise OptionError(f"there is no file {path}") from None
-    except OSError as error:
-        raise OptionError(f"cannot read {path}: {error.strerror or error}") from None
-    except (SafetensorError, LookupError, ValueError, TypeError) as error:
-        raise OptionError(f"{path} is not a safetensors file: {error}") from None
+    with file_errors(f"cannot read {path}"):
+        try:
+            return load_file(path)
+        except (SafetensorError, LookupError, ValueError, TypeError) as error:
+            raise OptionError(f"{path} is not a safetensors file: {error}") from None
 
 
 def _real(path: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -150,25 +138,19 @@ def describe(
         ranks = layer.ranks if rank is None and tolerance is None else rank
         try:
             weight = fit_weight(given.weight, layer, *image)
-            train = tt_svd(weight, layer.outputs, layer.inputs, ranks=ranks, tolerance=tolerance,
+            train = tt.tt_svd(weight, layer.outputs, layer.inputs, ranks=ranks, tolerance=tolerance,
                            numbers=numbers)  # fmt: skip
         except TensorTrainError as error:
             raise TensorTrainError(f"{given.name}: {error}") from None
-        error = relative_difference(weight, to_matrix(train))
-        even = [_narrowed(factor, given.name) for factor in balance(train)]
+        error = relative_difference(weight, tt.to_matrix(train))
+        even = [_narrowed(factor, given.name) for factor in tt.balance(train)]
         factors.append(even)
         biases.append(_bias(given, layer.output_size) if layer.bias else None)
-        rows.append(
-            Compressed(
-                n + 1,
-                f"{given.name} {given.weight.shape[0]} x {given.weight.shape[1]}",
-                " ".join(map(str, ranks_of(even))),
-                given.weight.numel(),
-                parameters_of(even),
-                error,
-            )
-        )
-    ranked = network.with_ranks([ranks_of(train) for train in factors])
+        name = f"{given.name} {given.weight.shape[0]} x {given.weight.shape[1]}"
+        left = " ".join(map(str, tt.ranks_of(even)))
+        size = given.weight.numel()
+        rows.append(Compressed(n + 1, name, left, size, tt.parameters_of(even), error))
+    ranked = network.with_ranks([tt.ranks_of(train) for train in factors])
     return Pretrained(ranked, factors, biases), rows
 
 

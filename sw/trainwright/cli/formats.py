@@ -9,7 +9,7 @@ from msgspec import Meta
 from trainwright.cli import options as shared
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
-from trainwright.cli.output import to_json
+from trainwright.cli.output import show
 from trainwright.data.own import OwnOptions
 from trainwright.network import Network, load_network
 from trainwright.parameters import AcceleratorParameters
@@ -70,14 +70,11 @@ def _run(options: FormatsOptions) -> int:
     if options.text:
         print(text)
         return 0
-    if options.json:
-        print(to_json({"formats": text, "tensors": [choice.to_dict() for choice in choices]}))
-        return 0
-    print(_table(choices) + f"\n--formats '{text}'")
-    wide = [choice for choice in choices if choice.passes > 1]
-    if wide:
-        print(f"{len(wide)} factors take several passes")
-    return 0
+    shown = f"{_table(choices)}\n--formats '{text}'"
+    if wide := sum(choice.passes > 1 for choice in choices):
+        shown += f"\n{wide} factors take several passes"
+    tensors = [choice.to_dict() for choice in choices]
+    return show(options.json, {"formats": text, "tensors": tensors}, shown)
 
 
 def _choices(
@@ -94,10 +91,8 @@ def _choices(
 
     torch.set_num_threads(1)
     wide = in_width(network, 16)
-    if given is None:
-        model = initial_model(wide, options.seed)
-    else:
-        model = pretrained_model(replace(given, network=wide))
+    wide_given = None if given is None else pretrained_model(replace(given, network=wide))
+    model = initial_model(wide, options.seed) if wide_given is None else wide_given
     name = own_data(options.data, sequences=network.tokens > 1) or network.dataset
     data = load_data_set(
         name, options.data, fetch=options.download, own=part_of(OwnOptions, options)
@@ -117,11 +112,9 @@ def _table(choices: "list[WidthChoice]") -> str:
 
     head = ("tensor", "class", "bits", "error", "passes", "")
     rows = [
-        (
-            c.tensor, c.kind, c.width, f"{c.error:.2g}", c.passes, "" if c.held else "not held",
-        )
+        (c.tensor, c.kind, c.width, f"{c.error:.2g}", c.passes, "" if c.held else "not held")
         for c in choices
-    ]  # fmt: skip
+    ]
     return markdown(head, rows)
 
 

@@ -1,13 +1,12 @@
 """``trainwright look``: how far a board is that trains without its host."""
 
-import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, cast
 
 from trainwright.cli.backend import opened
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import AcceleratorOptions, JsonOptions, accelerator_parameters
+from trainwright.cli.output import show
 from trainwright.support.settings import Option
 
 if TYPE_CHECKING:
@@ -47,8 +46,7 @@ def _run(options: LookOptions) -> int:
         if not hasattr(board, "attend"):
             raise OptionError(f"{options.backend} ends with its host: look at a board, serial:PORT")
         seen = look(cast(Observed, board))
-    print(json.dumps(asdict(seen)) if options.json else text_of(seen))
-    return 0
+    return show(options.json, seen, text_of(seen))
 
 
 command = make_command(LookOptions, _run)

@@ -7,7 +7,7 @@ from typing import Annotated
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import JsonOptions, PositOption
-from trainwright.cli.output import to_json
+from trainwright.cli.output import show
 from trainwright.support.settings import Option
 
 
@@ -48,28 +48,19 @@ def _run(options: PositOptions) -> int:
         explained = explain_code(options.code, options.format)
     else:
         raise OptionError("give a number or --code WORD, one of the two")
-    if not options.json:
-        print("\n".join(lines(explained)))
-        return 0
+    values = {name: getattr(explained, name) for name in ("value", "error", "below", "above")}
+    content = {
+        "format": str(options.format),
+        "code": explained.code,
+        "fields": {name: bits for name, bits, _ in rows(explained)},
+        **{name: _number(value) for name, value in values.items()},
+    }
+    return show(options.json, content, "\n".join(lines(explained)))
 
-    def number(x: Fraction | None) -> float | None:
-        """Return the nearest float64; None beyond the greatest."""
-        return None if x is None or abs(x) > sys.float_info.max else float(x)
 
-    print(
-        to_json(
-            {
-                "format": str(options.format),
-                "code": explained.code,
-                "fields": {name: bits for name, bits, _ in rows(explained)},
-                "value": number(explained.value),
-                "error": number(explained.error),
-                "below": number(explained.below),
-                "above": number(explained.above),
-            }
-        )
-    )
-    return 0
+def _number(x: Fraction | None) -> float | None:
+    """Return the nearest float64; None beyond the greatest."""
+    return None if x is None or abs(x) > sys.float_info.max else float(x)
 
 
 command = make_command(PositOptions, _run)

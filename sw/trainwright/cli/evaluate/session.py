@@ -1,9 +1,7 @@
 """Session of ``trainwright eval``, from the options to the exit status."""
 
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +10,7 @@ import numpy as np
 from trainwright.cli.backend import check_simulation_options, memory_options, opened
 from trainwright.cli.errors import require_packages
 from trainwright.cli.options import accelerator_parameters
-from trainwright.cli.output import teller, write_results
+from trainwright.cli.output import teller, to_json, write_results
 from trainwright.data import DataError, DataSet, Split, load_data_set, load_samples, own_data
 from trainwright.data.npz import TEST_PART, cut_off_test
 from trainwright.data.registry import OWN
@@ -43,18 +41,15 @@ def run_evaluation(options: "EvaluationOptions") -> int:
     names = _names(trained, origin, data)
     if is_labelled:
         content = _common(options, trained, data, evaluation)
-        figures, text = (_fit if evaluation.regression else _accuracy)(
-            evaluation, data, names, content
-        )
+        describe = _fit if evaluation.regression else _accuracy
+        figures, text = describe(evaluation, data, names, content)
         content |= figures
     else:
         content, text = _predictions(options, evaluation, names)
     if options.out:
         files = _pictures(evaluation, data, names) if is_labelled else {}
-        write_results(
-            Path(options.out), {**files, "eval.json": json.dumps(content, indent=1) + "\n"}
-        )
-    print(json.dumps(content) if options.json else text)
+        write_results(Path(options.out), {**files, "eval.json": to_json(content) + "\n"})
+    print(to_json(content, None) if options.json else text)
     if options.out and not options.json and is_labelled:
         print(f"written to {options.out}", file=sys.stderr)
     return 0
@@ -185,7 +180,7 @@ def _accuracy(
     results = class_results(evaluation, names)
     figures = {
         "test_accuracy": evaluation.accuracy,
-        "classes": list(map(asdict, results)),
+        "classes": results,
         "confusion": evaluation.confusion(len(names)).tolist(),
     }
     text = (
