@@ -57,7 +57,7 @@ def programs_once():
     def once(memory, *arguments, **options):
         memories.append(memory)
         choices = tuple(sorted(options.items()))
-        by = steps.can_weave, beside.update_program
+        by = steps.woven, beside.update_program
         return of(id(memory.step), memory.layout, memory.kept, arguments, choices, by)
 
     with pytest.MonkeyPatch.context() as patched:

@@ -24,7 +24,7 @@ from trainwright.kernels import lower
 from trainwright.network import load_network
 from trainwright.onchip import prior_pass
 from trainwright.onchip.rates import ENTRIES, RATE, RATE_SHIFT, Entry, RateTable
-from trainwright.onchip.samples import epoch_order, expanded, order_at, records
+from trainwright.onchip.samples import epoch_order, expanded, order_at, records, target_rows
 from trainwright.onchip.schedule_pass import MOST_STEPS, schedule_words
 from trainwright.program.errors import ProgramError
 from trainwright.program.samples import Samples
@@ -113,7 +113,7 @@ def check_batches(network, batch, pixels, occupied, *, part=1, whole=False):
             assert (stored[:batch] == inputs).all()
             stored = inside.unpack(golden.read(inside.address, inside.size))
             assert (stored[:, columns] == inputs[:, columns]).all()
-            assert (driver.rows(TARGETS) == driver.memory.target_words(labels, 10)).all()
+            assert (driver.rows(TARGETS) == target_rows(labels, 10, 16)).all()
     return program
 
 

@@ -18,7 +18,7 @@ from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.samples import filled_up
 from trainwright.program.descriptors import Set as SetRegisters
 from trainwright.program.descriptors import Transfer, is_skipped
-from trainwright.program.fields import Engine, Operation
+from trainwright.program.fields import Engine
 from trainwright.program.vector import Code, Vector
 from trainwright.timing import predict
 
@@ -100,10 +100,21 @@ def test_no_wait_for_another_engine_is_idle(woven):
     assert needed > waits / 2
 
 
+def one_after_the_other(phases, p):
+    """Return the commands of all phases, each behind all before it, in every step."""
+    descriptors = []
+    for phase in phases:
+        for d in phase.descriptors:
+            descriptors += [phase.stream] if isinstance(d, Vector) and phase.stream else []
+            waits = {"wait": Engine.ALL, "wait_older": Engine.NONE} if hasattr(d, "wait") else {}
+            descriptors.append(replace(d, **waits, **eighth(d)))
+    return descriptors
+
+
 def in_order(monkeypatch, network, batch, accelerator, case=None, cuts=None):
     """Return a driver of the same phases one after the other."""
     with monkeypatch.context() as patch:
-        patch.setattr(resident, "can_weave", lambda _: False)
+        patch.setattr(resident, "woven", one_after_the_other)
         return driver_of(network, batch, accelerator, case, cuts)[0]
 
 
@@ -193,11 +204,3 @@ def test_samples_are_fetched_again_after_other_inputs():
             driver.run_steps(2, step=2)
             runs.append((driver.rows(STATE).tolist(), driver.exponents(), golden.order))
     assert runs[0] == runs[1]
-
-
-def test_weave_leaves_register_users_out():
-    phase = resident.Phase("forward", [SetRegisters(values=((1, 4),))])
-    assert not resident.can_weave([phase])
-    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=16)
-    assert resident.can_weave([resident.Phase("forward", [load])])
-    assert not resident.can_weave([resident.Phase("forward", [replace(load, address_register=1)])])

@@ -13,6 +13,7 @@ from trainwright.onchip.layout import LANES, make_layout
 from trainwright.onchip.prior import column_costs, pull_words, sums_of_squares
 from trainwright.onchip.prior_pass import make_pulls
 from trainwright.onchip.rates import Entry
+from trainwright.onchip.samples import target_rows
 from trainwright.onchip.state import BIAS_RATE_SHIFT, ChipState, UpdateStep, limits
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.fields import LOCAL_WIDTH
@@ -64,7 +65,7 @@ def loss_pass_of(z, labels, classes, exponent, rows: Rows, loss="cross-entropy",
     samples, lanes = z.shape
     parts = {
         kernels.LOGITS: z,
-        kernels.TARGETS: kernels.target_rows(labels, classes, lanes),
+        kernels.TARGETS: target_rows(labels, classes, lanes),
         kernels.GRADIENT: np.zeros_like(z),
     }
     at = {name: Stream(rows.put(part), 0, 1) for name, part in parts.items()}

@@ -34,6 +34,7 @@ from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, WeightLayout, WeightPart
 from trainwright.onchip.loss import UNITS, gradient_exponent
 from trainwright.onchip.prior import pull_words
+from trainwright.onchip.samples import target_rows
 from trainwright.onchip.state import ChipState, UpdateStep, rate_shifts
 from trainwright.onchip.update import PASSES
 from trainwright.onchip.update_pass import PartUpdate
@@ -197,7 +198,7 @@ class ChipDriver(Driver):
     def run_loss(self, labels: Words, classes: int) -> LossResult:
         """Run the loss of the last ``run_forward`` and the gradient of its logits."""
         assert self._bound is not None
-        self._write(TARGETS, self.memory.target_words(labels, classes))
+        self._write(TARGETS, target_rows(labels, classes, LANES))
         exponent = self._bound.exponents[activation_name(len(self.network.layers))]
         run = self._run(self._loss_program(exponent), self.memory.buffers[LOSS].address)
         return LossResult(int(run.sums[LOSS_SLOT]), int(run.saturations[LOSS_SLOT]))

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from math import log
 
-import numpy as np
-
 from trainwright.kernels import Body, Value, VectorPass, evaluate, lower, trace, where
 from trainwright.kernels.functions import MANTISSA, ROOT_UNIT, Words
 from trainwright.kernels.library import EVEN, exp2, log2_fraction, mantissa, reciprocal
 from trainwright.kernels.tables import FRACTION
 from trainwright.onchip.choices import LOSS_NAMES
+from trainwright.onchip.samples import target_rows
 from trainwright.program.exponents import MOST_POWER, Scalar, ScalarKind
 from trainwright.program.vector import FACTOR_WIDTH
 
@@ -206,17 +205,6 @@ def loss_scalars(loss: str, logits: int) -> tuple[Scalar, ...]:
         Scalar(ScalarKind.POWER, 0, plus=logits, offset=ERROR_UNIT),
         Scalar(ScalarKind.SHIFT, 0, minus=logits, offset=-ERROR_UNIT),
     )
-
-
-def target_rows(labels: Words, classes: int, lanes: int) -> Words:
-    """Return a row a sample: 1 at its label, 0 at other classes, -1 where there is no class.
-
-    A label under 0 is none.
-    """
-    targets = np.where(np.arange(lanes) < classes, 0, -1) * np.ones((len(labels), 1), np.int64)
-    rows = np.flatnonzero(labels >= 0)
-    targets[rows, labels[rows]] = 1
-    return targets
 
 
 def batch_loss(loss: str, logits: Words, exponent: int, labels: Words, classes: int) -> Loss:

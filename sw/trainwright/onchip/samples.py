@@ -13,7 +13,7 @@ BEAT = 16
 """Bytes of a beat of an accelerator with 16 lanes."""
 __all__ = [
     "BEAT", "PIXEL_WIDTHS", "epoch_order", "expanded", "filled_up", "first_of", "order_at",
-    "records", "sample_bytes", "stored_pixels",
+    "records", "sample_bytes", "stored_pixels", "target_rows",
 ]  # fmt: skip
 
 
@@ -66,9 +66,19 @@ def records(
     whole[:, : pixels.shape[1]] = pixels
     if width < 8:
         whole = (whole[:, ::2] | whole[:, 1::2] << width).astype(np.uint8)
-    targets = np.tile(np.where(np.arange(BEAT) < classes, 0, -1), (len(pixels), 1))
-    targets[np.arange(len(pixels)), labels.astype(np.int64)] = 1
+    targets = target_rows(labels.astype(np.int64), classes, BEAT)
     return np.concatenate([whole, targets.astype(np.int8).view(np.uint8)], 1)
+
+
+def target_rows(labels: npt.NDArray[np.int64], classes: int, lanes: int) -> npt.NDArray[np.int64]:
+    """Return a row a sample: 1 at its label, 0 at other classes, -1 where there is no class.
+
+    A label under 0 is none.
+    """
+    targets = np.where(np.arange(lanes) < classes, 0, -1) * np.ones((len(labels), 1), np.int64)
+    rows = np.flatnonzero(labels >= 0)
+    targets[rows, labels[rows]] = 1
+    return targets
 
 
 def filled_up(whole: npt.NDArray[np.uint8], batch: int) -> npt.NDArray[np.uint8]:

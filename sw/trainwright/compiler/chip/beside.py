@@ -18,7 +18,6 @@ from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory, gradient_of
 from trainwright.compiler.chip.samples import SampleRecords, ample_rows, samples_program
 from trainwright.compiler.chip.update import update_program
-from trainwright.compiler.chip.weave import Phase, can_weave
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.update_pass import PartUpdate
@@ -172,9 +171,6 @@ class Beside:
         be read there instead of being loaded again.
         """
         regions: dict[int, Region] = {}
-        # In loops the same command runs many times, so "after this command" means nothing.
-        if not can_weave([Phase("step", self.main)]):
-            return regions
         for n, part in enumerate(self.memory.layout.parts):
             name, blocks = gradient_of(part), len(self.memory.live(part).left)
             stores = [k for k, d in enumerate(self.main) if _is_store(d, name)]

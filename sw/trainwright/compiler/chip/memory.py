@@ -212,12 +212,6 @@ class ChipMemory:
         words[: len(sides)] = sides
         return words
 
-    def target_words(self, labels: Words, classes: int) -> Words:
-        """Return rows of ``TARGETS``: 1 at the label, 0 at other classes, -1 in other lanes."""
-        rows = np.tile(np.where(np.arange(LANES) < classes, 0, -1), (len(labels), 1))
-        rows[np.arange(len(labels)), labels] = 1
-        return rows
-
 
 def gradient_of(part: WeightPart) -> str:
     """Return the name of the tensor that is the gradient of a part."""

@@ -7,7 +7,7 @@ the settings of a run. Out: ``Resident``, which ``driver.resident`` starts once 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trainwright.compiler.base.compiled import CompiledProgram
 from trainwright.compiler.base.errors import CompileError
@@ -25,13 +25,12 @@ from trainwright.compiler.chip.memory import ChipMemory, gradient_of
 from trainwright.compiler.chip.prior import renewal_program
 from trainwright.compiler.chip.samples import SampleRecords, samples_program
 from trainwright.compiler.chip.update import resident_parts
-from trainwright.compiler.chip.weave import Phase, can_weave, woven
+from trainwright.compiler.chip.weave import Phase, woven
 from trainwright.fixed.scale import ScaleRanges
 from trainwright.onchip.rates import RateTable
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Descriptor, Halt, Program, Set, Transfer
-from trainwright.program.fields import EIGHTH, REGISTERS, Engine
-from trainwright.program.vector import Vector
+from trainwright.program.descriptors import Descriptor, Halt, Program, Set
+from trainwright.program.fields import EIGHTH
 from trainwright.timing.timeline import predict
 
 
@@ -48,35 +47,6 @@ class Resident:
         # Step 5 of eight: neither a renewal nor a step before one, as most steps are.
         step = EIGHTH // 2 + 1
         return predict(self.program.descriptors, parameters, step=step, again=True).cycles
-
-
-def _begin() -> Set:
-    """Return the command between phases that makes all engines idle, as at a start."""
-    zeros = tuple((register, 0) for register in range(1, REGISTERS))
-    return Set(values=zeros, seed=0, wait=Engine.ALL)
-
-
-def _one_after_the_other(phases: Sequence[Phase]) -> list[Descriptor]:
-    """Join phases whose loops or address registers fix their order."""
-    descriptors: list[Descriptor] = []
-    for phase in phases:
-        for d in (_begin(), *map(_in_every_step, phase.descriptors)):
-            if isinstance(d, Vector) and phase.stream and descriptors[-1] != phase.stream:
-                descriptors.append(phase.stream)
-            descriptors.append(d)
-    return descriptors[1:]
-
-
-def _in_one_order(phases: Sequence[Phase], p: AcceleratorParameters) -> list[Descriptor]:
-    return woven(phases, p) if can_weave(phases) else _one_after_the_other(phases)
-
-
-def _in_every_step(d: Descriptor) -> Descriptor:
-    """Return a command without its own choice of steps.
-
-    The waits within a phase are right only if all of the phase is executed.
-    """
-    return replace(d, eighth=0) if isinstance(d, Transfer | Vector) else d
 
 
 def resident_step(
@@ -127,7 +97,7 @@ def resident_step(
         Phase("samples", samples),
     ]
     moments = {gradient_of(part): part.name for part in parts}
-    descriptors = (*_in_one_order(phases, p), *scales(programs, slots, ranges, moments), Halt())
+    descriptors = (*woven(phases, p), *scales(programs, slots, ranges, moments), Halt())
     counted = [t.name for program in programs for t in program.tensors]
     program = Program(descriptors, p.fingerprint, tuple(counted))
     return Resident(program, slots, slots.statistics + LOSS_SLOT)
@@ -163,4 +133,4 @@ def resident_evaluation(
         Phase("loss", counting_program(memory, loss, slots).descriptors[:-1]),
     ]
     p = step.parameters
-    return Program((*_in_one_order(phases, p), Halt()), p.fingerprint)
+    return Program((*woven(phases, p), Halt()), p.fingerprint)

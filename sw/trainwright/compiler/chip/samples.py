@@ -83,21 +83,14 @@ def ample_rows(batch: int) -> tuple[int, ...]:
 
 
 def rows_read(step: CompiledStep, buffer: Buffer) -> range:
-    """Return the rows of 16 words of an input that forward and backward pass load, first to last.
-
-    All rows are returned where an address is in a register, which only the hardware knows.
-    """
+    """Return the rows of 16 words of an input that the step loads, first to last."""
     row_bytes = LANES * buffer.element_bytes
     first, stop = buffer.size // row_bytes, 0
     for d in (*step.forward.descriptors, *step.backward.descriptors):
         if not isinstance(d, Transfer) or d.operation is not Operation.LOAD:
             continue
         low, high = external(d, step.parameters)
-        mine = low < buffer.stop and buffer.address < high
-        # The address is known at run time only.
-        if mine and d.address_register:
-            return range(buffer.size // row_bytes)
-        if mine:
+        if low < buffer.stop and buffer.address < high:
             first = min(first, (low - buffer.address) // row_bytes)
             stop = max(stop, -(-(high - buffer.address) // row_bytes))
     return range(first, max(first, stop))
