@@ -7,8 +7,7 @@ checkpoint, so that repeated steps are in them once.
 import csv
 import os
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -132,27 +131,19 @@ EVERY = 10
 """Steps whose means are one point of a curve."""
 
 
-class Log(Observer):
-    """Written to from the start of a run to ``close``."""
-
-    def close(self) -> None:
-        """Write out what is left."""
-
-
-class JsonLines(Log):
+class JsonLines(Observer):
     """``history.jsonl``: every record when it happens; see ``History.to_lines``."""
 
     def __init__(self, path: Path, history: History) -> None:
         self._path, self._history = path, history
         self._file: IO[str] | None = None
-        self._flushed = 0.0
 
     def started(self, step: int, total: int, network: Network) -> None:
         """See ``Observer``."""
         self.close()
         with file_errors(f"cannot write {self._path}"):
             write_whole(self._path, self._history.to_lines())
-            self._file = self._path.open("a", encoding="utf-8")
+            self._file = self._path.open("a", encoding="utf-8", buffering=1)
 
     def stepped(self, record: StepRecord) -> None:
         """See ``Observer``."""
@@ -163,23 +154,19 @@ class JsonLines(Log):
         self._add(record)
 
     def _add(self, *records: Record) -> None:
-        if self._file is None:
-            return
-        with file_errors(f"cannot write {self._path}"):
-            self._file.write("".join(map(to_line, records)))
-            if time.monotonic() - self._flushed > 1:
-                self._file.flush()
-                self._flushed = time.monotonic()
+        if self._file is not None:
+            with file_errors(f"cannot write {self._path}"):
+                self._file.write("".join(map(to_line, records)))
 
     def close(self) -> None:
-        """See ``Log``."""
+        """Write out what is left."""
         file, self._file = self._file, None
         if file is not None:
             with file_errors(f"cannot write {self._path}"):
                 file.close()
 
 
-class Curves(Log):
+class Curves(Observer):
     """Points for a sink.
 
     Means over ``EVERY`` steps, ranks and size when they change, test accuracy, and exponents and
@@ -203,13 +190,13 @@ class Curves(Log):
         self._recent, self._ranks, self._evaluated = [], (), 0
         with self._complaints():
             self._sink = find_sink(self._name)(self._folder, self._settings)
+        takers = {
+            StepRecord: self._step,
+            ScaleRecord: self._scale,
+            EvaluationRecord: self.evaluated,
+        }
         for record in self._history.in_order():
-            if isinstance(record, StepRecord):
-                self._step(record)
-            elif isinstance(record, ScaleRecord):
-                self._scale(record)
-            else:
-                self.evaluated(record)
+            takers[type(record)](record)
 
     def stepped(self, record: StepRecord) -> None:
         """See ``Observer``."""
@@ -235,19 +222,24 @@ class Curves(Log):
     def _add_means(self) -> None:
         recent, self._recent = self._recent, []
         last, steps = recent[-1], len(recent)
+
+        def total(name: str) -> float:
+            return sum(getattr(r, name) for r in recent)
+
         values = {
-            "train/loss": sum(r.loss for r in recent) / steps,
-            "train/accuracy": sum(r.correct for r in recent) / sum(r.samples for r in recent),
+            "train/loss": total("loss") / steps,
+            "train/accuracy": total("correct") / total("samples"),
             "train/learning rate": last.learning_rate,
             "train/prior weight": last.prior_weight,
-            "scales/exponents moved": sum(r.moved for r in recent) / steps,
-            "scales/values saturated": sum(r.saturations for r in recent) / steps,
-            "scales/values underflowed": sum(r.underflows for r in recent) / steps,
+            "scales/exponents moved": total("moved") / steps,
+            "scales/values saturated": total("saturations") / steps,
+            "scales/values underflowed": total("underflows") / steps,
+            "accelerator/cycles a step": total("cycles") / steps,
         }
         if self._network.is_regression:
             del values["train/accuracy"]
-        if last.cycles:
-            values["accelerator/cycles a step"] = sum(r.cycles for r in recent) / steps
+        if not last.cycles:
+            del values["accelerator/cycles a step"]
         self._add(last.step, values)
 
     def _scale(self, r: ScaleRecord) -> None:
@@ -268,7 +260,7 @@ class Curves(Log):
                 self._sink.add(step, values)
 
     def close(self) -> None:
-        """See ``Log``."""
+        """End, at least for now."""
         sink, self._sink = self._sink, None
         if sink is not None:
             with self._complaints():
@@ -285,13 +277,15 @@ class Curves(Log):
 @contextmanager
 def logging(
     folder: Path, history: History, network: Network, names: Iterable[str], settings: dict[str, Any]
-) -> Iterator[list[Log]]:
+) -> Iterator[Sequence[Observer]]:
     """Open the logs of a run and close them at the end; ``names`` are sinks of ``curves``.
 
     ``network`` is that of the start of the run.
     """
-    logs: list[Log] = [JsonLines(folder / "history.jsonl", history)]
-    logs += [Curves(name, folder, settings, history, network) for name in names]
+    logs = [
+        JsonLines(folder / "history.jsonl", history),
+        *(Curves(name, folder, settings, history, network) for name in names),
+    ]
     with ExitStack() as stack:
         for log in logs:
             stack.callback(log.close)

@@ -1,5 +1,6 @@
 """Progress of a training run: a live display on a terminal, plain lines elsewhere; on stderr."""
 
+import math
 import os
 import sys
 import time
@@ -88,28 +89,6 @@ class Progress(Observer):
         return self.recent[-1].step if self.recent else self.first
 
     @property
-    def loss(self) -> float:
-        """Mean over the recent steps."""
-        return sum(r.loss for r in self.recent) / max(1, len(self.recent))
-
-    @property
-    def accuracy(self) -> float:
-        """On the recent batches."""
-        samples = sum(r.samples for r in self.recent)
-        return sum(r.correct for r in self.recent) / max(1, samples)
-
-    @property
-    def is_regression(self) -> bool:
-        """Whether accuracies are R2, and none is of the training batches."""
-        return self.network is not None and self.network.is_regression
-
-    @property
-    def cycles_per_second(self) -> float:
-        """Simulated cycles a second of wall time, over the recent steps."""
-        seconds = sum(r.seconds for r in self.recent)
-        return sum(r.cycles for r in self.recent) / seconds if seconds else 0.0
-
-    @property
     def seconds_left(self) -> float:
         """Estimate, from the mean pace so far."""
         done = self.step - self.first
@@ -117,33 +96,32 @@ class Progress(Observer):
         return (self.total - self.step) * elapsed / done if done else 0.0
 
     def facts(self) -> dict[str, str]:
-        """Return the facts to show, by short names."""
+        """Return the facts to show, by short names; loss and accuracy are means of recent steps."""
         facts: dict[str, str] = {}
-        if self.recent:
-            facts["loss"] = f"{self.loss:.4f}"
-            if not self.is_regression:
-                facts["accuracy"] = f"{self.accuracy:.1%}"
-        if self.test and self.is_regression:
+        recent, v = self.recent, self.verification
+        regression = self.network is not None and self.network.is_regression
+        if recent:
+            facts["loss"] = f"{sum(r.loss for r in recent) / len(recent):.4f}"
+            if not regression:
+                right = sum(r.correct for r in recent) / max(1, sum(r.samples for r in recent))
+                facts["accuracy"] = f"{right:.1%}"
+        if self.test and regression:
             facts["test R2"] = f"{self.test.accuracy:.4f}"
         elif self.test:
             facts["test"] = f"{self.test.accuracy:.2%}"
-        if self.network:
-            facts["ranks"] = spell_ranks(self.network)
-            facts["model"] = (
-                f"{self.network.model_bits:,} bits, {self.network.reduction:.1f}x smaller"
-            )
-        if self.recent and self.recent[-1].cycles:
-            before = self.recent[-2].step if len(self.recent) > 1 else self.first
-            steps = self.recent[-1].step - before
-            facts["cycles a step"] = f"{self.recent[-1].cycles // steps:,}"
-            facts["simulated"] = f"{self.cycles_per_second:,.0f} cycles/s"
-        if self.verification.steps:
-            v = self.verification
-            facts["verified"] = (
-                f"{v.steps} steps, {v.values:,} values, {v.mismatches:,} differ from golden"
-            )
-            if v.first:
-                facts["first mismatch"] = f"step {v.first['step']}: {mismatch_text(v.first)}"
+        if n := self.network:
+            facts["ranks"] = spell_ranks(n)
+            facts["model"] = f"{n.model_bits:,} bits, {n.reduction:.1f}x smaller"
+        if recent and recent[-1].cycles:
+            before = recent[-2].step if len(recent) > 1 else self.first
+            facts["cycles a step"] = f"{recent[-1].cycles // (recent[-1].step - before):,}"
+            pace = sum(r.cycles for r in recent) / (sum(r.seconds for r in recent) or math.inf)
+            facts["simulated"] = f"{pace:,.0f} cycles/s"
+        if v.steps:
+            differing = f"{v.mismatches:,} differ from golden"
+            facts["verified"] = f"{v.steps} steps, {v.values:,} values, {differing}"
+        if v.first:
+            facts["first mismatch"] = f"step {v.first['step']}: {mismatch_text(v.first)}"
         return facts
 
 
