@@ -1,8 +1,7 @@
 """Sizes of an accelerator for ``--help``: ranges, defaults, meanings, and the presets."""
 
-import textwrap
-
 from trainwright.cli.options import AcceleratorOptions
+from trainwright.cli.screen import fitted
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.settings import settings_of
 
@@ -11,8 +10,8 @@ WIDTH = 98
 
 
 def describe_sizes() -> str:
-    """Describe the sizes and presets, a line each."""
-    rows = [("NAME", "range", "default", "")]
+    """Return a table of the sizes, and a table of the presets."""
+    rows = []
     for setting in settings_of(AcceleratorParameters):
         meaning, _, _ = setting.help.replace("``", "").partition(". ")
         values = "names" if setting.name == "formats" else setting.range.removeprefix("from ")
@@ -20,23 +19,15 @@ def describe_sizes() -> str:
             values = f"{limits.ge}, {2 * (limits.ge or 0)} .. {limits.le}"
         default = "none" if setting.default == () else str(int(setting.default))
         rows.append((setting.name, values, default, meaning.removesuffix(".")))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines: list[str] = []
-    for *columns, meaning in rows:
-        start = "  ".join(text.ljust(width) for text, width in zip(columns, widths, strict=True))
-        indent = " " * (len(start) + 2)
-        lines += textwrap.wrap(f"{start}  {meaning}", WIDTH, subsequent_indent=indent)
-    lines += [
-        "",
-        "A preset is a set of these for a device; NAME=N given besides it goes before it:",
-    ]
-    width = max(map(len, PRESETS))
-    for name in PRESETS:
-        sizes = ", ".join(f"{key}={value}" for key, value in PRESETS[name].sizes.items())
-        multipliers = preset(name).multipliers
-        text = f"{name.ljust(width)}  {multipliers} multipliers; {sizes or 'the defaults'}"
-        lines += textwrap.wrap(text, WIDTH, subsequent_indent=" " * (width + 2))
-    return "\n".join(line.rstrip() for line in lines)
+    presets = []
+    for name, of_device in PRESETS.items():
+        sizes = ", ".join(f"{key}={value}" for key, value in of_device.sizes.items())
+        presets.append((name, preset(name).multipliers, sizes or "the defaults"))
+    return (
+        f"{fitted(('NAME', 'range', 'default', ''), rows, WIDTH)}\n"
+        "A preset is a set of these for a device; NAME=N given besides it goes before it:\n"
+        f"{fitted(('preset', 'multipliers', 'sizes'), presets, WIDTH)}"
+    )
 
 
 class ExplainedAccelerator(AcceleratorOptions):
