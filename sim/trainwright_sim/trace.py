@@ -267,9 +267,5 @@ def _run(options: TraceOptions) -> int:
 
 
 command = make_command(
-    TraceOptions,
-    _run,
-    "trace",
-    "waveform, cycles and rows of chosen descriptors",
-    groups={SimulationOptions.TITLE: SimulationOptions},
+    TraceOptions, _run, "trace", "waveform, cycles and rows of chosen descriptors"
 )

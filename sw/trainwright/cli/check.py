@@ -162,8 +162,4 @@ def _run(options: CheckOptions) -> int:
     return 1 if outcome.differing else 0
 
 
-command = make_command(
-    CheckOptions,
-    _run,
-    groups={"the accelerator": ExplainedAccelerator, SimulationOptions.TITLE: SimulationOptions},
-)
+command = make_command(CheckOptions, _run)

@@ -128,13 +128,15 @@ def command(
     help: str = "",
     *,
     epilog: str = "",
-    groups: dict[str, type] | None = None,
 ) -> CommandBody:
     """Make a command of a settings class and a function that runs with its values.
 
-    ``groups`` are settings classes by the titles of their options, bases of ``kind``.
+    Bases of ``kind`` with a ``TITLE`` have their options below it.
     """
-    grouped = groups or {}
+    grouped: dict[str, type] = {}
+    for part in kind.__mro__[1:]:
+        if title := vars(part).get("TITLE"):
+            grouped.setdefault(title, part)
     hidden = {s.name for part in grouped.values() for s in settings_of(part)}
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -118,6 +118,4 @@ def _table(choices: "list[WidthChoice]") -> str:
     return markdown(head, rows)
 
 
-command = make_command(
-    FormatsOptions, _run, groups={"data of your own (docs/guide/data.md)": OwnOptions}
-)
+command = make_command(FormatsOptions, _run)

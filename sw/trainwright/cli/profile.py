@@ -196,4 +196,4 @@ def _run(options: ProfileOptions) -> int:
     return 0
 
 
-command = make_command(ProfileOptions, _run, groups={SimulationOptions.TITLE: SimulationOptions})
+command = make_command(ProfileOptions, _run)

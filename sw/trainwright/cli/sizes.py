@@ -1,5 +1,7 @@
 """Sizes of an accelerator for ``--help``: ranges, defaults, meanings, and the presets."""
 
+from typing import ClassVar
+
 from trainwright.cli.options import AcceleratorOptions
 from trainwright.cli.screen import fitted
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
@@ -33,4 +35,5 @@ def describe_sizes() -> str:
 class ExplainedAccelerator(AcceleratorOptions):
     """Options of the accelerator below the list of all sizes and presets."""
 
+    TITLE: ClassVar = "the accelerator"
     EXPLAINED = staticmethod(describe_sizes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +73,8 @@ def parse_image_size(text: str) -> tuple[int, int]:
 
 class OwnOptions(SettingsModel):
     """Choices of a user about data of their own."""
+
+    TITLE: ClassVar = "data of your own (docs/guide/data.md)"
 
     target: Annotated[str | None, Option(metavar="COLUMN")] = None
     """for a table: what to predict (default: target, label, class, or the last column)"""

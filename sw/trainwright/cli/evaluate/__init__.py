@@ -43,4 +43,4 @@ def _run(options: EvaluationOptions) -> int:
     return run_evaluation(options)
 
 
-command = make_command(EvaluationOptions, _run, groups={SimulationOptions.TITLE: SimulationOptions})
+command = make_command(EvaluationOptions, _run)
