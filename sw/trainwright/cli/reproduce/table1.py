@@ -120,7 +120,8 @@ def table(outcomes: Sequence[Means]) -> str:
     """Return a table of the rows next to the paper's."""
     head = ("row", "test, %", "best epoch", "spread", "training", "reduction", "paper's test",
             "paper's reduction")  # fmt: skip
-    rows = [("dense float, printed", *[None] * 5, DENSE.test, DENSE.reduction)]
+    dense = ("dense float, printed", *[None] * 5, DENSE.test, DENSE.reduction)
+    rows: list[tuple[Any, ...]] = [dense]
     for o in outcomes:
         percents = (round(o[name], 2) for name in ("test", "best", "spread", "train"))
         paper = (p.test, p.reduction) if (p := o["row"].printed) else (None, None)

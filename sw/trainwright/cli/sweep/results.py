@@ -115,7 +115,7 @@ def settings(points: Sequence[Point], rows: Sequence[Row]) -> list[Setting]:
 
 def _setting(values: Mapping[str, Any], rows: Sequence[Row]) -> Setting:
     tests = [row["test_accuracy"] for row in rows]
-    known = {
+    known: dict[str, Any] = {
         name: None if None in (numbers := [row[name] for row in rows]) else mean(numbers)
         for name in ("model_bits", "cycles", "luts")
     }
