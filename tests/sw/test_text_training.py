@@ -161,14 +161,21 @@ def test_text_classifier_trains_resumes_and_classifies(
     assert answer["predictions"] == ["flight", "meal", "fare"]
 
 
-def test_text_classifier_in_float32_and_parts_of_batches_learns_as_well(
-    lines, network, tmp_path, capsys
+@pytest.mark.parametrize(
+    "changes",
+    (
+        ("--numbers", "float32", "--batch", "16", "--lr", "0.004"),
+        ("--micro-batches", "2", "--batch", "16", "--lr", "0.004"),
+        ("--update", "chip", "--batch", "8", "--lr", "0.1"),
+    ),
+    ids=lambda changes: changes[0],
+)
+def test_text_classifier_learns_in_other_numbers_batches_and_updates(
+    changes, lines, network, tmp_path, capsys
 ):
-    options = ("--network", network, "--data", lines, "--lr", "0.004", "--steps", "60")
-    for numbers in (("--numbers", "float32"), ("--micro-batches", "2")):
-        out = tmp_path / numbers[0]
-        result = command(capsys, "train", *options, "--batch", "16", *numbers, "--out", out)[1]
-        assert result["test_accuracy"] > 0.9
+    options = ("--network", network, "--data", lines, "--steps", "80", "--no-prior")
+    result = command(capsys, "train", *options, *changes, "--out", tmp_path / "run")[1]
+    assert result["test_accuracy"] > 0.8 and result["update_place"] == "host"
 
 
 GUIDE = Path(__file__).parents[2] / "docs/guide/text-classifier.md"
@@ -182,7 +189,7 @@ def test_text_classifier_guide_runs_its_commands(lines, tmp_path, monkeypatch, c
     written(tmp_path / "requests.txt", rows * 20)
     written(tmp_path / "new.txt", ["what does a flight cost"])
     commands = re.findall(r"^\$ trainwright (.*)$", GUIDE.read_text(), re.MULTILINE)
-    assert len(commands) == 5
+    assert len(commands) == 6
     for command in commands:
         assert main(command.split()) == 0, command
     assert capsys.readouterr().out.splitlines()[-1] in ("flight", "fare", "meal")

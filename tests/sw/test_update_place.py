@@ -35,8 +35,8 @@ DIGITS = load_network("digits")
 )
 def test_update_place_follows_the_sizes_given(given, place):
     p = accelerator_parameters(given, DIGITS, alone=True)
-    assert update_place(p) == place
-    assert update_place(accelerator_parameters([], DIGITS)) == "host"
+    assert update_place(p, DIGITS) == place
+    assert update_place(accelerator_parameters([], DIGITS), DIGITS) == "host"
 
 
 def test_update_place_without_overrides_is_one_for_check_train_and_sweep(capsys, tmp_path):

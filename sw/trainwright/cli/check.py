@@ -97,6 +97,7 @@ def _check_chip(options: CheckOptions, network: Network, accelerator: Accelerato
             f"--update chip takes layers in one line, without windows, functions and tokens, "
             f"{network.name} has others: use --update host"
         )
+    shared.tell_update_place(accelerator.parameters, network)
     common = {"seed": options.seed, "loss": options.loss or LOSS_NAMES[0], "plan": options.plan}
     if accelerator.parameters.exponents:
         steps = options.steps or STEPS
@@ -147,7 +148,6 @@ def _run(options: CheckOptions) -> int:
         options, network, stochastic=options.rounding_mode != ROUNDINGS[0], alone=on_chip
     ) as accelerator:
         if on_chip:
-            shared.tell_update_place(accelerator.parameters)
             outcome = _check_chip(options, network, accelerator)
         else:
             outcome = check_step(

@@ -10,7 +10,13 @@ from trainwright.cli.backend import MEMORY_BYTES
 from trainwright.cli.command import CommandBody
 from trainwright.cli.declare import add_options, describe, read_options
 from trainwright.cli.errors import OptionError, file_errors
-from trainwright.cli.options import ALONE, JsonOptions, check_chip_plan, update_place
+from trainwright.cli.options import (
+    ALONE,
+    JsonOptions,
+    check_chip_plan,
+    is_for_functions,
+    update_place,
+)
 from trainwright.cli.train import options as train_options
 from trainwright.data.own import OwnOptions
 from trainwright.network import BUILT_IN
@@ -94,7 +100,12 @@ def _recorded(args: argparse.Namespace, memory_bytes: int) -> "RecordedJob":
             "driver does: omit it"
         )
     parameters = accelerator_of(new.options, new.network, new.settings)
-    if update_place(parameters) != "alone":
+    if is_for_functions(new.network):
+        raise OptionError(
+            f"a job is for layers in one line, without functions and tokens, {new.network.name} "
+            "has others: train it with --update host"
+        )
+    if update_place(parameters, new.network) != "alone":
         needs = " ".join(f"--accelerator {name}={value}" for name, value in ALONE.items())
         raise OptionError(f"a job is for an accelerator that trains alone: add {needs}")
     state, data = fresh_state(args, new, load)

@@ -195,22 +195,32 @@ _UPDATES = {
     "step; exponents=64 and sample_loads=1 let the accelerator train alone",
     "host": "the host computes loss and update, as the accelerator has no vector engine; "
     "vector_engine=1 adds one",
+    "functions": "the host computes loss and update in the chip's integers, as the accelerator's "
+    "own programs take layers in one line, without functions and tokens",
 }
 
 
 _ASKED = "--update chip asks for vector_engine=1, and vector_engine=0 leaves it to the host"
 
 
-def update_place(p: AcceleratorParameters) -> str:
+def is_for_functions(network: Network) -> bool:
+    """Return whether a network asks for a vector engine whose loss and update do not take it."""
+    return bool(network.functions) and not network.is_straight
+
+
+def update_place(p: AcceleratorParameters, network: Network) -> str:
     """Return where ``--update chip`` computes on this accelerator: alone, engine or host."""
-    if not p.vector_engine:
+    if not p.vector_engine or is_for_functions(network):
         return "host"
     return "alone" if p.exponents and p.sample_loads else "engine"
 
 
-def tell_update_place(p: AcceleratorParameters) -> None:
+def tell_update_place(p: AcceleratorParameters, network: Network) -> None:
     """Print one line to the standard error: where ``--update chip`` computes."""
-    print(f"trainwright: --update chip: {_UPDATES[update_place(p)]}", file=sys.stderr)
+    kind = update_place(p, network)
+    if p.vector_engine and kind == "host":
+        kind = "functions"
+    print(f"trainwright: --update chip: {_UPDATES[kind]}", file=sys.stderr)
 
 
 def accelerator_parameters(

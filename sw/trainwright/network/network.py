@@ -152,6 +152,11 @@ class Network(Formatted):
         """
         if isinstance(node, Map):
             over = node.function.over
+            require(
+                not (self.padding and "tokens" in over),
+                f"{node.name}: {node.function.text} is over tokens and would count padding: omit "
+                "padding, or the function",
+            )
             return node.function.sized(self._group(node, over)) if over else node.function
         size = prod(self.shapes[node.name])
         if isinstance(node, Attention):

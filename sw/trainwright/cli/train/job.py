@@ -13,7 +13,12 @@ from typing import Any
 from trainwright.cli.backend import check_simulation_options, memory_options
 from trainwright.cli.declare import given_values
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import accelerator_parameters, with_formats, with_ranks
+from trainwright.cli.options import (
+    accelerator_parameters,
+    is_for_functions,
+    with_formats,
+    with_ranks,
+)
 from trainwright.cli.train.folder import RunFolder
 from trainwright.cli.train.logs import check_curves, own
 from trainwright.cli.train.options import OTHER_OPTION as _AGREE
@@ -62,7 +67,7 @@ def accelerator_of(
         options.accelerator,
         network,
         stochastic=settings.rounding != "nearest",
-        alone=on_chip(settings),
+        alone=on_chip(settings) and not is_for_functions(network),
     )
 
 

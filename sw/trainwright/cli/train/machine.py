@@ -66,7 +66,7 @@ def open_machine(
         return
     batch, chip = settings.micro_batch, on_chip(settings)
     parameters = accelerator_of(options, network, settings)
-    engine = chip and bool(parameters.vector_engine)
+    engine = chip and update_place(parameters, network) != "host"
     if engine:
         check_chip_plan(options.plan)
         if options.verify:
@@ -80,7 +80,7 @@ def open_machine(
     ):
         to, p = counted(accelerator), accelerator.parameters
         if chip:
-            tell_update_place(p)
+            tell_update_place(p, network)
         plan = plan_of_loop(network, batch, p, options.plan) if chip else options.plan
 
         def open_driver(network: Network) -> Driver:
@@ -89,7 +89,7 @@ def open_machine(
         verifier = make_verifier(accelerator, batch=batch, plan=plan) if options.verify else None
         steps: StepEngine = HostEngine(open_driver, verifier, options.verify)
         if engine:
-            alone = update_place(p) == "alone"
+            alone = update_place(p, network) == "alone"
             steps = (ResidentEngine if alone else VectorEngine)(to, plan=options.plan)
         yield Machine(steps, open_driver)
 
@@ -131,7 +131,7 @@ def open_parallel(
             yield machine
         return
     if settings.chip and not workers.rank:
-        tell_update_place(accelerator_of(options, network, settings))
+        tell_update_place(accelerator_of(options, network, settings), network)
     with ExitStack() as stack:
         factories = [
             stack.enter_context(open_machine(options, network, settings)).open_driver

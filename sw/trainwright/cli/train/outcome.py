@@ -97,7 +97,7 @@ def _update_place(job: Job) -> str:
     settings, network = job.state.settings, job.state.network
     if settings.chip is None:
         return "host"
-    return update_place(accelerator_of(job.options, network, settings))
+    return update_place(accelerator_of(job.options, network, settings), network)
 
 
 def _sizes(job: Job) -> dict[str, float | str | None]:
