@@ -10,7 +10,7 @@ from trainwright.cli.declare import command as make_command
 from trainwright.cli.options import JsonOptions, SeedOptions, StepOptions, WideOptions
 from trainwright.cli.output import to_json, write_results
 from trainwright.cli.screen import fitted, screen_width, transposed
-from trainwright.network import UserNames
+from trainwright.network import Network, UserNames
 from trainwright.parameters import AcceleratorParameters
 from trainwright.report.tables import markdown
 from trainwright.support.settings import Option
@@ -36,10 +36,15 @@ class ProfileOptions(StepOptions, SeedOptions, WideOptions, JsonOptions, Simulat
     A second table divides every cycle of both arrays among causes: computing, copying, stalls, and
     the commands that the array waited for, each cause with the descriptor that has most of its
     cycles.
+
+    --energy multiplies counted events with published energies (docs/reference/energy.md). It is a
+    model of dynamic energy: static power, clock tree and processor are left out.
     """
 
     backend: Annotated[str, Option(metavar="NAME")] = "rtl"
     """rtl or golden"""
+    energy: bool = False
+    """also print the energy of the step as a model, low and high, next to the paper's figures"""
     out: Annotated[Path | None, Option(metavar="FOLDER")] = None
     """write files there"""
 
@@ -141,6 +146,37 @@ def _descriptor_table(rows: list[dict[str, Any]], names: UserNames, *, wide: boo
     return fitted(list(COLUMNS.values()), cells, screen_width(), SPARE)
 
 
+def _energy(network: Network, parts: list[tuple], p: "AcceleratorParameters") -> list[Any]:
+    """Return the energy of a step by kind of event, the total last."""
+    from trainwright.timing.energy import EnergyModel
+
+    model = EnergyModel(p, network.factor_width)
+    for _, program, commands, _ in parts:
+        model.add_program(program.descriptors, commands)
+    return model.lines()
+
+
+def _energy_text(lines: list[Any], cycles: int) -> str:
+    from trainwright.timing.energy import references
+
+    cells = [
+        [line.event, line.count or "", *(f"{1e3 * joules:.4f}" for joules in line.joules)]
+        for line in lines
+    ]
+    table = fitted(("event", "count", "low mJ", "high mJ"), cells, screen_width())
+    compared = [
+        f"  {name}: {1e3 * joules:,.1f} mJ\n" for name, joules in references(cycles).items()
+    ]
+    return "".join(
+        (
+            "energy of the step, a model: dynamic energy of these events, no static power\n",
+            f"{table}\n",
+            "beside it power times time, as estimated for a whole device by the paper:\n",
+            *compared,
+        )
+    )
+
+
 def _run(options: ProfileOptions) -> int:
     from trainwright.timing.lost import lost_cycles
     from trainwright.timing.profile import as_rows, lines
@@ -167,6 +203,9 @@ def _run(options: ProfileOptions) -> int:
         "causes": [asdict(line) for line in causes],
         "descriptors": [row for _, rows in tables for row in as_rows(rows)],
     }
+    energy = _energy(network, parts, p) if options.energy else []
+    if energy:
+        results["energy"] = [asdict(line) for line in energy]
     files = _files(options, network.name, parts, p, results) if options.out else {}
     if options.out:
         write_results(options.out, files)
@@ -191,6 +230,8 @@ def _run(options: ProfileOptions) -> int:
         print(fitted(CAUSE_COLUMNS, cells, screen_width()))
     keys = [name for name in totals[0] if name != "utilisation"]
     print(transposed(keys, [[total[key] for key in keys] for total in totals], width), end="")
+    if energy:
+        print(_energy_text(energy, totals[-1]["cycles"]), end="")
     if options.out:
         print(f"written to {options.out}: {', '.join(files)}")
     return 0

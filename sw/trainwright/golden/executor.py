@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from trainwright.accelerator import Counters, Run, Trace
 from trainwright.formats import UNDERFLOWS, FormatError
-from trainwright.golden.flat import TRACED, Flat, engine_of, executed, rows_of
+from trainwright.golden.flat import TRACED, Flat, engine_of, executed
 from trainwright.golden.state import Bytes
 from trainwright.golden.tables import Table, table
 from trainwright.kernels.slots import table_words
@@ -19,6 +19,7 @@ from trainwright.program.descriptors import Compute, Program, is_skipped
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import ExponentFile, MoveScales
 from trainwright.program.fields import EIGHTH
+from trainwright.program.footprint import rows_written
 from trainwright.program.records import HEADER, digest
 from trainwright.program.sample_order import SampleOrder
 from trainwright.program.validation import check_program
@@ -117,7 +118,7 @@ def _labels(
             if isinstance(d, Vector):
                 labels.append((number, d.tensor, d.rows * len(d.users(d.writes))))
                 continue
-            if count := rows_of(d, p):
+            if count := rows_written(d, p):
                 labels.append((number, d.tensor, count))
     return labels
 

@@ -9,10 +9,8 @@ import numpy.typing as npt
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
-from trainwright.program.engines import ENGINE_OF, tile_rows
+from trainwright.program.engines import ENGINE_OF
 from trainwright.program.exponents import MoveScales
-from trainwright.program.fields import Operation
-from trainwright.program.footprint import result_digits
 from trainwright.program.records import WORKING, record, record_column, record_words
 from trainwright.program.samples import Samples
 from trainwright.program.validation import SHIFTS, has_seed, has_shifts
@@ -126,18 +124,6 @@ def executed(
             yield at - 1, d
         elif not isinstance(d, Set | Code | MoveScales):
             return
-
-
-def rows_of(d: Compute | Transfer | Samples, p: AcceleratorParameters) -> int:
-    """Count the rows that an execution of ``d`` writes."""
-    if isinstance(d, Samples):
-        return d.samples * (d.rows + 1)
-    if isinstance(d, Transfer):
-        return d.runs * d.beats // d.element_bytes if d.operation is Operation.LOAD else 0
-    rows = tile_rows(d.operation, p)
-    # A tile at the end of the tile level is short; each of the other levels repeats such a tile.
-    short = d.tiles // d.levels[d.tile_level].count
-    return ((d.tiles - short) * rows + short * d.last_rows) * result_digits(d, p)
 
 
 def engine_of(d: Compute | Transfer | Samples | Vector) -> str:

@@ -110,6 +110,18 @@ def rows_of_run(d: Transfer, p: AcceleratorParameters) -> int:
     return 0 if rest else rows
 
 
+def rows_written(d: Compute | Transfer | Samples, p: AcceleratorParameters) -> int:
+    """Count the rows that an execution of ``d`` writes."""
+    if isinstance(d, Samples):
+        return d.samples * (d.rows + 1)
+    if isinstance(d, Transfer):
+        return d.runs * d.beats // d.element_bytes if d.operation is Operation.LOAD else 0
+    rows = tile_rows(d.operation, p)
+    # A tile at the end of the tile level is short; each of the other levels repeats such a tile.
+    short = d.tiles // d.levels[d.tile_level].count
+    return ((d.tiles - short) * rows + short * d.last_rows) * result_digits(d, p)
+
+
 def external(d: Transfer | Samples, p: AcceleratorParameters) -> tuple[int, int]:
     """Return the first byte of external memory, and the byte after the last, with registers at 0.
 

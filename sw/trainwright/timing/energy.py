@@ -1,0 +1,168 @@
+"""Energy of a step as a model: counted events times published energies, always a range.
+
+Sources and what the model leaves out: docs/reference/energy.md.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainwright.accelerator import CommandRecord
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Descriptor, Transfer
+from trainwright.program.fields import DESCRIPTOR_BYTES, Operation
+from trainwright.program.footprint import footprint, rows_written
+from trainwright.program.vector import Vector
+from trainwright.timing.commands import work_of
+
+_FACTOR = re.compile(r"\.G\d+$")
+"""Names of factors, whose words have ``factor_width`` bits in external memory's bytes."""
+
+
+@dataclass(frozen=True)
+class EventEnergy:
+    """Published energy of one kind of event, in pJ of the source's own process."""
+
+    unit: str
+    """Unit of an amount, such as a bit."""
+    low: float
+    high: float
+    in_logic: bool
+    """Whether an FPGA may make it of LUTs and wires, with ``LOGIC_FACTOR``."""
+    on_chip: bool = True
+    """Whether ``NODE_FACTOR`` scales it."""
+
+
+ENERGIES = {
+    "multiply": EventEnergy("product of two bits", 3.1 / 1024, 0.2 / 64, in_logic=True),
+    "add": EventEnergy("bit of a sum", 0.1 / 32, 0.03 / 8, in_logic=True),
+    "register": EventEnergy("bit", 0.1 / 32, (0.2 + 0.03) * 4 / 16, in_logic=False),
+    "scratchpad": EventEnergy("bit", 10 / 64, 100 / 64, in_logic=False),
+    "external": EventEnergy("bit", 1300 / 64, 2600 / 64, in_logic=False, on_chip=False),
+}
+"""By event. Horowitz, ISSCC 2014, 45 nm, 0.9 V: products of 8 and 32 bits 0.2 and 3.1 pJ, sums 0.03
+and 0.1 pJ, caches of 8 KB and 1 MB 10 and 100 pJ for 64 bits, DRAM 1.3 to 2.6 nJ for 64 bits. A bit
+of a register: at least a bit of a sum, at most its share of a register file that costs as much as a
+multiply-accumulate of 16 bits (Chen et al., ISCA 2016), four times one of 8 bits."""
+LOGIC_FACTOR = 1.0, 14.0
+"""Dynamic power of an FPGA over that of an ASIC: hard blocks; LUTs alone (Kuon and Rose, 2007)."""
+NODE_FACTOR = 16 / 45 * (0.85 / 0.9) ** 2, 1.0
+"""From 45 nm and 0.9 V to 16 nm and 0.85 V (ZU3EG) by C V^2, and unscaled, as for an ECP5."""
+
+PAPER_WATTS, PAPER_SECONDS, PAPER_HZ = 1.2, 0.09, 100e6
+"""The paper's estimate of its accelerator, forward and backward of 64 samples of `fashion`."""
+EMBEDDED_WATTS, EMBEDDED_SECONDS = 2.5, 5.34
+"""The paper's Raspberry Pi 3B for the same."""
+
+
+@dataclass(frozen=True)
+class EnergyLine:
+    """Energy of one kind of event in a step."""
+
+    event: str
+    count: int
+    """Events: multiplications, sums, registers, rows of the scratchpad, bytes outside."""
+    joules: tuple[float, float]
+    """Low and high."""
+
+
+class EnergyModel:
+    """Counter of events over the programs of a step."""
+
+    def __init__(self, parameters: AcceleratorParameters, factor_width: int):
+        self.parameters, self.factor_width = parameters, factor_width
+        self._counts: Counter[str] = Counter()
+        self._joules: dict[str, tuple[float, float]] = {}
+
+    def _add(self, event: str, count: float, low_units: float, high_units: float, label: str = ""):
+        """Count events of ``low_units`` to ``high_units`` units each."""
+        energy, name = ENERGIES[event], f"{event} {label}".strip()
+        logic = LOGIC_FACTOR if energy.in_logic else (1.0, 1.0)
+        node = NODE_FACTOR if energy.on_chip else (1.0, 1.0)
+        self._counts[name] += round(count)
+        low, high = self._joules.get(name, (0.0, 0.0))
+        low += count * low_units * energy.low * logic[0] * node[0] * 1e-12
+        high += count * high_units * energy.high * logic[1] * node[1] * 1e-12
+        self._joules[name] = low, high
+
+    def add_program(
+        self, descriptors: Sequence[Descriptor], commands: Iterable[CommandRecord]
+    ) -> None:
+        """Count the events of every execution in a run."""
+        executions = Counter(command.number for command in commands)
+        widths = self._operand_widths(descriptors)
+        self._add_bytes(len(descriptors) * DESCRIPTOR_BYTES)
+        executions.pop(-1, None)  # the load of the program, which predictions leave out
+        for number, times in executions.items():
+            self._add_execution(descriptors[number], times, widths.get(number))
+
+    def _add_execution(self, d: Any, times: int, widths: tuple[int, int] | None) -> None:
+        p = self.parameters
+        row_bits = p.lanes * p.word_width
+        work = work_of(d, p)
+        rows = sum(stream.rate * work.cycles for stream in work.streams)
+        if isinstance(d, Transfer):
+            self._add_bytes(times * d.runs * d.beats * p.beat_bytes)
+        if isinstance(d, Vector):
+            rows += d.rows * (len(d.users(d.reads)) + len(d.users(d.writes)))
+        elif isinstance(d, Compute | Transfer):
+            rows += rows_written(d, p)
+        self._add("scratchpad", times * rows, row_bits, row_bits)
+        if not work.macs:
+            return
+        assert widths is not None
+        x, g = widths
+        macs, array = times * work.macs, p.word_width
+        self._add("multiply", macs, x * g, array * array, f"{x} x {g} bits")
+        self._add("add", macs, x + g, p.accumulator_width)
+        # the two operands and the sum go on to a register each
+        self._add("register", macs, x + g, 2 * array + p.accumulator_width)
+
+    def _add_bytes(self, count: int) -> None:
+        self._add("external", count, 8, 8)
+
+    def _operand_widths(self, descriptors: Sequence[Descriptor]) -> dict[int, tuple[int, int]]:
+        """Return the bits of both operands of each contraction, by the last writer of their rows.
+
+        Descriptors are looked at in their order: a loop's second iteration has the first one's
+        widths.
+        """
+        p, written, widths = self.parameters, [], {}
+        for number, d in enumerate(descriptors):
+            if not isinstance(d, Compute | Transfer | Vector):
+                continue
+            touches = footprint(d, p)
+            reads = [touch for touch in touches if not touch.write]
+            if isinstance(d, Compute) and work_of(d, p).macs:
+                x, g = (
+                    next((w for t, w in reversed(written) if t.meets(read)), p.word_width)
+                    for read in reads[:2]
+                )
+                widths[number] = x, g
+            written += [(touch, self._width(d)) for touch in touches if touch.write]
+        return widths
+
+    def _width(self, d: Compute | Transfer | Vector) -> int:
+        p = self.parameters
+        if isinstance(d, Compute):
+            return p.number_formats[d.z_format].width if d.z_format else d.out_width
+        if isinstance(d, Transfer) and d.operation is Operation.LOAD:
+            return self.factor_width if _FACTOR.search(d.tensor) else 8 * d.element_bytes
+        return p.word_width
+
+    def lines(self) -> list[EnergyLine]:
+        """Return a line for each kind of event, and their total."""
+        rows = [EnergyLine(name, self._counts[name], self._joules[name]) for name in self._counts]
+        low, high = (sum(line.joules[end] for line in rows) for end in (0, 1))
+        return [*sorted(rows, key=lambda line: line.event), EnergyLine("total", 0, (low, high))]
+
+
+def references(cycles: int) -> dict[str, float]:
+    """Return joules to hold a step of ``cycles`` to: power times time, static power included."""
+    return {
+        "the paper's 1.2 W for these cycles at 100 MHz": PAPER_WATTS * cycles / PAPER_HZ,
+        "the paper's step of fashion, 1.2 W x 0.09 s": PAPER_WATTS * PAPER_SECONDS,
+        "its Raspberry Pi 3B, 2.5 W x 5.34 s": EMBEDDED_WATTS * EMBEDDED_SECONDS,
+    }
