@@ -40,6 +40,7 @@ JSON_COMMANDS = (
     "compress {out}/dense.npz --network digits --out {out}/factors.safetensors --json",
     "bench qr --size 8x4 --repeat 1 --json",
     "bench ape --size 16 --repeat 1 --json",
+    "bench tt --cores 3 --rank 4 --json",
 )
 SLOW_JSON_COMMANDS = (
     "train --steps 2 --test-samples 64 --out {out}/fixed --json",

@@ -20,6 +20,7 @@ from trainwright.tt import (
     tt_round,
     tt_svd,
 )
+from trainwright.tt import speed as tt_speed
 from trainwright.tt.trains import to_tensor
 
 OUTPUTS, INPUTS = (4, 3, 2), (3, 2, 5)
@@ -207,3 +208,22 @@ def test_trains_that_cannot_be(given, message):
 def test_factors_that_cannot_be(factors, message):
     with pytest.raises(TensorTrainError, match=message):
         tt_round(factors, ranks=1)
+
+
+def test_rounding_benchmark_holds_tolerance_and_memory():
+    tolerance = 1e-4
+    rows = {row.way: row for row in tt_speed.run(12, 20, tolerance)}
+    for row in rows.values():
+        assert row.rank == 10 and 0 < row.error <= tolerance
+        # One copy of the train of 10 large factors, in float64 or float32, and 4 at a time.
+        share = 0.5 if "fp32" in row.way else 1
+        assert row.mebibytes <= share * row.train_mebibytes * 1.4
+    assert rows["tt_round, fp64"].error == pytest.approx(rows["torch.linalg, fp64"].error, rel=1e-6)
+
+
+def test_rounding_benchmark_draws_a_train_of_two():
+    train = tt_speed.drawn(3, 8, 1e-2)
+    assert ranks_of(train) == (8, 8) and train[0].shape[0] == train[-1].shape[3] == 1
+    large = [f[tuple(slice(0, max(1, n // 2)) for n in (f.shape[0],))] for f in train]
+    large = [f[..., : max(1, f.shape[3] // 2)] for f in large]
+    assert 1e-6 < distance(train, large) < 1e-3

@@ -1,10 +1,12 @@
-"""Number libraries next to their peers: ``trainwright bench qr``, ``ape``, ``posit``, ``mcf``."""
+"""Number libraries next to peers: ``trainwright bench qr``, ``tt``, ``ape``, ``posit``, ``mcf``."""
 
 import re
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
 
 from trainwright.cli.declare import command
 from trainwright.cli.errors import OptionError
@@ -61,6 +63,34 @@ def _qr(options: QROptions) -> int:
     head = ("rows", "columns", "routine", "seconds", "times torch", "residual", "orthogonality")
     content = {"threads": options.threads, "rows": rows}
     return show(options.json, content, table(head, rows))
+
+
+# -- tt --------------------------------------------------------------------------------------------
+class TensorTrainOptions(JsonOptions, ThreadOptions):
+    """Round a long tensor train by the library's QR and by torch's: time, error and memory.
+
+    Half of the ranks add a hundredth of the tolerance to the matrix: rounding has to find that, and
+    keep the error below the tolerance. Processor seconds of one thread; memory is the maximum that
+    is allocated at once in addition to the train.
+    """
+
+    cores: Annotated[int, Meta(ge=2)] = 100
+    """factors of the train, each of a 2 x 2 matrix"""
+    rank: Annotated[int, Meta(ge=2)] = 200
+    """rank of every bond"""
+    tolerance: Annotated[float, Meta(gt=0, lt=1)] = 1e-4
+    """relative error that rounding may make"""
+
+
+def _tt(options: TensorTrainOptions) -> int:
+    import torch
+
+    from trainwright.tt import speed
+
+    torch.set_num_threads(options.threads)
+    rows = speed.run(options.cores, options.rank, options.tolerance)
+    head = ("way", "seconds", "rank left", "error", "tolerance", "MiB at most", "MiB of the train")
+    return show(options.json, {"threads": options.threads, "rows": rows}, table(head, rows))
 
 
 # -- ape -------------------------------------------------------------------------------------------
@@ -233,6 +263,7 @@ def _mcf(options: McfOptions) -> int:
 
 COMMANDS = (
     command(QROptions, _qr, "qr", "QR factorisations next to torch.linalg.qr and LAPACK"),
+    command(TensorTrainOptions, _tt, "tt", "rounding of a long tensor train"),
     command(ApeOptions, _ape, "ape", "emulated types next to native ones: time and error"),
     command(PositBenchOptions, _posit, "posit", "posit arithmetic next to SoftPosit's C"),
     command(McfOptions, _mcf, "mcf", "multi-component floats next to torch"),

@@ -1,15 +1,13 @@
 """Peak memory of the batched product, counted by torch's profiler."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from trainwright import mcf
 from trainwright.mcf.experiments.peer import Published
 from trainwright.mcf.experiments.speed import drawn
+from trainwright.support.memory import peak_bytes
 
 
 @dataclass(frozen=True)
@@ -32,17 +30,3 @@ def run(peer: Published | None = None) -> list[Peak]:
         assert call is not None
         peaks.append(Peak(peer.name, peak_bytes(call) / 2**20))
     return peaks
-
-
-def peak_bytes(call: Callable[[], Any]) -> int:
-    """Return the maximum bytes of CPU tensors during a call, above those before it."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        result = call()
-    del result
-    held = most = 0
-    results: Any = profiler.profiler
-    for event in results.kineto_results.events():
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            most = max(most, held)
-    return most
