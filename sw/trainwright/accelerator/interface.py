@@ -17,11 +17,12 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.fields import Engine
 from trainwright.program.sample_order import SampleOrder
+from trainwright.support.errors import UserError
 
 ENGINES = ("load", "store", "pe1", "pe2")
 
 
-class AcceleratorError(RuntimeError):
+class AcceleratorError(UserError, RuntimeError):
     """The accelerator, or its simulation, stopped with an error or is not available.
 
     >>> import trainwright

@@ -13,8 +13,9 @@ from typing import NoReturn
 from trainwright import __version__
 from trainwright.cli.command import Command, LazyCommand, add_commands, registered
 from trainwright.cli.declare import add_options, describe
-from trainwright.cli.errors import MOST_LINE, is_expected, one_line
+from trainwright.cli.errors import MOST_LINE, one_line
 from trainwright.cli.screen import screen_width
+from trainwright.support.errors import UserError
 from trainwright.support.text import shortened, suggestion
 
 
@@ -129,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        if "--traceback" in argv or not is_expected(error):
+        if "--traceback" in argv or not isinstance(error, UserError):
             raise
         print(complaint(one_line(error)), file=sys.stderr)
         return 2

@@ -1,17 +1,17 @@
 """Errors that the user can correct: one line and status 2, no traceback."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
+from trainwright.support.errors import UserError
 from trainwright.support.text import shortened
 
 MOST_LINE = 1000
 """Most characters of a message: lists of choices are shorter, values that were read may not be."""
 
 
-class OptionError(ValueError):
+class OptionError(UserError, ValueError):
     """An option with a value that cannot be, or two that do not go together."""
 
 
@@ -29,32 +29,6 @@ def file_errors(action: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise OptionError(f"{action}: {error.strerror or error}") from None
-
-
-_EXPECTED = (
-    ("trainwright.network", "NetworkError"),
-    ("trainwright.accelerator", "AcceleratorError"),
-    ("trainwright.functions.record", "FunctionError"),
-    ("trainwright.kernels.trace", "KernelError"),
-    ("trainwright.program.encoding", "ProgramError"),
-    ("trainwright.compiler.base.errors", "CompileError"),
-    ("trainwright.data.dataset", "DataError"),
-    ("trainwright.train.checkpoint", "CheckpointError"),
-    ("trainwright.posit.format", "PositError"),
-    ("trainwright.precision.formats", "PrecisionError"),
-    ("trainwright.qr.result", "QRError"),
-    ("trainwright.tt.trains", "TensorTrainError"),
-    ("trainwright.cli.errors", "OptionError"),
-)
-
-
-def is_expected(error: BaseException) -> bool:
-    """Return whether ``error`` is reported in one line; classes of unloaded modules are skipped."""
-    for module, name in _EXPECTED:
-        kind = getattr(sys.modules.get(module), name, None)
-        if isinstance(kind, type) and isinstance(error, kind):
-            return True
-    return False
 
 
 def one_line(error: BaseException) -> str:

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy.typing as npt
 
+from trainwright.support.errors import UserError
 
-class DataError(ValueError):
+
+class DataError(UserError, ValueError):
     """A data set that is not available or not valid, with the remedy."""
 
 

@@ -9,6 +9,8 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from trainwright.support.errors import UserError
+
 if TYPE_CHECKING:
     import torch
 
@@ -25,7 +27,7 @@ AXES = ("features", "rows", "columns", "channels", "tokens")
 sequence. A sample and its features are always apart."""
 
 
-class FunctionError(ValueError):
+class FunctionError(UserError, ValueError):
     """A text that names no function of a network; the message says which there are."""
 
 

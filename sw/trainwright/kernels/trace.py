@@ -23,6 +23,7 @@ from trainwright.program.vector import (
     Total,
     When,
 )
+from trainwright.support.errors import UserError
 
 LANES = 16
 """Words of a row."""
@@ -40,7 +41,7 @@ Range = tuple[int, int]
 """Least and greatest value."""
 
 
-class KernelError(ValueError):
+class KernelError(UserError, ValueError):
     """A kernel that the vector engine cannot execute; the message names its line."""
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from trainwright.support.errors import UserError
 from trainwright.support.text import shown
 
 
-class NetworkError(ValueError):
+class NetworkError(UserError, ValueError):
     """An invalid network description, with the offending value and the remedy.
 
     >>> import trainwright.nn as tnn

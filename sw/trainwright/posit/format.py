@@ -11,8 +11,10 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+from trainwright.support.errors import UserError
 
-class PositError(ValueError):
+
+class PositError(UserError, ValueError):
     """A format that does not exist, a code outside its format, or formats that were mixed."""
 
 

@@ -10,9 +10,10 @@ import torch
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.rounding import round_to
 from trainwright.precision.rounding import round_float32_to_tf32, round_float64
+from trainwright.support.errors import UserError
 
 
-class PrecisionError(ValueError):
+class PrecisionError(UserError, ValueError):
     """A number format that does not exist, or a pair that cannot be simulated exactly."""
 
 

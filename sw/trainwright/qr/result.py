@@ -11,9 +11,10 @@ from trainwright.precision.rounding import exponent_of, scale_by_power
 from trainwright.qr.apriori import ErrorBound, Shape, a_priori, leading
 from trainwright.qr.measure import least_norm, orthogonality, residual
 from trainwright.qr.precision import Precision
+from trainwright.support.errors import UserError
 
 
-class QRError(ValueError):
+class QRError(UserError, ValueError):
     """Error: a matrix cannot be factored or overflows the format; the message has the remedy."""
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
+from trainwright.support.errors import UserError
 from trainwright.support.text import shown
 
 MODEL = "model.safetensors"
 """Name of the file that a run leaves in its folder."""
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError, ValueError):
     """A checkpoint that cannot be read, is damaged, or belongs to another run."""
 
 

@@ -6,10 +6,12 @@ from math import prod
 
 import torch
 
+from trainwright.support.errors import UserError
+
 Factors = Sequence[torch.Tensor]
 
 
-class TensorTrainError(ValueError):
+class TensorTrainError(UserError, ValueError):
     """Factors, shapes, ranks or tolerances that do not make a tensor train."""
 
 

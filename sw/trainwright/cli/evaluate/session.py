@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def run_evaluation(options: "EvaluationOptions") -> int:
     """Run ``trainwright eval``; return the exit status.
 
-    Raises the errors that ``cli.errors`` expects.
+    Raises ``UserError``.
     """
     require_packages("safetensors", *(["matplotlib"] if options.out else []))
     check_simulation_options(options.backend, memory_options(options), options.engine)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.cli.errors import OptionError, is_expected, require_packages
+from trainwright.cli.errors import OptionError, require_packages
 from trainwright.cli.output import on_terminal
 from trainwright.cli.train import machine, outcome
 from trainwright.cli.train.job import FLOAT, Job, fresh_job, resumed_job
@@ -19,6 +19,7 @@ from trainwright.cli.train.progress import LiveProgress, PlainProgress, Progress
 from trainwright.driver.resident import ResidentDriver
 from trainwright.report.memory import resident_memory
 from trainwright.report.summary import Summary
+from trainwright.support.errors import UserError
 from trainwright.train.batches import text_notes
 from trainwright.train.interrupts import Interrupts
 from trainwright.train.observers import Observers
@@ -30,7 +31,7 @@ DIFFERENT = 1
 
 
 def run_training(args: argparse.Namespace) -> int:
-    """Run ``trainwright train``; the exit status. Raises the errors that ``cli.errors`` expects."""
+    """Run ``trainwright train``; the exit status. Raises ``UserError``."""
     require_packages("safetensors", "matplotlib")
     # Spinning OpenMP threads make two slower than one on contractions this small.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -108,7 +109,7 @@ def _as_option_error() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise error if is_expected(error) else OptionError(str(error)) from error
+        raise error if isinstance(error, UserError) else OptionError(str(error)) from error
 
 
 def _train(

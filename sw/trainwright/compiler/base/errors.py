@@ -2,11 +2,13 @@
 
 from typing import TYPE_CHECKING, Self
 
+from trainwright.support.errors import UserError
+
 if TYPE_CHECKING:
     from trainwright.network import UserNames
 
 
-class CompileError(ValueError):
+class CompileError(UserError, ValueError):
     """Network, batch or plan that the given accelerator cannot run, with the reason.
 
     >>> import torch, trainwright
