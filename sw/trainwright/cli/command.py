@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any
 
 from trainwright.cli.errors import OptionError, one_line
 
@@ -17,36 +17,18 @@ BENCHES = "trainwright.benches"
 """Entry-point group of the parts of ``trainwright bench``."""
 
 
-class Command(Protocol):
-    """A command. Objects of this shape register under the entry-point group ``GROUP``."""
-
-    @property
-    def name(self) -> str:
-        """Word typed after ``trainwright``."""
-        ...
-
-    @property
-    def help(self) -> str:
-        """Line in the list of commands."""
-        ...
-
-    def add_arguments(self, parser: argparse.ArgumentParser, /) -> None:
-        """Declare the options; may also set ``description`` and ``epilog`` of the parser."""
-        ...
-
-    def run(self, args: argparse.Namespace, /) -> int:
-        """Run the command and return its exit status. Slow imports belong here."""
-        ...
-
-
 @dataclass(frozen=True)
 class CommandBody:
-    """Two functions of a command; name and help may be in a `LazyCommand`."""
+    """A command. Objects of this shape register under the entry-point group ``GROUP``."""
 
     add_arguments: Callable[[argparse.ArgumentParser], None]
+    """Declares the options; may also set ``description`` and ``epilog`` of the parser."""
     run: Callable[[argparse.Namespace], int]
+    """Runs the command and returns its exit status. Slow imports belong here."""
     name: str = ""
+    """Word typed after ``trainwright``; may be in a `LazyCommand`, as ``help`` may."""
     help: str = ""
+    """Line in the list of commands."""
     broken: bool = False
     """Whether the command only says why it is not available; its options are not known."""
 
@@ -62,7 +44,7 @@ class LazyCommand:
     help: str
     module: str
     attribute: str = "command"
-    """Name of the `CommandBody` or `Command` in `module`."""
+    """Name of the `CommandBody` in `module`."""
     needs: tuple[str, ...] = ()
     """Modules of an extra, without which the command is not available."""
 
@@ -80,6 +62,9 @@ class LazyCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Run the command and return its exit status."""
         return self._body().run(args)
+
+
+Command = CommandBody | LazyCommand
 
 
 def _broken(name: str, reason: str) -> CommandBody:
