@@ -1,5 +1,6 @@
 """The numbers of a finished run, as the screen, the JSON and the report show them."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -155,7 +156,7 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
     rows = [
         *_score_rows(s),
         ("steps", f"{s.steps:,} ({s.epochs:g} epochs) in {s.seconds:.1f} s"),
-        ("ranks", _ranks(s.ranks)),
+        ("ranks", spell_ranks(s.ranks)),
         ("model", f"{s.model_bits:,} bits, {s.reduction:.1f} times smaller than dense float32"),
     ]
     if s.used_model_bits != s.model_bits:
@@ -166,7 +167,7 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
         rows.append(
             (
                 "at the start",
-                f"ranks {_ranks(s.initial_ranks)}, {s.initial_model_bits:,} bits, "
+                f"ranks {spell_ranks(s.initial_ranks)}, {s.initial_model_bits:,} bits, "
                 f"{s.initial_reduction:.1f} times smaller",
             )
         )
@@ -229,5 +230,6 @@ def _time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
-def _ranks(ranks: tuple[tuple[int, ...], ...]) -> str:
+def spell_ranks(ranks: Iterable[Iterable[int]]) -> str:
+    """Return the ranks of each layer as ``16 16 16 | 16``."""
     return " | ".join(" ".join(map(str, layer)) for layer in ranks)

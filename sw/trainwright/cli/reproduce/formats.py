@@ -5,15 +5,7 @@ from statistics import mean
 from typing import Annotated, Any
 
 from trainwright.cli.options import accelerator_parameters
-from trainwright.cli.reproduce.runs import (
-    Means,
-    Recipe,
-    RecipeOptions,
-    RecipeRun,
-    Runs,
-    common_means,
-    recipe_command,
-)
+from trainwright.cli.reproduce import runs as recipes
 from trainwright.network import Network, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.report.tables import markdown
@@ -41,10 +33,10 @@ LEAST_ERROR = 0.1
 """Least error of the picture's logarithmic scale, in percent."""
 
 
-def _row(name: str, formats: str, scales: str, *more: str) -> Recipe:
+def _row(name: str, formats: str, scales: str, *more: str) -> recipes.Recipe:
     title = f"{formats}, {scales}"
     options = ("--formats", formats, "--scales", scales, "--no-prior", *more)
-    return Recipe(f"{name}-{scales}", title, options)
+    return recipes.Recipe(f"{name}-{scales}", title, options)
 
 
 ROWS = tuple(
@@ -55,7 +47,7 @@ ROWS = tuple(
 )
 
 
-class FormatRunOptions(RecipeOptions):
+class FormatRunOptions(recipes.RecipeOptions):
     """Train Fashion-MNIST at number formats, with automatic and frozen scales.
 
     Examples
@@ -79,18 +71,18 @@ class FormatRunOptions(RecipeOptions):
     """train nothing: the table of the runs that are finished"""
 
 
-def _accelerator(row: Recipe, network: Network) -> AcceleratorParameters:
+def _accelerator(row: recipes.Recipe, network: Network) -> AcceleratorParameters:
 
     sizes = [row.options[i + 1] for i, o in enumerate(row.options) if o == "--accelerator"]
     return accelerator_parameters(sizes, network)
 
 
-def _network(row: Recipe) -> Network:
+def _network(row: recipes.Recipe) -> Network:
 
     return load_network("fashion").with_formats(row.options[1])
 
 
-def _moved(row: Recipe, result: Mapping[str, Any]) -> int:
+def _moved(row: recipes.Recipe, result: Mapping[str, Any]) -> int:
     """Return the bits that a step of a finished run moves."""
     from trainwright.compiler import compile_step
 
@@ -106,7 +98,7 @@ def _stored(result: Mapping[str, Any]) -> int:
     return sum(item["bits"] for item in items if item["name"] != "programs")
 
 
-def outcome(runs: Sequence[RecipeRun]) -> Means:
+def outcome(runs: Sequence[recipes.RecipeRun]) -> recipes.Means:
     """Return the means over the finished runs of one row.
 
     ``moved`` and ``stored`` are bits of external memory that a step reads and writes, its programs
@@ -117,7 +109,7 @@ def outcome(runs: Sequence[RecipeRun]) -> Means:
     steps = [list(run.history("step")) for run in runs]
     records = [record for own in steps for record in own]
     return {
-        **common_means(runs),
+        **recipes.common_means(runs),
         "formats": row.options[1],
         "scales": row.options[3],
         "word_width": _accelerator(row, _network(row)).word_width,
@@ -129,7 +121,7 @@ def outcome(runs: Sequence[RecipeRun]) -> Means:
     }
 
 
-def table(outcomes: Sequence[Means]) -> str:
+def table(outcomes: Sequence[recipes.Means]) -> str:
     """Return a table with a line for each row."""
     whole = {
         "moved": "bits moved a step", "stored": "bits stored", "exponents_moved": "exponents moved",
@@ -146,12 +138,12 @@ def table(outcomes: Sequence[Means]) -> str:
     return markdown(head, rows)
 
 
-def _label(o: Means) -> str:
+def _label(o: recipes.Means) -> str:
     words = f", words of {o['word_width']} bits" if o["word_width"] < 16 else ""
     return o["formats"] + words
 
 
-def picture(outcomes: Sequence[Means]) -> bytes:
+def picture(outcomes: Sequence[recipes.Means]) -> bytes:
     """Draw errors against bits moved and against bits stored; frozen scales hollow.
 
     Formats of equal bits stand next to each other, and errors are on a logarithmic scale: most
@@ -192,7 +184,7 @@ def picture(outcomes: Sequence[Means]) -> bytes:
     return to_png(figure)
 
 
-def _combine(runs: Runs) -> tuple[Any, str, Mapping[str, bytes]]:
+def _combine(runs: recipes.Runs) -> tuple[Any, str, Mapping[str, bytes]]:
     outcomes = [outcome(group) for group in runs.values()]
     return outcomes, table(outcomes), {"accuracy.png": picture(outcomes)}
 
@@ -204,7 +196,7 @@ EPILOG = "\n".join(
         f"and, on an accelerator with words of 8 bits, {', '.join(NARROW_WORDS)}",
     )
 )
-command = recipe_command(
+command = recipes.recipe_command(
     FormatRunOptions, {"all": ROWS}, _combine, "formats",
     "Fashion-MNIST at number formats, scales automatic and frozen", EPILOG,
 )  # fmt: skip

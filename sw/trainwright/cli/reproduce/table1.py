@@ -4,40 +4,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Annotated, Any
 
-from trainwright.cli.reproduce.runs import (
-    Means,
-    PrintedResult,
-    Recipe,
-    RecipeOptions,
-    RecipeRun,
-    Runs,
-    common_means,
-    recipe_command,
-)
+from trainwright.cli.reproduce import runs as recipes
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.report.tables import markdown
 from trainwright.support.settings import Option
 
-DENSE = PrintedResult(95.75, 89.27, 1.0)
+DENSE = recipes.PrintedResult(95.75, 89.27, 1.0)
 """Result of the paper's dense float network, which is not trained here."""
 
 TABLE = tuple(
-    Recipe(name, title, tuple(options.split()), printed, epochs)
+    recipes.Recipe(name, title, tuple(options.split()), printed, epochs)
     for name, title, options, printed, epochs in (
         ("float", "TT float, no prior", "--numbers float32 --no-prior",
-         PrintedResult(92.54, 88.03, 31.4), 15),
-        ("fixed", "TT fixed, no prior", "--no-prior", PrintedResult(88.31, 86.67, 243), 15),
+         recipes.PrintedResult(92.54, 88.03, 31.4), 15),
+        ("fixed", "TT fixed, no prior", "--no-prior", recipes.PrintedResult(88.31, 86.67, 243), 15),
         ("float-prior", "TT float, prior", "--numbers float32 --prior-weight 0.7",
-         PrintedResult(90.17, 87.88, 43.1), None),
+         recipes.PrintedResult(90.17, 87.88, 43.1), None),
         ("fixed-prior", "TT fixed, prior", "--prior-weight 0.5",
-         PrintedResult(85.45, 84.86, 292), None),
+         recipes.PrintedResult(85.45, 84.86, 292), None),
         ("fixed-strong", "TT fixed, prior, strong", "--prior-weight 4", None, None),
     )
 )  # fmt: skip
 
 FRONTIER = tuple(
-    Recipe(f"weight-{weight}", f"prior weight {weight}", ("--prior-weight", weight))
+    recipes.Recipe(f"weight-{weight}", f"prior weight {weight}", ("--prior-weight", weight))
     for weight in ("0.25", "1", "1.5", "2.5", "3.3", "5")
 )
 """Further prior weights, for the picture of accuracy against memory reduction."""
@@ -64,16 +55,16 @@ _CHANGES = (
     ("least", "both of the smallest", "--master-weights float16 --moments factored"),
 )
 ABLATIONS = (
-    Recipe("as-is", "the recipe", _RECIPE),
-    Recipe("form", "the paper's prior", ("--prior-form", "paper", "--prior-weight", "1.2")),
-    *(Recipe(name, title, (*_RECIPE, *change.split())) for name, title, change in _CHANGES),
+    recipes.Recipe("as-is", "the recipe", _RECIPE),
+    recipes.Recipe("form", "the paper's prior", ("--prior-form", "paper", "--prior-weight", "1.2")),
+    *(recipes.Recipe(name, title, (*_RECIPE, *change.split())) for name, title, change in _CHANGES),
 )
 """Recipes with one choice changed each."""
 
 GROUPS = {"table": TABLE, "frontier": FRONTIER, "ablations": ABLATIONS}
 
 
-class Table1Options(RecipeOptions):
+class Table1Options(recipes.RecipeOptions):
     """Repeat the paper's Table 1 on Fashion-MNIST: accuracy against memory.
 
     Examples
@@ -96,7 +87,7 @@ class Table1Options(RecipeOptions):
     """folder of the runs and of their tables and pictures"""
 
 
-def outcome(runs: Sequence[RecipeRun]) -> Means:
+def outcome(runs: Sequence[recipes.RecipeRun]) -> recipes.Means:
     """Return the means over the finished runs of one row; ``best`` is of each seed's best epoch.
 
     ``reduction`` is the dense bits over the mean of the bits.
@@ -105,7 +96,7 @@ def outcome(runs: Sequence[RecipeRun]) -> Means:
     bests = [100 * max(e["accuracy"] for e in run.history("evaluation")) for run in runs]
     bits = mean(r["model_bits"] for r in results)
     return {
-        **common_means(runs),
+        **recipes.common_means(runs),
         "row": runs[0].row,
         "train": mean(100 * r["train_accuracy"] for r in results),
         "best": mean(bests),
@@ -116,7 +107,7 @@ def outcome(runs: Sequence[RecipeRun]) -> Means:
     }
 
 
-def table(outcomes: Sequence[Means]) -> str:
+def table(outcomes: Sequence[recipes.Means]) -> str:
     """Return a table of the rows next to the paper's."""
     head = ("row", "test, %", "best epoch", "spread", "training", "reduction", "paper's test",
             "paper's reduction")  # fmt: skip
@@ -129,7 +120,7 @@ def table(outcomes: Sequence[Means]) -> str:
     return markdown(head, rows)
 
 
-def ablation_table(outcomes: Sequence[Means]) -> str:
+def ablation_table(outcomes: Sequence[recipes.Means]) -> str:
     """Return a table of the effects of one changed choice; the first row is the recipe."""
     base = outcomes[0]
     rows = [
@@ -141,7 +132,7 @@ def ablation_table(outcomes: Sequence[Means]) -> str:
     return markdown(head, rows)
 
 
-def memory_table(runs: Runs) -> str:
+def memory_table(runs: recipes.Runs) -> str:
     """Return a table of the full training state of every row's first run, and of dense float32."""
     from trainwright.compiler import compile_step
     from trainwright.report import memory
@@ -163,7 +154,7 @@ def memory_table(runs: Runs) -> str:
     return markdown(("training", *memory.PLACES, "largest part off the chip"), rows)
 
 
-def commands(outcomes: Iterable[Means]) -> str:
+def commands(outcomes: Iterable[recipes.Means]) -> str:
     """Return a list of every row's command line and the digests of its models."""
     return "".join(
         f"- {o['row'].title}: `{o['command']}`, seeds {', '.join(map(str, o['seeds']))}: "
@@ -172,7 +163,7 @@ def commands(outcomes: Iterable[Means]) -> str:
     )
 
 
-def _combine(runs: Runs) -> tuple[Any, str, Mapping[str, bytes]]:
+def _combine(runs: recipes.Runs) -> tuple[Any, str, Mapping[str, bytes]]:
     from trainwright.cli.reproduce.table1_pictures import draw_all
 
     outcomes = {row: outcome(group) for row, group in runs.items()}
@@ -188,7 +179,7 @@ def _combine(runs: Runs) -> tuple[Any, str, Mapping[str, bytes]]:
 EPILOG = "rows (a name, or a group):\n" + "\n".join(
     f"  {name:10} {', '.join(row.name for row in group)}" for name, group in GROUPS.items()
 )
-command = recipe_command(
+command = recipes.recipe_command(
     Table1Options, GROUPS, _combine, "table1",
     "the paper's Table 1 on Fashion-MNIST: accuracy against memory", EPILOG,
 )  # fmt: skip

@@ -12,15 +12,8 @@ from trainwright.cli.output import teller, to_json
 from trainwright.cli.train.folder import PICTURES, RESULT
 from trainwright.cli.train.job import Job, accelerator_of
 from trainwright.compiler import CompiledStep, compile_step
+from trainwright.report import summary as figures
 from trainwright.report.memory import MemoryItem, state_bits_per_parameter, training_memory
-from trainwright.report.summary import (
-    COUNTED,
-    PREDICTED,
-    StepCost,
-    Summary,
-    summarise,
-    summary_rows,
-)
 from trainwright.train.checkpoint import save_checkpoint
 from trainwright.train.evaluate import Evaluation
 from trainwright.train.export import save_model
@@ -28,9 +21,9 @@ from trainwright.train.interfaces import DriverFactory
 from trainwright.train.rounding import TOLERANCES, PriorPoint, Rounded, prior_points, round_trained
 
 
-def make_summary(job: Job, evaluation: Evaluation) -> Summary:
+def make_summary(job: Job, evaluation: Evaluation) -> figures.Summary:
     """Collect the figures of a run."""
-    return summarise(
+    return figures.summarise(
         job.state,
         evaluation,
         dataset=job.options.dataset,
@@ -41,7 +34,7 @@ def make_summary(job: Job, evaluation: Evaluation) -> Summary:
     )
 
 
-def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
+def write_outcome(job: Job, evaluation: Evaluation, summary: figures.Summary) -> None:
     """Write the model, the report and, last of all, the result.
 
     Raises ``OptionError`` where a file cannot be written.
@@ -127,19 +120,19 @@ def save(job: Job) -> None:
         save_checkpoint(path, job.state, job.run)
 
 
-def _step_cost(job: Job) -> StepCost | None:
+def _step_cost(job: Job) -> figures.StepCost | None:
     """Return the cycles of the last step: counted where the back end counts, else predicted."""
     network, settings = job.state.model.network, job.state.settings
     if network.widths.is_float:
         return None
     counted = job.state.history.cycles_of_ends[1]
     if counted:
-        return StepCost(counted, COUNTED, is_whole=_update_place(job) != "host")
+        return figures.StepCost(counted, figures.COUNTED, is_whole=_update_place(job) != "host")
     if job.resident_cycles:
-        return StepCost(job.resident_cycles[-1], PREDICTED, is_whole=True)
+        return figures.StepCost(job.resident_cycles[-1], figures.PREDICTED, is_whole=True)
     # Each part of a batch is a step of the compiled programs.
     cycles = settings.micro_batches * _compiled(job).predicted_cycles
-    return StepCost(cycles, PREDICTED, is_whole=False)
+    return figures.StepCost(cycles, figures.PREDICTED, is_whole=False)
 
 
 def _settings(job: Job) -> dict[str, Any]:
@@ -156,7 +149,7 @@ def _settings(job: Job) -> dict[str, Any]:
     }
 
 
-def print_outcome(job: Job, summary: Summary | None, *, as_json: bool) -> None:
+def print_outcome(job: Job, summary: figures.Summary | None, *, as_json: bool) -> None:
     """Print the summary; as JSON also that of an interrupted run, which has none."""
     content: dict[str, Any] = {"out": str(job.folder.path)}
     if summary is not None:
@@ -166,7 +159,7 @@ def print_outcome(job: Job, summary: Summary | None, *, as_json: bool) -> None:
     if as_json:
         print(to_json(content, None))
     elif summary is not None:
-        rows = [*summary_rows(summary), ("report", str(job.folder.path / "report.html"))]
+        rows = [*figures.summary_rows(summary), ("report", str(job.folder.path / "report.html"))]
         width = max(len(name) for name, _ in rows)
         print("\n".join(f"{name:>{width}}  {value}" for name, value in rows))
 
@@ -229,8 +222,6 @@ def round_job(
 
 
 def _sentence(r: Rounded) -> str:
-    ranks = " | ".join(" ".join(map(str, layer)) for layer in r.ranks)
     tuned = "" if r.tuned is None else f", {r.tuned:.2%} after further training"
-    return (
-        f"rounded to {r.tolerance:g}: {r.accuracy:.2%}{tuned}, {r.model_bits:,} bits, ranks {ranks}"
-    )
+    size = f"{r.model_bits:,} bits, ranks {figures.spell_ranks(r.ranks)}"
+    return f"rounded to {r.tolerance:g}: {r.accuracy:.2%}{tuned}, {size}"

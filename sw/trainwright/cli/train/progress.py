@@ -8,17 +8,13 @@ from typing import Any, Self
 
 from trainwright.check.comparison import mismatch_text
 from trainwright.network import Network
+from trainwright.report.summary import spell_ranks
 from trainwright.train.history import EvaluationRecord, StepRecord
 from trainwright.train.interfaces import Observer, Verification
 
 STOPPING = "stopping after this step; Ctrl-C once more abandons it"
 RECENT = 20
 """Steps that the shown loss and accuracy are means of."""
-
-
-def spell_ranks(network: Network) -> str:
-    """Return the ranks of each layer as ``16 16 16 | 16``."""
-    return " | ".join(" ".join(map(str, ranks)) for ranks in network.ranks)
 
 
 def spell_seconds(seconds: float) -> str:
@@ -110,7 +106,7 @@ class Progress(Observer):
         elif self.test:
             facts["test"] = f"{self.test.accuracy:.2%}"
         if n := self.network:
-            facts["ranks"] = spell_ranks(n)
+            facts["ranks"] = spell_ranks(n.ranks)
             facts["model"] = f"{n.model_bits:,} bits, {n.reduction:.1f}x smaller"
         if recent and recent[-1].cycles:
             before = recent[-2].step if len(recent) > 1 else self.first
