@@ -80,7 +80,8 @@ def _sum(graph: Graph, op: Op, values: Mapping[str, Values], left: tuple[int, in
             operands = [torch.from_numpy(np.asarray(values[name])) for name in op.operands]
             if not op.over:
                 return op.function.real(*operands).numpy()
-            rows = [torch.from_numpy(_grouped(graph, op, x.numpy())) for x in operands]
+            rows = [torch.from_numpy(_grouped(graph, op, name, x.numpy()))
+                    for name, x in zip(op.operands, operands, strict=True)]
             return _ungrouped(graph, op, op.function.real(*rows).numpy())
         case View():
             return values[op.x].reshape(graph.shape(op.out))
@@ -88,19 +89,28 @@ def _sum(graph: Graph, op: Op, values: Mapping[str, Values], left: tuple[int, in
             return windowed(graph, op, values[op.x])
 
 
-def _grouped(graph: Graph, op: Kernel, value: Values) -> Values:
-    """Bring the values of each group of a kernel into a row."""
-    axes = graph.tensors[op.out].axes
-    order = [axes.index(a) for a in (*(a for a in axes if a not in op.over), *op.over)]
-    size = prod(graph.sizes[a] for a in op.over)
-    return np.ascontiguousarray(value.transpose(order)).reshape(-1, size)
+def _group_axes(graph: Graph, op: Kernel) -> tuple[str, ...]:
+    """List the axes of groups, and behind them those within a group."""
+    return *(a for a in graph.tensors[op.out].axes if a not in op.over), *op.over
+
+
+def _grouped(graph: Graph, op: Kernel, name: str, value: Values) -> Values:
+    """Bring the values of each group of a kernel into a row; a gradient may be one for all."""
+    axes, every = graph.tensors[name].axes, _group_axes(graph, op)
+    order = [axes.index(a) for a in every if a in axes]
+    shape = [graph.sizes[a] if a in axes else 1 for a in every]
+    whole = np.broadcast_to(
+        value.transpose(order).reshape(shape), [graph.sizes[a] for a in every]
+    )
+    return whole.reshape(-1, prod(graph.sizes[a] for a in op.over))
 
 
 def _ungrouped(graph: Graph, op: Kernel, rows: Values) -> Values:
     """Bring the rows of groups back into a tensor."""
-    axes = graph.tensors[op.out].axes
-    order = [*(a for a in axes if a not in op.over), *op.over]
+    axes, order = graph.tensors[op.out].axes, _group_axes(graph, op)
     value = rows.reshape([graph.sizes[a] for a in order])
+    if set(op.over) - set(axes):  # every value of a group has the result
+        return value[(..., *(0 for _ in op.over))]
     return value.transpose([order.index(a) for a in axes])
 
 
@@ -110,7 +120,7 @@ def _kernel(graph: Graph, op: Kernel, values: Mapping[str, Values], shifts: Shif
     width = graph.tensors[op.out].width
     body = op.function.traced(widths, width)
     if op.over:
-        groups = {f"x{n}": _grouped(graph, op, values[name]) for n, name in enumerate(op.operands)}
+        groups = {f"x{n}": _grouped(graph, op, name, values[name]) for n, name in enumerate(op.operands)}
         result = kernel_evaluate(body, groups, constants=shifts.constants, checks=True)
         return _ungrouped(graph, op, result.rows["z"])
     size = graph.count(op.out)

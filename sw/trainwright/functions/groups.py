@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainwright.functions.record import MOST_SHIFT, Scale, Scaling
 from trainwright.functions.registry import kernel
-from trainwright.kernels.library import exp2, mantissa, reciprocal, reciprocal_root
+from trainwright.kernels.library import any_mantissa, exp2, mantissa, reciprocal, reciprocal_root
 from trainwright.kernels.phases import STORED
 from trainwright.kernels.trace import Body, Value, where
 from trainwright.program.vector import FACTOR_WIDTH, Rounding
@@ -303,3 +303,46 @@ def product(k: Body, x: Value, y: Value) -> Value:
     No array multiplies values that share all of their axes: both would vary along the lanes.
     """
     return (x * y).rounded(_shift(k, 0), EVEN)
+
+
+# -- pooling -----------------------------------------------------------------------------------
+def _max_pool_gradient(k: Body, upper: Value, x: Value) -> Value:
+    """Share the gradient of a window among its greatest values, as torch's ``amax`` does."""
+    ahead = where((x - k.greatest(x)).negative, 0, k.constant(1))
+    twice, length = any_mantissa(k.sum(ahead))
+    share = (upper * reciprocal(twice)).rounded((length + 32).within(0, MOST_SHIFT), EVEN)
+    return where(ahead.zero, 0, share)
+
+
+def _greatest(x: "torch.Tensor") -> "torch.Tensor":
+    return x.amax(-1, keepdim=True).expand(x.shape)
+
+
+@kernel(
+    gradient=_max_pool_gradient,
+    over="window",
+    real=_greatest,
+    real_gradient=lambda upper, x: (
+        upper * (x == _greatest(x)) / (x == _greatest(x)).sum(-1, keepdim=True)
+    ),
+)
+def max_pool(k: Body, x: Value) -> Value:
+    """Return the greatest value of a window."""
+    return k.greatest(x)
+
+
+def _avg_pool_gradient(k: Body, upper: Value) -> Value:
+    return (upper * round(65536 / k.group)).rounded(16, EVEN)
+
+
+@kernel(
+    gradient=_avg_pool_gradient,
+    over="window",
+    real=lambda x: x.mean(-1, keepdim=True).expand(x.shape),
+    real_gradient=lambda upper: upper / upper.shape[-1],
+)
+def avg_pool(k: Body, x: Value) -> Value:
+    """Return the mean of a window, rounded once where its sum has at most 18 bits."""
+    total = k.sum(x)
+    less = max(0, _bits(total.low, total.high) - FACTOR_WIDTH)
+    return ((total >> less) * round(65536 / k.group)).rounded(16 - less, EVEN)

@@ -22,9 +22,9 @@ MOST_SHIFT = 63
 """Greatest shift of an instruction."""
 STRAIGHT_THROUGH = "straight-through"
 """Gradient of a function that passes the gradient to its result on as it is."""
-AXES = ("features", "rows", "columns", "channels", "tokens")
+AXES = ("features", "rows", "columns", "channels", "tokens", "window")
 """Axes of a value of a network: of an image rows, columns and channels, else features; tokens of a
-sequence. A sample and its features are always apart."""
+sequence; the pixels of a window that a pooling reads. Samples are always apart."""
 
 
 class FunctionError(UserError, ValueError):
@@ -72,6 +72,8 @@ class Definition:
     The second operand is the result where it is named so, else the operand."""
     over: tuple[str, ...] = ()
     """Axes of a group, of ``AXES``; none where the function is element-wise."""
+    reduces: bool = False
+    """Whether the result has one value for each group."""
     whole_bits: int | None = None
     """Bits above the point of the result, whose exponent is then constant; None: the result has the
     exponent of the operand."""
@@ -168,6 +170,11 @@ class Function:
     def over(self) -> tuple[str, ...]:
         """Axes of a group, of ``AXES``."""
         return self.definition.over
+
+    @property
+    def reduces(self) -> bool:
+        """Whether the result has one value for each group."""
+        return self.definition.reduces
 
     @property
     def forward(self) -> "FunctionKernel":

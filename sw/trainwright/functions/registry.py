@@ -44,6 +44,7 @@ def kernel(
     *,
     gradient: Callable[..., Any] | str | None = None,
     over: str | Sequence[str] = (),
+    reduces: bool = False,
     whole_bits: int | None = None,
     scale: Scale | None = None,
     gradient_scale: Scale | None = None,
@@ -64,7 +65,9 @@ def kernel(body: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         ``result``; or ``"straight-through"``. None: a network with the kernel cannot be trained.
     over
         Axes of a group that a value depends on, of ``features``, ``rows``, ``columns``,
-        ``channels`` and ``tokens``; none: the function is element-wise.
+        ``channels``, ``tokens`` and ``window``; none: the function is element-wise.
+    reduces
+        Whether the result has one value for each group; always so of a ``window``.
     whole_bits
         Bits above the point of the result. By default the result has the operand's exponent.
     scale, gradient_scale
@@ -101,6 +104,12 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
             f"{place}: the gradient of {name} must be a function or {STRAIGHT_THROUGH!r}, not "
             f"{shown(gradient)}"
         )
+    reduces = bool(options.get("reduces")) or "window" in over
+    if reduces and (not over or gradient == STRAIGHT_THROUGH or over == ("tokens",)):
+        raise FunctionError(
+            f"{place}: {name} has one value for each group: give it axes over which it reduces, "
+            "and a function as its gradient"
+        )
     _require_operands(body, name, (1, 2) if own else (1,))
     if callable(gradient):
         _require_operands(gradient, f"the gradient of {name}", (1, 2))
@@ -118,7 +127,8 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
         raise FunctionError(f"{place}: {before.place} has a kernel {name}, too: rename one of them")
     attributes = options.get("attributes") or {}
     calls = tuple(options.get("calls", ()))
-    new = {"over": over, "attributes": attributes, "calls": calls, "source": source}
+    new = {"over": over, "attributes": attributes, "calls": calls, "source": source,
+           "reduces": reduces}
     definition = Definition(name, body, **{"gradient": None, **options, **new})
     if not isinstance(name, str) or not _TEXT.fullmatch(name):
         raise FunctionError(f"{place}: a kernel needs a name, not {shown(name)}: define it by def")

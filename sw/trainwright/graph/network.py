@@ -344,7 +344,9 @@ class _Build:
         """Apply a function to a value, element by element or over some of its axes."""
         below, f = self.values[node.sources[0]], self.network.function_at(node)
         x, over = self.along(f"{prefix}.x", below, f.over) if f.over else (below.tensor, ())
-        a = self.tensor(f"{prefix}.a", self.tensors[x].axes, self.kind(node.name))
+        gone = over if f.reduces else ()
+        axes = tuple(axis for axis in self.tensors[x].axes if axis not in gone)
+        a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
         self.group(a, [x], f, over)
         return a
 
@@ -361,10 +363,22 @@ class _Build:
         chosen = {axis for part in over for axis in known[part]}
         return x, tuple(axis for axis in self.tensors[x].axes if axis in chosen)
 
+    def pooled(self, node: Pool, prefix: str, below: _Value, kernel: tuple[str, ...]) -> str:
+        """Apply a function to every window: windows next to each other are a view of the image."""
+        positions = self.axes(prefix, ("oh", "ow"), self.network.shapes[node.name][:2])
+        channels = self.axes(prefix, ("i1",), below.shape[2:])
+        across = (positions[0], kernel[0], positions[1], kernel[1], *channels, *self.samples)
+        x = self.view(f"{prefix}.x", below.tensor, across)
+        a = self.tensor(f"{prefix}.a", (*positions, *channels, *self.samples), self.kind(node.name))
+        self.group(a, x, self.network.function_at(node), kernel)
+        return a
+
     def pool(self, node: Pool, prefix: str) -> str:
         """Average every window: the sum of its values times a constant."""
         below = self.values[node.sources[0]]
         kernel = self.axes(prefix, ("kh", "kw"), node.window.kernel)
+        if node.function:
+            return self.pooled(node, prefix, below, kernel)
         channels = self.axes(prefix, ("i1",), below.shape[2:])
         windows, positions = self.windows(prefix, below, node.window, kernel, channels)
         word, exponent = average(node.window.size)

@@ -18,6 +18,7 @@ from trainwright.network.nodes import (
     Map,
     Node,
     Norm,
+    Pool,
     Shape,
     Sum,
     TokenPool,
@@ -141,15 +142,18 @@ class Network(Formatted):
         """The functions that values are made by, on the vector engine."""
         functions: dict[Function, None] = {}
         for node in self.nodes:
-            if isinstance(node, Map | Norm):
+            if isinstance(node, Map | Norm) or (isinstance(node, Pool) and node.function):
                 functions[self.function_at(node)] = None
         return tuple(functions)
 
-    def function_at(self, node: Map | Norm) -> Function:
+    def function_at(self, node: Map | Norm | Pool) -> Function:
         """Return the function of a node; one over axes for the size of their groups.
 
         Raises ``NetworkError`` for an axis that the value does not have.
         """
+        if isinstance(node, Pool):
+            assert node.function
+            return node.function.sized(node.window.size)
         if isinstance(node, Map):
             over = node.function.over
             require(
@@ -167,7 +171,7 @@ class Network(Formatted):
 
     def _group(self, node: Map, over: Sequence[str]) -> int:
         """Return the size of a group over some axes of the value of a node."""
-        shape = self.shapes[node.name]
+        shape = self.shapes[node.sources[0]]
         names = ("rows", "columns", "channels") if len(shape) == 3 else ("features",)
         sizes: dict[str, int] = dict(zip(names, shape, strict=True))
         sizes |= {"tokens": self.tokens} if self.tokens > 1 else {}

@@ -57,16 +57,17 @@ class Sum:
 
 @dataclass(frozen=True)
 class Pool:
-    """The average over every window of an image, channel by channel."""
+    """A function of every window of an image, channel by channel; by default the average."""
 
     name: str
     sources: tuple[str, ...]
     window: Window
+    function: Function | None = None
 
 
 @dataclass(frozen=True)
 class Map:
-    """An element-wise function of a value."""
+    """A function of a value, element by element or over some of its axes."""
 
     name: str
     sources: tuple[str, ...]
@@ -180,7 +181,9 @@ def shapes(nodes: Sequence[Node], layers: Sequence[Layer]) -> dict[str, Shape]:
             case Sum():
                 result[node.name] = _added(node, result)
             case Pool():
-                result[node.name] = _windows(node.name, node.sources[0], node.window, result)
+                result[node.name] = _pooled(node, result)
+            case Map(function=Function(reduces=True)):
+                result[node.name] = _reduced(node.function.over, result[node.sources[0]])
             case Attention():
                 result[node.name] = _attended(node, result)
             case TokenPool():
@@ -289,6 +292,29 @@ def _added(node: Sum, known: Mapping[str, Shape]) -> Shape:
         "layer between",
     )
     return max(first, second, key=len)
+
+
+def _pooled(node: Pool, known: Mapping[str, Shape]) -> Shape:
+    shape, window = _windows(node.name, node.sources[0], node.window, known), node.window
+    below = known[node.sources[0]]
+    whole = all(count % size == 0 for count, size in zip(below, window.kernel, strict=False))
+    apart = window.stride == window.kernel and window.padding == (0, 0)
+    require(
+        node.function is None or (apart and whole),
+        f"{node.name}: windows of a function lie next to each other: give {row(below[:2])} pixels "
+        f"a window that divides them, the stride of its size and no padding, not "
+        f"{row(window.kernel)}, {row(window.stride)} and {row(window.padding)}",
+    )
+    return shape
+
+
+def _reduced(over: Sequence[str], shape: Shape) -> Shape:
+    """Return the shape of one value for each group over some axes."""
+    if "features" in over or len(shape) < 3:
+        return (1,)
+    names = ("rows", "columns", "channels")
+    sizes = zip(names, shape, strict=True)
+    return tuple(1 if name in over else size for name, size in sizes)
 
 
 def _windows(name: str, given: str, window: Window, known: Mapping[str, Shape]) -> Shape:

@@ -39,7 +39,9 @@ _VALUE_NAME = re.compile(r"(?!l\d+$)[A-Za-z_][\w-]{0,30}")
 _WINDOW = {"kernel": list, "stride": list, "padding": list}
 _KEYS: dict[str, dict[str, type]] = {
     "add": {"name": str, "add": list, "relu": bool},
-    "pool": {"name": str, "from": str, "pool": list, "stride": list, "padding": list},
+    "pool": {
+        "name": str, "from": str, "pool": list, "stride": list, "padding": list, "function": str,
+    },
     "weights": {"name": str, "from": str, "weights": str},
     "norm": {"name": str, "from": str, "norm": str},
     "over_tokens": {"name": str, "from": str, "over_tokens": str},
@@ -162,7 +164,9 @@ def wired(
             result.nodes.append(Map(name, sources, _function(n, keys["function"])))
             _without_relu(result, silent.get(sources[0]))
         elif kind == "pool":
-            result.nodes.append(Pool(name, sources, _window(n, keys["pool"], keys, keys["pool"])))
+            window = _window(n, keys["pool"], keys, keys["pool"])
+            function = _function(n, keys["function"], pools=True) if "function" in keys else None
+            result.nodes.append(Pool(name, sources, window, function))
         else:
             shared.append((name, keys["weights"], sources))
             result.nodes.append(Apply(name, sources, -1))
@@ -176,11 +180,17 @@ def wired(
     return result
 
 
-def _function(n: int, text: str) -> Function:
+def _function(n: int, text: str, *, pools: bool = False) -> Function:
     try:
-        return function_of(text)
+        function = function_of(text)
     except ValueError as error:
         raise NetworkError(f"layer {n}: function: {error}") from error
+    require(
+        ("window" in function.over) == pools,
+        f"layer {n}: function: {text} is {'not ' * pools}over a window: "
+        f"{'leave pool out' if pools else 'give the table pool = [rows, columns], its size'}",
+    )
+    return function
 
 
 def _without_relu(wired: Wired, place: int | None) -> None:
@@ -289,7 +299,8 @@ def items(network: "Network") -> dict[str, Any]:
             case Sum():
                 tables.append({**label, "add": list(node.sources), "relu": node.relu})
             case Pool():
-                tables.append({**label, **link, **_window_keys(node.window, "pool")})
+                own = {"function": node.function.text} if node.function else {}
+                tables.append({**label, **link, **_window_keys(node.window, "pool"), **own})
             case Map():
                 tables.append({**label, **link, "function": node.function.text})
             case Attention():
@@ -299,7 +310,8 @@ def items(network: "Network") -> dict[str, Any]:
             case TokenPool():
                 tables.append({**label, **link, "over_tokens": node.over})
     result: dict[str, Any] = {"layers": tables}
-    maps = (node.function.definition for node in wiring if isinstance(node, Map))
+    used = (node.function for node in wiring if isinstance(node, Map | Pool))
+    maps = (function.definition for function in used if function)
     if files := dict.fromkeys(definition.source for definition in maps if definition.source):
         result["kernels"] = list(files)
     given = [node for node in wiring if isinstance(node, Input)]

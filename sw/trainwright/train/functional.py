@@ -63,6 +63,10 @@ def outputs(
                 value = (shares[:, None] @ tokens)[:, 0]
             case Pool():
                 w = node.window
+                if node.function:
+                    value = _pooled(network.function_at(node), w.kernel, below[0])
+                    values[node.name] = value
+                    continue
                 # Values are kept as (batch, rows, columns, channels), the accelerator's order;
                 # torch pools and convolves with channels before rows.
                 (rows, columns), image = w.padding, below[0].permute(0, 3, 1, 2)
@@ -86,8 +90,18 @@ def _mapped(function: Function, x: torch.Tensor) -> torch.Tensor:
     over = [n for n, a in enumerate(names, 1) if {a, "features"} & set(function.over)]
     order = [n for n in range(x.dim()) if n not in over] + over
     moved = x.permute(order)
-    rows = function.forward.real(moved.reshape(-1, function.group)).reshape(moved.shape)
-    return rows.permute([order.index(n) for n in range(x.dim())])
+    rows = function.forward.real(moved.reshape(-1, function.group))
+    if function.reduces:
+        return rows[:, :1]
+    return rows.reshape(moved.shape).permute([order.index(n) for n in range(x.dim())])
+
+
+def _pooled(function: Function, kernel: tuple[int, int], x: torch.Tensor) -> torch.Tensor:
+    """Apply a function to windows next to each other of images (batch, rows, columns, channels)."""
+    rows, columns = (size // side for size, side in zip(x.shape[1:3], kernel, strict=True))
+    parts = x.reshape(len(x), rows, kernel[0], columns, kernel[1], -1).permute(0, 1, 3, 5, 2, 4)
+    value = function.forward.real(parts.reshape(-1, function.group))[:, 0]
+    return value.reshape(len(x), rows, columns, -1)
 
 
 def _attended(

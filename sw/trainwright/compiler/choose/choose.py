@@ -415,14 +415,15 @@ class Chooser(Divisions):
 
     def _elementwise(self, state: SearchState, op: Add | Mask | Kernel) -> Iterator[SearchState]:
         seen = {x.lanes for name in op.operands for x in state.replicas.get(name, ())}
-        broadcast = self.graph.tensors[op.operands[-1]].axes != self.graph.tensors[op.out].axes
+        given, made = (self.graph.tensors[name].axes for name in (op.operands[-1], op.out))
+        broadcast = given != made and not isinstance(op, Kernel)
         if broadcast:
             seen = {self.graph.tensors[op.out].axes[-1:]}
         if isinstance(op, Kernel) and op.over:
             # Lanes of an operand may belong to groups in part; whole samples always do, or the
             # last axis of a group alone.
             seen |= {self.graph.tensors[op.out].axes[-1:], op.over[-1:]}
-            seen = {lanes for lanes in seen if may_lie(op.over, lanes)}
+            seen = {lanes for lanes in seen if may_lie(op, self.graph.tensors, lanes)}
         for lanes in sorted(seen):
             new, ready = state.copy(), 0.0
             for name in op.operands[: 1 if broadcast else 2]:

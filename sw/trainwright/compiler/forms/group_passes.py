@@ -63,10 +63,13 @@ def _merged(levels: Sequence[RowLevel]) -> list[RowLevel]:
     return joined
 
 
-# A lane holds values of one group: sums over lanes take all of them.
-def may_lie(over: Axes, lanes: Axes) -> bool:
-    """Return whether groups over some axes may have these axes along the lanes: all or none."""
-    return set(lanes) <= set(over) or not set(lanes) & set(over)
+def may_lie(op: Kernel, tensors: Mapping[str, Tensor], lanes: Axes) -> bool:
+    """Return whether a kernel over groups may have these axes along the lanes."""
+    every = [set(tensors[name].axes) for name in (*op.operands, op.out)]
+    # A lane holds values of one group: sums over lanes take all of them, and a tensor without the
+    # axes of groups cannot have them along its lanes.
+    inside = set(lanes) <= set(op.over)
+    return all(set(lanes) <= axes for axes in every) and (inside or not set(lanes) & set(op.over))
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,10 @@ class GroupPlan:
         self.widths = tuple(tensors[name].width for name in op.operands)
         self.width = tensors[op.out].width
         self.z = parts[-1]
+        self.whole = max(reversed(parts), key=lambda part: len(part.piece.layout.rows))
+        """Part with all axes: a result may lack those of a group, and a gradient to it."""
         lanes = self.z.piece.layout.lanes
-        if not may_lie(op.over, lanes):
+        if not may_lie(op, tensors, lanes):
             raise CompileError(f"{op.out}: lanes {lanes} belong to groups over {op.over} in part")
         self.across = set(lanes) <= set(op.over)
         values = prod(self.z.counts[a] for a in lanes)
@@ -113,13 +118,13 @@ class GroupPlan:
         return self.kernel.group_passes(self.widths, self.width, layout)
 
     def _levels(self, axes: Axes) -> list[RowLevel]:
-        z, parts = self.z, self.parts
-        return [RowLevel(z.counts[a], tuple(part.stride(a) for part in parts)) for a in axes]
+        counts, parts = self.whole.counts, self.parts
+        return [RowLevel(counts[a], tuple(part.stride(a) for part in parts)) for a in axes]
 
     @cached_property
     def blocks(self) -> tuple[GroupBlock, ...]:
         """The rows in blocks: those whose lanes are all in use, then the others."""
-        rows = self.z.piece.layout.rows
+        rows = self.whole.piece.layout.rows
         kept = self._levels(tuple(a for a in rows if a not in self.op.over))
         reduced = self._levels(tuple(a for a in rows if a in self.op.over))
         lanes = RowLevel(self.full, (1,) * len(self.parts))
@@ -154,9 +159,13 @@ class GroupPlan:
             self.phases(joined=True)  # raises the error
         return best if best is not None and fitting[best] <= joined else None
 
-    def sweeps(self, block: GroupBlock) -> list[tuple[tuple[RowLevel, ...], int, bool]]:
-        """List the levels of every sweep's rows, its first row, and whether its rows have tails."""
-        whole = block.reduced
+    def sweeps(
+        self, block: GroupBlock, phase: GroupPass
+    ) -> list[tuple[tuple[RowLevel, ...], int, bool]]:
+        """List the levels of a sweep's rows, its first row, and whether its rows have tails."""
+        # One value for a whole group, made of what registers hold, is written once.
+        alone = self.z is not self.whole and not phase.code.reads
+        whole = () if alone else block.reduced
         if block.last is None:
             return [(whole, 0, block.tail)]
         # The level of full rows along the lanes is the last one, where there is one.
@@ -184,7 +193,7 @@ class GroupPlan:
                 rows = THREADS * (THREADS if phase.role is Role.JOIN_IN else 1)
                 total += PASS_CYCLES + rows * length * self.p.engine_parts
                 continue
-            for levels, _, tail in self.sweeps(block):
+            for levels, _, tail in self.sweeps(block, phase):
                 code = phase.tail if tail and phase.tail else phase.code
                 nests = _merged(levels)
                 rows = prod(level.count for level in nests)
@@ -257,7 +266,7 @@ def _group(
             }
             yield phase.code, _vector(call, phase.code, streams, THREADS if back else 1, THREADS)
         else:
-            for levels, row, tail in passes.sweeps(block):
+            for levels, row, tail in passes.sweeps(block, phase):
                 code = phase.tail if tail and phase.tail else phase.code
                 nests = _merged(levels)
                 inner = threads
@@ -290,11 +299,14 @@ def estimated_cycles(
     p: AcceleratorParameters,
 ) -> float:  # fmt: skip
     """Estimate the cycles of a kernel with some axes along the lanes; infinite: it cannot be."""
-    if not may_lie(op.over, lanes):
+    if not may_lie(op, tensors, lanes):
         return float("inf")
-    axes = tensors[op.out].axes
-    lying = Layout(tuple(a for a in axes if a not in lanes), lanes)
-    counts = counts_of(axes, sizes, {})
-    piece = Piece(op.out, lying, counts, {}, p.lanes, Storage(op.out, 0))
-    part = Part(piece, {})
-    return GroupPlan(op, tensors, (*(part for _ in op.operands), part), p).cycles
+
+    def part(name: str) -> Part:
+        axes = tensors[name].axes
+        lying = Layout(tuple(a for a in axes if a not in lanes), lanes)
+        counts = counts_of(axes, sizes, {})
+        return Part(Piece(name, lying, counts, {}, p.lanes, Storage(name, 0)), {})
+
+    parts = [part(name) for name in (*op.operands, op.out)]
+    return GroupPlan(op, tensors, parts, p).cycles
