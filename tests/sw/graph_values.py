@@ -119,7 +119,7 @@ def _kernel(graph: Graph, op: Kernel, values: Mapping[str, Values], shifts: Shif
     widths = tuple(graph.tensors[name].width for name in op.operands)
     width = graph.tensors[op.out].width
     body = op.function.traced(widths, width)
-    if op.over:
+    if op.function.group:
         groups = {f"x{n}": _grouped(graph, op, name, values[name]) for n, name in enumerate(op.operands)}
         result = kernel_evaluate(body, groups, constants=shifts.constants, checks=True)
         return _ungrouped(graph, op, result.rows["z"])

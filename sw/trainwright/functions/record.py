@@ -132,9 +132,11 @@ class Definition:
         if unknown := values.keys() - known.keys():
             raise FunctionError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
         function = Function(self, tuple(values.values()))
-        if not self.over:
-            function.check()
-        return function
+        if self.over:
+            return function
+        # Lanes behind the last sample of a row hold 0, and sums over samples read them: passes of
+        # groups, here of one value each, set these lanes to 0 again.
+        return function if _check(function) else function.sized(1)
 
     def module(self, *given: float, **named: float) -> "torch.nn.Module":
         """Make a module of torch that computes the function. Raises ``FunctionError``."""
@@ -157,12 +159,13 @@ class Function:
     given: tuple[float, ...] = ()
     """Parameters, all of them."""
     group: int = 0
-    """Values of a group; 0 for an element-wise function, and where the size is not known yet."""
+    """Values of a group: 1 for an element-wise function of 0 that is not 0; 0 for others, and where
+    the size is not known yet."""
 
     @property
     def text(self) -> str:
         """Name in a network's description, with parameters; a known group comes first."""
-        numbers = [str(self.group)] if self.group else []
+        numbers = [str(self.group)] if self.group and self.over else []
         numbers += [repr(value) for value in self.given]
         return self.definition.name + (f"({', '.join(numbers)})" if numbers else "")
 
@@ -200,12 +203,8 @@ class Function:
     def sized(self, group: int) -> "Function":
         """Return the function over groups of ``group`` values. Raises ``KernelError``."""
         function = Function(self.definition, self.given, group)
-        function.check()
+        _check(function)
         return function
-
-    def check(self) -> None:
-        """Trace both kernels for usual widths. Raises ``KernelError`` with the line of the text."""
-        _check(self)
 
     def __call__(self, x: "torch.Tensor") -> "torch.Tensor":
         """Compute the function as a model in torch has it: in real numbers if it has such."""
@@ -235,11 +234,7 @@ class Function:
 
 @dataclass(frozen=True)
 class FunctionKernel:
-    """Integer function of values of each operand, or of whole groups of values.
-
-    An element-wise kernel of 0 must be 0: lanes behind the last sample of a row hold 0, and sums
-    over samples read them.
-    """
+    """Integer function of values of each operand, or of whole groups of values."""
 
     function: Function
     primed: bool = False
@@ -252,7 +247,7 @@ class FunctionKernel:
 
     @property
     def group(self) -> int:
-        """Values of a group; 0: the kernel is element-wise."""
+        """Values of a group; 0: the kernel is element-wise, and 0 for 0."""
         return self.function.group
 
     def __repr__(self) -> str:
@@ -417,7 +412,12 @@ def _scales(kernel: FunctionKernel) -> tuple[tuple[str, int], ...]:
 
 
 @lru_cache(512)
-def _check(function: Function) -> None:
+def _check(function: Function) -> bool:
+    """Trace both kernels for usual widths; return whether both of 0 are 0.
+
+    Raises ``KernelError`` with the line of the text.
+    """
+    keeps = True
     for kernel, cases in (
         (function.forward, (((8,), 8), ((16,), 16))),
         (function.backward, (((16, 8), 16),)),
@@ -428,20 +428,15 @@ def _check(function: Function) -> None:
             given = (*widths, 16)[: kernel.operands]
             with located(kernel.body, kernel.text):
                 body = kernel.traced(given, width)
-                if not function.group:
-                    _require_zero(kernel, body)
+                keeps = keeps and (function.group > 0 or _keeps_zero(kernel, body))
+    return keeps
 
 
-def _require_zero(kernel: FunctionKernel, body: "Body") -> None:
+def _keeps_zero(kernel: FunctionKernel, body: "Body") -> bool:
     import numpy as np
 
-    from trainwright.kernels import KernelError, evaluate
+    from trainwright.kernels import evaluate
 
-    nothing = np.zeros((1, 16), np.int64)
-    rows = {f"x{n}": nothing for n in range(kernel.operands)}
-    scaling = kernel.bound((0,) * kernel.operands, body.bits, None)
-    if evaluate(body, rows, constants=scaling.constants).rows["z"].any():
-        raise KernelError(
-            f"{place_of(kernel.body)}: {kernel.text} of 0 must be 0, as sums over samples read "
-            "lanes without a sample: subtract its value at 0"
-        )
+    rows = {f"x{n}": np.zeros((1, 16), np.int64) for n in range(kernel.operands)}
+    constants = kernel.bound((0,) * kernel.operands, body.bits, None).constants
+    return not evaluate(body, rows, constants=constants).rows["z"].any()

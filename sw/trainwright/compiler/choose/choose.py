@@ -443,7 +443,7 @@ class Chooser(Divisions):
                 yield new
 
     def _pass_cycles(self, op: Kernel, lanes: Axes, rows: float) -> float:
-        if op.over:
+        if op.function.group:
             return estimated_cycles(op, self.graph.tensors, self.graph.sizes, lanes, self.p)
         lengths = (len(code.instructions) for code in lowered(op, self.graph.tensors))
         return sum(pass_cycles(int(rows), length, self.p) for length in lengths)

@@ -132,14 +132,16 @@ class GroupPlan:
             last = self.full if self.rest else None
             level = [lanes] if self.full else []
             return (GroupBlock(tuple(_merged(kept)), tuple([*reduced, *level]), 0, last, False),)
-        blocks = []
         # Lanes without a value hold 0 and stay 0, as sums over samples read them. Only passes over
         # such rows pay for the mask.
-        if self.full:
-            levels = tuple(_merged([*kept, lanes]))
-            blocks.append(GroupBlock(levels, tuple(reduced), 0, None, False))
-        if self.rest:
-            blocks.append(GroupBlock(tuple(_merged(kept)), tuple(reduced), self.full, None, True))
+        parts = [([*kept, lanes], 0, False)] if self.full else []
+        parts += [(kept, self.full, True)] if self.rest else []
+        blocks = []
+        for levels, first, tail in parts:
+            # No value of an element-wise kernel waits for another one: a pass takes all rows.
+            groups = tuple(_merged(levels)) if self.op.over else ()
+            within = reduced if self.op.over else levels
+            blocks.append(GroupBlock(groups, tuple(within), first, None, tail))
         return tuple(blocks)
 
     def inner(self, block: GroupBlock) -> int | None:

@@ -30,7 +30,7 @@ def require_engine(op: Kernel, p: AcceleratorParameters) -> None:
 
 def lowered(op: Kernel, tensors: Mapping[str, Tensor]) -> tuple[VectorPass, ...]:
     """Return the passes of a kernel for the widths of its tensors."""
-    assert not op.over, op
+    assert not op.function.group, op
     widths = [tensors[name].width for name in op.operands]
     return op.function.lowered(widths, tensors[op.out].width)
 

@@ -319,7 +319,7 @@ class Operations(Demands):
         ranges = {a: r for a, r in slice_.items() if a in axes}
         operands = tuple(Part(self.ensure(name, lanes, ranges), ranges) for name in op.operands)
         z = Part(self._target(op.out, lanes, slice_, None), ranges)
-        if op.over:
+        if op.function.group:
             self._group_pass(op, operands, z)
             return
         passes = lowered(op, self.graph.tensors)
