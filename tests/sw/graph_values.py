@@ -80,8 +80,10 @@ def _sum(graph: Graph, op: Op, values: Mapping[str, Values], left: tuple[int, in
             operands = [torch.from_numpy(np.asarray(values[name])) for name in op.operands]
             if not op.over:
                 return op.function.real(*operands).numpy()
-            rows = [torch.from_numpy(_grouped(graph, op, name, x.numpy()))
-                    for name, x in zip(op.operands, operands, strict=True)]
+            rows = [
+                torch.from_numpy(_grouped(graph, op, name, x.numpy()))
+                for name, x in zip(op.operands, operands, strict=True)
+            ]
             return _ungrouped(graph, op, op.function.real(*rows).numpy())
         case View():
             return values[op.x].reshape(graph.shape(op.out))
@@ -99,9 +101,7 @@ def _grouped(graph: Graph, op: Kernel, name: str, value: Values) -> Values:
     axes, every = graph.tensors[name].axes, _group_axes(graph, op)
     order = [axes.index(a) for a in every if a in axes]
     shape = [graph.sizes[a] if a in axes else 1 for a in every]
-    whole = np.broadcast_to(
-        value.transpose(order).reshape(shape), [graph.sizes[a] for a in every]
-    )
+    whole = np.broadcast_to(value.transpose(order).reshape(shape), [graph.sizes[a] for a in every])
     return whole.reshape(-1, prod(graph.sizes[a] for a in op.over))
 
 
@@ -120,7 +120,9 @@ def _kernel(graph: Graph, op: Kernel, values: Mapping[str, Values], shifts: Shif
     width = graph.tensors[op.out].width
     body = op.function.traced(widths, width)
     if op.function.group:
-        groups = {f"x{n}": _grouped(graph, op, name, values[name]) for n, name in enumerate(op.operands)}
+        groups = {
+            f"x{n}": _grouped(graph, op, name, values[name]) for n, name in enumerate(op.operands)
+        }
         result = kernel_evaluate(body, groups, constants=shifts.constants, checks=True)
         return _ungrouped(graph, op, result.rows["z"])
     size = graph.count(op.out)

@@ -21,10 +21,11 @@ from trainwright.cli.options import OptionError, accelerator_parameters
 from trainwright.compiler import compile_step
 from trainwright.compiler.base.errors import CompileError
 from trainwright.functions import FunctionError, entries, function_names, function_of
+from trainwright.functions.groups import avg_pool, max_pool
 from trainwright.functions.registry import _DEFINITIONS, _FILES
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.step import step_graph
-from trainwright.kernels import KernelError, evaluate
+from trainwright.kernels import KernelError, Rounding, evaluate, where
 from trainwright.network import NetworkError, load_network, network_from_dict
 from trainwright.network.nodes import Map
 from trainwright.parameters import AcceleratorParameters
@@ -408,7 +409,6 @@ def test_guide_kernels_run_in_a_network_file_and_in_torch(
 
 ERRORS = {
     "return x * x * x * x": r"own.py:5: a factor of a product reaches from",
-    "return x + 1": r"own.py:3: own of 0 must be 0",
     "return x.unknown": r"own.py:5: own: AttributeError: .*'unknown'",
     "pass": r"own.py:3: own must return a value of the kernel, not None",
     "return exp2(x * 4).lookup(9)": r"own.py:5: there is no table 9; there are EXP2 = 0, .*LOG2",
@@ -564,6 +564,106 @@ def own(k, x):
     network = described(tmp_path, own, "own")
     with pytest.raises(KernelError, match=r"own.py:4: own: more than 8 values .*: clip one"):
         compile_step(network, 16, ENGINE)
+
+
+def image_network(table, size):
+    """Describe a convolution to 8 channels, a table behind it and a layer of so many inputs."""
+    layers = [
+        {"outputs": [2, 4], "inputs": [9, 1], "ranks": [2], "kernel": [3, 3], "padding": [1, 1]},
+        table,
+        {"outputs": [1, 16], "inputs": size, "ranks": [min(4, size[0])]},
+    ]
+    return network_from_dict({"classes": 4, "image": [8, 8], "layers": layers})
+
+
+@pytest.mark.parametrize(
+    ("text", "window", "batch"),
+    (("max_pool", (2, 2), 16), ("avg_pool", (2, 4), 5), ("max_pool", (8, 1), 16)),
+)
+def test_pooling_by_a_kernel_is_exact(text, window, batch):
+    size = 64 // window[0] // window[1]
+    network = image_network({"pool": list(window), "function": text}, [size, 8])
+    assert network_from_dict(network.to_dict()) == network
+    checked(network, batch, ENGINE)
+
+
+def test_pooling_kernels_have_the_values_and_gradients_of_torch():
+    torch.manual_seed(3)
+    x = torch.randint(-100, 100, (2, 3, 4, 6)) / 128
+    x[0, 0, 0, 0] = 127 / 128
+    for pool, real in (
+        (max_pool, lambda v: v.unfold(2, 2, 2).unfold(3, 3, 3).amax((4, 5))),
+        (avg_pool, lambda v: torch.nn.functional.avg_pool2d(v, (2, 3))),
+    ):
+        own, other = (x.clone().requires_grad_() for _ in range(2))
+        y, wanted = pool(own, window=(2, 3)), real(other)
+        assert ((y - wanted).abs() * 128).max() <= 0.51
+        upper = torch.randn(y.shape)
+        y.backward(upper)
+        wanted.backward(upper)
+        unit = 2.0 ** (np.frexp(float(upper.abs().max()))[1] - 15)
+        assert (own.grad - other.grad).abs().max() <= 2 * unit
+    with pytest.raises(ValueError, match=r"windows of 3 x 3 divide, not the shape \(2, 3, 4, 6\)"):
+        max_pool(x, window=3)
+
+
+def test_compiled_model_pools_by_a_kernel():
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(
+        tnn.TTConv2d(1, 8, 3, padding=1, rank=2), max_pool.module(window=2), torch.nn.Flatten(),
+        tnn.TTLinear((8, 4, 4), 16, rank=4),
+    )  # fmt: skip
+    x, compiled = torch.randn(16, 1, 8, 8), trainwright.compile(model, batch=16)
+    for _ in range(2):
+        result = compiled(x)
+        result.square().sum().backward()
+    assert len(compiled.chains) == 1
+    assert (result - model(x)).norm() <= 0.1 * result.norm()
+
+
+@pytest.mark.parametrize(
+    ("table", "match"),
+    (
+        ({"pool": [3, 3], "function": "max_pool"}, r"n2: windows of a function lie next to each"),
+        ({"pool": [2, 2], "function": "tanh"}, r"layer 2: function: tanh is not over a window"),
+        ({"function": "max_pool"}, r"layer 2: function: max_pool is over a window: give the table"),
+        ({"pool": [2, 2], "function": "maxpool"}, r"'maxpool' is no function.*'max_pool'"),
+    ),
+)
+def test_pooling_that_cannot_be_names_the_remedy(table, match):
+    with pytest.raises(NetworkError, match=match):
+        image_network(table, [4, 4])
+
+
+@pytest.mark.parametrize(
+    ("over", "size"), (("features", [1, 1]), ("channels", [8, 8]), ("rows", [8, 8]))
+)
+def test_kernel_that_reduces_over_an_axis_is_exact(registered, over, size):
+    @trainwright.kernel(
+        over=over, reduces=True, gradient=lambda k, upper, x: where(x.zero, 0, upper)
+    )
+    def total(k, x):
+        return k.sum(x).rounded(4, Rounding.EVEN)
+
+    network = image_network({"function": "total"}, size)
+    checked(network, 16, ENGINE)
+    x = torch.randint(-100, 100, (2, 3, 4, 5)) / 128
+    x[0, 0, 0, 0] = 127 / 128
+    dims = {"features": (1, 2, 3), "channels": (1,), "rows": (2,)}[over]
+    assert ((total(x) - x.sum(dims, keepdim=True) / 16).abs() * 128).max() <= 0.5
+
+
+@pytest.mark.parametrize("batch", (16, 5, 37))
+@pytest.mark.parametrize("channels", (False, True))
+def test_kernel_of_zero_that_is_not_zero_is_exact(registered, batch, channels):
+    """Keep lanes behind the last sample at 0, as sums over samples read them."""
+
+    @trainwright.kernel(gradient=lambda k, upper, x: where(x.zero, 1, upper >> 1), whole_bits=0)
+    def bell(k, x):
+        v = k.scaled(x, 10)
+        return k.fixed(((1 << 12) - ((v * v) >> 9)).clip(18), 12)
+
+    checked(between_layers(bell.make(), channels=channels), batch, ENGINE)
 
 
 def test_function_registered_as_an_unknown_module_is_refused_by_name(registered):

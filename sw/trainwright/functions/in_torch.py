@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainwright.functions.record import Definition, Function, FunctionKernel
+from trainwright.functions.record import Function, FunctionKernel
 from trainwright.kernels import evaluate
 from trainwright.kernels.trace import LANES
 
@@ -37,8 +37,31 @@ def evaluated(function: Function, x: torch.Tensor, bits: int = OPERAND_BITS) -> 
     moved = x.permute(order)
     group = int(np.prod([x.shape[n] for n in places]))
     rows = _Evaluated.apply(moved.reshape(-1, group), function.sized(group), bits)
+    if function.reduces:
+        kept = [1 if n in places else x.shape[n] for n in range(x.dim())]
+        return rows[:, 0].reshape(kept)
     back = [order.index(n) for n in range(x.dim())]
     return rows.reshape(moved.shape).permute(back)
+
+
+def pooled(
+    function: Function, x: torch.Tensor, window: int | tuple[int, int], bits: int = OPERAND_BITS
+) -> torch.Tensor:
+    """Compute a function of windows next to each other of images (n, C, H, W)."""
+    sides = (window, window) if isinstance(window, int) else window
+    if function.over != ("window",):
+        raise ValueError(f"{function.text} is over no window: call it without one")
+    if x.dim() != 4 or any(n % side for n, side in zip(x.shape[2:], sides, strict=True)):
+        raise ValueError(
+            f"{function.text} takes images (n, C, H, W) that windows of {sides[0]} x {sides[1]} "
+            f"divide, not the shape {tuple(x.shape)}"
+        )
+    n, channels, rows, columns = x.shape
+    shape = n, channels, rows // sides[0], sides[0], columns // sides[1], sides[1]
+    parts = x.reshape(shape).permute(0, 1, 2, 4, 3, 5)
+    group = sides[0] * sides[1]
+    value = _Evaluated.apply(parts.reshape(-1, group), function.sized(group), bits)
+    return value[:, 0].reshape(parts.shape[:4])
 
 
 def _places(function: Function, x: torch.Tensor) -> tuple[int, ...]:
@@ -100,7 +123,7 @@ class _Evaluated(torch.autograd.Function):
         result, exponent = applied(function.forward, [words], [bits], bits, [at])
         ctx.function, ctx.bits = function, bits
         ctx.second = (result, exponent) if function.reads == "result" else (words, at)
-        return _real(result, exponent, x)
+        return _real(result[:, :1] if function.reduces else result, exponent, x)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -112,17 +135,15 @@ class _Evaluated(torch.autograd.Function):
                 raise RuntimeError(f"{function.definition.place}: {function.text} has no gradient")
             return upper, None, None
         at = fitting(upper, GRADIENT_BITS)
-        given = [words_of(upper, at, GRADIENT_BITS), second]
+        given = [np.broadcast_to(words_of(upper, at, GRADIENT_BITS), second.shape), second]
         bits = [GRADIENT_BITS, ctx.bits]
-        result, place = applied(kernel, given, bits, GRADIENT_BITS, [at, exponent])
-        if kernel.automatic:  # the least exponent saturated: take one that holds the largest word
-            real = kernel.bound([at, exponent], GRADIENT_BITS, None).floor
-            while np.abs(result).max(initial=0) >= (1 << (GRADIENT_BITS - 1)) - 1:
-                real += 1
-                result, place = applied(
-                    kernel, given, bits, GRADIENT_BITS, [at, exponent], real
-                )  # fmt: skip
-        return _real(result, place, upper), None, None
+        most, wanted = (1 << (GRADIENT_BITS - 1)) - 1, None
+        while True:
+            result, place = applied(kernel, given, bits, GRADIENT_BITS, [at, exponent], wanted)
+            # An automatic exponent begins at its least: the first that saturates nothing suits.
+            if not kernel.automatic or np.abs(result).max(initial=0) < most:
+                return _real(result, place, upper), None, None
+            wanted = place + 1
 
 
 def _real(words: Any, exponent: int, like: torch.Tensor) -> torch.Tensor:
@@ -157,13 +178,13 @@ def real_of(kernel: FunctionKernel) -> Callable[..., torch.Tensor]:
 class KernelModule(torch.nn.Module):
     """Module that computes a kernel in integers."""
 
-    def __init__(self, definition: Definition, given: tuple[float, ...] = ()) -> None:
+    def __init__(self, function: Function, window: int | tuple[int, int] | None = None) -> None:
         super().__init__()
-        self.definition, self.given = definition, given
+        self.function, self.window = function, window
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Compute the kernel; ``trainwright.compile`` puts it on the accelerator."""
-        return self.definition(x, *self.given)
+        return self.function.definition(x, *self.function.given, window=self.window)
 
     def extra_repr(self) -> str:
-        return Function(self.definition, self.given).text
+        return self.function.text + (f", window={self.window}" if self.window else "")

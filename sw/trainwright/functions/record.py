@@ -138,17 +138,32 @@ class Definition:
         # groups, here of one value each, set these lanes to 0 again.
         return function if _check(function) else function.sized(1)
 
-    def module(self, *given: float, **named: float) -> "torch.nn.Module":
+    def module(
+        self, *given: float, window: int | tuple[int, int] | None = None, **named: float
+    ) -> "torch.nn.Module":
         """Make a module of torch that computes the function. Raises ``FunctionError``."""
-        return self.make(*given, **named).module()
+        from trainwright.functions.in_torch import KernelModule
 
-    def __call__(self, x: "torch.Tensor", *given: float, **named: float) -> "torch.Tensor":
-        """Compute the function in integers; see ``trainwright.functions.in_torch``."""
+        function = self.make(*given, **named)
+        return KernelModule(function, window) if self.torch_class is None else function.module()
+
+    def __call__(
+        self, x: "torch.Tensor", *given: float, window: int | tuple[int, int] | None = None,
+        **named: float,
+    ) -> "torch.Tensor":  # fmt: skip
+        """Compute the function in integers; see ``trainwright.functions.in_torch``.
+
+        A function over a ``window`` takes its size, rows and columns.
+        """
         from torch.overrides import handle_torch_function, has_torch_function_unary
 
+        from trainwright.functions.in_torch import pooled
+
+        function = self.make(*given, **named)
         if has_torch_function_unary(x):  # a compiled model, or a trace of one
-            return handle_torch_function(self, (x,), x, *self.make(*given, **named).given)
-        return self.make(*given, **named)(x)
+            sizes: Any = {} if window is None else {"window": window}
+            return handle_torch_function(self, (x,), x, *function.given, **sizes)
+        return function(x) if window is None else pooled(function, x, window)
 
 
 @dataclass(frozen=True)
@@ -221,7 +236,7 @@ class Function:
 
         entry = self.definition
         if entry.torch_class is None:
-            return KernelModule(entry, self.given)
+            return KernelModule(self)
         keys = dict(zip(entry.attributes.values(), self.given, strict=False))
         return getattr(torch.nn, entry.torch_class)(**keys)
 

@@ -127,8 +127,13 @@ def _registered(body: Callable[..., Any], options: dict[str, Any]) -> Definition
         raise FunctionError(f"{place}: {before.place} has a kernel {name}, too: rename one of them")
     attributes = options.get("attributes") or {}
     calls = tuple(options.get("calls", ()))
-    new = {"over": over, "attributes": attributes, "calls": calls, "source": source,
-           "reduces": reduces}
+    new = {
+        "over": over,
+        "attributes": attributes,
+        "calls": calls,
+        "source": source,
+        "reduces": reduces,
+    }
     definition = Definition(name, body, **{"gradient": None, **options, **new})
     if not isinstance(name, str) or not _TEXT.fullmatch(name):
         raise FunctionError(f"{place}: a kernel needs a name, not {shown(name)}: define it by def")

@@ -158,7 +158,9 @@ class Value:
         return self.body.step(reach, a=self, c=other, sign=-1)
 
     def __rsub__(self, other: int) -> "Value":
-        return self * -1 + other
+        if fits((self.low, self.high), FACTOR_WIDTH):
+            return self * -1 + other  # one instruction; a constant would take another one
+        return self.body.constant(other) - self
 
     def __mul__(self, other: "Value | Constant | int") -> "Value":
         for factor in (self, other):

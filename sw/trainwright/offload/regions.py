@@ -120,7 +120,8 @@ class _Region:
             return kinds[0] if allowed and inside else None
         if function := function_at(node, self._module):
             inside = self._functions and node.all_input_nodes[0] is not self._source
-            return kinds[0] if inside and kinds[0].has(function.over) else None
+            fits = kinds[0].has(function.over) and not function.reduces
+            return kinds[0] if inside and fits else None
         if is_sum(node, self._module):
             padded = any(kind.size != kind.whole or kind.flat for kind in kinds)
             return None if padded or kinds[0] != kinds[1] else kinds[0]
@@ -128,8 +129,10 @@ class _Region:
             return None
         if is_flattening(node, self._module):
             return _Kind(kinds[0].channels, kinds[0].windows, flat=True)
-        window = pool_of(node, self._module)
-        return None if window is None else kinds[0].behind(window, kinds[0].channels)
+        pool = pool_of(node, self._module)
+        if pool is None or (pool[1] and not self._functions):
+            return None
+        return kinds[0].behind(pool[0], kinds[0].channels)
 
     def _applied(self, layer: TTLinear | TTConv2d, node: fx.Node, given: _Kind) -> _Kind | None:
         if layer.numbers != self._numbers:
@@ -176,7 +179,7 @@ class _Region:
             sources = tuple(names[source] for source in node.all_input_nodes)
             after = sole_user(node)
             relu = node not in ends and after is not None and is_relu(after, self._module)
-            layer, window = layer_of(node, self._module), pool_of(node, self._module)
+            layer, pool = layer_of(node, self._module), pool_of(node, self._module)
             name = f"n{len(wiring) + 1}"
             if layer is not None:
                 given = self._kinds[node.all_input_nodes[0]]
@@ -190,8 +193,8 @@ class _Region:
                 wiring.append(Map(name, sources, function))
             elif is_sum(node, self._module):
                 wiring.append(Sum(name, sources, relu))
-            elif window is not None:
-                wiring.append(Pool(name, sources, window))
+            elif pool is not None:
+                wiring.append(Pool(name, sources, *pool))
             else:  # a ReLU or a flattening has the name of its source
                 name = sources[0]
             names[node] = name

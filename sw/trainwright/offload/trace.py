@@ -352,6 +352,8 @@ def operation_of(
     function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Operation, tuple[Any, ...]] | None:
     """Return the operation of a program that a call is, and its operands; None where it is none."""
+    if isinstance(function, Definition):
+        return _kernel_called(function.make(*args[1:]), **kwargs), args[:1]
     kind = _FUNCTIONS.get(function)
     if kind is None:
         element = _function_called(function, args, kwargs)
@@ -360,6 +362,13 @@ def operation_of(
     operation = _operation(kind, given)
     operands = given.get("input"), given.get("other")
     return None if operation is None else (operation, operands[: 1 + (kind == "sum")])
+
+
+def _kernel_called(function: Function, window: int | tuple[int, int] | None = None) -> Operation:
+    """Return the operation of a kernel, of a whole value or of windows next to each other."""
+    if window is None:
+        return "function", function
+    return "pool", Window(_pair(window), _pair(window), (0, 0)), function
 
 
 def _operation(kind: str, given: Mapping[str, Any]) -> Operation | None:
@@ -393,8 +402,6 @@ def _function_called(
     function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Function | None:
     """Return the element-wise function that a function or a method of torch computes."""
-    if isinstance(function, Definition):
-        return function.make(*args[1:], **kwargs)
     entry = next(
         (entry for entry in entries() if any(_computes(function, name) for name in entry.calls)),
         None,
@@ -481,10 +488,15 @@ def is_flattening(node: fx.Node, module: torch.nn.Module) -> bool:
     return operation_at(node, module) == ("flatten",)
 
 
-def pool_of(node: fx.Node, module: torch.nn.Module) -> Window | None:
-    """Return the windows that a node averages over; None where the accelerator has none such."""
+def pool_of(node: fx.Node, module: torch.nn.Module) -> tuple[Window, Function | None] | None:
+    """Return the windows that a node pools, and their function where it is not the average.
+
+    None where the accelerator has no such windows.
+    """
     operation = operation_at(node, module)
-    return operation[1] if operation is not None and operation[0] == "pool" else None
+    if operation is None or operation[0] != "pool":
+        return None
+    return operation[1], operation[2] if len(operation) > 2 else None
 
 
 def _pair(value: Any) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree
 
+from trainwright.functions.in_torch import pooled
 from trainwright.nn import TensorTrain, TTConv2d
 from trainwright.nn.untyped import autocast_type, unguarded
 from trainwright.offload.chain import Chain
@@ -307,4 +308,6 @@ def _applied(
     if kind == "flatten":
         return given[0].flatten(1)
     window = operation[1]
+    if len(operation) > 2:
+        return pooled(operation[2], given[0], window.kernel)
     return torch.nn.functional.avg_pool2d(given[0], window.kernel, window.stride, window.padding)
