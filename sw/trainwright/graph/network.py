@@ -370,7 +370,7 @@ class _Build:
         across = (positions[0], kernel[0], positions[1], kernel[1], *channels, *self.samples)
         x = self.view(f"{prefix}.x", below.tensor, across)
         a = self.tensor(f"{prefix}.a", (*positions, *channels, *self.samples), self.kind(node.name))
-        self.group(a, x, self.network.function_at(node), kernel)
+        self.group(a, [x], self.network.function_at(node), kernel)
         return a
 
     def pool(self, node: Pool, prefix: str) -> str:

@@ -415,8 +415,8 @@ class Chooser(Divisions):
 
     def _elementwise(self, state: SearchState, op: Add | Mask | Kernel) -> Iterator[SearchState]:
         seen = {x.lanes for name in op.operands for x in state.replicas.get(name, ())}
-        given, made = (self.graph.tensors[name].axes for name in (op.operands[-1], op.out))
-        broadcast = given != made and not isinstance(op, Kernel)
+        axes, result = (self.graph.tensors[name].axes for name in (op.operands[-1], op.out))
+        broadcast = axes != result and not isinstance(op, Kernel)
         if broadcast:
             seen = {self.graph.tensors[op.out].axes[-1:]}
         if isinstance(op, Kernel) and op.over:
