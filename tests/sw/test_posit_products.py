@@ -306,3 +306,19 @@ def test_errors_of_products():
         posit.dot(x[0, 0], x[0, 0], P16)
     with pytest.raises(PositError, match=r"live in torch.float64, not torch.float32"):
         products.matmul(torch.ones(2, 2), torch.ones(2, 2), P32)
+
+
+@pytest.mark.parametrize(
+    ("start", "a", "b"),
+    [
+        (1.0, [2.0**-12, 2.0**-30], [1.0, 2.0**-30]),  # a tie, but for 2^-60
+        (2.0**-56, [1.0, 2.0**-6], [1.0, 2.0**-6]),  # the start decides
+        (-(2.0**-56), [1.0, 2.0**-5, 2.0**-6], [1.0, 2.0**-6, 2.0**-6]),
+    ],
+)
+def test_quire_start_beside_a_tie_decides_the_rounding(start, a, b, posit_path):
+    x, y, z = (round_to(torch.tensor(t, dtype=torch.float64), P16) for t in (a, b, start))
+    exact = Fraction(start) + sum(Fraction(p) * Fraction(q) for p, q in zip(a, b, strict=True))
+    for columns in (1, 20):
+        got = products.matmul(x[None], y[:, None].expand(-1, columns), P16, "quire", z)
+        assert set(codes_of(got, P16).flatten().tolist()) == {nearest(exact, 16, 2)}

@@ -81,7 +81,7 @@ void posit_convolve_sequential(const REAL *x, const REAL *rows, REAL *out, REAL 
     for (int64_t i = 0; i < batch * groups; i++) {
         unfold(x + i * image, w, scratch, positions);
         product(rows + i % groups * m * depth, scratch, out + i * m * positions, m, depth,
-                positions, to_odd != 0, g, q);
+                positions, to_odd != 0, g, &q);
     }
 }
 

@@ -79,21 +79,77 @@ static int64_t last_of(int64_t size, int n, int es, int largest) {
     return last < -largest ? -largest : last;
 }
 
-/* Of count vectors, whose element k is x[i step + k pace]: the Euclidean length, and the pattern of
-   the smallest magnitude but 0 (MAGNITUDE if there is none). */
-static void survey(const double *restrict x, int64_t count, int64_t step, int64_t depth,
-                   int64_t pace, double *restrict length, int64_t *restrict least) {
-    for (int64_t i = 0; i < count; i++) length[i] = 0, least[i] = MAGNITUDE;
-    const int64_t outer = pace == 1 ? count : depth, inner = pace == 1 ? depth : count;
-    for (int64_t p = 0; p < outer; p++)
-        for (int64_t q = 0; q < inner; q++) {
-            const int64_t i = pace == 1 ? p : q;
-            const double v = x[pace == 1 ? p * step + q : p * pace + q * step];
-            const int64_t size = bits_of(v) & MAGNITUDE, other = size == 0 ? MAGNITUDE : size;
-            length[i] += v * v;
-            least[i] = other < least[i] ? other : least[i];
+/* Add one value to the square of a length and to the smallest magnitude but 0, as a pattern. */
+static inline void look(double v, double *length, int64_t *least) {
+    const int64_t size = bits_of(v) & MAGNITUDE, other = size == 0 ? MAGNITUDE : size;
+    *length += v * v;
+    *least = other < *least ? other : *least;
+}
+
+/* Euclidean length of each of count rows, and the pattern of its smallest magnitude but 0
+   (MAGNITUDE if there is none). Sixteen lanes, as the sum of one does not vectorise. */
+static void survey_rows(const double *restrict x, int64_t count, int64_t depth,
+                        double *restrict length, int64_t *restrict least) {
+    enum { LANES = 16 };
+    for (int64_t i = 0; i < count; i++, x += depth) {
+        double squares[LANES] = {0};
+        int64_t small[LANES];
+        for (int q = 0; q < LANES; q++) small[q] = MAGNITUDE;
+        int64_t k = 0;
+        for (; k + LANES <= depth; k += LANES)
+            for (int q = 0; q < LANES; q++) look(x[k + q], squares + q, small + q);
+        for (; k < depth; k++) look(x[k], squares, small);
+        length[i] = 0, least[i] = MAGNITUDE;
+        for (int q = 0; q < LANES; q++) {
+            length[i] += squares[q];
+            least[i] = small[q] < least[i] ? small[q] : least[i];
         }
+        length[i] = sqrt(length[i]);
+    }
+}
+
+/* The same of count columns, whose rows are pace apart. */
+static void survey_columns(const double *restrict x, int64_t count, int64_t depth, int64_t pace,
+                           double *restrict length, int64_t *restrict least) {
+    for (int64_t i = 0; i < count; i++) length[i] = 0, least[i] = MAGNITUDE;
+    for (int64_t k = 0; k < depth; k++, x += pace)
+        for (int64_t i = 0; i < count; i++) look(x[i], length + i, least + i);
     for (int64_t i = 0; i < count; i++) length[i] = sqrt(length[i]);
+}
+
+/* Bounds of the sums of one row: see settle_row. */
+typedef struct {
+    double more, part; /* factors of lengths: their own error, and the sum's */
+    int n, es, largest;
+    grid g;
+} bound;
+
+/* Round count sums of a row whose error the bound decides; mark the open ones, and return whether
+   there is one. Without branches, so that all take vector instructions. from: what the sums start
+   from, if with_start. */
+static inline int64_t settle_row(double *restrict sums, const double *restrict from,
+                                 const int with_start, double length, int64_t least,
+                                 const double *restrict lengths, const int64_t *restrict leasts,
+                                 int64_t count, bound b, int64_t *restrict open) {
+    int64_t any = 0;
+    for (int64_t j = 0; j < count; j++) {
+        double size = length * lengths[j];
+        int64_t unit = least + leasts[j]; /* -960 to 960 */
+        if (with_start) {
+            const int64_t pattern = bits_of(from[j]) & MAGNITUDE;
+            const int64_t own = last_of(pattern ? pattern : MAGNITUDE, b.n, b.es, b.largest);
+            size += fabs(from[j]);
+            unit = own < unit ? own : unit;
+        }
+        size *= b.more;
+        const double limit = real_of((unit + 1023 + 53) << FRACTION);
+        const double slack = size < limit ? 0 : size * b.part;
+        const double low = rounded(sums[j] - slack, b.g), high = rounded(sums[j] + slack, b.g);
+        open[j] = !((low == high) | (sums[j] != sums[j]));
+        any |= open[j];
+        sums[j] = low;
+    }
+    return any;
 }
 
 /* Round total (m, columns), a float64 start + a b in whatever order, as the exact one. Rows of b are
@@ -102,32 +158,28 @@ static void survey(const double *restrict x, int64_t count, int64_t step, int64_
 static void decide(const double *a, const double *b, const double *start, double *total, int64_t m,
                    int64_t depth, int64_t columns, int64_t pace, double *length, int64_t *least,
                    int n, int es) {
-    const grid g = grid_of(n, es);
     const int largest = (n - 2) << es;
-    const double more = 1 + (double)(depth + 8) * 0x1p-50, part = (double)(depth + 8) * 0x1p-53;
-    survey(a, m, depth, depth, 1, length, least);
-    survey(b, columns, 1, depth, pace, length + m, least + m);
+    const bound limits = {1 + (double)(depth + 8) * 0x1p-50, (double)(depth + 8) * 0x1p-53,
+                          n, es, largest, grid_of(n, es)};
+    survey_rows(a, m, depth, length, least);
+    survey_columns(b, columns, depth, pace, length + m, least + m);
     for (int64_t i = 0; i < m + columns; i++) least[i] = last_of(least[i], n, es, largest);
-    for (int64_t i = 0; i < m; i++) {
-        double *restrict row = total + i * columns;
-        for (int64_t j = 0; j < columns; j++) {
-            const double from = start ? start[i * columns + j] : 0;
-            double size = length[i] * length[m + j];
-            int64_t unit = least[i] + least[m + j]; /* -960 to 960 */
-            if (from != 0) {
-                const int64_t own = last_of(bits_of(from) & MAGNITUDE, n, es, largest);
-                size += fabs(from);
-                unit = own < unit ? own : unit;
-            }
-            size *= more;
-            const double limit = real_of((unit + 1023 + 53) << FRACTION);
-            const double slack = size < limit ? 0 : size * part;
-            const double low = rounded(row[j] - slack, g), high = rounded(row[j] + slack, g);
-            row[j] = low == high || row[j] != row[j]
-                         ? low
-                         : exact(from, a + i * depth, 1, b + j, pace, depth, largest, g);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < columns; j += CHUNK) {
+            const int64_t count = columns - j < CHUNK ? columns - j : CHUNK, at = i * columns + j;
+            const double *lengths = length + m + j;
+            const int64_t *leasts = least + m + j;
+            int64_t open[CHUNK];
+            const int64_t any =
+                start ? settle_row(total + at, start + at, 1, length[i], least[i], lengths, leasts,
+                                   count, limits, open)
+                      : settle_row(total + at, total, 0, length[i], least[i], lengths, leasts,
+                                   count, limits, open);
+            for (int64_t s = 0; any && s < count; s++)
+                if (open[s])
+                    total[at + s] = exact(start ? start[at + s] : 0, a + i * depth, 1, b + j + s,
+                                          pace, depth, largest, limits.g);
         }
-    }
 }
 
 /* A batch of them; a stride of 0 repeats an operand. */
