@@ -129,11 +129,6 @@ class LocalMemory:
         """Give a region back."""
         self._used.remove(region)
 
-    def free_rows(self, within: range) -> int:
-        """Count the rows of a range that are not allocated."""
-        inside = ((max(a, within.start), min(b, within.stop)) for a, b in self._gaps())
-        return sum(max(0, stop - start) for start, stop in inside)
-
     def has_room(self, counts: Sequence[int]) -> bool:
         """Return whether regions of so many rows fit, one after the other."""
         regions: list[Region] = []

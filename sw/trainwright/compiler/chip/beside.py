@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.hazards import touches
-from trainwright.compiler.base.memory import Buffer, LocalMemory, Region
+from trainwright.compiler.base.memory import Buffer, Region
 from trainwright.compiler.base.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory, gradient_of
-from trainwright.compiler.chip.samples import SampleRecords, ample_rows, samples_program
+from trainwright.compiler.chip.samples import SampleRecords, samples_program
 from trainwright.compiler.chip.update import update_program
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.rates import RateTable
@@ -27,10 +27,8 @@ from trainwright.program.fields import Operation, Target
 from trainwright.program.footprint import Touch, external
 
 WORD_BYTES = 2
-QUARTERS = 4
-"""Parts of the forward pass: the prior's renewal is tried from the start of each part on."""
 EIGHTHS = 8
-"""Parts of loss and backward pass: a load of a whole batch is tried from the start of each on."""
+"""Parts of the commands that a program may run next to: it is tried from the start of each on."""
 
 
 def rows_of(descriptors: Sequence[Descriptor], p: AcceleratorParameters) -> list[Region]:
@@ -88,13 +86,18 @@ class Beside:
     def _rows(self, first: int, stop: int | None = None) -> list[Region]:
         return rows_of(self.main[first:stop], self._p)
 
+    def _from(self, first: int, stop: int | None = None) -> list[list[Region]]:
+        """Return the rows that main commands use from eight moments on, and at last none."""
+        stop = len(self.main) if stop is None else stop
+        moments = dict.fromkeys(first + (stop - first) * n // EIGHTHS for n in range(EIGHTHS + 1))
+        return [self._rows(moment, stop) for moment in moments]
+
     def earliest(self, program: Callable[[Sequence[Region]], Program]) -> Sequence[Descriptor]:
         """Return a program in rows that the forward pass leaves free from some moment on.
 
         The earlier the moment, the earlier the program can begin, and the more rows are in use.
         """
-        moments = dict.fromkeys(self.forward * n // QUARTERS for n in range(QUARTERS + 1))
-        spans = [self._rows(first, self.forward) for first in moments]
+        spans = self._from(0, self.forward)
         return _fitting(lambda rows=rows: program(rows) for rows in spans)
 
     def samples(self, data: SampleRecords) -> Sequence[Descriptor]:
@@ -106,24 +109,10 @@ class Beside:
         """
         names = (SAMPLES_OUTSIDE, SAMPLES_INSIDE, TARGETS)
         buffers = [self.memory.everything[name] for name in names]
-        first = 1 + max(n for n, d in enumerate(self.main) if _reads(d, buffers, self._p))
-        spans = [self._rows(n) for n in range(first, len(self.main))]
-        pad = LocalMemory(self._p)
-        for n, rows in enumerate(spans):
-            # Find the first moment from which two pieces of samples can be loaded at once. Earlier
-            # moments leave fewer rows, and loading piece after piece would slow the main commands
-            # down.
-            pad.avoid(rows)
-            if pad.has_room(ample_rows(self.memory.step.batch)):
-                del spans[:n]
-                break
-        spans.append([])
-        # A whole batch needs no second load, so it is tried first, from eight moments of loss and
-        # backward pass on.
-        left = len(self.main) - self.forward
-        early = [self.forward + left * n // EIGHTHS for n in range(EIGHTHS)]
-        choices = [(self._rows(n), True) for n in early]
-        choices += [(rows, False) for rows in spans]
+        read = 1 + max(n for n, d in enumerate(self.main) if _reads(d, buffers, self._p))
+        # A whole batch needs no second load, so it is tried first, but for behind all commands.
+        choices = [(rows, True) for rows in self._from(self.forward)[:-1]]
+        choices += [(rows, False) for rows in self._from(read)]
         return _fitting(
             lambda rows=rows, whole=whole: samples_program(
                 self.memory, data, rows, whole=whole, slots=self.slots

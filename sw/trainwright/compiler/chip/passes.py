@@ -44,6 +44,7 @@ class Bank(IntEnum):
     COLUMNS = 3
     IMAGES = 2
     CONSTANTS = 1
+    SAMPLES = 3
 
 
 class Passes:
@@ -80,12 +81,6 @@ class Passes:
         # nothing breaks.
         first = bank % p.scratchpad_banks * size
         return range(first, first + size)
-
-    @property
-    def freest_bank(self) -> int:
-        """Bank with the most rows left."""
-        banks = range(self.p.scratchpad_banks)
-        return max(banks, key=lambda bank: self.pad.free_rows(self._bank(bank)))
 
     def buffer(self, name: str) -> Buffer:
         """Return a buffer of the step, or of its loss and update."""

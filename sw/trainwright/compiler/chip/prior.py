@@ -118,8 +118,8 @@ class Prior:
         # Sums are read at the start of steps 0, n, 2n, ..., so they are taken in the steps before.
         return self._work.in_one_of(self._turn, self._turn - 1)
 
-    def _field(self, number: int, row: int = 0, *, outer: int = 0, inner: int = 1) -> Stream:
-        return Stream(self._rows + self._layout.field(number) + row, outer, inner)
+    def _field(self, number: int, row: int) -> Stream:
+        return Stream(self._rows + self._layout.field(number) + row, 0, 1)
 
     def words(self, part: WeightPart) -> None:
         """Compute what the passes of a part read for both its sides."""
@@ -194,7 +194,7 @@ class Prior:
         for first in range(0, part.blocks, THREADS):
             at = first * per
             self._squares(part, state + at, factors + at, outer=per, inner=THREADS, steps=(1, per))
-            words = self._sum_words(left + first, inner=1)
+            words = self._sum_words(left + first)
             threads = min(THREADS, part.blocks - first)
             # A block is an index of the first axis: its sum is a left column of its own, and counts
             # for the right columns as well.
@@ -210,12 +210,12 @@ class Prior:
         rows = {name: Stream(row, 1) for name, row in halves.items()}
         self._run(lower(by.join_kernel), part, rows, outer=THREADS, inner=THREADS)
         total = lower(by.flush_kernel, register=by.SQUARES)
-        self._run(total, part, self._sum_words(right, inner=1), inner=1)
+        self._run(total, part, self._sum_words(right), inner=1)
 
-    def _sum_words(self, row: int, *, inner: int) -> dict[str, Stream]:
+    def _sum_words(self, row: int) -> dict[str, Stream]:
         """Give the streams of both words of side rows from ``row`` on."""
         fields = {by.LOW_WORD: by.LOW, by.HIGH_WORD: by.HIGH}
-        return {name: self._field(n, row, inner=inner) for name, n in fields.items()}
+        return {name: self._field(n, row) for name, n in fields.items()}
 
     def store(self) -> None:
         """Store the sums for the renewal in the next step."""

@@ -14,7 +14,7 @@ from trainwright.compiler.base.memory import Buffer, Region
 from trainwright.compiler.base.names import IDENTITY, SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
-from trainwright.compiler.chip.passes import Passes
+from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.onchip.layout import LANES
 from trainwright.program.descriptors import Level, Program, Transfer, TransferLevel
 from trainwright.program.fields import Operation
@@ -77,11 +77,6 @@ def samples_program(
     return work.finish("the program of the samples")
 
 
-def ample_rows(batch: int) -> tuple[int, ...]:
-    """Return the sizes of regions with which two pieces of samples are on their way at once."""
-    return LANES, batch, *((FEW + 1) * batch,) * (2 * PLACES)
-
-
 def rows_read(step: CompiledStep, buffer: Buffer) -> range:
     """Return the rows of 16 words of an input that the step loads, first to last."""
     row_bytes = LANES * buffer.element_bytes
@@ -110,8 +105,7 @@ class _Batch:
         first = read.start // self._blocks // LANES
         self._columns = range(first, -(-read.stop // self._blocks // LANES))
         self._sample_bytes = work.buffer(SAMPLES_OUTSIDE).size // step.batch
-        self._bank = work.freest_bank  # the main passes read it least
-        work.constant(IDENTITY, self._bank)
+        work.constant(IDENTITY, Bank.SAMPLES)
         self._targets = work.pad.allocate(TARGETS, step.batch)
 
     def fetch(self) -> None:
@@ -197,7 +191,7 @@ class _Batch:
         batch, pad = self._step.batch, self.work.pad
         count, many = self._pieces()
         places = [
-            (self.work.rows(SAMPLES_OUTSIDE, count * batch, self._bank),
+            (self.work.rows(SAMPLES_OUTSIDE, count * batch, Bank.SAMPLES),
              pad.allocate(SAMPLES_INSIDE, count * batch, top=True))
             for _ in range(many)
         ]  # fmt: skip

@@ -82,8 +82,8 @@ def update_program(
         chunk.run()
         # After the first pass is issued: the identity is not needed before, and would delay its
         # operands.
-        if not number and any(job.moves for job in jobs):
-            _load_constants(work)
+        if not number and any(job.part.index < 0 or not job.live.packed for job in jobs):
+            work.constant(IDENTITY)
         if number + 1 < len(chunks):
             chunks[number + 1].load()
         ready, done = done[:-1], done[-1:]
@@ -116,10 +116,6 @@ def _ordered(jobs: list["_PartJob"]) -> list["_PartJob"]:
     small = [job for job in falling if job not in large]
     ahead, after = (sorted(jobs, key=lambda job: job.part.rows) for jobs in (small[:2], small[2:]))
     return [*ahead, *large, *reversed(after)]
-
-
-def _load_constants(work: Passes) -> None:
-    work.constant(IDENTITY)
 
 
 def resident_parts(
@@ -176,7 +172,7 @@ class _PartJob:
         With a ``prior`` the sums of squares are taken, and words of pulls follow from its side
         rows. ``gradient`` is the first row of the gradient, where it is in the scratchpad.
         """
-        self._ready_gradient = gradient
+        self.ready = gradient
         self.work, self.what, self.prior, self._avoid = work, what, prior, avoid
         self.part: WeightPart = work.memory.layout.parts[number]
         self.columns = work.memory.columns[number]
@@ -207,16 +203,6 @@ class _PartJob:
         spread = LANES * self.part.rows if self.part.index < 0 else 0
         return spread + self._used * (self._image is not None)
 
-    @property
-    def has_gradient(self) -> bool:
-        """Whether the part's gradient is in the scratchpad already."""
-        return self._ready_gradient is not None
-
-    @property
-    def moves(self) -> bool:
-        """Whether PE1 moves words of the part's gradients or factors."""
-        return self.part.index < 0 or not self.live.packed
-
     def chunks(self) -> list["_Chunk"]:
         """Return the part as chunks of about ``CHUNK`` rows."""
         return [_Chunk(self, *run) for run in self.live.runs(max(1, CHUNK // self.per))]
@@ -237,7 +223,7 @@ class _PartJob:
         self.state = self._rows(f"{part.name} state", whole, Bank.STATE).start
         if self.prior:
             self._clear_gaps()
-        ready, name = self._ready_gradient, gradient_of(part)
+        ready, name = self.ready, gradient_of(part)
         if ready is None or self.live.select:
             self.gradient = self._rows(name, used, Bank.GRADIENTS).start
         else:
@@ -314,7 +300,7 @@ class _Chunk:
         to = self._rows(job.place.name, job.factors)
         job.work.load(job.place.name, first=job.place.row + self._first, rows=to.count, to=to)
         name, first, rows = gradient_of(job.part), self.place * job.per, state.count
-        if not job.has_gradient:
+        if job.ready is None:
             job.work.load(name, first=first, rows=rows, to=Region(name, job.compact + first, rows))
         # The gradient comes without the lanes that were cut; a product with the scattering rows
         # puts every word back to the lane of its column.
