@@ -38,8 +38,30 @@ def test_public_methods_have_docstrings(module):
                 assert len(function.__doc__ or "") > 15, f"{name}.{own}"
 
 
-NAMES = [*(f"trainwright.{name}" for name in trainwright.__all__ if name != "nn"),
-         *(f"trainwright.nn.{name}" for name in trainwright.nn.__all__)]  # fmt: skip
+LIBRARIES = ("mcf", "mcf.nn", "qr", "ape", "tt")
+SPARE = {"MCModule", "MCReLU", "MCGELU"}
+"""Layers without arguments of their own, and the class that all layers have in common."""
+
+
+def of_libraries() -> list[str]:
+    """List what users of the number libraries call: no results, errors and constants."""
+    names = []
+    for library in LIBRARIES:
+        module = import_module(f"trainwright.{library}")
+        for name in set(module.__all__) - SPARE:
+            value = getattr(module, name)
+            result = library == "qr" and inspect.isclass(value)
+            error = inspect.isclass(value) and issubclass(value, Exception)
+            if callable(value) and not result and not error:
+                names.append(f"trainwright.{library}.{name}")
+    return names
+
+
+NAMES = [
+    *(f"trainwright.{name}" for name in trainwright.__all__ if name != "nn"),
+    *(f"trainwright.nn.{name}" for name in trainwright.nn.__all__),
+    *of_libraries(),
+]
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
@@ -78,3 +100,9 @@ def test_public_readmes_lines_run_as_printed(capsys):
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     exec(code, {"x": torch.rand(64, 784), "y": torch.arange(64) % 10})
     assert "back end golden, batch 64" in capsys.readouterr().out
+
+
+def test_public_names_of_libraries_are_in_the_reference():
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "library-names.md").read_text()
+    shown = set(re.findall(r"auto(?:function|class):: (\S+)", page))
+    assert set(of_libraries()) <= shown

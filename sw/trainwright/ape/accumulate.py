@@ -17,7 +17,18 @@ from trainwright.support.errorfree import round_to_odd, two_sum
 
 @dataclass(frozen=True, kw_only=True)
 class Accumulation:
-    """Rounding of float32 accumulators, and the products between two roundings."""
+    """Rounding of float32 accumulators, and the products between two roundings.
+
+    >>> import torch
+    >>> from trainwright import ape
+    >>> ones = torch.full((1, 4096), 1 + 2.0**-12)
+    >>> exact = 4096 * (1 + 2.0**-12) ** 2
+    >>> for how in (ape.NEAREST, ape.TENSOR_CORE):
+    ...     product = ape.gemm(ones, ones, dtype="fp32-f", transpose_b=True, accumulation=how)
+    ...     print(how.rounding, product.item() <= exact)
+    nearest True
+    zero True
+    """
 
     rounding: Rounding = "nearest"
     block: int = 16

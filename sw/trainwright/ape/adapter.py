@@ -14,7 +14,16 @@ from trainwright.ape.schemes import NATIVE, scheme
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """Options of ``auto``; see ``decider.decide`` for ``strict`` and ``compete``."""
+    """Options of ``auto``; see ``decider.decide`` for ``strict`` and ``compete``.
+
+    >>> import torch
+    >>> from trainwright import ape
+    >>> a = torch.randn(64, 64)
+    >>> adapter = ape.Adapter(blocks=(32, 32, 32))
+    >>> product = ape.gemm(a, a, dtype="auto", adapter=adapter)
+    >>> bool((product - a @ a).abs().max() < 1e-4)
+    True
+    """
 
     blocks: tuple[int, int, int] = (128, 128, 128)
     """Rows of a block of A, its columns (rows of a block of B), columns of a block of B."""

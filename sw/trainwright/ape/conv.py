@@ -59,6 +59,11 @@ def conv2d(
     x (N, C, H, W) and weight (O, C/groups, kh, kw) are float32; the result is (N, O, H', W'). K
     runs over channels, then the kernel's rows, then its columns; the bias is added in float32. The
     gradient of x adds overlapping patches in float32. Raises ``ValueError`` and ``TypeError``.
+
+    >>> import torch
+    >>> x, weight = torch.randn(1, 3, 8, 8), torch.randn(4, 3, 3, 3)
+    >>> conv2d(x, weight, padding=1, dtype="fp32-b").shape
+    torch.Size([1, 4, 8, 8])
     """
     for name, tensor in (("x", x), ("weight", weight)):
         if not isinstance(tensor, Tensor) or tensor.dtype is not float32:

@@ -23,6 +23,10 @@ def split(x: Tensor, dtype: str) -> tuple[Tensor, ...]:
     (x infinite, NaN, or beyond the range), the lower parts are 0. A scaled lower part that would
     round to infinity (a residual of 16 in the top binade of fp16, which 2^12 takes out of range)
     saturates at 65504, an error of at most 2^-22. Raises ``TypeError``.
+
+    >>> high, low = split(torch.tensor([1 + 2.0**-12]), "fp32-f")
+    >>> high.item(), low.item()  # the lower part is scaled by 2^12
+    (1.0, 1.0)
     """
     if dtype == INT16:
         return integer.split(x)
@@ -46,7 +50,12 @@ def split(x: Tensor, dtype: str) -> tuple[Tensor, ...]:
 
 
 def join(parts: Sequence[Tensor], dtype: str) -> Tensor:
-    """Return the value of the parts in float64, exact for every type."""
+    """Return the value of the parts in float64, exact for every type.
+
+    >>> from trainwright.ape import split
+    >>> join(split(torch.tensor([0.1]), "fp32-b"), "fp32-b").float()
+    tensor([0.1000])
+    """
     if dtype == INT16:
         return integer.join(parts).to(torch.float64)
     form = scheme(dtype)

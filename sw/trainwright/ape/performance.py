@@ -36,6 +36,10 @@ class PerformanceModel:
 
     ``tiles`` is the count of ``products.TILE`` square tiles of the result; each has a cost per step
     of K.
+
+    >>> model = PerformanceModel("a processor", {"fp32": (1e-6, 0.0, 1e-10)})
+    >>> model.device
+    'a processor'
     """
 
     device: str

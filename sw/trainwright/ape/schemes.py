@@ -141,6 +141,9 @@ def value_range(dtype: str) -> tuple[float, float]:
     """Return (smallest, largest) |x| that ``dtype`` represents to its precision; 0 always is.
 
     ``int16``: (0, 32768), every value of the type.
+
+    >>> value_range("fp32-f")
+    (6.103515625e-05, 65504.0)
     """
     if dtype == INT16:
         return 0.0, 32768.0
@@ -149,5 +152,9 @@ def value_range(dtype: str) -> tuple[float, float]:
 
 
 def precision(dtype: str) -> float:
-    """Return the largest relative error of split and join within range; 0 for ``int16``."""
+    """Return the largest relative error of split and join within range; 0 for ``int16``.
+
+    >>> precision("fp32-b") == 2.0**-23
+    True
+    """
     return 0.0 if dtype == INT16 else scheme(dtype).precision

@@ -21,6 +21,14 @@ class MCTensor(Tensor):
     df/dx is df/dfc, a plain tensor, as in the paper. Made by ``from_components`` and
     ``trainwright.mcf.tensor``. Torch functions without an implementation for it raise
     ``TypeError``.
+
+    >>> import torch
+    >>> from trainwright import mcf
+    >>> x = mcf.tensor(["0.1", "0.2"], nc=2, dtype=torch.float64)
+    >>> x.shape, x.nc, torch.exp(x).decimals(20)[0]
+    (torch.Size([2]), 2, Decimal('1.1051709180756476248'))
+    >>> (x[1] - 2 * x[0]).exact_item() == 0
+    True
     """
 
     _components: Tensor
@@ -132,6 +140,11 @@ def tensor(
     sequences of numbers, ``Fraction``, ``Decimal`` and text ("0.1"). ``dtype`` is the components'
     type; the default is that of a floating tensor, else torch's default. Raises ``ValueError`` for
     other data.
+
+    >>> from trainwright import mcf
+    >>> third = mcf.tensor(Fraction(1, 3), nc=3)
+    >>> abs(third.exact_item() - Fraction(1, 3)) < Fraction(1, 2**73)
+    True
     """
     check_count(nc)
     if isinstance(data, MCTensor):

@@ -87,6 +87,11 @@ def householder_qr(
     (BLAS-3, all columns forming one block). Formats are those of ``trainwright.precision``. Raises
     ``QRError`` for a matrix that cannot be factored or overflows, and ``PrecisionError`` or
     ``ValueError`` for bad options.
+
+    >>> A = torch.randn(60, 8, dtype=torch.float64)
+    >>> f = householder_qr(A)
+    >>> bool(f.errors.residual <= f.errors.bound.residual)
+    True
     """
     precision = make_precision(low, high, rounding)
     if low is not None and rounding == "block":
@@ -110,6 +115,11 @@ def block_qr(
     """Factor ``A`` (..., m, n), m >= n, in column blocks of width ``block`` (WY form, 3.2).
 
     Precisions and errors are those of ``householder_qr``.
+
+    >>> A = torch.randn(60, 8, dtype=torch.float64)
+    >>> f = block_qr(A, low="fp16", high="fp32", rounding="block")
+    >>> f.Q.shape, f.R.shape, bool(f.errors.residual < 1e-2)
+    (torch.Size([60, 8]), torch.Size([8, 8]), True)
     """
     if not isinstance(block, int) or block < 1:
         raise ValueError(f"block must be an integer of at least 1, not {block!r}")

@@ -49,6 +49,13 @@ def lstsq(
     that precision preconditions float64 iterations to float64 accuracy; if its pivots do not show
     full rank, or the iterations do not converge, the factor is made in float64 (``iterations`` is
     0). Raises ``QRError`` for matrices that do not fit, NaN and infinities, and x beyond the type.
+
+    >>> A = torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
+    >>> s = lstsq(A, torch.tensor([2.0, 2.0, 2.0], dtype=torch.float64))
+    >>> int(s.rank), s.x
+    (1, tensor([1.0000, 1.0000], dtype=torch.float64))
+    >>> lstsq(A, torch.full((3,), 2.0, dtype=torch.float64), basic=True).x.sort().values
+    tensor([0., 2.], dtype=torch.float64)
     """
     a, right, vector = _checked(A, b)
     if threshold is None:

@@ -78,6 +78,11 @@ def pivoted_qr(
     LAPACK's geqp3. Default: 1 up to 128 columns, else 64. With a ``tolerance``, columns that are
     left below that share of the largest pivot are not eliminated: R is 0 there. Raises
     ``QRError`` for other types, NaN and infinities.
+
+    >>> A = torch.randn(30, 2, dtype=torch.float64) @ torch.randn(2, 6, dtype=torch.float64)
+    >>> f = pivoted_qr(A)
+    >>> int(f.rank(1e-12)), bool((f.Q @ f.R - A[:, f.order]).norm() < 1e-13 * A.norm())
+    (2, True)
     """
     if A.dim() != 2 or A.dtype not in _MACHINE:
         raise QRError(f"pivoted_qr needs a float32 or float64 matrix, not {A.dtype} {[*A.shape]}")

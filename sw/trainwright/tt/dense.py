@@ -13,6 +13,11 @@ def to_matrix(factors: Factors, dtype: torch.dtype = torch.float64) -> torch.Ten
     """Return W (J, I) in ``dtype``, rows j_1 .. j_d and columns i_1 .. i_d in order.
 
     Raises ``TensorTrainError`` where an element overflows ``dtype``.
+
+    >>> from trainwright.tt import tt_svd
+    >>> W = torch.randn(6, 6, dtype=torch.float64)
+    >>> bool((to_matrix(tt_svd(W, (2, 3), (3, 2))) - W).norm() < 1e-14 * W.norm())
+    True
     """
     check_factors(factors)
     wide = dtype if dtype is torch.float32 else torch.float64
@@ -36,6 +41,11 @@ def distance(factors: Factors, second: Factors) -> float:
     Measures the train of W - W' itself, whose cores hold differences of factors: equal trains are
     exactly 0 apart, and 2e-8, the square root of float64's round-off, is no limit. Raises
     ``TensorTrainError`` for NaN or infinite elements and for different dimensions.
+
+    >>> from trainwright.tt import tt_svd
+    >>> factors = tt_svd(torch.randn(6, 6, dtype=torch.float64), (2, 3), (3, 2))
+    >>> distance(factors, factors)
+    0.0
     """
     check_factors(factors)
     check_factors(second)

@@ -15,7 +15,11 @@ METHODS = ("block", "householder", "tsqr")
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """``method`` of ``trainwright.qr`` with its options; all products follow ``rounding`` too."""
+    """``method`` of ``trainwright.qr`` with its options; all products follow ``rounding`` too.
+
+    >>> Numbers(low="fp16", high="fp32", rounding="block").precision.storage.name
+    'fp16'
+    """
 
     method: str = "block"
     low: str | PrecisionFormat | None = None

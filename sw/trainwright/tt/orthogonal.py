@@ -15,6 +15,12 @@ def orthogonalise_left(factors: Factors, *, numbers: Numbers = _DEFAULT) -> list
     Unfolded to (R_(n-1) J_n I_n, R_n) such a factor has orthonormal columns. A rank greater than
     the rows of its unfolding is cut to them. The norm of W is that of the last factor. Raises
     ``TensorTrainError`` where the last factor over- or underflows the storage format.
+
+    >>> from trainwright.tt import tt_svd
+    >>> factors = orthogonalise_left(tt_svd(torch.randn(6, 6), (2, 3), (3, 2)))
+    >>> first = factors[0].flatten(0, 2)
+    >>> bool((first.mT @ first - torch.eye(first.shape[1])).norm() < 1e-13)
+    True
     """
     result, exponent = left_orthogonal(factors, numbers)
     result[-1] = restored(result[-1], exponent, numbers.precision.storage, "the last factor")
@@ -22,7 +28,14 @@ def orthogonalise_left(factors: Factors, *, numbers: Numbers = _DEFAULT) -> list
 
 
 def orthogonalise_right(factors: Factors, *, numbers: Numbers = _DEFAULT) -> list[torch.Tensor]:
-    """Return the train with all factors but the first right-orthogonal: the mirror image."""
+    """Return the train with all factors but the first right-orthogonal: the mirror image.
+
+    >>> from trainwright.tt import tt_svd
+    >>> factors = orthogonalise_right(tt_svd(torch.randn(6, 6), (2, 3), (3, 2)))
+    >>> last = factors[-1].flatten(1)
+    >>> bool((last @ last.mT - torch.eye(len(last))).norm() < 1e-13)
+    True
+    """
     result, exponent = right_orthogonal(factors, numbers)
     result[0] = restored(result[0], exponent, numbers.precision.storage, "the first factor")
     return result

@@ -57,6 +57,10 @@ def tt_svd(
     the ranks; both may be given. All factors but the last are left-orthogonal. Elements may be of
     any magnitude. Raises ``TensorTrainError``, also where the last factor, whose norm is that of W,
     over- or underflows the storage format.
+
+    >>> factors = tt_svd(torch.ones(6, 6), (2, 3), (3, 2), tolerance=1e-6)
+    >>> [tuple(factor.shape) for factor in factors]
+    [(1, 2, 3, 1), (1, 3, 2, 1)]
     """
     tensor = to_tensor(matrix, outputs, inputs)
     if not bool(matrix.isfinite().all()):
@@ -95,6 +99,12 @@ def tt_round(
 
     Orthogonalised from the right, then cut from the left by SVDs of single factors: as accurate as
     TT-SVD of the dense W, which is never formed. All factors but the last are left-orthogonal.
+
+    >>> from trainwright.tt import distance, ranks_of
+    >>> factors = tt_svd(torch.randn(64, 64, dtype=torch.float64), (4, 4, 4), (4, 4, 4))
+    >>> smaller = tt_round(factors, tolerance=0.5)
+    >>> ranks_of(smaller) < ranks_of(factors), distance(factors, smaller) <= 0.5
+    (True, True)
     """
     check_factors(factors)
     bounds = _bounds(ranks, len(factors) - 1)
@@ -120,6 +130,12 @@ def balance(factors: Factors) -> list[torch.Tensor]:
     Both sides of a bond then carry the importance of its columns, and all factors one norm, which
     is what factors of few bits need: an orthogonal factor spends its levels on columns that
     hardly matter.
+
+    >>> from trainwright.tt import tt_svd
+    >>> factors = balance(tt_svd(torch.randn(6, 6), (2, 3), (3, 2)))
+    >>> sizes = [float(factor.norm()) for factor in factors]
+    >>> abs(sizes[0] - sizes[1]) < 1e-12 * sizes[0]
+    True
     """
     result, exponent = right_orthogonal(factors, _DEFAULT)
     before = result[0].new_ones(1)

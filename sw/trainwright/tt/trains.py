@@ -41,12 +41,20 @@ def check_factors(factors: Factors) -> None:
 
 
 def ranks_of(factors: Factors) -> tuple[int, ...]:
-    """Return R_1 .. R_(d-1)."""
+    """Return R_1 .. R_(d-1).
+
+    >>> ranks_of([torch.zeros(1, 2, 2, 3), torch.zeros(3, 2, 2, 1)])
+    (3,)
+    """
     return tuple(factor.shape[3] for factor in factors[:-1])
 
 
 def parameters_of(factors: Factors) -> int:
-    """Count the elements of all factors."""
+    """Count the elements of all factors.
+
+    >>> parameters_of([torch.zeros(1, 2, 2, 3), torch.zeros(3, 2, 2, 1)])
+    24
+    """
     return sum(factor.numel() for factor in factors)
 
 

@@ -54,6 +54,10 @@ class MCLinear(MCModule):
 
     Initial values are those of ``nn.Linear`` from the same generator. The input (..., in_features)
     is plain or an ``MCTensor`` of the parameters' type; the result is an ``MCTensor``.
+
+    >>> layer = MCLinear(3, 2, nc=2, dtype=torch.float64)
+    >>> layer.weight.components.shape, layer(torch.ones(5, 3, dtype=torch.float64)).shape
+    (torch.Size([2, 3, 2]), torch.Size([5, 2]))
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None,
@@ -76,7 +80,11 @@ class MCLinear(MCModule):
 
 
 class MCEmbedding(MCModule):
-    """``nn.Embedding`` with a table (num_embeddings, embedding_dim) of nc components."""
+    """``nn.Embedding`` with a table (num_embeddings, embedding_dim) of nc components.
+
+    >>> MCEmbedding(10, 4, nc=3)(torch.tensor([1, 9])).components.shape
+    torch.Size([2, 4, 3])
+    """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
                  scale_grad_by_freq: bool = False, sparse: bool = False, device: Any = None,
@@ -103,11 +111,22 @@ class MCEmbedding(MCModule):
 
 
 class MCSequential(nn.Sequential):
-    """``nn.Sequential`` of multi-component layers and torch's layers that accept their results."""
+    """``nn.Sequential`` of multi-component layers and torch's layers that accept their results.
+
+    >>> model = MCSequential(MCLinear(3, 8), MCReLU(), MCLinear(8, 1))
+    >>> model(torch.ones(2, 3)).nc
+    2
+    """
 
 
 class MCSoftmax(nn.Softmax):
-    """``nn.Softmax`` on an ``MCTensor``."""
+    """``nn.Softmax`` on an ``MCTensor``.
+
+    >>> from trainwright import mcf
+    >>> total = MCSoftmax(0)(mcf.tensor(["0.1", "0.2"])).sum().to_float64()
+    >>> bool(abs(total - 1) < 1e-13)
+    True
+    """
 
 
 class MCReLU(nn.ReLU):

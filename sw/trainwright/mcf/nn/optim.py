@@ -71,7 +71,17 @@ class ClosureOptimizer(Optimizer):
 
 
 class MCSGD(ClosureOptimizer):
-    """``torch.optim.SGD``: momentum, dampening, weight decay, Nesterov, maximize."""
+    """``torch.optim.SGD``: momentum, dampening, weight decay, Nesterov, maximize.
+
+    >>> from trainwright.mcf.nn import MCLinear
+    >>> layer = MCLinear(3, 1, bias=False, nc=2, dtype=torch.float16)
+    >>> optimizer = MCSGD(layer.parameters(), lr=1e-5)
+    >>> before = layer.weight.to_float64()
+    >>> layer(torch.ones(1, 3, dtype=torch.float16)).sum().backward()
+    >>> optimizer.step()  # a step that one float16 would round away
+    >>> bool((layer.weight.to_float64() < before).all())
+    True
+    """
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0,
                  dampening: float = 0, weight_decay: float = 0, nesterov: bool = False, *,
@@ -106,7 +116,21 @@ class MCSGD(ClosureOptimizer):
 
 
 class MCAdam(ClosureOptimizer):
-    """``torch.optim.Adam``: betas, eps, weight decay, AMSGrad, maximize."""
+    """``torch.optim.Adam``: betas, eps, weight decay, AMSGrad, maximize.
+
+    >>> from trainwright.mcf.nn import MCLinear
+    >>> layer = MCLinear(3, 1, nc=2)
+    >>> optimizer = MCAdam(layer.parameters(), lr=0.1)
+    >>> losses = []
+    >>> for _ in range(20):
+    ...     loss = (layer(torch.ones(1, 3)) - 1).square().sum()
+    ...     optimizer.zero_grad()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     losses.append(loss.item())
+    >>> losses[-1] < losses[0]
+    True
+    """
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
