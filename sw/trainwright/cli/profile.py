@@ -1,14 +1,14 @@
 """``trainwright profile``: where the cycles of a training step go."""
 
 import json
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from trainwright.cli.backend import SimulationOptions, opened_for
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.options import JsonOptions, SeedOptions, StepOptions, WideOptions
-from trainwright.cli.output import to_json, write_results
+from trainwright.cli.output import show, to_json, write_results
 from trainwright.cli.screen import fitted, screen_width, transposed
 from trainwright.network import Network, UserNames
 from trainwright.parameters import AcceleratorParameters
@@ -61,12 +61,25 @@ CAUSE_COLUMNS = ("array", "cause", "cycles", "share", "no", "tensor")
 """Columns of the table of causes."""
 
 
-def _profiled(options: ProfileOptions, network: Any) -> tuple[list[tuple], Any]:
-    """Return (part, program, commands, run) of each program, and the accelerator's sizes."""
+@dataclass(frozen=True)
+class ProfiledProgram:
+    """Program of a step with its execution, and a row for each descriptor."""
+
+    name: str
+    program: Any
+    commands: Any
+    rows: list[Any]
+    cycles: int
+
+
+def _profiled(
+    options: ProfileOptions, network: Network
+) -> tuple[list[ProfiledProgram], AcceleratorParameters]:
+    """Return the profile of each program, and the accelerator's sizes."""
     from trainwright.check.step import random_inputs
     from trainwright.driver import Driver
     from trainwright.timing import predict
-    from trainwright.timing.profile import predicted
+    from trainwright.timing.profile import lines, predicted
 
     with opened_for(options, network) as accelerator:
         driver = Driver(accelerator, network, options.batch, plan=options.plan, trace=True)
@@ -75,51 +88,37 @@ def _profiled(options: ProfileOptions, network: Any) -> tuple[list[tuple], Any]:
         backward = driver.backward(given.gradient, given.scales)
         p, step = accelerator.parameters, driver.step
     parts = []
-    for name, program, done in (
-        ("forward", step.forward, forward),
-        ("backward", step.backward, backward),
-    ):
-        commands = done.run.commands or predicted(predict(program.descriptors, p))
-        parts.append((name, program, commands, done.run))
+    for name, done in (("forward", forward), ("backward", backward)):
+        program, run = getattr(step, name), done.run
+        commands = run.commands or predicted(predict(program.descriptors, p))
+        rows = lines(name, program.descriptors, commands, p, run)
+        end = run.counters.cycles or max(command.end for command in commands)
+        parts.append(ProfiledProgram(name, program, commands, rows, end))
     return parts, p
 
 
-def _shares(total: dict[str, Any], p: AcceleratorParameters) -> dict[str, float]:
-    """Return occupancy and utilisation."""
-    most = p.multipliers * max(1, total["cycles"])
-    occupancy = total["macs"] / most
-    return {
-        "utilisation": occupancy,
-        "occupancy": occupancy,
-        "mac_utilisation": total["useful_macs"] / most,
+def _total(name: str, parts: list[ProfiledProgram], p: AcceleratorParameters) -> dict[str, Any]:
+    """Return the sums over programs; ``utilisation`` is an old name of the occupancy."""
+    rows = [row for part in parts for row in part.rows]
+    cycles = sum(part.cycles for part in parts)
+    macs, useful = sum(row.macs for row in rows), sum(part.program.macs for part in parts)
+    most = p.multipliers * max(1, cycles)
+    total = {"part": name, "cycles": cycles, "macs": macs, "useful_macs": useful}
+    total |= {
+        "utilisation": macs / most,
+        "occupancy": macs / most,
+        "mac_utilisation": useful / most,
     }
-
-
-def _total(
-    name: str, rows: list[Any], cycles: int, useful: int, p: AcceleratorParameters
-) -> dict[str, Any]:
-    total = {
-        "part": name,
-        "cycles": cycles,
-        "macs": sum(line.macs for line in rows),
-        "useful_macs": useful,
-    }
-    busy = {
-        engine: sum(line.cycles for line in rows if line.engine == engine)
-        for engine in ("LOAD", "STORE", "PE1", "PE2")
-    }
-    return {
-        **total,
-        **_shares(total, p),
-        "bytes": sum(line.bytes for line in rows),
-        **{f"{engine.lower()}_cycles": count for engine, count in busy.items()},
-    }
+    total["bytes"] = sum(row.bytes for row in rows)
+    for engine in ("LOAD", "STORE", "PE1", "PE2"):
+        busy = sum(row.cycles for row in rows if row.engine == engine)
+        total[f"{engine.lower()}_cycles"] = busy
+    return total
 
 
 def _files(
-    options: ProfileOptions, network: str, parts: list[tuple], p: AcceleratorParameters,
-    results: dict[str, Any],
-) -> dict[str, str | bytes]:  # fmt: skip
+    options: ProfileOptions, parts: list[ProfiledProgram], p: AcceleratorParameters, results: Any
+) -> dict[str, str | bytes]:
     """Return the files of ``--out`` by name."""
     from trainwright.report.engines import draw_engines
     from trainwright.report.roofline import draw_roofline
@@ -128,12 +127,12 @@ def _files(
 
     bandwidth = options.memory_bandwidth or MemoryTiming().bandwidth
     points = [(t["part"], t["macs"], t["bytes"], t["cycles"]) for t in results["totals"]]
-    trace = trace_events([(name, program.descriptors, cs) for name, program, cs, _ in parts])
+    trace = trace_events([(part.name, part.program.descriptors, part.commands) for part in parts])
     return {
         "profile.json": to_json(results),
         "trace.json": json.dumps(trace),
         "roofline.png": draw_roofline(points, p, bandwidth),
-        "engines.png": draw_engines([(name, cs) for name, _, cs, _ in parts], network),
+        "engines.png": draw_engines([(x.name, x.commands) for x in parts], results["network"]),
     }
 
 
@@ -146,13 +145,13 @@ def _descriptor_table(rows: list[dict[str, Any]], names: UserNames, *, wide: boo
     return fitted(list(COLUMNS.values()), cells, screen_width(), SPARE)
 
 
-def _energy(network: Network, parts: list[tuple], p: "AcceleratorParameters") -> list[Any]:
+def _energy(network: Network, parts: list[ProfiledProgram], p: AcceleratorParameters) -> list[Any]:
     """Return the energy of a step by kind of event, the total last."""
     from trainwright.timing.energy import EnergyModel
 
     model = EnergyModel(p, network.factor_width)
-    for _, program, commands, _ in parts:
-        model.add_program(program.descriptors, commands)
+    for part in parts:
+        model.add_program(part.program.descriptors, part.commands)
     return model.lines()
 
 
@@ -164,61 +163,46 @@ def _energy_text(lines: list[Any], cycles: int) -> str:
         for line in lines
     ]
     table = fitted(("event", "count", "low mJ", "high mJ"), cells, screen_width())
-    compared = [
-        f"  {name}: {1e3 * joules:,.1f} mJ\n" for name, joules in references(cycles).items()
-    ]
-    return "".join(
+    compared = references(cycles).items()
+    return "\n".join(
         (
-            "energy of the step, a model: dynamic energy of these events, no static power\n",
-            f"{table}\n",
-            "beside it power times time, as estimated for a whole device by the paper:\n",
-            *compared,
+            "energy of the step, a model: dynamic energy of these events, no static power",
+            table,
+            "beside it power times time, as estimated for a whole device by the paper:",
+            *(f"  {name}: {1e3 * joules:,.1f} mJ" for name, joules in compared),
         )
     )
 
 
 def _run(options: ProfileOptions) -> int:
     from trainwright.timing.lost import lost_cycles
-    from trainwright.timing.profile import as_rows, lines
+    from trainwright.timing.profile import as_rows
 
     network = options.network_named(options.network)
     parts, p = _profiled(options, network)
-    tables, totals, causes = [], [], []
-    for name, program, commands, run in parts:
-        rows = lines(name, program.descriptors, commands, p, run)
-        end = run.counters.cycles or max(command.end for command in commands)
-        tables.append((name, rows))
-        totals.append(_total(name, rows, end, program.macs, p))
-        causes += lost_cycles(name, program.descriptors, commands, end, p)
-    whole = {"part": "step"} | {
-        key: sum(total[key] for total in totals) for key in totals[0] if key != "part"
-    }
-    totals.append(whole | _shares(whole, p))
-    results = {
-        "network": network.name,
-        "batch": options.batch,
-        "plan": options.plan,
-        "cycles_are": "measured" if options.backend == "rtl" else "predicted",
-        "totals": totals,
-        "causes": [asdict(line) for line in causes],
-        "descriptors": [row for _, rows in tables for row in as_rows(rows)],
-    }
-    energy = _energy(network, parts, p) if options.energy else []
-    if energy:
-        results["energy"] = [asdict(line) for line in energy]
-    files = _files(options, network.name, parts, p, results) if options.out else {}
+    descriptors = {part.name: as_rows(part.rows) for part in parts}
+    causes = [
+        line
+        for part in parts
+        for line in lost_cycles(part.name, part.program.descriptors, part.commands, part.cycles, p)
+    ]
+    totals = [*(_total(part.name, [part], p) for part in parts), _total("step", parts, p)]
+    cycles_are = "measured" if options.backend == "rtl" else "predicted"
+    results: dict[str, Any] = {
+        "network": network.name, "batch": options.batch, "plan": options.plan,
+        "cycles_are": cycles_are, "totals": totals, "causes": causes,
+        "descriptors": [row for rows in descriptors.values() for row in rows],
+    }  # fmt: skip
+    if options.energy:
+        results["energy"] = _energy(network, parts, p)
+    files = _files(options, parts, p, results) if options.out else {}
     if options.out:
         write_results(options.out, files)
-    if options.json:
-        print(to_json(results))
-        return 0
     names = UserNames.of_network(network)
-    width = 10**9 if options.wide else screen_width()
-    for name, part in tables:
-        print(f"{name}, cycles {results['cycles_are']}")
-        print(_descriptor_table(as_rows(part), names, wide=options.wide))
-    for name, _ in tables:
-        print(f"{name}, cycles of each array by cause, and the descriptor with most of them")
+    text = []
+    for name, rows in descriptors.items():
+        text += [f"{name}, cycles {cycles_are}", _descriptor_table(rows, names, wide=options.wide)]
+    for name in descriptors:
         cells = [
             [
                 line.engine, line.cause, line.cycles, f"{line.share:.1%}", line.number,
@@ -227,14 +211,17 @@ def _run(options: ProfileOptions) -> int:
             for line in causes
             if line.part == name and line.cycles
         ]  # fmt: skip
-        print(fitted(CAUSE_COLUMNS, cells, screen_width()))
+        text += [f"{name}, cycles of each array by cause, and the descriptor with most of them",
+                 fitted(CAUSE_COLUMNS, cells, screen_width())]  # fmt: skip
     keys = [name for name in totals[0] if name != "utilisation"]
-    print(transposed(keys, [[total[key] for key in keys] for total in totals], width), end="")
-    if energy:
-        print(_energy_text(energy, totals[-1]["cycles"]), end="")
+    width = 10**9 if options.wide else screen_width()
+    cells = [[total[key] for key in keys] for total in totals]
+    text.append(transposed(keys, cells, width).rstrip("\n"))
+    if options.energy:
+        text.append(_energy_text(results["energy"], totals[-1]["cycles"]))
     if options.out:
-        print(f"written to {options.out}: {', '.join(files)}")
-    return 0
+        text.append(f"written to {options.out}: {', '.join(files)}")
+    return show(options.json, results, "\n".join(text))
 
 
 command = make_command(ProfileOptions, _run)
