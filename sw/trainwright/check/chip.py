@@ -66,12 +66,14 @@ def random_state(network: Network, seed: int) -> ChipState:
 def model_of(state: ChipState) -> QuantisedModel:
     """Return the model as forward and backward pass read it."""
     layout: WeightLayout = state.layout
-    network = layout.network.with_ranks(state.ranks)
+    columns = iter(state.compiled)
+    ranks = [[len(next(columns)) for _ in layer.ranks] for layer in layout.network.layers]
+    network = layout.network.with_ranks(ranks)
     factors: list[list[torch.Tensor]] = [[] for _ in network.layers]
     biases: list[torch.Tensor | None] = [None] * len(network.layers)
     exponents: list[list[int]] = [[] for _ in network.layers]
     fixed = [0] * len(network.layers)
-    for part, values in zip(layout.parts, state.quantised(), strict=True):
+    for part, values in zip(layout.parts, state.operands(), strict=True):
         read = torch.from_numpy(values)
         if part.index < 0:
             biases[part.layer] = read.double() * 2.0**part.exponent
