@@ -4,6 +4,9 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,8 @@ from trainwright_boards.job import STAGES
 from trainwright_boards.tools import BuildError
 
 FOLDER = Path("build")
+FLOWS = ("vivado", "litex", "fusesoc")
+"""Names in ``flows.FLOWS``, whose import would cost every command the hardware's."""
 
 
 def tell(message: str) -> None:
@@ -144,13 +149,7 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_options(parser, NumberOptions)
     parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
-    parser.add_argument(
-        "--accelerator",
-        metavar="NAME=N",
-        action="append",
-        help="a size other than the preset's, such as program_depth=64 (repeatable; names and "
-        "ranges: `trainwright check --help`)",
-    )
+    _accelerator_argument(parser)
     parser.add_argument(
         "--memory",
         choices=MEMORIES,
@@ -217,6 +216,16 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--label", default="", metavar="TEXT", help="of that line, say a commit")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
+
+
+def _accelerator_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--accelerator",
+        metavar="NAME=N",
+        action="append",
+        help="a size other than the preset's, such as program_depth=64 (repeatable; names and "
+        "ranges: `trainwright check --help`)",
+    )
 
 
 def _preset(name: str) -> AcceleratorParameters:
@@ -299,7 +308,7 @@ def _folder(board: Board, preset: str | None, memory: str) -> Path:
 
 def _network(args: argparse.Namespace) -> Network:
     """Return the requested network, or one that stands for any network with these formats."""
-    return with_formats(load_network(args.network or "digits"), args.formats)
+    return with_formats(load_network(getattr(args, "network", None) or "digits"), args.formats)
 
 
 def _memory(args: argparse.Namespace, parameters: AcceleratorParameters, board: Board) -> str:
@@ -417,11 +426,23 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write Verilog, constraints and a script for a board that only its vendor's tools build: "
         + "; ".join(f"{board.name}, {board.title}" for board in EXPORTS.values())
-        + f". Or write the register map, '{REGISTERS}': SystemRDL, SVD and a C header for drivers."
+        + f". Or write the register map, '{REGISTERS}': SystemRDL, SVD and a C header for drivers. "
+        "Or, with --for, the accelerator alone as a package for Vivado (IP-XACT), LiteX (a wrapper "
+        "in Python) or FuseSoC (a CAPI2 core), the register map with it."
     )
-    parser.add_argument("board", metavar="BOARD", help=", ".join((*EXPORTS, REGISTERS)))
+    parser.add_argument("board", metavar="BOARD", nargs="?", help=", ".join((*EXPORTS, REGISTERS)))
+    parser.add_argument("--for", dest="flow", choices=FLOWS, help="package for this flow")
     add_options(parser, NumberOptions)
     parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
+    _accelerator_argument(parser)
+    parser.add_argument(
+        "--memory-base",
+        type=partial(int, base=0),
+        default=0,
+        metavar="ADDRESS",
+        help="address on the bus of the accelerator's memory, a multiple of the memory's size, "
+        "such as 0x60000000 (default: 0)",
+    )
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="where to (default: build/BOARD)"
     )
@@ -434,27 +455,63 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _exported(args: argparse.Namespace, name: str | None) -> AcceleratorParameters:
-    """Return the parameters of a preset, or the default ones, with the formats asked for."""
-    parameters = AcceleratorParameters() if name is None else _preset(name)
-    if args.formats is None:
-        return parameters
-    network = with_formats(load_network("digits"), args.formats)
-    return accelerator_parameters([] if name is None else [f"preset={name}"], network)
+    """Return the parameters of a preset, or the default ones, with sizes and formats asked for."""
+    if name is not None:
+        return _parameters(args, name)
+    network = None if args.formats is None else _network(args)
+    return accelerator_parameters(args.accelerator or [], network)
+
+
+def _export_for(args: argparse.Namespace) -> int:
+    from trainwright_boards.flows import export_for
+
+    if args.board is not None:
+        raise OptionError(f"--for packages the accelerator alone: omit {args.board!r}")
+    if args.estimate:
+        raise OptionError(f"--estimate only applies to boards, not to --for {args.flow}")
+    parameters = _exported(args, args.preset)
+    folder = args.out or FOLDER / args.flow
+    with _as_base_error():
+        written = export_for(
+            args.flow, parameters, folder, memory_base=args.memory_base, progress=tell
+        )
+    figures = {
+        "flow": args.flow,
+        "fingerprint": parameters.fingerprint,
+        "files": [str(file) for file in written],
+    }
+    print(json.dumps(figures) if args.json else "\n".join(figures["files"]))
+    return 0
+
+
+@contextmanager
+def _as_base_error() -> Iterator[None]:
+    """Raise a base of the memory that no port has as an error of its option."""
+    try:
+        yield
+    except ValueError as error:
+        raise OptionError(f"--memory-base: {error}") from None
 
 
 def _export(args: argparse.Namespace) -> int:
     from trainwright_boards.export import export, export_registers
 
+    if args.flow is not None:
+        return _export_for(args)
     if args.board == REGISTERS:
         if args.estimate:
             raise OptionError(f"--estimate only applies to boards, not to {REGISTERS}")
+        if args.memory_base:
+            raise OptionError(f"--memory-base only applies to Verilog, not to {REGISTERS}")
         parameters = _exported(args, args.preset)
         files = export_registers(parameters, args.out or FOLDER / REGISTERS)
         figures = {"fingerprint": parameters.fingerprint, "files": [str(file) for file in files]}
         print(json.dumps(figures) if args.json else "\n".join(figures["files"]))
         return 0
+    names = (*EXPORTS, REGISTERS)
+    if args.board is None:
+        raise OptionError(f"name a board, {', '.join(names)}, or a flow, --for {'|'.join(FLOWS)}")
     if args.board not in EXPORTS:
-        names = (*EXPORTS, REGISTERS)
         raise OptionError(
             f"no board {args.board!r} to export for; there are {', '.join(names)}"
             f"{suggestion(args.board, names)}"
@@ -462,7 +519,8 @@ def _export(args: argparse.Namespace) -> int:
     board = EXPORTS[args.board]
     parameters = _exported(args, args.preset or board.preset)
     folder = args.out or FOLDER / board.name
-    files = export(board, parameters, folder, progress=tell)
+    with _as_base_error():
+        files = export(board, parameters, folder, memory_base=args.memory_base, progress=tell)
     figures = {
         "board": board.name,
         "part": board.part,

@@ -116,21 +116,27 @@ def export(
     parameters: AcceleratorParameters,
     folder: Path,
     *,
+    memory_base: int = 0,
     progress: Progress | None = None,
 ) -> list[Path]:
     """Write the files of a board, and list them; ``progress`` gets a line where that takes long.
 
-    Raises ``BuildError``, ``ConversionError``.
+    Raises ``BuildError``, ``ConversionError``, and ``ValueError`` for a bad ``memory_base``.
     """
     from trainwright_hw.arith.multiplier import DevicePlatform
     from trainwright_hw.build.package import package_verilog
 
     files = {
-        VERILOG: package_verilog(parameters, target=DevicePlatform(FAMILY), progress=progress),
+        VERILOG: package_verilog(
+            parameters,
+            target=DevicePlatform(FAMILY),
+            memory_base=memory_base,
+            progress=progress,
+        ),
         CONSTRAINTS: constraints(board),
         SCRIPT: script(board),
     }
-    return _written(folder, files)
+    return write_files(folder, files)
 
 
 def export_registers(parameters: AcceleratorParameters, folder: Path) -> list[Path]:
@@ -138,10 +144,11 @@ def export_registers(parameters: AcceleratorParameters, folder: Path) -> list[Pa
 
     Raises ``BuildError``.
     """
-    return _written(folder, {name: text(parameters) for name, text in FILES.items()})
+    return write_files(folder, {name: text(parameters) for name, text in FILES.items()})
 
 
-def _written(folder: Path, files: Mapping[str, str]) -> list[Path]:
+def write_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
+    """Write files into a folder, and list them. Raises ``BuildError``."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():

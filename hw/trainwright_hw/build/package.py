@@ -67,6 +67,11 @@ class Port:
     """Value of an output that never changes."""
 
     @property
+    def direction(self) -> str:
+        """Direction in Verilog: input or output."""
+        return "input" if self.flow == In else "output"
+
+    @property
     def interface(self) -> str:
         """Member of ``INTERFACES`` that the port belongs to."""
         return next(name for name in INTERFACES if f"{self.name}_".startswith(f"{name}_"))
@@ -98,7 +103,7 @@ def _place(port: Port) -> tuple[int, int]:
 def port_list(parameters: AcceleratorParameters) -> list[dict]:
     """List ``name``, ``direction`` ("input" or "output") and ``width`` of the module's ports."""
     return [
-        {"name": p.name, "direction": "input" if p.flow == In else "output", "width": p.width}
+        {"name": p.name, "direction": p.direction, "width": p.width}
         for p in package_ports(parameters)
     ]
 
@@ -107,10 +112,12 @@ class PackagedAccelerator(Elaboratable):
     """The accelerator behind ``package_ports``; ``ports`` holds their signals by name.
 
     As in ``RegisteredReset``, ``rst`` takes effect a cycle later, and the first cycle is a reset.
+    Bits of ``memory_base`` are set in every address of ``m_axi``: the accelerator's memory, from
+    address 0 for its programs, is a part of the bus' address space.
     """
 
-    def __init__(self, parameters: AcceleratorParameters):
-        self._parameters = parameters
+    def __init__(self, parameters: AcceleratorParameters, memory_base: int = 0):
+        self._parameters, self._memory_base = parameters, memory_base
         self.ports = {p.name: Signal(p.width, name=p.name) for p in package_ports(parameters)}
 
     def elaborate(self, platform) -> Module:
@@ -131,15 +138,28 @@ class PackagedAccelerator(Elaboratable):
                 to, source = (
                     (inner[port.name], outer) if port.flow == In else (outer, inner[port.name])
                 )
-                m.d.comb += to.eq(source)
+                # OR, as constant bits take no LUTs, where an adder would.
+                is_address = port.name in ("m_axi_araddr", "m_axi_awaddr")
+                m.d.comb += to.eq(source | self._memory_base if is_address else source)
         return m
 
 
 def package_rtlil(
-    parameters: AcceleratorParameters, *, target: DevicePlatform | None = None
+    parameters: AcceleratorParameters,
+    *,
+    target: DevicePlatform | None = None,
+    memory_base: int = 0,
 ) -> str:
-    """Convert the packaged accelerator to RTLIL text, top module ``TOP``, with marked ports."""
-    top = PackagedAccelerator(parameters)
+    """Convert the packaged accelerator to RTLIL text, top module ``TOP``, with marked ports.
+
+    Raises ``ValueError`` for a ``memory_base`` that is no multiple of 4 KiB within the addresses.
+    """
+    if not 0 <= memory_base < 1 << parameters.address_width or memory_base % 4096:
+        raise ValueError(
+            f"a base of the memory is a multiple of 4096 below 2^{parameters.address_width}, not "
+            f"{memory_base:#x}"
+        )
+    top = PackagedAccelerator(parameters, memory_base)
     text = design_to_rtlil(top, [*top.ports.values()], name=TOP, target=target)
     return _with_marked_ports(text, package_ports(parameters))
 
@@ -148,13 +168,17 @@ def package_verilog(
     parameters: AcceleratorParameters,
     *,
     target: DevicePlatform | None = None,
+    memory_base: int = 0,
     system: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> str:
-    """Write the packaged accelerator as Verilog text; see ``rtlil_to_verilog`` for the options."""
+    """Write the packaged accelerator as Verilog text.
+
+    See ``package_rtlil`` and ``rtlil_to_verilog`` for the options.
+    """
     said = nullcontext() if progress is None else waiting(progress, "converting the accelerator")
     with said:
-        rtlil = package_rtlil(parameters, target=target)
+        rtlil = package_rtlil(parameters, target=target, memory_base=memory_base)
     return rtlil_to_verilog(rtlil, system=system, progress=progress)
 
 

@@ -97,7 +97,7 @@ def system_rdl(p: AcceleratorParameters) -> str:
         lines.append(f'    {error.name} = 8\'d{int(error)} {{ desc = "{text}"; }};')
     lines += ["};", "", f"addrmap {NAME} {{", f"    default regwidth = {BITS};",
               "    littleendian;"]  # fmt: skip
-    for block, members in _blocks(p):
+    for block, members in blocks(p):
         first = members[0]
         place = f"[{first.elements(p)}] @ 0x{first.offset:x} += 0x{first.step:x}"
         if block:
@@ -111,7 +111,7 @@ def system_rdl(p: AcceleratorParameters) -> str:
     return "\n".join([*lines, "};", ""])
 
 
-def _blocks(p: AcceleratorParameters) -> Iterator[tuple[str, list[HostRegister]]]:
+def blocks(p: AcceleratorParameters) -> Iterator[tuple[str, list[HostRegister]]]:
     """Yield the registers, those of a block together."""
     for block, group in groupby(words(p), key=lambda register: register.block):
         members = [*group]
@@ -145,7 +145,7 @@ def svd(p: AcceleratorParameters) -> str:
     block = ElementTree.SubElement(peripheral, "addressBlock")
     _texts(block, {"offset": "0x0", "size": hex(SIZE), "usage": "registers"})
     registers = ElementTree.SubElement(peripheral, "registers")
-    for block, members in _blocks(p):
+    for block, members in blocks(p):
         first, parent, base = members[0], registers, 0
         size = {"dim": str(first.elements(p)), "dimIncrement": hex(first.step)}
         if block:
