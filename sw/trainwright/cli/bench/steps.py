@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import count
+from itertools import chain, count
 from random import Random
 from statistics import median
 from time import process_time
@@ -226,32 +226,28 @@ def _golden_step(network: Any, batch: int, seed: int, rounding: str) -> Step:
     return step
 
 
-def _module_step(call: Callable[[Any], Any], modules: Any, network: Any, batch: int) -> Step:
-    """Return a step that calls torch modules and clears gradients before the backward pass."""
+def _module_step(model: Any, network: Network, batch: int) -> Step:
+    """Return a step of a torch module; gradients are cleared before the backward pass."""
     import torch
 
     inputs = torch.rand(batch, network.layers[0].input_size)
     gradient = torch.randn(batch, network.layers[-1].output_size) / batch
 
     def step() -> object:
-        outputs = call(inputs)
-        for module in modules:
-            module.zero_grad(set_to_none=True)
+        outputs = model(inputs)
+        model.zero_grad(set_to_none=True)
         return outputs.backward(gradient)
 
     return step
 
 
-def _layer_step(modules: Any, network: Any, batch: int) -> Step:
+def _layer_step(modules: Any, network: Network, batch: int) -> Step:
     """Return a step of torch modules, one for each layer, in float32."""
-    import torch
+    from torch import nn
 
-    def call(x: Any) -> Any:
-        for module, layer in zip(modules, network.layers, strict=True):
-            x = torch.relu(module(x)) if layer.relu else module(x)
-        return x
-
-    return _module_step(call, modules, network, batch)
+    layers = zip(modules, network.layers, strict=True)
+    parts = [[module, nn.ReLU()] if layer.relu else [module] for module, layer in layers]
+    return _module_step(nn.Sequential(*chain(*parts)), network, batch)
 
 
 def _own_steps(network: Any, batch: int) -> dict[str, Step]:
@@ -264,7 +260,7 @@ def _own_steps(network: Any, batch: int) -> dict[str, Step]:
         layers = [module for module in from_network(form) if isinstance(module, TTLinear)]
         steps[f"trainwright.nn, {numbers}"] = _layer_step(layers, network, batch)
     model = compile(from_network(network), batch=batch)
-    steps["trainwright.compile, golden"] = _module_step(model, [model], network, batch)
+    steps["trainwright.compile, golden"] = _module_step(model, network, batch)
     return steps
 
 
