@@ -1,42 +1,25 @@
 """Several observers in the place of one."""
 
-from trainwright.network import Network
-from trainwright.train.history import EvaluationRecord, StepRecord
-from trainwright.train.interfaces import Observer, Verification
+from collections.abc import Callable
+
+from trainwright.train.interfaces import Observer
 
 
 class Observers(Observer):
-    """Tells each of several observers, in their order."""
+    """Tells each of several observers of every event, in their order."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 
-    def started(self, step: int, total: int, network: Network) -> None:
-        """See ``Observer``."""
-        for observer in self._observers:
-            observer.started(step, total, network)
 
-    def stepped(self, record: StepRecord) -> None:
-        """See ``Observer``."""
+def _of_each(event: str) -> Callable[..., None]:
+    def tell(self: Observers, *arguments: object) -> None:
         for observer in self._observers:
-            observer.stepped(record)
+            getattr(observer, event)(*arguments)
 
-    def cut(self, step: int, network: Network) -> None:
-        """See ``Observer``."""
-        for observer in self._observers:
-            observer.cut(step, network)
+    return tell
 
-    def verified(self, total: Verification) -> None:
-        """See ``Observer``."""
-        for observer in self._observers:
-            observer.verified(total)
 
-    def evaluated(self, record: EvaluationRecord) -> None:
-        """See ``Observer``."""
-        for observer in self._observers:
-            observer.evaluated(record)
-
-    def evaluating(self, done: int, samples: int) -> None:
-        """See ``Observer``."""
-        for observer in self._observers:
-            observer.evaluating(done, samples)
+# Every event that there is: one that is new reaches the observers without a line here.
+for _event in [name for name in vars(Observer) if not name.startswith("_")]:
+    setattr(Observers, _event, _of_each(_event))
