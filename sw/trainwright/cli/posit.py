@@ -1,12 +1,12 @@
-"""``trainwright posit``: a number in a posit format, field by field."""
+"""``trainwright posit``: a number as a posit or a takum, field by field."""
 
 import sys
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Any
 
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import JsonOptions, PositOption
+from trainwright.cli.options import JsonOptions
 from trainwright.cli.output import show
 from trainwright.support.settings import Option
 
@@ -18,25 +18,31 @@ def _code(text: str) -> int:
         raise ValueError(f"must be an integer, not {text!r}") from None
 
 
-class PositOptions(JsonOptions):
-    """Round a number to a posit format, exactly, and show the word.
+def _format(text: str) -> Any:
+    from trainwright.posit.explain import parse_format
 
-    Sign, regime, exponent and fraction are shown with their meaning, the error, and the neighbours
-    on the number line.
+    return parse_format(text)
+
+
+class PositOptions(JsonOptions):
+    """Round a number to a posit or takum format, exactly, and show the word.
+
+    The fields are shown with their meaning, the error, and the neighbours on the number line.
 
     Examples
     --------
       trainwright posit 3.14159 --format 16,2
       trainwright posit --code 0x4c91 --format 16,2
       trainwright posit --format 8,0 -- -1/3
+      trainwright posit 3.14159 --format takum16
     """
 
     number: Annotated[str | None, Option(positional=True)] = None
     """such as 3.14159, 1e-7, 1/3 or nar; read without rounding"""
     code: Annotated[int | None, Option(metavar="WORD", parse=_code)] = None
     """a word instead: 19601, 0x4c91 or 0b100110010010001"""
-    format: PositOption = "16,2"
-    """bits of a word, and of its exponent"""
+    format: Annotated[Any, Option(metavar="N,ES|takumN", parse=_format)] = "16,2"
+    """bits of a word and of its exponent, or a linear takum such as takum16"""
 
 
 def _run(options: PositOptions) -> int:

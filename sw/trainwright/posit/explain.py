@@ -1,27 +1,39 @@
-"""Explanation of a number in a posit format, field by field, in exact rational arithmetic."""
+"""Explanation of a number as a posit or a takum, field by field, in exact rational arithmetic."""
 
 import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
+from trainwright.posit import takum, word
 from trainwright.posit.format import PositError, PositFormat
-from trainwright.posit.word import Fields, check_code, fields, round_exact, value
+from trainwright.posit.takum import TakumFields, TakumFormat
+from trainwright.posit.word import Fields
 from trainwright.support.text import shown
+
+Format = PositFormat | TakumFormat
+_CODECS: dict[type, Any] = {PositFormat: word, TakumFormat: takum}
+"""Modules with ``fields``, ``value`` and ``round_exact`` of a kind of format."""
 
 MOST_DIGITS = 2000
 """Maximum digits of a number as text: far beyond every posit, the largest of which is 2^480."""
 
 
+def parse_format(text: str) -> Format:
+    """Return the format named ``16,2`` or ``takum16``. Raises ``PositError``."""
+    return TakumFormat.parse(text) if "takum" in text else PositFormat.parse(text)
+
+
 @dataclass(frozen=True)
 class Explanation:
-    """A number, the posit that it rounds to, and the neighbours of this posit."""
+    """A number, the posit or takum that it rounds to, and the neighbours of that value."""
 
-    fmt: PositFormat
+    fmt: Format
     given: Fraction | None
     """Number before rounding; ``None`` if it is not a real number."""
     code: int
-    fields: Fields | None
+    fields: Fields | TakumFields | None
     """Fields of the magnitude's word; ``None`` for 0 and NaR."""
     value: Fraction | None
     """Value after rounding; ``None`` for NaR."""
@@ -40,25 +52,25 @@ def parse_number(text: str) -> Fraction | None:
 
     Raises ``PositError``, also for numbers that take more than ``MOST_DIGITS`` digits to write out.
     """
-    word = text.strip().lower()
-    fits = len(word) <= MOST_DIGITS
-    if fits and "0x" not in word and (power := re.search(r"e([+-]?\d+(_\d+)*)$", word)):
+    number = text.strip().lower()
+    fits = len(number) <= MOST_DIGITS
+    if fits and "0x" not in number and (power := re.search(r"e([+-]?\d+(_\d+)*)$", number)):
         fits = abs(int(power[1])) <= MOST_DIGITS
     if not fits:
         raise PositError(
             f"a number has at most {MOST_DIGITS} digits, exponent included, not {shown(text)}"
         )
-    if word.lstrip("+-") in ("nar", "nan", "inf", "infinity"):
+    if number.lstrip("+-") in ("nar", "nan", "inf", "infinity"):
         return None
     try:
-        return Fraction(float.fromhex(word)) if "0x" in word else Fraction(word)
+        return Fraction(float.fromhex(number)) if "0x" in number else Fraction(number)
     except (ValueError, ZeroDivisionError, OverflowError):
         raise PositError(
             f"a number is written 3.14159, 1e-7, 1/3 or nar, not {shown(text)}"
         ) from None
 
 
-def nearest(x: Fraction | None, fmt: PositFormat) -> int:
+def nearest(x: Fraction | None, fmt: Format) -> int:
     """Return the code nearest to an exact number.
 
     The number is cut at 64 digits or more with a sticky last bit, which leaves the rounding
@@ -69,24 +81,25 @@ def nearest(x: Fraction | None, fmt: PositFormat) -> int:
     shift = 64 + max(0, x.denominator.bit_length() - x.numerator.bit_length())
     size, rest = divmod(abs(x.numerator) << shift, x.denominator)
     size |= rest != 0
-    return round_exact(-size if x < 0 else size, -shift, fmt)
+    return _CODECS[type(fmt)].round_exact(-size if x < 0 else size, -shift, fmt)
 
 
-def explain(x: Fraction | None, fmt: PositFormat) -> Explanation:
+def explain(x: Fraction | None, fmt: Format) -> Explanation:
     """Explain how ``x`` rounds to the format."""
     return _explanation(x, nearest(x, fmt), fmt)
 
 
-def explain_code(code: int, fmt: PositFormat) -> Explanation:
+def explain_code(code: int, fmt: Format) -> Explanation:
     """Explain the meaning of a word. Raises ``PositError`` for codes outside the format."""
-    check_code(code, fmt)
-    return _explanation(value(code, fmt), code, fmt)
+    return _explanation(_CODECS[type(fmt)].value(code, fmt), code, fmt)
 
 
-def _explanation(given: Fraction | None, code: int, fmt: PositFormat) -> Explanation:
-    sides = (value((code + step) & fmt.mask, fmt) for step in (-1, 1))
+def _explanation(given: Fraction | None, code: int, fmt: Format) -> Explanation:
+    codec = _CODECS[type(fmt)]
+    sides = (codec.value((code + step) & fmt.mask, fmt) for step in (-1, 1))
     below, above = sides if code != fmt.nar else (None, None)
-    return Explanation(fmt, given, code, fields(code, fmt), value(code, fmt), below, above)
+    parts = codec.fields(code, fmt)
+    return Explanation(fmt, given, code, parts, codec.value(code, fmt), below, above)
 
 
 def spell(x: Fraction) -> str:
@@ -109,22 +122,42 @@ def rows(explanation: Explanation) -> list[tuple[str, str, str]]:
                 "0" if explanation.code == 0 else "NaR",
             )
         ]
+    negative = "negative: the rest is of the two's complement" if parts.negative else "positive"
+    sign = ("sign", str(int(parts.negative)), negative)
+    if isinstance(parts, TakumFields):
+        return [sign, *_takum_rows(parts)]
+    assert isinstance(fmt, PositFormat)
     useed = 1 << (1 << fmt.es)
     run = len(parts.regime.rstrip("0" if parts.k >= 0 else "1"))
     kind = "one" if parts.k >= 0 else "zero"
     exponent = parts.scale - (parts.k << fmt.es)
     cut = fmt.es - len(parts.exponent)
     digits = parts.fraction
-    table = [
-        ("sign", str(int(parts.negative)), "negative: the rest is of the two's complement"
-         if parts.negative else "positive"),
+    return [
+        sign,
         ("regime", parts.regime, f"{run} {kind}{'s' if run > 1 else ''}: k = {parts.k}, "
          f"times {useed}^{parts.k}"),
-        ("exponent", parts.exponent or "-", f"times 2^{exponent}"
-         + (f", {cut} bit{'s' if cut > 1 else ''} cut off" if cut else "")),
+        ("exponent", parts.exponent or "-", f"times 2^{exponent}" + _cut_off(cut)),
         ("fraction", digits or "-", f"times 1 + {int(digits or '0', 2)}/{1 << len(digits)}"),
     ]  # fmt: skip
-    return table
+
+
+def _cut_off(bits: int) -> str:
+    return f", {bits} bit{'s' if bits > 1 else ''} cut off" if bits else ""
+
+
+def _takum_rows(parts: TakumFields) -> list[tuple[str, str, str]]:
+    above = parts.direction == "1"
+    regime = int(parts.regime.ljust(3, "0"), 2)
+    count, digits = regime if above else 7 - regime, parts.mantissa
+    missing = count - len(parts.characteristic)
+    return [
+        ("direction", parts.direction, "1 and above" if above else "below 1"),
+        ("regime", parts.regime or "-", f"{count} characteristic bits"
+         + _cut_off(3 - len(parts.regime))),
+        ("charact.", parts.characteristic or "-", f"times 2^{parts.scale}" + _cut_off(missing)),
+        ("mantissa", digits or "-", f"times 1 + {int(digits or '0', 2)}/{1 << len(digits)}"),
+    ]  # fmt: skip
 
 
 def lines(explanation: Explanation) -> list[str]:
@@ -152,11 +185,11 @@ def _error(explanation: Explanation) -> str:
     size = f"{_number(explanation.error):+.4g}"
     if explanation.given == 0:
         return size
-    largest = Fraction(2) ** explanation.fmt.max_scale
-    note = ""
+    fmt, note = explanation.fmt, ""
+    smallest, largest = (_CODECS[type(fmt)].value(code, fmt) for code in (1, fmt.nar - 1))
     if abs(explanation.given) > largest:
         note = "; beyond maxpos, which nothing exceeds"
-    elif abs(explanation.given) < 1 / largest:
+    elif abs(explanation.given) < smallest:
         note = "; below minpos, for nothing becomes 0"
     return f"{size}, {_number(explanation.error / explanation.given):+.3g} of the number{note}"
 

@@ -4,8 +4,10 @@ A datapath works in the same three steps: ``unpack``, integer arithmetic, ``roun
 compare both the vectorised arithmetic of this package and the hardware model with this module.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.support.text import shown
@@ -78,25 +80,37 @@ def round_exact(significand: int, exponent: int, fmt: PositFormat) -> int:
     to nearest, ties to the even word. A magnitude above maxpos becomes maxpos; a nonzero magnitude
     below minpos becomes minpos, never 0 or NaR.
     """
+    return round_by_word(significand, exponent, fmt, _word)
+
+
+def round_by_word(
+    significand: int, exponent: int, fmt: Any, word_of: Callable[[int, int, int, Any], int]
+) -> int:
+    """Round by ``word_of`` (size, length, scale, fmt), the word of 2^scale size / 2^length.
+
+    ``fmt`` has codes in two's complement, 0 as 00..0 and NaR as 10..0; no number becomes these.
+    """
     if significand == 0:
         return 0
     size = abs(significand)
     length = size.bit_length() - 1
-    scale = length + exponent
-    if scale >= fmt.max_scale:
-        word = fmt.nar - 1
-    elif scale < -fmt.max_scale:
-        word = 1
-    else:
-        k = scale >> fmt.es
-        regime, width = (((1 << (k + 1)) - 1) << 1, k + 2) if k >= 0 else (1, 1 - k)
-        tail = ((scale & ((1 << fmt.es) - 1)) << length) | (size - (1 << length))
-        long = (regime << (fmt.es + length)) | tail
-        word = _cut(long, width + fmt.es + length - (fmt.n - 1))
+    word = min(max(word_of(size, length, length + exponent, fmt), 1), fmt.nar - 1)
     return -word & fmt.mask if significand < 0 else word
 
 
-def _cut(word: int, bits: int) -> int:
+def _word(size: int, length: int, scale: int, fmt: PositFormat) -> int:
+    if scale >= fmt.max_scale:
+        return fmt.nar
+    if scale < -fmt.max_scale:
+        return 0
+    k = scale >> fmt.es
+    regime, width = (((1 << (k + 1)) - 1) << 1, k + 2) if k >= 0 else (1, 1 - k)
+    tail = ((scale & ((1 << fmt.es) - 1)) << length) | (size - (1 << length))
+    long = (regime << (fmt.es + length)) | tail
+    return cut(long, width + fmt.es + length - (fmt.n - 1))
+
+
+def cut(word: int, bits: int) -> int:
     """Drop the last ``bits`` bits, rounding to nearest, ties to even; append zeros if negative."""
     if bits <= 0:
         return word << -bits
