@@ -10,7 +10,13 @@ from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.memory import MemoryModel
 
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
-from function_networks import between_layers, random_kernel, two_layers, with_functions
+from function_networks import (
+    between_layers,
+    image_network,
+    random_kernel,
+    two_layers,
+    with_functions,
+)
 from graph_cases import colour_network, graph_network
 from test_vector import P
 
@@ -42,6 +48,18 @@ def test_random_kernels_of_users_are_exact_on_rtl(rtl, seed, over):
     rtl.memory = MemoryModel(read_latency=9, bandwidth=0.5, stall=0.3, seed=seed)
     network = between_layers(random_kernel(seed, over), channels=over == "channels")
     checked = check_step(network, 16, rtl, seed=seed)
+    assert checked.comparison.values and checked.comparison.mismatches == {}
+
+
+@pytest.mark.parametrize(
+    "table",
+    ({"pool": [2, 4], "function": "max_pool"}, {"function": "batch_norm(0.25, 0.5)"}),
+    ids=("max_pool", "batch_norm"),
+)
+def test_kernels_of_the_library_are_exact_on_rtl(rtl, table):
+    rtl.memory = MemoryModel(read_latency=9, bandwidth=0.5, stall=0.3, seed=1)
+    network = image_network(table, [8, 8] if "pool" in table else [64, 8])
+    checked = check_step(network, 13, rtl)
     assert checked.comparison.values and checked.comparison.mismatches == {}
 
 

@@ -88,6 +88,16 @@ def random_kernel(seed: int, over: str = "") -> Function:
     return kernel(gradient=random_gradient, over=over or ())(random_forward).make()
 
 
+def image_network(table: dict[str, object], size: list[int]) -> Network:
+    """Describe a convolution to 8 channels, a table behind it and a layer of so many inputs."""
+    layers = [
+        {"outputs": [2, 4], "inputs": [9, 1], "ranks": [2], "kernel": [3, 3], "padding": [1, 1]},
+        table,
+        {"outputs": [1, 16], "inputs": size, "ranks": [min(4, size[0])]},
+    ]
+    return network_from_dict({"classes": 4, "image": [8, 8], "layers": layers})
+
+
 def between_layers(function: Function, channels: bool) -> Network:
     """Describe a network that applies a function between two layers, or to a convolution."""
     layers: list[dict[str, object]] = [{"outputs": [4, 8], "inputs": [8, 8], "ranks": [4]}]

@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from function_networks import TEXTS, between_layers, random_kernel, two_layers, with_functions
+from function_networks import (
+    TEXTS,
+    between_layers,
+    image_network,
+    random_kernel,
+    two_layers,
+    with_functions,
+)
 from graph_cases import deep_network, graph_network
 from test_lowering import checked
 
@@ -44,7 +51,8 @@ def every_word(width):
 
 def applied(kernel, operands, widths, width, *exponents):
     """Evaluate a kernel without instructions."""
-    body = kernel.traced(widths, width)
+    operands, count = operands[: kernel.operands], kernel.operands
+    body, exponents = kernel.traced(widths[:count], width), exponents[:count]
     rows = {f"x{n}": words for n, words in enumerate(operands)}
     scaling = kernel.bound(exponents or (0,) * len(operands), width, None)
     return evaluate(body, rows, constants=scaling.constants, checks=True).rows["z"]
@@ -98,6 +106,23 @@ def test_gated_gradient_of_largest_words_is_within_its_bound(text, bound, expone
     real = torch.from_numpy(x * 2.0**exponent).requires_grad_()
     GATES[text](real).backward(torch.from_numpy(upper.astype(np.float64)))
     assert np.abs(result - wanted(real.grad.numpy(), 0, 16)).max() <= bound
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation"), ((0, 1), (0.5, 0.25), (-3, 1.7), (100, 77), (1e-6, 3e-5))
+)
+@pytest.mark.parametrize("exponent", (-30, -20, -12, -5, 0, 4))
+def test_frozen_batch_norm_of_every_word_is_within_its_bound(mean, deviation, exponent):
+    function = function_of(f"batch_norm({mean}, {deviation})")
+    for width, bound in ((8, 0.51), (16, 1.4)):
+        x = every_word(width).reshape(-1, function.group or 16)
+        result = applied(function.forward, [x], (width,), width, exponent)
+        real = (x * 2.0**exponent - mean) / deviation
+        assert np.abs(result - wanted(real, 4 - width, width)).max() <= bound
+    upper = every_word(16).reshape(-1, function.group or 16)
+    result = applied(function.backward, [upper], (16,), 16, exponent)
+    unit = function.backward.bound((exponent,), 16, None).exponent
+    assert np.abs(result - upper / deviation * 2.0 ** (exponent - unit)).max() <= 0.6
 
 
 def test_gelu_is_near_the_exact_one_of_torch():
@@ -184,6 +209,7 @@ def test_guide_has_a_row_of_every_function(name):
         ("leaky_relu(1, 2)", "leaky_relu takes the parameters slope, not 2"),
         ("leaky_relu(two)", "could not convert string to float"),
         ("leaky_relu(1.5)", "the slope is from 0 to below 1, not 1.5"),
+        ("batch_norm(0, 0)", "the deviation is above 0 and the mean within 8 deviations, not 0 an"),
         ("leaky_relu(nan)", "the slope is from 0 to below 1, not nan"),
     ),
 )
@@ -564,16 +590,6 @@ def own(k, x):
     network = described(tmp_path, own, "own")
     with pytest.raises(KernelError, match=r"own.py:4: own: more than 8 values .*: clip one"):
         compile_step(network, 16, ENGINE)
-
-
-def image_network(table, size):
-    """Describe a convolution to 8 channels, a table behind it and a layer of so many inputs."""
-    layers = [
-        {"outputs": [2, 4], "inputs": [9, 1], "ranks": [2], "kernel": [3, 3], "padding": [1, 1]},
-        table,
-        {"outputs": [1, 16], "inputs": size, "ranks": [min(4, size[0])]},
-    ]
-    return network_from_dict({"classes": 4, "image": [8, 8], "layers": layers})
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import ceil, floor, inf, log2, sqrt
 from typing import TYPE_CHECKING
 
+from trainwright.functions.library import normalised
 from trainwright.functions.record import MOST_SHIFT, Scale, Scaling
 from trainwright.functions.registry import kernel
 from trainwright.kernels.library import any_mantissa, exp2, mantissa, reciprocal, reciprocal_root
@@ -49,23 +50,16 @@ def _automatic(least: int, wanted: int | None) -> tuple[int, int]:
 LOG2_E = 1.4426950408889634
 
 
-def _normalised(value: float) -> tuple[int, int]:
-    """Return (f, n) with value = f 2^(n - 16), f of 17 bits."""
-    n = floor(log2(value))
-    factor = round(value * 2.0 ** (16 - n))
-    return (factor >> 1, n + 1) if factor == 1 << 17 else (factor, n)
-
-
 def _softmax_scale(
     exponents: Sequence[int], width: int, wanted: int | None, group: int, scale: float
 ) -> Scaling:
-    power = _normalised(LOG2_E * scale)[1]
+    power = normalised(LOG2_E * scale)[1]
     return Scaling(1 - width, 1 - width, (_held(-exponents[0] - power),))
 
 
 def _softmax_gradient(k: Body, upper: Value, result: Value, scale: float = 1.0) -> Value:
     """Compute p (upper - sum of p upper) scale, the difference with a bit below the point."""
-    half = _normalised(scale)[0]
+    half = normalised(scale)[0]
     bits = _bits(result.low, result.high) - 1
     product, less = _summable(k, upper * result)
     total = k.sum(product).rounded(max(0, bits - less - 1), EVEN).clip(FACTOR_WIDTH - 1)
@@ -79,7 +73,7 @@ def _softmax_gradient(k: Body, upper: Value, result: Value, scale: float = 1.0) 
 def _softmax_gradient_scale(
     exponents: Sequence[int], width: int, wanted: int | None, group: int, scale: float
 ) -> Scaling:
-    (upper, p), (half, power) = exponents, _normalised(scale)
+    (upper, p), (half, power) = exponents, normalised(scale)
     least = upper + p - 1 + power + (half != 1 << 16)
     exponent, shift = _automatic(least, wanted)
     return Scaling(exponent, least, (shift,))
@@ -114,7 +108,7 @@ def softmax(k: Body, z: Value, scale: float = 1.0) -> Value:
 def _powers(k: Body, z: Value, scale: float) -> Value:
     """Return 2^(z - the greatest z), with z in units of ``scale`` log2(e)."""
     # An argument of exp2 has 16 bits below the point, as the factor has.
-    below = (z - k.greatest(z)) * -_normalised(LOG2_E * scale)[0]
+    below = (z - k.greatest(z)) * -normalised(LOG2_E * scale)[0]
     return exp2(below.rounded(_shift(k, 0), EVEN)).at_least(0)
 
 

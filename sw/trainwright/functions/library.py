@@ -1,8 +1,10 @@
 """The element-wise functions of the library, each a kernel as users write them."""
 
-from math import e, log2, pi
+from collections.abc import Sequence
+from math import ceil, e, floor, inf, log2, pi
 from typing import TYPE_CHECKING
 
+from trainwright.functions.record import Scale, Scaling
 from trainwright.functions.registry import kernel
 from trainwright.kernels.library import exp2, reciprocal
 from trainwright.kernels.trace import Body, Condition, Value, where
@@ -12,6 +14,14 @@ if TYPE_CHECKING:
     import torch
 
 EVEN = Rounding.EVEN
+
+
+def normalised(value: float) -> tuple[int, int]:
+    """Return (f, n) with value = f 2^(n - 16), f of 17 bits."""
+    n = floor(log2(value))
+    factor = round(value * 2.0 ** (16 - n))
+    return (factor >> 1, n + 1) if factor == 1 << 17 else (factor, n)
+
 
 # -- leaky ReLU --------------------------------------------------------------------------------
 SLOPE_BITS = 16
@@ -162,3 +172,45 @@ def _real_gelu(x: "torch.Tensor") -> "torch.Tensor":
 def gelu(k: Body, x: Value) -> Value:
     """Return GELU of x by its tanh approximation, at most 0.0005 from torch's default."""
     return (x * _gelu_gate(k.scaled(x, GATE_FRACTION))[0]).rounded(15, EVEN)
+
+
+# -- batch normalisation with frozen statistics ------------------------------------------------
+DEVIATION_FRACTION = 12
+"""Bits of a deviation in units of the kernel: values saturate beyond 16 deviations."""
+
+
+def _batch_norm_gradient(k: Body, upper: Value, mean: float = 0.0, deviation: float = 1.0) -> Value:
+    factor, _ = normalised(1 / deviation)
+    # A factor above 2^16 would saturate the largest gradients: the exponent is one higher then.
+    return (upper * factor).rounded(16 + (factor != 1 << 16), EVEN)
+
+
+def _batch_norm_gradient_scale(
+    exponents: Sequence[int], width: int, wanted: int | None, group: int, mean: float,
+    deviation: float,
+) -> Scaling:  # fmt: skip
+    factor, power = normalised(1 / deviation)
+    exponent = exponents[0] + power + (factor != 1 << 16)
+    return Scaling(exponent, exponent, ())
+
+
+@kernel(
+    gradient=_batch_norm_gradient,
+    whole_bits=3,
+    gradient_scale=Scale(_batch_norm_gradient_scale),
+    real=lambda x, mean, deviation: (x - mean) / deviation,
+)
+def batch_norm(k: Body, x: Value, mean: float = 0.0, deviation: float = 1.0) -> Value:
+    """Return (x - mean) / deviation for statistics that do not change, saturated at 8 deviations.
+
+    One mean and one deviation are those of all values.
+    """
+    if not 0 < deviation < inf or not abs(mean) <= 8 * deviation:
+        raise ValueError(
+            f"the deviation is above 0 and the mean within 8 deviations, not {deviation:g} and "
+            f"{mean:g}"
+        )
+    fraction = DEVIATION_FRACTION - ceil(log2(deviation))
+    centred = (k.scaled(x, fraction) - round(mean * 2.0**fraction)).clip(FACTOR_WIDTH)
+    factor, power = normalised(2.0**-fraction / deviation)
+    return k.fixed(centred * factor, 16 - power)
