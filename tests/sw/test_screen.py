@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from trainwright.cli import main
+from trainwright.cli import main, output
 from trainwright.cli.screen import LEAST_CELL, fitted, folded, transposed
 
 INTERNAL = re.compile(r"\bl\d+\.|\bconv\.[a-zA-Z]")
@@ -123,3 +123,25 @@ def test_command_prints_escapes_where_the_encoding_lacks_a_character(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment)
     assert done.returncode == 0 and b"\\xe9" in done.stdout
+
+
+def test_bars_of_several_trials_end_together_and_are_not_begun_again(monkeypatch):
+    pytest.importorskip("rich")
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    output._bars.cache_clear()
+    first, second = output.teller("first"), output.teller("second")
+    try:
+        first(1, 2)
+        second(1, 3)
+        first(2, 2)
+        titles = [task.description for task in output._bars().tasks]
+        assert titles == ["first", "second"] and not output._bars().finished
+        second(3, 3)
+        assert output._bars().tasks == []
+        first(2, 2)  # the last step again, after the bar is gone
+        assert output._bars().tasks == []
+        second(1, 3)  # the same title counts anew
+        assert [task.completed for task in output._bars().tasks] == [1]
+    finally:
+        output.stop_bars()
+        output._bars.cache_clear()

@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from trainwright.cli.errors import OptionError, file_errors
@@ -80,6 +81,10 @@ def on_terminal() -> bool:
     return redraws and find_spec("rich") is not None
 
 
+_BARS = Lock()
+"""Held while bars change: trials of a sweep are told of by several threads."""
+
+
 @cache
 def _bars() -> Any:
     """Return the bars of this process, which one display redraws together."""
@@ -121,16 +126,19 @@ def teller(title: str, interval: float = 5.0) -> Progress:
 
 def _bar(title: str) -> Progress:
     bars = _bars()
-    task = None
+    task, full = None, False
 
     def tell(done: int, total: int, note: str = "") -> None:
-        nonlocal task
-        if task is None:
-            task = bars.add_task(title, note="")
-        bars.start()
-        bars.update(task, completed=done, total=total, note=note)
-        if bars.finished:
-            stop_bars()
-            task = None
+        nonlocal task, full
+        with _BARS:
+            if full and done >= total:
+                return  # a training tells its last step twice
+            full = done >= total
+            if task not in bars.task_ids:  # not begun yet, or ended with all others
+                task = bars.add_task(title, note="")
+            bars.start()
+            bars.update(task, completed=done, total=total, note=note)
+            if bars.finished:
+                stop_bars()
 
     return tell
