@@ -63,6 +63,22 @@ def test_network_of_tokens_with_wrong_sizes_is_one_error(tables, match):
         network_from_dict(tables)
 
 
+def test_function_over_tokens_with_padding_is_rejected(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import trainwright\n"
+        "@trainwright.kernel(over='tokens', gradient='straight-through')\n"
+        "def summed(k, x):\n"
+        "    return k.sum(x)\n"
+    )
+    tables = encoder_tables()
+    tables["layers"][6:6] = [{"name": "summed", "from": "output", "function": "summed"}]
+    tables["layers"][7]["add"] = ["embedding", "summed"]
+    network_from_dict({**tables, "kernels": [str(file)]})
+    with pytest.raises(NetworkError, match=r"summed.* is over tokens and would count padding"):
+        network_from_dict({**tables, "kernels": [str(file)], "padding": True})
+
+
 @pytest.mark.parametrize(("batch", "tokens"), ((1, 16), (2, 19)))
 def test_small_encoder_is_exact_in_every_tensor(batch, tokens):
     step = checked(small_encoder(tokens=tokens), batch, ENGINE)

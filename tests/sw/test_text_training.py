@@ -12,6 +12,7 @@ import pytest
 from sequence_networks import classifier
 
 from trainwright.cli import main
+from trainwright.cli.train.prepared import load_prepared, save_prepared
 from trainwright.data import DataError, load_data_set, load_samples, own_data
 from trainwright.network import load_network
 from trainwright.train.batches import check_fit, input_quantiser, text_notes, vocabulary_digits
@@ -134,6 +135,15 @@ def test_text_that_does_not_fit_its_network_is_told(lines, tmp_path):
             check_fit(network, other)
 
 
+def test_text_survives_the_file_of_a_sweep(lines, tmp_path):
+    data = load_data_set("text", lines)
+    save_prepared(tmp_path / "data.safetensors", data)
+    again = load_prepared(tmp_path / "data.safetensors")
+    assert vars(again) | {"train": 0, "test": 0} == vars(data) | {"train": 0, "test": 0}
+    for mine, theirs in zip(data.splits, again.splits, strict=True):
+        assert mine.images.dtype == theirs.images.dtype and (mine.images == theirs.images).all()
+
+
 def command(capsys, *args):
     """Run a command; return its status and the object that it prints."""
     status = main([*map(str, args), "--json"])
@@ -176,6 +186,12 @@ def test_text_classifier_learns_in_other_numbers_batches_and_updates(
     options = ("--network", network, "--data", lines, "--steps", "80", "--no-prior")
     result = command(capsys, "train", *options, *changes, "--out", tmp_path / "run")[1]
     assert result["test_accuracy"] > 0.8 and result["update_place"] == "host"
+
+
+@pytest.mark.slow
+def test_formats_are_chosen_for_a_network_of_tokens(lines, network, capsys):
+    chosen = command(capsys, "formats", network, "--data", lines, "--batch", "8")[1]
+    assert {"heads.a", "l1.G1", "pooled.a"} <= {tensor["tensor"] for tensor in chosen["tensors"]}
 
 
 GUIDE = Path(__file__).parents[2] / "docs/guide/text-classifier.md"

@@ -136,7 +136,11 @@ def choose(
     network, batch = model.network, len(inputs)
     # Measure on the widest machine there is, so that the values carry no error of the machine that
     # the widths are chosen for.
-    wide = replace(p, word_width=16, factor_width=WIDEST, formats=(), accumulator_width=48)
+    engine = p.vector_engine or int(bool(network.functions))
+    wide = replace(
+        p, word_width=16, factor_width=WIDEST, formats=(), accumulator_width=48,
+        vector_engine=engine,
+    )  # fmt: skip
     with GoldenAccelerator(wide, memory_bytes=1 << 26) as golden:
         driver = Driver(golden, network, batch, plan=plan, trace=True)
         words, scales = model.quantised(), Scales()

@@ -95,7 +95,7 @@ def vocabulary_digits(network: Network) -> list[int]:
 
 def text_notes(network: Network, data: DataSet) -> list[str]:
     """Return notes on lines and words that a network of tokens does not hold."""
-    if not data.is_text:
+    if not data.is_text or network.tokens == 1:
         return []
     notes = []
     cut = sum(int(split.images[:, 0, network.tokens :].any(1).sum()) for split in data.splits)

@@ -220,8 +220,9 @@ def asked(args: argparse.Namespace, load: Load = load_data) -> Asked:
     own = own_data(args.data, sequences=network.tokens > 1)
     dataset = given.pop("dataset", own or network.dataset)
     if not dataset:
+        give = "--data with lines of text" if network.tokens > 1 else "--dataset"
         raise OptionError(
-            f"network {network.name!r} names no data set: give --dataset"
+            f"network {network.name!r} names no data set: give {give}"
             + ("" if args.data is None else f"; {_no_data(args.data)}")
         )
     options = RunOptions(dataset=dataset, command=getattr(args, "command_line", ""), **given)
