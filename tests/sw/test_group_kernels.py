@@ -17,6 +17,7 @@ from group_cases import (
 )
 
 from trainwright.compiler.base.errors import CompileError
+from trainwright.functions import definition_of
 from trainwright.golden import vector as golden_vector
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.state import MachineState
@@ -60,6 +61,29 @@ def test_softmax_of_random_scores_is_within_its_bound(group, scale, exponent):
     for width, bound in ((8, 0.51), (16, 4.5)):
         words, scaling = applied(kernel, [scores], (16,), width, [exponent])
         assert error(real, words, scaling.exponent, width) <= bound
+
+
+@pytest.mark.parametrize(("exponent", "spread"), ((-9, 1 << 10), (-15, 1 << 15)))
+def test_masked_softmax_is_that_of_the_values_left(exponent, spread):
+    """Scores that are masked exceed the others by far; groups of one value and of none are there.
+
+    Words of -32768 are the greatest of some groups, as small as the words that stand for a mask.
+    """
+    group, rng = 12, np.random.default_rng(3)
+    kernel = definition_of("masked_softmax").make(0.5).sized(group).forward
+    scores = np.clip(rng.normal(0, spread, (600, group)), -32768, 32767).astype(np.int64)
+    mask = (rng.random(scores.shape) < rng.random((600, 1))).astype(np.int64)
+    scores[:300] = np.where(mask[:300], scores[:300], 32767)
+    scores[300:400] = np.where(mask[300:400], -32768, scores[300:400])
+    words, scaling = applied(kernel, [scores, mask], (16, 2), 8, [exponent, 0])
+    counts = mask.sum(1)
+    assert {0, 1, group} <= set(counts.tolist())
+    powers = np.zeros(scores.shape)
+    for row, kept, out in zip(scores, mask, powers, strict=True):
+        values = row[kept > 0] * 2.0**exponent * 0.5
+        out[kept > 0] = np.exp(values - values.max(initial=-np.inf))
+        out /= out.sum() or 1
+    assert error(powers, words, scaling.exponent, 8) <= 0.51 and not words[mask == 0].any()
 
 
 @pytest.mark.parametrize(("group", "scale"), ((5, 0.3), (32, 0.125), (48, 1.0)))

@@ -13,6 +13,7 @@ from trainwright.check.step import check_step, random_inputs
 from trainwright.cli import main
 from trainwright.compiler import compile_step
 from trainwright.driver import Driver
+from trainwright.driver.tokens import TokenCounts, token_words
 from trainwright.fixed.quantise import dequantise
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import NetworkError, load_network, network_from_dict
@@ -117,17 +118,49 @@ def dense(network, model):
     return weights, biases
 
 
-def test_small_encoder_is_near_torch_in_float64():
+@pytest.mark.parametrize("batch", (1, 2))
+def test_small_encoder_is_near_torch_in_float64(batch):
     """Compare logits with the dense network on the dequantised factors."""
     network = small_encoder()
     with GoldenAccelerator(ENGINE, memory_bytes=1 << 22) as golden:
-        driver = Driver(golden, network, 1)
+        driver = Driver(golden, network, batch)
         given = random_inputs(network, driver, 0)
         logits = driver.forward(given.inputs, given.model, given.scales).logits
     inputs = dequantise(given.inputs, driver.input_exponent, network.format("activation"))
     real = outputs(network, *dense(network, given.model), inputs)
-    assert logits.shape == (1, network.tokens * prod(network.shapes["scale2"]))
+    assert logits.shape == (batch, network.tokens * prod(network.shapes["scale2"]))
     assert (logits - real).norm() <= 0.12 * real.norm()
+
+
+@pytest.mark.parametrize(
+    ("over", "shares"),
+    (
+        ("mean", [[8192, 8192, 0], [16384, 0, 0], [0, 0, 0]]),
+        ("first", [[16384, 0, 0]] * 2 + [[0] * 3]),
+    ),
+)
+def test_token_words_leave_tokens_of_zeros_out(over, shares):
+    network = classifier(over=over, tokens=3)
+    inputs = torch.zeros(3, 3, 10, dtype=torch.int64)
+    inputs[0, :2, 4] = inputs[1, 0, 7] = 127
+    words = token_words(network, inputs.flatten(1))
+    assert words["pooled.share"].tolist() == shares
+    masks = words["heads.mask"]
+    assert masks.shape == (3, 3, 3, 3)  # queries, heads, sequences, keys
+    assert (masks == torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0]])).all()
+
+
+def test_counts_of_gradients_leave_out_tokens_without_one():
+    """Gradients of the first token alone reach queries and what follows them, keys get all."""
+    network = classifier(over="first", tokens=4)
+    present = torch.tensor([[True] * 4, [True, False, False, False]])
+    counts = TokenCounts(network, present)
+    step = compile_step(network, 2, ENGINE)
+    tensors = {tensor.name: tensor for tensor in step.backward.tensors}
+    shares = {"l2.dx": 2 / 8, "sum1.da": 2 / 8, "l3.dx": 5 / 8, "l4.dx": 5 / 8, "heads.dv": 5 / 8,
+              "heads.dp": 5 / 32, "l1.dG1": 1.0, "l10.db": 1.0}  # fmt: skip
+    for name, share in shares.items():
+        assert counts.of(tensors[name]) == round(share * tensors[name].count), name
 
 
 @pytest.mark.parametrize("over", ("mean", "first"))
