@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from trainwright.accelerator import AcceleratorError, AcceleratorReset, Run, control, registers
 from trainwright.accelerator.segmented import run_segments
-from trainwright.link.host import Line, Link
+from trainwright.link.host import HostLink, Line, Link
 from trainwright.link.protocol import WORD_BYTES, Request
 from trainwright.link.serial_line import DEFAULT_BAUD, SerialLine
 from trainwright.link.watch import LOST_SECONDS, await_run
@@ -26,15 +26,15 @@ RUN_SECONDS = 60.0
 """A run of the largest network takes a fraction of a second."""
 
 
-class LinkAccelerator:
-    """The accelerator at the other end of ``line`` (``trainwright.accelerator.Accelerator``).
+class HostedAccelerator:
+    """The accelerator at the other end of a link (``trainwright.accelerator.Accelerator``).
 
-    ``patience`` and ``attempts`` as of ``Link``; a run of more than ``run_seconds`` fails. A run
-    gives counters and statistics, no traces. When the board was reset, the pending call raises
-    ``AcceleratorReset``, and the next one finds the accelerator set up again.
+    A run of more than ``run_seconds`` fails. A run gives counters and statistics, no traces. When
+    the board was reset, the pending call raises ``AcceleratorReset``, and the next one finds the
+    accelerator set up again.
 
-    A run goes on where the line fails under it or the host ends. For ``lost_seconds`` the host that
-    waits for it tries the line again; another one takes it over by ``attend``. Before its end
+    A run goes on where the link fails under it or the host ends. For ``lost_seconds`` the host that
+    waits for it tries the link again; another one takes it over by ``attend``. Before its end
     nothing else can be written or run.
 
     Raises ``AcceleratorError`` where the board does not answer or has other parameters.
@@ -43,25 +43,22 @@ class LinkAccelerator:
     def __init__(
         self,
         parameters: AcceleratorParameters,
-        line: Line,
+        link: HostLink,
         *,
-        patience: float = 0.25,
-        attempts: int = 8,
         run_seconds: float = RUN_SECONDS,
         lost_seconds: float = LOST_SECONDS,
     ):
-        self._parameters = parameters
-        self._link = Link(line, patience=patience, attempts=attempts)
+        self._parameters, self._link = parameters, link
         self._run_seconds = run_seconds
         self._lost_seconds = lost_seconds
         self.resets = 0
         """See ``UnattendedAccelerator.resets``."""
         self._closed = False
         try:
-            line.drain()
+            link.drain()
             self._open()
         except BaseException:
-            self._link.close()
+            link.close()
             raise
 
     def _open(self) -> None:
@@ -80,11 +77,6 @@ class LinkAccelerator:
     def memory_bytes(self) -> int:
         """Size of the board's memory."""
         return self._link.memory_bytes
-
-    @property
-    def link(self) -> Link:
-        """The link, with its counts and the board's clock."""
-        return self._link
 
     @property
     def order(self) -> SampleOrder:
@@ -280,6 +272,26 @@ class LinkAccelerator:
 def _whole_words(address: int, size: int) -> tuple[int, int]:
     first = address // WORD_BYTES * WORD_BYTES
     return first, -(-(address + size) // WORD_BYTES) * WORD_BYTES
+
+
+class LinkAccelerator(HostedAccelerator):
+    """``HostedAccelerator`` behind a line; ``patience`` and ``attempts`` are those of ``Link``."""
+
+    def __init__(
+        self,
+        parameters: AcceleratorParameters,
+        line: Line,
+        *,
+        patience: float = 0.25,
+        attempts: int = 8,
+        run_seconds: float = RUN_SECONDS,
+        lost_seconds: float = LOST_SECONDS,
+    ):
+        self.link = Link(line, patience=patience, attempts=attempts)
+        """Link with its counts and the board's clock."""
+        super().__init__(
+            parameters, self.link, run_seconds=run_seconds, lost_seconds=lost_seconds
+        )  # fmt: skip
 
 
 class SerialAccelerator(LinkAccelerator):

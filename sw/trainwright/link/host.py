@@ -51,6 +51,46 @@ class Line(Protocol):
         ...
 
 
+class HostLink(Protocol):
+    """Way to the registers and the memory of an accelerator, in words of 32 bits."""
+
+    @property
+    def name(self) -> str:
+        """Name of the way, for people."""
+        ...
+
+    memory_bytes: int
+    """Bytes of the accelerator's memory, known after ``hello``."""
+
+    def hello(self) -> None:
+        """Open a session."""
+        ...
+
+    def read(self, request: Request, address: int, count: int, /) -> npt.NDArray[np.uint32]:
+        """Read ``count`` words from a byte address on."""
+        ...
+
+    def write(self, request: Request, address: int, words: npt.NDArray[np.uint32], /) -> None:
+        """Write words from a byte address on."""
+        ...
+
+    def rest(self, seconds: float, /) -> None:
+        """Let the accelerator be for a while."""
+        ...
+
+    def drain(self) -> None:
+        """Forget what has come."""
+        ...
+
+    def reopen(self) -> None:
+        """Try a way that failed again."""
+        ...
+
+    def close(self) -> None:
+        """Close the way; idempotent."""
+        ...
+
+
 class LinkError(AcceleratorError):
     """The board does not answer, or answers wrongly."""
 
@@ -118,6 +158,10 @@ class Link:
         """Let the board be for a while, of the line's own time."""
         for _ in self._decoder.feed(self._line.read(seconds)):
             pass  # late, to a request that was repeated
+
+    def drain(self) -> None:
+        """Forget what has come."""
+        self._line.drain()
 
     def reopen(self) -> None:
         """Try a line that failed again; the session on the board goes on."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.link.host import Link, LinkError
+from trainwright.link.host import HostLink, LinkError
 
 SHARE = 64
 """Between two looks passes a part of the time that the run has taken so far, one of so many."""
@@ -16,7 +16,7 @@ LOST_SECONDS = 60.0
 
 
 def await_run(
-    link: Link, is_busy: Callable[[], bool], *, seconds: float, lost_seconds: float
+    link: HostLink, is_busy: Callable[[], bool], *, seconds: float, lost_seconds: float
 ) -> None:
     """Look until ``is_busy`` is false, more and more seldom.
 
@@ -41,7 +41,7 @@ def await_run(
             raise AcceleratorError(f"not done after {seconds:g} s")
 
 
-def _try_again(link: Link, error: LinkError, gone: float, most: float) -> None:
+def _try_again(link: HostLink, error: LinkError, gone: float, most: float) -> None:
     if gone >= most:
         raise LinkError(
             f"the board at {link.name} is out of reach for {gone:.2g} s ({error}); what it does it "
