@@ -24,7 +24,7 @@ _PLACE = re.compile(r"(?P<file>[^@]*)(@(?P<offset>\w+)(\+(?P<size>\w+))?)?")
 _REGISTERS = (Request.READ_REGISTERS, Request.WRITE_REGISTERS)
 
 
-class Window(Protocol):
+class WordWindow(Protocol):
     """Words of 32 bits from address 0 on, as a processor reaches them."""
 
     def read(self, address: int, count: int, /) -> Words:
@@ -41,7 +41,7 @@ class Window(Protocol):
 
 
 class FileWindow:
-    """Window on a part of a file: a device such as ``/dev/mem`` or ``/dev/uio0``.
+    """WordWindow on a part of a file: a device such as ``/dev/mem`` or ``/dev/uio0``.
 
     Raises ``AcceleratorError`` where the file cannot be opened or mapped.
     """
@@ -64,17 +64,17 @@ class FileWindow:
                                                   offset - begin)  # fmt: skip
 
     def read(self, address: int, count: int) -> Words:
-        """See ``Window``."""
+        """See ``WordWindow``."""
         assert self._words is not None
         return self._words[address // WORD_BYTES :][:count].copy()
 
     def write(self, address: int, words: Words) -> None:
-        """See ``Window``."""
+        """See ``WordWindow``."""
         assert self._words is not None
         self._words[address // WORD_BYTES :][: len(words)] = words
 
     def close(self) -> None:
-        """See ``Window``."""
+        """See ``WordWindow``."""
         self._words = None
         with suppress(BufferError):  # an array of the words is alive; the map ends with it
             self._map.close()
@@ -86,7 +86,7 @@ class MappedLink:
     clock_hz = 0
     """Unknown: no register tells the clock."""
 
-    def __init__(self, name: str, registers: Window, memory: Window, memory_bytes: int):
+    def __init__(self, name: str, registers: WordWindow, memory: WordWindow, memory_bytes: int):
         self.name, self.memory_bytes = name, memory_bytes
         self._registers, self._memory = registers, memory
 
