@@ -1,7 +1,7 @@
 """Make the commands of each slice, on pieces of tensors that are loaded, moved and stored.
 
 In: the stages of ``cut`` with the choices of ``choose``. Out: ``forms.calls`` commands in the order
-of the operations, whose pieces have no addresses yet; ``schedule`` orders and places them. One
-class grows over four modules: ``pieces`` finds or makes a tensor in a layout, ``demands`` collects
-the layouts in advance, ``operations`` has a method for each operation, ``tile`` runs the stages.
+of the operations, whose pieces have no addresses yet; ``schedule`` orders and places them.
+``demands`` collects in advance what the layouts of each tensor must suit, ``pieces`` finds or makes
+a tensor in a layout, ``operations`` has a method for each operation, ``tile`` runs the stages.
 """

@@ -6,31 +6,53 @@ outermost. A piece that suits one reader only would be copied for the next.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import prod
 
 from trainwright.compiler.cut.slices import Stage
-from trainwright.compiler.forms.choices import Choice, Pad, Work
+from trainwright.compiler.forms.choices import Choice, Cut, Pad, Work
 from trainwright.compiler.forms.impls import Impl, Need
 from trainwright.compiler.forms.layout import Axes
-from trainwright.compiler.tile.pieces import Pieces
-from trainwright.graph.ir import View
+from trainwright.graph.ir import Graph, View
 from trainwright.graph.network import SAMPLES
 
+Key = tuple[str, Axes]
+"""Layout: the name of a tensor, and its axes along the lanes."""
 
-class Demands(Pieces):
-    """Pieces in layouts that suit all the choices of a program."""
 
-    every: Sequence[Choice] = ()
-    """Choices of all stages."""
-    pads: Sequence[Pad] = ()
+@dataclass(frozen=True)
+class Demands:
+    """Needs that all choices of a program have of the pieces of each tensor."""
 
-    def _demands(self) -> None:
+    graph: Graph
+    lanes: int
+    groups: dict[Key, list[Axes]] = field(default_factory=dict)
+    """Axes that are to lie side by side, by layout."""
+    hard: dict[Key, list[Axes]] = field(default_factory=dict)
+    """Axes of results that must lie side by side: an array can write them in no other way."""
+    padding: dict[Key, Axes] = field(default_factory=dict)
+    lead: dict[str, Axes] = field(default_factory=dict)
+    """Axes that come first in a tensor's rows, so that parts of the tensor lie apart from each
+    other."""
+    cuts: dict[Key, set[Cut]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, graph: Graph, stages: Sequence[Stage], pads: Sequence[Pad], lanes: int
+    ) -> "Demands":
         """Collect for each tensor the axes that are read as one, padded, or divided."""
-        for choice in self.every:
+        demands = cls(graph, lanes)
+        every = [choice for stage in stages for choice in stage.choices]
+        demands._collect(every, pads)
+        demands._leads(every, stages)
+        return demands
+
+    def _collect(self, every: Sequence[Choice], pads: Sequence[Pad]) -> None:
+        for choice in every:
             for work in choice.works:
                 if work.impl:
                     self._grouped(work.impl)
-                for need in self._needs(choice, work):
+                for need in _needs(choice, work):
                     key = need.tensor, need.lanes
                     cut = work.cut
                     if cut and cut[0] not in self.graph.tensors[need.tensor].axes:
@@ -39,9 +61,9 @@ class Demands(Pieces):
                     if window := self.graph.windows.get(need.tensor):
                         # Windows read values beyond the cut, so the host writes the whole tensor.
                         self.cuts.setdefault((window.x, need.lanes), set()).add(None)
-        for name, lanes, axes in self.pads:
+        for name, lanes, axes in pads:
             self._group(name, lanes, axes, pad=True)
-        for choice in self.every:
+        for choice in every:
             for work in choice.works:
                 if (impl := work.impl) and impl.array.along_lanes:
                     # Demands on rows of PE1's tiles come after those on entries: for rows
@@ -59,12 +81,12 @@ class Demands(Pieces):
         # A single axis needs no neighbour.
         if len(axes) > 1:
             self.groups.setdefault((name, lanes), []).append(axes)
-        if pad and prod(self.graph.sizes[a] for a in axes) % self.p.lanes:
+        if pad and prod(self.graph.sizes[a] for a in axes) % self.lanes:
             self.padding.setdefault((name, lanes), axes)
 
-    def _leads(self, stages: Sequence[Stage]) -> None:
+    def _leads(self, every: Sequence[Choice], stages: Sequence[Stage]) -> None:
         """Set the axes that come first in each tensor: those that slices and arrays divide."""
-        views = {n for c in self.every if isinstance(c.op, View) for n in (c.op.out, c.op.x)}
+        views = {n for c in every if isinstance(c.op, View) for n in (c.op.out, c.op.x)}
         wanted: dict[str, dict[str, None]] = {}
         for stage in stages:
             loops = [*([SAMPLES] if stage.blocked else []), *(axis for axis, _ in stage.loops)]
@@ -83,7 +105,8 @@ class Demands(Pieces):
                 mine = self.graph.tensors[name].axes
                 self.lead[name] = tuple(a for a in axes if a in mine and (name, a) not in padded)
 
-    def _needs(self, choice: Choice, work: Work) -> tuple[Need, ...]:
-        if work.impl:
-            return work.impl.needs
-        return tuple(Need(name, choice.lanes) for name in choice.op.operands)
+
+def _needs(choice: Choice, work: Work) -> tuple[Need, ...]:
+    if work.impl:
+        return work.impl.needs
+    return tuple(Need(name, choice.lanes) for name in choice.op.operands)

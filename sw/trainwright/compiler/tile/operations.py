@@ -26,7 +26,7 @@ from trainwright.compiler.forms.layout import (
     counts_of,
 )
 from trainwright.compiler.forms.passes import lowered
-from trainwright.compiler.tile.demands import Demands
+from trainwright.compiler.tile.pieces import Pieces
 from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
 from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters
@@ -38,7 +38,7 @@ SMALL = 32
 """
 
 
-class Operations(Demands):
+class Operations(Pieces):
     """Commands of operations.
 
     ``given`` are the tensors of external memory, ``stored`` the ones that are written there and
@@ -65,6 +65,8 @@ class Operations(Demands):
         self.stored, self.pads, self.spilled = {*stored, *spilled}, pads, set(spilled)
         self.stored_layouts = stored
         self.macs = 0
+        self.every: list[Choice] = []
+        """Choices of all stages."""
 
     @property
     def _whole(self) -> dict[str, tuple[int, int]]:
@@ -83,7 +85,7 @@ class Operations(Demands):
             ranges = {}
         # Only this array reads the layout, so that values outside its cut would be loaded for
         # nobody.
-        if cut and cut[0] in axes and self.cuts.get((name, lanes)) == {cut}:
+        if cut and cut[0] in axes and self.demands.cuts.get((name, lanes)) == {cut}:
             return overlap(ranges, ranges_of(cut)) or {}
         return ranges
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from trainwright.compiler.forms.calls import Call, Clear, Copy, External, Move, Transpose
-from trainwright.compiler.forms.choices import Cut, Given, ranges_of
+from trainwright.compiler.forms.choices import Given, ranges_of
 from trainwright.compiler.forms.digits import word_bytes
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import (
@@ -24,6 +24,7 @@ from trainwright.compiler.forms.layout import (
     counts_of,
 )
 from trainwright.compiler.forms.windows import Halo, halos, spread, steps
+from trainwright.compiler.tile.demands import Demands
 from trainwright.graph.ir import Graph, Unfold
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.engines import transpose_cycles
@@ -66,15 +67,8 @@ class Pieces:
         self.outer: dict[str, External] = {}
         self.views: dict[str, str] = {}
         """Source of each view, for tensors in external memory."""
-        self.groups: dict[tuple[str, Axes], list[Axes]] = {}
-        """Axes that are to lie side by side, by layout."""
-        self.hard: dict[tuple[str, Axes], list[Axes]] = {}
-        """Axes of results that must lie side by side: an array can write them in no other way."""
-        self.padding: dict[tuple[str, Axes], Axes] = {}
-        self.lead: dict[str, Axes] = {}
-        """Axes that come first in a tensor's rows, so that parts of the tensor lie apart from each
-        other."""
-        self.cuts: dict[tuple[str, Axes], set[Cut]] = {}
+        self.demands = Demands(graph, p.lanes)
+        """Needs of what is computed; none before a program is begun."""
         self._constants: dict[str, Piece] = {}
 
     def ensure(
@@ -152,15 +146,15 @@ class Pieces:
         # In this order: what must lie side by side now, what an array can write in no other way,
         # and what later readers would like. Axes of slices and divisions come first where no group
         # claims them, so that parts of a tensor are runs of rows.
-        hard = [*groups, *self.hard.get(key, ())]
-        every = [*([padded] if padded else []), *hard, *self.groups.get(key, ())]
+        hard = [*groups, *self.demands.hard.get(key, ())]
+        every = [*([padded] if padded else []), *hard, *self.demands.groups.get(key, ())]
         fixed = {a for group in every if len(group) > 1 for a in group}
-        first = [a for a in self.lead.get(name, ()) if a not in lanes and a not in fixed]
+        first = [a for a in self.demands.lead.get(name, ()) if a not in lanes and a not in fixed]
         rest = [a for a in axes if a not in lanes and a not in first]
         rows = together((*first, *rest), every)
         # Rows of zeros between two axes of a required group would break its even index.
         if not padded:
-            usual = self.padding.get(key, ())
+            usual = self.demands.padding.get(key, ())
             clear = all(group == usual or not set(group) & set(usual) for group in hard)
             padded = usual if clear else ()
         if padded and not (set(padded) <= set(rows) and _adjacent(rows, padded)):
@@ -220,9 +214,11 @@ class Pieces:
         axes = self.graph.tensors[op.x].axes
         size = prod(counts_of(group, self.graph.sizes, {}).values())
         padded = group if group and pad and size % self.p.lanes else ()
-        first = [a for a in self.lead.get(op.out, ()) if a in axes and a not in (*lanes, *group)]
+        first = [
+            a for a in self.demands.lead.get(op.out, ()) if a in axes and a not in (*lanes, *group)
+        ]
         rest = [a for a in axes if a not in lanes and a not in first]
-        groups = [group, *self.groups.get((op.out, lanes), ())]
+        groups = [group, *self.demands.groups.get((op.out, lanes), ())]
         rows = together((*first, *rest), [g for g in groups if set(g) <= set(rest)])
         layout = Layout(rows, lanes, padded)
         wide = {**ranges, **{a: (halo.low, halo.high) for a, halo in places.items()}}
@@ -282,7 +278,7 @@ class Pieces:
         """
         if given.cut:
             return ranges_of(given.cut)
-        cuts = self.cuts.get((piece.tensor, piece.layout.lanes), ())
+        cuts = self.demands.cuts.get((piece.tensor, piece.layout.lanes), ())
         if given.is_free and len(cuts) == 1:
             (cut,) = cuts
             return {cut[0]: (cut[1], cut[2])} if cut else {}

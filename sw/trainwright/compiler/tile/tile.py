@@ -13,6 +13,7 @@ from trainwright.compiler.cut.slices import Block, Stage, in_parts, overlap, ref
 from trainwright.compiler.forms.calls import Call
 from trainwright.compiler.forms.choices import Choice, Given, Pad, Stored
 from trainwright.compiler.forms.layout import Ranges, Storage
+from trainwright.compiler.tile.demands import Demands
 from trainwright.compiler.tile.operations import Operations
 from trainwright.graph.ir import Einsum, Graph, Op
 from trainwright.graph.network import SAMPLES
@@ -71,8 +72,7 @@ class Tiler(Operations):
         # by the golden model.
         self.graph = replace(self.graph, ops=tuple(ops[op.out] for op in self.graph.ops))
         self.every = [choice for stage in stages for choice in stage.choices]
-        self._demands()
-        self._leads(stages)
+        self.demands = Demands.of(self.graph, stages, self.pads, self.p.lanes)
         for blocked, group in groupby(stages, lambda stage: stage.blocked):
             together = list(group)  # stages share the loop over blocks with their neighbours
             for block in self.blocks if blocked else (None,):
