@@ -1,7 +1,7 @@
 """Describe FPGA boards as data: their parts, pins, clocks and memories."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from trainwright.parameters import preset
@@ -147,6 +147,15 @@ ECP5_85F = Part(
     multiplier_rows=_ecp5_multipliers(_COLUMNS_85F, (10, 34, 58)),
     block_ram_rows=_ecp5_block_rams(_COLUMNS_85F, (22, 46, 70, 82)),
 )
+# no sites: arrays of these parts are small enough to leave to place and route
+ECP5_45F = Part(
+    name="LFE5U-45F", family="ecp5", luts=43848, multipliers=72, block_rams=108, options=("--45k",)
+)
+ECP5_25F = Part(
+    name="LFE5U-25F", family="ecp5", luts=24288, multipliers=28, block_rams=56, options=("--25k",)
+)
+# the die of the 25F under another name: the open tools use all of it
+ECP5_12F = replace(ECP5_25F, name="LFE5U-12F", options=("--12k",))
 GW5AST_138 = Part(
     name="GW5AST-138C",
     family="gw5a",
@@ -155,5 +164,7 @@ GW5AST_138 = Part(
     block_rams=340,
     options=("GW5AST-LV138",),
 )
-PARTS = MappingProxyType({part.name: part for part in (ECP5_85F, GW5AST_138)})
+PARTS = MappingProxyType(
+    {part.name: part for part in (ECP5_12F, ECP5_25F, ECP5_45F, ECP5_85F, GW5AST_138)}
+)
 """By name."""

@@ -19,7 +19,8 @@ from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.text import suggestion
 from trainwright_boards.board import BLOCK, MEMORIES, SDRAM, Board
 from trainwright_boards.catalogue import BOARDS, find_board
-from trainwright_boards.export import EXPORTS, REGISTERS
+from trainwright_boards.catalogue.zynq import EXPORTS
+from trainwright_boards.export import REGISTERS
 from trainwright_boards.fits import (
     check_fits,
     choose_memory,

@@ -1,4 +1,4 @@
-"""Estimate an accelerator's size on a Zynq UltraScale+ with yosys, without place and route."""
+"""Estimate an accelerator's size on a Zynq with yosys, without place and route."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from typing import Any
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.files import write_whole
 from trainwright.support.native.tools import Progress
-from trainwright_boards.export import FAMILY, ZynqBoard
+from trainwright_boards.catalogue.zynq import ZynqBoard
 from trainwright_boards.job import REPORT_IT, Steps
 from trainwright_boards.tools import BuildError
 from trainwright_hw.arith.multiplier import DevicePlatform
@@ -20,7 +20,7 @@ ESTIMATE = "estimate.json"
 RTLIL, COUNTS = "accelerator.il", "cells.json"
 PASSES = (
     f"read_rtlil {RTLIL}; "
-    f"synth_xilinx -family {FAMILY} -flatten -noiopad -noclkbuf -top {TOP}; "
+    f"synth_xilinx -family {{family}} -flatten -noiopad -noclkbuf -top {TOP}; "
     f"tee -q -o {COUNTS} stat -json"
 )
 """The accelerator by itself: its ports go to the processor, not to pins."""
@@ -34,10 +34,10 @@ CELLS = {
         r"RAM(32M16|64M8|32X16DR8|64X8SW)": 8,
     },
     "flip_flops": {r"FD[RSCP]E(_1)?": 1},
-    "multipliers": {r"DSP48E2": 1},
-    "block_rams": {r"RAMB36E2": 1, r"RAMB18E2": 0.5},
+    "multipliers": {r"DSP48E[12]": 1},
+    "block_rams": {r"RAMB36E[12]": 1, r"RAMB18E[12]": 0.5},
 }
-"""Cells of UltraScale+, and how many LUTs (multipliers, ...) each of them takes."""
+"""Cells of 7 series and UltraScale+, and how many LUTs (multipliers, ...) each of them takes."""
 
 
 def count(cells: Mapping[str, int]) -> dict[str, float]:
@@ -67,11 +67,12 @@ def estimate(
 
     Raises ``BuildError``.
     """
+    family = board.processor.family
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / RTLIL).write_text(to_rtlil(parameters, target=DevicePlatform(FAMILY)))
+        (folder / RTLIL).write_text(to_rtlil(parameters, target=DevicePlatform(family)))
         steps = Steps(folder, progress)
-        arguments = ["-q", "-l", "synthesis.log", "-p", PASSES]
+        arguments = ["-q", "-l", "synthesis.log", "-p", PASSES.format(family=family)]
         steps.run("yosys", arguments, remedy=REPORT_IT, told_in="synthesis.log")
         cells = json.loads((folder / COUNTS).read_text())["design"]["num_cells_by_type"]
         used = count(cells)

@@ -1,50 +1,18 @@
 """For boards whose tools are the vendor's: Verilog, constraints and a script, to be built there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.accelerator.register_files import FILES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.files import write_whole
 from trainwright.support.native.tools import Progress
+from trainwright_boards.catalogue.zynq import ZynqBoard
 from trainwright_boards.tools import BuildError
 
-FAMILY = "xcup"
-"""UltraScale+, of ``trainwright_hw.arith.multiplier.DevicePlatform``."""
 VERILOG, CONSTRAINTS, SCRIPT = "trainwright.v", "trainwright.xdc", "build.tcl"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ZynqBoard:
-    """A board with a Zynq UltraScale+: the processor is the host, its memory the accelerator's."""
-
-    name: str
-    title: str
-    part: str
-    board_part: str
-    """Name in the vendor's board files, which set up the processor's memory and clocks."""
-    preset: str
-    clock_mhz: float
-    registers_base: int
-    """Address at which the processor sees the accelerator's registers."""
-    available: Mapping[str, int]
-    """``luts``, ``flip_flops``, ``multipliers`` and ``block_rams`` (of 36 Kbit) of the part."""
-
-
-ULTRA96_V2 = ZynqBoard(
-    name="ultra96-v2",
-    title="Avnet Ultra96-V2 with a ZU3EG",
-    part="xczu3eg-sbva484-1-i",
-    board_part="avnet.com:ultra96v2:part0:1.2",
-    preset="zu3eg",
-    clock_mhz=100.0,
-    registers_base=0xA0000000,
-    available={"luts": 70560, "flip_flops": 141120, "multipliers": 360, "block_rams": 216},
-)
 REGISTERS = "registers"
 """Name of the register map among the exports."""
-EXPORTS: Mapping[str, ZynqBoard] = {ULTRA96_V2.name: ULTRA96_V2}
 
 
 def constraints(board: ZynqBoard) -> str:
@@ -58,22 +26,20 @@ def constraints(board: ZynqBoard) -> str:
 
 def script(board: ZynqBoard) -> str:
     """Return the Vivado script that builds a bitstream with accelerator and processor."""
+    cpu = board.processor
+    pins = " ".join(f"processor/{pin}" for pin in cpu.clocked)
     return f"""\
 # {board.title}: vivado -mode batch -source {SCRIPT}
-# AXI4 of the accelerator to the processor's memory, AXI4-Lite at 0x{board.registers_base:08X}.
+# AXI4 of the accelerator to the processor's memory, AXI4-Lite at 0x{cpu.registers_base:08X}.
 create_project trainwright vivado -part {board.part} -force
-set_property board_part {board.board_part} [current_project]
+set_property board_part [lindex [get_board_parts {board.board_part}] end] [current_project]
 add_files {VERILOG}
 create_bd_design system
 
-create_bd_cell -type ip -vlnv xilinx.com:ip:zynq_ultra_ps_e processor
-apply_bd_automation -rule xilinx.com:bd_rule:zynq_ultra_ps_e \\
-  -config {{apply_board_preset 1}} [get_bd_cells processor]
-set_property -dict [list \\
-  CONFIG.PSU__USE__M_AXI_GP0 1 CONFIG.PSU__USE__M_AXI_GP1 0 CONFIG.PSU__USE__M_AXI_GP2 0 \\
-  CONFIG.PSU__USE__S_AXI_GP2 1 CONFIG.PSU__SAXIGP2__DATA_WIDTH 128 \\
-  CONFIG.PSU__USE__IRQ0 1 CONFIG.PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ {board.clock_mhz:g} \\
-] [get_bd_cells processor]
+create_bd_cell -type ip -vlnv xilinx.com:ip:{cpu.ip} processor
+apply_bd_automation -rule xilinx.com:bd_rule:{cpu.ip} \\
+  -config {{{cpu.preset_option}}} [get_bd_cells processor]
+set_property -dict [list {cpu.settings.format(mhz=board.clock_mhz)}] [get_bd_cells processor]
 create_bd_cell -type ip -vlnv xilinx.com:ip:proc_sys_reset reset
 create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect registers
 create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect memory
@@ -81,22 +47,22 @@ set_property CONFIG.NUM_SI 1 [get_bd_cells registers]
 set_property CONFIG.NUM_SI 1 [get_bd_cells memory]
 create_bd_cell -type module -reference trainwright accelerator
 
-set clock [get_bd_pins processor/pl_clk0]
-foreach pin {{processor/maxihpm0_fpd_aclk processor/saxihp0_fpd_aclk reset/slowest_sync_clk \\
-             registers/aclk memory/aclk accelerator/clk}} {{
+set clock [get_bd_pins processor/{cpu.clock}]
+foreach pin {{{pins} reset/slowest_sync_clk registers/aclk memory/aclk accelerator/clk}} {{
   connect_bd_net $clock [get_bd_pins $pin]
 }}
-connect_bd_net [get_bd_pins processor/pl_resetn0] [get_bd_pins reset/ext_reset_in]
+connect_bd_net [get_bd_pins processor/{cpu.reset}] [get_bd_pins reset/ext_reset_in]
 connect_bd_net [get_bd_pins reset/peripheral_aresetn] [get_bd_pins registers/aresetn] \\
   [get_bd_pins memory/aresetn]
 connect_bd_net [get_bd_pins reset/peripheral_reset] [get_bd_pins accelerator/rst]
-connect_bd_net [get_bd_pins accelerator/irq] [get_bd_pins processor/pl_ps_irq0]
-connect_bd_intf_net [get_bd_intf_pins processor/M_AXI_HPM0_FPD] \\
+connect_bd_net [get_bd_pins accelerator/irq] [get_bd_pins processor/{cpu.interrupt}]
+connect_bd_intf_net [get_bd_intf_pins processor/{cpu.registers_port}] \\
   [get_bd_intf_pins registers/S00_AXI]
 connect_bd_intf_net [get_bd_intf_pins registers/M00_AXI] [get_bd_intf_pins accelerator/s_axil]
 connect_bd_intf_net [get_bd_intf_pins accelerator/m_axi] [get_bd_intf_pins memory/S00_AXI]
-connect_bd_intf_net [get_bd_intf_pins memory/M00_AXI] [get_bd_intf_pins processor/S_AXI_HP0_FPD]
-assign_bd_address -offset 0x{board.registers_base:08X} -range 64K \\
+connect_bd_intf_net [get_bd_intf_pins memory/M00_AXI] \\
+  [get_bd_intf_pins processor/{cpu.memory_port}]
+assign_bd_address -offset 0x{cpu.registers_base:08X} -range 64K \\
   -target_address_space [get_bd_addr_spaces processor/Data] \\
   [get_bd_addr_segs accelerator/s_axil/reg0]
 assign_bd_address
@@ -126,12 +92,10 @@ def export(
     from trainwright_hw.arith.multiplier import DevicePlatform
     from trainwright_hw.build.package import package_verilog
 
+    target = DevicePlatform(board.processor.family)
     files = {
         VERILOG: package_verilog(
-            parameters,
-            target=DevicePlatform(FAMILY),
-            memory_base=memory_base,
-            progress=progress,
+            parameters, target=target, memory_base=memory_base, progress=progress
         ),
         CONSTRAINTS: constraints(board),
         SCRIPT: script(board),

@@ -456,6 +456,20 @@ PRESETS: dict[str, Preset] = {
         sizes=_ON_CHIP
         | {"lanes": 16, "pe1_rows": 8, "pe2_rows": 8, "word_width": 8, "accumulator_width": 28},
     ),
+    "lfe5u-25f": Preset(
+        multipliers=28,
+        memory_bits=1_030_000,
+        sizes=_ON_CHIP
+        | {
+            "lanes": 4,
+            "pe1_rows": 2,
+            "pe2_rows": 2,
+            "scratchpad_rows": 2048,
+            "scratchpad_banks": 2,
+            "accumulator_width": 32,
+            "memory_rate": 2,
+        },
+    ),
     "gw5ast-138c": Preset(
         multipliers=298,
         memory_bits=6_260_000,
@@ -473,8 +487,10 @@ external memory in its block RAM; its accumulators are as wide as batches of 64 
 ``ecp5-85f-sdram`` is for an SDRAM of 2 bytes a cycle beside it, with twice the scratchpad.
 ``ecp5-85f-alone``, likewise, trains without a host: it has all that resident programs need, 16
 lanes among it, one of them of the vector engine, and 64 multipliers.
-``ecp5-85f-64`` has half its multipliers. Gowin GW5AST-138C: 298 MULTALU27X18, 6.3 Mbit;
-``gw5ast-138c`` has 16 multipliers. ``zu3eg-w8`` has words of 8 bits and two products a DSP48E2."""
+``ecp5-85f-64`` has half its multipliers. ``lfe5u-25f``, for an LFE5U-25F or -12F with an SDRAM
+beside it, has the smallest arrays, 16 multipliers, and trains `digits`. Gowin GW5AST-138C: 298
+MULTALU27X18, 6.3 Mbit; ``gw5ast-138c`` has 16 multipliers. ``zu3eg-w8`` has words of 8 bits and two
+products a DSP48E2."""
 
 
 def preset(name: str) -> AcceleratorParameters:

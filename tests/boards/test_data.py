@@ -181,7 +181,10 @@ def test_board_memory_holds_step_of_digits(board):
     from trainwright.compiler import compile_step
 
     step = compile_step(load_network("digits"), 64, preset(board.preset))
-    assert step.memory_bytes <= board.memory_bytes
+    assert step.memory_bytes <= max(board.memories.values())
+    # block RAM of the small parts of a ULX3S holds less: its SDRAM is for them
+    small = board.part.name in ("LFE5U-12F", "LFE5U-25F", "LFE5U-45F")
+    assert small == (step.memory_bytes > board.memory_bytes)
 
 
 CLOCKS = [
@@ -503,8 +506,10 @@ def test_boards_are_listed(capsys):
         assert board["preset"] in board["fits"]
         kinds = [*board["fits"], *board["not_routed"], *board["does_not_fit"]]
         assert sorted(kinds) == sorted(PRESETS)
-        assert board["preset"] in board["routed"] and set(board["routed"]) <= set(board["fits"])
-    assert figures["tang-mega-138k"]["fits"] == ["gw5ast-138c"]
+        assert set(board["routed"]) <= set(board["fits"])
+    for name in ("ulx3s-85f", "orangecrab-85f", "tang-mega-138k"):
+        assert figures[name]["preset"] in figures[name]["routed"]
+    assert figures["tang-mega-138k"]["fits"] == ["lfe5u-25f", "gw5ast-138c"]
     assert run(cli.boards) == 0
     told = capsys.readouterr().out
     assert "zu3eg: does not fit: needs 288 multipliers" in told

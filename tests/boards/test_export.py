@@ -10,7 +10,8 @@ from trainwright.cli.core import Parser
 from trainwright.cli.errors import OptionError
 from trainwright.parameters import AcceleratorParameters
 from trainwright_boards import commands as cli
-from trainwright_boards.export import EXPORTS, ULTRA96_V2, constraints, export, script
+from trainwright_boards.catalogue.zynq import EXPORTS, PYNQ_Z2, ULTRA96_V2
+from trainwright_boards.export import constraints, export, script
 from trainwright_hw.build.convert import TOP
 from trainwright_hw.build.package import port_list
 
@@ -27,9 +28,24 @@ def test_export_script_connects_only_existing_ports(board):
     assert f"-reference {TOP} " in script(board)
 
 
-def test_every_brace_and_bracket_of_the_script_is_closed():
+@pytest.mark.parametrize("board", EXPORTS.values(), ids=EXPORTS)
+def test_every_brace_and_bracket_of_the_script_is_closed(board):
     for opening, closing in ("{}", "[]"):
-        assert script(ULTRA96_V2).count(opening) == script(ULTRA96_V2).count(closing) > 0
+        assert script(board).count(opening) == script(board).count(closing) > 0
+    assert f"FREQMHZ {board.clock_mhz:g}]" in script(board)
+
+
+def test_export_script_names_only_pins_of_the_board_s_own_processor():
+    pins = {board.name: set(re.findall(r"processor/(\w+)", script(board))) for board in (
+        ULTRA96_V2, PYNQ_Z2
+    )}  # fmt: skip
+    assert pins["ultra96-v2"] & pins["pynq-z2"] == {"Data"}
+    assert len(pins["ultra96-v2"]) == len(pins["pynq-z2"]) == 8
+
+
+def test_export_to_7_series_infers_multipliers(tmp_path):
+    verilog = export(PYNQ_Z2, SMALL, tmp_path)[0].read_text()
+    assert "DSP48E" not in verilog and " * " in verilog
 
 
 def test_constraints_are_of_the_clock():

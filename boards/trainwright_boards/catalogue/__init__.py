@@ -6,12 +6,11 @@ from trainwright.support.text import suggestion
 from trainwright_boards.board import Board
 from trainwright_boards.catalogue.orangecrab import ORANGECRAB_85F
 from trainwright_boards.catalogue.tang_mega import TANG_MEGA_138K
-from trainwright_boards.catalogue.ulx3s import ULX3S_85F
+from trainwright_boards.catalogue.ulx3s import ULX3S_12F, ULX3S_25F, ULX3S_45F, ULX3S_85F
 from trainwright_boards.tools import BuildError
 
-BOARDS = MappingProxyType(
-    {board.name: board for board in (ULX3S_85F, ORANGECRAB_85F, TANG_MEGA_138K)}
-)
+_ALL = (ULX3S_85F, ULX3S_45F, ULX3S_25F, ULX3S_12F, ORANGECRAB_85F, TANG_MEGA_138K)
+BOARDS = MappingProxyType({board.name: board for board in _ALL})
 """By name."""
 
 

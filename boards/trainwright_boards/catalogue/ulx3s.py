@@ -1,8 +1,9 @@
 """Radiona ULX3S: an ECP5 with an FT231X as the serial bridge, and an SDRAM of 32 MiB."""
 
+from dataclasses import replace
 from types import MappingProxyType
 
-from trainwright_boards.board import ECP5_85F, Board, Sdram
+from trainwright_boards.board import ECP5_12F, ECP5_25F, ECP5_45F, ECP5_85F, Board, Sdram
 
 ULX3S_SDRAM = Sdram(
     preset="ecp5-85f-sdram",
@@ -40,4 +41,24 @@ ULX3S_85F = Board(
     sdram=ULX3S_SDRAM,
     design_hz=60_000_000,
     loader="ulx3s",
+)
+ULX3S_45F = replace(
+    ULX3S_85F,
+    name="ulx3s-45f",
+    title="Radiona ULX3S with an LFE5U-45F",
+    part=ECP5_45F,
+    preset="lfe5u-25f",
+    routed=(),
+    sdram=replace(ULX3S_SDRAM, preset="lfe5u-25f"),
+    memory_bytes=1 << 16,
+)
+ULX3S_25F = replace(
+    ULX3S_45F,
+    name="ulx3s-25f",
+    title="Radiona ULX3S with an LFE5U-25F",
+    part=ECP5_25F,
+    memory_bytes=1 << 14,
+)
+ULX3S_12F = replace(
+    ULX3S_25F, name="ulx3s-12f", title="Radiona ULX3S with an LFE5U-12F", part=ECP5_12F
 )
