@@ -86,6 +86,12 @@ def test_fused_gradients_equal_those_of_function():
         assert torch.equal(wanted, computed) and wanted.any()
 
 
+def test_fused_gradients_of_numbers_alone_equal_those_of_function():
+    x = drawn((4,), torch.float64, 2).requires_grad_()
+    mcf.fused(lambda a: a * a + a)(x).sum().backward()
+    assert torch.equal(x.grad, 2 * x.fc + 1)
+
+
 def test_fused_records_plain_tensors_that_the_function_closes_over():
     weight = torch.ones(4, requires_grad=True)
     x = drawn((4,), torch.float32, 2)

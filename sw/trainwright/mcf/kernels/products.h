@@ -129,7 +129,8 @@ IN void vector_product(const REAL *x, int64_t plane, int nx, const double *v, in
                        REAL *out, int64_t rows, int64_t columns) {
     volatile const double known = 1;
     const double one = known;
-    const DOUBLES unit = {one, one, one, one};
+    DOUBLES unit;
+    ALL (int l = 0; l < WIDTH; l++) unit[l] = one;
     for (int64_t row = 0; row < rows; row++, x += columns) {
         DOUBLES total[VECTORS] = {0}, lower[VECTORS] = {0};
         int64_t k = 0;
