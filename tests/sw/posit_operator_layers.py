@@ -105,6 +105,33 @@ def likelihoods(b):
     yield torch.autograd.grad(loss, p)[0], placed(b.neg(b.mul(w[kept], share)), kept)
 
 
+@case
+def losses_of_pixels_and_logits(b):
+    x, target = b.some(2, 3, 2, 2), torch.tensor([[[0, 2], [1, 2]], [[2, 0], [0, 1]]])
+    p = b.posits(x, grad=True)
+    picked = b.neg(x.permute(0, 2, 3, 1).gather(3, target.unsqueeze(3)).squeeze(3))
+    yield F.nll_loss(p, target, reduction="none"), picked
+    loss = F.nll_loss(p, target)
+    yield loss, b.div(b.total(picked.flatten(), 0), b.number(8.0))
+    share = b.neg(b.div(b.number(1.0), b.number(8.0))).expand(2, 1, 2, 2)
+    want = torch.zeros_like(x).scatter(1, target.unsqueeze(1), share)
+    yield torch.autograd.grad(loss, p)[0], want
+    x, t, w, u = b.special(b.some(12)), b.some(12), b.some(12), b.some(12)
+    p, q, r, s = b.posits(x, t, w, u)
+    unit, soft = b.number(1.0), b.apply("softplus", b.neg(x))
+    loss = b.add(b.mul(b.sub(unit, t), x), soft)
+    call = F.binary_cross_entropy_with_logits
+    yield call(p, q, reduction="none"), loss
+    yield call(p, q), b.div(b.total(loss, 0), b.number(12.0))
+    scale = b.add(b.mul(b.sub(u, unit), t), unit)
+    loss = b.mul(b.add(b.mul(b.sub(unit, t), x), b.mul(soft, scale)), w)
+    yield call(p, q, r, pos_weight=s, reduction="none"), loss
+    x = b.some(3, 5)
+    _, _, s = _softmax(b, x)
+    largest = b.number_of(b.value(x).amax(1))
+    yield b.posits(x).logsumexp(1), b.add(largest, b.apply("log", s.squeeze(1)))
+
+
 def _patches(x, kernel, stride=1):
     """Return (B, H', W', C kh kw) of codes (B, C, H, W)."""
     windows = x.unfold(2, kernel[0], stride).unfold(3, kernel[1], stride)

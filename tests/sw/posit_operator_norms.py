@@ -117,3 +117,21 @@ def group_norms(b):
     yield dw, b.dot(by_channel(g), by_channel(channels))
     yield dx, to_lines(b, b.mul(by, scale.reshape(2, 12)), unit, root).reshape(x.shape)
     yield F.group_norm(p, 2, eps=EPS), channels
+
+
+@case
+def variances(b):
+    for x in (b.some(3, 4, 2), b.special(b.some(4, 4, 2))):
+        p = b.posits(x)
+        for dims, lines, correction in (
+            ((0, 2), x.permute(1, 0, 2).flatten(1), 1),
+            ((1,), x.transpose(1, 2), 0),
+            (None, x.flatten(), 1),
+        ):
+            lines = lines if lines.dim() > 1 else lines.unsqueeze(0)
+            _, _, squares, _ = statistics(b, lines)
+            count = b.number(float(lines.shape[-1] - correction))
+            want = b.div(squares.squeeze(-1), count).squeeze()
+            yield p.var(dims, correction=correction), want
+            yield p.std(dims, correction=correction), b.sqrt(want)
+    yield b.posits(x).var(1, keepdim=True).shape, (4, 1, 2)

@@ -126,7 +126,6 @@ def test_uses_of_operators_that_are_not_covered():
         (lambda: f.interpolate(x, scale_factor=2, mode="bilinear"), "upsample_bilinear2d"),
         (lambda: f.embedding_bag(torch.zeros(1, 1, dtype=torch.int64), x[0, 0]), "_embedding_bag"),
         (lambda: x.norm(3), "norm of order 3"),
-        (lambda: f.nll_loss(x, torch.zeros(1, 4, 4, dtype=torch.int64)), "nll_loss2d"),
         (lambda: torch.sin(x), "aten.sin.default"),
     ):
         with pytest.raises(UncoveredError, match=message):

@@ -13,7 +13,9 @@ NONE, MEAN, SUM = range(3)
 """Reductions, as torch numbers them."""
 
 
-def _exponentials(x: Tensor, dim: int, fmt: PositFormat) -> tuple[Tensor, Tensor, Tensor]:
+def _exponentials(
+    x: Tensor, dim: int | list[int], fmt: PositFormat
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return z = x - max x, exp z, and the sum of exp z; exp z is 0 for a hidden x, -maxpos."""
     if not x.numel():  # torch: no maximum of an empty tensor, but a softmax
         return x.clone(), x.clone(), total(x, dim, True, fmt)
@@ -27,6 +29,15 @@ def softmax(fmt: PositFormat, x: Tensor, dim: int, to_float: bool) -> Tensor:
     """Compute exp(x - max) / sum of exp(x - max)."""
     _, e, s = _exponentials(x, dim, fmt)
     return grid.div(e, s, fmt)
+
+
+@covers("logsumexp")
+def logsumexp(fmt: PositFormat, x: Tensor, dims: list[int], keepdim: bool = False) -> Tensor:
+    """Compute max x + log(sum of exp(x - max x))."""
+    over = dims or list(range(x.dim()))
+    _, _, s = _exponentials(x, over, fmt)
+    y = grid.add(x.amax(over, keepdim=True), functions.apply("log", s, fmt), fmt)
+    return y if keepdim else y.squeeze(over)
 
 
 @covers("_safe_softmax")
@@ -142,3 +153,61 @@ def nll_loss_backward(
     g = grid.div(g, weights, fmt) if reduction == MEAN else g
     g = g.unsqueeze(1) if g.dim() else g.expand(w.shape)
     return torch.zeros_like(x).scatter_(1, place, 0 - grid.mul(w, g, fmt))
+
+
+def _pixels(x: Tensor) -> Tensor:
+    """Reshape (B, C, H, W) to (B H W, C)."""
+    return x.permute(0, 2, 3, 1).flatten(0, 2)
+
+
+@covers("nll_loss2d_forward")
+def nll_loss_of_images(
+    fmt: PositFormat,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+) -> tuple[Tensor, Tensor]:
+    """Compute ``nll_loss`` over pixels: ``x`` is (B, C, H, W) and ``target`` (B, H, W)."""
+    loss, weights = nll_loss(fmt, _pixels(x), target.flatten(), weight, reduction, ignore_index)
+    return loss.reshape(target.shape if reduction == NONE else ()), weights
+
+
+@covers("nll_loss2d_backward")
+def nll_loss_of_images_backward(
+    fmt: PositFormat,
+    g: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    weights: Tensor,
+) -> Tensor:
+    """Return the gradient of ``nll_loss`` over pixels."""
+    batch, channels, height, width = x.shape
+    dx = nll_loss_backward(
+        fmt, g.flatten() if g.dim() else g, _pixels(x), target.flatten(), weight, reduction,
+        ignore_index, weights,
+    )  # fmt: skip
+    return dx.reshape(batch, height, width, channels).permute(0, 3, 1, 2)
+
+
+@covers("binary_cross_entropy_with_logits")
+def binary_cross_entropy_of_logits(
+    fmt: PositFormat,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    positive: Tensor | None = None,
+    reduction: int = MEAN,
+) -> Tensor:
+    """Compute (1 - t) x + u softplus(-x), u = 1 + (p - 1) t for a weight p of positive classes."""
+    unit = x.new_ones(())
+    loss = functions.apply("softplus", 0 - x, fmt)
+    if positive is not None:
+        scale = grid.add(grid.mul(grid.sub(positive, unit, fmt), target, fmt), unit, fmt)
+        loss = grid.mul(loss, scale, fmt)
+    loss = grid.add(grid.mul(grid.sub(unit, target, fmt), x, fmt), loss, fmt)
+    return _reduced(loss if weight is None else grid.mul(loss, weight, fmt), reduction, fmt)

@@ -7,6 +7,7 @@ with its sum are rounded once. Gradient: h = g w, a = sum of h / count, c = sum 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -234,3 +235,30 @@ def group_norm_backward(
         products_along(by_channel, units, fmt) if wanted[1] else None,
         total(by_channel, 1, False, fmt) if wanted[2] else None,
     )
+
+
+@covers("var.correction")
+def variance(
+    fmt: PositFormat,
+    x: Tensor,
+    dims: list[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> Tensor:
+    """Compute sum of d d / (count - correction), d = x - mean; the correction is 1 by default."""
+    over = sorted(d % max(1, x.dim()) for d in dims) if dims else list(range(x.dim()))
+    kept = [d for d in range(x.dim()) if d not in over]
+    lines = x.permute([*kept, *over]).flatten(len(kept)) if over else x.unsqueeze(-1)
+    _, _, squares = _centred(lines, fmt)
+    count = lines.shape[-1] - (1 if correction is None else correction)
+    y = grid.div(squares.squeeze(-1), operand(max(0, count), fmt, x), fmt)
+    for d in over if keepdim else ():
+        y = y.unsqueeze(d)
+    return y
+
+
+@covers("std.correction")
+def deviation(fmt: PositFormat, x: Tensor, dims: list[int] | None = None, **how: Any) -> Tensor:
+    """Take the root of the variance."""
+    return grid.sqrt(variance(fmt, x, dims, **how), fmt)
