@@ -2,7 +2,7 @@
 
 Descriptors are issued in order and executed by four engines at the same time. A descriptor waits
 for every engine that may still touch what it touches, unless both only read. ``base.commands`` and
-``chip.weave`` call ``Hazards`` for each descriptor; ``tests/sw/hazards.py`` checks programs
+``schedule.weave`` call ``Hazards`` for each descriptor; ``tests/sw/hazards.py`` checks programs
 independently.
 """
 

@@ -2,7 +2,8 @@
 
 In: a ``CompiledStep`` in rows of the state (plan ``in-rows``). Out: programs that compute the loss,
 update the state, draw the next samples and move exponents without the host. ``resident`` joins all
-of them to one program of a step; ``phases`` lists its phases, ``weave`` orders their commands.
-``loss``, ``update``, ``prior``, ``cuts``, ``samples`` and ``schedule`` are the single programs,
-made with ``passes`` and ``builder``; ``memory`` and ``prior_rows`` say where their rows lie.
+of them to one program of a step, which ``compiler.schedule.weave`` orders. ``loss``, ``update``,
+``prior``, ``cuts``, ``samples`` and ``schedule`` are the single programs, made with ``passes``;
+``memory`` and ``prior_rows`` say where their rows lie, ``beside`` in which rows of the scratchpad
+they run next to the main passes.
 """

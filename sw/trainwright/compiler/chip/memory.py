@@ -223,19 +223,13 @@ def _require(step: CompiledStep, layout: WeightLayout, kept: Kept) -> None:
     what = f"{network.name}: loss and update on the chip"
     if not p.vector_engine:
         raise CompileError(f"{what} need a vector engine; use vector_engine=1")
-    if p.lanes != LANES:
-        raise CompileError(f"{what} take {LANES} lanes, not {p.lanes}; use lanes={LANES}")
     if network.layers[-1].output_size > LANES:
         raise CompileError(
             f"{what} take up to {LANES} outputs, not {network.layers[-1].output_size}; use "
             "--update host"
         )
-    if step.batch % LANES:
-        raise CompileError(
-            f"{what} take batches of a multiple of {LANES}, not of {step.batch}; give one with "
-            "--batch"
-        )
-    # Any other plan has factors in layouts of its own, which the update does not write.
+    # Any other plan has factors in layouts of its own, which the update does not write. Plans in
+    # rows take as many lanes as the passes, and batches of whole rows (``rows.require_loop``).
     if step.plan not in IN_ROWS.values():
         raise CompileError(f"{what} do not go with plan {step.plan}; use --update chip")
     # Columns of a bond lie along the lanes of one row, and a bond of rank 1 has nothing to cut.

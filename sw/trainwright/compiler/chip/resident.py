@@ -25,7 +25,7 @@ from trainwright.compiler.chip.memory import ChipMemory, gradient_of
 from trainwright.compiler.chip.prior import renewal_program
 from trainwright.compiler.chip.samples import SampleRecords, samples_program
 from trainwright.compiler.chip.update import resident_parts
-from trainwright.compiler.chip.weave import Phase, woven
+from trainwright.compiler.schedule.weave import Phase, woven
 from trainwright.fixed.scale import ScaleRanges
 from trainwright.onchip.rates import RateTable
 from trainwright.parameters import AcceleratorParameters

@@ -5,7 +5,7 @@ What a phase does not need of another one can be issued earlier. The order is fo
 model, one command after the other: the next command of the arrays goes first; until it can begin,
 others are issued that hardly delay the next ones. Rows, bytes, exponents and the vector engine's
 registers are used as if the phases came one after the other, and so all values are the same.
-``resident`` calls ``woven`` with the phases of ``phases``.
+``chip.resident`` calls ``woven``.
 """
 
 from collections.abc import Iterator, Sequence
