@@ -56,7 +56,7 @@ class RunOptions(OwnOptions):
     verify: Natural = 0
     """compare every N-th step with the golden model, tensor by tensor (default: 0, never)"""
     test_samples: Positive | None = None
-    """classify only the first N test images"""
+    """classify only the first N test samples"""
     command: Annotated[str, Option(internal=True)] = ""
     """Command line that began the run."""
     log: Annotated[tuple[str, ...], Option(metavar="NAME")] = ()

@@ -144,7 +144,7 @@ class PlainProgress(Progress):
             return
         done, samples = self.classified
         if done < samples:
-            self._tell(f"classifying test images: {done}/{samples}")
+            self._tell(f"classifying test samples: {done}/{samples}")
             return
         facts = self.facts()
         shown = ("loss", "accuracy", "test", "test R2", "ranks", "cycles a step", "simulated")
@@ -195,7 +195,7 @@ class LiveProgress(Progress):
         note = STOPPING if self.stopping else f"step {self.step}/{self.total}{left}"
         self._bars.update(self._train, total=self.total or None, completed=self.step, note=note)
         done, all_ = self.classified
-        note = f"{done}/{all_} images"
+        note = f"{done}/{all_} samples"
         self._bars.update(self._test, completed=done, total=all_, note=note, visible=done < all_)
         table = Table.grid(padding=(0, 2))
         for name, value in self.facts().items():
