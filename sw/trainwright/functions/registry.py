@@ -82,6 +82,11 @@ def kernel(body: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     Raises ``FunctionError`` for a name that is taken, axes that do not exist, or another function
     than of one operand; the error names its line.
+
+    >>> import trainwright
+    >>> trainwright.kernel(over="colums")(lambda k, x: x)
+    Traceback (most recent call last):
+    trainwright.functions.record.FunctionError: ... is over the axis 'colums'; there are ...
     """
     if body is not None:
         return _registered(body, {})
