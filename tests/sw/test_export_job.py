@@ -1,19 +1,23 @@
 """Exported jobs: the reference driver in C trains as ``trainwright train`` does."""
 
+import ctypes
 import json
 import re
 import shlex
+import struct
 import zlib
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from c_driver import CDriver, compile_strictly
+from c_driver import CDriver, Platform, Read, Write, compile_strictly
 from golden_registers import GoldenRegisters
 
 from trainwright.accelerator import registers
+from trainwright.accelerator.register_files import c_header
 from trainwright.cli import main
+from trainwright.job.files import DRIVER
 from trainwright.parameters import AcceleratorParameters
 
 MEMORY_BYTES = 1 << 20
@@ -167,3 +171,20 @@ def test_export_job_unsuitable_option_is_one_error(options, named, tmp_path, cap
     captured = capsys.readouterr()
     assert status == 2 and named in captured.err and not captured.out
     assert not out.exists()
+
+
+def test_c_driver_open_gives_memory_alone_to_address_checks(tmp_path):
+    parameters = AcceleratorParameters(exponents=64, sample_loads=1, address_checks=1)
+    (tmp_path / "trainwright_registers.h").write_text(c_header(parameters))
+    library = tmp_path / "driver.so"
+    source = str(DRIVER / "trainwright_driver.c")
+    compile_strictly(tmp_path, "-fPIC", "-shared", source, "-o", str(library))
+    machine = GoldenRegisters(parameters, MEMORY_BYTES)
+    platform = Platform(None, Read(lambda _, at: machine.read(at)),
+                        Write(lambda _, at, value: machine.write(at, value)))  # fmt: skip
+    # the first fields of a job: network, fingerprint, memory_bytes
+    job = struct.pack("@PII", 0, parameters.fingerprint, MEMORY_BYTES).ljust(256, b"\0")
+    assert ctypes.CDLL(str(library)).trainwright_open(ctypes.byref(platform), job) == OK
+    assert machine.words[registers.WINDOW + 4] == MEMORY_BYTES // 4096 - 1
+    assert machine.words[registers.INTERRUPT_ENABLE] == 1
+    assert machine.words[registers.WATCHDOG] == registers.WATCHDOG_CYCLES
