@@ -1,5 +1,6 @@
 """The command line: one-line errors, extras that break alone, and a whole run of ``train``."""
 
+import importlib
 import json
 import os
 import signal
@@ -549,12 +550,13 @@ class Stop:
 @pytest.mark.parametrize(
     ("module", "argv"),
     [
-        ("trainwright.posit.format", ["posit", "1", "--format", "8,0"]),  # while parsing
-        ("trainwright.posit.explain", ["posit", "1"]),  # while running
+        ("trainwright.posit.explain", ["posit", "1", "--format", "8,0"]),  # while parsing
+        ("trainwright.posit.experiments.speed", ["bench", "posit"]),  # while running
     ],
 )
 def test_ctrl_c_at_later_imports_is_one_line(module, argv, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.delattr(sys.modules["trainwright.posit"], module.split(".")[-1], raising=False)
+    package, _, name = module.rpartition(".")
+    monkeypatch.delattr(importlib.import_module(package), name, raising=False)
     monkeypatch.setattr(sys, "meta_path", [Stop(module), *sys.meta_path])
     assert run(capsys, *argv) == (130, "", "trainwright: interrupted\n")
