@@ -124,7 +124,7 @@ def random_program(rng: random.Random) -> Program:
     hazards = Hazards()
     for number, d in enumerate([fill, *body]):
         if number == 1:
-            hazards.barrier()
+            hazards = Hazards()
             program.append(Loop(iterations=rng.randint(1, 3), wait=Engine.ALL))
         program.append(replace(d, **hazards.issue(ENGINE_OF[d.operation], touches(d))._asdict()))
     return Program((*program, End(wait=Engine.ALL), Halt()), P.fingerprint)

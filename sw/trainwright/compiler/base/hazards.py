@@ -113,7 +113,3 @@ class Hazards:
         before = self._pending.get(engine, [])
         self._pending[engine] = [*(before[-1:] if int(engine) & _ARRAYS else before), touched]
         return waits
-
-    def barrier(self) -> None:
-        """Forget all commands: every engine is idle."""
-        self._pending.clear()

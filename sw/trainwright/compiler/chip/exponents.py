@@ -42,7 +42,7 @@ class ExponentSlots:
     ) -> "ExponentSlots":
         """Return slots for all tensors of ``programs``, and for the names in ``more``.
 
-        Raises ``CompileError`` where the file is too small.
+        Raises ``CompileError`` where the file is too small, or there are too few statistics slots.
         """
         # A dict keeps the order of insertion, so that slots, and with them programs, are
         # reproducible.
@@ -57,6 +57,12 @@ class ExponentSlots:
                 f"use one with exponents={1 << (len(names) - 1).bit_length()}"
             )
         statistics = sum(len(program.tensors) for program in programs)
+        # Two slots in addition to those of tensors: one of the loss, one of copies.
+        if statistics + 2 > p.statistics_depth:
+            raise CompileError(
+                f"the step counts in {statistics + 2} statistics slots, the accelerator has "
+                f"{p.statistics_depth}; use one with more statistics_depth"
+            )
         return cls({name: number for number, name in enumerate(names)}, statistics)
 
     def __getitem__(self, name: str | None) -> int:

@@ -9,8 +9,6 @@ the settings of a run. Out: ``Resident``, which ``driver.resident`` starts once 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainwright.compiler.base.compiled import CompiledProgram
-from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.chip.beside import Beside
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import (
@@ -72,7 +70,7 @@ def resident_step(
     step, parts = memory.step, memory.layout.parts
     p, programs = step.parameters, (step.forward, step.backward)
     require_one_floor(programs)
-    slots = _slots(programs, [moment_name(part.name) for part in parts], p)
+    slots = ExponentSlots.of(programs, [moment_name(part.name) for part in parts], p)
     forward = with_slots(step.forward, slots, 0)
     backward = with_slots(step.backward, slots, len(step.forward.tensors))
     middle = loss_program(memory, loss, slots=slots).descriptors[:-1]
@@ -101,21 +99,6 @@ def resident_step(
     counted = [t.name for program in programs for t in program.tensors]
     program = Program(descriptors, p.fingerprint, tuple(counted))
     return Resident(program, slots, slots.statistics + LOSS_SLOT)
-
-
-def _slots(
-    programs: Sequence[CompiledProgram], names: Sequence[str], p: AcceleratorParameters
-) -> ExponentSlots:
-    """Return the slots of a step. Raises ``CompileError`` where the accelerator has too few."""
-    slots = ExponentSlots.of(programs, names, p)
-    # Two slots in addition to those of tensors: one of the loss, one of copies.
-    count = slots.statistics + 2
-    if count > p.statistics_depth:
-        raise CompileError(
-            f"the step counts in {count} statistics slots, the accelerator has "
-            f"{p.statistics_depth}; use one with more statistics_depth"
-        )
-    return slots
 
 
 def resident_evaluation(

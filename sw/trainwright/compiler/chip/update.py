@@ -151,15 +151,6 @@ def _scalars(what: PartUpdate, part: WeightPart, slots: ExponentSlots) -> tuple[
     return (*moved, rate) if what.momentum else moved
 
 
-@dataclass(frozen=True)
-class _Image:
-    """Rows of the scratchpad that are to be stored as an image of a factor."""
-
-    name: str
-    source: int
-    rows: int
-
-
 class _PartJob:
     """Part in the scratchpad: state, factors and gradients, in the order of the layout."""
 
@@ -183,7 +174,8 @@ class _PartJob:
         image = work.memory.factors.get((self.part.layer, self.part.index))
         # Without gaps the factors themselves are kept where the programs read them.
         self._image = None if image == self.place.name else image
-        self.images: list[_Image] = []
+        self.images: list[tuple[str, int, int]] = []
+        """Rows that are to be stored as an image: its name, the first row, and their number."""
         self._held: list[Region] = []
 
     def _rows(self, name: str, count: int, bank: Bank) -> Region:
@@ -257,7 +249,7 @@ class _PartJob:
             self._spread_bias()
         if self._image:
             self._bring_together()
-            self.images.append(_Image(self._image, self._left, self._used))
+            self.images.append((self._image, self._left, self._used))
 
     def select(self) -> int:
         """Return the first of the rows that select the words left of a row, or all words."""
@@ -277,7 +269,7 @@ class _PartJob:
         spread = self._rows(part.name, part.rows * LANES, Bank.IMAGES)
         work.transpose(self.factors, spread.start, blocks=part.rows, source=(1, 0), to=(LANES, 1),
                        tensor=f"{part.name} spread")  # fmt: skip
-        self.images.append(_Image(part.name, spread.start, part.size))
+        self.images.append((part.name, spread.start, part.size))
 
 
 @dataclass(frozen=True)
@@ -360,4 +352,4 @@ class _Chunk:
 def _store_images(done: list[_PartJob]) -> None:
     for job in done:
         for image in job.images:
-            job.work.store(image.name, image.source, image.rows)
+            job.work.store(*image)
