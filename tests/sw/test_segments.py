@@ -68,7 +68,9 @@ def test_segments_reject_state_that_no_run_keeps(first):
 def test_statistics_are_sums_over_all_runs():
     def run(part):
         slots = np.arange(1, 3)
-        trace = Trace(np.array([len(part.descriptors)]), np.zeros((1, 16), np.int16), (("a", 1),))
+        trace = Trace(
+            np.array([len(part.program.descriptors)]), np.zeros((1, 16), np.int16), (("a", 1),)
+        )
         commands = (CommandRecord(0, Engine.PE2, 5, 9, 0, 0),)
         return Run(
             slots, slots * 10, slots * 100, Counters(cycles=7), 1.0, {"pe2": trace}, commands
