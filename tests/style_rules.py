@@ -123,6 +123,19 @@ def python_files() -> tuple[Path, ...]:
 
 
 @cache
+def native_files() -> tuple[Path, ...]:
+    """List every C and C++ file of the five source folders."""
+    return tuple(
+        sorted(
+            p
+            for folder in FOLDERS
+            for p in (ROOT / folder).rglob("*")
+            if p.suffix in (".c", ".cc", ".cu", ".h")
+        )
+    )
+
+
+@cache
 def parse(path: Path) -> ast.Module:
     """Parse a file, once for all rules."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
@@ -216,6 +229,21 @@ def docstring_violations(path: Path) -> Iterator[Violation]:
             yield Violation("summary", path, line, f"is not one line: {first_line(text)}")
 
 
+C_COMMENT = re.compile(r"\s*(?://|/\*)\s*(.*)")
+
+
+def c_comment_violations(path: Path) -> Iterator[Violation]:
+    """Check the first words of comments that have lines of their own in a file of C or C++."""
+    before = ""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        opens = C_COMMENT.match(line)
+        if opens and not before.lstrip().startswith("//"):
+            fault = opener_fault("value", opens[1])
+            if fault:
+                yield Violation("C comment", path, number, fault)
+        before = line
+
+
 # -- names -----------------------------------------------------------------------------------------
 def name_violations(path: Path) -> Iterator[Violation]:
     """Check names of parameters, variables and attributes that are assigned."""
@@ -307,7 +335,8 @@ def violations() -> tuple[Violation, ...]:
     checks = (docstring_violations, name_violations)
     per_file = [v for path in python_files() for check in checks for v in check(path)]
     tests = [v for path in python_files() if is_test(path) for v in misnamed_tests(path)]
-    return (*per_file, *tests, *class_violations())
+    native = [v for path in native_files() for v in c_comment_violations(path)]
+    return (*per_file, *tests, *native, *class_violations())
 
 
 def counts() -> dict[str, dict[str, int]]:

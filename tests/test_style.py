@@ -7,6 +7,7 @@ import pytest
 from style_rules import (
     COMMENT_FLOOR,
     COMMENTED,
+    c_comment_violations,
     class_violations,
     comment_density,
     counts,
@@ -19,7 +20,7 @@ from style_rules import (
 
 SHOWN = 20
 """Places that a failure lists."""
-RULES = ("docstring", "summary", "name", "test name", "class name")
+RULES = ("docstring", "summary", "name", "test name", "class name", "C comment")
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -41,6 +42,12 @@ def test_style_pending_list_names_only_packages_with_violations() -> None:
         if package not in present.get(rule, {})
     ]
     assert not done, f"take these from the list (scripts/style --lower): {done}"
+
+
+def test_c_comment_of_several_lines_is_checked_at_its_first(tmp_path: Path) -> None:
+    source = tmp_path / "a.h"
+    source.write_text("// Rows of a tile.\n// Those stay.\nint a;\n/* What is left. */\nint b;\n")
+    assert [v.line for v in c_comment_violations(source)] == [4]
 
 
 @pytest.mark.parametrize("part", COMMENTED)

@@ -9,7 +9,7 @@ namespace trainwright {
 namespace {
 
 constexpr int RESET_CYCLES = 8;
-constexpr int HOST_CYCLES = 1000;  // most cycles of one register access
+constexpr int HOST_CYCLES = 1000;  // limit of cycles per register access
 
 Address address_of(uint32_t address, uint32_t id, uint32_t length, uint32_t size, uint32_t burst) {
     return Address{address, id, uint8_t(length), uint8_t(size), uint8_t(burst)};
@@ -41,7 +41,7 @@ void Harness::reset() {
     memory.reset();
     fault.clear();
     drive_memory_port();
-    for (int n = 0; n < RESET_CYCLES; ++n) {  // the memory sees nothing of it
+    for (int n = 0; n < RESET_CYCLES; ++n) {  // the memory sees no signal of the reset
         model_->clock();
         ++cycles;
     }
@@ -106,8 +106,9 @@ inline void Harness::sample_trace() {
 #endif
 }
 
-// `events`: for each of accept, busy, older, stall_operand and stall_result a bit an engine. LOAD
-// and STORE do not tell their commands apart: one is done when the next is taken, or all are.
+// `events`: for each of accept, busy, older, stall_operand and stall_result one bit per engine. LOAD
+// and STORE do not tell their commands apart: a command is done when the engine takes the next one
+// or has none left.
 inline void Harness::sample_commands(uint32_t events, uint32_t number) {
     for (unsigned engine = 0; engine < 4; ++engine) {
         std::vector<size_t> &open = open_[engine];

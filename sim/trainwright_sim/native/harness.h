@@ -1,4 +1,4 @@
-// The design, its memory and its host port, one clock.
+// Harness: the design, its memory and its host port, on one clock.
 #pragma once
 
 #include <array>
@@ -13,14 +13,14 @@ namespace trainwright {
 
 class Model;  // model.h, which only harness.cc includes: it may define the whole design
 
-// Rows that one engine wrote to the scratchpad, in order.
+// Rows that an engine wrote to the scratchpad, in order.
 struct TraceBuffer {
     std::vector<uint32_t> addresses;
     std::vector<uint8_t> rows;  // ROW_BYTES each
 };
 
-// A command of an engine (load, store, pe1, pe2): the descriptor, the cycles in which it was taken
-// and was done, and those in which it waited for operands or memory, and for credit.
+// Command of an engine (load, store, pe1, pe2): the descriptor, the cycles in which the engine took
+// and finished it, and the cycles it waited for operands or memory, and for credit.
 struct CommandTrace {
     uint64_t engine, number, taken, done, stall_operand, stall_result;
 };
@@ -34,26 +34,26 @@ public:
 
     void reset();
 
-    // One AXI4-Lite access. False after a fault: an error response or none in time.
+    // Access a register over AXI4-Lite. False after a fault: an error response, or none in time.
     bool write_register(uint32_t address, uint32_t value);
     bool read_register(uint32_t address, uint32_t &value);
 
-    // Until the interrupt is high, at most `cycles`; IDLE after `idle_cycles` without a beat on
+    // Run until the interrupt is high, at most `cycles`; IDLE after `idle_cycles` without a beat on
     // the memory port, counted over calls since the last register access.
     Stop run(uint64_t cycles, uint64_t idle_cycles);
 
-    // Forget the traces, and record from now on or no more.
+    // Clear the traces, and start or stop recording.
     void trace(bool enable);
 
     Memory memory;
     std::array<TraceBuffer, 3> traces;  // load, pe1, pe2
     std::vector<CommandTrace> commands;
-    uint64_t cycles = 0;                // since the design was made
+    uint64_t cycles = 0;                // since construction
     std::string fault;
 
 private:
-    // Ends a cycle: hand over what the ports agreed on, clock, count. Inputs of the register port
-    // that were set before are seen by the design in the cycle that begins.
+    // End a cycle: exchange data that the ports agreed on, clock the design, count. The design sees
+    // inputs of the register port that were set before in the cycle that begins.
     void advance();
     void sample_memory_port();
     void drive_memory_port();
@@ -65,7 +65,7 @@ private:
     std::unique_ptr<Model> model_;
     Requests requests_;
     bool tracing_ = false;
-    std::array<std::vector<size_t>, 4> open_;  // commands of each engine that are not done
+    std::array<std::vector<size_t>, 4> open_;  // unfinished commands of each engine
     uint64_t beats_seen_ = 0, last_beat_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The functions that trainwright_sim/library.py calls. A handle is used by one thread at a time.
+// C functions for trainwright_sim/library.py. Only one thread at a time may use a handle.
 #include <cstring>
 #include <exception>
 

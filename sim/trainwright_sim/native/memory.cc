@@ -10,7 +10,7 @@ namespace {
 constexpr uint32_t BOUNDARY = 4096;
 constexpr uint8_t INCR = 1;
 
-uint64_t mix(uint64_t seed) {  // splitmix64: any seed gives a state that is not zero
+uint64_t mix(uint64_t seed) {  // splitmix64: no seed gives the state zero
     seed += 0x9E3779B97F4A7C15u;
     seed = (seed ^ (seed >> 30)) * 0xBF58476D1CE4E5B9u;
     seed = (seed ^ (seed >> 27)) * 0x94D049BB133111EBu;
@@ -161,7 +161,7 @@ void Memory::finish_handshakes(const Requests &requests) {
 }
 
 void Memory::decide() {
-    // Each direction may move a beat while there is credit, and may run into debt by it: both are
+    // Each direction may move a beat while there is credit, and may so run into debt: both are
     // served alike, and together they get exactly `rate`.
     responses_.ar_ready = reads_.size() < settings_.outstanding && !paused(AR);
     responses_.aw_ready = writes_.size() < settings_.outstanding && !paused(AW);

@@ -1,6 +1,6 @@
-// The external memory behind an AXI4 port: timing, contents, and a check of the protocol.
+// External memory behind an AXI4 port: timing, contents, and a check of the protocol.
 //
-// Ordering is as weak as AXI4 allows, so that what works here works on a real memory: a read burst
+// Ordering is as weak as AXI4 allows, so that a design that works here works on real memory: a read burst
 // sees the memory as it was when its address was taken, and a write burst is in the memory when
 // its response is given. Bursts of one direction are answered in order.
 #pragma once
@@ -11,9 +11,9 @@
 
 namespace trainwright {
 
-constexpr int64_t BEAT_CREDIT = 1 << 16;    // what one beat costs
+constexpr int64_t BEAT_CREDIT = 1 << 16;    // credit that a beat costs
 constexpr uint32_t CERTAIN = 1 << 12;       // stall probability 1
-constexpr uint32_t MOST_OUTSTANDING = 256;  // bursts of one direction
+constexpr uint32_t MOST_OUTSTANDING = 256;  // bursts in flight per direction
 
 enum Response : uint8_t { OKAY = 0, DECERR = 3 };
 enum Channel { AW, W, B, AR, R, CHANNELS };
@@ -22,9 +22,9 @@ enum Channel { AW, W, B, AR, R, CHANNELS };
 struct MemorySettings {
     uint32_t read_latency = 40;   // cycles from an accepted read address to its first beat, >= 1
     uint32_t write_latency = 10;  // cycles from the last accepted beat to the response, >= 1
-    uint32_t outstanding = 16;    // bursts of a direction taken before the first is answered
-    uint32_t rate = BEAT_CREDIT * 4 / 5;  // credit gained a cycle, reads and writes together
-    uint32_t stall[CHANNELS] = {};        // of CERTAIN: how often a channel pauses for a cycle
+    uint32_t outstanding = 16;    // bursts per direction taken before the first is answered
+    uint32_t rate = BEAT_CREDIT * 4 / 5;  // credit gained per cycle, reads and writes together
+    uint32_t stall[CHANNELS] = {};        // probability x CERTAIN that a channel pauses for a cycle
     uint32_t reserved = 0;
     uint64_t seed = 1;
 };
@@ -39,7 +39,7 @@ struct Address {
     uint32_t beats() const { return length + 1u; }
 };
 
-// What the design drives, as sampled in one cycle. A payload counts only with its valid.
+// Signals that the design drives, sampled in one cycle. A payload counts only with its valid.
 struct Requests {
     bool aw_valid = false, w_valid = false, b_ready = false, ar_valid = false, r_ready = false;
     bool w_last = false;
@@ -48,7 +48,7 @@ struct Requests {
     alignas(16) uint8_t w_data[16] = {};
 };
 
-// What the memory drives in the next cycle.
+// Signals that the memory drives in the next cycle.
 struct Responses {
     bool aw_ready = false, w_ready = false, b_valid = false, ar_ready = false, r_valid = false;
     bool r_last = false;
@@ -59,17 +59,17 @@ struct Responses {
 
 class Memory {
 public:
-    // `bytes` stays the caller's. Beats are of at most 16 bytes.
+    // Construct a memory over `bytes`, which the caller owns. Beats have at most 16 bytes.
     Memory(uint8_t *bytes, uint64_t size, uint32_t beat_bytes);
 
     void configure(const MemorySettings &settings);  // restarts the random stalls too
     void reset();                                    // forgets every burst and fault
 
-    // One cycle: take what was handed over under `responses()`, decide the next cycle's.
+    // Advance a cycle: take data handed over under `responses()`, decide the next responses.
     void step(const Requests &requests);
 
     const Responses &responses() const { return responses_; }
-    const std::string &fault() const { return fault_; }  // first breach of the protocol, or empty
+    const std::string &fault() const { return fault_; }  // first protocol violation, or empty
     uint64_t beats_read() const { return beats_read_; }
     uint64_t beats_written() const { return beats_written_; }
 
@@ -80,9 +80,9 @@ private:
         uint32_t beats_done = 0;
         uint8_t response = OKAY;
         std::vector<uint8_t> data;
-        std::vector<uint32_t> strobes;  // one a beat; writes only
+        std::vector<uint32_t> strobes;  // one per beat; writes only
     };
-    class Queue {  // a ring whose buffers are used again
+    class Queue {  // ring that reuses its buffers
     public:
         Burst &push();
         void pop() { ++first_, --count_; }
@@ -95,7 +95,7 @@ private:
         uint32_t first_ = 0, count_ = 0;
     };
     template <typename Payload>
-    struct Held {  // a request that waits for its ready, and must stay as it is
+    struct Held {  // request that waits for its ready and must not change meanwhile
         bool waiting = false;
         Payload payload{};
     };
@@ -128,7 +128,7 @@ private:
     uint64_t now_ = 0;
     int64_t credit_ = 0;
     Queue reads_, writes_;        // writes_: addresses taken, response not yet accepted
-    uint32_t writes_filled_ = 0;  // of writes_, those with all their data
+    uint32_t writes_filled_ = 0;  // writes in writes_ whose data is complete
     Held<Address> held_aw_, held_ar_;
     Held<WriteBeat> held_w_;
     Responses responses_;

@@ -1,4 +1,4 @@
-// One design, whichever engine compiled it.
+// Common interface of a compiled design, whichever engine compiled it.
 //
 // ports.h is generated with the design: PORT_x names the member of ports() for the port x,
 // BEAT_BYTES and ROW_BYTES are the sizes of a beat of the memory port and of a traced row.

@@ -1,4 +1,4 @@
-// The design as CXXRTL compiled it. Engine-neutral side: see model.h.
+// Design compiled by CXXRTL, with the interface of model.h.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace trainwright {
 
 class Model {
 public:
-    // One clock. Inputs pass a register (wrapper.py), so nothing but the clock makes work here.
+    // Clock once. Inputs pass a register (wrapper.py), so only the clock makes work here.
     void clock() {
         top_.PORT_clk.set<bool>(true);
         top_.step();
@@ -24,7 +24,7 @@ private:
     cxxrtl_design::p_simulated top_;
 };
 
-// CXXRTL keeps a port in chunks of 32 bits, lowest first; buffered ports are wires of two values.
+// Access ports of CXXRTL: chunks of 32 bits, lowest first; buffered ports are wires of two values.
 template <size_t Bits>
 inline const uint32_t *chunks(const cxxrtl::value<Bits> &port) {
     return port.data;

@@ -1,4 +1,4 @@
-// The design as Verilator compiled it. Engine-neutral side: see model.h.
+// Design compiled by Verilator, with the interface of model.h.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ public:
     Model() : top_(&context_, "top") {}
     ~Model() { top_.final(); }
 
-    // One clock. Inputs pass a register (wrapper.py), so nothing but the clock makes work here.
+    // Clock once. Inputs pass a register (wrapper.py), so only the clock makes work here.
     void clock() {
 #if defined(ENGINE_LEAVES)
         if (begun_) {
             leaves_.clock(top_);
-            top_.clk = !top_.clk;  // every change of it is an edge
+            top_.clk = !top_.clk;  // every change of clk is an edge
         }
-        begun_ = true;  // the first evaluation sees no edge, whatever the clock is
+        begun_ = true;  // the first evaluation sees no edge, whatever clk is
         top_.eval();
 #else
         top_.clk = 1;
@@ -45,7 +45,7 @@ private:
 #endif
 };
 
-// A port's bytes lie in memory in little-endian order, whatever its width.
+// Access a port's bytes, which are in little-endian order, whatever its width.
 template <typename T>
 inline uint32_t get(const T &port) {
     return static_cast<uint32_t>(port);

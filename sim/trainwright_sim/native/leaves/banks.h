@@ -1,11 +1,11 @@
-// The banks of the scratchpad (trainwright_hw.storage.banks).
+// Model of the scratchpad's banks (trainwright_hw.storage.banks).
 #pragma once
 
 #include "leaf.h"
 
 namespace leaf {
 
-// Of up to eight readers and four writers.
+// Up to eight readers and four writers.
 template <int Count, int Depth, int RowBits, int Readers, int Writers>
 struct banks {
     static constexpr int BYTES = RowBits / 8;

@@ -1,4 +1,4 @@
-// The array of PE1 (trainwright_hw.compute.pe1.dot_array).
+// Model of PE1's array (trainwright_hw.compute.pe1.dot_array).
 #pragma once
 
 #include "leaf.h"
@@ -8,7 +8,7 @@ namespace leaf {
 template <int Rows, int Lanes, int WordBits, int SumBits, int DigitBits>
 struct dot_array {
     using Operand = Word<WordBits>;
-    static constexpr int DOTTED = 3;  // the stage of row 0 in which its accumulator is read
+    static constexpr int DOTTED = 3;  // stage in which row 0 reads its accumulator
     static constexpr int STAGES = DOTTED + 1 + Rows;
 
     uint32_t rst = 0, load = 0, load_row = 0, swap = 0, valid = 0, number = 0, first = 0, digit = 0;
@@ -18,7 +18,7 @@ struct dot_array {
     void comb() {}
 
     void clock() {
-        // bit n of a line: of n cycles ago
+        // bit n of a line: its value n cycles ago
         const uint32_t valids = valids_ << 1 | valid, firsts = firsts_ << 1 | first;
         const uint32_t digits = digits_ << 1 | digit;
         const uint32_t loads = loads_ << 1 | load, swaps = swaps_ << 1 | swap;
@@ -50,7 +50,7 @@ struct dot_array {
     }
 
 private:
-    // Whether this cycle changes nothing: what goes in has been the same for longer than it stays.
+    // Return whether this cycle changes nothing: inputs were constant for longer than a value stays.
     bool resting(uint32_t moving) {
         constexpr uint32_t mask = STAGES < 32 ? (uint32_t(1) << STAGES) - 1 : ~uint32_t(0);
         const uint32_t flags = first | digit << 1 | number << 2 | load_row << 8 | rst << 16;
@@ -62,7 +62,7 @@ private:
         return same_ > STAGES + 4;
     }
 
-    // The accumulators, a stage behind another a row.
+    // Accumulators: each row is a stage behind the row before.
     void sum(uint32_t valids, uint32_t firsts, uint32_t digits) {
         for (int r = 0; r < Rows; ++r) {
             const int at = DOTTED + r;
@@ -77,7 +77,7 @@ private:
         }
     }
 
-    // Products, their sums by four and by row: three registers without conditions.
+    // Products, sums of four, sums of a row: three registers without enable.
     void multiply() {
         for (int r = 0; r < Rows; ++r) {
             dot_[r] = late_[1][r];
@@ -95,7 +95,7 @@ private:
     int same_ = 0;
     Line<uint8_t, STAGES> numbers_;
     Line<uint8_t, Rows> load_rows_;
-    Operand entries_[Rows + 1][Lanes] = {};  // and the multipliers' registers: those of row r at r + 1
+    Operand entries_[Rows + 1][Lanes] = {};  // index r + 1: multiplier registers of row r
     Operand passed_[Rows][Lanes] = {}, shadow_[Rows][Lanes] = {}, left_[Rows][Lanes] = {};
     int64_t late_[2][Rows] = {}, dot_[Rows] = {}, accumulator_[Rows] = {};
     int64_t sums_[Rows][Lanes] = {};

@@ -1,4 +1,4 @@
-// What PE2 gives to the write-back unit (trainwright_hw.compute.pe2.drain).
+// Model of PE2's path to the write-back unit (trainwright_hw.compute.pe2.drain).
 #pragma once
 
 #include "leaf.h"

@@ -1,11 +1,11 @@
-// The lanes of the write-back unit, in fixed point (trainwright_hw.writeback.lanes).
+// Model of the write-back unit's lanes, in fixed point (trainwright_hw.writeback.lanes).
 #pragma once
 
 #include "leaf.h"
 
 namespace leaf {
 
-// A row is encoded when its last value is there: all lanes at once, with its own settings.
+// Encodes all lanes of a row at once, with the row's settings, when its last value arrives.
 template <int Rows, int Lanes, int ValueBits, int WordBits>
 struct encoded_lanes {
     using Result = Word<WordBits>;
@@ -28,7 +28,7 @@ struct encoded_lanes {
         if (quiet_ < Lanes) {
             int64_t values[Lanes];
             for (int lane = 0; lane < Lanes; ++lane) values[lane] = value_[Lanes - 1 - lane];
-            skew_.step(values);  // the last lane as it is, the first one Lanes - 1 cycles late
+            skew_.step(values);  // delays: last lane 0 cycles, first lane Lanes - 1
             encode(values, shifts_[(now_ - Lanes) % HELD], widths_[(now_ - Lanes) % HELD], late);
         } else {
             std::memset(words_[late], 0, sizeof words_[late]);
@@ -52,11 +52,11 @@ private:
         }
         int64_t any = 0;
         for (int lane = 0; lane < Lanes; ++lane) any |= value_[lane];
-        // zeros give zeros, whatever the settings: after a row's cycles of them nothing else is left
+        // Zeros give zeros, whatever the settings: after a row's cycles of zeros nothing else is left.
         quiet_ = any ? 0 : quiet_ + (quiet_ < Lanes);
     }
 
-    // trainwright_hw.arith.requantiser; `values` begin with the last lane's.
+    // Round as trainwright_hw.arith.requantiser; `values` begin with the last lane.
     void encode(const int64_t (&values)[Lanes], unsigned by, unsigned width, unsigned place) {
         constexpr uint64_t whole = ValueBits < 64 ? (uint64_t(1) << (ValueBits % 64)) - 1 : ~uint64_t(0);
         const uint64_t under = by > 1 ? (uint64_t(1) << (by - 1)) - 1 : 0;

@@ -1,10 +1,10 @@
-// What the C++ models of leaf blocks share.
+// Helpers for the C++ models of leaf blocks.
 //
 // A model has the block's inputs and outputs as members, an integer or an array each, and
-//   comb():  outputs that depend on inputs of the same cycle, where there are such;
+//   comb():  outputs that depend on inputs of the same cycle, if there are any;
 //   clock(): one clock edge, from the inputs that were set before it.
-// Outputs are the block's in every cycle, also where nothing is valid and after a reset in the midst
-// of anything. Registers begin as zeros.
+// Outputs equal the block's in every cycle, also without valid data and after a reset at any time.
+// Registers begin as zeros.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace leaf {
 
-// The lowest bits of a value as a signed integer of so many.
+// Read the lowest bits of a value as a signed integer.
 template <int Bits, typename T>
 inline T wrap(T value) {
     constexpr int rest = int(8 * sizeof(T)) - Bits;
@@ -26,7 +26,7 @@ inline T wrap(T value) {
     }
 }
 
-// A word that is as wide as its lanes' integers, or narrower.
+// Unsigned integer type of the lanes that hold a word of this width.
 template <int Bits>
 using Word = std::conditional_t<(Bits <= 8), int8_t,
                                 std::conditional_t<(Bits <= 16), int16_t,
@@ -73,8 +73,8 @@ inline T lane(const uint8_t *bytes, size_t n) {
     }
 }
 
-// Lanes of a packed port, sign-extended.
-// Bytes as they are.
+// Read the lanes of a packed port, sign-extended.
+// Copy bytes unchanged.
 template <int Bits, size_t N, typename Port>
 inline void load(uint8_t (&to)[N], const Port &port) {
     static_assert((Bits + 7) / 8 == N && N <= sizeof(Port));
@@ -123,7 +123,7 @@ inline void store(Port &port, const T (&from)[N]) {
     }
 }
 
-// From one model to another: the same bits.
+// Copy a port of one model to another, bit by bit.
 inline void link(uint32_t &to, uint32_t from) { to = from; }
 
 template <typename T, size_t N, typename U, size_t M>
@@ -132,7 +132,7 @@ inline void link(T (&to)[N], const U (&from)[M]) {
     std::memcpy(to, from, sizeof to);
 }
 
-// Of up to 32 bits, which one has as an integer and the other as bytes.
+// Copy up to 32 bits between a port kept as an integer and a port kept as bytes.
 template <size_t N>
 inline void link(uint32_t &to, const uint8_t (&from)[N]) {
     static_assert(N <= 4);
@@ -146,7 +146,7 @@ inline void link(uint8_t (&to)[N], uint32_t from) {
     std::memcpy(to, &from, N);
 }
 
-// Some bits of another model's output.
+// Read a slice of another model's output.
 template <int Lowest, int Width>
 inline void link(uint32_t &to, uint32_t from) {
     static_assert(Width <= 32);
@@ -166,11 +166,11 @@ inline void link(uint8_t (&to)[M], const uint8_t (&from)[N]) {
     std::memcpy(to, &bits, M);
 }
 
-// Word n delayed by n cycles: a stage for each bit of n.
+// Delay word n by n cycles: one stage per bit of n.
 template <typename T, int Lanes>
 class Skew {
 public:
-    // Takes the words of a cycle, which may be those that it gives: word n of n cycles ago.
+    // Take a cycle's words and return word n of n cycles ago; both may be the same array.
     void step(T (&words)[Lanes]) {
         T *held = &held_[0][0];
         for (int delay = Lanes / 2; delay; delay /= 2) {
@@ -191,7 +191,7 @@ private:
     unsigned now_ = 0;
 };
 
-// A line of registers of integers, the first one being an input.
+// Line of integer registers; element 0 is the input.
 template <typename T, int Stages>
 struct Line {
     T stage[Stages] = {};

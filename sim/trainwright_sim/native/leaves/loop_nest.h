@@ -1,4 +1,4 @@
-// The loop nest of PE1 and PE2 (trainwright_hw.compute.loop_nest).
+// Model of the loop nest of PE1 and PE2 (trainwright_hw.compute.loop_nest).
 #pragma once
 
 #include "isa.h"
@@ -47,7 +47,7 @@ private:
         uint32_t top = 0, remaining = 0, delta[3] = {};
     };
 
-    // After a reset what the skid buffer holds is left.
+    // Keep the skid buffer's contents over a reset, as the block does.
     loop_nest(const loop_nest &before, const Step &held) : command(before.command), held_(held) {
         load = before.load, step_ready = before.step_ready, rst = before.rst;
     }
@@ -68,7 +68,7 @@ private:
         }
         valid_ = prime_ || !was_final;
         const uint32_t open = ~ends_ & ALL;
-        const int at = open ? __builtin_ctz(open) : Levels;  // what advances next
+        const int at = open ? __builtin_ctz(open) : Levels;  // level that advances next
         for (int n = 0; n < at; ++n) {
             levels_[n].remaining = levels_[n].top;
             mark(n, levels_[n].top == 0, true);
@@ -92,7 +92,7 @@ private:
 #define LEVEL_FIELD(name, level) \
     field(isa::COMPUTE_##name + (level) * isa::COMPUTE_LEVEL_STEP, isa::COMPUTE_##name##_BITS)
 
-    // What is offered while the nest is free: the same as long as the command is the same.
+    // Output offered while the nest is free: constant while the command is.
     void capture() {
         if (captured_ && !std::memcmp(command.bytes, taken_, Bytes)) return;
         captured_ = true;
@@ -102,7 +102,7 @@ private:
         const uint32_t left = Digits == 2 ? reduce - (by_digits && FIELD(UNDERFLOW_ZERO)) : reduce;
         reductions_ = tiles_ = digits_ = insides_ = 0;
         for (int n = 0; n < Levels; ++n) {
-            const int level = isa::NEST_LEVELS - 1 - n;  // the innermost one is the last
+            const int level = isa::NEST_LEVELS - 1 - n;  // the innermost level is last
             const uint32_t count = LEVEL_FIELD(COUNT, level);
             levels_[n].top = levels_[n].remaining = (count - 1) & ((1u << CountBits) - 1);
             levels_[n].delta[0] = LEVEL_FIELD(X_DELTA, level);

@@ -1,4 +1,4 @@
-// The operands of PE2's step, in fixed point (trainwright_hw.compute.pe2.operands).
+// Model of the operands of PE2's step, in fixed point (trainwright_hw.compute.pe2.operands).
 #pragma once
 
 #include "leaf.h"

@@ -1,4 +1,4 @@
-// The array of PE2 (trainwright_hw.compute.pe2.outer_array).
+// Model of PE2's array (trainwright_hw.compute.pe2.outer_array).
 #pragma once
 
 #include "leaf.h"
@@ -8,7 +8,7 @@ namespace leaf {
 template <int Rows, int Lanes, int WordBits, int SumBits, int DigitBits>
 struct outer_array {
     using Operand = Word<WordBits>;
-    static constexpr int SUMMED = 2;  // the stage of lane 0 in which its product is added
+    static constexpr int SUMMED = 2;  // stage in which lane 0 adds its product
 
     uint32_t rst = 0, valid = 0, last = 0, digit = 0, row = 0;
     Operand x_row[Lanes] = {}, g_row[Lanes] = {};
@@ -16,7 +16,7 @@ struct outer_array {
 
     void comb() {
         rows_.stage[0] = uint8_t(row);
-        // without a change since the last cycle it is the same
+        // unchanged unless an input changed since the last cycle
         const uint64_t chosen = hash_rows();
         if (!drained_ && chosen == chosen_) return;
         chosen_ = chosen;
@@ -51,7 +51,7 @@ private:
     uint64_t hash_rows() const {
         uint64_t parts[(Lanes + 7) / 8] = {}, mixed = 0;
         std::memcpy(parts, rows_.stage, Lanes);
-        for (uint64_t part : parts) mixed = mixed << 4 ^ part;  // rows have four bits at most
+        for (uint64_t part : parts) mixed = mixed << 4 ^ part;  // a row number has at most four bits
         return mixed;
     }
 

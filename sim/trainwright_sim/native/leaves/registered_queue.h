@@ -1,11 +1,11 @@
-// A queue whose outputs are registers (trainwright_hw.stream.registered_queue).
+// Model of a queue with registered outputs (trainwright_hw.stream.registered_queue).
 #pragma once
 
 #include "leaf.h"
 
 namespace leaf {
 
-// Of the oldest word Flags bits are 0 where there is none.
+// Flags bits of the oldest word are 0 while the queue is empty.
 template <int Width, int Depth, int Counted, int Flags>
 struct registered_queue {
     static constexpr int BYTES = (Width + 7) / 8;

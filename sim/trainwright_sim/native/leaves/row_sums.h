@@ -1,4 +1,4 @@
-// What is counted of a row of results, in fixed point (trainwright_hw.writeback.row_sums).
+// Model of the counters of a row of results, in fixed point (trainwright_hw.writeback.row_sums).
 #pragma once
 
 #include "leaf.h"

@@ -1,4 +1,4 @@
-// The scratchpad (trainwright_hw.storage.scratchpad): the banks, and who is granted which.
+// Model of the scratchpad (trainwright_hw.storage.scratchpad): the banks and their arbiter.
 #pragma once
 
 #include "banks.h"
@@ -21,7 +21,7 @@ struct scratchpad : banks<Count, Depth, RowBits, Readers, Writers> {
     uint32_t row_valid4 = 0, row_valid5 = 0, row_valid6 = 0, row_valid7 = 0;
     uint32_t write_ready0 = 0, write_ready1 = 0, write_ready2 = 0, write_ready3 = 0;
 
-    // What is granted in this cycle.
+    // Compute the grants of this cycle.
     void comb() {
         const uint32_t valid[8] = {read_valid0, read_valid1, read_valid2, read_valid3,
                                    read_valid4, read_valid5, read_valid6, read_valid7};
@@ -66,14 +66,14 @@ struct scratchpad : banks<Count, Depth, RowBits, Readers, Writers> {
 private:
     static constexpr int STAGES = Latency - 1;
 
-    // The request after the last one that was granted, going round.
+    // Return the next request after the last granted one, round robin.
     static uint32_t next(uint32_t requests, uint32_t last) {
         const uint32_t later = requests & (~uint32_t(1) << last);
         const uint32_t of = later ? later : requests;
         return of & (0 - of);
     }
 
-    // Grants and banks on their way to the rows.
+    // Pipeline of grants and banks on their way to the rows.
     void pass(const uint32_t (&address)[8]) {
         uint32_t *const source[8] = {&this->source0, &this->source1, &this->source2, &this->source3,
                                      &this->source4, &this->source5, &this->source6, &this->source7};

@@ -1,12 +1,12 @@
-// PE2's element-wise operations (trainwright_hw.compute.pe2.vector).
+// Model of PE2's element-wise operations (trainwright_hw.compute.pe2.vector).
 #pragma once
 
 #include "leaf.h"
 
 namespace leaf {
 
-// Of whole words. All lanes of a pair of rows are computed when
-// lane 0 is, with what that finds; lane n gives its value n cycles later.
+// Works on whole words. Computes all lanes of a pair of rows when lane 0 is due, from the inputs
+// of that cycle; lane n gives its value n cycles later.
 template <int Lanes, int WordBits, int ValueBits, int FactorBits, int Bias, int Mask>
 struct vector_unit {
     using Operand = Word<WordBits>;

@@ -1,4 +1,4 @@
-// Blocks that are fed with random bits, and what they give in every cycle.
+// Feed blocks with random bits, and record their outputs in every cycle.
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr int MODE_CYCLES = 64;   // as long as a mode stays
+constexpr int MODE_CYCLES = 64;   // cycles per mode
 constexpr int RESET_ONE_IN = 512;  // cycles
 
 // G. Marsaglia, "Xorshift RNGs", 2003.
@@ -29,7 +29,7 @@ struct Random {
 
 }  // namespace
 
-// `log`: LOG_BYTES a cycle.
+// Run a block. `log` gets LOG_BYTES per cycle.
 EXPORT void trainwright_lockstep(uint64_t seed, uint64_t cycles, uint8_t *log) {
     auto model = std::make_unique<trainwright::Model>();
     auto &ports = model->ports();

@@ -1,4 +1,4 @@
-// A block with mutants, whose inputs and outputs are one port each; nothing registers them.
+// Block with mutants, with one input port and one output port, neither registered.
 #include <cstdint>
 #include <cstring>
 
@@ -19,14 +19,14 @@ struct Mutable {
 
 }  // namespace
 
-// `number` of the mutant, 0 for the block as it is. It lives as long as the process.
+// Return mutant `number`, 0 for the original block; it lives as long as the process.
 EXPORT void *trainwright_mutable_new(uint32_t number) {
     auto made = new Mutable;
     trainwright::set(made->top.PORT_mutant, number);
     return made;
 }
 
-// What it gives once all is settled.
+// Return the settled output.
 EXPORT void trainwright_mutable_eval(void *made, uint32_t clk, uint32_t rst, const uint8_t *inputs,
                                      uint8_t *outputs) {
     auto &top = static_cast<Mutable *>(made)->top;

@@ -1,4 +1,4 @@
-/* The functions that trainwright_sim/sdram.py calls. */
+/* C functions for trainwright_sim/sdram.py. */
 #include "sdram_chip.h"
 
 #if defined(_WIN32)

@@ -1,9 +1,9 @@
-/* An SDR SDRAM of 16 bits, 4 banks, 8192 rows, 512 columns, as its data sheet has it: commands,
- * times, contents, and a check of every one of them. In C, so that Python's benches load it too.
+/* Model of an SDR SDRAM of 16 bits, 4 banks, 8192 rows, 512 columns, by its data sheet: commands,
+ * times and contents, each checked. Written in C, so that benches in Python load it too.
  *
- * Times are those of an MT48LC16M16A2-75 (power-up: of a W9825G6), stated here once more and not
- * taken from the controller. What the controller does not use is a fault as well: automatic
- * precharge, bursts that are cut short, reads that are masked, power-down. */
+ * Times are those of an MT48LC16M16A2-75 (power-up: of a W9825G6), stated here a second
+ * time, so that a mistake of the controller cannot hide. Features that the controller does not use are
+ * faults as well: automatic precharge, bursts cut short, masked reads, power-down. */
 #ifndef SDRAM_CHIP_H
 #define SDRAM_CHIP_H
 
@@ -31,7 +31,7 @@ enum { SDRAM_BANKS = 4, SDRAM_ROWS = 8192, SDRAM_COLUMNS = 512, SDRAM_SLOTS = 16
 #define SDRAM_POWER_UP_REFRESHES 8u
 #define SDRAM_LATE_REFRESHES 8u /* how many may be put off */
 
-/* What the controller drives in one cycle. */
+/* Pins that the controller drives in one cycle. */
 typedef struct {
     uint32_t cke, cs_n, ras_n, cas_n, we_n, ba, a, dqm, dq_o, dq_oe;
 } sdram_pins;
@@ -75,7 +75,8 @@ static void sdram_reset(sdram_chip *chip) {
     chip->noise = 1;
 }
 
-/* A chip with a clock of `period` picoseconds that wants `power_up` of them; NULL: no memory. */
+/* Make a chip with a clock of `period` picoseconds and a power-up time of `power_up` picoseconds.
+ * Returns NULL if memory is short. */
 static sdram_chip *sdram_new(uint64_t period, uint64_t power_up) {
     sdram_chip *chip = (sdram_chip *)calloc(1, sizeof *chip);
     if (chip == NULL) return NULL;
@@ -102,7 +103,7 @@ static void sdram_fail(sdram_chip *chip, const char *command, const char *what) 
     }
 }
 
-/* Whether fewer than `least` picoseconds have passed since a cycle; 0 is never. */
+/* Return whether fewer than `least` picoseconds have passed since a cycle; cycle 0 is never. */
 static int sdram_early(const sdram_chip *chip, uint64_t since, uint64_t least) {
     return since && (chip->now - since) * chip->period < least;
 }
@@ -233,7 +234,7 @@ static void sdram_data(sdram_chip *chip, const sdram_pins *pins) {
             sdram_fail(chip, "data", "driven from both sides");
         }
     }
-    /* masks count two cycles later for what is read */
+    /* masks apply to reads two cycles later */
     if (pins->dqm && sdram_drives(chip, now + 2)) sdram_fail(chip, "READ", "masked");
     if (!chip->write_left) return;
     if (!pins->dq_oe) sdram_fail(chip, "WRITE", "its data is not driven");
@@ -244,8 +245,8 @@ static void sdram_data(sdram_chip *chip, const sdram_pins *pins) {
     --chip->write_left;
 }
 
-/* One cycle: what the controller drives in it; gives what is on the data pins in the next one,
- * which is noise where the chip does not drive them. */
+/* Advance a cycle with the controller's pins. Returns the data pins of the next cycle, noise while
+ * the chip does not drive them. */
 static uint32_t sdram_step(sdram_chip *chip, const sdram_pins *pins) {
     ++chip->now;
     ++chip->counts.cycles;

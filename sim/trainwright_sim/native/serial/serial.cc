@@ -1,4 +1,4 @@
-// A design that is reached over a serial line: its clock, and the other end of the line.
+// Design behind a serial line: its clock, and the other end of the line.
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -44,9 +44,9 @@ public:
     uint8_t *memory() { return nullptr; }
 #endif
 
-    // With an SDRAM its power is switched off and on as well.
+    // Reset the design; an SDRAM is switched off and on, too.
     void reset() {
-        // The line rests meanwhile; what was on its way is lost.
+        // The line is idle during the reset; bytes in flight are lost.
         to_send_.clear();
         bits_to_send_ = bits_to_come_ = 0;
         set(model_.ports().PORT_rx, 1);
@@ -63,7 +63,7 @@ public:
         to_send_.insert(to_send_.end(), bytes, bytes + size);
     }
 
-    // Until a byte has come and nothing is left to send, at most `cycles`.
+    // Run until a byte has arrived and nothing is left to send, at most `cycles`.
     void run(uint64_t cycles) {
         for (; cycles > 0; --cycles) {
             if (!received_.empty() && to_send_.empty() && bits_to_come_ == 0) return;

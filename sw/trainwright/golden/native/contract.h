@@ -34,7 +34,7 @@ static INLINE void put_narrow(const Contraction *c, const Tile *t, const int ent
     }
 }
 
-/* Levels that move both operands, the first or neither, the second alone. */
+/* Levels that move both operands, the first or neither, and only the second. */
 typedef struct {
     Places both, first, second;
 } Split;
@@ -97,7 +97,7 @@ static int contract_entries(Contraction *c, const Split *s)
     return 1;
 }
 
-/* The tiles of one set of scalars with vectors [start, stop) of the first levels. */
+/* Compute the tiles of one set of scalars with vectors [start, stop) of the first levels. */
 static int contract_scalars(const Contraction *c, const Split *s, int64_t b, int64_t n, int64_t start,
                             int64_t stop, const int32_t *vectors, const int32_t *scalars,
                             int64_t *vector_most)

@@ -1,5 +1,5 @@
-/* Loops and address registers: find the next descriptor of a program. The loops of the program match,
- * and it ends with HALT (trainwright.program.validation). */
+/* Follow loops and address registers to the next descriptor of a program. Validation
+ * (trainwright.program.validation) has matched the loops and found HALT at the end. */
 #ifndef TRAINWRIGHT_CONTROL_H
 #define TRAINWRIGHT_CONTROL_H
 
@@ -22,7 +22,7 @@ typedef struct {
     } loop[MOST_LOOPS];
 } Control;
 
-/* Whether a descriptor of these fields is executed in other steps alone. */
+/* Return whether a descriptor of these fields is skipped in this step. */
 static inline int is_other_step(const Control *c, int64_t eighth, int64_t later, int64_t last)
 {
     int64_t modulus = 1; /* the highest bit of eighth; the others are the remainder */
@@ -50,7 +50,7 @@ static inline int is_skipped(const Control *c, const Descriptor *d)
     }
 }
 
-/* The next descriptor that an engine executes; NULL at the end. */
+/* Return the next descriptor that an engine executes, or NULL at the end. */
 static Descriptor *next(Control *c)
 {
     for (;;) {

@@ -1,8 +1,9 @@
-/* Descriptors with posits: integers of the words as floats, their sums in float64 at most, in which
- * what is below 2^53 is exact.
+/* Execute descriptors with posits: decode words to integers held as floats, and sum them in float64 at
+ * most, which is exact below 2^53.
  *
- * As in contract.h a tile is the outer product, term by term, of *vectors* along the lanes (entries
- * of PE4, rows of x of PE3) and *scalars*, one a row. Its sums are tiles.h's.
+ * A tile is, as in contract.h, the outer product, term by term, of *vectors* along the lanes (entries
+ * of PE4, rows of x of PE3) and *scalars*, one a row. posit_tiles.h computes its
+ * sums.
  */
 #ifndef TRAINWRIGHT_DECODED_H
 #define TRAINWRIGHT_DECODED_H
@@ -14,7 +15,7 @@ enum { MOST_SCALAR_BYTES = 1 << 18 };
 
 static inline int has_posits(const Compute *d) { return d->x_format || d->g_format || d->z_format; }
 
-/* Decode words. Returns 0, and records the word for the host, where one stands for no number. */
+/* Decode words. Returns 0, and records the word for the host, if a word stands for no number. */
 static int integers(Machine *m, int64_t format, const int16_t *words, int count, float *out)
 {
     if (decode_plain(&m->numbers[format], words, count, out))
@@ -122,7 +123,7 @@ static int decode_scalars(const Decoded *c, int64_t at, int64_t rows, float *out
 
 #endif
 
-/* The tiles of index ``b`` of the levels that move both operands. */
+/* Compute the tiles of index ``b`` of the levels that move both operands. */
 static int decoded_tiles(Decoded *c, const Split *s, int64_t b, int64_t block, float *vectors,
                          float *scalars)
 {
@@ -178,7 +179,7 @@ static int decoded_contraction(Decoded *c)
     return 1;
 }
 
-/* Compute a row of BIAS or MASK. Returns 0 where a word stands for no number. */
+/* Compute a row of BIAS or MASK. Returns 0 if a word stands for no number. */
 static int plain_elementwise_row(const Decoded *c, const int16_t *first, const int16_t *second, int64_t z)
 {
     const Compute *d = c->d;

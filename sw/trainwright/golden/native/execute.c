@@ -1,4 +1,4 @@
-/* The golden model's programs in C: what ``trainwright.golden.interpreter`` computes, bit for bit. */
+/* Execute programs of the golden model in C, bit for bit as ``trainwright.golden.interpreter``. */
 
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #include "transfer.h"
 #include "validate.h"
 
-/* Set the operands of a descriptor: a copy of the scratchpad if its results overwrite them. */
+/* Set the operands of a descriptor: a copy of the scratchpad if its results overwrite the operands. */
 static int operands(Machine *m, const Compute *d, Operands *o)
 {
     const int16_t *pad = m->pad;

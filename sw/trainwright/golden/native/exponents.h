@@ -1,8 +1,7 @@
-/* The exponent file, ``trainwright.program.exponents.ExponentFile`` step for step.
+/* Exponent file, step for step as ``trainwright.program.exponents.ExponentFile``.
  *
- * A descriptor that it refuses leaves the file as it was, so that the host, which asks its own file,
- * is refused with the same words; of SCALES the entries before the one that is refused have been
- * executed.
+ * A refused descriptor leaves the file unchanged, so that the host's own file refuses the descriptor
+ * with the same words. A refused entry of SCALES leaves the entries before it executed.
  */
 #ifndef TRAINWRIGHT_EXPONENTS_H
 #define TRAINWRIGHT_EXPONENTS_H
@@ -17,7 +16,8 @@ static inline int is_exponent(int64_t value)
 static inline int64_t less_of(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t greater_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Set the shifts of a compute descriptor that has a ``z_exponent``. Returns 0 where one is refused. */
+/* Set the shifts of a compute descriptor that has a ``z_exponent``. Returns 0 if the file refuses a
+ * shift. */
 static int take_shifts(Machine *m, Compute *d)
 {
     const int64_t x = m->exponents[d->x_exponent], g = m->exponents[d->g_exponent];

@@ -12,7 +12,7 @@
 enum { TRACE_LOAD, TRACE_PE1, TRACE_PE2, TRACES };
 enum { MOST_ROWS = 16, SUM_BITS = 48 };
 
-/* Programs have passed trainwright.program.validation: no size or address below can pass 63 bits. */
+/* Sizes and addresses below fit 63 bits, because trainwright.program.validation accepted the program. */
 
 typedef struct {
     void *held;
@@ -43,7 +43,7 @@ typedef struct {
 
 enum { ALIGNMENT = 64 };
 
-/* A buffer of at least ``size`` bytes, aligned; NULL, and noted, where there is none. */
+/* Return an aligned buffer of at least ``size`` bytes; NULL, and record it, if memory is short. */
 static inline void *reserve(Machine *m, int which, size_t size)
 {
     Buffer *b = &m->buffer[which];
@@ -56,14 +56,14 @@ static inline void *reserve(Machine *m, int which, size_t size)
     return b->held ? (void *)(((uintptr_t)b->held + ALIGNMENT) / ALIGNMENT * ALIGNMENT) : NULL;
 }
 
-/* Addresses, relative to the bases, for every index of some levels, the last level fastest. */
+/* Addresses relative to the bases, for every index of some levels, the last level fastest. */
 typedef struct {
     int64_t count;
     int64_t *x, *g, *z;
     int64_t *last; /* whether the tile level, if among them, is in its last iteration */
 } Places;
 
-/* The places of those of ``count`` levels that are in the mask ``chosen``; ``tile``: the tile level. */
+/* List the addresses of the levels in the mask ``chosen``, out of ``count``. ``tile``: the tile level. */
 static inline int expand_levels(Machine *m, int which, const Level *level, int64_t count,
                                 uint32_t chosen, int64_t tile, Places *p)
 {
@@ -93,13 +93,13 @@ static inline int expand_levels(Machine *m, int which, const Level *level, int64
     return 1;
 }
 
-/* Levels that are all outer, or all summed: of validated descriptors they have few enough places. */
+/* List addresses of levels that are all outer or all summed: validation bounds their number. */
 static inline int expand(Machine *m, int which, const Compute *d, uint32_t levels, Places *p)
 {
     return expand_levels(m, which, d->level, d->levels, levels, d->tile_level, p);
 }
 
-/* The runs of a transfer: bytes outside as ``x``, rows inside as ``z``. */
+/* List the runs of a transfer: external bytes as ``x``, scratchpad rows as ``z``. */
 static inline int expand_runs(Machine *m, int which, const Transfer *d, Places *p)
 {
     Level level[TRANSFER_LEVELS];
@@ -132,7 +132,7 @@ static inline int64_t tile_rows(const Machine *m, const Compute *d)
 
 enum { MOST_DIGITS = 3 };
 
-/* Rows that each row of a result is written in. */
+/* Return how many rows each row of a result is written to. */
 static inline int result_digits(const Machine *m, const Compute *d)
 {
     if (!m->wide_tensors || d->out_width < 2)

@@ -16,7 +16,7 @@
 
 enum { LANES = 16, FRACTION_BITS = 23, LEAST_EXPONENT = -2, EXPONENT_BIAS = 127 };
 
-/* Number format: decoding and encoding tables. All zero for fixed point, whose words are integers. */
+/* Decoding and encoding tables of a number format; all zero for fixed point, whose words are integers. */
 typedef struct {
     const float *integers;     /* (65536) by word, as uint16; NaN where it stands for no number */
     const int64_t *starts[2];  /* (places) by rule */
@@ -27,7 +27,7 @@ typedef struct {
     const uint8_t *upper;      /* (2, 128) bytes of the integers' upper halves, or NULL */
 } Number;
 
-/* The integers of some words; 0 where one stands for no number. */
+/* Decode words to integers. Returns 0 if a word stands for no number. */
 static inline int decode_plain(const Number *f, const int16_t *words, int count, float *out)
 {
     int wrong = 0;
@@ -54,7 +54,7 @@ static inline int64_t size_of(double sum, double scale)
     return bits ? cut - ((int64_t)(1023 - EXPONENT_BIAS) << FRACTION_BITS) : 0;
 }
 
-/* ``scale`` is 2^-shift, ``rule`` 1 where sizes below the smallest word may become 0. */
+/* Encode a sum. ``scale`` is 2^-shift; ``rule`` is 1 if sizes below the smallest word may become 0. */
 static inline void encode_plain(const Number *f, Requantiser *rq, int rule, double scale,
                                 const double *sums, int lanes, int16_t *out)
 {

@@ -1,4 +1,4 @@
-/* Contractions of 16 lanes: operands packed for pairs of terms, and how large they are. */
+/* Pack operands of 16-lane contractions as pairs of terms, and find their largest values. */
 #ifndef TRAINWRIGHT_PACK_H
 #define TRAINWRIGHT_PACK_H
 
@@ -25,14 +25,14 @@ typedef struct {
     int64_t x_most;      /* largest |x| of the operand; -1: not computed yet */
 } Contraction;
 
-/* One tile: where it lies, and its packed operands. */
+/* Tile: its address, and its packed operands. */
 typedef struct {
     int64_t x, z, rows;
     const int32_t *vectors; /* (steps, 16) */
     const int32_t *scalars; /* (steps, scalar_step); PE3 */
 } Tile;
 
-/* The largest |word| of 16 places, gathered over rows. */
+/* Largest |word| at each of 16 places, gathered over rows. */
 typedef struct {
     uint16_t at[LANES];
 } Most;

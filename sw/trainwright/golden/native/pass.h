@@ -1,5 +1,5 @@
-/* Passes of the vector engine, ``trainwright.golden.vector`` bit for bit: a block of rows and an
- * instruction at a time.
+/* Execute passes of the vector engine, bit for bit as ``trainwright.golden.vector``, one instruction
+ * and one block of rows at a time.
  */
 #ifndef TRAINWRIGHT_PASS_H
 #define TRAINWRIGHT_PASS_H
@@ -24,7 +24,7 @@ static inline void take_code(Instruction *code, const Code *d)
         code[d->first + n] = unpacked_instruction((uint64_t)d->word[n]);
 }
 
-/* Registers that an instruction reads, as a mask. */
+/* Return the mask of registers that an instruction reads. */
 static inline int reads_registers(const Instruction *i)
 {
     const int second = i->kind == KIND_PRODUCT || i->kind == KIND_MAXIMUM || i->kind == KIND_MINIMUM || i->kind == KIND_AND;
@@ -58,7 +58,7 @@ typedef struct {
     int64_t constants[STREAMS], shifts[SHIFTS];
 } Block;
 
-/* Constants and shifts of a pass; 0 where a strict scalar is negative. */
+/* Read the constants and shifts of a pass. Returns 0 if a strict scalar is negative. */
 static int pass_scalars(Block *b)
 {
     for (int n = 0; n < STREAMS; n++)
@@ -97,7 +97,7 @@ static inline void block_random(const Block *b, int number, int64_t *out)
     }
 }
 
-/* The sum or the greatest of each row, in all of its lanes. */
+/* Write the sum or the maximum of each row to all of its lanes. */
 static inline void along(const Block *b, int greatest, const int64_t *a, int64_t *x)
 {
     for (int t = 0; t < b->threads; t++) {
@@ -237,7 +237,7 @@ static void pass_write(Machine *m, const Block *b, int stream, const int64_t *q)
     }
 }
 
-/* All operands are read before any result is written. */
+/* Execute an instruction on a block: read all operands before any result is written. */
 static int read_streams(Machine *m, const Vector *d, Block *b)
 {
     const int64_t rows = d->rows, size = rows * b->lanes;
@@ -253,7 +253,7 @@ static int read_streams(Machine *m, const Vector *d, Block *b)
     return 1;
 }
 
-/* 0 where memory is short, or a scalar is refused. */
+/* Execute a pass. Returns 0 if memory is short or a scalar is refused. */
 static int pass(Machine *m, const Vector *d, Engine *engine, uint32_t stream)
 {
     Block b = {.m = m, .d = d, .engine = engine, .stream = stream, .lanes = (int)m->lanes};

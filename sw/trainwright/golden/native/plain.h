@@ -6,7 +6,7 @@
 #include "requantise.h"
 #include "stochastic.h"
 
-/* Scratchpad that a descriptor reads, and the strides of g in it. */
+/* Scratchpad that a descriptor reads, and strides of g in it. */
 typedef struct {
     const int16_t *pad;
     int64_t g_words;    /* words from one g address to the next */
@@ -85,7 +85,7 @@ static int plain_contraction(Machine *m, const Compute *d, const Operands *o, co
     return 1;
 }
 
-/* BIAS or MASK of a row of 16 lanes whose sums fit 32 bits. */
+/* Compute BIAS or MASK of a row of 16 lanes whose sums fit 32 bits. */
 static inline void narrow_row(const Compute *d, const int16_t *x, const int16_t *g, Requantiser *rq,
                               int16_t *to)
 {
@@ -98,7 +98,7 @@ static inline void narrow_row(const Compute *d, const int16_t *x, const int16_t 
     requantise_sums(rq, &sums, 1, to, 0);
 }
 
-/* Requantise a row of sums of any size, which belongs at ``z``. */
+/* Round a row of sums of any size and write it at ``z``. */
 static inline void requantise_row(Requantiser *rq, const int64_t *sums, int lanes, int64_t z, int16_t *to)
 {
     if (rq->stochastic) {

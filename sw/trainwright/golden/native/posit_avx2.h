@@ -1,4 +1,4 @@
-/* Rows of 16 words, eight at a time: what numbers.h computes, with AVX2. */
+/* Decode and encode rows of 16 words, eight at a time, with the results of numbers.h, in AVX2. */
 #ifndef TRAINWRIGHT_POSIT_AVX2_H
 #define TRAINWRIGHT_POSIT_AVX2_H
 
@@ -30,7 +30,7 @@ static inline void decode_words(const Number *f, const int16_t *from, int count,
         *wrong |= !decode_plain(f, from + i, count - i, out + i);
 }
 
-/* 16 pairs of words: the lower words of all, and the upper ones. */
+/* Split 16 pairs of words into lower and upper words. */
 static inline void decode_pairs(const Number *f, const int32_t *pairs, float *lower, float *upper,
                                 Wrong *wrong)
 {
@@ -72,7 +72,7 @@ static inline int ones_of(__m256i mask)
     return __builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(mask)));
 }
 
-/* The words of eight sums. */
+/* Encode eight sums. */
 static inline __m256i encode_eight(Encoder *e, __m256 sums, __m256 scale)
 {
     const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi32(1);
@@ -108,7 +108,7 @@ static inline void encode_floats(Encoder *e, __m256 low, __m256 high, __m256 sca
         memcpy(out, row, (size_t)e->lanes * sizeof *out);
 }
 
-/* Adds the statistics to those of the descriptor, and begins anew. */
+/* Add the statistics to the descriptor's, and reset them. */
 static inline void take_counts(Encoder *e, Requantiser *rq)
 {
     int32_t totals[8];

@@ -1,4 +1,4 @@
-/* Tiles of descriptors with posits: exact sums, and their words. */
+/* Compute tiles of descriptors with posits: exact sums, and their words. */
 #ifndef TRAINWRIGHT_POSIT_TILES_H
 #define TRAINWRIGHT_POSIT_TILES_H
 
@@ -53,7 +53,7 @@ static inline const float *scalar_at(const Decoded *c, const float *scalars, int
 
 #if POSIT_VECTORS
 
-/* Scalars of TILE rows of a tile. A row beyond the tile's last one has those of row ``r`` again. */
+/* List the scalars of TILE rows of a tile. Rows beyond the tile's last one repeat row ``r``. */
 typedef struct {
     const float *at[TILE];
     int64_t step;
@@ -67,7 +67,7 @@ static inline Scalars scalars_of(const Decoded *c, const float *scalars, int64_t
     return s;
 }
 
-/* 0 where a sum was rounded on its way. */
+/* Sum rows of a tile. Returns 0 if a sum was rounded on its way. */
 static INLINE int add_floats(const Decoded *c, const float *v, const Scalars *s, const int64_t step,
                              __m512 *sums)
 {
@@ -163,7 +163,7 @@ static void decoded_tile(const Decoded *c, int64_t z, int64_t rows, const float 
 
 #else
 
-/* Row ``r`` of a tile. */
+/* Write row ``r`` of a tile. */
 static void put_plain_sums(const Decoded *c, int64_t z, int64_t r, const float *vectors,
                            const float *scalars)
 {
@@ -180,7 +180,7 @@ static void put_plain_sums(const Decoded *c, int64_t z, int64_t r, const float *
 
 enum { ROWS = 4 };
 
-/* Sums of ``ROWS`` rows, in halves of 8 lanes; 0 where one was rounded on its way. */
+/* Sum ``ROWS`` rows in halves of 8 lanes. Returns 0 if a sum was rounded on its way. */
 static INLINE int add_floats(const Decoded *c, const float *v, const float *const at[ROWS],
                              const int64_t step, __m256 *sums)
 {

@@ -1,4 +1,4 @@
-/* Rows of 16 words at a time: what numbers.h computes, with AVX-512. */
+/* Decode and encode rows of 16 words with the results of numbers.h, in AVX-512. */
 #ifndef TRAINWRIGHT_POSIT_VECTORS_H
 #define TRAINWRIGHT_POSIT_VECTORS_H
 
@@ -7,7 +7,7 @@
 #if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
 
-/* Floats raise this where a result is rounded: sums without it are exact. */
+/* Flag that floats raise if a result is rounded: sums without the flag are exact. */
 static inline unsigned rounded(void) { return _mm_getcsr() & _MM_EXCEPT_INEXACT; }
 static inline void clear_rounded(void)
 {
@@ -21,7 +21,7 @@ static inline void clear_rounded(void)
 
 typedef __mmask32 Wrong; /* not 0 once a word stands for no number */
 
-/* 32 words of up to 8 bits as the upper halves of floats; ``wrong`` gets those that are no number. */
+/* Decode 32 words of up to 8 bits to upper halves of floats; ``wrong`` masks words that are no number. */
 static inline __m512i upper_halves(const Number *f, __m512i words, Wrong *wrong)
 {
 #if defined(__AVX512VBMI__)
@@ -57,7 +57,7 @@ static inline __m512 gathered(const Number *f, __m512i words, Wrong *wrong)
     return found;
 }
 
-/* ``count`` words of a row, zeros behind them. */
+/* Load ``count`` words of a row, and zeros behind them. */
 static inline __m512 decode_row(const Number *f, const int16_t *from, int count, Wrong *wrong)
 {
     const __m256i words = _mm256_maskz_loadu_epi16((__mmask16)((1u << count) - 1), from);
@@ -74,7 +74,7 @@ static inline void decode_words(const Number *f, const int16_t *from, int count,
     _mm512_mask_storeu_ps(out, (__mmask16)((1u << count) - 1), decode_row(f, from, count, wrong));
 }
 
-/* 16 pairs of words: the lower words of all, and the upper ones. */
+/* Split 16 pairs of words into lower and upper words. */
 static inline void decode_pairs(const Number *f, const int32_t *from, float *lower, float *upper,
                                 Wrong *wrong)
 {
@@ -121,7 +121,7 @@ static inline Encoder encoder_of(const Number *f, int rule, int lanes)
     };
 }
 
-/* 16 words, of sizes (bits of floats) and which are negative. */
+/* Encode 16 words from sizes (bits of floats) and a mask of the negative ones. */
 static inline void encode_sizes(Encoder *e, __m512i sizes, __mmask16 negative, int16_t *out)
 {
     const __m512i one = _mm512_set1_epi32(1);
@@ -151,7 +151,7 @@ static inline void encode_floats(Encoder *e, __m512 sums, __m512 scale, int16_t 
     encode_sizes(e, _mm512_castps_si512(_mm512_mul_ps(_mm512_abs_ps(sums), scale)), negative, out);
 }
 
-/* Eight float64 as floats, cut, the last bit set where that was inexact. */
+/* Cut eight float64 to floats, and set the last bit of each inexact one. */
 static inline __m256i cut_to_floats(__m512d sums)
 {
     const __m256 cut = _mm512_cvt_roundpd_ps(sums, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
@@ -167,7 +167,7 @@ static inline void encode_doubles(Encoder *e, __m512d low, __m512d high, __m512 
     encode_floats(e, _mm512_castsi512_ps(both), scale, out);
 }
 
-/* Adds the statistics to those of the descriptor, and begins anew. */
+/* Add the statistics to the descriptor's, and reset them. */
 static inline void take_counts(Encoder *e, Requantiser *rq)
 {
     rq->total += _mm512_reduce_add_epi32(e->total);

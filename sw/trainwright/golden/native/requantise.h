@@ -1,4 +1,4 @@
-/* Re-quantisation of sums, ``trainwright.formats.rounding`` bit for bit, with its statistics. */
+/* Round sums to words, bit for bit as ``trainwright.formats.rounding``, and count statistics. */
 #ifndef TRAINWRIGHT_REQUANTISE_H
 #define TRAINWRIGHT_REQUANTISE_H
 
@@ -14,7 +14,7 @@ typedef struct {
     int64_t underflows;
 } Requantiser;
 
-/* The largest |sum| that requantise_narrow takes; less than 0: none. */
+/* Return the largest |sum| that requantise_narrow takes; negative if it takes none. */
 static inline int64_t narrow_limit(const Requantiser *rq)
 {
     if (rq->shift > 30)
@@ -40,7 +40,7 @@ static inline void requantise_narrow(Requantiser *rq, const int32_t *sums, int l
     rq->saturations += saturations;
 }
 
-/* Sums of at most 62 bits and a sign, shifts up to 63. */
+/* Round sums of at most 62 bits and a sign, by shifts up to 63. */
 static inline void requantise_wide(Requantiser *rq, const int64_t *sums, int lanes, int16_t *out)
 {
     const int64_t most = ((int64_t)1 << (rq->width - 1)) - 1, least = -most - 1;
@@ -62,7 +62,7 @@ static inline void requantise_wide(Requantiser *rq, const int64_t *sums, int lan
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
 #define WHOLE_ROWS
 
-/* Sums rounded and limited to the width; ``outside`` gathers bits that no value of the width has. */
+/* Round sums and limit them to the width; ``outside`` gathers bits that no value of the width has. */
 static INLINE __m256i rounded_words(const Requantiser *rq, Sums v, Sums *outside)
 {
     const int half = 1 << (rq->width - 1);
@@ -110,7 +110,7 @@ static INLINE int any(Sums a)
 
 #endif
 
-/* Rows of 16 sums, none larger than narrow_limit(): row i goes to ``to`` + i * step. */
+/* Round rows of 16 sums, none larger than narrow_limit(), and write row i to ``to`` + i * step. */
 #if defined(WHOLE_ROWS)
 
 static __attribute__((noinline, cold)) void count_saturated(Requantiser *rq, const Sums *sums,

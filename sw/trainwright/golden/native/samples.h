@@ -1,4 +1,4 @@
-/* SAMPLES: records of a data set, drawn by trainwright.program.sample_order, their pixels expanded. */
+/* Execute SAMPLES: load records that trainwright.program.sample_order draws, and expand their pixels. */
 #ifndef TRAINWRIGHT_SAMPLES_H
 #define TRAINWRIGHT_SAMPLES_H
 
@@ -7,7 +7,7 @@
 enum { MULTIPLIER = 1664525 };
 #define EPOCH_STEP 0x9E3779B8u
 
-/* Bytes of a record: those of its pixels, and a beat of targets. */
+/* Return the bytes of a record: its pixels, and a beat of targets. */
 static inline int64_t record_bytes(const Machine *m, const Samples *d) { return (d->beats + 1) * m->lanes; }
 
 static inline int64_t rows_of_sample(const Samples *d) { return d->beats * (8 / d->pixels); }
@@ -31,7 +31,7 @@ static int64_t draw(Machine *m, const Samples *d)
     return (int64_t)index;
 }
 
-/* ``bits`` bits of a pixel's own, repeated from the top. */
+/* Widen a pixel of ``bits`` bits to 8: repeat its bits from the top, so that full scale stays full. */
 static inline int16_t expanded(uint32_t value, int width, int bits)
 {
     const uint32_t byte = width == 4 ? value << 4 | value : value;

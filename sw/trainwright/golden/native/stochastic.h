@@ -1,4 +1,4 @@
-/* Stochastic rounding, ``trainwright.formats.rounding`` bit for bit. */
+/* Draw random bits for stochastic rounding, bit for bit as ``trainwright.formats.rounding``. */
 #ifndef TRAINWRIGHT_STOCHASTIC_H
 #define TRAINWRIGHT_STOCHASTIC_H
 
@@ -10,14 +10,14 @@
 #define STREAM_STEP 0x9E3779B9u
 enum { ROUNDS = 8, KEYS_A_ROW = 16, MOST_LANES = 16 };
 
-/* The random bits of some rows of a tile. */
+/* Random bits of some rows of a tile. */
 typedef struct {
     int32_t at[MOST_ROWS][MOST_LANES];
 } Random;
 
 static inline uint32_t rotated(uint32_t word, int bits) { return word << bits | word >> (32 - bits); }
 
-/* The two words of the state of ``key``. */
+/* Compute the two state words of ``key``. */
 static inline void mix(uint32_t stream, uint32_t key, uint32_t *low, uint32_t *high)
 {
     uint32_t x = stream ^ key ^ rotated(key, 11) ^ rotated(key, 21);
@@ -31,7 +31,7 @@ static inline void mix(uint32_t stream, uint32_t key, uint32_t *low, uint32_t *h
     *high = y;
 }
 
-/* Words that hold units 8 to 15 in the order of 0 to 7: the state XOR itself rotated by 24 bits. */
+/* Move units 8 to 15 to the places of 0 to 7: XOR the state with itself rotated by 24 bits. */
 static inline void twist(uint32_t *low, uint32_t *high)
 {
     const uint32_t x = *low, y = *high;
@@ -39,7 +39,7 @@ static inline void twist(uint32_t *low, uint32_t *high)
     *high = y ^ (y >> 24 | x << 8);
 }
 
-/* Rows r (0 or 8) to r + rows - 1 of the tile at ``z``: a key a lane, a unit a row. */
+/* Draw rows r (0 or 8) to r + rows - 1 of the tile at ``z``: one key per lane, one unit per row. */
 static inline void random_columns(const Requantiser *rq, int64_t z, int64_t r, int rows, int lanes,
                                   Random *random)
 {
@@ -57,7 +57,7 @@ static inline void random_columns(const Requantiser *rq, int64_t z, int64_t r, i
     }
 }
 
-/* Rows of a tile, ``step`` addresses apart: a key a row, a unit a lane. */
+/* Draw rows of a tile, ``step`` addresses apart: one key per row, one unit per lane. */
 static inline void random_rows(const Requantiser *rq, int64_t z, int64_t step, int rows, int lanes,
                                Random *random)
 {
@@ -78,7 +78,7 @@ static inline void random_rows(const Requantiser *rq, int64_t z, int64_t step, i
     }
 }
 
-/* Rows r (0 or 8) to r + rows - 1 of the tile of ``d`` at ``z``. */
+/* Draw rows r (0 or 8) to r + rows - 1 of the tile of ``d`` at ``z``. */
 static inline void random_tile(const Requantiser *rq, const Compute *d, int64_t z, int64_t r, int rows,
                                int lanes, Random *random)
 {
@@ -88,7 +88,7 @@ static inline void random_tile(const Requantiser *rq, const Compute *d, int64_t 
         random_rows(rq, z + r * d->z_row_stride, d->z_row_stride, rows, lanes, random);
 }
 
-/* Sums no larger than narrow_limit(). */
+/* Round sums no larger than narrow_limit(). */
 static inline void requantise_narrow_random(Requantiser *rq, const int32_t *sums, const int32_t *random,
                                             int lanes, int16_t *out)
 {

@@ -1,4 +1,4 @@
-/* LOAD and STORE. */
+/* Execute LOAD and STORE: move rows between external memory and the scratchpad. */
 #ifndef TRAINWRIGHT_TRANSFER_H
 #define TRAINWRIGHT_TRANSFER_H
 

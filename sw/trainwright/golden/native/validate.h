@@ -36,7 +36,7 @@ static inline int reads_row(Check *k, int64_t row)
     return 1;
 }
 
-/* The indices of some levels, the last level fastest, without keeping a place of each. */
+/* Iterate over the indices of some levels, the last level fastest, without a list of addresses. */
 typedef struct {
     int64_t at[NEST_LEVELS];
     int64_t x, g; /* relative to the bases */
@@ -102,7 +102,7 @@ static int checked_samples(Check *k, const Samples *d, const int64_t *registers)
     return 1;
 }
 
-/* The rows of the second operand. */
+/* Return the rows of the second operand. */
 static int checked_second(Check *k, const Compute *d, int64_t base)
 {
     Machine *m = k->m;
@@ -143,8 +143,8 @@ static int checked_first(Check *k, const Compute *d, int64_t base)
     return 1;
 }
 
-/* Whether an element-wise operation's operand lies where its result goes, index by index: only
- * then may a descriptor write a row that it reads without the order of its tiles being seen. */
+/* Return whether an element-wise operation's operand has the address of its result, index by index.
+ * Only then may a descriptor write a row that it reads: the order of its tiles does not show. */
 static int in_place(const Machine *m, const Compute *d, int64_t operand, int64_t result, int second)
 {
     int same = elementwise(d) && operand == result && result_digits(m, d) == 1;
@@ -195,8 +195,8 @@ static int checked_compute(Check *k, Compute *d, const int64_t *registers)
     return 1;
 }
 
-/* Whether all registers that the pass reads were written, in the threads that its rows have; blocks
- * after the first one find them as the first one left them. */
+/* Return whether the pass writes every register before reading it, in the threads that its rows have.
+ * Blocks after the first one find the registers as the first one left them. */
 static int known_registers(Check *k, const Vector *d, int64_t threads)
 {
     for (const Instruction *i = k->code + d->entry; i < k->code + d->entry + d->length; i++) {

@@ -1,7 +1,7 @@
-/* Sixteen sums of 32 bits, and what adds to them: products of pairs of 16-bit integers.
+/* Add products of pairs of 16-bit integers to sixteen sums of 32 bits.
  *
- * One of three bodies, which give the same bits: AVX-512, AVX2, plain C. Sums wrap at 2^32; the
- * callers prove that what they keep does not.
+ * AVX-512, AVX2 and plain C give the same bits. Sums wrap at 2^32; the callers prove that the sums
+ * they keep do not.
  */
 #ifndef TRAINWRIGHT_VECTOR_H
 #define TRAINWRIGHT_VECTOR_H
@@ -37,20 +37,20 @@ static inline Sums sums_of_words(const int16_t *from)
     return _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)from));
 }
 
-/* x * 2^x_shift + y * 2^y_shift */
+/* Return x * 2^x_shift + y * 2^y_shift. */
 static inline Sums sums_plus(Sums x, int x_shift, Sums y, int y_shift)
 {
     return _mm512_add_epi32(_mm512_sll_epi32(x, _mm_cvtsi32_si128(x_shift)),
                             _mm512_sll_epi32(y, _mm_cvtsi32_si128(y_shift)));
 }
 
-/* x where y > 0, else 0 */
+/* Return x where y > 0, else 0. */
 static inline Sums sums_where(Sums x, Sums y)
 {
     return _mm512_maskz_mov_epi32(_mm512_cmpgt_epi32_mask(y, _mm512_setzero_si512()), x);
 }
 
-/* sum[l] += pairs[l].low * scalar.low + pairs[l].high * scalar.high */
+/* Add pairs[l].low * scalar.low + pairs[l].high * scalar.high to sum[l]. */
 static inline Sums sums_dot(Sums sum, Sums pairs, int32_t scalar)
 {
 #if defined(__AVX512VNNI__)
@@ -165,7 +165,7 @@ static inline Sums sums_dot(Sums sum, Sums pairs, int32_t scalar)
 
 #endif
 
-/* out[k][l] = words 2k and 2k + 1 of entry l: 16 entries of 16 words, ``step`` words apart. */
+/* Transpose 16 entries of 16 words, ``step`` words apart: out[k][l] = words 2k, 2k + 1 of entry l. */
 static inline void transpose_pairs(const int16_t *entries, int64_t step, int32_t *out)
 {
 #if defined(__AVX512BW__)

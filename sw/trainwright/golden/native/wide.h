@@ -1,4 +1,4 @@
-/* Sums of a tile over a range of terms, and tiles whose sums need more than 32 bits. */
+/* Sum a tile over a range of terms; compute tiles whose sums need more than 32 bits. */
 #ifndef TRAINWRIGHT_WIDE_H
 #define TRAINWRIGHT_WIDE_H
 
@@ -62,7 +62,7 @@ static INLINE void add_terms(const Contraction *c, const Tile *t, const int32_t 
         add_scalars(c, t, vectors, r, from, to, sums);
 }
 
-/* Row r of a tile: to the scratchpad, and to the trace if there is one. */
+/* Write row r of a tile to the scratchpad, and to the trace if there is one. */
 static inline void put_row(const Contraction *c, const Tile *t, int64_t r, const int16_t *row)
 {
     const int64_t z = t->z + r * c->d->z_row_stride;
@@ -114,7 +114,8 @@ static void add_wide(const Contraction *c, const Tile *t, const int32_t *vectors
 }
 
 /* Split words of vectors into high and low, with 256 * high + low the word: all highs come first, then
- * all lows. Low has 8 bits with its sign, high one value more. Returns NULL where memory is short. */
+ * all lows. A low has 8 bits with its sign; a high may be one larger, by the carry of a low.
+ * Returns NULL if memory is short. */
 static const int32_t *halves(const Contraction *c, const int32_t *vectors)
 {
     const int64_t words = c->steps * LANES * 2;

@@ -214,7 +214,7 @@ IN void divide(const REAL *x, int nx, const REAL *y, int ny, REAL *z) {
     finish(quotients, x[0] / y[0], z);
 }
 
-/* Whether remainders of x over or underflow: below, their errors are 2^10 times too large for NC
+/* Return whether remainders of x over- or underflow: below, their errors are 2^10 times too large for NC
    components. */
 IN int near_end(REAL x) {
     const REAL size = REAL_ABS(x);
@@ -222,7 +222,7 @@ IN int near_end(REAL x) {
            ((size > REAL_MAX / 2) & (size <= REAL_MAX));
 }
 
-/* The same of operands that are divided by powers of two first. */
+/* Compute the same after dividing the operands by powers of two. */
 IN void divide_scaled(const REAL *x, int nx, const REAL *y, int ny, REAL *z) {
     REAL a[NC], b[NC], quotients[NC + 1];
     const int above = exponent_of(x[0]), below = exponent_of(y[0]);

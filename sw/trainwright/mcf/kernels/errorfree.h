@@ -36,7 +36,7 @@ IN REAL product(REAL a, REAL b, REAL *lost) {
     return p;
 }
 
-/* One error-free pass from the last of n terms to the first. */
+/* Pass once over n terms, last to first, without error. */
 IN void vec_sum(REAL *terms, int n) {
     ALL (int k = n - 2; k >= 0; k--) {
         const REAL a = terms[k], b = terms[k + 1];
@@ -66,7 +66,7 @@ typedef int32_t BITS_OF_REAL;
 IN int exponent_of(REAL x) {
     union { REAL real; BITS_OF_REAL bits; } u = {x};
     const int field = (int)((u.bits >> DIGITS) & (2 * BIAS + 1));
-    /* That of infinities and NaN is not scaled out: no normal number is its reciprocal. */
+    /* Infinities and NaN stay unscaled: no normal number is the reciprocal of their power of two. */
     return field == 0 ? 1 - BIAS : field > 2 * BIAS ? 0 : field - BIAS;
 }
 

@@ -197,7 +197,7 @@ void mcf_part(const double *restrict z, float *restrict out, int64_t count) {
 typedef float FLOATS __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef int32_t BITS __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 
-/* What the last columns are multiplied by, and which bits of a row's last LANES they are. */
+/* Factors of the last columns, and their bits among a row's last LANES. */
 typedef struct {
     double factors[LANES];
     int32_t mask[LANES];

@@ -1,6 +1,6 @@
 /* Codes, as int64, from and to values on the grid; and operations on codes. */
 
-/* What reading and writing words needs of a format. */
+/* Constants of a format for reading and writing words. */
 typedef struct {
     grid g;
     INT n, nar, zero, regime;

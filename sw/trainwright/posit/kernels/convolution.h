@@ -1,12 +1,12 @@
 /* Convolutions, image by image, so that the patches of one stay in the cache. */
 
-/* What a kernel passes over, all pairs (vertical, horizontal); before: zeros above and on the left
+/* Geometry of a convolution, in pairs (vertical, horizontal); before: zeros above and on the left
    (less than 0: lines left out). */
 typedef struct {
     int64_t channels, size[2], kernel[2], stride[2], before[2], dilation[2], out[2];
 } window;
 
-/* One line of a patch matrix: out[i] = x[first + i stride], zero outside 0 .. size - 1. */
+/* Write a line of a patch matrix: out[i] = x[first + i stride], zero outside 0 .. size - 1. */
 static inline void unfold_line(const REAL *restrict x, int64_t size, int64_t first, int64_t stride,
                                REAL *restrict out, int64_t count) {
     if (stride == 1) {
@@ -40,7 +40,7 @@ static void unfold(const REAL *x, const window *w, REAL *columns, int64_t pace) 
                 }
 }
 
-/* The same, but rows and columns exchanged: a line of (channel, row, column) for each position. */
+/* Write the transposed patch matrix: a line of (channel, row, column) for each position. */
 static void unfold_across(const REAL *x, const window *w, REAL *lines) {
     const int64_t height = w->size[0], width = w->size[1], across = w->kernel[1];
     for (int64_t y = 0; y < w->out[0]; y++)
@@ -114,7 +114,7 @@ static void multiply(const double *a, const double *b, double *total, int64_t m,
         }
 }
 
-/* The same with exact sums, rounded once. start: of the shape of out, which holds a copy of it, or
+/* Convolve with exact sums, each rounded once. start: of the shape of out, which holds a copy of it, or
    NULL, out being 0. scratch: depth * pace, pace being positions up to a multiple of ACROSS, and
    zero; length and least: m + positions. */
 void posit_convolve_quire(const double *x, const double *rows, const double *start, double *out,

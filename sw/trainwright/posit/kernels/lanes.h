@@ -30,7 +30,7 @@ static inline REAL real_of(INT bits) {
     return x;
 }
 
-/* What the rounding needs of a format. */
+/* Constants of a format for rounding. */
 typedef struct {
     INT least, most; /* patterns of minpos, and next below maxpos, which rounds to it */
     INT shift;       /* added to a pattern, so that a regime starts at a multiple of 2^es, */
@@ -46,7 +46,7 @@ static grid grid_of(int n, int es) {
     g.least = (bias - top) << FRACTION;
     g.most = ((bias + top) << FRACTION) - 1;
     g.regime = FRACTION + es;
-    /* Where nothing of exponent and fraction is left, the last bit kept is that of the regime: 0 in
+    /* If no bit of exponent and fraction is left, the last bit kept is that of the regime: 0 in
        the uppermost regime but one, n - 3, and 1 in the lowest, 2 - n. So is the parity of the
        number in front, one being added for even n. */
     g.shift = EXPONENT_ONE + (n % 2 ? 0 : (INT)1 << g.regime);

@@ -17,7 +17,7 @@ typedef float REAL;
 #define LANES 8
 #define VECTORS 8
 #define BLOCK (LANES * VECTORS)
-/* As in residues.py. */
+/* Constants shared with residues.py. */
 #define WIDTH 28
 #define MOST_DIGITS 7
 #define MOST_MODULI 64
