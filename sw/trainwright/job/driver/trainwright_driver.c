@@ -2,7 +2,7 @@
 
 #include "trainwright_registers.h"
 
-/* As Python's driver: twenty times the slowest memory that a simulation takes. */
+/* Limit of Python's driver, too: twenty times the slowest memory that a simulation takes. */
 #define WATCHDOG_CYCLES 200000u
 #define PAGE_BYTES 4096u
 

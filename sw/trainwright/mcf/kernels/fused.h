@@ -1,9 +1,9 @@
-/* An expression of element-wise operations, a block of elements at a time: values between the
+/* Evaluate an expression of element-wise operations block by block: values between the
    operations stay in the first-level cache, and each operand is read from memory once. */
 
 /* Elements of a block: 12 values of two floats take 24 KiB. */
 #define FUSED_BLOCK 256
-/* As in expressions.py. */
+/* Limit shared with expressions.py. */
 #define MOST_VALUES 16
 
 typedef void Binary(const REAL *restrict, int64_t, int64_t, const REAL *restrict, int64_t, int64_t,
@@ -43,7 +43,7 @@ void mcf_fused(const int64_t *code, int64_t length, const int64_t *given, int64_
             const int64_t step = x.step | y.step;
             REAL *to = s + 1 == length ? out + begin : results[s];
             const int64_t plane = s + 1 == length ? count : FUSED_BLOCK;
-            /* Of two values that stand for all elements the result is one, too. */
+            /* Two values with a step of 0, one for all elements, give one result for all elements. */
             BINARIES[code[3 * s]](x.at, x.plane, step ? x.step : 1, y.at, y.plane, step ? y.step : 1,
                                   to, plane, step ? filled : 1);
             values[many + s] = (Value){to, plane, step};
