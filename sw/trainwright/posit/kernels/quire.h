@@ -108,7 +108,7 @@ static void survey_rows(const double *restrict x, int64_t count, int64_t depth,
     }
 }
 
-/* The same of count columns, whose rows are pace apart. */
+/* Survey count columns, whose rows are pace apart, as survey_rows does rows. */
 static void survey_columns(const double *restrict x, int64_t count, int64_t depth, int64_t pace,
                            double *restrict length, int64_t *restrict least) {
     for (int64_t i = 0; i < count; i++) length[i] = 0, least[i] = MAGNITUDE;

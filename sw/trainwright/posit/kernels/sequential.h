@@ -12,7 +12,7 @@
 #include <immintrin.h>
 #endif
 
-/* What the quick rounding needs; numbers are twice their value, so that the exponent field of one
+/* Constants for the quick rounding; numbers are twice their value, so that the exponent field of one
    is a multiple of 2^es, and its top bit says which regimes grow upwards. */
 typedef struct {
     int es;
