@@ -152,7 +152,7 @@ def check_chip_step(
 
     Operands are random. The steps begin with random weights, or with those of ``state``, which
     continues with the steps; ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` of
-    ``compiler.step.IN_ROWS``. Where ``accelerator`` is the golden model it is compared with its
+    ``compiler.base.compiled.IN_ROWS``. A golden model as ``accelerator`` is compared with its
     interpreter. Raises ``CompileError`` for networks and accelerators that the passes do not take.
     """
     itself = is_kernel(accelerator)

@@ -225,7 +225,7 @@ class _Machine:
 def hazard_program(hazard: Hazard, p: AcceleratorParameters) -> Program:
     """Return the program of a hazard: regions are loaded, two or three commands meet, all stored.
 
-    The waits of the last of them are those of ``compiler.hazards``, as in any program.
+    The waits of the last of them are those of ``compiler.base.hazards``, as in any program.
     """
     machine, name = _Machine(p), hazard.name
     given = [machine.move(Operation.LOAD, region, 0, 0, f"{region} rows") for region in REGIONS]

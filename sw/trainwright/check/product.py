@@ -1,9 +1,10 @@
-"""Products of floating-point numbers on 8-bit multipliers, held to those of wide multipliers.
+"""Compare products of floats computed by 8-bit multipliers with those of wide multipliers.
 
-Elements become integers, and these residues modulo coprime numbers (``trainwright.ape.residues``).
-The accelerator multiplies residues, a pass of its arrays for each modulus and each part of the
-terms; the host adds the parts of a modulus and puts numbers together by the Chinese remainder
-theorem. A pass has as many terms as keep its sums within 16 bits, so that no sum is rounded.
+The host converts elements to integers, and the integers to residues modulo coprime numbers
+(``trainwright.ape.residues``). The accelerator multiplies residues, in one pass of its arrays for
+each modulus and each part of the terms. The host adds the parts of a modulus and restores numbers
+by the Chinese remainder theorem. A pass has only as many terms as 16 bits can sum, so no sum is
+rounded.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.precision import residues
 
 SUM_BITS = 16
-"""Bits of the sums that the accelerator writes: the most of one result."""
+"""Bits of the sums that the accelerator writes, its widest result."""
 _LARGEST_SUM = 2 ** (SUM_BITS - 1) - 1
 
 
@@ -38,19 +39,19 @@ class ResiduePasses:
     moduli: residues.Moduli
     terms: int
     parts: int
-    """ResiduePasses of each modulus."""
+    """Passes of each modulus."""
 
     @property
     def count(self) -> int:
-        """ResiduePasses of all moduli."""
+        """Passes of all moduli."""
         return len(self.moduli) * self.parts
 
 
 def passes_for(form: ResidueType, terms: int) -> ResiduePasses:
     """Return the fewest passes that multiply numbers of a type without rounding any sum.
 
-    Smaller moduli hold fewer bits each, and leave room for more terms in a sum. A pass costs more
-    for its results than for its terms: 64 x 64 sums in 16 bits take the time of 80 terms.
+    Smaller moduli hold fewer bits each, but allow more terms in a sum. The fewest passes are best,
+    because results cost more than terms: 64 x 64 sums in 16 bits take the time of 80 terms.
     """
     choices: list[ResiduePasses] = []
     for largest in range(256, 1, -1):
@@ -59,7 +60,7 @@ def passes_for(form: ResidueType, terms: int) -> ResiduePasses:
             continue
         try:
             moduli = form.moduli(terms, largest)
-        except ValueError:  # moduli up to `largest` hold too few bits, as all smaller ones do
+        except ValueError:  # moduli up to `largest` hold too few bits; so do smaller ones
             break
         choices.append(ResiduePasses(moduli, most, -(-terms // most)))
     return min(choices, key=lambda passes: (passes.count, len(passes.moduli)))
@@ -99,7 +100,7 @@ class ResidueOperands:
         return left.flatten(0, 1), right.unflatten(1, parts).flatten(0, 1)
 
     def joined(self, sums: Tensor) -> Tensor:
-        """Put the sums of all passes, int64 (passes, m, n), together to (m, n, components)."""
+        """Combine the sums of all passes, int64 (passes, m, n), to numbers (m, n, components)."""
         moduli, (rows, _, columns) = self.passes.moduli, self.exponents
         sums = sums.unflatten(0, (len(moduli), -1)).sum(1)
         weighed = torch.empty(sums.shape, dtype=torch.int8)
@@ -111,7 +112,7 @@ class ResidueOperands:
         )  # fmt: skip
 
     def wide(self) -> Tensor:
-        """Return the product of the same integers by Python's, rounded once: (m, n, components)."""
+        """Return the product in Python's integers, rounded once: (m, n, components)."""
         rows, _, columns = (each.tolist() for each in self.exponents)
         left = _integers(self.a, [self.form.bits - e for e in rows])
         right = _integers(self.b.transpose(0, 1), [self.form.bits - f for f in columns])
@@ -125,9 +126,9 @@ class ResidueOperands:
         return components_from(values, self.form.dtype, self.form.components, None)
 
     def errors(self, product: Tensor) -> tuple[float, float]:
-        """Return the largest error of a product, and of the type's own one by torch.
+        """Return the largest error of ``product``, and of torch's product in the same type.
 
-        Both are shares of an element's sum of magnitudes |a b|.
+        Both errors are relative to an element's sum of magnitudes |a b|.
         """
         # Every float64 of the operands is a multiple of 2^-400: integers hold them without error.
         left, right = (_integers(x, [400] * len(x)) for x in (self.a, self.b.transpose(0, 1)))
@@ -177,11 +178,11 @@ class ProductCheck:
     comparison: Comparison
     counters: Counters
     error: float
-    """Largest error of an element, as a share of its sum of |a b|."""
+    """Largest error of an element, relative to its sum of |a b|."""
     native_error: float
-    """Largest error of the product in the type's own arithmetic, likewise."""
+    """Largest error of torch's product in the same type, relative to the same sum."""
     compared: str
-    """Text that names both sides."""
+    """Text that names the two sides of the comparison."""
 
     @property
     def differing(self) -> int:
@@ -221,15 +222,16 @@ def check_product(
 ) -> ProductCheck:
     """Multiply (m, k) by (k, n) on golden model and ``accelerator``, and by wide multipliers.
 
-    Compared are every row that an engine writes, the memory, the statistics, and the bits of the
-    product with those of exact integers, rounded once. Raises ``CompileError`` where the
-    accelerator has no exact sums, ``AcceleratorError`` where its memory is short.
+    Golden model and accelerator are compared in every row that an engine writes, in memory and in
+    statistics; the product is compared, bit by bit, with exact integers rounded once. Raises
+    ``CompileError`` if the accelerator has no exact sums, ``AcceleratorError`` if its memory is too
+    small.
     """
     p, itself = accelerator.parameters, is_kernel(accelerator)
     require_exact_sums(p)
     m, k, n = sizes
     passes = passes_for(TYPES[dtype], k)
-    # The sums alone, before a search that takes minutes for a product that cannot fit.
+    # Check the room for the sums first: for a product that cannot fit, the search takes minutes.
     _require_room(passes.count * m * n * SUM_BITS // 8, accelerator)
     programs = compile_products(passes.count, (m, passes.terms, n), SUM_BITS, p)
     size = programs.memory_bytes
@@ -254,7 +256,7 @@ def check_product(
 
 
 def require_exact_sums(p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` where results have fewer bits than sums of residues."""
+    """Raise ``CompileError`` if results have fewer bits than sums of residues."""
     if p.result_width < SUM_BITS:
         raise CompileError(
             f"sums of residues have {SUM_BITS} bits, results {p.result_width}: use an accelerator "
@@ -277,7 +279,7 @@ def _run(programs: ProductPrograms, operands: ResidueOperands, accelerator: Acce
 
 
 def summary(figures: Mapping[str, Any], compared: str = HARDWARE) -> str:
-    """Write the figures of a check for people, a line each; ``compared`` says with what."""
+    """Write the figures of a check as text, one per line; ``compared`` names the two sides."""
     sizes, moduli = figures["product"], figures["moduli"]
     lines = [
         f"product {' x '.join(map(str, sizes))} in {figures['dtype']}: integers of "

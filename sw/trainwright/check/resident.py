@@ -194,8 +194,8 @@ def check_resident_steps(
 
     ``steps`` steps of random operands and a prior are one start, the test set another. Where
     ``accelerator`` is the golden model it is compared with its interpreter. ``loss`` is one of
-    ``onchip.loss.LOSSES``, ``plan`` of ``compiler.step.IN_ROWS``. Raises ``CompileError`` for
-    networks and accelerators that the programs do not take.
+    ``onchip.loss.LOSSES``, ``plan`` of ``compiler.base.compiled.IN_ROWS``. Raises ``CompileError``
+    for networks and accelerators that the programs do not take.
     """
     itself = is_kernel(accelerator)
     state, given = _weakened(random_state(network, seed)), _Batches(network, batch, seed)

@@ -77,7 +77,7 @@ class ChipDriver(Driver):
         """Compile programs that have the columns ``kept`` of each bond of ``layout``.
 
         None keeps all columns. ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` of
-        ``compiler.step.IN_ROWS``.
+        ``compiler.base.compiled.IN_ROWS``.
         """
         network = layout.network
         if kept is not None:

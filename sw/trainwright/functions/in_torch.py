@@ -1,7 +1,7 @@
-"""Kernels in torch: their integers as an ``autograd.Function``, and as a module.
+"""Evaluate kernels in torch, with the accelerator's integers: ``autograd.Function`` and module.
 
-Values are rounded to words at the finest exponent that saturates nothing, as the inputs of a layer
-are; the gradient that arrives has 16 bits. The kernel then gives the accelerator's bits.
+Values are rounded to words at the finest exponent that saturates nothing, like the inputs of a
+layer; gradients are rounded to 16 bits. The kernel then gives the bits of the accelerator.
 """
 
 from collections.abc import Callable
@@ -18,15 +18,15 @@ from trainwright.kernels.trace import LANES
 OPERAND_BITS = 8
 """Bits of activations of a network by default."""
 REAL_BITS = 16
-"""Bits of a kernel in place of real numbers that it does not have."""
+"""Bits of a kernel's integers where a function in real numbers is wanted, but not defined."""
 GRADIENT_BITS = 16
 
 
 def evaluated(function: Function, x: torch.Tensor, bits: int = OPERAND_BITS) -> torch.Tensor:
     """Compute a function in integers of ``bits`` bits; groups lie along the function's axes.
 
-    The axes of images (n, C, H, W) are channels, rows and columns; the last axis of other tensors
-    is that of features, the one before it that of tokens.
+    The axes of images (n, C, H, W) are channels, rows and columns. In all other tensors the last
+    axis is features, and the axis before it is tokens.
     """
     if not x.is_floating_point():
         raise TypeError(f"{function.text} takes floating point, not {x.dtype}")
@@ -47,7 +47,7 @@ def evaluated(function: Function, x: torch.Tensor, bits: int = OPERAND_BITS) -> 
 def pooled(
     function: Function, x: torch.Tensor, window: int | tuple[int, int], bits: int = OPERAND_BITS
 ) -> torch.Tensor:
-    """Compute a function of windows next to each other of images (n, C, H, W)."""
+    """Compute a function of windows that divide images (n, C, H, W) without overlap."""
     sides = (window, window) if isinstance(window, int) else window
     if function.over != ("window",):
         raise ValueError(f"{function.text} is over no window: call it without one")
@@ -65,7 +65,7 @@ def pooled(
 
 
 def _places(function: Function, x: torch.Tensor) -> tuple[int, ...]:
-    """Return the dimensions of a tensor that a function is over."""
+    """Return the dimensions of a tensor that form a group of the function."""
     image = {"channels": (1,), "rows": (2,), "columns": (3,), "features": (1, 2, 3)}
     known = image if x.dim() == 4 else {"features": (x.dim() - 1,), "tokens": (x.dim() - 2,)}
     for axis in function.over:
@@ -78,7 +78,7 @@ def _places(function: Function, x: torch.Tensor) -> tuple[int, ...]:
 
 
 def fitting(values: torch.Tensor, bits: int) -> int:
-    """Return the finest exponent at which words of so many bits hold all values."""
+    """Return the finest exponent at which words of ``bits`` bits hold all values."""
     greatest = float(values.detach().abs().max()) if values.numel() else 0.0
     if not greatest < float("inf"):
         raise ValueError(f"a kernel takes finite values, not {greatest}: look at the data")
@@ -87,7 +87,7 @@ def fitting(values: torch.Tensor, bits: int) -> int:
 
 
 def words_of(values: torch.Tensor, exponent: int, bits: int) -> Any:
-    """Round values to words of so many bits; a numpy array int64."""
+    """Round values to words of ``bits`` bits, as a numpy array int64."""
     most = 1 << (bits - 1)
     real = values.detach().cpu().to(torch.float64) * 2.0**-exponent
     return real.round().clamp(-most, most - 1).to(torch.int64).numpy()
@@ -97,7 +97,7 @@ def applied(
     kernel: FunctionKernel, operands: list[Any], bits: list[int], width: int,
     exponents: list[int], wanted: int | None = None,
 ) -> tuple[Any, int]:  # fmt: skip
-    """Evaluate a kernel on words of any shape, groups along the last axis; words and exponent."""
+    """Evaluate a kernel on words, groups along the last axis; return words and their exponent."""
     operands, bits = operands[: kernel.operands], bits[: kernel.operands]
     shape, size = operands[0].shape, operands[0].size
     scaling = kernel.bound(exponents[: kernel.operands], width, wanted)
@@ -114,7 +114,7 @@ def applied(
 
 
 class _Evaluated(torch.autograd.Function):
-    """A kernel on words at the exponent that suits the largest value."""
+    """Kernel on words at the finest exponent that holds the largest value."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, function: Function, bits: int) -> torch.Tensor:
@@ -140,7 +140,7 @@ class _Evaluated(torch.autograd.Function):
         most, wanted = (1 << (GRADIENT_BITS - 1)) - 1, None
         while True:
             result, place = applied(kernel, given, bits, GRADIENT_BITS, [at, exponent], wanted)
-            # An automatic exponent begins at its least: the first that saturates nothing suits.
+            # Start at the least exponent, and raise it until no value saturates.
             if not kernel.automatic or np.abs(result).max(initial=0) < most:
                 return _real(result, place, upper), None, None
             wanted = place + 1
@@ -153,7 +153,7 @@ def _real(words: Any, exponent: int, like: torch.Tensor) -> torch.Tensor:
 
 
 def real_of(kernel: FunctionKernel) -> Callable[..., torch.Tensor]:
-    """Return a kernel's function of real numbers: that of its record, or its integers."""
+    """Return a kernel's function of real numbers; without a definition, its integers in 16 bits."""
     function = kernel.function
     own, given = function.definition, function.given
     if not kernel.primed:

@@ -1,4 +1,4 @@
-"""Kernels of networks: the Python text of a function, and the functions and kernels made of it."""
+"""Functions of networks: definition in Python, parameters, and the kernels made of it."""
 
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
     from trainwright.kernels import Body, Value, VectorPass
     from trainwright.kernels.phases import GroupLayout, GroupPass
 
-# Kernels take seconds to import, which descriptions of networks do not need: functions import them.
+# Importing kernels takes seconds, and descriptions of networks do not need them: import inside
+# functions.
 MOST_SHIFT = 63
 """Greatest shift of an instruction."""
 STRAIGHT_THROUGH = "straight-through"
-"""Gradient of a function that passes the gradient to its result on as it is."""
+"""Gradient of a function that passes the gradient of its result on unchanged."""
 AXES = ("features", "rows", "columns", "channels", "tokens", "window")
-"""Axes of a value of a network: of an image rows, columns and channels, else features; tokens of a
-sequence; the pixels of a window that a pooling reads. Samples are always apart."""
+"""Axes of a network's value: rows, columns and channels of an image, else features; tokens of a
+sequence; pixels of a window that a pooling reads. A function never mixes samples."""
 
 
 class FunctionError(UserError, ValueError):
-    """A text that names no function of a network; the message says which there are."""
+    """Text that names no function of a network; the message lists the known functions."""
 
 
 class Scaling(NamedTuple):
-    """Scale of a kernel's result, and what its passes need for it."""
+    """Scale of a kernel's result, with the constants of its passes."""
 
     exponent: int
     floor: int
@@ -46,8 +47,8 @@ class Scale:
     """Rule for the exponent of a kernel's result."""
 
     bound: Callable[..., Scaling]
-    """Called with the operands' exponents, the result's bits, the exponent wanted for the result,
-    the size of a group and the parameters of the function."""
+    """Called with the operands' exponents, the result's bits, the exponent wanted for the result or
+    None, the size of a group and the parameters of the function."""
     automatic: bool = False
     """Whether the result's exponent follows its statistics, which the passes count."""
 
@@ -68,24 +69,24 @@ class Definition:
     body: "Callable[..., Value]"
     """Called with a `Body`, a value of each operand, and parameters."""
     gradient: "Callable[..., Value] | str | None"
-    """Called with a `Body`, the gradient to the result, perhaps a second operand, and parameters.
-    The second operand is the result where it is named so, else the operand."""
+    """Called with a `Body`, the gradient of the result, perhaps a second operand, and parameters.
+    A second operand named ``result`` is the function's result; any other name is its operand."""
     over: tuple[str, ...] = ()
     """Axes of a group, of ``AXES``; none where the function is element-wise."""
     reduces: bool = False
     """Whether the result has one value for each group."""
     whole_bits: int | None = None
-    """Bits above the point of the result, whose exponent is then constant; None: the result has the
-    exponent of the operand."""
+    """Bits above the point of the result, whose exponent is then constant; None if the result has
+    the exponent of the operand."""
     scale: Scale | None = None
     gradient_scale: Scale | None = None
     real: "Callable[..., torch.Tensor] | None" = None
-    """The function in real numbers, of tensors (.., group) and parameters; None: the integers say
-    what the function is."""
+    """Function in real numbers, of tensors (.., group) and parameters; None if only the integers
+    define the function."""
     real_gradient: "Callable[..., torch.Tensor] | None" = None
     gain: float | Callable[..., float] = 1.0
-    """Factor of the variance of initial weights before the function, so that values keep their
-    size."""
+    """Factor of the variance of initial weights before the function, which keeps the size of values
+    from layer to layer."""
     torch_class: str | None = None
     """Class in ``torch.nn`` of the same function; None where torch has none."""
     calls: tuple[str, ...] = ()
@@ -123,7 +124,7 @@ class Definition:
         return "" if len(names) < 3 else "result" if names[2] == "result" else "operand"
 
     def make(self, *given: float, **named: float) -> "Function":
-        """Return the function with some of its parameters. Raises ``FunctionError``."""
+        """Return the function, with defaults for the rest. Raises ``FunctionError``."""
         known = self.defaults
         if len(given) > len(known):
             takes = f"the parameters {', '.join(known)}" if known else "no parameter"
@@ -134,8 +135,9 @@ class Definition:
         function = Function(self, tuple(values.values()))
         if self.over:
             return function
-        # Lanes behind the last sample of a row hold 0, and sums over samples read them: passes of
-        # groups, here of one value each, set these lanes to 0 again.
+        # Sums over samples also read the lanes after the last sample, which have to hold 0. If the
+        # function of 0 is not 0, use passes over groups, here of one value each: they set these
+        # lanes to 0 again.
         return function if _check(function) else function.sized(1)
 
     def module(
@@ -153,7 +155,7 @@ class Definition:
     ) -> "torch.Tensor":  # fmt: skip
         """Compute the function in integers; see ``trainwright.functions.in_torch``.
 
-        A function over a ``window`` takes its size, rows and columns.
+        A function over a window takes the window's size, ``window``: rows and columns.
         """
         from torch.overrides import handle_torch_function, has_torch_function_unary
 
@@ -174,12 +176,12 @@ class Function:
     given: tuple[float, ...] = ()
     """Parameters, all of them."""
     group: int = 0
-    """Values of a group: 1 for an element-wise function of 0 that is not 0; 0 for others, and where
-    the size is not known yet."""
+    """Values of a group. For an element-wise function: 0 if the function of 0 is 0, else 1. Over
+    axes: 0 until the size is known."""
 
     @property
     def text(self) -> str:
-        """Name in a network's description, with parameters; a known group comes first."""
+        """Name in a network's description, with the size of a known group, then parameters."""
         numbers = [str(self.group)] if self.group and self.over else []
         numbers += [repr(value) for value in self.given]
         return self.definition.name + (f"({', '.join(numbers)})" if numbers else "")
@@ -201,7 +203,7 @@ class Function:
 
     @property
     def backward(self) -> "FunctionKernel | None":
-        """Kernel of the gradient; None where it passes straight through, or where there is none."""
+        """Kernel of the gradient; None if the gradient passes straight through or is missing."""
         return FunctionKernel(self, primed=True) if callable(self.definition.gradient) else None
 
     @property
@@ -222,14 +224,14 @@ class Function:
         return function
 
     def __call__(self, x: "torch.Tensor") -> "torch.Tensor":
-        """Compute the function as a model in torch has it: in real numbers if it has such."""
+        """Compute the function for a model in torch: in real numbers if ``real`` is defined."""
         from trainwright.functions.in_torch import evaluated
 
         real = self.definition.real
         return real(x, *self.given) if real is not None and not self.over else evaluated(self, x)
 
     def module(self) -> "torch.nn.Module":
-        """Make the module that computes the function: torch's own where torch has it."""
+        """Make the module that computes the function: torch's own if there is one."""
         import torch
 
         from trainwright.functions.in_torch import KernelModule
@@ -241,7 +243,7 @@ class Function:
         return getattr(torch.nn, entry.torch_class)(**keys)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what pickle keeps: names, as the text of a kernel is code."""
+        """Return names for pickle, which cannot store the code of a kernel."""
         from trainwright.functions.registry import restored
 
         return restored, (self.definition.source, self.definition.name, self.given, self.group)
@@ -262,7 +264,7 @@ class FunctionKernel:
 
     @property
     def group(self) -> int:
-        """Values of a group; 0: the kernel is element-wise, and 0 for 0."""
+        """Values of a group; 0 if the kernel is element-wise and its value for 0 is 0."""
         return self.function.group
 
     def __repr__(self) -> str:
@@ -275,7 +277,7 @@ class FunctionKernel:
 
     @property
     def whole_bits(self) -> int | None:
-        """Bits above the point of the result; None: its exponent is not constant."""
+        """Bits above the point of the result; None if its exponent is not constant."""
         return None if self.primed else self.function.definition.whole_bits
 
     @property
@@ -290,7 +292,7 @@ class FunctionKernel:
 
     @property
     def body(self) -> "Callable[..., Value]":
-        """Python text of the kernel."""
+        """Python function of the kernel."""
         own = self.function.definition
         if not self.primed:
             return own.body
@@ -299,7 +301,7 @@ class FunctionKernel:
 
     @property
     def given(self) -> dict[str, float]:
-        """Parameters of the function that the text takes."""
+        """Parameters of the function that ``body`` takes."""
         values = dict(zip(self.function.definition.defaults, self.function.given, strict=True))
         return {name: values[name] for name in signature(self.body).parameters if name in values}
 
@@ -322,7 +324,8 @@ class FunctionKernel:
         return Scaling(exponent, exponent, self._constants(exponents))
 
     def _constants(self, exponents: Sequence[int]) -> tuple[int, ...]:
-        # A shift held at 0 is right: one unit of such an operand already exceeds its bits.
+        # A negative shift may become 0: one unit of such an operand is already more than its bits
+        # hold.
         return tuple(
             min(max(raised - exponents[int(stream[1:])], 0), MOST_SHIFT)
             for stream, raised in _scales(self)
@@ -362,7 +365,7 @@ class FunctionKernel:
 
 @contextmanager
 def located(body: Callable[..., Any], text: str) -> Generator[None]:
-    """Make errors of the body ``KernelError`` with file and line of a kernel's text."""
+    """Convert errors of the body to ``KernelError`` with the kernel's file and line."""
     from trainwright.kernels import KernelError
 
     try:
@@ -374,7 +377,7 @@ def located(body: Callable[..., Any], text: str) -> Generator[None]:
         raise KernelError(f"{place_of(body)}: {text}: {error}") from error
     except Exception as error:
         place, file = place_of(body), body.__code__.co_filename
-        # The innermost line of the user's file: below it are lines of the tracer.
+        # Name the innermost line of the user's file: deeper lines belong to the tracer.
         for frame in traceback.extract_tb(error.__traceback__):
             if frame.filename == file:
                 place = f"{Path(file).name}:{frame.lineno}"
@@ -405,7 +408,7 @@ def function_pass(k: "Body", function: FunctionKernel, widths: tuple[int, ...], 
             f"{place_of(function.body)}: {function.text} must return a value of the kernel, "
             f"not {result!r}"
         )
-    # A value that is clipped already needs no instruction for it.
+    # Omit the clip, which takes an instruction, if the value is clipped already.
     result = result.clip(width) if result.width > width else result
     k.write("z", result, counted=function.automatic)
 
@@ -422,15 +425,15 @@ def _lowered(
 
 @lru_cache(512)
 def _scales(kernel: FunctionKernel) -> tuple[tuple[str, int], ...]:
-    """List the operands that a kernel asks for in units of its own, and their shifts at 0."""
+    """List the streams that a kernel reads by ``scaled``, with their shifts at exponent 0."""
     return tuple(kernel.traced((16,) * kernel.operands, 16).scales)
 
 
 @lru_cache(512)
 def _check(function: Function) -> bool:
-    """Trace both kernels for usual widths; return whether both of 0 are 0.
+    """Trace both kernels for usual widths; return whether both map 0 to 0.
 
-    Raises ``KernelError`` with the line of the text.
+    Raises ``KernelError`` with the line of the kernel's text.
     """
     keeps = True
     for kernel, cases in (

@@ -85,7 +85,7 @@ class RecordedJob:
 
     @cached_property
     def contents(self) -> bytes:
-        """Bytes that actions write, one after the other."""
+        """Bytes of all actions, joined in their order."""
         return b"".join(map(_bytes_of, self.actions))
 
     @property
@@ -118,9 +118,9 @@ def recorded_job(
     plan: str = AUTO,
     test_samples: int | None = None,
 ) -> RecordedJob:
-    """Train ``state`` to its end, classify the test set, and return what the host did.
+    """Train ``state`` to its end, classify the test set, and return the actions of the host.
 
-    Raises ``AcceleratorError`` where training set and test set do not fit the memory.
+    Raises ``AcceleratorError`` if training set and test set do not fit the memory.
     """
     recorded = RecordedAccelerator(cast(FileAccelerator, accelerator))
     engine = ResidentEngine(recorded, plan=plan)
@@ -161,7 +161,7 @@ def write_job(job: RecordedJob, folder: Path) -> list[Path]:
 
 
 def _json(plain: Mapping[str, Any]) -> str:
-    """Return JSON with an entry of a list a line: maps of large networks stay readable."""
+    """Return JSON with one entry of a list per line, readable even for large networks."""
     lines = []
     for name, value in plain.items():
         text = json.dumps(value)
@@ -257,7 +257,7 @@ def _order(action: SetOrder) -> tuple[int, int, int]:
 
 
 def _outcome(job: RecordedJob, start: Start) -> tuple[int, int]:
-    """Return the summed loss and the correct samples of a start, as its loss slot has them."""
+    """Return the summed loss and the correct samples of a start, read from its loss slot."""
     slot = job.driver.resident.loss_slot
     return int(start.run.sums[slot]), int(start.run.saturations[slot])
 
@@ -267,8 +267,8 @@ def _tensor(driver: ResidentDriver, part: WeightPart) -> dict[str, Any]:
     place = driver.memory.place_of(part)
     buffer = driver.memory.everything[place.name]
     places = (part.places - part.places[0]).reshape(part.shape)
-    # Elements of a part are evenly spaced along each axis (`onchip.layout`), so that the first
-    # neighbour along an axis gives the axis' stride.
+    # Elements of a part are evenly spaced along each axis (`onchip.layout`), so the distance of
+    # the first two elements of an axis is its stride.
     strides = [
         int(places[tuple(int(n == axis) for n in range(len(part.shape)))]) if size > 1 else 0
         for axis, size in enumerate(part.shape)

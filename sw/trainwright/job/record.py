@@ -35,7 +35,7 @@ class SetOrder:
 
 @dataclass(frozen=True)
 class Start:
-    """Start of a program in memory, and what came of it."""
+    """Start of a program in memory, with its result."""
 
     address: int
     times: int
@@ -47,7 +47,7 @@ Action = Write | SetExponents | SetOrder | Start
 
 
 class RecordedAccelerator(CountedFile):
-    """An accelerator that notes what its host does; it computes as ``accelerator`` does."""
+    """Accelerator that records the actions of its host, and computes by ``accelerator``."""
 
     def __init__(self, accelerator: FileAccelerator) -> None:
         super().__init__(accelerator)
@@ -80,7 +80,7 @@ class RecordedAccelerator(CountedFile):
         super().write(address, data)
 
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
-        """Raise ``AcceleratorError``: the host computes shifts of such a program, step by step."""
+        """Raise ``AcceleratorError``: the host would have to compute shifts before every step."""
         raise AcceleratorError("a job has only programs that its accelerator repeats by itself")
 
     def repeat(

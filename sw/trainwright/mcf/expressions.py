@@ -1,7 +1,7 @@
 """Element-wise expressions of ``MCTensor`` in one pass over memory.
 
-A function is called with stand-ins for its multi-component arguments; a kernel evaluates the steps
-that these record, a block of elements at a time (``kernels/fused.h``).
+The function is called with stand-ins for its multi-component arguments, which record the steps; a
+kernel then evaluates the steps, a block of elements at a time (``kernels/fused.h``).
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from trainwright.mcf.tensor import MCTensor, wrap
 _OPERATIONS = ("add", "add_plain", "mul", "mul_plain", "div", "div_plain", "plain_div", "negate")
 """Operations by number, as in ``kernels/fused.h``."""
 _MOST_VALUES = 16
-"""Operands that an expression may have, and steps: their blocks fit the first-level cache."""
+"""Limit for operands, and for steps, of an expression: their blocks fit the first-level cache."""
 
 
 class _RecordsError(Exception):
-    """A tensor that the function closes over is in autograd's graph."""
+    """Autograd records a tensor that the function closes over."""
 
 
 class _Value:
@@ -84,12 +84,12 @@ class _Value:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Give way to the reflected operator; a function that has none is refused by torch."""
+        """Let torch try the reflected operator, or raise its error for a function without one."""
         return NotImplemented
 
 
 def _in_order(value: _Value) -> list[_Value]:
-    """Return the values that one is made of, each after those that it needs."""
+    """Return a value and all values that it depends on, each after its own operands."""
     order: dict[int, _Value] = {}
 
     def visit(value: _Value) -> None:
@@ -105,9 +105,9 @@ def _in_order(value: _Value) -> list[_Value]:
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function of tensors that reads each of them from memory once.
 
-    ``function`` uses +, -, *, / and negation on its arguments, some of which are ``MCTensor``;
-    plain tensors and numbers mix in. The result has the bits of the function itself, which is
-    called where autograd records (it keeps the values between operations), where no kernels are
+    ``function`` uses +, -, *, / and negation on its arguments; some are ``MCTensor``, others may be
+    plain tensors and numbers. The result has the bits of ``function`` itself. ``function`` itself
+    is called while autograd records (which keeps the values between operations), without a kernel
     (half types, one or five components, a GPU), and for more than 16 operands or operations.
 
     >>> from trainwright import mcf
@@ -143,13 +143,13 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _evaluated(operands: list[_Value], steps: list[_Value]) -> Tensor | None:
-    """Return the components of the last step; ``None`` where the operands do not go together."""
+    """Return the components of the last step; ``None`` beyond the CPU, or if shapes do not match."""
     given = [value.components for value in operands if value.components is not None]
     if any(x.device.type != "cpu" for x in given):
         return None
     try:
         shape = torch.broadcast_shapes(*(x.shape[:-1] for x in given))
-    except RuntimeError:  # the function itself says which shapes
+    except RuntimeError:  # the function itself raises the error that names the shapes
         return None
     places = {id(value): place for place, value in enumerate((*operands, *steps))}
     code = [

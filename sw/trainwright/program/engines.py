@@ -1,7 +1,7 @@
-"""Engines: one record each, for all that programs, models and the compiler ask about them.
+"""Engines: one record each, with every property that programs, models and the compiler share.
 
-What only one layer knows stays in that layer, in a table by ``Engine``: latencies in
-``trainwright.timing.commands``, forms of contractions in ``trainwright.compiler.forms.arrays``,
+A property of a single layer is in a table by ``Engine`` of that layer: latencies in
+``trainwright.timing.commands``, loop nests of contractions in ``trainwright.compiler.forms.nests``,
 classes of hardware in ``trainwright_hw.accelerator``.
 """
 

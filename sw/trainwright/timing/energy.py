@@ -18,7 +18,7 @@ from trainwright.program.vector import Vector
 from trainwright.timing.commands import work_of
 
 _FACTOR = re.compile(r"\.G\d+$")
-"""Names of factors, whose words have ``factor_width`` bits in external memory's bytes."""
+"""Names of factors: external memory holds their words of ``factor_width`` bits in whole bytes."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class EventEnergy:
     low: float
     high: float
     in_logic: bool
-    """Whether an FPGA may make it of LUTs and wires, with ``LOGIC_FACTOR``."""
+    """Whether an FPGA may build the operation from LUTs, so that ``LOGIC_FACTOR`` applies."""
     on_chip: bool = True
-    """Whether ``NODE_FACTOR`` scales it."""
+    """Whether ``NODE_FACTOR`` scales the energy."""
 
 
 ENERGIES = {
@@ -42,19 +42,20 @@ ENERGIES = {
     "scratchpad": EventEnergy("bit", 10 / 64, 100 / 64, in_logic=False),
     "external": EventEnergy("bit", 1300 / 64, 2600 / 64, in_logic=False, on_chip=False),
 }
-"""By event. Horowitz, ISSCC 2014, 45 nm, 0.9 V: products of 8 and 32 bits 0.2 and 3.1 pJ, sums 0.03
-and 0.1 pJ, caches of 8 KB and 1 MB 10 and 100 pJ for 64 bits, DRAM 1.3 to 2.6 nJ for 64 bits. A bit
-of a register: at least a bit of a sum, at most its share of a register file that costs as much as a
-multiply-accumulate of 16 bits (Chen et al., ISCA 2016), four times one of 8 bits."""
+"""Energies by event. Horowitz, ISSCC 2014, 45 nm, 0.9 V: products of 8 and 32 bits 0.2 and 3.1 pJ,
+sums 0.03 and 0.1 pJ, caches of 8 KB and 1 MB 10 and 100 pJ for 64 bits, DRAM 1.3 to 2.6 nJ for 64
+bits. A bit of a register takes at least as much as a bit of a sum, and at most its share of an
+access to a register file, which costs as much as a multiply-accumulate of 16 bits (Chen et al.,
+ISCA 2016), taken as four of 8 bits."""
 LOGIC_FACTOR = 1.0, 14.0
-"""Dynamic power of an FPGA over that of an ASIC: hard blocks; LUTs alone (Kuon and Rose, 2007)."""
+"""Ratio of an FPGA's dynamic power to an ASIC's: hard blocks, LUTs only (Kuon and Rose, 2007)."""
 NODE_FACTOR = 16 / 45 * (0.85 / 0.9) ** 2, 1.0
-"""From 45 nm and 0.9 V to 16 nm and 0.85 V (ZU3EG) by C V^2, and unscaled, as for an ECP5."""
+"""Ratio by C V^2 of 16 nm and 0.85 V (ZU3EG) to 45 nm and 0.9 V, and 1 for an ECP5, not scaled."""
 
 PAPER_WATTS, PAPER_SECONDS, PAPER_HZ = 1.2, 0.09, 100e6
-"""The paper's estimate of its accelerator, forward and backward of 64 samples of `fashion`."""
+"""Estimate of the paper for its accelerator, forward and backward of 64 samples of `fashion`."""
 EMBEDDED_WATTS, EMBEDDED_SECONDS = 2.5, 5.34
-"""The paper's Raspberry Pi 3B for the same."""
+"""Estimate of the paper for the same step on a Raspberry Pi 3B."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,9 @@ class EnergyLine:
 
     event: str
     count: int
-    """Events: multiplications, sums, registers, rows of the scratchpad, bytes outside."""
+    """Events: multiplications, sums, registers, rows of the scratchpad, external bytes."""
     joules: tuple[float, float]
-    """Low and high."""
+    """Low and high estimate."""
 
 
 class EnergyModel:
@@ -77,7 +78,7 @@ class EnergyModel:
         self._joules: dict[str, tuple[float, float]] = {}
 
     def _add(self, event: str, count: float, low_units: float, high_units: float, label: str = ""):
-        """Count events of ``low_units`` to ``high_units`` units each."""
+        """Count events, each of ``low_units`` to ``high_units`` units of energy."""
         energy, name = ENERGIES[event], f"{event} {label}".strip()
         logic = LOGIC_FACTOR if energy.in_logic else (1.0, 1.0)
         node = NODE_FACTOR if energy.on_chip else (1.0, 1.0)
@@ -117,7 +118,7 @@ class EnergyModel:
         macs, array = times * work.macs, p.word_width
         self._add("multiply", macs, x * g, array * array, f"{x} x {g} bits")
         self._add("add", macs, x + g, p.accumulator_width)
-        # the two operands and the sum go on to a register each
+        # both operands and the sum are each stored in a register
         self._add("register", macs, x + g, 2 * array + p.accumulator_width)
 
     def _add_bytes(self, count: int) -> None:
@@ -126,8 +127,8 @@ class EnergyModel:
     def _operand_widths(self, descriptors: Sequence[Descriptor]) -> dict[int, tuple[int, int]]:
         """Return the bits of both operands of each contraction, by the last writer of their rows.
 
-        Descriptors are looked at in their order: a loop's second iteration has the first one's
-        widths.
+        Each descriptor is read once, in order, so all iterations of a loop have the widths of the
+        first.
         """
         p, written, widths = self.parameters, [], {}
         for number, d in enumerate(descriptors):
@@ -160,7 +161,7 @@ class EnergyModel:
 
 
 def references(cycles: int) -> dict[str, float]:
-    """Return joules to hold a step of ``cycles`` to: power times time, static power included."""
+    """Return joules to compare a step of ``cycles`` with: power times time, with static power."""
     return {
         "the paper's 1.2 W for these cycles at 100 MHz": PAPER_WATTS * cycles / PAPER_HZ,
         "the paper's step of fashion, 1.2 W x 0.09 s": PAPER_WATTS * PAPER_SECONDS,

@@ -1,4 +1,4 @@
-"""The protocol of whoever runs training steps: host, vector engine, or the accelerator alone."""
+"""Protocol of an engine that runs training steps: host, vector engine, or the accelerator alone."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,18 +22,18 @@ class TrainingTask:
     test: Split
     total_steps: int
     update: Update
-    """Loss, update and cuts by their definitions; an engine may compute them elsewhere."""
+    """Definition of loss, update and cuts; an engine may compute them elsewhere."""
     draw: Callable[[int], tuple[torch.Tensor, torch.Tensor]]
     """Return inputs and labels of a step."""
     begun: Callable[[], None]
-    """Called when whatever later steps need once is written, and the steps of a start begin."""
+    """Called when the data that all steps share is written, before the steps of a start begin."""
     save: Callable[[], None]
-    """Write the state to where an interrupted run goes on from."""
+    """Save the state from which an interrupted run is resumed."""
 
     def calibrate(self, driver: StepDriver, scales: Scales) -> None:
         """Choose the exponents by the next batch, unless every tensor of a step has one.
 
-        The first step of a run lacks them, and a step of tensors that the last one did not have.
+        Exponents are missing in the first step of a run, and when programs get new tensors.
         """
         if scales.exponents.keys() >= driver.tensors:
             return
@@ -56,34 +56,34 @@ class StepResult:
     saturations: int
     underflows: int = 0
     moved: int = 0
-    """Exponents that the accelerator itself has moved. One that moved and moved back counts 0: the
-    accelerator reports only where exponents end."""
+    """Number of exponents that the accelerator itself has moved. An exponent that moved and moved
+    back counts 0: the accelerator reports only the last exponents."""
     statistics: Mapping[str, TensorStatistics] = field(default_factory=dict)
-    """Statistics for the host to move exponents by; empty where the accelerator moves them."""
+    """Statistics by which the host moves exponents; empty if the accelerator moves them."""
     verification: Verification | None = None
 
 
 class StepEngine(Protocol):
-    """Runs the steps of a task: ``open`` once, then ``run`` and ``take`` for each start."""
+    """Engine of a task's steps: call ``open`` once, then ``run`` and ``take`` for each start."""
 
     unattended: bool
-    """Whether steps go on where this process ends, so that every start needs a saved state."""
+    """Whether steps go on after this process ends, so that every start needs a saved state."""
 
     @property
     def driver(self) -> StepDriver:
-        """The driver that calibrates and classifies, of the ranks that programs have."""
+        """Driver that calibrates and classifies, with the ranks of the present programs."""
         ...
 
     def open(self, task: TrainingTask) -> None:
-        """Compile the programs of a task; give it what stays with the accelerator.
+        """Compile the programs of a task, and write data that stays in the accelerator's memory.
 
-        Raises ``ValueError`` for settings that no program computes, ``AcceleratorError`` for what
-        the accelerator's memory does not hold.
+        Raises ``ValueError`` for settings that no program computes, ``AcceleratorError`` if the
+        accelerator's memory is too small.
         """
         ...
 
     def reopen(self) -> None:
-        """Compile for the ranks that are left after a cut; the next start writes the weights."""
+        """Compile for the ranks left after a cut; the next start writes the weights again."""
         ...
 
     def end(self, step: int) -> int:
@@ -91,7 +91,7 @@ class StepEngine(Protocol):
         ...
 
     def run(self, count: int, scales: Scales) -> StepResult:
-        """Run ``count`` steps from the state's on, the exponents of ``scales`` in place.
+        """Run ``count`` steps from the state's step on, with ``scales``, changed in place.
 
         An exception leaves the model as it was.
         """
@@ -107,6 +107,6 @@ class StepEngine(Protocol):
     def classify(self, scales: Scales) -> int | None:
         """Return how many test samples the accelerator classifies correctly by itself.
 
-        None where the host has to give it the samples.
+        None if the host has to send the samples.
         """
         ...

@@ -23,18 +23,19 @@ class Commands:
     def add(self, d: Compute | Transfer | Samples | Vector) -> None:
         """Add a command, with the waits it needs."""
         waits = self._hazards.issue(ENGINE_OF[d.operation], touches(d, self.p))
-        # A copy takes as long as all the rest, and half of the descriptors wait for nothing.
+        # Copy only if needed: a copy takes as long as everything else here, and half of the
+        # descriptors wait for nothing.
         self.descriptors.append(replace(d, **waits._asdict()) if any(waits) else d)
 
     def hold(self, code: tuple[Instruction, ...]) -> int:
-        """Return the first place of a kernel's instructions, which are loaded where needed.
+        """Return the first place of a kernel's instructions; load them if the engine lacks them.
 
-        The engine's store is overwritten from its start where it is full: the engine executes CODE
-        after the passes before it, so that no pass loses its instructions.
+        A full store is overwritten from its start. The engine executes CODE only after all passes
+        issued before it, so no pass loses its instructions.
         """
         if code in self._held:
             return self._held[code]
-        # Starting over is simple, and rare: most programs have fewer kernels than fit.
+        # Overwriting from the start is simple, and rare: the kernels of most programs fit.
         if self._next + len(code) > CODE_DEPTH:
             self._held, self._next = {}, 0
         entry = self._held[code] = self._next

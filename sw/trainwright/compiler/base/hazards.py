@@ -1,9 +1,9 @@
 """Find the engines that each descriptor has to wait for.
 
 Descriptors are issued in order and executed by four engines at the same time. A descriptor waits
-for every engine that may still touch what it touches, unless both only read. ``base.commands`` and
-``schedule.weave`` call ``Hazards`` for each descriptor; ``tests/sw/hazards.py`` checks programs
-independently.
+for every engine that may still touch the same rows, entries or bytes, unless both only read.
+``base.commands`` and ``schedule.weave`` call ``Hazards`` for each descriptor;
+``tests/sw/hazards.py`` checks programs independently.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,9 +18,9 @@ from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
 
 ARRAYS = Engine.PE1 | Engine.PE2
-"""Engines that hold two commands at most: they accept a third when the first is done."""
+"""Engines that hold up to two commands: they accept a third when the first is done."""
 MASKS = tuple(Engine(bits) for bits in range(int(Engine.ALL) + 1))
-"""Masks of engines, by their bits: looking one up takes a fraction of the time of building it."""
+"""Masks of engines, by their bits: a look-up takes a fraction of the time of building a mask."""
 _ARRAYS = int(ARRAYS)
 
 
@@ -39,12 +39,12 @@ def touches(d: Descriptor, p: AcceleratorParameters) -> tuple[Touch, ...]:
 
 
 def conflict(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
-    """Return whether one of two commands writes what the other touches."""
+    """Return whether one of two commands writes anything that the other touches."""
     return any((a.write or b.write) and a.meets(b) for a in touched for b in pending)
 
 
 def reads(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
-    """Return whether ``touched`` reads what ``pending`` writes."""
+    """Return whether ``touched`` reads anything that ``pending`` writes."""
     return any(b.write and not a.write and a.meets(b) for a in touched for b in pending)
 
 
@@ -54,36 +54,36 @@ class Waits(NamedTuple):
     wait: Engine
     """Engines that must be idle."""
     wait_older: Engine
-    """Engines that must have finished all commands but the last."""
+    """Engines that must have finished all their commands but the last."""
 
 
 @dataclass
 class Hazards:
-    """Commands in flight on each engine, as descriptors are issued in order.
+    """Commands in flight on each engine, while descriptors are issued in order.
 
-    Single rows are compared, so that interleaved operands do not conflict.
+    Rows are compared one by one, so that interleaved operands do not conflict.
     """
 
     conflict: Callable[[Any, Any], bool] = conflict
-    """Test whether one of two commands writes what the other touches."""
+    """Test whether one of two commands writes anything that the other touches."""
     reads: Callable[[Any, Any], bool] = reads
-    """Test whether the first of two commands reads what the second writes."""
+    """Test whether the first of two commands reads anything that the second writes."""
     _pending: dict[Engine, list[Any]] = field(default_factory=dict)
-    """Commands of each engine that may not be done, oldest first.
+    """Commands of each engine that may still run, oldest first.
 
-    A command is what it touches, or whatever ``conflict`` and ``reads`` take.
+    A command is represented by its touches, or by any value that ``conflict`` and ``reads`` accept.
     """
 
     def fork(self) -> "Hazards":
-        """Return a copy that can be issued to on its own."""
+        """Return an independent copy."""
         pending = {engine: list(commands) for engine, commands in self._pending.items()}
         return Hazards(self.conflict, self.reads, pending)
 
     def waits(self, engine: Engine, touched: Any) -> Waits:
-        """Return what a descriptor must wait for: read after write, write after read or write.
+        """Return the engines to wait for: read after write, write after read or write.
 
-        Commands of one engine are in order, with one exception: an array reads the operands of a
-        command while it still writes the last results of the one before.
+        An engine executes its commands in order, with one exception: an array reads the operands of
+        a command while it still writes the last results of the command before.
         """
         # Sets of engines as integers: joining members of ``Engine`` takes several times as long.
         wait = older = 0
@@ -100,7 +100,7 @@ class Hazards:
         return Waits(MASKS[wait | older_idle], MASKS[older & _ARRAYS])
 
     def issue(self, engine: Engine, touched: Any) -> Waits:
-        """Issue a descriptor, and return what it waits for."""
+        """Issue a descriptor, and return the engines that it waits for."""
         waits = self.waits(engine, touched)
         wait, older = int(waits.wait), int(waits.wait_older)
         # Commands that this descriptor waits for are done by the time it is issued: drop them.
@@ -109,7 +109,7 @@ class Hazards:
             for e, commands in self._pending.items()
             if not int(e) & wait
         }
-        # The newest command of an array may wait behind one that still runs: keep both.
+        # The newest command of an array may wait for one that still runs: keep both.
         before = self._pending.get(engine, [])
         self._pending[engine] = [*(before[-1:] if int(engine) & _ARRAYS else before), touched]
         return waits

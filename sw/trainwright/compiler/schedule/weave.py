@@ -1,11 +1,12 @@
 """Order the commands of a resident step, so that engines work on several phases at once.
 
-A step has its phases one after the other: forward, loss, backward, update, the next step's samples.
-What a phase does not need of another one can be issued earlier. The order is found by the cycle
-model, one command after the other: the next command of the arrays goes first; until it can begin,
-others are issued that hardly delay the next ones. Rows, bytes, exponents and the vector engine's
-registers are used as if the phases came one after the other, and so all values are the same.
-``chip.resident`` calls ``woven``.
+The phases of a step are given one after the other: forward, loss, backward, update, the next step's
+samples. A command that does not depend on an earlier phase can be issued during that phase. The
+cycle model finds the order, command by command: the next command of the arrays has priority; until
+it can begin, other commands are issued if they hardly delay the next commands of the arrays. Two
+commands keep their order if one writes rows, bytes, exponents or registers of the vector engine
+that the other touches, so all values are those of the given order. ``chip.resident`` calls
+``woven``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,23 +28,24 @@ from trainwright.timing.timeline import ISSUE, EngineModel, MemoryTiming
 EXPONENTS, ENGINE, ORDER = ISSUED = "exponents", "vector engine", "order of samples"
 """Spaces of touches that order commands without any engine waiting for them."""
 NEXT_TRANSFERS = 4
-"""Transfers of a phase among which any may be next; its commands of an array keep their order."""
+"""Transfers of a phase of which any may be issued next; commands of an array keep their order."""
 _ARRAYS = Engine.PE1, Engine.PE2
 _ENGINES = Engine.LOAD, Engine.STORE, *_ARRAYS
 AHEAD = 5
 """Next commands of the arrays whose delay is predicted."""
 MOST_DELAY = 300
-"""Cycles by which a command may delay the next ones of the arrays, and at most its own cycles.
+"""Cycles by which a command may delay the next commands of the arrays, up to its own cycles.
 
-Both arrays work nearly all of the time, so that little would be hidden in their pauses. With
-``AHEAD`` of 3 to 6 and delays of 0 to 800 a step of `fashion` takes 373,892 to 380,247 predicted
-cycles at rank 16, 180,853 to 186,761 at ranks 12, 5, 13, 16: these are 375,400 and 180,853.
+A limit of 0 would issue few commands early, because both arrays are busy nearly all of the time.
+With ``AHEAD`` of 3 to 6 and limits of 0 to 800 a step of `fashion` takes 373,892 to 380,247
+predicted cycles at rank 16, 180,853 to 186,761 at ranks 12, 5, 13, 16; the values chosen here give
+375,400 and 180,853.
 """
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Commands in their order, and the stream of their random bits."""
+    """Commands of a phase in their order, and the stream of their random bits."""
 
     name: str
     descriptors: Sequence[Descriptor]
@@ -61,9 +63,9 @@ class _Command:
 
 
 def _ordering(d: Descriptor) -> list[Touch]:
-    """Return what a command reads and writes at the time of its issue: registers and counters.
+    """Return the registers and counters that a command reads and writes when it is issued.
 
-    The sequencer handles these in order, so they order commands, but no engine waits for them.
+    The sequencer handles them in order: they restrict the order of issue, but need no waits.
     """
     touched = []
     if isinstance(d, Compute) and d.z_exponent:
@@ -74,17 +76,18 @@ def _ordering(d: Descriptor) -> list[Touch]:
         touched += [Touch(EXPONENTS, slot, slot + 1, False) for slot in sorted(slots)]
     if isinstance(d, Vector | Code):
         touched.append(Touch(ENGINE, 0, 1, True))
-    # Samples are drawn in order by a generator whose state goes on from command to command.
+    # A generator draws the samples, and each command continues from its state.
     if isinstance(d, Samples):
         touched.append(Touch(ORDER, 0, 1, True))
     return touched
 
 
 class _Pairs:
-    """Commands that touch the same as another, as integers with a bit for each such command.
+    """Conflicts of all pairs of commands: for each command an integer with a bit per command.
 
     A step has too many touches to compare each pair in Python. Numpy compares the table of all
-    touches with each touch; only grids, whose rows lie apart, are then compared one by one.
+    touches with each touch; only grids, whose rows are not contiguous, are then compared one by
+    one.
     """
 
     def __init__(self, commands: Sequence[_Command]) -> None:
@@ -112,11 +115,11 @@ class _Pairs:
                     masks[number] |= 1 << other
 
     def conflict(self, first: int, second: int) -> bool:
-        """Return whether one of two commands writes what the other touches."""
+        """Return whether one of two commands writes anything that the other touches."""
         return bool(self._conflicts[first] >> second & 1)
 
     def reads(self, first: int, second: int) -> bool:
-        """Return whether the first command reads what the second writes."""
+        """Return whether the first command reads anything that the second writes."""
         return bool(self._reads[first] >> second & 1)
 
 
@@ -128,21 +131,21 @@ def _bits(mask: int) -> Iterator[int]:
 
 
 def _turn(d: Descriptor) -> int:
-    """Return the field of a command that says in which steps it is executed."""
+    """Return a command's ``eighth``, which selects the steps that execute it; 0 for all steps."""
     return d.eighth if isinstance(d, Transfer | Vector) else 0
 
 
 def _is_rare(d: Descriptor) -> bool:
-    """Return whether a command is left out in most steps."""
+    """Return whether most steps skip a command."""
     return _turn(d) > 1
 
 
 @dataclass
 class _Hazards:
-    """Hazards in each step modulo ``EIGHTH``; the waits of a command are right in all steps.
+    """Hazards in each step modulo ``EIGHTH``, combined to waits that are right in all steps.
 
-    Which command of an engine is its last depends on the commands that a step skips, and so does
-    what a wait means. So the waits are the union over all steps.
+    A wait refers to the last command of an engine, which depends on the commands that a step skips.
+    So a command waits for every engine that it has to wait for in any step.
     """
 
     by_step: dict[int, Hazards]
@@ -170,12 +173,12 @@ class _Hazards:
 class _Weaver:
     def __init__(self, phases: Sequence[Phase], p: AcceleratorParameters) -> None:
         self.p = p
-        # The cycle model's own machine, so that the order is judged as the finished program will
-        # be.
+        # The machine of the cycle model, so that the order is judged by the same times as the
+        # finished program.
         self.machine = EngineModel(p, MemoryTiming.of(p), 0.0)
         self.commands: list[_Command] = []
         self.queues: dict[tuple[str, Engine], list[_Command]] = {}
-        self._ancestors: list[int] = []  # of each command, with itself: a bit a command
+        self._ancestors: list[int] = []  # per command, itself included: a bit for each
         for phase in phases:
             for d in phase.descriptors:
                 assert isinstance(d, Compute | Transfer | Samples | Vector | Code), d
@@ -193,7 +196,7 @@ class _Weaver:
         for n in range(len(self.commands)):
             for other in _bits((self._ancestors[n] | pairs.orders[n]) & (1 << n) - 1):
                 self._ancestors[n] |= self._ancestors[other]
-        # Steps that skip the same commands have the same hazards: one of each kind is enough.
+        # Steps that skip the same commands have the same hazards: keep one step of each kind.
         turns = {_turn(c.d): c.d for c in self.commands}.values()
         kinds = {tuple(is_skipped(d, step) for d in turns): step for step in range(EIGHTH)}
         self.hazards = _Hazards(
@@ -202,7 +205,7 @@ class _Weaver:
         self._left = (1 << len(self.commands)) - 1
         self._urgent = [c for c in self.commands if c.engine in _ARRAYS]
         self.descriptors: list[Descriptor] = []
-        self._stream: Set | None = None  # that of the next command of the arrays
+        self._stream: Set | None = None  # set last, unless a contraction came after
 
     def run(self) -> list[Descriptor]:
         """Return all commands in their new order, with their waits."""
@@ -217,12 +220,12 @@ class _Weaver:
             for (_, engine), queue in self.queues.items()
             for c in queue[: 1 if engine in _ARRAYS else NEXT_TRANSFERS]
         ]
-        # Ancestors and commands left are sets of bits: what is left of a command's ancestors is
-        # itself.
+        # Ancestors and commands left are sets of bits. A command is ready if it is the only one of
+        # its ancestors that is left.
         return [c for c in heads if self._ancestors[c.number] & self._left == 1 << c.number]
 
     def _step(self) -> None:
-        """Issue what is urgent, or what can be issued before it, or let time pass."""
+        """Issue the urgent command, or a command that can go before it, or let time pass."""
         first = self._urgent[0] if self._urgent else None
         needed = self._ancestors[first.number] if first else self._left
         heads = [c for c in self._heads() if self._takes(c)]
@@ -232,7 +235,7 @@ class _Weaver:
                 self._issue(c)
                 return
         if heads and all(map(self.machine.is_idle, _ENGINES)):
-            # What is urgent stands behind other commands of its queue: without this rule, time
+            # The urgent command is behind other commands of its queue: without this rule, time
             # would pass for ever.
             self._issue(heads[0])
         else:
@@ -247,17 +250,16 @@ class _Weaver:
         return _is_rare(c.d) or self.machine.takes(c.engine, *self._waits(c, self.hazards))
 
     def _is_hidden(self, c: _Command) -> bool:
-        """Return whether the arrays' next commands begin hardly later with ``c`` before them."""
-        # Both futures are played on copies of the machine: the next commands alone, and with ``c``
-        # first.
+        """Return whether the arrays' next commands begin hardly later if ``c`` goes before them."""
+        # Copies of the machine predict both cases: the next commands without ``c``, and after it.
         then, now = self._begins(None), self._begins(c)
         delay = max(now[e] - then[e] for e in then)
         return delay <= ISSUE + min(c.work.cycles, MOST_DELAY)
 
     def _begins(self, before: _Command | None) -> dict[Engine, float]:
-        """Return when each array begins the last of the next commands and what they need.
+        """Return when each array begins the last of its next commands.
 
-        ``before`` is issued first, if given.
+        Commands that they depend on are issued as well, and ``before`` first, if given.
         """
         machine, hazards, left = self.machine.fork(), self.hazards.fork(), self._left
         if before:
@@ -276,7 +278,7 @@ class _Weaver:
         return begun
 
     def _put(self, c: _Command, machine: EngineModel, hazards: "_Hazards") -> Waits:
-        """Advance a machine to when it takes a command that comes next, and start the command."""
+        """Advance a machine until it accepts a command, and start the command there."""
         waits = self._waits(c, hazards)
         machine.advance(machine.now + ISSUE)
         if not _is_rare(c.d):  # a command that most steps skip takes no time here
@@ -290,8 +292,8 @@ class _Weaver:
 
     def _issue(self, c: _Command) -> None:
         waits = self._put(c, self.machine, self.hazards)
-        # A phase's stream of random bits is set again wherever another phase, or a command of the
-        # arrays, came between its passes.
+        # A phase's stream of random bits is set again if another phase's pass, or a command of the
+        # arrays, came between two of its passes.
         if isinstance(c.d, Vector) and c.stream is not None and self._stream is not c.stream:
             self._stream = c.stream
             self.descriptors.append(c.stream)
@@ -305,7 +307,7 @@ class _Weaver:
 
 
 def _order(c: _Command, needed: int) -> tuple[bool, float, int]:
-    """Return a sort key: ``needed`` commands, the arrays', then transfers, short ones first."""
+    """Return a sort key: ``needed`` commands, then commands of the arrays, then short transfers."""
     hurry = needed >> c.number & 1
     size = 0.0 if hurry or c.engine in _ARRAYS else c.work.cycles
     return not hurry, size, c.number
