@@ -143,7 +143,7 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _evaluated(operands: list[_Value], steps: list[_Value]) -> Tensor | None:
-    """Return the components of the last step; ``None`` beyond the CPU, or if shapes do not match."""
+    """Return the components of the last step; ``None`` off the CPU, or if shapes differ."""
     given = [value.components for value in operands if value.components is not None]
     if any(x.device.type != "cpu" for x in given):
         return None
