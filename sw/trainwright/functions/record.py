@@ -61,8 +61,8 @@ class Definition:
     >>> @trainwright.kernel(gradient="straight-through")
     ... def coarse(k, x):
     ...     return x & 124
-    >>> coarse(torch.tensor([0.5, 0.28125]))
-    tensor([0.5000, 0.2500])
+    >>> coarse(torch.tensor([0.5, 0.3]))
+    tensor([0.5000, 0.2812])
     """
 
     name: str
