@@ -27,7 +27,7 @@ def pieces(sizes, axes, layout=None, *ops):
 def test_padding_that_another_reader_needs_comes_with_the_first_load():
     """Also for an index that takes whole rows by itself."""
     stage = pieces({"a": 8, "b": 3, "l": 4}, ("a", "b", "l"))
-    stage.padding["t", ("l",)] = ("b",)
+    stage.demands.padding["t", ("l",)] = ("b",)
     first = stage.ensure("t", ("l",), {}, ("a",))
     assert first.layout.padded == ("b",) and first.rows == 8 * LANES
     assert stage.ensure("t", ("l",), {}, ("b",)) is first

@@ -426,7 +426,7 @@ def test_stochastic_program_that_has_no_room_for_its_seed_is_refused():
     network = load_network("digits")
     size = compile_step(network, 8, P)
     full = len(size.backward.descriptors)
-    short = replace(size.buffers["program.backward"], shape=(full * 128,), padded=full * 128)
+    short = replace(size.buffers["program.backward"], shape=(full * 128,))
     step = replace(size, buffers=size.buffers | {"program.backward": short})
     driver = Driver(GoldenAccelerator(P, memory_bytes=size.memory_bytes), network, 8)
     driver.step = step
