@@ -335,7 +335,7 @@ class _Calls(torch.nn.Module):
 def test_averages_that_the_accelerator_has(pool, window):
     module = _Calls(pool)
     (node,) = [node for node in trace(module).nodes if node.op.startswith("call")]
-    assert pool_of(node, module) == window
+    assert pool_of(node, module) == (window and (window, None))  # no kernel of the vector engine
 
 
 def test_convolutions_that_run_in_torch_are_in_the_table():
