@@ -208,6 +208,7 @@ def _observed(options: TraceOptions) -> tuple[Probe, "CompiledStep", bytes]:
         step = driver.step
         first, last = commands_within(getattr(step, options.part).descriptors, options.descriptor)
         given = random_inputs(network, driver, options.seed)
+        _, end = options.descriptor
         if options.part == PARTS[1]:
             driver.forward(given.inputs, given.model, given.scales)
         probe = Probe(accelerator)
@@ -215,7 +216,7 @@ def _observed(options: TraceOptions) -> tuple[Probe, "CompiledStep", bytes]:
         address = -(-step.memory_bytes // _ALIGNMENT) * _ALIGNMENT
         if options.rows is not None:
             _check_rows(options.rows, address, accelerator)
-            probe.stop = options.descriptor[1], options.rows, address
+            probe.stop = end, options.rows, address
         if options.out:
             from trainwright_sim.backend import RtlAccelerator
             from trainwright_sim.waves import Waveform

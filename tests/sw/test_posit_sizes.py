@@ -1,5 +1,6 @@
 """Posit tensors of every size: empty, without dimensions, empty batches, both passes."""
 
+import copy
 import itertools
 
 import pytest
@@ -116,3 +117,37 @@ def test_shape_changed_in_place_keeps_values_and_format():
     assert torch.equal(x.squeeze_(0).decode(), values[0]) and x.fmt == FORMATS[0]
     assert torch.equal(x.unsqueeze_(1).decode(), values.mT)
     assert torch.equal(x.t_().decode(), values) and isinstance(x, PositTensor)
+
+
+LAYERS_OF_EMPTY_BATCHES = {
+    "layer norm": (torch.nn.LayerNorm(4), (0, 3, 4)),
+    "group norm": (torch.nn.GroupNorm(2, 4), (0, 4, 3)),
+    "batch norm": (torch.nn.BatchNorm2d(4).eval(), (0, 4, 3, 3)),
+    "1-d": (torch.nn.Conv1d(2, 3, 3), (0, 2, 6)),
+    "3-d": (torch.nn.Conv3d(2, 3, 3), (0, 2, 5, 5, 5)),
+    "transposed": (torch.nn.ConvTranspose2d(2, 3, 3, stride=2), (0, 2, 4, 4)),
+    "adaptive pool": (
+        torch.nn.Sequential(torch.nn.Conv2d(2, 2, 1), torch.nn.AdaptiveAvgPool2d(2)),
+        (0, 2, 5, 5),
+    ),
+    "linear": (torch.nn.Linear(4, 5), (0, 3, 4)),
+    "LSTM": (torch.nn.LSTM(4, 5, batch_first=True), (0, 3, 4)),
+    "encoder": (torch.nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True), (0, 3, 8)),
+    "embedding": (torch.nn.Embedding(7, 4), (0, 3)),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS_OF_EMPTY_BATCHES)
+def test_layer_of_an_empty_batch_has_torchs_shape_and_zero_gradients(layer):
+    module, shape = LAYERS_OF_EMPTY_BATCHES[layer]
+    indices = layer == "embedding"
+    x = torch.zeros(shape, dtype=torch.long) if indices else torch.zeros(shape)
+    wanted = module(x)
+    network = posit.convert(copy.deepcopy(module), FORMATS[2])
+    result = network(x if indices else PositTensor(x, FORMATS[2]))
+    if isinstance(wanted, tuple):
+        wanted, result = wanted[0], result[0]
+    assert result.shape == wanted.shape
+    result.sum().backward()
+    for parameter in network.parameters():
+        assert not parameter.grad.decode().any()

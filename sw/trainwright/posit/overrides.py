@@ -53,7 +53,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if bias is None:
         return F.linear(x, weight)
     lines = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
-    return lines.reshape(*x.shape[:-1], -1)
+    return lines.reshape(*x.shape[:-1], weight.shape[0])
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:

@@ -90,9 +90,9 @@ def _fold(x: Tensor, kernel: int, stride: int, before: int, dilation: int, out: 
     return windows.permute(0, 2, 1, 5, 3, 4).reshape(batch * out, channels * kernel, *image)
 
 
-def _unfold(planes: Tensor, batch: int) -> Tensor:
+def _unfold(planes: Tensor, batch: int, depth: int) -> Tensor:
     """Reshape (B D', O, H', W') to (B, O, D', H', W')."""
-    return planes.unflatten(0, (batch, -1)).transpose(1, 2)
+    return planes.unflatten(0, (batch, depth)).transpose(1, 2)  # B may be 0: infer nothing
 
 
 def _fold_input(x: Tensor, kernel: int, geometry: VolumeGeometry, out: int) -> Tensor:
@@ -108,7 +108,7 @@ def forwards(
     planes = _fold_input(x, weight.shape[2], geometry, out)
     kernel = weight.flatten(1, 2)
     y = convolution.conv2d(planes, kernel, bias, geometry.plane, fmt, get_accumulation())
-    return _unfold(y, x.shape[0])
+    return _unfold(y, x.shape[0], out)
 
 
 def to_input(
@@ -132,7 +132,7 @@ def to_input(
     dx = convolution.input_gradient(
         folded, turned, image[1:], geometry.plane, fmt, get_accumulation(), bias
     )
-    return _unfold(dx, g.shape[0])
+    return _unfold(dx, g.shape[0], image[0])
 
 
 def to_weight(

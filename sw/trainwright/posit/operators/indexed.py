@@ -100,7 +100,7 @@ def embedding_backward(
 ) -> Tensor:
     """Sum the gradients of each row of the table; divide by their number if ``by_frequency``."""
     places = indices.flatten()
-    sums = by_place(g.reshape(places.numel(), -1), places, count, fmt)
+    sums = by_place(g.reshape(places.numel(), g.shape[-1]), places, count, fmt)
     if by_frequency:
         numbers = places.bincount(minlength=count).clamp(min=1).tolist()
         counts = [number(float(n), fmt) for n in numbers]

@@ -51,7 +51,7 @@ def _to_lines(g: Tensor, weight: Optional, unit: Tensor, root: Tensor, fmt: Posi
 
 def _channels(x: Tensor) -> Tensor:
     """Reshape (B, C, ...) to a line for each channel."""
-    return x.transpose(0, 1).reshape(x.shape[1], -1)
+    return x.transpose(0, 1).flatten(1)
 
 
 def _images(lines: Tensor, shape: Sequence[int]) -> Tensor:
@@ -146,7 +146,7 @@ def layer_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalise over the last dimensions, ``shape``."""
     outer = x.shape[: x.dim() - len(shape)]
-    mean, d, squares = _centred(x.reshape(*outer, -1), fmt)
+    mean, d, squares = _centred(x.flatten(len(outer)), fmt)
     root = _root(divided(squares, d.shape[-1], fmt), eps, fmt)
     y = _affine(grid.mul(d, root, fmt), _flat(weight), _flat(bias), fmt)
     kept = (*outer, *[1] * len(shape))
@@ -200,9 +200,9 @@ def group_norm(
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalise over groups of channels of each image."""
-    mean, d, squares = _centred(x.reshape(batch, groups, -1), fmt)
+    mean, d, squares = _centred(x.reshape(batch, groups, channels // groups * size), fmt)
     root = _root(divided(squares, d.shape[-1], fmt), eps, fmt)
-    unit = grid.mul(d, root, fmt).reshape(batch, groups, -1, size)
+    unit = grid.mul(d, root, fmt).reshape(batch, groups, channels // groups, size)
     y = _affine(unit, _by_group(weight, groups), _by_group(bias, groups), fmt)
     return y.reshape(x.shape), mean.squeeze(-1), root.squeeze(-1)
 
@@ -223,7 +223,8 @@ def group_norm_backward(
 ) -> Gradients:
     """Return gradients of x, weight and bias."""
     root = root.unsqueeze(-1)
-    lines, gradient = x.reshape(batch, groups, -1), g.reshape(batch, groups, -1)
+    shape = (batch, groups, channels // groups * size)
+    lines, gradient = x.reshape(shape), g.reshape(shape)
     unit = grid.mul(grid.sub(lines, mean.unsqueeze(-1), fmt), root, fmt)
     scale = _by_group(weight, groups)
     if scale is not None:
