@@ -12,7 +12,9 @@ from trainwright_sim.memory import MemoryModel
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
 from function_networks import (
     between_layers,
+    guide_network,
     image_network,
+    kernels_dropped,
     random_kernel,
     two_layers,
     with_functions,
@@ -60,6 +62,13 @@ def test_kernels_of_the_library_are_exact_on_rtl(rtl, table):
     rtl.memory = MemoryModel(read_latency=9, bandwidth=0.5, stall=0.3, seed=1)
     network = image_network(table, [8, 8] if "pool" in table else [64, 8])
     checked = check_step(network, 13, rtl)
+    assert checked.comparison.values and checked.comparison.mismatches == {}
+
+
+def test_kernels_of_the_guide_are_exact_on_rtl(rtl, tmp_path):
+    rtl.memory = MemoryModel(read_latency=9, bandwidth=0.5, stall=0.3, seed=1)
+    with kernels_dropped():
+        checked = check_step(guide_network(tmp_path), 16, rtl)
     assert checked.comparison.values and checked.comparison.mismatches == {}
 
 

@@ -1,11 +1,21 @@
 """Networks with element-wise functions between their values."""
 
 import random
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from trainwright.functions import Function, function_names, function_of, kernel
+from trainwright.functions.registry import _DEFINITIONS, _FILES
 from trainwright.kernels import Body, Rounding, Value, where
-from trainwright.network import Apply, Map, Network, Node, network_from_dict
+from trainwright.network import Apply, Map, Network, Node, load_network, network_from_dict
+
+GUIDE = Path(__file__).parents[2] / "docs/guide/your-own-kernel.md"
+TOML, MODEL, KERNELS, USED, IN_TORCH = re.findall(
+    r"```(?:python|toml)\n(.*?)```", GUIDE.read_text(), re.DOTALL
+)
 
 _GIVEN = ("tanh", "leaky_relu(0.1)", "leaky_relu(0.25)", "gelu", "silu")
 TEXTS = _GIVEN + tuple(
@@ -33,6 +43,24 @@ def with_functions(network: Network, seed: int) -> Network:
         if isinstance(node, Apply) and draw.random() < 0.8:
             layers[node.layer] = replace(layers[node.layer], relu=False)
     return replace(network, layers=tuple(layers), wiring=tuple(nodes), results=network.heads)
+
+
+@contextmanager
+def kernels_dropped() -> Iterator[None]:
+    """Drop the kernels that are registered inside."""
+    before = dict(_DEFINITIONS)
+    yield
+    for name in set(_DEFINITIONS) - set(before):
+        del _DEFINITIONS[name]
+    function_of.cache_clear()
+    _FILES.clear()
+
+
+def guide_network(folder: Path) -> Network:
+    """Write the guide's two files to a folder and load the network."""
+    (folder / "my_kernels.py").write_text(KERNELS)
+    (folder / "mine.toml").write_text(USED)
+    return load_network(str(folder / "mine.toml"))
 
 
 def two_layers(function: str, **keys: object) -> Network:

@@ -4,15 +4,20 @@ import pickle
 import re
 import tomllib
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from function_networks import (
+    GUIDE,
+    IN_TORCH,
+    MODEL,
     TEXTS,
+    TOML,
     between_layers,
+    guide_network,
     image_network,
+    kernels_dropped,
     random_kernel,
     two_layers,
     with_functions,
@@ -29,11 +34,10 @@ from trainwright.compiler import compile_step
 from trainwright.compiler.base.errors import CompileError
 from trainwright.functions import FunctionError, entries, function_names, function_of
 from trainwright.functions.groups import avg_pool, max_pool
-from trainwright.functions.registry import _DEFINITIONS, _FILES
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.step import step_graph
 from trainwright.kernels import KernelError, Rounding, evaluate, where
-from trainwright.network import NetworkError, load_network, network_from_dict
+from trainwright.network import NetworkError, network_from_dict
 from trainwright.network.nodes import Map
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.vector import Vector
@@ -41,7 +45,6 @@ from trainwright.train.functional import outputs
 
 ENGINE = AcceleratorParameters(vector_engine=1)
 WIDTHS = (4, 8, 12, 16)
-GUIDE = Path(__file__).parents[2] / "docs/guide/your-own-kernel.md"
 
 
 def every_word(width):
@@ -379,20 +382,11 @@ def test_function_stays_in_torch_without_an_engine():
 
 
 # -- kernels of users ----------------------------------------------------------------------------
-TOML, MODEL, KERNELS, USED, IN_TORCH = re.findall(
-    r"```(?:python|toml)\n(.*?)```", GUIDE.read_text(), re.DOTALL
-)
-
-
 @pytest.fixture
 def registered():
     """Drop the kernels that a test registers."""
-    before = dict(_DEFINITIONS)
-    yield
-    for name in set(_DEFINITIONS) - set(before):
-        del _DEFINITIONS[name]
-    function_of.cache_clear()
-    _FILES.clear()
+    with kernels_dropped():
+        yield
 
 
 def described(folder, text, *functions, **keys):
@@ -418,12 +412,11 @@ def test_guide_network_and_model_are_as_the_page_says(capsys):
 def test_guide_kernels_run_in_a_network_file_and_in_torch(
     tmp_path, monkeypatch, capsys, registered
 ):
-    (tmp_path / "my_kernels.py").write_text(KERNELS)
-    (tmp_path / "mine.toml").write_text(USED)
-    network = load_network(str(tmp_path / "mine.toml"))
+    network = guide_network(tmp_path)
     assert [f.text for f in network.functions] == ["hard_tanh", "centred(32, -120.0)"]
     checked(network, 16, ENGINE)
-    assert main(["check", "--network", str(tmp_path / "mine.toml"), "--batch", "16"]) == 0
+    command = ["check", "--network", str(tmp_path / "mine.toml"), "--batch", "16"]
+    assert main([*command, "--backend", "golden"]) == 0  # tests/sim/test_functions.py has the RTL
     assert " 0 mismatches" in capsys.readouterr().out
     assert network_from_dict(network.to_dict()) == network
     assert pickle.loads(pickle.dumps(network)) == network
