@@ -160,7 +160,7 @@ def _assert_defined(data, chosen, plan):
     ("network", "p", "batch", "message"),
     [
         (DIGITS, P, 8, "take batches of a multiple of 16, not of 8; give one with --batch"),
-        (load_network("fashion-conv"), P, 16, "take layers in one line, without windows and f"),
+        (load_network("fashion-conv"), P, 16, "take layers in one line, without windows, f"),
         (
             replace(DIGITS, widths=replace(DIGITS.widths, factor=9)),
             replace(P, factor_width=16), 16, "take factors of up to 8 bits, not 9; use --upd",

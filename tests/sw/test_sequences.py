@@ -227,7 +227,8 @@ def test_passes_that_count_never_name_the_first_slot():
         (["check", "--network", "encoder-768", "--update", "chip"], "use --update host"),
     ),
 )
-def test_command_that_takes_no_sequences_names_the_remedy(command, match, capsys):
+def test_command_that_takes_no_sequences_names_the_remedy(command, match, capsys, monkeypatch):
+    monkeypatch.delattr("trainwright.cli.backend.open_accelerator")  # refusals open nothing
     assert main(command) == 2
     (line,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
     assert match in line

@@ -6,8 +6,6 @@ from typing import Annotated, Any, ClassVar
 
 from trainwright.accelerator import Accelerator, backend_names, is_backend, open_accelerator
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import accelerator_parameters
-from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.settings import Option, Positive, SettingsModel
 from trainwright.support.text import suggestion
@@ -51,15 +49,13 @@ def check_simulation_options(backend: str, memory: Mapping[str, float], engine: 
 
 
 @contextmanager
-def opened_for(options: Any, network: Network | None, **defaults: bool) -> Iterator[Accelerator]:
+def opened_for(options: Any, parameters: AcceleratorParameters) -> Iterator[Accelerator]:
     """Open the back end that a command's options ask for, and close it at the end (see ``opened``).
 
-    ``options`` has ``backend``, ``accelerator`` and those of ``SimulationOptions``; ``defaults``
-    are those of ``accelerator_parameters``.
+    ``options`` has ``backend`` and those of ``SimulationOptions``.
     """
     memory = memory_options(options)
     check_simulation_options(options.backend, memory, options.engine)
-    parameters = accelerator_parameters(options.accelerator, network, **defaults)
     with opened(options.backend, parameters, memory, options.engine) as accelerator:
         yield accelerator
 

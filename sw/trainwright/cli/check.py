@@ -92,18 +92,11 @@ def _check_chip(options: CheckOptions, network: Network, accelerator: Accelerato
     from trainwright.check.chip import check_chip_step
     from trainwright.check.resident import STEPS, check_resident_steps
 
-    if not network.is_straight:
-        raise OptionError(
-            f"--update chip takes layers in one line, without windows, functions and tokens, "
-            f"{network.name} has others: use --update host"
-        )
     shared.tell_update_place(accelerator.parameters, network)
     common = {"seed": options.seed, "loss": options.loss or LOSS_NAMES[0], "plan": options.plan}
     if accelerator.parameters.exponents:
         steps = options.steps or STEPS
         return check_resident_steps(network, options.batch, accelerator, steps=steps, **common)
-    if options.steps is not None:
-        raise OptionError("--steps needs one start for all: add --accelerator exponents=64")
     return check_chip_step(network, options.batch, accelerator, **common)
 
 
@@ -116,7 +109,8 @@ def _check_product(options: CheckOptions, sizes: tuple[int, int, int]) -> int:
         if getattr(options, name) != getattr(CheckOptions, name):
             option = f"--{name.replace('_', '-')}"
             raise OptionError(f"{option} is for a training step: omit it, or omit --product")
-    with opened_for(options, None, narrow=True) as accelerator:
+    parameters = shared.accelerator_parameters(options.accelerator, narrow=True)
+    with opened_for(options, parameters) as accelerator:
         dtype = options.dtype or PRODUCT_TYPES[0]
         outcome = check_product(dtype, sizes, accelerator, seed=options.seed)
     figures = outcome.to_dict()
@@ -127,6 +121,7 @@ def _check_product(options: CheckOptions, sizes: tuple[int, int, int]) -> int:
 def _run(options: CheckOptions) -> int:
     from trainwright.check.hazards import check_hazards
     from trainwright.check.step import HARDWARE, check_step, summary
+    from trainwright.compiler.step.rows import require_loop
 
     if options.product is not None:
         return _check_product(options, options.product)
@@ -144,9 +139,15 @@ def _run(options: CheckOptions) -> int:
             )
         shared.check_chip_plan(options.plan)
     network = options.network_named(options.network)
-    with opened_for(
-        options, network, stochastic=options.rounding_mode != ROUNDINGS[0], alone=on_chip
-    ) as accelerator:
+    stochastic = options.rounding_mode != ROUNDINGS[0]
+    parameters = shared.accelerator_parameters(
+        options.accelerator, network, stochastic=stochastic, alone=on_chip
+    )
+    if on_chip:  # refused before a simulator is built
+        require_loop(network, options.batch, parameters)
+        if options.steps is not None and not parameters.exponents:
+            raise OptionError("--steps needs one start for all: add --accelerator exponents=64")
+    with opened_for(options, parameters) as accelerator:
         if on_chip:
             outcome = _check_chip(options, network, accelerator)
         else:

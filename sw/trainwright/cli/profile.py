@@ -7,7 +7,13 @@ from typing import Annotated, Any
 
 from trainwright.cli.backend import SimulationOptions, opened_for
 from trainwright.cli.declare import command as make_command
-from trainwright.cli.options import JsonOptions, SeedOptions, StepOptions, WideOptions
+from trainwright.cli.options import (
+    JsonOptions,
+    SeedOptions,
+    StepOptions,
+    WideOptions,
+    accelerator_parameters,
+)
 from trainwright.cli.output import show, to_json, write_results
 from trainwright.cli.screen import fitted, screen_width, transposed
 from trainwright.network import Network, UserNames
@@ -81,12 +87,13 @@ def _profiled(
     from trainwright.timing import predict
     from trainwright.timing.profile import lines, predicted
 
-    with opened_for(options, network) as accelerator:
+    p = accelerator_parameters(options.accelerator, network)
+    with opened_for(options, p) as accelerator:
         driver = Driver(accelerator, network, options.batch, plan=options.plan, trace=True)
         given = random_inputs(network, driver, options.seed)
         forward = driver.forward(given.inputs, given.model, given.scales)
         backward = driver.backward(given.gradient, given.scales)
-        p, step = accelerator.parameters, driver.step
+        step = driver.step
     parts = []
     for name, done in (("forward", forward), ("backward", backward)):
         program, run = getattr(step, name), done.run

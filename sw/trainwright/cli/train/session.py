@@ -20,7 +20,7 @@ from trainwright.driver.resident import ResidentDriver
 from trainwright.report.memory import resident_memory
 from trainwright.report.summary import Summary
 from trainwright.support.errors import UserError
-from trainwright.train.batches import text_notes
+from trainwright.train.batches import check_data, text_notes
 from trainwright.train.interrupts import Interrupts
 from trainwright.train.observers import Observers
 from trainwright.train.trainer import Stopped, Trainer
@@ -120,6 +120,7 @@ def _train(
     Of several workers only the first writes.
     """
     state, options, first = job.state, job.options, workers.rank == 0
+    check_data(state.network, job.data, state.settings.batch)  # before a simulator is built
     stop = interrupts.requested if workers.count == 1 else lambda: workers.stopping
     with (
         machine.open_parallel(options, state.network, state.settings, workers) as opened,

@@ -110,8 +110,8 @@ def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None
     what = f"{network.name}: loss and update on the chip"
     if not network.is_straight:
         raise CompileError(
-            f"{what} take layers in one line, without windows and functions; use --update host for "
-            "this network"
+            f"{what} take layers in one line, without windows, functions and tokens; use --update "
+            "host for this network"
         )
     if network.coded_used or p.wide_tensors:
         raise CompileError(f"{what} take fixed point of one word; use --update host")
