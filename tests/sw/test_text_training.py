@@ -197,7 +197,6 @@ def test_formats_are_chosen_for_a_network_of_tokens(lines, network, capsys):
 GUIDE = Path(__file__).parents[2] / "docs/guide/text-classifier.md"
 
 
-@pytest.mark.slow
 def test_text_classifier_guide_runs_its_commands(lines, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rows = re.findall(r"^(?:flight|fare|meal)\t.*$", GUIDE.read_text(), re.MULTILINE)
