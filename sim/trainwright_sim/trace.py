@@ -13,7 +13,7 @@ from trainwright.accelerator import Accelerator, CommandRecord, Run
 from trainwright.cli.backend import SimulationOptions, opened_for
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError, file_errors
-from trainwright.cli.options import SeedOptions, StepOptions
+from trainwright.cli.options import SeedOptions, StepOptions, accelerator_parameters
 from trainwright.program.descriptors import Descriptor, End, Halt, Loop, Program, Transfer
 from trainwright.program.engines import ENGINE_OF
 from trainwright.program.fields import Operation
@@ -203,7 +203,8 @@ def _observed(options: TraceOptions) -> tuple[Probe, "CompiledStep", bytes]:
 
     network = options.network_named(options.network)
     chosen = replace(options, engine="waves") if options.out else options
-    with opened_for(chosen, network) as accelerator:
+    parameters = accelerator_parameters(options.accelerator, network)
+    with opened_for(chosen, parameters) as accelerator:
         driver = Driver(accelerator, network, options.batch, plan=options.plan, trace=True)
         step = driver.step
         first, last = commands_within(getattr(step, options.part).descriptors, options.descriptor)
