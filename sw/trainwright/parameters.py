@@ -488,7 +488,7 @@ external memory in its block RAM; its accumulators are as wide as batches of 64 
 ``ecp5-85f-alone``, likewise, trains without a host: it has all that resident programs need, 16
 lanes among it, one of them of the vector engine, and 64 multipliers.
 ``ecp5-85f-64`` has half its multipliers. ``lfe5u-25f``, for an LFE5U-25F or -12F with an SDRAM
-beside it, has the smallest arrays, 16 multipliers, and trains `digits`. Gowin GW5AST-138C: 298
+beside it, has the smallest arrays, 16 multipliers, and holds `digits`. Gowin GW5AST-138C: 298
 MULTALU27X18, 6.3 Mbit; ``gw5ast-138c`` has 16 multipliers. ``zu3eg-w8`` has words of 8 bits and two
 products a DSP48E2."""
 
