@@ -45,6 +45,7 @@ class Trainwright(LiteXModule):
             signals[name] = address = Signal(_width(name))
             self.comb += channel.addr.eq(address | memory_base)
         directions = {"input": "i", "output": "o"}
+        # migen declares no types: `specials` collects what is added to it.
         self.specials += Instance(  # type: ignore[operator]
             "trainwright", **{f"{directions[way]}_{name}": signals[name] for name, way, _ in PORTS}
         )

@@ -110,7 +110,10 @@ def test_fused_records_plain_tensors_that_the_function_closes_over():
 )
 def test_fused_without_kernels_calls_function(make):
     x = make()
-    function = lambda a, b: a * b + 1  # noqa: E731
+
+    def function(a, b):
+        return a * b + 1
+
     wanted, computed = function(x, x), mcf.fused(function)(x, x)
     assert type(computed) is type(wanted)
     assert torch.equal(torch.as_tensor(computed.fc if hasattr(x, "fc") else computed),
