@@ -88,15 +88,6 @@ def _pair_table(strict: bool, device: torch.device) -> Tensor:
     return table.flatten().to(device)
 
 
-def count_products(mask_a: Tensor, mask_b: Tensor) -> int:
-    """Count the block products whose blocks are both marked: the small GEMM of section 5.3.
-
-    Masks (M, K) and (K, N) are over blocks. The paper encodes FP32-F as 0 and FP32-B as 1 and says
-    that the product counts FP32-F; this holds only with the codes exchanged.
-    """
-    return int((mask_a.to(torch.float64) @ mask_b.to(torch.float64)).sum().item())
-
-
 def block_kinds(
     a: Tensor, b: Tensor, blocks: tuple[int, int, int], *, strict: bool = True
 ) -> Tensor:

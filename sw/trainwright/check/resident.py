@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from trainwright.accelerator import Accelerator, FileAccelerator
-from trainwright.accelerator.counted import CountedFile
+from trainwright.accelerator.counted import CountedWrites
 from trainwright.check.chip import calibrated, model_of, random_state
 from trainwright.check.comparison import Comparison, Mismatch, RunProgram, compare_runs
 from trainwright.check.step import HARDWARE, KERNEL, StepCheck, is_kernel
@@ -86,7 +86,8 @@ class _Side:
     ) -> None:  # fmt: skip
         self.accelerator = cast(FileAccelerator, accelerator)
         batch, network = len(given.labels), state.layout.network
-        counted = self._counted = CountedFile(self.accelerator)
+        counted: Any = CountedWrites(self.accelerator)
+        self._counted = counted
         counted.write(0, np.zeros(counted.memory_bytes, np.uint8))
         data = test = None
         if counted.parameters.sample_loads:

@@ -89,11 +89,6 @@ class Format(ABC):
     def most(self) -> int:
         """The greatest size of any word's integer."""
 
-    @property
-    def storage_width(self) -> int:
-        """Bits of a word in memory: 4, 8 or 16."""
-        return next(bits for bits in (4, 8, 16) if bits >= self.width)
-
     def fits(self, operand_width: int) -> bool:
         """Tell whether every integer fits a signed operand of a multiplier."""
         return self.decoded_width <= operand_width

@@ -37,8 +37,6 @@ CONTENTS, MAP, TABLES = "contents.bin", "job.json", "trainwright_job.h"
 REGISTERS = "trainwright_registers.h"
 DRIVER = Path(__file__).with_name("driver")
 """Folder of the reference driver."""
-DIMENSIONS = 4
-"""Dimensions of a tensor in the header, ``TRAINWRIGHT_DIMENSIONS``."""
 RULES = {
     "start": "write PROGRAM_ADDRESS, PROGRAM_LENGTH, TIMES and STEP, then CONTROL.START; a run is "
     "over when STATUS.BUSY is 0, and failed where STATUS.ERROR is 1",
@@ -122,8 +120,8 @@ def recorded_job(
 
     Raises ``AcceleratorError`` if training set and test set do not fit the memory.
     """
-    recorded = RecordedAccelerator(cast(FileAccelerator, accelerator))
-    engine = ResidentEngine(recorded, plan=plan)
+    recorded = RecordedAccelerator(accelerator)
+    engine = ResidentEngine(cast(FileAccelerator, recorded), plan=plan)
     trainer = Trainer(state, data, engine, test_samples=test_samples)
     if not engine.evaluates:
         raise AcceleratorError(

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.accelerator import AcceleratorError, FileAccelerator, Run
-from trainwright.accelerator.counted import CountedFile
+from trainwright.accelerator import Accelerator, AcceleratorError, Run
+from trainwright.accelerator.counted import CountedWrites
 from trainwright.program.descriptors import Program
 from trainwright.program.sample_order import SampleOrder
 
@@ -46,10 +46,10 @@ class Start:
 Action = Write | SetExponents | SetOrder | Start
 
 
-class RecordedAccelerator(CountedFile):
+class RecordedAccelerator(CountedWrites):
     """Accelerator that records the actions of its host, and computes by ``accelerator``."""
 
-    def __init__(self, accelerator: FileAccelerator) -> None:
+    def __init__(self, accelerator: Accelerator) -> None:
         super().__init__(accelerator)
         self.actions: list[Action] = []
 
@@ -69,7 +69,7 @@ class RecordedAccelerator(CountedFile):
     @exponents.setter
     def exponents(self, values: list[int]) -> None:
         self.actions.append(SetExponents(tuple(values)))
-        self._file.exponents = values
+        self._accelerator.exponents = values
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
         given, before = data.tobytes(), self.actions[-1] if self.actions else None
@@ -86,6 +86,6 @@ class RecordedAccelerator(CountedFile):
     def repeat(
         self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
     ) -> Run:
-        run = super().repeat(program, times, address=address, step=step, trace=trace)
+        run = self._accelerator.repeat(program, times, address=address, step=step, trace=trace)
         self.actions.append(Start(address, times, step, run))
         return run

@@ -118,13 +118,6 @@ class History:
             for first, record in zip(before, self.steps, strict=False)
         ]
 
-    def last_epoch_accuracy(self) -> float:
-        """Return the accuracy on batches of the last epoch begun, each before its update."""
-        if not self.steps:
-            return 0.0
-        last = [r for r in self.steps if r.epoch == self.steps[-1].epoch]
-        return sum(r.correct for r in last) / sum(r.samples for r in last)
-
     def epochs(self) -> Iterator[tuple[int, float, float]]:
         """Yield (last step, mean loss, accuracy) on the training batches of each epoch."""
         for _, group in groupby(self.steps, key=lambda r: r.epoch):
