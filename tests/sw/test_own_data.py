@@ -126,7 +126,7 @@ def changed(row, cells):
         (changed(3, ("1e999", "b")), "x,y", {}, "line 5, column 'x': '1e999' is not finite"),
         (changed(3, ("4,5", "b")), "x,y", {}, "line 5 has 3 values, the first line names 2"),
         (changed(3, ("4..5", "b")), "x,y", {}, "line 5, column 'x': '4..5' is no number"),
-        (changed(3, ("4", "")), "x,y", {}, "line 5, column 'y': None is no target"),
+        (changed(3, ("4", "")), "x,y", {}, "line 5, column 'y': no target"),
         ([(a, "a") for a, _ in GOOD], "x,y", {}, "column 'y' has one class, 'a'"),
         ([(b, f"n{n}") for n, (_, b) in enumerate(GOOD * 50)], "x,y", {}, "600 different targets"),
         ([("1", f"{n}.5") for n in range(30)] + [("2", "4;5")], "x,y", {},
@@ -142,6 +142,10 @@ def changed(row, cells):
         (GOOD, "x,x", {}, "two columns called 'x'"),
         (GOOD, "x,", {}, "a column without a name"),
         (GOOD, "1,2", {}, "the first line must name the columns"),
+        ([("p", "b"), *[("q", "a")] * 9], "q,b", {}, "['q', 'b'], has values of its columns"),
+        ([(a, b, b) for a, b in GOOD], "x,label,Class", {}, "columns label, Class: give the one"),
+        ([(f"2024-{n // 28 + 1:02}-{n % 28 + 1:02}", str(n % 2)) for n in range(100)], "day,y", {},
+         "'2024-01-01'; a category has at most 64: leave the column out with --ignore day, or"),
         (GOOD[:4], "x,y", {}, "4 samples are too few to split"),
         ([], "x,y", {}, "has no rows"),
         ([("", b) for _, b in GOOD], "x,y", {}, "column 'x' has no value"),
@@ -239,6 +243,22 @@ def test_picture_folder_that_cannot_be_read_names_the_file(tmp_path):
     assert "c/notes.doc is no picture" in refused(folder)
     assert "has one class, 'a'" in refused(pictures(tmp_path / "q", ["a"]))
     assert "are of tables" in refused(tmp_path / "q", target="x")
+    (tmp_path / "q" / "empty").mkdir()
+    assert "empty has no pictures" in refused(tmp_path / "q")
+    nested = pictures(tmp_path / "r" / "train", ["a", "b"]).parent
+    assert "train/a is a folder in train: " in refused(nested)
+
+
+def test_picture_folder_beside_train_and_test_is_named_in_a_note(tmp_path):
+    for part in ("train", "test", "val"):
+        pictures(tmp_path / "p" / part, ["a", "b"])
+    data = load_data_set("pictures", tmp_path / "p")
+    assert "next to train and test are not read: val" in data.notes[1]
+
+
+def test_picture_folder_of_notebooks_and_systems_is_no_class(tmp_path):
+    folder = pictures(tmp_path / "p", ["a", "b", ".ipynb_checkpoints", "__MACOSX"])
+    assert load_data_set("pictures", folder).class_names == ("a", "b")
 
 
 def test_npz_labels_that_begin_at_one_are_refused_with_the_remedy(tmp_path):
@@ -514,6 +534,7 @@ def test_table_with_semicolons_and_decimal_commas_has_columns_of_numbers(tmp_pat
         (list(map(str, range(20))), ["Yes", "yes", "no"],
          "classes 'Yes', 'yes' differ in capital letters alone"),
         (list(map(str, range(20))), ["a"] * 19 + ["b"], "has no row of class 'b'"),
+        (["-" if n % 5 == 0 else f"{n}" for n in range(20)], "ab", "categories such as '-'"),
     ],
 )  # fmt: skip
 def test_table_that_may_be_meant_otherwise_has_a_note(tmp_path, cells, targets, note):
@@ -539,6 +560,48 @@ def test_table_options_that_contradict_each_other_are_refused(tmp_path, options,
     path = table(tmp_path / "t.csv", [*GOOD, *GOOD], "x,y")
     with pytest.raises(DataError, match=message):
         load(path, **options)
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "first"),
+    [
+        ("length, cm;t\n{n},5;{t}\n", ["length, cm"], None),
+        ('"a, b";"c, d";t\n{n},5;1{n},5;{t}\n', ["a, b", "c, d"], None),
+        ("a,1\tb,2\tt,3\n{n}\t1{n}\t{t}\n", ["a,1", "b,2"], None),
+        ("sep=|\na,b|t\n{n},5|{t}\n", ["a,b"], None),
+        ("a;b;t\r{n},5;1{n},25;{t}\r", ["a", "b"], None),
+        (",a,t\n{n},1{n},{t}\n", ["a"], "column 1 has no name: it is left out"),
+        ("Unnamed: 0,a,t\n{n},1{n},{t}\n", ["a"], "column 1 is called 'Unnamed: 0'"),
+        ("a,t,__index_level_0__\n1{n},{t},{n}\n", ["a"], "column 3 is called"),
+        ("a,t,\n1{n},{t},\n", ["a"], "column 3 has no name"),
+    ],
+)  # fmt: skip
+def test_table_of_another_dialect_has_the_columns_that_its_rows_show(
+    tmp_path, content, columns, first
+):
+    end = content[-1]
+    *head, row = content.rstrip("\r\n").replace("\r", "\n").split("\n")
+    lines = [*head, *(row.format(n=n, t="ab"[n % 2]) for n in range(20))]
+    (tmp_path / "t.csv").write_bytes(end.join(lines).encode())
+    data = load(tmp_path / "t.csv")
+    read = data.preparation["columns"]
+    assert [(c["name"], c["type"]) for c in read] == [(name, "number") for name in columns]
+    assert data.class_names == ("a", "b")
+    notes = [note for note in data.notes if "left out" in note]
+    assert [first in note for note in notes] == [True] * (first is not None)
+
+
+def test_table_and_text_of_composed_and_decomposed_letters_have_one_class(tmp_path):
+    spelled = ["caf\u00e9", "cafe\u0301", "tea"]
+    rows = [(f"{n}", spelled[n % 3]) for n in range(20)]
+    assert load(table(tmp_path / "t.csv", rows, "x,t")).class_names == ("caf\u00e9", "tea")
+
+
+def test_text_lines_end_where_files_end_them_and_not_at_unicode_separators(tmp_path):
+    lines = [f"{'ab'[n % 2]}\tone\u2028two\u0085{n}" for n in range(20)]
+    (tmp_path / "t.txt").write_bytes("\r\n".join(lines).encode())
+    data = load(tmp_path / "t.txt")
+    assert len(data.train) + len(data.test) == 20
 
 
 def test_table_with_fractions_and_texts_as_targets_is_refused(tmp_path):
@@ -575,6 +638,19 @@ def test_read_pictures_of_16_bits_keep_their_greys(tmp_path):
     assert read_pictures(tmp_path).images[0].tolist() == expected
 
 
+def test_read_pictures_of_greys_in_colour_modes_are_grey(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    palette = image.new("P", (2, 1))
+    palette.putpalette([7, 7, 7, 200, 200, 200])
+    palette.putdata([0, 1])
+    palette.save(tmp_path / "a.png")
+    image.fromarray(np.full((1, 2, 3), 90, np.uint8)).save(tmp_path / "b.png")
+    read = read_pictures(tmp_path)
+    assert read.channels == 1 and read.images.tolist() == [[[7, 200]], [[90, 90]]]
+    image.fromarray(np.array([[[1, 2, 3], [4, 4, 4]]], np.uint8)).save(tmp_path / "c.png")
+    assert read_pictures(tmp_path).channels == 3
+
+
 def test_read_pictures_turned_by_a_camera_are_upright(tmp_path):
     image = pytest.importorskip("PIL.Image")
     stored = image.fromarray(np.array([[0, 80], [160, 240], [20, 40]], np.uint8))
@@ -584,7 +660,7 @@ def test_read_pictures_turned_by_a_camera_are_upright(tmp_path):
     assert read_pictures(tmp_path).images[0].tolist() == [[20, 160, 0], [40, 240, 80]]
 
 
-@pytest.mark.parametrize("mode", ("RGBA", "LA", "P", "tRNS"))
+@pytest.mark.parametrize("mode", ("RGBA", "LA", "P", "tRNS", "tRNS16"))
 def test_read_pictures_that_are_transparent_lie_on_white(tmp_path, mode):
     image = pytest.importorskip("PIL.Image")
     path = tmp_path / "a.png"
@@ -595,6 +671,13 @@ def test_read_pictures_that_are_transparent_lie_on_white(tmp_path, mode):
     elif mode == "tRNS":
         image.fromarray(np.array([[10, 20, 30]], np.uint8)).save(path, transparency=20)
         expected = [10, 255, 30]
+    elif mode == "tRNS16":  # Pillow writes no transparency of 16 bits
+        image.fromarray(np.array([[0, 20 * 257, 65535]], np.uint16)).save(path)
+        content, place = path.read_bytes(), 33  # behind the header
+        chunk = b"tRNS" + (20 * 257).to_bytes(2, "big")
+        chunk = (2).to_bytes(4, "big") + chunk + zlib.crc32(chunk).to_bytes(4, "big")
+        path.write_bytes(content[:place] + chunk + content[place:])
+        expected = [0, 255, 255]
     elif mode == "P":
         picture = image.new("P", (2, 1))
         picture.putpalette([1, 2, 3, 4, 5, 6])

@@ -86,6 +86,10 @@ def test_folder_of_sentences_gives_numbers_by_frequency(tmp_path):
             {"d/train/seq.in": ["a", "b"], "d/train/label": ["x"]},
             "seq.in has 2 lines, label has 1",
         ),
+        (
+            {"d/train/seq.in": ["a", "", "b", "c"], "d/train/label": ["x", "y", "", "x"]},
+            "sample 2 lacks its text or its label",
+        ),
         ({"d/train.txt": ["x\ta", "y\tb"]}, r"cannot read .*test.txt"),
     ),
 )

@@ -2,15 +2,18 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from importlib.util import find_spec
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from unicodedata import normalize
 
 from trainwright.data.content import MOST_BYTES
 from trainwright.data.dataset import DataError
@@ -20,6 +23,11 @@ CSV_SUFFIXES = (".csv", ".tsv")
 PARQUET = ".parquet"
 MISSING = frozenset(["", "na", "n/a", "nan", "null", "none", "?"])
 """Cells, in lower case, that stand for no value."""
+_ROW_NUMBERS = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")
+"""Names that pandas gives to its numbers of rows in files: a network would learn the file's order,
+and the numbers of a Parquet file are its last column, which is the target by default."""
+_SAMPLE_ROWS = 100
+"""Rows from which the separator is told."""
 MOSTLY = 0.9
 """Share of numbers above which a column's other cells are taken for typing errors: with fewer the
 column is one of categories that happen to have names like 7."""
@@ -34,6 +42,8 @@ class Cells:
     places: Sequence[str]
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Complaint about each column that cannot be read: an error only where it is used."""
+    notes: Sequence[str] = ()
+    """Lines for the user on columns that are left out."""
 
     def is_numeric(self, column: str) -> bool:
         """Return whether a column is of numbers: some are, and every other cell is empty.
@@ -44,7 +54,10 @@ class Cells:
         numbers = [number(self.columns[column][row] or "") for row in rows]
         for row, value in zip(rows, numbers, strict=True):
             if value is not None and not isfinite(value):
-                raise self.error(row, column, "is not finite")
+                raise self.error(
+                    row, column, "is not finite: correct it, empty it, or treat the column as "
+                    f"categories with --category {column}",
+                )  # fmt: skip
         odd = [row for row, value in zip(rows, numbers, strict=True) if value is None]
         if odd and len(odd) < (1 - MOSTLY) * len(rows):
             raise self.error(
@@ -81,25 +94,33 @@ def read_cells(path: Path) -> Cells:
 def lines_of(path: Path) -> list[str]:
     """Return the lines of a text file. Raises ``DataError``."""
     try:
-        return text_of(path.read_bytes(), path).splitlines()
+        text = text_of(path.read_bytes(), path)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+    # str.splitlines would end a line at characters that texts may have inside, such as U+2028.
+    lines = re.split("\r\n|\r|\n", text)
+    return lines if lines[-1] else lines[:-1]
 
 
 def text_of(content: bytes, path: Path) -> str:
-    """Return a file's text. Raises `DataError` where it is not UTF-8."""
+    """Return a file's text. Raises `DataError` where it is not UTF-8.
+
+    Letters with accents become one character: some systems write them as two, and both look alike.
+    """
     try:
-        return content.decode("utf-8-sig")
+        return normalize("NFC", content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: byte {error.start} is not UTF-8: save it as UTF-8") from None
 
 
 def _csv(path: Path, content: bytes) -> Cells:
     text = text_of(content, path)
-    first = text.partition("\n")[0]
-    delimiter = max(",;\t|", key=first.count)
+    if stated := re.match("sep=(.)\r?\n", text):  # as Excel writes it
+        text = text[stated.end() :]
+    delimiter = stated[1] if stated else _delimiter(text)
     # A cell may have line breaks in quotes: the reader's own count of lines is the one to report.
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    skipped = 1 if stated else 0
     rows: list[list[str]] = []
     places: list[str] = []
     head: list[str] | None = None
@@ -111,20 +132,42 @@ def _csv(path: Path, content: bytes) -> Cells:
                 head = _head(path, [cell.strip() for cell in row])
             elif len(row) != len(head):
                 raise DataError(
-                    f"{path}: line {reader.line_num} has {len(row)} values, the first line names "
-                    f"{len(head)} columns"
+                    f"{path}: line {reader.line_num + skipped} has {len(row)} values, the first "
+                    f"line names {len(head)} columns"
                 )
             else:
                 rows.append(row)
-                places.append(f"line {reader.line_num}")
+                places.append(f"line {reader.line_num + skipped}")
     except csv.Error as error:
-        raise DataError(f"{path}: line {reader.line_num} is no CSV ({error})") from None
+        raise DataError(f"{path}: line {reader.line_num + skipped} is no CSV ({error})") from None
     if head is None:
         raise DataError(f"{path} is empty")
     texts = [[row[n].strip() for row in rows] for n in range(len(head))]
+    if rows and all(name in cells for name, cells in zip(head, texts, strict=True)):
+        raise DataError(
+            f"{path}: the first line, {shown(head)}, has values of its columns: put a line with "
+            "their names first, once"
+        )
     if delimiter != ",":
         texts = [_with_points(cells) for cells in texts]
-    return _cells(path, dict(zip(head, texts, strict=True)), places)
+    return _cells(path, zip(head, texts, strict=True), places)
+
+
+def _delimiter(text: str) -> str:
+    """Return what separates the columns: every row has as many as the first line has names.
+
+    A comma comes last, as it may be the point of numbers where something else separates.
+    """
+    head = text.lstrip().splitlines()[:1] or [""]
+    for delimiter in "\t;|,":
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        try:
+            lengths = {len(row) for row in islice(reader, _SAMPLE_ROWS) if "".join(row).strip()}
+        except csv.Error:
+            continue
+        if len(lengths) == 1 and lengths != {1}:
+            return delimiter
+    return max(",;\t|", key=head[0].count)
 
 
 def _with_points(cells: list[str]) -> list[str]:
@@ -140,12 +183,15 @@ def _with_points(cells: list[str]) -> list[str]:
 def _head(path: Path, names: list[str], what: str = "the first line") -> list[str]:
     if what == "the first line" and any(number(name) is not None for name in names):
         raise DataError(
-            f"{path}: the first line must name the columns, it has numbers: {shown(names)}"
+            f"{path}: {what} must name the columns, it has numbers: {shown(names)}: put a line "
+            "with names first"
         )
-    for name in names:
-        if not name or names.count(name) > 1:
-            problem = "has two columns called" if name else "has a column without a name,"
-            raise DataError(f"{path}: {what} {problem} {name!r}: {shown(names)}")
+    named = [name for name in names if not _ROW_NUMBERS.fullmatch(name)]
+    for name in named:
+        if named.count(name) > 1:
+            raise DataError(
+                f"{path}: {what} has two columns called {name!r}: rename one of {shown(names)}"
+            )
     return names
 
 
@@ -162,14 +208,21 @@ def _parquet(path: Path, content: bytes) -> Cells:
         names: list[str] = pyarrow.parquet.ParquetFile(io.BytesIO(content)).schema_arrow.names
         _head(path, names, "the file")
         table: Any = pyarrow.parquet.read_table(io.BytesIO(content))
-        values: dict[str, list[Any]] = table.to_pydict()
     except pyarrow.ArrowException as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path}: not a sound Parquet file ({reason})") from None
     places = [f"row {n}" for n in range(1, table.num_rows + 1)]
-    columns: dict[str, list[str]] = {}
+    columns: list[tuple[str, list[str]]] = []
     unreadable: dict[str, str] = {}
-    for name, cells in values.items():
+    for name in names:
+        try:
+            cells: list[Any] = table.column(name).to_pylist()
+        except ValueError as error:  # such as times with nanoseconds, which Python has not
+            unreadable[name] = (
+                f"{path}: column {name!r} cannot be read ({error}): leave the column out with "
+                f"--ignore {name}"
+            )
+            cells = [None] * table.num_rows
         for row, cell in enumerate(cells):
             if not isinstance(cell, _READABLE):
                 unreadable[name] = (
@@ -178,7 +231,7 @@ def _parquet(path: Path, content: bytes) -> Cells:
                     f"--ignore {name}"
                 )
                 break
-        columns[name] = ["" if cell is None else str(cell) for cell in cells]
+        columns.append((name, ["" if cell is None else str(cell) for cell in cells]))
     return _cells(path, columns, places, unreadable)
 
 
@@ -196,17 +249,19 @@ def number(text: str) -> float | None:
 
 def _cells(
     path: Path,
-    columns: dict[str, list[str]],
+    columns: Iterable[tuple[str, list[str]]],
     places: Sequence[str],
     unreadable: Mapping[str, str] = MappingProxyType({}),
 ) -> Cells:
-    """Put None where a text stands for no value."""
-    return Cells(
-        path,
-        {
-            name: [None if text.lower() in MISSING else text for text in texts]
-            for name, texts in columns.items()
-        },
-        places,
-        unreadable,
-    )
+    """Put None where a text stands for no value, and leave out columns that have no name."""
+    named: dict[str, list[str | None]] = {}
+    notes: list[str] = []
+    for place, (name, texts) in enumerate(columns, 1):
+        if not name and place > 1 and any(text.lower() not in MISSING for text in texts):
+            raise DataError(f"{path} has a column without a name: name column {place} first")
+        if _ROW_NUMBERS.fullmatch(name):
+            why = f"is called {name!r}, as numbers of rows are" if name else "has no name"
+            notes.append(f"column {place} {why}: it is left out")
+        else:
+            named[name] = [None if text.lower() in MISSING else text for text in texts]
+    return Cells(path, named, places, unreadable, notes)

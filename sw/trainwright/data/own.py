@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from trainwright.data.cells import (
     CSV_SUFFIXES,
+    MISSING,
     MOSTLY,
     PARQUET,
     Cells,
@@ -28,7 +29,13 @@ from trainwright.data.cells import (
 )
 from trainwright.data.dataset import DataError, DataSet, Split
 from trainwright.data.npz import FULL_SCALE, cut_off_test
-from trainwright.data.picture_files import PICTURES, Pictures, is_picture_folder, read_pictures
+from trainwright.data.picture_files import (
+    PICTURES,
+    SPLITS,
+    Pictures,
+    is_picture_folder,
+    read_pictures,
+)
 from trainwright.data.sentences import (
     TEXT,
     is_text_folder,
@@ -51,6 +58,7 @@ MANY_LEVELS = 8
 """Categories of a column above which a note says so where they look like numbers."""
 LEAST_WORDS = 3
 """Mean words of a column's cells from which on many different ones are text and not names."""
+PLAIN_NUMBERS = "write plain numbers such as 1234.5 if they are numbers"
 TEXT_INPUTS = 256
 """Inputs of a column of text: each word sets one of them, by its CRC-32."""
 MOST_CLASSES = 256
@@ -196,7 +204,11 @@ def _target(cells: Cells, asked: str | None) -> str:
     if asked is not None:
         return _known(cells, "--target", asked)
     named = [name for name in cells.columns if name.lower() in TARGETS]
-    return named[0] if len(named) == 1 else list(cells.columns)[-1]
+    if len(named) > 1:
+        raise DataError(
+            f"{cells.path} has columns {', '.join(named)}: give the one to predict with --target"
+        )
+    return named[0] if named else list(cells.columns)[-1]
 
 
 def _spelled(text: str) -> str:
@@ -211,6 +223,8 @@ def _spelled(text: str) -> str:
 
 def _table_data(path: Path, options: OwnOptions) -> DataSet:
     cells = _cells(path)
+    if not cells.columns:
+        raise DataError(f"{path} has no column with a name: give names in the first line")
     target = _target(cells, options.target)
     ignored = [_known(cells, "--ignore", name) for name in options.ignore]
     categories = [_known(cells, "--category", name) for name in options.category]
@@ -226,7 +240,10 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
         if name in cells.unreadable:
             raise DataError(cells.unreadable[name])
     if not inputs:
-        raise DataError(f"{path} has no column beside the target {target!r}")
+        raise DataError(
+            f"{path} has no column beside the target {target!r}; commas, semicolons, tabs and "
+            "bars separate columns"
+        )
     order, test = cut_off_test(path, len(cells.places))
     scale = None
     if _is_regression(cells, target, options.task):
@@ -246,6 +263,7 @@ def _table_data(path: Path, options: OwnOptions) -> DataSet:
     train, held = (Split(images[part], labels[part]) for part in (order[:-test], order[-test:]))
     counts = ", ".join(f"{c['name']} ({c['type']})" for c in columns)
     notes = [f"{path}: {len(cells.places):,} rows, {images.shape[2]} inputs from {counts}; {aim}"]
+    notes += cells.notes
     notes += [note for name in inputs if (note := _gaps(cells, name))]
     notes += _doubts(columns)
     if scale is None:
@@ -294,7 +312,11 @@ def _present_targets(cells: Cells, target: str) -> list[str]:
     column = cells.columns[target]
     for row, cell in enumerate(column):
         if cell is None:
-            raise cells.error(row, target, "is no target: fill it in or take the row out")
+            raise DataError(
+                f"{cells.path}: {cells.places[row]}, column {target!r}: no target (empty, or "
+                f"{', '.join(filter(None, sorted(MISSING)))}): fill it in, spell it otherwise, or "
+                "take the row out"
+            )
     return [cell for cell in column if cell is not None]
 
 
@@ -338,11 +360,12 @@ def _doubts(columns: Sequence[Preparation]) -> list[str]:
         name, levels = column["name"], column.get("levels", ())
         if column["type"] == "number" and column["deviation"] == 0:
             notes.append(f"column {name!r} has one value in the training split: it tells nothing")
-        begin_alike = all(level.lstrip("+-")[:1].isdigit() for level in levels)
-        if len(levels) > MANY_LEVELS and begin_alike and None in map(number, levels):
+        digits = [level for level in levels if level.lstrip("+-")[:1].isdigit()]
+        odd = [level for level in levels if number(level) is None]
+        if len(levels) > MANY_LEVELS and len(digits) > len(levels) / 2 and odd:
             notes.append(
                 f"column {name!r} is taken for {len(levels)} categories such as "
-                f"{shown(levels[0])}: write plain numbers such as 1234.5 if they are numbers"
+                f"{shown(odd[0])}: {PLAIN_NUMBERS}, and leave cells without one empty"
             )
     return notes
 
@@ -405,10 +428,12 @@ def _column(
     levels = sorted(set(map(_spelled, present)))
     if len(levels) <= MOST_LEVELS:
         return {"name": name, "type": "category", "levels": levels}
-    if fmean(len(_words(text)) for text in present) < LEAST_WORDS:
+    # Dates and amounts have several groups of digits, which are no words to tell a text by.
+    if fmean(sum(not word.isdigit() for word in _words(text)) for text in present) < LEAST_WORDS:
         raise DataError(
             f"{cells.path}: column {name!r} has {len(levels):,} different values, such as "
-            f"{shown(levels[0])}; a category has at most {MOST_LEVELS}: --ignore {name}"
+            f"{shown(levels[0])}; a category has at most {MOST_LEVELS}: leave the column out with "
+            f"--ignore {name}, or {PLAIN_NUMBERS}"
         )
     return {"name": name, "type": "text", "inputs": TEXT_INPUTS}
 
@@ -505,10 +530,15 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
         )
     if not path.is_dir():
         raise DataError(f"{path} is one picture: train on a folder with a subfolder for each class")
-    parts = [path / "train", path / "test"]
+    parts = [path / name for name in SPLITS]
+    notes = []
     if all(part.is_dir() for part in parts):
         train = read_pictures(parts[0], options.image_size)
         test = read_pictures(parts[1], options.image_size, train.channels)
+        if unread := sorted({entry.name for entry in path.iterdir() if entry.is_dir()} - {*SPLITS}):
+            notes.append(
+                f"{path}: folders next to {' and '.join(SPLITS)} are not read: {', '.join(unread)}"
+            )
     else:
         train, test = read_pictures(path, options.image_size), None
     classes = sorted(set(train.classes or ()))
@@ -552,7 +582,7 @@ def _picture_data(path: Path, options: OwnOptions) -> DataSet:
         tuple(classes),
         preparation=preparation,
         channels=train.channels,
-        notes=(note,),
+        notes=(note, *notes),
     )
 
 

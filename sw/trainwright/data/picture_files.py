@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +13,11 @@ import numpy.typing as npt
 from trainwright.data.dataset import DataError
 
 PICTURES = (".png", ".jpg", ".jpeg")
+TRAIN, TEST = SPLITS = ("train", "test")
+"""Folders of the splits, where the pictures are split already."""
 GREY_MODES = ("1", "L", "LA")
-_NO_PICTURES = ("thumbs.db", "desktop.ini")
-"""Files that systems leave in folders of pictures."""
+_NO_PICTURES = ("thumbs.db", "desktop.ini", "__macosx")
+"""Names that systems leave in folders of pictures."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def read_pictures(
             reason = " ".join(str(error).split()) or type(error).__name__
             raise DataError(f"{path}: not a sound picture ({reason})") from None
     if channels is None:
-        channels = 1 if all(picture.mode == "L" for picture in loaded) else 3
+        channels = 1 if all(map(_is_grey, loaded)) else 3
     mode = "L" if channels == 1 else "RGB"
     first = loaded[0].size
     for (path, _), picture in zip(paths, loaded, strict=True):
@@ -90,12 +93,21 @@ def read_pictures(
     return Pictures(images.reshape(len(images), images.shape[1], -1), classes or None, channels)
 
 
+def _is_grey(picture: Any) -> bool:
+    """Return whether red, green and blue of every pixel are equal, in whatever mode it is stored.
+
+    Palettes, grey pictures of 16 bits with transparency and most grey JPEG files arrive as RGB.
+    """
+    return picture.mode == "L" or bool(np.ptp(np.asarray(picture), axis=2).max() == 0)
+
+
 def _in_bytes(picture: Any) -> Any:
     """Return a picture in grey or RGB of 8 bits a value, on white where it is transparent."""
     from PIL import Image
 
     if picture.mode[:1] == "I":  # 16 bits, which Pillow's own conversion clips at 255
         values = np.asarray(picture).astype(np.int64).clip(0, 65535)
+        values[values == picture.info.get("transparency")] = 65535
         return Image.fromarray(((2 * 255 * values + 65535) // (2 * 65535)).astype(np.uint8))
     mode = "L" if picture.mode in GREY_MODES else "RGB"
     if "transparency" in picture.info or picture.mode in ("LA", "PA", "RGBA"):
@@ -113,12 +125,28 @@ def _paths(root: Path) -> Iterator[tuple[Path, str | None]]:
             yield root, None
             return
         for entry in sorted(root.iterdir()):
-            inside = sorted(entry.iterdir()) if entry.is_dir() else [entry]
+            if _is_left(entry):
+                continue
+            inside = (
+                [path for path in sorted(entry.iterdir()) if not _is_left(path)]
+                if (folder := entry.is_dir())
+                else [entry]
+            )
+            if not inside:
+                raise DataError(f"{entry} has no pictures: put some in, or delete the folder")
             for path in inside:
-                if path.name.startswith(".") or path.name.lower() in _NO_PICTURES:
-                    continue
+                if path.is_dir():
+                    raise DataError(
+                        f"{path} is a folder in {entry.name}: the pictures of a class are in "
+                        f"{root}/CLASS, or in {root}/{TRAIN}/CLASS and {root}/{TEST}/CLASS"
+                    )
                 if path.suffix.lower() not in PICTURES:
                     raise DataError(f"{path} is no picture ({', '.join(PICTURES)}): move it away")
-                yield path, entry.name if entry.is_dir() else None
+                yield path, normalize("NFC", entry.name) if folder else None
     except OSError as error:
         raise DataError(f"cannot read {root}: {error.strerror or error}") from None
+
+
+def _is_left(path: Path) -> bool:
+    """Return whether systems and notebooks leave such files and folders next to pictures."""
+    return path.name.startswith(".") or path.name.lower() in _NO_PICTURES

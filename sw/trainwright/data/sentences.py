@@ -54,6 +54,7 @@ def read_sentences(path: Path, part: str = TEST) -> Sentences:
         if (path / f"{TRAIN}{TEXT}").is_file():
             return read_sentences(path / f"{part}{TEXT}")
         folder = path / part if (path / part).is_dir() else path
+        # A blank line is a sample that lacks something: without it words would get the next label.
         texts, labels = _lines(folder / "seq.in"), _lines(folder / "label")
         if len(texts) != len(labels):
             raise DataError(
@@ -62,7 +63,7 @@ def read_sentences(path: Path, part: str = TEST) -> Sentences:
             )
     else:
         # Lines without a single tab have no labels: eval predicts them.
-        pairs = [line.partition("\t") for line in _lines(path)]
+        pairs = [line.partition("\t") for line in _lines(path) if line.strip()]
         labels = [label.strip() for label, _, _ in pairs]
         texts = [text for _, _, text in pairs]
         if not any(tab for _, tab, _ in pairs):
@@ -77,8 +78,10 @@ def read_sentences(path: Path, part: str = TEST) -> Sentences:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines of a file that are not blank."""
-    lines = [line for line in lines_of(path) if line.strip()]
+    """Return the lines of a file up to the last that is not blank."""
+    lines = lines_of(path)
+    while lines and not lines[-1].strip():
+        lines.pop()
     if not lines:
         raise DataError(f"{path} is empty")
     return lines
