@@ -12,7 +12,7 @@ from trainwright_sim.memory import MemoryModel
 
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
 from group_cases import CASES, between, compiled, random_case, require_exact
-from sequence_networks import small_encoder
+from sequence_networks import dropping_classifier, small_encoder
 from test_vector import P
 
 NEAR, FEW = 0.05, 200
@@ -44,9 +44,12 @@ def test_random_group_kernels_are_exact_on_rtl(rtl, seed):
     require_exact(compiled(random_case(seed), P), rtl, seed)
 
 
-def test_small_encoder_is_exact_on_rtl(rtl):
+@pytest.mark.parametrize(
+    ("network", "batch"), ((small_encoder(), 1), (dropping_classifier(), 2)), ids=("plain", "drops")
+)
+def test_small_encoder_is_exact_on_rtl(rtl, network, batch):
     """Compare a step of a network of tokens with every kind of table."""
     rtl.memory = MemoryModel()
-    checked = check_step(small_encoder(), 1, rtl)
+    checked = check_step(network, batch, rtl)
     assert checked.comparison.values and checked.comparison.mismatches == {}
     assert checked.step.predicted_cycles == pytest.approx(checked.counters.cycles, rel=NEAR)

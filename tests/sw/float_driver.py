@@ -60,7 +60,9 @@ class FloatDriver:
         )
         return q * 2.0**exponent if self.rounded else x.detach()
 
-    def forward(self, inputs, model: QuantisedModel, scales: Scales, *, seed=None) -> ForwardResult:
+    def forward(
+        self, inputs, model: QuantisedModel, scales: Scales, *, seed=None, masks=None
+    ) -> ForwardResult:
         assert inputs.shape == (self.batch, self.network.layers[0].input_size)
         assert model.network == self.network
         statistics: dict[str, TensorStatistics] = {}

@@ -43,3 +43,15 @@ def classifier(*, over="mean", **keys):
 def small_encoder(**keys):
     """Build the encoder, with other keys of the network."""
     return network_from_dict({**encoder_tables(), **keys})
+
+
+def dropping_classifier(probability=0.25):
+    """Build the classifier with dropouts of tokens and of whole sequences."""
+    network = classifier().to_dict()
+    layers = network["layers"]
+    place = next(n for n, t in enumerate(layers) if t.get("name") == "sum1")
+    layers.insert(place, {"name": "drop1", "from": "output", "dropout": probability})
+    layers[place + 1]["add"] = [layers[place + 1]["add"][0], "drop1"]
+    layers.insert(-1, {"name": "drop2", "from": "pooled", "dropout": probability})
+    layers[-1]["from"] = "drop2"
+    return network_from_dict(network)

@@ -18,6 +18,7 @@ from trainwright.compiler.base.compiled import AUTO
 from trainwright.compiler.base.memory import Buffer
 from trainwright.compiler.base.progress import MOST_EFFORT
 from trainwright.compiler.base.rules import Written
+from trainwright.driver.dropout import dropout_words, dropped
 from trainwright.driver.model import (
     BackwardResult,
     ForwardResult,
@@ -29,7 +30,7 @@ from trainwright.driver.tokens import TokenCounts, present_tokens, token_words
 from trainwright.fixed.quantise import dequantise, fitting_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.graph.network import host_operands
+from trainwright.graph.network import host_operands, keep_name
 from trainwright.network import Input, Network
 from trainwright.program.fields import DESCRIPTOR_BYTES
 
@@ -219,18 +220,20 @@ class Driver:
         scales: Scales,
         *,
         seed: int | None = None,
+        masks: int | None = None,
     ) -> ForwardResult:
         """Run the forward pass.
 
         ``inputs`` int64 (batch, I), words of the activations' format, with exponent
         ``input_exponent`` (pixels 0..1 are quantised with it). With a ``seed`` (32 bits) results
-        are rounded stochastically; ``AcceleratorError`` where the accelerator cannot. The pass is
+        are rounded stochastically; ``AcceleratorError`` where the accelerator cannot. ``masks`` is
+        the seed of the masks of dropout; without one a dropout is the identity. The pass is
         repeated where the accelerator was reset under it, and before ``backward`` where it was
         reset after it.
         """
         self._check_seed("forward", self.step.forward, seed)
         exponents = copy(scales.exponents)
-        self._repeat_forward = lambda: self._forward_once(inputs, model, exponents, seed)
+        self._repeat_forward = lambda: self._forward_once(inputs, model, exponents, seed, masks)
         return persist(self._repeat_forward)
 
     def _forward_once(
@@ -239,6 +242,7 @@ class Driver:
         model: QuantisedModel,
         wanted: Mapping[str, int],
         seed: int | None,
+        masks: int | None,
     ) -> ForwardResult:
         shape = (self.step.batch, self.network.input_size)
         check_words("inputs", inputs, shape, self.network.format("activation"))
@@ -271,6 +275,9 @@ class Driver:
             self._occupied = TokenCounts(self.network, present).of
         for name, values in token_words(self.network, inputs).items():
             self._put(name, values)
+        for number, node in dropped(self.network):
+            words = dropout_words(self.network, node, number, self.step.batch, masks)
+            self._put(keep_name(self.network, node), words)
         run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
         self._forward = model, bound.exponents
         heads = [self._value(name, bound, "intermediate") for name in self.step.results]

@@ -27,6 +27,7 @@ class Steps(Protocol):
         scales: Scales,
         *,
         seed: int | None = None,
+        masks: int | None = None,
     ) -> ForwardResult:
         """Return the logits of a batch; see ``Driver.forward``."""
         ...
@@ -70,6 +71,7 @@ class Pass(Generic[D]):
     scales: Scales
     """A copy, as they were."""
     seed: int | None
+    masks: int | None
     result: ForwardResult
 
 
@@ -154,14 +156,16 @@ class Runner(Generic[D]):
         scales: Scales,
         *,
         seed: int | None = None,
+        masks: int | None = None,
     ) -> Pass[D]:
         """Run a forward pass; return its logits with what its backward pass needs.
 
         See ``Driver.forward``.
         """
         driver, used = self.driver, Scales(scales.ranges, copy(scales.exponents))
-        exponent, result = driver.input_exponent, driver.forward(inputs, model, scales, seed=seed)
-        done = Pass(driver, inputs, exponent, model, used, seed, result)
+        exponent = driver.input_exponent
+        result = driver.forward(inputs, model, scales, seed=seed, masks=masks)
+        done = Pass(driver, inputs, exponent, model, used, seed, masks, result)
         self.memory.last = done
         self.totals.forward += 1
         self.totals.add(result)
@@ -193,7 +197,10 @@ class Runner(Generic[D]):
         if self.memory.last is not done:
             driver.input_exponent = done.input_exponent
             self.totals.forward += 1
-            self.totals.add(driver.forward(done.inputs, done.model, done.scales, seed=done.seed))
+            repeated = driver.forward(
+                done.inputs, done.model, done.scales, seed=done.seed, masks=done.masks
+            )
+            self.totals.add(repeated)
         self.memory.last = None
         back = driver.backward(gradient, scales, seed=seed, exponent=exponent)
         self.totals.backward += 1

@@ -214,3 +214,23 @@ def batch_norm(k: Body, x: Value, mean: float = 0.0, deviation: float = 1.0) -> 
     centred = (k.scaled(x, fraction) - round(mean * 2.0**fraction)).clip(FACTOR_WIDTH)
     factor, power = normalised(2.0**-fraction / deviation)
     return k.fixed(centred * factor, 16 - power)
+
+
+# -- dropout -----------------------------------------------------------------------------------
+def _dropout_gradient(k: Body, upper: Value, mask: Value, p: float = 0.5) -> Value:
+    return dropout.body(k, upper, mask, p)
+
+
+def _real_dropout(x: "torch.Tensor", mask: "torch.Tensor", p: float) -> "torch.Tensor":
+    return x.where(mask < 0, x * (mask > 0) / (1 - p))
+
+
+@kernel(gradient=_dropout_gradient, real=_real_dropout, real_gradient=_real_dropout)
+def dropout(k: Body, x: Value, mask: Value, p: float = 0.5) -> Value:
+    """Return x / (1 - p) where the mask is positive, 0 where it is 0, and x where it is negative.
+
+    A mask of -1 makes it the identity, for evaluations: they run the program of training.
+    """
+    factor, power = normalised(1 / (1 - p))
+    kept = (x * factor).rounded(16 - power, EVEN)
+    return where(mask.negative, x, where(mask.zero, 0, kept))

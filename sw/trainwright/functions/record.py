@@ -70,7 +70,8 @@ class Definition:
     """Called with a `Body`, a value of each operand, and parameters."""
     gradient: "Callable[..., Value] | str | None"
     """Called with a `Body`, the gradient of the result, perhaps a second operand, and parameters.
-    A second operand named ``result`` is the function's result; any other name is its operand."""
+    A second operand named ``result`` is the function's result, one named ``mask`` the function's
+    second operand; any other name is its first operand."""
     over: tuple[str, ...] = ()
     """Axes of a group, of ``AXES``; none where the function is element-wise."""
     reduces: bool = False
@@ -116,12 +117,14 @@ class Definition:
 
     @cached_property
     def reads(self) -> str:
-        """Second operand of the gradient: ``operand``, ``result``, or empty for none."""
+        """Second operand of the gradient: ``operand``, ``result``, ``mask``, or empty for none."""
         if not callable(self.gradient):
             return ""
         every = signature(self.gradient).parameters.values()
         names = [p.name for p in every if p.default is Parameter.empty]
-        return "" if len(names) < 3 else "result" if names[2] == "result" else "operand"
+        if len(names) < 3:
+            return ""
+        return names[2] if names[2] in ("result", "mask") else "operand"
 
     def make(self, *given: float, **named: float) -> "Function":
         """Return the function, with defaults for the rest. Raises ``FunctionError``."""
@@ -208,7 +211,7 @@ class Function:
 
     @property
     def reads(self) -> str:
-        """Second operand of ``backward``: ``operand``, ``result``, or empty for none."""
+        """Second operand of ``backward``: ``operand``, ``result``, ``mask``, or empty for none."""
         return self.definition.reads
 
     @property

@@ -129,7 +129,8 @@ class _Backward:
         kernel = op.source.backward if op.source else None
         if kernel is not None:
             assert op.source
-            second = {"operand": (x,), "result": (op.out,), "": ()}[op.source.reads]
+            seconds = {"operand": (x,), "result": (op.out,), "mask": op.operands[1:], "": ()}
+            second = seconds[op.source.reads]
             self.ops.append(Kernel(self.part(x), (upper, *second), kernel, over=op.over))
         elif op.source and op.source.definition.gradient == STRAIGHT_THROUGH:
             self.parts[x].append(upper)

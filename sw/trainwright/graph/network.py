@@ -12,6 +12,7 @@ from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Op, Slide, Tensor, 
 from trainwright.network import (
     Apply,
     Attention,
+    Dropout,
     Input,
     Layer,
     Map,
@@ -33,7 +34,7 @@ CONSTANT_WIDTH = 16
 SHARE_EXPONENT = 2 - CONSTANT_WIDTH
 """Exponent of the tokens' weights in a mean over them: 1 is the largest power of two of a word."""
 MASK_WIDTH = 2
-"""Bits of a mask, whose words are 1 and 0."""
+"""Bits of a mask, whose words are 1, 0 and -1."""
 
 
 def class_tensor(network: Network, name: str, axes: tuple[str, ...], kind: TensorClass) -> Tensor:
@@ -54,19 +55,26 @@ def upper_names(network: Network) -> tuple[str, ...]:
 
 
 def host_operands(network: Network) -> dict[str, int]:
-    """Return the exponents of tensors that say which tokens are padding, by name."""
+    """Return the exponents of tensors that say which tokens and values count, by name."""
     names = {}
     for node in network.nodes:
         if isinstance(node, TokenPool):
             names[share_name(network, node)] = SHARE_EXPONENT
         elif isinstance(node, Attention) and network.padding:
             names[mask_name(network, node)] = 0
+        elif isinstance(node, Dropout):
+            names[keep_name(network, node)] = 0
     return names
 
 
 def share_name(network: Network, node: TokenPool) -> str:
     """Return the tensor of the tokens' weights in a pool, (sequences, tokens)."""
     return f"{network.prefixes[node.name]}.share"
+
+
+def keep_name(network: Network, node: Dropout) -> str:
+    """Return the mask of a dropout, which has the axes of the value."""
+    return f"{network.prefixes[node.name]}.keep"
 
 
 def mask_name(network: Network, node: Attention) -> str:
@@ -174,6 +182,8 @@ class _Build:
                 tensor = self.norm(node, prefix)
             case TokenPool():
                 tensor = self.token_pool(node, prefix)
+            case Dropout():
+                tensor = self.dropout(node, prefix)
         self.values[node.name] = _Value(tensor, self.network.shapes[node.name])
 
     def layer(self, node: Apply, prefix: str) -> str:
@@ -279,6 +289,16 @@ class _Build:
         axes = tuple(axis for axis in self.tensors[x].axes if axis != self.samples[-1])
         a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
         self.ops.append(Einsum(a, (share, x)))
+        return a
+
+    def dropout(self, node: Dropout, prefix: str) -> str:
+        """Drop values by a mask that the host gives: the backward pass reads it, too."""
+        x = self.values[node.sources[0]].tensor
+        axes = self.tensors[x].axes
+        name, fmt = keep_name(self.network, node), Fixed(MASK_WIDTH)
+        keep = self.give(name, axes, TensorClass.ACTIVATION, fmt)
+        a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
+        self.group(a, [x, keep], self.network.function_at(node), ())
         return a
 
     def factors(

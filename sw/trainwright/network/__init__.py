@@ -7,6 +7,7 @@ from trainwright.network.network import Network
 from trainwright.network.nodes import (
     Apply,
     Attention,
+    Dropout,
     Input,
     Map,
     Node,
@@ -24,6 +25,7 @@ __all__ = [
     "FLOAT32",
     "Apply",
     "Attention",
+    "Dropout",
     "Input",
     "Layer",
     "Map",

@@ -14,6 +14,7 @@ from trainwright.network.layer import MOST_SIZE, Layer
 from trainwright.network.nodes import (
     Apply,
     Attention,
+    Dropout,
     Input,
     Map,
     Node,
@@ -32,6 +33,8 @@ from trainwright.network.tables import items
 from trainwright.support.text import shown
 
 MOST_LAYERS = 64
+MOST_DROPPED = 0.99
+"""Greatest probability of a dropout: the values left are multiplied by 100 then."""
 LEAST_WIDTH = 4
 """Bits of a tensor that is no factor."""
 
@@ -142,11 +145,12 @@ class Network(Formatted):
         """The functions that values are made by, on the vector engine."""
         functions: dict[Function, None] = {}
         for node in self.nodes:
-            if isinstance(node, Map | Norm) or (isinstance(node, Pool) and node.function):
+            applied = isinstance(node, Map | Norm | Dropout)
+            if applied or (isinstance(node, Pool) and node.function):
                 functions[self.function_at(node)] = None
         return tuple(functions)
 
-    def function_at(self, node: Map | Norm | Pool) -> Function:
+    def function_at(self, node: Map | Norm | Pool | Dropout) -> Function:
         """Return the function of a node; one over axes for the size of their groups.
 
         Raises ``NetworkError`` for an axis that the value does not have.
@@ -162,6 +166,13 @@ class Network(Formatted):
                 "padding, or the function",
             )
             return node.function.sized(self._group(node, over)) if over else node.function
+        if isinstance(node, Dropout):
+            require(
+                0 <= node.probability <= MOST_DROPPED,
+                f"{node.name}: dropout is a probability from 0 to {MOST_DROPPED}, not "
+                f"{shown(node.probability)}",
+            )
+            return definition_of("dropout").make(float(node.probability))
         size = prod(self.shapes[node.name])
         if isinstance(node, Attention):
             scale = (size // node.heads) ** -0.5

@@ -100,7 +100,16 @@ class TokenPool:
     CHOICES = ("mean", "first")
 
 
-Node = Input | Apply | Sum | Pool | Map | Norm | Attention | TokenPool
+@dataclass(frozen=True)
+class Dropout:
+    """Training drops each value with a probability; an evaluation leaves all as they are."""
+
+    name: str
+    sources: tuple[str, ...]
+    probability: float
+
+
+Node = Input | Apply | Sum | Pool | Map | Norm | Attention | TokenPool | Dropout
 
 
 def layer_name(number: int) -> str:
@@ -188,7 +197,7 @@ def shapes(nodes: Sequence[Node], layers: Sequence[Layer]) -> dict[str, Shape]:
                 result[node.name] = _attended(node, result)
             case TokenPool():
                 result[node.name] = (prod(result[node.sources[0]]),)
-            case Map() | Norm():
+            case Map() | Norm() | Dropout():
                 result[node.name] = result[node.sources[0]]
     return result
 

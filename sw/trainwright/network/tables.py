@@ -12,6 +12,7 @@ from trainwright.network.nodes import (
     IMAGE,
     Apply,
     Attention,
+    Dropout,
     Input,
     Map,
     Node,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _KINDS = {
     int: "an integer",
+    float: "a number",
     str: "a string",
     bool: "true or false",
     list: "a list",
@@ -47,6 +49,7 @@ _KEYS: dict[str, dict[str, type]] = {
     "over_tokens": {"name": str, "from": str, "over_tokens": str},
     "scale": {"name": str, "from": str, "scale": int, "bias": bool, "relu": bool},
     "attention": {"name": str, "attention": list, "heads": int},
+    "dropout": {"name": str, "from": str, "dropout": float},
     "function": {"name": str, "from": str, "function": str},
     "layer": {
         "name": str, "from": str, "outputs": list, "inputs": list, "ranks": list, "relu": bool,
@@ -66,7 +69,8 @@ def table(value: Any, where: str, known: Mapping[str, type], needed: Sequence[st
             f"{suggestion(str(key), known)}",
         )
         kind = known[key]
-        right = isinstance(item, kind) and not (kind is int and isinstance(item, bool))
+        kinds = (int, float) if kind is float else kind
+        right = isinstance(item, kinds) and (kind is bool or not isinstance(item, bool))
         require(right, f"{where}: {key} must be {_KINDS[kind]}, not {shown(item)}")
     for key in needed:
         require(key in value, f"{where}: {key!r} is missing")
@@ -163,6 +167,8 @@ def wired(
         elif kind == "function":
             result.nodes.append(Map(name, sources, _function(n, keys["function"])))
             _without_relu(result, silent.get(sources[0]))
+        elif kind == "dropout":
+            result.nodes.append(Dropout(name, sources, keys["dropout"]))
         elif kind == "pool":
             window = _window(n, keys["pool"], keys, keys["pool"])
             function = _function(n, keys["function"], pools=True) if "function" in keys else None
@@ -303,6 +309,8 @@ def items(network: "Network") -> dict[str, Any]:
                 tables.append({**label, **link, **_window_keys(node.window, "pool"), **own})
             case Map():
                 tables.append({**label, **link, "function": node.function.text})
+            case Dropout():
+                tables.append({**label, **link, "dropout": node.probability})
             case Attention():
                 tables.append({**label, "attention": list(node.sources), "heads": node.heads})
             case Norm():

@@ -8,11 +8,12 @@ from typing import cast
 import torch
 from torch import fx
 
-from trainwright.network import Apply, Map, Pool, Sum, Window
+from trainwright.network import Apply, Dropout, Map, Pool, Sum, Window
 from trainwright.network.nodes import IMAGE, layer_name
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.offload.stretch import Stretch, StretchEnd, Use, Value, window_of
 from trainwright.offload.trace import (
+    dropout_of,
     function_at,
     is_flattening,
     is_relu,
@@ -92,6 +93,7 @@ class _Region:
         first = layer_of(start, module)
         assert first is not None
         self._module, self._numbers, self._functions = module, first.numbers, functions
+        self._training = first.training
         self._source = cast(fx.Node, start.args[0])
         self._kinds = {self._source: _kind_read(first)}
         for node in graph.nodes:
@@ -122,6 +124,11 @@ class _Region:
             inside = self._functions and node.all_input_nodes[0] is not self._source
             fits = kinds[0].has(function.over) and not function.reduces
             return kinds[0] if inside and fits else None
+        if dropout := dropout_of(node, self._module):
+            # A program drops values by all of its dropouts in training mode, else by none.
+            inside = node.all_input_nodes[0] is not self._source
+            fits = self._functions and dropout[1] == self._training
+            return kinds[0] if inside and (fits or not dropout[0]) else None
         if is_sum(node, self._module):
             padded = any(kind.size != kind.whole or kind.flat for kind in kinds)
             return None if padded or kinds[0] != kinds[1] else kinds[0]
@@ -160,12 +167,14 @@ class _Region:
     def _beyond(self, inside: set[fx.Node]) -> set[fx.Node]:
         """Return nodes to leave out, with all nodes that follow from them; empty if there are none.
 
-        A value that leaves is an end: no ReLU, not flattened, and read by no node inside.
+        A value that leaves is an end: no ReLU or dropout, not flattened, and read by no node
+        inside.
         """
         for node in self._kinds:
             if node not in inside or (node.users and inside.issuperset(node.users)):
                 continue
-            ends = not is_flattening(node, self._module) and not is_relu(node, self._module)
+            kinds = is_flattening, is_relu, dropout_of
+            ends = not any(kind(node, self._module) for kind in kinds)
             if out := _following(list(node.users) if ends else [node], inside):
                 return out
         return set()
@@ -195,7 +204,9 @@ class _Region:
                 wiring.append(Sum(name, sources, relu))
             elif pool is not None:
                 wiring.append(Pool(name, sources, *pool))
-            else:  # a ReLU or a flattening has the name of its source
+            elif (dropout := dropout_of(node, self._module)) and dropout[0]:
+                wiring.append(Dropout(name, sources, dropout[0]))
+            else:  # a ReLU, a flattening or a dropout of nothing has the name of its source
                 name = sources[0]
             names[node] = name
         kinds = ((names[end], self._kinds[end]) for end in ends)

@@ -10,6 +10,7 @@ import torch
 from trainwright.compiler import CompileError
 from trainwright.compiler.base.errors import ResourceError
 from trainwright.driver import BackwardResult, Driver, Pass, QuantisedModel, Runner, Settling
+from trainwright.driver.dropout import dropped
 from trainwright.fixed.health import LostTensorWarning, TensorHealth
 from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics, ranges_of
@@ -220,18 +221,21 @@ class Segment:
         key = pass_key(x)
         # A checkpoint computes a pass again in the backward pass: with the same exponents.
         again = self._passes.get(key) if in_backward() else None
+        masks = _mask_seed(network) if first.training and settling is None else None
         if settling is not None:
             driver.input_exponent = exponent = self._calibrated_input(x)
             done = settling.forward(driver, self._words(x, exponent), model, self.scales)
         elif again is not None:
             driver.input_exponent = again.exponent
-            done = self.runner.forward(self._words(x, again.exponent), model, again.scales)
+            done = self.runner.forward(
+                self._words(x, again.exponent), model, again.scales, masks=masks
+            )
         else:
             driver.input_exponent = exponent = self._input_exponent(whole, follows=follows)
             scales = self.scales
             if not self.runner.is_calibrated(scales):
                 scales = self._chosen(driver, whole, exponent, model, follows=follows)
-            done = self.runner.forward(self._words(x, exponent), model, scales)
+            done = self.runner.forward(self._words(x, exponent), model, scales, masks=masks)
             self._count_saturated(x, exponent, follows=follows)
             if follows:
                 self._step = _StepMoves()
@@ -427,6 +431,11 @@ class Segment:
         if self.image is None:
             return rows[:, : self.layers[self.stretch.first].columns]
         return _shaped(rows, (self.stretch.channels, *self.image))
+
+
+def _mask_seed(network: Network) -> int | None:
+    """Draw the seed of the masks of dropout from torch's generator, which checkpoints restore."""
+    return int(torch.randint(1 << 32, ())) if any(dropped(network)) else None
 
 
 def _rows(values: torch.Tensor) -> torch.Tensor:

@@ -4,11 +4,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from trainwright.network import Apply, Input, Layer, Map, Network, NetworkError, Pool, Sum, Window
+from trainwright.network import (
+    Apply,
+    Dropout,
+    Input,
+    Layer,
+    Map,
+    Network,
+    NetworkError,
+    Pool,
+    Sum,
+    Window,
+)
 from trainwright.network.nodes import IMAGE, shapes
 from trainwright.nn import TTConv2d, TTLinear
 
-Value = Apply | Sum | Pool | Map
+Value = Apply | Sum | Pool | Map | Dropout
 
 CLASSES = 2
 """Classes of every network of a program; PyTorch has the loss, so that nothing reads them."""

@@ -19,6 +19,7 @@ from torch.utils import _pytree
 from trainwright.compiler import CompileError
 from trainwright.functions import Definition, Function, entries
 from trainwright.network import NetworkError, Window
+from trainwright.network.network import MOST_DROPPED
 from trainwright.nn import TensorTrain, TTConv2d, TTLinear
 from trainwright.offload.stretch import window_of
 
@@ -330,6 +331,7 @@ _ARGUMENTS = {
     "relu": ("input", "inplace"),
     "sum": ("input", "other", "alpha"),
     "flatten": ("input", "start_dim", "end_dim"),
+    "dropout": ("input", "p", "training", "inplace"),
     "pool": (
         "input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad",
         "divisor_override",
@@ -340,11 +342,12 @@ _FUNCTIONS: dict[Any, str] = {
     torch.relu: "relu", torch.nn.functional.relu: "relu", _tensor.relu: "relu", "relu": "relu",
     operator.add: "sum", torch.add: "sum", _tensor.add: "sum", "add": "sum",
     torch.flatten: "flatten", _tensor.flatten: "flatten", "flatten": "flatten",
-    torch.nn.functional.avg_pool2d: "pool",
+    torch.nn.functional.avg_pool2d: "pool", torch.nn.functional.dropout: "dropout",
 }  # fmt: skip
 """Kinds of operation by function, and by the name of a tensor's method."""
 _MODULES: dict[type[torch.nn.Module], str] = {
     torch.nn.ReLU: "relu", torch.nn.Flatten: "flatten", torch.nn.AvgPool2d: "pool",
+    torch.nn.Dropout: "dropout",
 }  # fmt: skip
 
 
@@ -377,6 +380,9 @@ def _operation(kind: str, given: Mapping[str, Any]) -> Operation | None:
     if kind == "flatten":
         whole = (given.get("start_dim", 0), given.get("end_dim", -1)) == (1, -1)
         return (kind,) if whole else None
+    if kind == "dropout":
+        p, training = given.get("p", 0.5), bool(given.get("training", True))
+        return (kind, float(p), training) if 0 <= p <= MOST_DROPPED else None
     if kind == "sum":
         return (kind,) if set(given) == {"input", "other"} else None
     if kind == "pool":
@@ -486,6 +492,12 @@ def is_sum(node: fx.Node, module: torch.nn.Module) -> bool:
 def is_flattening(node: fx.Node, module: torch.nn.Module) -> bool:
     """Tell whether a node flattens all axes but the first."""
     return operation_at(node, module) == ("flatten",)
+
+
+def dropout_of(node: fx.Node, module: torch.nn.Module) -> tuple[float, bool] | None:
+    """Return the probability of a dropout and whether the dropout is active; None for others."""
+    operation = operation_at(node, module)
+    return operation[1:] if operation is not None and operation[0] == "dropout" else None
 
 
 def pool_of(node: fx.Node, module: torch.nn.Module) -> tuple[Window, Function | None] | None:

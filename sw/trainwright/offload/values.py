@@ -307,6 +307,8 @@ def _applied(
         return given[0] + given[1]
     if kind == "flatten":
         return given[0].flatten(1)
+    if kind == "dropout":
+        return torch.nn.functional.dropout(given[0], *operation[1:])
     window = operation[1]
     if len(operation) > 2:
         return pooled(operation[2], given[0], window.kernel)

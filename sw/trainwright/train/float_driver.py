@@ -40,6 +40,7 @@ class FloatDriver:
         scales: Scales,
         *,
         seed: int | None = None,
+        masks: int | None = None,
     ) -> ForwardResult:
         """Return logits of ``inputs`` int64 (batch, I) with the values of the model's factors."""
         # Inputs arrive as integers, as on the accelerator: both kinds of run read one quantiser.
@@ -57,7 +58,7 @@ class FloatDriver:
         ]
         self._biases = [bias.detach().requires_grad_() for bias in self._biases]
         weights = [to_matrix(leaves, torch.float32) for leaves in self._leaves]
-        self._logits = outputs(self.network, weights, self._biases, x)
+        self._logits = outputs(self.network, weights, self._biases, x, masks)
         logits = self._logits.detach().to(torch.float64)
         return ForwardResult(logits, {}, Counters(), 0.0, _NO_RUN)
 

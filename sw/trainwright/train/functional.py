@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 import torch
 
+from trainwright.driver.dropout import dropout_words, dropped
 from trainwright.driver.tokens import present_tokens, token_shares
 from trainwright.functions import Function
 from trainwright.network import (
     Apply,
     Attention,
+    Dropout,
     Input,
     Layer,
     Map,
@@ -25,13 +27,16 @@ def outputs(
     weights: Sequence[torch.Tensor],
     biases: Sequence[torch.Tensor | None],
     images: torch.Tensor,
+    masks: int | None = None,
 ) -> torch.Tensor:
     """Return logits (batch, outputs of all heads) of ``images`` (batch, inputs of a sample).
 
-    ``weights`` are W (J, I) of each layer, ``biases`` (J,).
+    ``weights`` are W (J, I) of each layer, ``biases`` (J,), ``masks`` the seed of dropouts, which
+    are the identity without one.
     """
     values: dict[str, torch.Tensor] = {}
     present = present_tokens(network, images)
+    numbers = {node: number for number, node in dropped(network)}
     for node in network.nodes:
         below = [values[name] for name in node.sources]
         match node:
@@ -55,6 +60,10 @@ def outputs(
                 value = _mapped(network.function_at(node), below[0])
             case Attention():
                 value = _attended(network, node, present, *below)
+            case Dropout():
+                words = dropout_words(network, node, numbers[node], len(images), masks)
+                mask = words.reshape(below[0].shape)
+                value = network.function_at(node).forward.real(below[0], mask)
             case Norm():
                 value = network.function_at(node).forward.real(below[0].flatten(1))
             case TokenPool():

@@ -1,6 +1,7 @@
 """Steps whose loss and update the host computes, by floats or by the chip's definitions."""
 
 from trainwright.driver import BackwardResult, Runner
+from trainwright.driver.dropout import step_mask_seed
 from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales
 from trainwright.train.chip_update import operands_of, programs_of
@@ -58,7 +59,8 @@ class HostEngine:
         task.calibrate(self.driver, scales)
         model = operands_of(state.model)
         seeds = step_seeds(state.settings.rounding, state.settings.seed, state.step)
-        done = self._runner.forward(inputs, model, scales, seed=seeds[0])
+        masks = step_mask_seed(state.settings.seed, state.step)
+        done = self._runner.forward(inputs, model, scales, seed=seeds[0], masks=masks)
         forward = done.result
         loss = task.update.loss(forward.logits, labels)
         backward = self._runner.backward(
@@ -66,7 +68,7 @@ class HostEngine:
         )
         case = StepCase(
             state.step + 1, done.driver, inputs, model, done.scales, loss.gradient, forward,
-            backward, seeds, loss.exponent,
+            backward, seeds, loss.exponent, masks,
         )  # fmt: skip
         self._backward = backward
         statistics = {**forward.statistics, **backward.statistics}

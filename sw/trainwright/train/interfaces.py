@@ -52,6 +52,8 @@ class StepCase:
     """Seeds of stochastic rounding, forward and backward; None rounds to nearest."""
     gradient_exponent: int | None = None
     """Exponent of ``gradient``, where it is fixed."""
+    masks: int | None = None
+    """Seed of the masks of dropout."""
 
 
 @dataclass(frozen=True)

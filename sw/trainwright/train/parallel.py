@@ -74,14 +74,17 @@ class ParallelDriver:
         scales: Scales,
         *,
         seed: int | None = None,
+        masks: int | None = None,
     ) -> ForwardResult:
         """Return the logits of the whole batch; see ``Driver.forward``."""
         if len(inputs) != self._batch:
             raise ValueError(f"inputs of {len(inputs)} samples, not {self._batch}")
         rows = self._rows()
         done = [
-            driver.forward(inputs[part], model, scales, seed=own_seed)
-            for driver, part, own_seed in zip(self._drivers, rows, self._seeds(seed), strict=True)
+            driver.forward(inputs[part], model, scales, seed=own_seed, masks=own_masks)
+            for driver, part, own_seed, own_masks in zip(
+                self._drivers, rows, self._seeds(seed), self._seeds(masks), strict=True
+            )
         ]
         logits = _zeros_like(done[0].logits, self._batch)
         for part, result in zip(rows, done, strict=True):
@@ -178,7 +181,7 @@ class ParallelDriver:
 
 
 def micro_seed(seed: int | None, number: int) -> int | None:
-    """Return the 32-bit seed of stochastic rounding in micro-batch ``number`` of a step.
+    """Return the 32-bit seed of rounding or of masks in micro-batch ``number`` of a step.
 
     None stays None; the first micro-batch uses the step's own ``seed``.
     """

@@ -53,7 +53,7 @@ def make_verifier(accelerator: Accelerator, *, batch: int, plan: str = "auto") -
 def _run(driver: Driver, case: StepCase) -> Results:
     # Both runs start from the exponents asked for and choose their own repeats; a copy each.
     scales = copy_scales(case.scales)
-    forward = driver.forward(case.inputs, case.model, scales, seed=case.seeds[0])
+    forward = driver.forward(case.inputs, case.model, scales, seed=case.seeds[0], masks=case.masks)
     return forward, driver.backward(
         case.gradient, scales, seed=case.seeds[1], exponent=case.gradient_exponent
     )
