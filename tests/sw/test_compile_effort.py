@@ -12,7 +12,7 @@ from trainwright.compiler.base.progress import followed
 from trainwright.compiler.choose.clocks import SearchState
 from trainwright.compiler.cut.stages import Stages
 from trainwright.compiler.forms.calls import Contract
-from trainwright.compiler.forms.choices import Given
+from trainwright.compiler.forms.choices import Given, ProgramSpec
 from trainwright.compiler.schedule.place import Placement
 from trainwright.compiler.step.blocks import Blocks
 from trainwright.compiler.step.compile import compile_network, order_cost
@@ -107,13 +107,8 @@ def _chain(length):
 def test_effort_of_a_long_graph_grows_with_its_length_alone(length):
     graph = _chain(length)
     with followed() as progress:
-        program = lower(
-            graph,
-            {name: Given() for name in graph.given},
-            dict.fromkeys(graph.results),
-            AcceleratorParameters(),
-            "forward",
-        )
+        given, stored = {name: Given() for name in graph.given}, dict.fromkeys(graph.results)
+        program = lower(ProgramSpec(graph, given, stored, AcceleratorParameters()))
     assert {call.op.out for call in program.calls if isinstance(call, Contract)} == {
         op.out for op in graph.ops
     }
@@ -159,6 +154,7 @@ def test_blocks_with_a_shared_tensor_above_the_scratchpad_evaluate_nothing():
     graph = step.ordered(orders).backward
     given = {name: Given() for name in graph.given}
     with followed() as progress:
-        blocks = Blocks(graph, given, dict.fromkeys(graph.results), p, lambda program: 0)
+        spec = ProgramSpec(graph, given, dict.fromkeys(graph.results), p)
+        blocks = Blocks(spec, lambda program: 0)
         assert not list(blocks.best())
     assert progress.effort == 0

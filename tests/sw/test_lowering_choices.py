@@ -6,7 +6,7 @@ from test_lowering import DEFAULT, LOW
 from trainwright.compiler.choose.choose import Chooser
 from trainwright.compiler.choose.divide import variants
 from trainwright.compiler.cut.slices import Stage
-from trainwright.compiler.forms.choices import Choice, Given, Work
+from trainwright.compiler.forms.choices import Choice, Given, ProgramSpec, Work
 from trainwright.compiler.forms.impls import implementations
 from trainwright.compiler.schedule import place as place_module
 from trainwright.compiler.step import lower as lower_module
@@ -33,9 +33,8 @@ def test_bounds_leave_the_choice_as_it_is(network, monkeypatch):
     graph = program(network, "forward")
 
     def chosen():
-        chooser = Chooser(
-            graph, {name: Given() for name in graph.given}, dict.fromkeys(graph.results), DEFAULT
-        )
+        given, stored = {name: Given() for name in graph.given}, dict.fromkeys(graph.results)
+        chooser = Chooser(ProgramSpec(graph, given, stored, DEFAULT))
         return [chooser.search(mode) for mode in MODES]
 
     pruned = chosen()

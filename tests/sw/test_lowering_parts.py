@@ -64,7 +64,8 @@ def test_each_array_stores_its_part_and_reads_the_other_backward(step):
     by_lanes = {part.layout.lanes: part.ranges["s"] for part in parts}
     divided = {
         choice.op.out: choice
-        for choice in step.backward.lowered.choices
+        for stage in step.backward.lowered.stages
+        for choice in stage.choices
         if CROSSING in choice.op.operands and len(choice.works) == 2
     }
     (choice,) = divided.values()
@@ -81,11 +82,11 @@ def test_each_array_stores_its_part_and_reads_the_other_backward(step):
 def test_lowering_parts_one_layout_is_taken_where_the_backward_pass_cannot_read_two(monkeypatch):
     asked = []
 
-    def refusing(graph, given, *rest):
-        asked.append(any(outer.parts for outer in given.values()))
+    def refusing(spec):
+        asked.append(any(outer.parts for outer in spec.given.values()))
         if asked[-1]:
             raise CompileError("no")
-        return lower(graph, given, *rest)
+        return lower(spec)
 
     lower = compile_module.lower
     monkeypatch.setattr(compile_module, "lower", refusing)
@@ -97,11 +98,11 @@ def test_lowering_parts_one_layout_is_taken_where_the_backward_pass_cannot_read_
 def test_lowering_parts_refusal_is_not_tried_again_where_all_lies_in_one_layout(monkeypatch):
     asked = []
 
-    def refusing(graph, given, stored, p, which, *rest):
-        asked.append(which)
-        if which == "backward":
+    def refusing(spec):
+        asked.append(spec.which)
+        if spec.which == "backward":
             raise CompileError("no")
-        return lower(graph, given, stored, p, which, *rest)
+        return lower(spec)
 
     lower = compile_module.lower
     monkeypatch.setattr(compile_module, "lower", refusing)

@@ -8,12 +8,14 @@ import pytest
 
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.forms.calls import Accumulate, Call
+from trainwright.compiler.forms.choices import ProgramSpec
 from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage
 from trainwright.compiler.schedule.place import Lifetime, Placement, lifetimes
 from trainwright.compiler.schedule.schedule import group_of
 from trainwright.compiler.schedule.slots import REACH, SlotPlacement, slots_of, slotted
 from trainwright.compiler.schedule.tight import MORE, tight
 from trainwright.compiler.step import lower as lower_module
+from trainwright.graph.ir import Graph
 from trainwright.parameters import AcceleratorParameters, preset
 from trainwright.program.fields import Engine
 from trainwright.timing import MemoryTiming, predict
@@ -299,7 +301,7 @@ def test_three_ways_to_compute_blocks_are_placed(monkeypatch):
     """Variants of which nothing fits do not count."""
 
     class Ways:
-        p, problems = P, []
+        spec, problems = ProgramSpec(Graph({}, {}, (), (), ()), {}, {}, P), []
         asked = 0
 
         def best(self):

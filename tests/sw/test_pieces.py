@@ -5,6 +5,7 @@ import pytest
 from trainwright.compiler.forms.calls import Clear, Move, Transpose
 from trainwright.compiler.forms.choices import Given
 from trainwright.compiler.forms.layout import Layout
+from trainwright.compiler.tile.demands import Demands
 from trainwright.compiler.tile.pieces import Pieces
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
@@ -21,7 +22,7 @@ def pieces(sizes, axes, layout=None, *ops):
     tensors = {"t": Tensor("t", axes, *kind)}
     tensors |= {op.out: Tensor(op.out, WINDOW_AXES, *kind) for op in ops}
     graph = Graph(sizes, tensors, ops, ("t",), ())
-    return Pieces(graph, {"t": Given(layout)}, P, spare=True)
+    return Pieces(graph, {"t": Given(layout)}, Demands(graph, LANES), P, spare=True)
 
 
 def test_padding_that_another_reader_needs_comes_with_the_first_load():

@@ -9,7 +9,7 @@ programs.
 """
 
 from bisect import insort
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from trainwright.compiler.base.errors import DoesNotFitError
@@ -24,17 +24,15 @@ from trainwright.compiler.forms.choices import (
     Choice,
     Chosen,
     Cut,
-    Given,
+    ProgramSpec,
     SearchMode,
-    Stored,
     Work,
 )
 from trainwright.compiler.forms.group_passes import estimated_cycles, may_lie
 from trainwright.compiler.forms.impls import Impl, Need
 from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.passes import lowered
-from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
-from trainwright.parameters import AcceleratorParameters
+from trainwright.graph.ir import Add, Einsum, Kernel, Mask, Op, Unfold, View
 from trainwright.program.engines import pass_cycles
 from trainwright.program.fields import Engine
 
@@ -93,16 +91,10 @@ def _shared(state: SearchState, dots: float, outers: float) -> tuple[float, floa
 class Chooser(Divisions):
     """Search of one program's choices."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        given: Mapping[str, Given],
-        kept: Stored,
-        p: AcceleratorParameters,
-        parted: Collection[str] = (),
-    ):
-        super().__init__(graph, given, kept, p, parted)
-        self.stored_lanes = {name: layout.lanes for name, layout in kept.items() if layout}
+    def __init__(self, spec: ProgramSpec):
+        super().__init__(spec)
+        graph, given = spec.graph, spec.given
+        self.stored_lanes = {name: layout.lanes for name, layout in spec.stored.items() if layout}
         """Lanes that a stored tensor must have, whatever lanes its maker gives it."""
         self.flexible = {name for name, source in given.items() if source.is_free}
         wider = WIDER if any(source.again for source in given.values()) else 1
@@ -115,7 +107,7 @@ class Chooser(Divisions):
         for name, n in last.items():
             self.over.setdefault(n + (RECENT if name in self.kept else 0), []).append(name)
         self.due = 0.0, 0.0
-        self.slack = SLACK * graph.work / p.multipliers
+        self.slack = SLACK * graph.work / spec.p.multipliers
 
     def search(self, mode: SearchMode) -> Chosen:
         """Return the best choice found for every operation. Raises ``DoesNotFitError``."""
@@ -515,20 +507,9 @@ class Chooser(Divisions):
         return cuts
 
 
-def choose(
-    graph: Graph,
-    given: Mapping[str, Given],
-    kept: Stored,
-    p: AcceleratorParameters,
-    modes: Sequence[SearchMode],
-    parted: Collection[str] = (),
-) -> list[Chosen]:
-    """Return the different choices that several search modes lead to. Raises ``DoesNotFitError``.
-
-    A ``kept`` tensor lies in one layout in the end; a ``parted`` one may lie in two, some values in
-    each.
-    """
-    chooser = Chooser(graph, given, kept, p, parted)
+def choose(spec: ProgramSpec, modes: Sequence[SearchMode]) -> list[Chosen]:
+    """Return the different choices of several search modes. Raises ``DoesNotFitError``."""
+    chooser = Chooser(spec)
     results: list[Chosen] = []
     for mode in modes:
         if results and is_spent():

@@ -4,18 +4,17 @@
 each array that can divide it; ``choose.Chooser`` searches among them.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from trainwright.compiler.choose.clocks import OperandSources
 from trainwright.compiler.choose.divide import divides
 from trainwright.compiler.choose.huge import Sliced, sliced_implementations
 from trainwright.compiler.choose.pairs import Pair
-from trainwright.compiler.forms.choices import Cut, Given, SearchMode
+from trainwright.compiler.forms.choices import Cut, ProgramSpec, SearchMode
 from trainwright.compiler.forms.impls import Impl, contraction_cycles
 from trainwright.compiler.forms.layout import Axes
-from trainwright.graph.ir import Einsum, Graph
+from trainwright.graph.ir import Einsum
 from trainwright.graph.network import SAMPLES
-from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
 MOST_OF_AN_ARRAY = 4
@@ -30,19 +29,12 @@ MOST_AXES = 4
 class Divisions:
     """Implementations of the contractions of one program, and pairs for both arrays."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        given: Mapping[str, Given],
-        kept: Collection[str],
-        p: AcceleratorParameters,
-        parted: Collection[str] = (),
-    ):
-        self.graph, self.given, self.p, self.parted = graph, given, p, parted
+    def __init__(self, spec: ProgramSpec):
+        self.graph, self.given, self.p, self.parted = spec.graph, spec.given, spec.p, spec.parted
         self.mode = SearchMode(weight=0.0, due=False, apart=False)
-        self.operands = OperandSources(graph, given, p)
+        self.operands = OperandSources(self.graph, self.given, self.p)
         self.sliced: Mapping[str, Sliced] = {}
-        self.kept = set(kept)
+        self.kept = set(spec.stored)
         """Tensors that end up whole in one layout, as later programs read them, except for
         ``parted`` ones."""
         self._pairs: dict[tuple[str, bool, bool], list[list[Pair]]] = {}

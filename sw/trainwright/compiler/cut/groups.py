@@ -8,18 +8,16 @@ through external memory ("spilled"), or its sums are taken in parts. ``Groups`` 
 ``cut.stages`` build on it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from trainwright.compiler.forms.choices import Choice, Chosen, Given
+from trainwright.compiler.forms.choices import Choice, Chosen, ProgramSpec
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import Axes
 from trainwright.compiler.forms.windows import share
-from trainwright.graph.ir import Graph
 from trainwright.graph.network import SAMPLES
-from trainwright.parameters import AcceleratorParameters
 
 BUDGETS = (0.12, 0.065, 0.035, 0.15, 0.25, 0.45, 0.01)
 """Shares of the scratchpad that the slices of a stage may take, the likely best first.
@@ -51,18 +49,16 @@ class Groups:
 
     def __init__(
         self,
-        graph: Graph,
-        given: Mapping[str, Given],
+        spec: ProgramSpec,
         chosen: Chosen,
-        stored: Collection[str],
-        p: AcceleratorParameters,
         *,
         large: int,
         deep: bool = False,
         chained: bool = False,
     ):
-        self.given, self.large, self.deep, self.chained = given, large, deep, chained
-        self.graph, self.chosen, self.stored, self.p = graph, chosen, set(stored), p
+        self.large, self.deep, self.chained = large, deep, chained
+        self.graph, self.given, self.p = spec.graph, spec.given, spec.p
+        self.chosen, self.stored = chosen, set(spec.stored)
         self.choices = chosen.choices
         self.place = {choice.op.out: n for n, choice in enumerate(self.choices)}
         self.readers: dict[str, list[int]] = {}

@@ -252,11 +252,11 @@ class Emitter:
     def _clear(self, call: Clear) -> None:
         buffer, lanes = self.buffers["zeros"], self.p.lanes
         # Zeros are loaded from one block of ``lanes`` rows in memory, again and again.
-        first, gap, step, places = call.places
-        base, (whole, rest) = call.piece.storage.base + first, divmod(gap, lanes)
+        base = call.writes[0].storage.base + call.first
+        whole, rest = divmod(call.rows, lanes)
         for start, times, rows in ((0, whole, lanes), (whole * lanes, 1, rest)):
             if times and rows:
-                counts = ((places, step), (times, lanes))
+                counts = ((call.times, call.step), (times, lanes))
                 levels = tuple(TransferLevel(n, 0, by) for n, by in counts if n > 1)
                 self._commands.add(
                     Transfer(

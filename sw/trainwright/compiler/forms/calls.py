@@ -150,13 +150,10 @@ class Move(Call):
 class Clear(Call):
     """Rows of zeros for all of a piece, or only for its padding."""
 
-    piece: Piece
-    padding: bool = False
-
-    @property
-    def places(self) -> tuple[int, int, int, int]:
-        """First row, rows without a gap, rows from one place to the next, and number of places."""
-        if not self.padding:
-            return 0, self.piece.rows, self.piece.rows, 1
-        first, rows, step = self.piece.padding
-        return first, rows, step, self.piece.rows // step
+    first: int
+    """First row, from the start of the piece."""
+    rows: int
+    """Rows without a gap."""
+    step: int
+    """Rows from one run of such rows to the next."""
+    times: int

@@ -4,12 +4,13 @@
 external memory imposes on a program.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from trainwright.compiler.forms.impls import Impl
 from trainwright.compiler.forms.layout import Axes, Layout, Ranges
-from trainwright.graph.ir import Op
+from trainwright.graph.ir import Graph, Op
+from trainwright.parameters import AcceleratorParameters
 
 AFTER = 50
 """Cycles from the last step of a command to the first step of one that reads its results."""
@@ -123,6 +124,20 @@ class Given:
 Stored = Mapping[str, Layout | None]
 """Tensors that a program writes to external memory: in a layout, or (None) as they were computed.
 """
+
+
+@dataclass(frozen=True)
+class ProgramSpec:
+    """Program to be compiled: what it computes, on which accelerator, from and to which memory."""
+
+    graph: Graph
+    given: Mapping[str, Given]
+    stored: Stored
+    p: AcceleratorParameters
+    which: str = ""
+    """Name of the program in messages: forward or backward."""
+    parted: Collection[str] = ()
+    """Stored tensors of which some values may lie in another layout than the rest."""
 
 
 def _within(values: tuple[int, int] | None, cut: tuple[int, int]) -> bool:

@@ -75,6 +75,17 @@ class Piece:
     digits: int = 1
     """Rows of a row of values, one behind the other: its digits, the highest first."""
 
+    @classmethod
+    def new(
+        cls, tensor: str, layout: Layout, counts: Mapping[str, int], ranges: Ranges, width: int,
+        *, label: str = "", digits: int = 1,
+    ) -> "Piece":  # fmt: skip
+        """Return a piece in rows of its own, which have the name ``label`` if not the tensor's."""
+        storage = Storage(label or tensor, 0)
+        piece = cls(tensor, layout, counts, dict(ranges), width, storage, digits=digits)
+        storage.rows = piece.rows
+        return piece
+
     @cached_property
     def blocks(self) -> int:
         """Rows of values along the lanes."""

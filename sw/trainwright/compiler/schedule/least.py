@@ -85,6 +85,11 @@ def alive(calls: Sequence[Call]) -> list[Storage]:
     return [life.storage for life in lives if life.first <= at <= life.last]
 
 
+def fits(pieces: Sequence[Storage], p: AcceleratorParameters) -> bool:
+    """Return whether there are rows for all of these pieces."""
+    return sum(storage.rows for storage in pieces) <= p.scratchpad_rows
+
+
 def require_rows(pieces: Sequence[Storage], p: AcceleratorParameters) -> None:
     """Raise ``DoesNotFitError``, naming the largest, where there are no rows for all of them."""
     total = sum(storage.rows for storage in pieces)

@@ -6,7 +6,7 @@ a sample at full speed. A sum over samples is taken in parts, one or more for ea
 tries this in addition to programs of all samples at once.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.base.errors import CompileError
@@ -14,15 +14,14 @@ from trainwright.compiler.base.progress import is_spent
 from trainwright.compiler.choose.choose import choose
 from trainwright.compiler.cut.slices import Block, Stage
 from trainwright.compiler.cut.stages import Stages
-from trainwright.compiler.forms.choices import Choice, Chosen, Given, SearchMode, Stored
+from trainwright.compiler.forms.choices import Choice, Chosen, ProgramSpec, SearchMode
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.schedule.place import lost, place
 from trainwright.compiler.schedule.schedule import scheduled
-from trainwright.compiler.step.drafts import Draft, Lowered
-from trainwright.compiler.tile.tile import Tiler
+from trainwright.compiler.step.drafts import Draft
+from trainwright.compiler.tile.tile import Lowered, tiled
 from trainwright.graph.ir import Graph
 from trainwright.graph.network import SAMPLES
-from trainwright.parameters import AcceleratorParameters
 
 LEAST = 64
 """Samples of a batch up to which no blocks are tried."""
@@ -103,27 +102,25 @@ class _Body:
 class Blocks:
     """Search for a program of blocks."""
 
-    graph: Graph
-    given: Mapping[str, Given]
-    stored: Stored
-    p: AcceleratorParameters
+    spec: ProgramSpec
     time: Callable[[Lowered], int]
     """Cycles of a program by the cycle model."""
     problems: list[CompileError] = field(default_factory=list)
 
     def best(self) -> Iterator[list[Draft]]:
         """Yield programs, the best body first, each body in several orders of issue."""
-        batch, places = self.graph.sizes[SAMPLES], places_of(self.graph)
+        graph = self.spec.graph
+        batch, places = graph.sizes[SAMPLES], places_of(graph)
         if batch <= LEAST or places is None or not places.inside:
             return
-        parts = [part for given in self.given.values() for part in given.parts]
+        parts = [part for given in self.spec.given.values() for part in given.parts]
         if any(part.cut for part in parts):
             return  # tensors in parts fix where arrays divide them, so nothing can be balanced
         if self._is_hopeless(places):
             return
         bodies: list[tuple[float, int, _Body]] = []
         try:
-            every = choose(self.graph, self.given, self.stored, self.p, MODES)
+            every = choose(self.spec, MODES)
         except CompileError as error:  # there may be programs of all samples at once
             self.problems.append(error)
             return
@@ -144,7 +141,7 @@ class Blocks:
             if rate == float("inf"):
                 return
             try:
-                yield [self._draft(self.graph, replace(body, room=room)) for room in ROOMS]
+                yield [self._draft(self.spec, replace(body, room=room)) for room in ROOMS]
             except CompileError as error:
                 self.problems.append(error)
 
@@ -155,14 +152,14 @@ class Blocks:
         scratchpad from block to block. Without this test `fashion` in 512 samples spent 16 s of 36
         on finding no blocks.
         """
-        graph = self.graph
+        graph, p = self.spec.graph, self.spec.p
         read = {name for op in graph.ops if op.out in places.inside for name in op.operands}
         shared = (places.before & read) | {
             name for name in places.inside if SAMPLES not in graph.tensors[name].axes
         }
         for name in shared - set(graph.windows):
-            rows = up(graph.count(name), self.p.lanes) * graph.tensors[name].digits
-            if rows > self.p.scratchpad_rows:
+            rows = up(graph.count(name), p.lanes) * graph.tensors[name].digits
+            if rows > p.scratchpad_rows:
                 return True
         return False
 
@@ -170,7 +167,7 @@ class Blocks:
         """Estimate the cycles of a sample; ``None`` where the body does not fit."""
         try:
             draft = self._draft(self._sized(FEW * body.size), body)
-            return (draft.cycles + lost(draft.calls, self.p, stores=True)) / (FEW * body.size)
+            return (draft.cycles + lost(draft.calls, self.spec.p, stores=True)) / (FEW * body.size)
         except CompileError as error:
             self.problems.append(error)
             return None
@@ -185,38 +182,35 @@ class Blocks:
         for count in (FEW, MORE):
             try:
                 draft = self._draft(self._sized(count * body.size), body)
-                rows = place(draft.calls, self.p, stores=True)
+                rows = place(draft.calls, self.spec.p, stores=True)
                 cycles.append(self.time(draft.lowered(rows)))
             except CompileError as error:
                 self.problems.append(error)
                 return float("inf")
         return (cycles[1] - cycles[0]) / ((MORE - FEW) * body.size)
 
-    def _sized(self, batch: int) -> Graph:
-        return replace(self.graph, sizes={**self.graph.sizes, SAMPLES: batch})
+    def _sized(self, batch: int) -> ProgramSpec:
+        graph = self.spec.graph
+        return replace(self.spec, graph=replace(graph, sizes={**graph.sizes, SAMPLES: batch}))
 
-    def _draft(self, graph: Graph, body: _Body) -> Draft:
+    def _draft(self, spec: ProgramSpec, body: _Body) -> Draft:
         """Return a program of a body in an order of issue. Raises ``CompileError``."""
-        blocks = blocks_of(graph.sizes[SAMPLES], body.size)
-        pads, p = body.chosen.pads, self.p
-        tiler = Tiler(graph, self.given, self.stored, pads, (), p, blocks=blocks)
-        issue = scheduled(
-            tiler.run(body.stages), LOOKAHEAD, round(body.room * p.scratchpad_rows), freed=True
-        )
-        return Draft(
-            issue.cycles, tiler.graph, body.chosen, body.stages, issue, tiler.outer, tiler.macs
-        )
+        blocks = blocks_of(spec.graph.sizes[SAMPLES], body.size)
+        program = tiled(spec, body.stages, body.chosen.pads, blocks=blocks)
+        rows = round(body.room * spec.p.scratchpad_rows)
+        issue = scheduled(program.calls, LOOKAHEAD, rows, freed=True)
+        return Draft(issue.cycles, program, issue)
 
     def _options(self, chosen: Chosen, places: Places, size: int) -> Iterator[list[Stage]]:
         """Yield cuts of the stages before, in and after the blocks."""
-        graph = self._sized(size)
+        spec = self._sized(size)
         parts = [
             tuple(choice for choice in chosen.choices if choice.op.out in names)
             for names in (places.before, places.inside, places.after)
         ]
         tried: set[tuple] = set()
         for part in PARTS:
-            every = [self._stages(graph, chosen, choices, part) for choices in parts]
+            every = [self._stages(spec, chosen, choices, part) for choices in parts]
             if any(stages.spilled for stages in every if stages):
                 continue  # a spilled tensor would go through memory once a block
             # Stages outside the blocks take little time, so their first cut is good enough.
@@ -236,11 +230,11 @@ class Blocks:
                 if len(tried) == MOST:
                     return
 
+    @staticmethod
     def _stages(
-        self, graph: Graph, chosen: Chosen, choices: tuple[Choice, ...], part: int
+        spec: ProgramSpec, chosen: Chosen, choices: tuple[Choice, ...], part: int
     ) -> Stages | None:
         if not choices:
             return None
-        subset = replace(chosen, choices=choices)
-        large = self.p.scratchpad_rows // part
-        return Stages(graph, self.given, subset, self.stored, self.p, large=large)
+        large = spec.p.scratchpad_rows // part
+        return Stages(spec, replace(chosen, choices=choices), large=large)

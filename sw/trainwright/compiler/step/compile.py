@@ -19,13 +19,13 @@ from trainwright.compiler.base.progress import MOST_EFFORT, followed, is_spent, 
 from trainwright.compiler.emit.emit import Emitter, Product
 from trainwright.compiler.emit.outer import Packing
 from trainwright.compiler.forms.calls import External
-from trainwright.compiler.forms.choices import Given
+from trainwright.compiler.forms.choices import Given, ProgramSpec
 from trainwright.compiler.forms.digits import between_width, cost_digits, in_digits, require_passes
 from trainwright.compiler.forms.layout import Layout
 from trainwright.compiler.step.crossing import direct, lying, may_part, viewed, with_ones
-from trainwright.compiler.step.drafts import Lowered
 from trainwright.compiler.step.lower import alias, descriptors_of, lower
 from trainwright.compiler.step.rows import Rows, rows_of
+from trainwright.compiler.tile.tile import Lowered
 from trainwright.graph.fill import Arrays
 from trainwright.graph.ir import Graph
 from trainwright.graph.named import paper_order
@@ -190,7 +190,8 @@ def _forward(passes: _Passes, p: AcceleratorParameters, parted: Collection[str])
     rows, forward = passes.rows, passes.forward
     stored = rows.written(passes.stored)
     with followed(most=rest(FORWARD)):
-        return lower(forward, rows.read(forward.given), stored, p, "forward", parted)
+        given = rows.read(forward.given)
+        return lower(ProgramSpec(forward, given, stored, p, "forward", parted))
 
 
 def _with_backward(
@@ -207,7 +208,8 @@ def _with_backward(
             axes, lanes = step.whole.tensors[name].axes, layouts[origin].lanes
             given[name] = Given(Layout(tuple(a for a in axes if a not in lanes), lanes))
     stored = rows.written(backward.results)
-    return _ProgramPair(forward, lower(backward, given, stored, p, "backward"), origins)
+    spec = ProgramSpec(backward, given, stored, p, "backward")
+    return _ProgramPair(forward, lower(spec), origins)
 
 
 def _memory(both: _ProgramPair, p: AcceleratorParameters, always: Iterable[External]) -> MemoryMap:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from trainwright.compiler.forms.choices import Given
 from trainwright.compiler.forms.layout import Layout
-from trainwright.compiler.step.drafts import Lowered
+from trainwright.compiler.tile.tile import Lowered
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View

@@ -5,8 +5,8 @@ cut is tiled and issued, some 5 ms each. What shared banks cost is estimated wit
 once, some 30 ms, beginning with the fastest schedules, until no other can be better.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from trainwright.compiler.base.errors import CompileError, DoesNotFitError
@@ -14,16 +14,14 @@ from trainwright.compiler.base.progress import HOPELESS, count, is_spent
 from trainwright.compiler.choose.divide import variants
 from trainwright.compiler.cut.slices import Stage
 from trainwright.compiler.cut.stages import Stages
-from trainwright.compiler.forms.calls import Call, External
-from trainwright.compiler.forms.choices import Choice, Chosen, Given, Stored
+from trainwright.compiler.forms.calls import Call
+from trainwright.compiler.forms.choices import Chosen, ProgramSpec
 from trainwright.compiler.forms.layout import CutError
-from trainwright.compiler.schedule.least import alive, held, require_rows
+from trainwright.compiler.schedule.least import alive, fits, held, require_rows
 from trainwright.compiler.schedule.place import lost
 from trainwright.compiler.schedule.schedule import Issue, scheduled
 from trainwright.compiler.schedule.tight import tight
-from trainwright.compiler.tile.tile import Tiler
-from trainwright.graph.ir import Graph
-from trainwright.parameters import AcceleratorParameters
+from trainwright.compiler.tile.tile import Lowered, tiled
 
 ROOMS = (1.0, 0.8)
 """Shares of the scratchpad that may be in use before an array runs ahead of the other."""
@@ -51,30 +49,13 @@ At 1.0 nothing is lost: shared banks only add to the cycles of a schedule.
 
 
 @dataclass(frozen=True)
-class Lowered:
-    """Program without addresses: its operations, how they are computed, its commands."""
-
-    graph: Graph
-    choices: tuple[Choice, ...]
-    stages: tuple[Stage, ...]
-    calls: tuple[Call, ...]
-    outer: Mapping[str, External]
-    macs: int
-    rows: int
-    """Rows of the scratchpad in use."""
-
-
-@dataclass(frozen=True)
 class Draft:
-    """Program whose pieces were placed in a hurry, with an estimate of its cycles."""
+    """Program in an order of issue, with an estimate of its cycles."""
 
     cycles: float
-    graph: Graph
-    chosen: Chosen
-    stages: tuple[Stage, ...]
+    program: Lowered
+    """Program with its commands in the order of the operations."""
     issue: Issue
-    outer: Mapping[str, External]
-    macs: int
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -83,72 +64,48 @@ class Draft:
 
     def lowered(self, rows: int) -> Lowered:
         """Return the program in so many rows of the scratchpad."""
-        choices, calls = self.chosen.choices, self.calls
-        return Lowered(self.graph, choices, self.stages, calls, self.outer, self.macs, rows)
-
-
-@dataclass(frozen=True)
-class _Program:
-    """Program before it is issued."""
-
-    graph: Graph
-    chosen: Chosen
-    stages: tuple[Stage, ...]
-    calls: Sequence[Call]
-    outer: Mapping[str, External]
-    macs: int
-
-    def draft(self, cycles: float, issue: Issue) -> Draft:
-        """Return the program in an order of issue, with an estimate of its cycles."""
-        return Draft(cycles, self.graph, self.chosen, self.stages, issue, self.outer, self.macs)
+        return replace(self.program, calls=self.calls, rows=rows)
 
 
 @dataclass
 class Drafts:
     """Programs in orders of issue, compared by the cycles of the schedule."""
 
-    graph: Graph
-    given: Mapping[str, Given]
-    stored: Stored
-    p: AcceleratorParameters
+    spec: ProgramSpec
     short: bool = False
     """Whether a tensor is many times as large as the scratchpad."""
     problems: list[CompileError] = field(default_factory=list)
-    _issued: list[tuple[float, int, _Program, Issue]] = field(default_factory=list)
+    _issued: list[Draft] = field(default_factory=list)
 
     def add(self, chosen: Chosen) -> None:
         """Cut, tile and issue programs of some choices."""
+        p = self.spec.p
         for number, (stages, spilled) in enumerate(self._options(chosen)):
             # The first cut is always tried, so that a compilation out of effort still ends with a
             # program.
             if (self._issued and is_spent()) or (number and is_spent(HOPELESS)):
                 break
-            tiler = Tiler(
-                self.graph, self.given, self.stored, chosen.pads, spilled, self.p, spare=True
-            )
             try:
-                calls = tiler.run(stages)
-                count("tiled", len(calls))
-                require_rows(held(calls), self.p)
+                program = tiled(self.spec, stages, chosen.pads, spilled, spare=True)
+                count("tiled", len(program.calls))
+                require_rows(held(program.calls), p)
             except (CutError, DoesNotFitError) as error:
                 self.problems.append(error)
                 continue
-            program = _Program(tiler.graph, chosen, tuple(stages), calls, tiler.outer, tiler.macs)
-            rows = round(TIGHT * self.p.scratchpad_rows)
-            for issue in tight(calls, LOOKAHEADS[-1], rows, EARLIER) if self.short else ():
+            rows = round(TIGHT * p.scratchpad_rows)
+            for issue in tight(program.calls, LOOKAHEADS[-1], rows, EARLIER) if self.short else ():
                 try:
-                    require_rows(alive(issue.calls), self.p)
+                    require_rows(alive(issue.calls), p)
                 except DoesNotFitError as error:
                     self.problems.append(error)
                     break
-                self._issued.append((issue.cycles, len(self._issued), program, issue))
+                self._issued.append(Draft(issue.cycles, program, issue))
             for lookahead in () if self.short else LOOKAHEADS:
-                self._issue(program, lookahead, ROOMS[0])
+                self._issued.append(self._draft(program, lookahead, ROOMS[0]))
 
-    def _issue(self, program: _Program, lookahead: int, room: float) -> None:
-        issue = scheduled(program.calls, lookahead, round(room * self.p.scratchpad_rows))
-        # The number breaks ties: programs cannot be compared, and the first found stays first.
-        self._issued.append((issue.cycles, len(self._issued), program, issue))
+    def _draft(self, program: Lowered, lookahead: int, room: float) -> Draft:
+        issue = scheduled(program.calls, lookahead, round(room * self.spec.p.scratchpad_rows))
+        return Draft(issue.cycles, program, issue)
 
     def best(self) -> list[Draft]:
         """Return the programs with the best estimates, the best first.
@@ -156,46 +113,42 @@ class Drafts:
         Programs are placed in the order of their schedules, until a schedule alone takes more
         cycles than the best estimate.
         """
-        drafts: list[Draft] = []
+        # Drafts of equal cycles keep the order in which they were found.
+        waiting = sorted(self._issued, key=lambda draft: draft.cycles)
+        # Where rows are short most programs cannot be placed at all, so estimates of shared banks
+        # would tell little.
         if self.short:
-            return list(self._fitting())
+            return waiting
+        drafts: list[Draft] = []
         least = float("inf")
-        waiting = sorted(self._issued, key=lambda entry: entry[:2])
-        for cycles, _, program, issue in waiting:
-            if cycles > CLOSE * least:
+        for draft in waiting:
+            if draft.cycles > CLOSE * least:
                 break
             try:
-                require_rows(alive(issue.calls), self.p)
-                total = cycles + lost(issue.timed(), self.p)
+                total = self._cycles(draft)
             except DoesNotFitError as error:
                 self.problems.append(error)
                 # The order of issue keeps too many pieces alive: a second one in fewer rows, of
                 # the same commands, costs little.
-                issue = scheduled(
-                    program.calls, issue.lookahead, round(ROOMS[1] * self.p.scratchpad_rows)
-                )
+                draft = self._draft(draft.program, draft.issue.lookahead, ROOMS[1])
                 try:
-                    require_rows(alive(issue.calls), self.p)
+                    total = self._cycles(draft)
                 except DoesNotFitError as error:
                     self.problems.append(error)
-                    continue
-                try:
-                    total = issue.cycles + lost(issue.timed(), self.p)
-                except DoesNotFitError as error:
-                    self.problems.append(error)
+                    if not fits(alive(draft.issue.calls), self.spec.p):
+                        continue
                     total = float("inf")  # ``place`` tries more orders than ``lost`` does
             least = min(least, total)
-            drafts.append(program.draft(total, issue))
+            drafts.append(replace(draft, cycles=total))
         return sorted(drafts, key=lambda draft: draft.cycles)
 
-    def _fitting(self) -> Iterator[Draft]:
-        """Yield all programs, the best schedules first, without placing them.
+    def _cycles(self, draft: Draft) -> float:
+        """Estimate the cycles of a program, those lost on shared banks included.
 
-        Where rows are short most cannot be placed at all, so estimates of shared banks would tell
-        little.
+        Raises ``DoesNotFitError``.
         """
-        for cycles, _, program, issue in sorted(self._issued, key=lambda entry: entry[:2]):
-            yield program.draft(cycles, issue)
+        require_rows(alive(draft.issue.calls), self.spec.p)
+        return draft.cycles + lost(draft.calls, self.spec.p)
 
     def _options(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
         """Yield cuts of the stages, each with the tensors that go through external memory."""
@@ -204,17 +157,8 @@ class Drafts:
             yield from self._chained(chosen)
 
     def _stages(self, chosen: Chosen, part: int, *, chained: bool = False) -> Stages:
-        large = self.p.scratchpad_rows // part
-        return Stages(
-            self.graph,
-            self.given,
-            chosen,
-            self.stored,
-            self.p,
-            large=large,
-            deep=self.short,
-            chained=chained,
-        )
+        large = self.spec.p.scratchpad_rows // part
+        return Stages(self.spec, chosen, large=large, deep=self.short, chained=chained)
 
     def _chained(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
         """Yield cuts along samples of all operations on samples, joined to one stage."""
@@ -239,7 +183,7 @@ class Drafts:
                 key = tuple((stage.loops, stage.together, len(stage.choices)) for stage in option)
                 if key not in tried:
                     tried.add(key)
-                    every = variants(self.graph, option, self.p.lanes)
+                    every = variants(self.spec.graph, option, self.spec.p.lanes)
                     for variant in (option,) if self.short else every:
                         yield variant, stages.spilled
                 sliced = sum(bool(stage.loops) for stage in option)

@@ -6,7 +6,7 @@ the most promising by the cycle model. Effort is counted, not timed, so that eve
 same program.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -19,13 +19,14 @@ from trainwright.compiler.choose.huge import sliced_axes
 from trainwright.compiler.emit.emit import Emitter
 from trainwright.compiler.emit.outer import Packing
 from trainwright.compiler.forms.calls import Call
-from trainwright.compiler.forms.choices import Given, SearchMode, Stored
+from trainwright.compiler.forms.choices import ProgramSpec, SearchMode
 from trainwright.compiler.forms.impls import up
 from trainwright.compiler.forms.layout import CutError, Storage
 from trainwright.compiler.schedule.place import alternatives, place
 from trainwright.compiler.schedule.slots import slotted
 from trainwright.compiler.step.blocks import Blocks
-from trainwright.compiler.step.drafts import Draft, Drafts, Lowered
+from trainwright.compiler.step.drafts import Draft, Drafts
+from trainwright.compiler.tile.tile import Lowered
 from trainwright.graph.ir import Graph, urgent
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor
@@ -108,27 +109,18 @@ _Timed = tuple[int, Draft, Lowered, Addresses]
 """Predicted cycles of a program, and how it is placed."""
 
 
-def lower(
-    graph: Graph,
-    given: Mapping[str, Given],
-    stored: Stored,
-    p: AcceleratorParameters,
-    which: str,
-    parted: Collection[str] = (),
-) -> Lowered:
+def lower(spec: ProgramSpec) -> Lowered:
     """Return the program with the fewest predicted cycles among those that fit.
 
-    Of ``parted`` tensors some values may be stored in another layout than the rest. Raises
-    ``CompileError``.
+    Raises ``CompileError``.
     """
-    problems: list[CompileError] = []
+    graph, p, which, problems = spec.graph, spec.p, spec.which, list[CompileError]()
     enter_phase(f"{which} program: search of arrays and layouts")
-    blocks = Blocks(graph, given, stored, p, lambda program: alone(program, p, which), problems)
-    timed = _blocked(blocks)
+    timed = _blocked(Blocks(spec, lambda program: alone(program, p, which), problems))
     best, bound = min(timed, key=lambda entry: entry[0], default=None), graph.work / p.multipliers
     if best and sliced_axes(graph, p) and best[0] <= CLOSE * bound:
         return best[2]
-    timed += _whole(graph, given, stored, p, which, parted, problems)
+    timed += _whole(spec, problems)
     if not timed:
         raise _refusal(graph, p, problems)
     cycles, draft, program, addresses = min(timed, key=lambda entry: entry[0])
@@ -146,28 +138,21 @@ def lower(
     return program
 
 
-def _whole(
-    graph: Graph,
-    given: Mapping[str, Given],
-    stored: Stored,
-    p: AcceleratorParameters,
-    which: str,
-    parted: Collection[str],
-    problems: list[CompileError],
-) -> list[_Timed]:
+def _whole(spec: ProgramSpec, problems: list[CompileError]) -> list[_Timed]:
     """Return programs of all samples at once, placed and timed."""
-    for ops, short, modes in _attempts(graph, given, stored, p):
-        drafts = Drafts(ops, given, stored, p, short=short, problems=problems)
+    for ops, short, modes in _attempts(spec):
+        ordered = replace(spec, graph=ops, parted=() if short else spec.parted)
+        drafts = Drafts(ordered, short=short, problems=problems)
         before = len(problems)
         try:
-            for chosen in choose(ops, given, stored, p, modes, () if short else parted):
+            for chosen in choose(ordered, modes):
                 drafts.add(chosen)
         except CompileError as error:
             problems.append(error)
             if is_spent(HOPELESS):
                 break
             continue
-        timed = _timed(drafts.best(), p, which, problems, short=short)
+        timed = _timed(drafts.best(), spec, problems, short=short)
         if timed or is_spent(HOPELESS) or any(_is_other(error) for error in problems[before:]):
             return timed
     return []
@@ -179,15 +164,10 @@ def _is_other(error: CompileError) -> bool:
 
 
 def _timed(
-    drafts: Sequence[Draft],
-    p: AcceleratorParameters,
-    which: str,
-    problems: list[CompileError],
-    *,
-    short: bool,
+    drafts: Sequence[Draft], spec: ProgramSpec, problems: list[CompileError], *, short: bool
 ) -> list[_Timed]:
     """Return programs of drafts, the best first, placed and timed."""
-    timed: list[_Timed] = []
+    p, which, timed = spec.p, spec.which, list[_Timed]()
     tried, since = drafts[: MOST_SHORT if short else None], 0
     for number, draft in enumerate(tried, 1):
         enter_phase(f"{which} program: draft {number} of at most {len(tried)} placed and timed")
@@ -208,24 +188,23 @@ def _timed(
     return timed
 
 
-def _attempts(
-    graph: Graph, given: Mapping[str, Given], stored: Stored, p: AcceleratorParameters
-) -> Iterator[tuple[Graph, bool, Sequence[SearchMode]]]:
+def _attempts(spec: ProgramSpec) -> Iterator[tuple[Graph, bool, Sequence[SearchMode]]]:
     """Yield searches to try until one leads to programs, the most promising first.
 
     Each is an order of operations, whether the scratchpad is short for it, and search modes.
     """
+    graph, p = spec.graph, spec.p
     orders = urgent(graph, SMALL), graph
     is_long = len(graph.ops) > LONG
     # Tensors in rows of a state are transposed first, which the ratio of loads does not tell.
-    in_rows = any(source.again for source in given.values())
+    in_rows = any(source.again for source in spec.given.values())
     if is_long and not sliced_axes(graph, p):
         yield from ((ops, False, BALANCED) for ops in orders)
     for ops in orders:
         if sliced_axes(ops, p):
             yield from ((ops, True, modes) for modes in SHORT)
             continue
-        if not is_long and not in_rows and _loaded(ops, (*given, *stored), p) < LOADED:
+        if not is_long and not in_rows and _loaded(ops, (*spec.given, *spec.stored), p) < LOADED:
             yield ops, False, BALANCED
         yield ops, False, MODES
     for ops in orders:
@@ -249,7 +228,7 @@ def _blocked(blocks: Blocks) -> list[_Timed]:
         before = len(timed)
         for draft in drafts:
             try:
-                program, addresses = _placed(draft, blocks.p, stores=True)
+                program, addresses = _placed(draft, blocks.spec.p, stores=True)
                 timed.append((blocks.time(program), draft, program, addresses))
             except CompileError as error:
                 blocks.problems.append(error)

@@ -17,10 +17,10 @@ from trainwright.compiler.base.progress import MOST_EFFORT, followed
 from trainwright.compiler.emit.emit import Emitter
 from trainwright.compiler.emit.outer import Packing, constant
 from trainwright.compiler.forms.calls import External
-from trainwright.compiler.forms.choices import Given
+from trainwright.compiler.forms.choices import Given, ProgramSpec
 from trainwright.compiler.forms.digits import require_passes
-from trainwright.compiler.step.drafts import Lowered
 from trainwright.compiler.step.lower import alias, descriptors_of, lower
+from trainwright.compiler.tile.tile import Lowered
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.ir import Einsum, Graph, Tensor
@@ -100,9 +100,8 @@ def compile_products(
     graph = _graph(count, sizes, width, p)
     require_passes(graph, p)
     with followed(most=MOST_EFFORT):
-        lowered = lower(
-            graph, {name: Given() for name in graph.given}, {"sums": None}, p, "product"
-        )
+        given = {name: Given() for name in graph.given}
+        lowered = lower(ProgramSpec(graph, given, {"sums": None}, p, "product"))
     memory = MemoryMap()
     length = len(descriptors_of(lowered, p, "product")) + 1  # one more may set a seed
     memory.add(_PROGRAM, (length * DESCRIPTOR_BYTES,))

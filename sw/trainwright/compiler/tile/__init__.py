@@ -3,5 +3,5 @@
 In: the stages of ``cut`` with the choices of ``choose``. Out: ``forms.calls`` commands in the order
 of the operations, whose pieces have no addresses yet; ``schedule`` orders and places them.
 ``demands`` collects in advance what the layouts of each tensor must suit, ``pieces`` finds or makes
-a tensor in a layout, ``operations`` has a method for each operation, ``tile`` runs the stages.
+a tensor in a layout, ``tile`` runs the stages and has a method for each operation.
 """

@@ -67,7 +67,7 @@ class Demands:
             for work in choice.works:
                 if (impl := work.impl) and impl.array.along_lanes:
                     # Demands on rows of PE1's tiles come after those on entries: for rows
-                    # ``Operations._even`` can use fewer axes, for entries it cannot.
+                    # ``Tiler._even`` can use fewer axes, for entries it cannot.
                     self._group(impl.x, impl.inner, impl.rows)
                     self._group(impl.z, impl.along, impl.rows)
 

@@ -8,6 +8,7 @@ piece, and the one that nobody reads any more gives its rows back when commands 
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from trainwright.compiler.cut.slices import overlap
 from trainwright.compiler.forms.calls import Call, Clear, Copy, External, Move, Transpose
 from trainwright.compiler.forms.choices import Given, ranges_of
 from trainwright.compiler.forms.digits import word_bytes
@@ -20,12 +21,12 @@ from trainwright.compiler.forms.layout import (
     Part,
     Piece,
     Ranges,
-    Storage,
     counts_of,
 )
 from trainwright.compiler.forms.windows import Halo, halos, spread, steps
 from trainwright.compiler.tile.demands import Demands
 from trainwright.graph.ir import Graph, Unfold
+from trainwright.graph.network import SAMPLES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.engines import transpose_cycles
 from trainwright.program.fields import Engine
@@ -59,17 +60,53 @@ class Pieces:
     """Pieces of one program, and the commands that make them."""
 
     def __init__(
-        self, graph: Graph, given: dict[str, Given], p: AcceleratorParameters, *, spare: bool
+        self,
+        graph: Graph,
+        given: Mapping[str, Given],
+        demands: Demands,
+        p: AcceleratorParameters,
+        *,
+        spare: bool,
     ):
-        self.graph, self.given, self.p, self.spare = graph, given, p, spare
+        self.graph, self.demands, self.p, self.spare = graph, demands, p, spare
+        self.given = dict(given)
+        """Tensors in external memory, to which spilled tensors and views are added."""
         self.calls: list[Call] = []
-        self.pieces: dict[tuple[str, Axes], list[Piece]] = {}
+        self.by_layout: dict[tuple[str, Axes], list[Piece]] = {}
         self.outer: dict[str, External] = {}
         self.views: dict[str, str] = {}
         """Source of each view, for tensors in external memory."""
-        self.demands = Demands(graph, p.lanes)
-        """Needs of what is computed; none before a program is begun."""
         self._constants: dict[str, Piece] = {}
+
+    def of(self, name: str, ranges: Ranges) -> dict[str, tuple[int, int]]:
+        """Return the ranges along axes that a tensor has."""
+        axes = self.graph.tensors[name].axes
+        return {a: r for a, r in ranges.items() if a in axes}
+
+    # -- pieces that are dropped -------------------------------------------------------------------
+
+    def leave_block(self) -> None:
+        """Forget the pieces of a block of samples, which no later block reads."""
+        for key, pieces in self.by_layout.items():
+            self.by_layout[key] = [piece for piece in pieces if SAMPLES not in piece.ranges]
+
+    def keep(self, name: str, slices: Sequence[Ranges]) -> None:
+        """Forget the pieces of a tensor that have no values of ``slices``."""
+        for key in [key for key in self.by_layout if key[0] == name]:
+            self.by_layout[key] = [
+                piece
+                for piece in self.by_layout[key]
+                if any(overlap(piece.ranges, mine) is not None for mine in slices)
+            ]
+
+    def spill(self, name: str) -> None:
+        """Move a tensor to external memory: from now on its readers load it from there."""
+        (outer,) = (outer for outer in self.outer.values() if outer.tensor == name)
+        self.given[name] = Given(outer.layout)
+        for key in [key for key in self.by_layout if key[0] == name]:
+            del self.by_layout[key]
+
+    # -- pieces that are asked for -----------------------------------------------------------------
 
     def ensure(
         self, name: str, lanes: Axes, ranges: Ranges, group: Axes = (), *, pad: bool = True
@@ -107,7 +144,7 @@ class Pieces:
         self, name: str, lanes: Axes, ranges: Ranges, group: Axes = (), *, pad: bool = True
     ) -> Piece | None:
         """Return a piece that exists already, the latest that suits; ``None`` if there is none."""
-        for piece in reversed(self.pieces.get((name, lanes), [])):
+        for piece in reversed(self.by_layout.get((name, lanes), [])):
             if piece.covers(ranges) and self._suits(piece, ranges, group, pad=pad):
                 return piece
         return None
@@ -135,7 +172,7 @@ class Pieces:
     def detached(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
         """Return a new piece for a part of a sum, which no reader of the tensor finds."""
         piece = self._new(name, lanes, ranges, [])
-        self.pieces[name, lanes].remove(piece)
+        self.by_layout[name, lanes].remove(piece)
         return piece
 
     def _new(
@@ -161,20 +198,17 @@ class Pieces:
             padded = ()
         counts = counts_of(axes, self.graph.sizes, ranges)
         layout = Layout(rows, lanes, padded)
-        piece = Piece(
-            name, layout, counts, dict(ranges), self.p.lanes, Storage(name, 0),
-            digits=self.graph.tensors[name].digits,
-        )  # fmt: skip
-        piece.storage.rows = piece.rows
-        self.pieces.setdefault(key, []).append(piece)
+        piece = Piece.new(
+            name, layout, counts, ranges, self.p.lanes, digits=self.graph.tensors[name].digits
+        )
+        self.by_layout.setdefault(key, []).append(piece)
         return piece
 
     # -- windows -----------------------------------------------------------------------------------
 
     def _window(self, op: Unfold, lanes: Axes, ranges: Ranges, group: Axes, *, pad: bool) -> Piece:
         """Return windows of a tensor: a piece in the tensor's rows, with strides of its own."""
-        places, axes = halos(self.graph, op, ranges), self.graph.tensors[op.x].axes
-        mine = {a: r for a, r in ranges.items() if a in axes}
+        places, mine = halos(self.graph, op, ranges), self.of(op.x, ranges)
         mine |= {a: halo.values for a, halo in places.items() if halo.values != (0, halo.size)}
         # Without zeros around or between values, the tensor itself has the rows.
         if all(halo.plain for halo in places.values()):
@@ -197,7 +231,7 @@ class Pieces:
         )  # fmt: skip
         if not self._suits(piece, ranges, group, pad=pad):
             raise CutError(f"{op.out} has no even index {group} in {base.layout.text}")
-        self.pieces.setdefault((op.out, lanes), []).append(piece)
+        self.by_layout.setdefault((op.out, lanes), []).append(piece)
         return piece
 
     def _surrounded(
@@ -224,8 +258,7 @@ class Pieces:
         wide = {**ranges, **{a: (halo.low, halo.high) for a, halo in places.items()}}
         counts = counts_of(axes, self.graph.sizes, wide)
         digits = self.graph.tensors[op.x].digits
-        piece = Piece(op.x, layout, counts, wide, self.p.lanes, Storage(op.out, 0), digits=digits)
-        piece.storage.rows = piece.rows
+        piece = Piece.new(op.x, layout, counts, wide, self.p.lanes, label=op.out, digits=digits)
         # Clear all rows first and fill in the values after: zeros lie between values, too, where a
         # gradient has a stride.
         self._clear(piece, always=True)
@@ -250,12 +283,14 @@ class Pieces:
             self.outer.setdefault("zeros", External("zeros", ROW, {}, 1))
             # Only the gaps are cleared where that is known to be enough; elsewhere the whole piece.
             padding = self.spare and not always and piece.steps is None
-            call = Clear(
-                engine=Engine.LOAD, cycles=0, writes=(piece,), piece=piece, padding=padding
-            )
-            _, rows, _, times = call.places
-            call.cycles = self.p.beat_cycles * rows * times
-            self.calls.append(call)
+            first, rows, step = piece.padding if padding else (0, piece.rows, piece.rows)
+            times = piece.rows // step
+            self.calls.append(
+                Clear(
+                    engine=Engine.LOAD, cycles=self.p.beat_cycles * rows * times, writes=(piece,),
+                    first=first, rows=rows, step=step, times=times,
+                )
+            )  # fmt: skip
 
     def _loaded(self, name: str, given: Given, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
         size = prod(self.graph.sizes[a] for a in group)
@@ -281,7 +316,7 @@ class Pieces:
         cuts = self.demands.cuts.get((piece.tensor, piece.layout.lanes), ())
         if given.is_free and len(cuts) == 1:
             (cut,) = cuts
-            return {cut[0]: (cut[1], cut[2])} if cut else {}
+            return ranges_of(cut)
         return {}
 
     def _load_into(self, piece: Piece, given: Given, ranges: Ranges) -> None:
@@ -314,7 +349,7 @@ class Pieces:
         """Return ``identity`` or ``zeros``, loaded when first needed."""
         if name not in self._constants:
             counts = {"row": rows, "lane": self.p.lanes}
-            piece = Piece(name, ROW, counts, {}, self.p.lanes, Storage(name, rows))
+            piece = Piece.new(name, ROW, counts, {}, self.p.lanes)
             self._constants[name] = piece
             self.move(Engine.LOAD, piece, {}, External(name, ROW, {}, 1))
         return self._constants[name]
@@ -326,7 +361,7 @@ class Pieces:
         given = self._given(name, None, ranges)
         sources = [
             piece
-            for (tensor, _), pieces in self.pieces.items()
+            for (tensor, _), pieces in self.by_layout.items()
             if tensor == name
             for piece in pieces
             if piece.covers(ranges)
@@ -397,20 +432,64 @@ class Pieces:
         """
         if self.graph.tensors[name].digits == digits:
             return self.ensure(name, lanes, ranges)
-        key = f"{name} in {digits} digits", lanes
-        for piece in reversed(self.pieces.get(key, [])):
-            if piece.covers(ranges):
-                return piece
+        label = f"{name} in {digits} digits"
+        if piece := self.existing(label, lanes, ranges):
+            return piece
         source = self.ensure(name, lanes, ranges)
         counts = counts_of(self.graph.tensors[name].axes, self.graph.sizes, ranges)
-        piece = Piece(
-            name, Layout(source.layout.rows, lanes), counts, dict(ranges), self.p.lanes,
-            Storage(key[0], 0), digits=digits,
-        )  # fmt: skip
-        piece.storage.rows = piece.rows
-        self.pieces.setdefault(key, []).append(piece)
+        layout = Layout(source.layout.rows, lanes)
+        piece = Piece.new(name, layout, counts, ranges, self.p.lanes, label=label, digits=digits)
+        self.by_layout.setdefault((label, lanes), []).append(piece)
         self._copy_into(piece, source, ranges)
         return piece
+
+    def broadcast(self, name: str, samples: str, count: int, ranges: Ranges, digits: int) -> Piece:
+        """Return a tensor repeated along ``count`` lanes of the samples, in so many digits.
+
+        The host writes it repeated, so it is loaded as it is.
+        """
+        label = f"{name}*{count}"
+        if piece := self.existing(label, (samples,), ranges):
+            return piece
+        axes = self.graph.tensors[name].axes
+        counts = counts_of(axes, self.graph.sizes, ranges) | {samples: count}
+        layout = Layout(axes, (samples,))
+        piece = Piece.new(name, layout, counts, ranges, self.p.lanes, label=label, digits=digits)
+        self.by_layout.setdefault((label, (samples,)), []).append(piece)
+        outer = self.external(piece, layout, {samples: (0, count)})
+        self.move(Engine.LOAD, piece, ranges, outer)
+        return piece
+
+    # -- views -------------------------------------------------------------------------------------
+
+    def view(self, name: str, origin: str, origin_lanes: Axes, slice_: Ranges) -> None:
+        """Add a piece for a view: the rows of its origin, by other axes."""
+        source_axes = self.graph.tensors[origin].axes
+        axes = self.graph.tensors[name].axes
+        # A view may name the axis along the lanes anew, as keys are the tokens of queries.
+        lanes = origin_lanes if set(origin_lanes) <= set(axes) else axes[-1:]
+        if lanes != origin_lanes and {*lanes, *origin_lanes} & set(slice_):
+            raise CutError(f"{name} has other lanes than {origin} and is cut there")
+        rows = tuple(a for a in source_axes if a not in origin_lanes)
+        source = self.ensure(origin, origin_lanes, self.of(origin, slice_), rows, pad=False)
+        layout = Layout(tuple(a for a in axes if a not in lanes), lanes)
+        counts = counts_of(axes, self.graph.sizes, source.ranges)
+        piece = Piece(
+            name, layout, counts, source.ranges, self.p.lanes, source.storage, digits=source.digits
+        )
+        if piece.rows > source.rows:  # fewer rows are fine: the source may have zeros behind
+            raise CutError(f"{name} does not lie in the rows of {origin}")
+        self.by_layout.setdefault((name, lanes), []).append(piece)
+
+    def view_outside(self, name: str, origin: str) -> None:
+        """Note a view of a tensor in external memory: its readers load the rows of the origin."""
+        given, axes = self.given[origin].layout, self.graph.tensors[name].axes
+        if given is None or given.padded or not set(given.lanes) <= set(axes):
+            raise CutError(f"{name} does not lie in the rows of {origin}")
+        self.given[name] = Given(
+            Layout(tuple(a for a in axes if a not in given.lanes), given.lanes)
+        )
+        self.views[name] = origin
 
     def _copy_into(self, piece: Piece, source: Piece, ranges: Ranges) -> None:
         zeros = self.constant("zeros", self.p.lanes)

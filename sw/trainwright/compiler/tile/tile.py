@@ -1,24 +1,66 @@
-"""Run the stages of a program: commands on pieces that are loaded, transposed and computed.
+"""Make the commands of a program: pieces are loaded, transposed, computed, and stored.
 
-``Tiler.run`` is the entry, used by ``step.drafts`` and ``step.blocks``. Commands come in the order
-of the operations, slice by slice. The operands of a slice are loaded or transposed just before the
+``tiled`` is the entry, used by ``step.drafts`` and ``step.blocks``. Commands come in the order of
+the operations, slice by slice. The operands of a slice are loaded or transposed just before the
 slice, those of the first slices before all commands of a stage: so no array waits at the start.
+Each operation finds or makes its operands (``pieces``), chooses the piece that its result goes to,
+and appends a command.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
+from math import prod
 
 from trainwright.compiler.cut.slices import Block, Stage, in_parts, overlap, refitted, slices_of
-from trainwright.compiler.forms.calls import Call
-from trainwright.compiler.forms.choices import Choice, Given, Pad, Stored
-from trainwright.compiler.forms.layout import Ranges, Storage
+from trainwright.compiler.forms.calls import (
+    Accumulate,
+    Call,
+    Contract,
+    Elementwise,
+    External,
+    GroupCall,
+    PassCall,
+)
+from trainwright.compiler.forms.choices import Choice, Cut, Pad, ProgramSpec, Work, ranges_of
+from trainwright.compiler.forms.digits import element_digits
+from trainwright.compiler.forms.group_passes import GroupPlan
+from trainwright.compiler.forms.impls import Impl, contraction_cycles
+from trainwright.compiler.forms.layout import (
+    ROW,
+    Axes,
+    CutError,
+    Part,
+    Piece,
+    Ranges,
+    Storage,
+    counts_of,
+)
+from trainwright.compiler.forms.passes import lowered
 from trainwright.compiler.tile.demands import Demands
-from trainwright.compiler.tile.operations import Operations
-from trainwright.graph.ir import Einsum, Graph, Op
+from trainwright.compiler.tile.pieces import Pieces
+from trainwright.graph.ir import Add, Einsum, Graph, Kernel, Mask, Op, Unfold, View
 from trainwright.graph.network import SAMPLES
-from trainwright.parameters import AcceleratorParameters
+from trainwright.program.engines import elementwise_cycles, pass_cycles
 from trainwright.program.fields import Engine
+
+SMALL = 32
+"""Share of the scratchpad, as its inverse, below which a tensor is loaded whole and not in slices.
+"""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Program of commands: its operations, how they are computed, and what it moves."""
+
+    graph: Graph
+    """Operations, with the parts in which sums are taken."""
+    stages: tuple[Stage, ...]
+    calls: tuple[Call, ...]
+    outer: Mapping[str, External]
+    macs: int
+    rows: int = 0
+    """Rows of the scratchpad in use; 0 before pieces are placed."""
 
 
 def _used(calls: Sequence[Call]) -> list[Call]:
@@ -35,69 +77,63 @@ def _used(calls: Sequence[Call]) -> list[Call]:
     return kept[::-1]
 
 
-class Tiler(Operations):
+class Tiler:
     """Commands of one program.
 
-    All stages that are ``blocked`` are computed for one of ``blocks`` of samples after the other.
+    Tensors of ``spilled`` are stored and read from external memory again. All stages that are
+    ``blocked`` are computed for one of ``blocks`` of samples after the other. With ``spare`` no
+    more rows of zeros are loaded than needed.
     """
 
     def __init__(
         self,
-        graph: Graph,
-        given: Mapping[str, Given],
-        stored: Stored,
+        spec: ProgramSpec,
+        stages: Sequence[Stage],
         pads: Sequence[Pad],
         spilled: Collection[str],
-        p: AcceleratorParameters,
+        blocks: Sequence[Block],
         *,
-        spare: bool = False,
-        blocks: Sequence[Block] = (),
+        spare: bool,
     ):
-        super().__init__(graph, given, stored, pads, spilled, p, spare=spare)
-        self.blocks = blocks
-
-    def run(self, stages: Sequence[Stage]) -> list[Call]:
-        """Return the commands of all stages, in the order of the operations."""
-        stages = [
-            refitted(
-                self.graph,
-                in_parts(self.graph, stage, self.p.lanes, self.blocks),
-                self.p,
-                self.blocks,
-            )
+        p = self.p = spec.p
+        self.stages = [
+            refitted(spec.graph, in_parts(spec.graph, stage, p.lanes, blocks), p, blocks)
             for stage in stages
         ]
-        ops = {choice.op.out: choice.op for stage in stages for choice in stage.choices}
+        self.choices = {choice.op.out: choice for stage in self.stages for choice in stage.choices}
         # From here on the graph has sums in parts: what is compiled has to be computed exactly so
         # by the golden model.
-        self.graph = replace(self.graph, ops=tuple(ops[op.out] for op in self.graph.ops))
-        self.every = [choice for stage in stages for choice in stage.choices]
-        self.demands = Demands.of(self.graph, stages, self.pads, self.p.lanes)
-        for blocked, group in groupby(stages, lambda stage: stage.blocked):
+        ops = tuple(self.choices[op.out].op for op in spec.graph.ops)
+        self.graph = replace(spec.graph, ops=ops)
+        self.demands = Demands.of(self.graph, self.stages, pads, p.lanes)
+        self.pieces = Pieces(self.graph, spec.given, self.demands, p, spare=spare)
+        self.calls = self.pieces.calls
+        self.layouts, self.spilled, self.blocks = spec.stored, set(spilled), blocks
+        self.stored = {*spec.stored, *spilled}
+        self.block: Block | None = None
+        """Samples that are computed at present, by stages that take blocks of them."""
+        self.inside: set[str] = set()
+        """Tensors that exist in slices only, within the stage that is computed at present."""
+        self.macs = 0
+
+    def run(self) -> None:
+        """Append the commands of all stages, in the order of the operations."""
+        for blocked, group in groupby(self.stages, lambda stage: stage.blocked):
             together = list(group)  # stages share the loop over blocks with their neighbours
             for block in self.blocks if blocked else (None,):
                 self.block = block
                 for stage in together:
                     self._stage(stage)
-                self._leave()
-        return _used(self.calls)
-
-    def _leave(self) -> None:
-        """Forget the pieces of a block of samples, which no later block reads."""
-        if self.block:
-            for key, pieces in self.pieces.items():
-                self.pieces[key] = [piece for piece in pieces if SAMPLES not in piece.ranges]
-        self.block = None
+                if block:
+                    self.pieces.leave_block()
+                self.block = None
 
     # -- stages ------------------------------------------------------------------------------------
 
     def _stage(self, stage: Stage) -> None:
         inside = {choice.op.out for choice in stage.choices}
-        for choice in self.every:
-            if choice not in stage.choices:
-                # A tensor that an operation outside the stage reads has to be kept whole.
-                inside -= set(choice.op.operands) - self.spilled
-        self.inside = inside
+        # A tensor that an operation outside the stage reads has to be kept whole.
+        self.inside = inside = inside - (self._read_outside(stage) - self.spilled)
         slices = list(slices_of(self.graph, stage, self.p.lanes, self.block))
         # If the arrays compute alternate slices, the first two slices have the first one of each.
         begin = 1 if self._both(stage, slices[0]) else 2
@@ -124,19 +160,12 @@ class Tiler(Operations):
             if alone and self._is_summed(choice.op):
                 self._store(choice, self._whole)
             if choice.op.out in self.spilled:
-                self._spill(choice.op.out)
+                self.pieces.spill(choice.op.out)
 
     def _is_summed(self, op: Op) -> bool:
         """Return whether a result is complete after this block of samples."""
         summed = SAMPLES in self.graph.summed(op)
         return not self.block or not summed or self.block == self.blocks[-1]
-
-    def _spill(self, name: str) -> None:
-        """Move a tensor to external memory: from now on its readers load it from there."""
-        (outer,) = (outer for outer in self.outer.values() if outer.tensor == name)
-        self.given[name] = Given(outer.layout)
-        for key in [key for key in self.pieces if key[0] == name]:
-            del self.pieces[key]
 
     def _both(self, stage: Stage, slice_: Ranges) -> bool:
         """Return whether a slice has values of every work of the stage's contractions."""
@@ -181,12 +210,12 @@ class Tiler(Operations):
         """
         depths, loops = dict(stage.kept), [axis for axis, _ in stage.loops]
         passing = self._passing(stage)
-        for (name, lanes), pieces in self.pieces.items():
-            if name in self.given or name in passing:
+        for name in {name for name, _ in self.pieces.by_layout}:
+            if name in self.pieces.given or name in passing:
                 axes = set(self.graph.tensors[name].axes) & set(loops[: depths.get(name)])
-                mine = [{a: r for a, r in slice_.items() if a in axes} for slice_ in slices]
-                kept = [p for p in pieces if any(overlap(p.ranges, m) is not None for m in mine)]
-                self.pieces[name, lanes] = kept
+                self.pieces.keep(
+                    name, [{a: r for a, r in slice_.items() if a in axes} for slice_ in slices]
+                )
 
     def _passing(self, stage: Stage) -> set[str]:
         """Return the tensors whose slices are computed and read in one iteration of the loops only.
@@ -196,10 +225,278 @@ class Tiler(Operations):
         """
         axes = {axis for axis, _ in stage.loops}
         inside = {choice.op.out for choice in stage.choices}
-        outside = {n for c in self.every if c.op.out not in inside for n in c.op.operands}
         windows = {window.x for window in self.graph.windows.values()} | set(self.graph.windows)
         return {
             name
-            for name in inside - outside - windows - set(self.stored)
+            for name in inside - self._read_outside(stage) - windows - self.stored
             if axes <= set(self.graph.tensors[name].axes)
         }
+
+    def _read_outside(self, stage: Stage) -> set[str]:
+        """Return the tensors that operations outside a stage read."""
+        inside = {choice.op.out for choice in stage.choices}
+        every = self.choices.values()
+        return {name for c in every if c.op.out not in inside for name in c.op.operands}
+
+    # -- operations --------------------------------------------------------------------------------
+
+    @property
+    def _whole(self) -> dict[str, tuple[int, int]]:
+        """Ranges of the values that are computed together: none, or the samples of a block."""
+        return {SAMPLES: self.block} if self.block else {}
+
+    def _ranges(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> dict:
+        """Return the values of a tensor that a piece should have, for one work of one slice."""
+        tensor, ranges = self.graph.tensors[name], self.pieces.of(name, slice_)
+        small = self.graph.count(name) * tensor.digits * SMALL
+        if name in self.pieces.given and small <= self.p.lanes * self.p.scratchpad_rows:
+            ranges = {}
+        # Only this array reads the layout, so that values outside its cut would be loaded for
+        # nobody.
+        if cut and cut[0] in tensor.axes and self.demands.cuts.get((name, lanes)) == {cut}:
+            return overlap(ranges, ranges_of(cut)) or {}
+        return ranges
+
+    def _target(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> Piece:
+        """Return the piece that a result is written to: of the slice, or the whole tensor."""
+        ranges = self.pieces.of(name, slice_ if name in self.inside else self._whole)
+        if cut and not self._joined(name):
+            whole = overlap(ranges, ranges_of(cut))
+            assert whole is not None
+            ranges = whole
+        pieces = self.pieces
+        return pieces.existing(name, lanes, ranges) or pieces.result_piece(name, lanes, ranges)
+
+    def _joined(self, name: str) -> bool:
+        """Return whether all parts of a tensor lie in one layout."""
+        return len({work.impl.along for work in self.choices[name].works if work.impl}) == 1
+
+    def _choice(self, choice: Choice, slice_: Ranges) -> None:
+        match choice.op:
+            case View():
+                self._view(choice, slice_)
+            case Unfold():
+                return  # its readers step through the rows of its source
+            case Einsum():
+                # PE2's operands first: where PE1 transposes one of them, the transpose runs before
+                # PE1's own work.
+                parts = [self._operands(choice.op, work, slice_) for work in reversed(choice.works)]
+                for work, operands in zip(choice.works, reversed(parts), strict=True):
+                    if operands:
+                        self._contract(choice.op, work, slice_, operands)
+            case Add() | Mask():
+                self._elementwise(choice, slice_)
+            case Kernel():
+                self._pass(choice.op, choice.lanes, slice_)
+        wanted = choice.op.out in self.stored and choice.op.out in self.inside
+        if wanted and self._is_whole(choice.op, slice_):
+            self._store(choice, slice_)
+
+    @staticmethod
+    def _is_whole(op: Op, slice_: Ranges) -> bool:
+        """Return whether a slice of a result is complete: all parts of its sums are added."""
+        parts = op.parts if isinstance(op, Einsum) else ()
+        return not parts or all(slice_.get(axis, cut) == cut for axis, cut in parts[-1])
+
+    def _view(self, choice: Choice, slice_: Ranges) -> None:
+        op = choice.op
+        if op.operands[0] in self.spilled:
+            self.pieces.view_outside(op.out, op.operands[0])
+        else:
+            self.pieces.view(op.out, op.operands[0], choice.lanes, slice_)
+
+    def _within(self, op: Einsum, work: Work, slice_: Ranges) -> dict | None:
+        """Return the values that a work makes and sums in a slice; ``None`` if there are none."""
+        axes = self.graph.tensors[op.out].axes
+        # A sum in parts is also cut along axes that it sums; the ranges of such axes are the
+        # cell's.
+        axes += tuple(axis for axis, _ in op.parts[0]) if op.parts else ()
+        return overlap({a: r for a, r in slice_.items() if a in axes}, ranges_of(work.cut))
+
+    def _operands(self, op: Einsum, work: Work, slice_: Ranges) -> list[Part] | None:
+        """Return the operands of a work; ``None`` where the slice has nothing of the work."""
+        assert work.impl
+        ranges = self._within(op, work, slice_)
+        if ranges is None:
+            return None
+        parts = []
+        for need in work.impl.needs:
+            mine = self.pieces.of(need.tensor, ranges)
+            wanted = self._ranges(need.tensor, need.lanes, slice_, work.cut)
+            piece = self.pieces.existing(need.tensor, need.lanes, mine, need.entries)
+            piece = piece or self.pieces.ensure(need.tensor, need.lanes, wanted, need.entries)
+            parts.append(Part(piece, mine))
+        return parts
+
+    def _even(self, impl: Impl, x: Part, z: Part) -> Impl:
+        """Return the implementation with fewer axes in a tile's rows if the chosen lie unevenly."""
+        tries = (impl.rows[n:] for n in range(len(impl.rows) + 1))
+        best = next(r for r in tries if x.joint(r) is not None and z.joint(r) is not None)
+        return impl if best == impl.rows else replace(impl, rows=best)
+
+    def _contract(self, op: Einsum, work: Work, slice_: Ranges, parts: list[Part]) -> None:
+        impl, graph, p = work.impl, self.graph, self.p
+        assert impl
+        z_axes = graph.tensors[op.out].axes
+        ranges = self._within(op, work, slice_)
+        assert ranges is not None
+        target = self._target(op.out, impl.along, slice_, work.cut)
+        sizes = counts_of(tuple(graph.sizes), graph.sizes, ranges)
+        written = self.pieces.of(op.out, ranges)
+        whole, cell = Part(target, written), ()
+        if op.parts:
+            cell = tuple((axis, ranges[axis]) for axis, _ in op.parts[0])
+        follows = op.parts and cell != op.parts[0]
+        if follows:
+            # The first part of a sum is written to its place; a later one to rows of its own, as an
+            # array never adds to rows of the scratchpad.
+            target = self.pieces.detached(op.out, impl.along, written)
+        free = prod(sizes[a] for a in z_axes)
+        summed = prod(sizes[a] for a in graph.summed(op))
+        # Counted without padding and digits, as the network has them.
+        self.macs += free * summed
+        cycles = contraction_cycles(graph, op, impl, p, sizes)
+        x, g = parts
+        z = Part(target, written)
+        if impl.array.along_lanes:
+            impl = self._even(impl, x, z)
+        self.calls.append(
+            Contract(
+                engine=impl.engine,
+                cycles=cycles,
+                reads=(x.piece, g.piece),
+                writes=(target,),
+                op=op,
+                impl=impl,
+                x=x,
+                g=g,
+                z=z,
+                macs=free * summed,
+                part=bool(op.parts),
+            )
+        )
+        if op.parts and follows:
+            self._add(z, whole, last=cell == op.parts[-1])
+
+    def _add(self, x: Part, z: Part, *, last: bool) -> None:
+        """Add a part of a sum to the sum of those before it."""
+        rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
+        self.calls.append(
+            Accumulate(
+                engine=Engine.PE2, cycles=elementwise_cycles(rows, x.digits, z.digits),
+                reads=(z.piece, x.piece), writes=(z.piece,), x=x, z=z, last=last,
+            )
+        )  # fmt: skip
+
+    def _elementwise(self, choice: Choice, slice_: Ranges) -> None:
+        op, lanes = choice.op, choice.lanes
+        assert isinstance(op, Add | Mask)
+        pieces, ranges = self.pieces, self.pieces.of(op.out, slice_)
+        x_name, g_name = op.operands
+        of_x, of_g = element_digits(op, self.graph)
+        x = Part(pieces.widened(x_name, lanes, ranges, of_x), ranges)
+        z = Part(self._target(op.out, lanes, slice_, None), ranges)
+        # Both operands have all axes, or the second one lacks the samples and is broadcast along
+        # them.
+        if self.graph.tensors[g_name].axes == self.graph.tensors[op.out].axes:
+            g = pieces.widened(g_name, lanes, ranges, of_g)
+            self._one(op, x, Part(g, ranges), z, (0, z.blocks), broadcast=False)
+            return
+        mine = pieces.of(g_name, ranges)
+        (samples,) = lanes
+        # A broadcast operand is one row for all blocks of samples. The last block needs a row of
+        # its own if it is not full: lanes beyond the samples have to stay zero, for the statistics
+        # and for sums.
+        whole, rest = divmod(z.counts[samples], self.p.lanes)
+        if whole:
+            g = pieces.broadcast(g_name, samples, self.p.lanes, mine, of_g)
+            self._one(op, x, Part(g, mine), z, (0, whole), broadcast=True)
+        if rest:
+            g = pieces.broadcast(g_name, samples, rest, mine, of_g)
+            self._one(op, x, Part(g, mine), z, (whole, 1), broadcast=True)
+
+    def _one(
+        self, op: Add | Mask, x: Part, g: Part, z: Part, blocks: tuple[int, int], *, broadcast: bool
+    ) -> None:
+        rows = prod(z.counts[a] for a in z.piece.layout.rows) * blocks[1]
+        self.calls.append(
+            Elementwise(
+                engine=Engine.PE2, cycles=elementwise_cycles(rows, x.digits, z.digits),
+                reads=(x.piece, g.piece), writes=(z.piece,),
+                op=op, x=x, g=g, z=z, blocks=blocks, broadcast=broadcast,
+            )
+        )  # fmt: skip
+
+    def _pass(self, op: Kernel, lanes: Axes, slice_: Ranges) -> None:
+        ranges = self.pieces.of(op.out, slice_)
+        operands = tuple(
+            Part(self.pieces.ensure(name, lanes, ranges), ranges) for name in op.operands
+        )
+        z = Part(self._target(op.out, lanes, slice_, None), ranges)
+        if op.function.group:
+            self._group_pass(op, operands, z)
+            return
+        passes = lowered(op, self.graph.tensors)
+        rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
+        cycles = sum(pass_cycles(rows, len(code.instructions), self.p) for code in passes)
+        self.calls.append(
+            PassCall(
+                engine=Engine.PE2, cycles=cycles,
+                reads=tuple(part.piece for part in operands), writes=(z.piece,),
+                op=op, passes=passes, operands=operands, z=z,
+            )
+        )  # fmt: skip
+
+    def _group_pass(self, op: Kernel, operands: tuple[Part, ...], z: Part) -> None:
+        passes = GroupPlan(op, self.graph.tensors, (*operands, z), self.p)
+        scratch = None
+        if rows := passes.scratch_rows:
+            counts = {"row": rows, "lane": self.p.lanes}
+            scratch = Piece.new(f"{op.out} sums", ROW, counts, {}, self.p.lanes)
+        self.calls.append(
+            GroupCall(
+                engine=Engine.PE2, cycles=passes.cycles,
+                reads=tuple(part.piece for part in operands),
+                writes=(z.piece, *([scratch] if scratch else [])),
+                op=op, passes=passes, operands=operands, z=z, scratch=scratch,
+            )
+        )  # fmt: skip
+
+    def _store(self, choice: Choice, slice_: Ranges) -> None:
+        name = choice.op.out
+        pieces, layout = self.pieces, self.layouts.get(name)
+        for lanes, outside in self._stored_as(choice):
+            mine = overlap(pieces.of(name, slice_), outside)
+            if mine is None:
+                continue
+            if layout:
+                piece = pieces.ensure(name, layout.lanes, mine)
+            else:
+                piece = pieces.existing(name, lanes, mine)
+            if piece is None:
+                raise CutError(f"{name} is not there in one piece of {mine}")
+            outer = pieces.external(piece, layout or piece.layout, outside)
+            pieces.move(Engine.STORE, piece, mine, outer)
+
+    def _stored_as(self, choice: Choice) -> list[tuple[Axes, Ranges]]:
+        """Return the lanes of a result, of each of its parts where they lie apart."""
+        works = [(w.impl.along, ranges_of(w.cut)) for w in choice.works if w.impl]
+        if works and not self._joined(choice.op.out):
+            return works
+        return [(works[0][0] if works else choice.lanes, {})]
+
+
+def tiled(
+    spec: ProgramSpec,
+    stages: Sequence[Stage],
+    pads: Sequence[Pad],
+    spilled: Collection[str] = (),
+    blocks: Sequence[Block] = (),
+    *,
+    spare: bool = False,
+) -> Lowered:
+    """Return the program of cut stages, as ``Tiler`` describes. Raises ``CutError``."""
+    tiler = Tiler(spec, stages, pads, spilled, blocks, spare=spare)
+    tiler.run()
+    calls = tuple(_used(tiler.calls))
+    return Lowered(tiler.graph, tuple(stages), calls, tiler.pieces.outer, tiler.macs)
