@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from trainwright import mcf
-from trainwright.report.tables import markdown
+from trainwright.support.tables import markdown
 
 DIGITS = 106
 SIZES = {"add": 100_000, "multiply": 100_000, "mv 512": 512, "matmul 64": 64, "matmul 512": 512,

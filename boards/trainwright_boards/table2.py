@@ -133,7 +133,7 @@ def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 def table(rows: Iterable[Row]) -> str:
     """Return the rows as Markdown, with used / available resources."""
-    from trainwright.report.tables import markdown
+    from trainwright.support.tables import markdown
 
     head = ["design", "part", "multipliers", *RESOURCES.values(), "MHz"]
     head += [f"{name}: {what}" for name in NETWORKS for what in ("cycles", "ms")]

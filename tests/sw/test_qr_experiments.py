@@ -8,7 +8,7 @@ import torch
 from trainwright.cli import main
 from trainwright.qr.experiments import clustering, conditions, dots, speed
 from trainwright.qr.experiments.variants import Variant
-from trainwright.report.tables import markdown, spell
+from trainwright.support.tables import markdown, spell
 
 
 def test_qr_experiments_table_2_matches_paper():

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainwright.cli.command import CommandBody
 from trainwright.cli.errors import OptionError
-from trainwright.report.tables import markdown
+from trainwright.support.tables import markdown
 
 FAMILIES = ("ecp5", "xcup")
 PEERS = (

@@ -7,9 +7,10 @@ from typing import Annotated
 from trainwright.cli.declare import command as make_command
 from trainwright.cli.errors import OptionError, file_errors
 from trainwright.cli.options import JsonOptions
-from trainwright.cli.output import show, table
+from trainwright.cli.output import show
 from trainwright.network import load_network
 from trainwright.support.settings import Option, Positive
+from trainwright.support.tables import table
 
 
 class CompressOptions(JsonOptions):

@@ -13,8 +13,8 @@ from trainwright.cli.output import show
 from trainwright.data.own import OwnOptions
 from trainwright.network import Network, load_network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.report.tables import markdown
 from trainwright.support.settings import Option, part_of
+from trainwright.support.tables import markdown
 
 if TYPE_CHECKING:
     from trainwright.train.adapter import WidthChoice

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -15,8 +15,8 @@ from threading import Lock
 from typing import Any
 
 from trainwright.cli.errors import OptionError, file_errors
-from trainwright.report.tables import markdown
 from trainwright.support.files import write_whole
+from trainwright.support.tables import markdown
 
 
 # -- results ---------------------------------------------------------------------------------------
@@ -44,11 +44,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def table(head: Sequence[str], rows: Iterable[Any]) -> str:
-    """Return a table of rows: sequences, or dataclasses with a column for each field."""
-    return markdown(head, [tuple(vars(r).values()) if is_dataclass(r) else r for r in rows])
 
 
 def dict_table(rows: Sequence[Mapping[str, Any]]) -> str:

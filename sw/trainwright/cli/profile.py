@@ -18,8 +18,8 @@ from trainwright.cli.output import show, to_json, write_results
 from trainwright.cli.screen import fitted, screen_width, transposed
 from trainwright.network import Network, UserNames
 from trainwright.parameters import AcceleratorParameters
-from trainwright.report.tables import markdown
 from trainwright.support.settings import Option
+from trainwright.support.tables import markdown
 
 
 class ProfileOptions(StepOptions, SeedOptions, WideOptions, JsonOptions, SimulationOptions):

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Sequence
 from textwrap import wrap
 
-from trainwright.report.tables import markdown, spell
+from trainwright.support.tables import markdown, spell
 
 LEAST_WIDTH = 40
 """Columns of the narrowest terminal that text is folded for."""

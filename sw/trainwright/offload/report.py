@@ -13,7 +13,7 @@ from trainwright.offload.chain import Chain
 from trainwright.offload.machine import Settings
 from trainwright.offload.plan import Plan
 from trainwright.offload.trace import why_not
-from trainwright.report.tables import markdown
+from trainwright.support.tables import markdown
 
 COLUMNS = 80
 """Width of a printed report."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainwright.report.tables import markdown
+from trainwright.support.tables import markdown
 from trainwright.train.evaluate import Evaluation
 
 

@@ -11,9 +11,9 @@ from msgspec import Meta
 from trainwright.cli.declare import command
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import JsonOptions, PositOption, ThreadOptions
-from trainwright.cli.output import show, table, teller
-from trainwright.report.tables import markdown
+from trainwright.cli.output import show, teller
 from trainwright.support.settings import OneOf, Option, Positive
+from trainwright.support.tables import markdown, table
 
 if TYPE_CHECKING:
     from trainwright.posit.experiments.peer import SoftPosit

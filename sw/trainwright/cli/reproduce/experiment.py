@@ -1,8 +1,9 @@
-"""An experiment of a paper: what it runs, the rows that come out, their tables and pictures."""
+"""Commands that run a paper's experiments and write their findings."""
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -10,17 +11,8 @@ from trainwright.cli.command import CommandBody
 from trainwright.cli.declare import command
 from trainwright.cli.errors import require_packages
 from trainwright.cli.options import JsonOptions, ThreadOptions
-from trainwright.cli.output import show, table, to_json, write_results
+from trainwright.cli.output import show, teller, to_json, write_results
 from trainwright.support.settings import Natural, Option
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Results of one experiment: data for JSON, Markdown, and pictures by file name."""
-
-    results: Any
-    text: str
-    pictures: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class ExperimentOptions(JsonOptions, ThreadOptions):
@@ -40,28 +32,14 @@ class ExperimentOptions(JsonOptions, ThreadOptions):
         return self
 
 
-def finding(
-    title: str,
-    head: Sequence[str],
-    rows: Iterable[Any],
-    results: Any,
-    pictures: Mapping[str, bytes] | None = None,
-) -> Finding:
-    """Make a finding of one table below its title and of the results."""
-    return Finding(results, f"## {title}\n\n{table(head, rows)}", pictures or {})
-
-
 def command_of(
-    experiments: Mapping[str, Callable[[Any], Finding]],
-    kind: type[ExperimentOptions],
-    name: str,
-    help: str,
-    *,
-    needs: Mapping[str, Collection[str]] | None = None,
-) -> CommandBody:
+    library: str, experiments: Sequence[str], kind: type[ExperimentOptions], name: str, help: str,
+    *, needs: Mapping[str, Collection[str]] | None = None,
+) -> CommandBody:  # fmt: skip
     """Make the command of a paper: it writes the results so far after each experiment.
 
-    ``experiments`` are functions of the options; ``needs`` are names of those that a package needs.
+    ``experiments`` are names in ``EXPERIMENTS`` of the library's ``experiments.findings``, which is
+    imported when one runs; ``needs`` are names of those that a package needs.
     """
 
     def run(options: ExperimentOptions) -> int:
@@ -72,11 +50,12 @@ def command_of(
         needed = [package for package, users in (needs or {}).items() if {*users} & {*chosen}]
         require_packages("matplotlib", *needed)
         torch.set_num_threads(options.threads)
+        run_by = import_module(f"trainwright.{library}.experiments.findings").EXPERIMENTS
         results: dict[str, Any] = {}
         files: dict[str, bytes | str] = {}
         text = ""
         for name in chosen:
-            outcome = experiments[name](options)
+            outcome = run_by[name](options, teller)
             results[name] = outcome.results
             text += outcome.text + "\n"
             files |= {**outcome.pictures, "tables.md": text[:-1]}

@@ -8,8 +8,8 @@ from trainwright.cli.options import accelerator_parameters
 from trainwright.cli.reproduce import runs as recipes
 from trainwright.network import Network, load_network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.report.tables import markdown
 from trainwright.support.settings import Option
+from trainwright.support.tables import markdown
 
 _NARROW = "activation=posit(8,0),intermediate=posit(8,1)c,gradient="
 _ALL = "activation={0},intermediate={0},gradient={0}"

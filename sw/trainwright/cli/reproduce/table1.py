@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from trainwright.cli.reproduce import runs as recipes
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.report.tables import markdown
 from trainwright.support.settings import Option
+from trainwright.support.tables import markdown
 
 DENSE = recipes.PrintedResult(95.75, 89.27, 1.0)
 """Result of the paper's dense float network, which is not trained here."""

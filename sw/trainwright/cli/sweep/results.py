@@ -14,8 +14,8 @@ from matplotlib.ticker import StrMethodFormatter
 
 from trainwright.cli.errors import OptionError
 from trainwright.cli.sweep.spec import SEED, Point
-from trainwright.report.tables import markdown
 from trainwright.support.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.tables import markdown
 
 Row = dict[str, Any]
 FINISHED, FAILED, UNFINISHED = "finished", "failed", "unfinished"

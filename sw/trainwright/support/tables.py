@@ -1,6 +1,8 @@
 """Tables as Markdown, aligned so that they also read well on a terminal."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import is_dataclass
+from typing import Any
 
 
 def spell(value: object) -> str:
@@ -38,3 +40,8 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
         for width, to_right in zip(widths, right, strict=True)
     )
     return "\n".join([line(head), rule + "|", *map(line, cells)]) + "\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Any]) -> str:
+    """Return a table of rows: sequences, or dataclasses with a column for each field."""
+    return markdown(head, [tuple(vars(r).values()) if is_dataclass(r) else r for r in rows])
