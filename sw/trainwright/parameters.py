@@ -1,9 +1,11 @@
 """The one parameter object shared by compiler, golden model, hardware and tests."""
 
+import tomllib
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -402,95 +404,13 @@ class Preset:
     """Parameters other than their defaults."""
 
 
-_ON_CHIP: dict[str, Any] = {
-    "lanes": 8,
-    "accumulator_width": 36,
-    "scratchpad_rows": 8192,
-    "program_depth": 128,
-    "nest_levels": 5,
+PRESETS = {
+    name: Preset(**entry)
+    for name, entry in tomllib.loads(
+        Path(__file__).with_name("presets.toml").read_text(encoding="utf-8")
+    ).items()
 }
-PRESETS: dict[str, Preset] = {
-    "zu3eg": Preset(multipliers=360, memory_bits=7_600_000),
-    "lfe5u-85f": Preset(
-        multipliers=156, memory_bits=3_700_000, sizes={"lanes": 8, "pe1_rows": 8, "pe2_rows": 8}
-    ),
-    "ecp5-85f": Preset(
-        multipliers=156, memory_bits=3_700_000, sizes=_ON_CHIP | {"pe1_rows": 8, "pe2_rows": 8}
-    ),
-    "ecp5-85f-sdram": Preset(
-        multipliers=156,
-        memory_bits=3_700_000,
-        sizes=_ON_CHIP
-        | {
-            "pe1_rows": 8,
-            "pe2_rows": 8,
-            "scratchpad_rows": 16384,
-            "scratchpad_banks": 8,
-            "memory_rate": 2,
-        },
-    ),
-    "ecp5-85f-alone": Preset(
-        multipliers=156,
-        memory_bits=3_700_000,
-        sizes=_ON_CHIP
-        | {
-            "lanes": 16,
-            "pe1_rows": 2,
-            "pe2_rows": 2,
-            "scratchpad_rows": 4096,
-            "scratchpad_banks": 2,
-            "program_depth": 256,
-            "memory_rate": 2,
-            "vector_engine": 1,
-            "engine_lanes": 1,
-            "exponents": 64,
-            "sample_loads": 1,
-        },
-    ),
-    "ecp5-85f-64": Preset(
-        multipliers=156, memory_bits=3_700_000, sizes=_ON_CHIP | {"pe1_rows": 4, "pe2_rows": 4}
-    ),
-    "ecp5-85f-w8": Preset(
-        multipliers=156,
-        memory_bits=3_700_000,
-        sizes=_ON_CHIP
-        | {"lanes": 16, "pe1_rows": 8, "pe2_rows": 8, "word_width": 8, "accumulator_width": 28},
-    ),
-    "lfe5u-25f": Preset(
-        multipliers=28,
-        memory_bits=1_030_000,
-        sizes=_ON_CHIP
-        | {
-            "lanes": 4,
-            "pe1_rows": 2,
-            "pe2_rows": 2,
-            "scratchpad_rows": 2048,
-            "scratchpad_banks": 2,
-            "accumulator_width": 32,
-            "memory_rate": 2,
-        },
-    ),
-    "gw5ast-138c": Preset(
-        multipliers=298,
-        memory_bits=6_260_000,
-        sizes=_ON_CHIP | {"lanes": 4, "pe1_rows": 2, "pe2_rows": 2, "scratchpad_rows": 16384},
-    ),
-    "zu3eg-w8": Preset(
-        multipliers=360,
-        memory_bits=7_600_000,
-        sizes={"pe1_rows": 16, "pe2_rows": 16, "word_width": 8, "accumulator_width": 32},
-    ),
-}
-"""By the name of the device. Zynq UltraScale+ ZU3EG: 360 DSP48E2, 7.6 Mbit of block RAM; ECP5
-LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. ``ecp5-85f`` is for the same part with the accelerator's
-external memory in its block RAM; its accumulators are as wide as batches of 64 need.
-``ecp5-85f-sdram`` is for an SDRAM of 2 bytes a cycle beside it, with twice the scratchpad.
-``ecp5-85f-alone``, likewise, trains without a host: it has all that resident programs need, 16
-lanes among it, one of them of the vector engine, and 64 multipliers.
-``ecp5-85f-64`` has half its multipliers. ``lfe5u-25f``, for an LFE5U-25F or -12F with an SDRAM
-beside it, has the smallest arrays, 16 multipliers, and holds `digits`. Gowin GW5AST-138C: 298
-MULTALU27X18, 6.3 Mbit; ``gw5ast-138c`` has 16 multipliers. ``zu3eg-w8`` has words of 8 bits and two
-products a DSP48E2."""
+"""By the name of the device."""
 
 
 def preset(name: str) -> AcceleratorParameters:

@@ -3,10 +3,13 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from trainwright.support.finding import Finding, Tell
 from trainwright.support.memory import peak_bytes
+from trainwright.support.tables import table
 from trainwright.tt.dense import distance
 from trainwright.tt.numbers import Numbers
 from trainwright.tt.rounding import kept_rank, tt_round
@@ -96,3 +99,10 @@ def run(cores: int, rank: int, tolerance: float) -> list[RoundingTiming]:
         rank_left = max(ranks_of(result))
         rows.append(RoundingTiming(way, seconds, rank_left, error, tolerance, peak, size))
     return rows
+
+
+def bench(options: Any, tell: Tell) -> Finding:
+    """Measure every way by the options of ``trainwright bench tt``."""
+    rows = run(options.cores, options.rank, options.tolerance)
+    head = ("way", "seconds", "rank left", "error", "tolerance", "MiB at most", "MiB of the train")
+    return Finding({"rows": rows}, table(head, rows))

@@ -14,7 +14,9 @@ from trainwright.ape.adapter import Adapter
 from trainwright.ape.conv import conv2d
 from trainwright.ape.decider import counted_kinds
 from trainwright.ape.gemm import gemm
+from trainwright.support.finding import Finding, Tell
 from trainwright.support.stopwatch import least_seconds
+from trainwright.support.tables import markdown, table
 
 OURS = ("fp32-f", "fp32-f4", "fp32-t", "fp32-b", "fp32-m")
 """Emulated types; ``fp32-m`` is the naive product of two float16 each, four products."""
@@ -164,3 +166,26 @@ def run_conv(
         if progress:
             progress(number + 1, len(RESNET18))
     return rows
+
+
+def bench(options: Any, tell: Tell) -> Finding:
+    """Measure products on every device by the options of ``trainwright bench ape``."""
+    devices = [torch.device("cpu")]
+    if torch.cuda.is_available():
+        devices.append(torch.device("cuda"))
+    products, masks = [], []
+    for device in devices:
+        default = (256,) if device.type == "cpu" else (4096, 8192)
+        for size in options.size or default:
+            products += run_gemm(size, device, options.repeat)
+            masks.append(run_adapter(size, device, options.repeat))
+        if options.conv:
+            products += run_conv(device, progress=tell(f"convolutions, {device}"))
+    names = [d.type if d.type == "cpu" else torch.cuda.get_device_name(d) for d in devices]
+    head = ("device", "what", "type", "seconds", "GFLOP/s", "times fp32", "error")
+    shares = [(row.device, row.what, row.seconds, 100 * row.error) for row in masks]
+    adapter = markdown(("device", "what", "seconds", "% of an fp32-f product"), shares)
+    text = f"{table(head, products)}\n{adapter}"
+    if len(devices) == 1:
+        text += "\nNo CUDA device: nothing was measured on tensor cores."
+    return Finding({"devices": names, "products": products, "masks": masks}, text)

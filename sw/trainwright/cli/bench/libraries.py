@@ -1,22 +1,17 @@
 """Number libraries next to peers: ``trainwright bench qr``, ``tt``, ``ape``, ``posit``, ``mcf``."""
 
 import re
-from contextlib import AbstractContextManager, nullcontext
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta
 
+from trainwright.cli.command import CommandBody
 from trainwright.cli.declare import command
-from trainwright.cli.errors import OptionError
 from trainwright.cli.options import JsonOptions, PositOption, ThreadOptions
 from trainwright.cli.output import show, teller
 from trainwright.support.settings import OneOf, Option, Positive
-from trainwright.support.tables import markdown, table
-
-if TYPE_CHECKING:
-    from trainwright.posit.experiments.peer import SoftPosit
 
 
 # -- qr --------------------------------------------------------------------------------------------
@@ -40,31 +35,6 @@ class QROptions(JsonOptions, ThreadOptions):
     """measurements of each"""
 
 
-def _blas_threads(count: int) -> AbstractContextManager[Any]:
-    """Hold scipy's LAPACK to as many threads as torch; scikit-learn brings the means."""
-    if find_spec("threadpoolctl") is None or find_spec("scipy") is None:
-        return nullcontext()
-    import scipy.linalg  # noqa: F401  the limit holds for what is loaded
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(count)
-
-
-def _qr(options: QROptions) -> int:
-    import torch
-
-    from trainwright.qr.experiments import speed
-
-    torch.set_num_threads(options.threads)
-    rows = []
-    with _blas_threads(options.threads):
-        for m, n in options.size or ((2000, 200), (1024, 64)):
-            rows += speed.run(m, n, options.repeat, progress=teller(f"bench {m} x {n}"))
-    head = ("rows", "columns", "routine", "seconds", "times torch", "residual", "orthogonality")
-    content = {"threads": options.threads, "rows": rows}
-    return show(options.json, content, table(head, rows))
-
-
 # -- tt --------------------------------------------------------------------------------------------
 class TensorTrainOptions(JsonOptions, ThreadOptions):
     """Round a long tensor train by the library's QR and by torch's: time, error and memory.
@@ -80,17 +50,6 @@ class TensorTrainOptions(JsonOptions, ThreadOptions):
     """rank of every bond"""
     tolerance: Annotated[float, Meta(gt=0, lt=1)] = 1e-4
     """relative error that rounding may make"""
-
-
-def _tt(options: TensorTrainOptions) -> int:
-    import torch
-
-    from trainwright.tt import speed
-
-    torch.set_num_threads(options.threads)
-    rows = speed.run(options.cores, options.rank, options.tolerance)
-    head = ("way", "seconds", "rank left", "error", "tolerance", "MiB at most", "MiB of the train")
-    return show(options.json, {"threads": options.threads, "rows": rows}, table(head, rows))
 
 
 # -- ape -------------------------------------------------------------------------------------------
@@ -109,34 +68,6 @@ class ApeOptions(JsonOptions, ThreadOptions):
     """measurements of each"""
     conv: bool = False
     """measure convolutions too"""
-
-
-def _ape(options: ApeOptions) -> int:
-    import torch
-
-    from trainwright.ape.experiments import speed
-
-    torch.set_num_threads(options.threads)
-    devices = [torch.device("cpu")]
-    if torch.cuda.is_available():
-        devices.append(torch.device("cuda"))
-    products, masks = [], []
-    for device in devices:
-        default = (256,) if device.type == "cpu" else (4096, 8192)
-        for size in options.size or default:
-            products += speed.run_gemm(size, device, options.repeat)
-            masks.append(speed.run_adapter(size, device, options.repeat))
-        if options.conv:
-            products += speed.run_conv(device, progress=teller(f"convolutions, {device}"))
-    names = [d.type if d.type == "cpu" else torch.cuda.get_device_name(d) for d in devices]
-    head = ("device", "what", "type", "seconds", "GFLOP/s", "times fp32", "error")
-    shares = [(row.device, row.what, row.seconds, 100 * row.error) for row in masks]
-    adapter = markdown(("device", "what", "seconds", "% of an fp32-f product"), shares)
-    text = f"{table(head, products)}\n{adapter}"
-    if len(devices) == 1:
-        text += "\nNo CUDA device: nothing was measured on tensor cores."
-    rows = {"products": products, "masks": masks}
-    return show(options.json, {"devices": names, "threads": options.threads, **rows}, text)
 
 
 # -- posit -----------------------------------------------------------------------------------------
@@ -162,37 +93,6 @@ class PositBenchOptions(JsonOptions, ThreadOptions):
     """images of a training step"""
     repeat: Positive = 5
     """measurements of each"""
-
-
-def _peer(options: tuple[str, ...]) -> "SoftPosit | None":
-    from trainwright.posit.experiments.peer import SoftPosit
-
-    peer = None
-    for option in options:
-        name, _, folder = option.partition("=")
-        if name != "softposit" or not folder:
-            raise OptionError(f"--peer must be softposit=FOLDER, not {option!r}")
-        peer = SoftPosit(Path(folder))
-    return peer
-
-
-def _posit(options: PositBenchOptions) -> int:
-    import torch
-
-    from trainwright.posit.experiments import speed
-
-    torch.set_num_threads(options.threads)
-    number_format, repeat, peer = options.format, options.repeat, _peer(options.peer)
-    tell = teller("bench posit")
-    rows = speed.run(number_format, options.count, options.size, repeat, peer, progress=tell)
-    rows += speed.run_edges(number_format, options.count, repeat)
-    rows += speed.run_training(number_format, repeat, options.batch)
-    content = {
-        "format": str(number_format), "threads": options.threads, "repeat": repeat,
-        "torch": torch.__version__, "rows": rows,
-    }  # fmt: skip
-    head = ("what", "way", "seconds", "times the peer", "differing")
-    return show(options.json, content, table(head, rows))
 
 
 # -- mcf -----------------------------------------------------------------------------------------
@@ -221,50 +121,26 @@ class McfOptions(JsonOptions, ThreadOptions):
     """measurements of each"""
 
 
-def _mcf(options: McfOptions) -> int:
-    import torch
+def _bench(module: str, kind: type, name: str, help: str) -> CommandBody:
+    """Make a command that measures by ``bench`` of a module, which is imported when it runs."""
 
-    from trainwright.mcf.experiments import accuracy, memory, speed
-    from trainwright.mcf.experiments.peer import PeerError, Published
+    def run(options: Any) -> int:
+        import torch
 
-    torch.set_num_threads(options.threads)
-    try:
-        peer = Published(options.peer) if options.peer else None
-    except PeerError as error:
-        raise OptionError(f"--peer: {error}") from None
-    only = options.operation
-    rows = speed.run(options.repeat, peer, only, progress=teller("bench mcf"))
-    sizes = options.size or (() if only else (512, 1024))
-    products = speed.large(sizes, options.repeat, progress=teller("large products"))
-    fused = [] if only else speed.fused(repeat=options.repeat)
-    peaks = memory.run(peer) if not only or "bmm" in only else []
-    worst = [] if only else accuracy.run(options.results, progress=teller("accuracy"))
-    content = {
-        "threads": options.threads, "repeat": options.repeat, "torch": torch.__version__,
-        "rows": rows, "large": products, "fused": fused, "bmm_memory": peaks,
-        "accuracy": worst,
-    }  # fmt: skip
-    head = ("operation", "way", "seconds", "times the peer", "by float32", "bits")
-    text = table(head, rows)
-    if products:
-        head = ("operation", "components", "nc", "n", "seconds", "by torch")
-        text += "\n" + table(head, products)
-    if fused:
-        head = ("expression", "components", "nc", "elements", "seconds", "times faster fused")
-        text += "\n" + table(head, fused)
-    for peak in peaks:
-        most = f"{peak.mebibytes:.0f} MiB at most beyond its operands"
-        text += f"\nmemory of bmm, {peak.way}: {most}\n"
-    if worst:
-        head = ("operator", "components", "bits", "errors relative to", "results")
-        text += "\n" + table(head, worst)
-    return show(options.json, content, text)
+        torch.set_num_threads(options.threads)
+        found = import_module(f"trainwright.{module}").bench(options, teller)
+        return show(options.json, {"threads": options.threads, **found.results}, found.text)
+
+    return command(kind, run, name, help)
 
 
 COMMANDS = (
-    command(QROptions, _qr, "qr", "QR factorisations next to torch.linalg.qr and LAPACK"),
-    command(TensorTrainOptions, _tt, "tt", "rounding of a long tensor train"),
-    command(ApeOptions, _ape, "ape", "emulated types next to native ones: time and error"),
-    command(PositBenchOptions, _posit, "posit", "posit arithmetic next to SoftPosit's C"),
-    command(McfOptions, _mcf, "mcf", "multi-component floats next to torch"),
-)
+    _bench("qr.experiments.speed", QROptions, "qr",
+           "QR factorisations next to torch.linalg.qr and LAPACK"),
+    _bench("tt.speed", TensorTrainOptions, "tt", "rounding of a long tensor train"),
+    _bench("ape.experiments.speed", ApeOptions, "ape",
+           "emulated types next to native ones: time and error"),
+    _bench("posit.experiments.speed", PositBenchOptions, "posit",
+           "posit arithmetic next to SoftPosit's C"),
+    _bench("mcf.experiments.bench", McfOptions, "mcf", "multi-component floats next to torch"),
+)  # fmt: skip

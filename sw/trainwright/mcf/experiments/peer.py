@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainwright.support.errors import UserError
 
-class PeerError(ValueError):
+
+class PeerError(UserError, ValueError):
     """Error: the folder does not hold the published library."""
 
 
@@ -26,7 +28,8 @@ class Published:
         modules = sorted(folder.glob("**/MCTensor/MCOpBasics.py"))
         if not modules:
             raise PeerError(
-                f"no package MCTensor in {folder}: name a checkout of github.com/ydtydr/MCTensor"
+                f"--peer: no package MCTensor in {folder}: name a checkout of "
+                "github.com/ydtydr/MCTensor"
             )
         sys.path.insert(0, str(modules[0].parents[1]))
         try:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -13,12 +14,14 @@ from trainwright.posit.accumulation import accumulation
 from trainwright.posit.experiments.lenet import TrainingArithmetic
 from trainwright.posit.experiments.peer import SoftPosit
 from trainwright.posit.experiments.training import RunSettings, begin, step
-from trainwright.posit.format import PositFormat
+from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.native import usable
 from trainwright.posit.products import Mode
 from trainwright.posit.rounding import codes_of, decode, round_to
+from trainwright.support.finding import Finding, Tell
 from trainwright.support.native import without
 from trainwright.support.stopwatch import least_seconds
+from trainwright.support.tables import table
 
 CPU = torch.device("cpu")
 
@@ -148,3 +151,24 @@ def run_edges(fmt: PositFormat, count: int = 1_000_000, repeat: int = 5) -> list
         Timing(f"{name} {count}", way, least_seconds(call, CPU, repeat), None, None)
         for name, call in calls.items()
     ]
+
+
+def _peer(options: tuple[str, ...]) -> SoftPosit | None:
+    peer = None
+    for option in options:
+        name, _, folder = option.partition("=")
+        if name != "softposit" or not folder:
+            raise PositError(f"--peer must be softposit=FOLDER, not {option!r}")
+        peer = SoftPosit(Path(folder))
+    return peer
+
+
+def bench(options: Any, tell: Tell) -> Finding:
+    """Measure every task by the options of ``trainwright bench posit``."""
+    fmt, repeat, peer = options.format, options.repeat, _peer(options.peer)
+    rows = run(fmt, options.count, options.size, repeat, peer, progress=tell("bench posit"))
+    rows += run_edges(fmt, options.count, repeat)
+    rows += run_training(fmt, repeat, options.batch)
+    conditions = {"format": str(fmt), "repeat": repeat, "torch": torch.__version__}
+    head = ("what", "way", "seconds", "times the peer", "differing")
+    return Finding({**conditions, "rows": rows}, table(head, rows))

@@ -2,14 +2,18 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
 from trainwright.qr import block_qr, householder_qr, tsqr
 from trainwright.qr.experiments.variants import variants
 from trainwright.qr.measure import orthogonality, residual
+from trainwright.support.finding import Finding, Tell
+from trainwright.support.tables import table
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -105,3 +109,23 @@ def run(
         rows.append(RoutineTiming(m, n, name, min(times), min(times) / base, *errors))
         progress(len(rows), len(calls))
     return rows
+
+
+def _blas_threads(count: int) -> AbstractContextManager[Any]:
+    """Hold scipy's LAPACK to as many threads as torch; scikit-learn brings the means."""
+    if find_spec("threadpoolctl") is None or find_spec("scipy") is None:
+        return nullcontext()
+    import scipy.linalg  # noqa: F401  the limit holds for what is loaded
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(count)
+
+
+def bench(options: Any, tell: Tell) -> Finding:
+    """Measure every routine by the options of ``trainwright bench qr``."""
+    rows = []
+    with _blas_threads(options.threads):
+        for m, n in options.size or ((2000, 200), (1024, 64)):
+            rows += run(m, n, options.repeat, progress=tell(f"bench {m} x {n}"))
+    head = ("rows", "columns", "routine", "seconds", "times torch", "residual", "orthogonality")
+    return Finding({"rows": rows}, table(head, rows))
