@@ -128,8 +128,8 @@ def _bench(module: str, kind: type, name: str, help: str) -> CommandBody:
         import torch
 
         torch.set_num_threads(options.threads)
-        found = import_module(f"trainwright.{module}").bench(options, teller)
-        return show(options.json, {"threads": options.threads, **found.results}, found.text)
+        measured = import_module(f"trainwright.{module}").bench(options, teller)
+        return show(options.json, {"threads": options.threads, **measured.results}, measured.text)
 
     return command(kind, run, name, help)
 
