@@ -102,7 +102,7 @@ def _recorded(args: argparse.Namespace, memory_bytes: int) -> "RecordedJob":
     parameters = accelerator_of(new.options, new.network, new.settings)
     if is_for_functions(new.network):
         raise OptionError(
-            f"a job is for layers in one line, without functions and tokens, {new.network.name} "
+            f"a job is for layers in one line, without tokens, {new.network.name} "
             "has others: train it with --update host"
         )
     if update_place(parameters, new.network) != "alone":

@@ -196,7 +196,7 @@ _UPDATES = {
     "host": "the host computes loss and update, as the accelerator has no vector engine; "
     "vector_engine=1 adds one",
     "functions": "the host computes loss and update in the chip's integers, as the accelerator's "
-    "own programs take layers in one line, without functions and tokens",
+    "own programs take layers in one line, without tokens",
 }
 
 
@@ -205,7 +205,7 @@ _ASKED = "--update chip asks for vector_engine=1, and vector_engine=0 leaves it 
 
 def is_for_functions(network: Network) -> bool:
     """Return whether a network asks for a vector engine whose loss and update do not take it."""
-    return bool(network.functions) and not network.is_straight
+    return bool(network.functions) and not network.is_line
 
 
 def update_place(p: AcceleratorParameters, network: Network) -> str:

@@ -11,7 +11,6 @@ import torch
 from trainwright.accelerator import Accelerator, AcceleratorError, Run
 from trainwright.compiler import Bound, CompiledProgram
 from trainwright.compiler.base.compiled import AUTO, IN_ROWS
-from trainwright.compiler.base.names import activation_name, gradient_name
 from trainwright.compiler.chip.bound import UpdatePrograms
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
@@ -199,7 +198,7 @@ class ChipDriver(Driver):
         """Run the loss of the last ``run_forward`` and the gradient of its logits."""
         assert self._bound is not None
         self._write(TARGETS, target_rows(labels, classes, LANES))
-        exponent = self._bound.exponents[activation_name(len(self.network.layers))]
+        exponent = self._bound.exponents[self.step.results[0]]
         run = self._run(self._loss_program(exponent), self.memory.buffers[LOSS].address)
         return LossResult(int(run.sums[LOSS_SLOT]), int(run.saturations[LOSS_SLOT]))
 
@@ -207,19 +206,18 @@ class ChipDriver(Driver):
     def logits_exponent(self) -> int:
         """Exponent of the last pass's logits."""
         assert self._bound is not None
-        return self._bound.exponents[activation_name(len(self.network.layers))]
+        return self._bound.exponents[self.step.results[0]]
 
     def logits(self) -> tuple[Words, Words]:
         """Read the last pass's logits and their gradient as integers, (batch, outputs)."""
-        last = len(self.network.layers)
-        return self._get(activation_name(last)).numpy(), self._get(gradient_name(last)).numpy()
+        return self._get(self.step.results[0]).numpy(), self._get(self.step.uppers[0]).numpy()
 
     def run_backward(self, scales: Scales) -> dict[str, TensorStatistics]:
         """Run the backward pass of the gradient that ``run_loss`` left; return its statistics."""
         assert self._bound is not None
-        name = gradient_name(len(self.network.layers))
         exponent = gradient_exponent(self.loss, self.step.batch)
-        bound = self._bind(self.step.backward, scales, self._bound.exponents | {name: exponent})
+        operands = self._bound.exponents | {self.step.uppers[0]: exponent}
+        bound = self._bind(self.step.backward, scales, operands)
         run = self._run(bound.program, self.step.backward.address)
         return self._statistics(self.step.backward, bound, run)
 

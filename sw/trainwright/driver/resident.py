@@ -16,7 +16,6 @@ from trainwright.accelerator import (
     UnattendedAccelerator,
 )
 from trainwright.compiler.base.compiled import AUTO
-from trainwright.compiler.base.names import gradient_name
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
@@ -166,8 +165,8 @@ class ResidentDriver(ChipDriver):
                 given[f"l{number}.b"] = scales.exponents.get(f"l{number}.y", 0)
         for program in (self.step.forward, self.step.backward):
             given |= program.constants
-        upper = gradient_name(len(self.network.layers))
-        given[upper] = gradient_exponent(self.loss, self.step.batch)
+        given |= self.resident.slots.fixed
+        given[self.step.uppers[0]] = gradient_exponent(self.loss, self.step.batch)
         moments = zip(parts, state.exponents.tolist(), strict=True)
         given |= {moment_name(part.name): exponent for part, exponent in moments}
         given |= scales.exponents

@@ -22,6 +22,7 @@ from trainwright.functions.registry import (
     kernel,
     read_kernels,
 )
+from trainwright.functions.scalars import scalars_of
 
 __all__ = [
     "AXES",
@@ -37,4 +38,5 @@ __all__ = [
     "function_of",
     "kernel",
     "read_kernels",
+    "scalars_of",
 ]

@@ -31,13 +31,13 @@ def _summable(k: Body, v: Value) -> tuple[Value, int]:
     return (v.rounded(shift, EVEN) if shift else v), shift
 
 
-def _shift(k: Body, number: int, most: int = MOST_SHIFT) -> Value:
-    """Return a shift that the host gives a pass when it binds a program."""
-    return k.constant(0) + k.given(number, 0, most)
+def _shift(k: Body, number: int, most: int = MOST_SHIFT, least: int = 0) -> Value:
+    """Return a shift, or a part of one, that a pass is given with the exponents of a step."""
+    return k.constant(0) + k.given(number, least, most)
 
 
-def _held(value: int, most: int = MOST_SHIFT) -> int:
-    return min(max(value, 0), most)
+def _held(value: int, most: int = MOST_SHIFT, least: int = 0) -> int:
+    return min(max(value, least), most)
 
 
 def _automatic(least: int, wanted: int | None) -> tuple[int, int]:
@@ -232,7 +232,7 @@ def _layer_norm_gradient(k: Body, upper: Value, x: Value) -> Value:
     slope = moments.of(k.sum(product), 2 - fraction + less, FACTOR_WIDTH)
     level = moments.of(total, 2 + fraction, 35)
     rest = (upper * (1 << (2 + fraction)) - (y * slope + level)).rounded(1 + fraction, EVEN)
-    shift = (moments.length + _shift(k, 0, 40)).at_least(0)
+    shift = (moments.length + _shift(k, 0, 40, least=-40)).at_least(0)
     return (rest.clip(FACTOR_WIDTH) * moments.root).rounded(shift, EVEN)
 
 
@@ -240,10 +240,12 @@ def _layer_norm_gradient_scale(
     exponents: Sequence[int], width: int, wanted: int | None, group: int
 ) -> Scaling:
     upper, x = exponents
-    least = upper - x - LEAST_DEVIATION
-    exponent, shift = _automatic(least, wanted)
+    # The least exponent leaves x out, as an accelerator that trains alone can only add exponents
+    # to find it. Values that a shift of 0 leaves too small saturate whatever the exponent is.
+    first = upper - x - LEAST_DEVIATION
+    exponent = _automatic(upper - FINEST_GRADIENT, first if wanted is None else wanted)[0]
     # ``rest`` has one bit below the point, ``root`` has 17.
-    return Scaling(exponent, least, (_held(18 - LEAST_DEVIATION + shift, 40),))
+    return Scaling(exponent, upper - FINEST_GRADIENT, (_held(18 + exponent - upper + x, 40, -40),))
 
 
 def _real_layer_norm(x: "torch.Tensor") -> "torch.Tensor":
@@ -275,6 +277,11 @@ def layer_norm(k: Body, x: Value) -> Value:
 
 LEAST_DEVIATION = 8
 """The least deviation that is not 0 is 2^-8 of a word's unit: groups have up to 2^16 values."""
+FINEST_GRADIENT = 32
+"""Bits by which the exponent of LayerNorm's gradient may be below that of the upper gradient.
+
+Words of x have a deviation of 4 to 32 units, so the exponent is near ``upper - x - 4``, and x
+from -20 to 20 in every training run so far."""
 
 
 def _deviation(x: "torch.Tensor") -> "torch.Tensor":

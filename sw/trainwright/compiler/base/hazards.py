@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from trainwright.compiler.base.memory import Region
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Transfer
-from trainwright.program.fields import Engine, Operation
+from trainwright.program.fields import Engine, Operation, Target
 from trainwright.program.footprint import Touch, external, footprint
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
@@ -36,6 +37,23 @@ def touches(d: Descriptor, p: AcceleratorParameters) -> tuple[Touch, ...]:
         return footprint(d, p)
     outside = Touch(MEMORY, *external(d, p), d.operation is Operation.STORE)
     return (*footprint(d, p), outside)
+
+
+def rows_of(descriptors: Sequence[Descriptor], p: AcceleratorParameters) -> list[Region]:
+    """Return the rows of the scratchpad that commands touch, as disjoint regions."""
+    regions: list[Region] = []
+    spans = {
+        (touch.start, touch.stop)
+        for d in descriptors
+        for touch in touches(d, p)
+        if touch.space == Target.SCRATCHPAD.name
+    }
+    for start, stop in sorted(spans):
+        if regions and start <= regions[-1].stop:
+            last = regions.pop()
+            start, stop = last.start, max(stop, last.stop)
+        regions.append(Region("others", start, stop - start))
+    return regions
 
 
 def conflict(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:

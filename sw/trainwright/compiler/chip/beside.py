@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.base.errors import DoesNotFitError
-from trainwright.compiler.base.hazards import touches
+from trainwright.compiler.base.hazards import rows_of, touches
 from trainwright.compiler.base.memory import Buffer, Region
 from trainwright.compiler.base.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.cuts import CutRule
@@ -29,23 +29,6 @@ from trainwright.program.footprint import Touch, external
 WORD_BYTES = 2
 EIGHTHS = 8
 """Parts of the commands that a program may run next to: it is tried from the start of each on."""
-
-
-def rows_of(descriptors: Sequence[Descriptor], p: AcceleratorParameters) -> list[Region]:
-    """Return the rows of the scratchpad that commands touch, as disjoint regions."""
-    regions: list[Region] = []
-    spans = {
-        (touch.start, touch.stop)
-        for d in descriptors
-        for touch in touches(d, p)
-        if touch.space == Target.SCRATCHPAD.name
-    }
-    for start, stop in sorted(spans):
-        if regions and start <= regions[-1].stop:
-            last = regions.pop()
-            start, stop = last.start, max(stop, last.stop)
-        regions.append(Region("others", start, stop - start))
-    return regions
 
 
 def _reads(d: Descriptor, buffers: Sequence[Buffer], p: AcceleratorParameters) -> bool:

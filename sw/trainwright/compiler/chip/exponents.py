@@ -7,18 +7,27 @@ the end of a step.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from trainwright.compiler.base.compiled import CompiledProgram
 from trainwright.compiler.base.errors import CompileError
+from trainwright.compiler.base.hazards import rows_of
 from trainwright.compiler.base.rules import COPIES, Rule
 from trainwright.fixed.scale import ScaleRanges, sum_limits
+from trainwright.functions import scalars_of
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Descriptor
-from trainwright.program.exponents import ENTRIES, MoveScales, ScaleEntry
+from trainwright.program.descriptors import Compute, Descriptor, Level
+from trainwright.program.exponents import ENTRIES, MoveScales, Scalar, ScalarKind, ScaleEntry
+from trainwright.program.fields import Operation
+from trainwright.program.vector import Vector
 
 ZERO = "0"
 """Name of the first slot, which always holds 0."""
+COPY_SLOT = 1
+"""Statistics slot of copies, from the first slot of a loop's own programs."""
+REACH = 64
+"""Bounds of constants below this are checked; others are never reached."""
 NEVER = (1 << 48) - 1
 """Sum of |q| that none exceeds: an exponent with this limit never moves."""
 
@@ -29,12 +38,68 @@ def moment_name(part: str) -> str:
 
 
 @dataclass(frozen=True)
+class FunctionExponents:
+    """Exponents that a function's passes need, by names, and what the passes are given of them."""
+
+    fixed: Mapping[str, int]
+    """Exponents that never move."""
+    sums: tuple[tuple[str, str, str, bool], ...]
+    """Two names, the name of their sum, and whether it is the sum itself or at least that."""
+    scalars: tuple[tuple[int, str, str, int, bool], ...]
+    """Constant, name to add, name to subtract, number to add, and whether below 0 is an error."""
+
+    @classmethod
+    @lru_cache(512)
+    def of(cls, rule: Rule) -> "FunctionExponents":
+        """Return what a function needs. Raises ``FunctionError`` where that is no sum."""
+        assert rule.kernel is not None
+        rules = scalars_of(rule.kernel, rule.z.width)
+        names = [name for name in (rule.x, rule.g) if name is not None][: rule.kernel.operands]
+        fixed, sums = dict[str, int](), list[tuple[str, str, str, bool]]()
+
+        def total(signs: Sequence[int], wanted: int) -> str:
+            """Return the name of the sum of all exponents of a sign."""
+            terms = zip((*names, rule.z.name), signs, strict=True)
+            chosen = [name for name, sign in terms if sign == wanted] or [ZERO]
+            while len(chosen) > 1:
+                first, second, *rest = chosen
+                name = f"{first} + {second}"
+                sums.append((first, second, name, True))
+                chosen = [name, *rest]
+            return chosen[0]
+
+        if not rule.passes:
+            by = rules.exponent
+            if any(by.signs):
+                more = f"2^{by.offset}"
+                fixed[more] = by.offset
+                base = total(by.signs, 1)
+                sums.append((base, more, rule.z.name, not rule.kernel.automatic))
+            else:
+                fixed[rule.z.name] = by.offset
+        scalars = list[tuple[int, str, str, int, bool]]()
+        for to, by in enumerate(rules.constants):
+            plus, minus = total(by.signs, 1), total(by.signs, -1)
+            # A scalar below 0 is an error; those that only check a bound come before the constant.
+            if abs(by.most) < REACH:
+                scalars.append((to, minus, plus, by.most - by.offset, True))
+            if by.least and abs(by.least) < REACH:
+                scalars.append((to, plus, minus, by.offset - by.least, True))
+            scalars.append((to, plus, minus, by.offset, by.least == 0))
+        return cls(fixed, tuple(sums), tuple(scalars))
+
+
+@dataclass(frozen=True)
 class ExponentSlots:
     """Number of each name's slot, and the first statistics slot of the loop's own programs."""
 
     numbers: Mapping[str, int]
     statistics: int
     """Slots that forward and backward pass count in."""
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    """Exponents that never move, of results of functions and of the terms of others."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Operand whose exponent the result of a function has, by the result."""
 
     @classmethod
     def of(
@@ -47,9 +112,17 @@ class ExponentSlots:
         # A dict keeps the order of insertion, so that slots, and with them programs, are
         # reproducible.
         names = dict.fromkeys((ZERO,))
-        for program in programs:
-            for rule in program.rules.values():
-                names |= dict.fromkeys(n for n in (rule.x, rule.g, rule.z.name) if n is not None)
+        rules = [rule for program in programs for rule in program.rules.values()]
+        fixed = dict[str, int]()
+        # The result of a function that keeps the exponent of its operand has the operand's slot.
+        sources = {rule.z.name: rule.x for rule in rules if rule.kernel and rule.passes}
+        for rule in rules:
+            names |= dict.fromkeys(n for n in (rule.x, rule.g, rule.z.name) if n is not None)
+            if rule.kernel:
+                own = FunctionExponents.of(rule)
+                fixed |= own.fixed
+                names |= dict.fromkeys((*own.fixed, *(z for _, _, z, _ in own.sums)))
+        names = dict.fromkeys(name for name in names if name not in sources)
         names |= dict.fromkeys(more)
         if len(names) > p.exponents:
             raise CompileError(
@@ -63,9 +136,12 @@ class ExponentSlots:
                 f"the step counts in {statistics + 2} statistics slots, the accelerator has "
                 f"{p.statistics_depth}; use one with more statistics_depth"
             )
-        return cls({name: number for number, name in enumerate(names)}, statistics)
+        numbers = {name: number for number, name in enumerate(names)}
+        return cls(numbers, statistics, fixed, sources)
 
     def __getitem__(self, name: str | None) -> int:
+        while name in self.sources:
+            name = self.sources[name]
         return 0 if name is None else self.numbers[name]
 
 
@@ -87,7 +163,8 @@ def require_one_floor(programs: Sequence[CompiledProgram]) -> None:
     floors: dict[str, tuple[str, ...]] = {}
     for program in programs:
         for rule in program.rules.values():
-            if rule.z.name == COPIES:  # of many tensors; nothing reads the slot
+            # Copies are of many tensors, and nothing reads the slot. A function has one floor.
+            if rule.z.name == COPIES or rule.kernel:
                 continue
             floor = _floor(rule, sources)
             # A copy has the exponent of its source: follow it, so that two names of one exponent
@@ -102,12 +179,37 @@ def require_one_floor(programs: Sequence[CompiledProgram]) -> None:
                 )
 
 
-def with_slots(program: CompiledProgram, slots: ExponentSlots, first_slot: int) -> list[Descriptor]:
-    """Return the descriptors before HALT, with statistics from slot ``first_slot`` on."""
+def idle_row(programs: Sequence[CompiledProgram], p: AcceleratorParameters) -> int:
+    """Return a row of the scratchpad that no command of a step touches; -1 where there is none."""
+    used = rows_of([d for program in programs for d in program.descriptors], p)
+    stop = p.scratchpad_rows
+    for region in reversed(used):
+        if region.stop < stop:
+            break
+        stop = region.start
+    return stop - 1
+
+
+def with_slots(
+    program: CompiledProgram, slots: ExponentSlots, first_slot: int, row: int
+) -> list[Descriptor]:
+    """Return the descriptors before HALT, with statistics from slot ``first_slot`` on.
+
+    ``row`` is an idle row, which commands write that only compute exponents.
+    """
     descriptors: list[Descriptor] = list(program.descriptors[:-1])
+    before: dict[int, list[Descriptor]] = {}
     written: set[str] = set()
     for index, rule in program.rules.items():
         d = descriptors[index]
+        if isinstance(d, Vector):
+            descriptors[index] = replace(
+                d, scalars=_scalars(rule, slots), slot=d.slot and d.slot + first_slot
+            )
+            if rule.z.name not in written:
+                before[index] = _sums(rule, slots, _row_read(program, rule), row)
+                written.add(rule.z.name)
+            continue
         assert isinstance(d, Compute)
         descriptors[index] = replace(
             d,
@@ -119,7 +221,45 @@ def with_slots(program: CompiledProgram, slots: ExponentSlots, first_slot: int) 
             slot=d.slot + first_slot,
         )
         written.add(rule.z.name)
-    return descriptors
+    return [d for n, own in enumerate(descriptors) for d in (*before.get(n, ()), own)]
+
+
+def _scalars(rule: Rule, slots: ExponentSlots) -> tuple[Scalar, ...]:
+    """Return the constants of a function's pass, of which one out of range is an error."""
+    return tuple(
+        Scalar(ScalarKind.VALUE, to, slots[plus], slots[minus], offset, strict)
+        for to, plus, minus, offset, strict in FunctionExponents.of(rule).scalars
+    )
+
+
+def _row_read(program: CompiledProgram, rule: Rule) -> int:
+    """Return a row that a function's passes read, and that is written before them."""
+    passes = (program.descriptors[n] for n, own in program.rules.items() if own.z == rule.z)
+    return next(
+        d.streams[d.users(d.reads)[0]].base for d in passes if isinstance(d, Vector) and d.reads
+    )
+
+
+def _sums(rule: Rule, slots: ExponentSlots, source: int, row: int) -> list[Descriptor]:
+    """Return commands that add the exponents that a function needs.
+
+    The file adds exponents where it finds those of products, so each command makes a product of
+    row ``source``, which nothing reads; a mask takes one cycle.
+    """
+    sums = FunctionExponents.of(rule).sums
+    if sums and row < 0:
+        raise CompileError(
+            f"{rule.z.name}: its exponent takes an idle row of the scratchpad, all are in use; use "
+            "a smaller --batch, or more scratchpad_rows"
+        )
+    return [
+        Compute(
+            operation=Operation.MASK, levels=(Level(1),), x=source, g=source, z=row,
+            slot=slots.statistics + COPY_SLOT, x_exponent=slots[x], g_exponent=slots[g],
+            z_exponent=slots[z], exact=exact, tensor=f"exponent of {z}",
+        )
+        for x, g, z, exact in sums
+    ]  # fmt: skip
 
 
 def scales(

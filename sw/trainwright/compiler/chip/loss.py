@@ -8,7 +8,7 @@ the engine works on other blocks.
 from itertools import pairwise
 
 from trainwright.compiler.base.memory import Region
-from trainwright.compiler.base.names import IDENTITY, activation_name, gradient_name
+from trainwright.compiler.base.names import IDENTITY
 from trainwright.compiler.chip.exponents import ExponentSlots
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
 from trainwright.compiler.chip.passes import Passes
@@ -28,9 +28,9 @@ COUNTS = "classes of a sample"
 def load_logits(work: Passes) -> Region:
     """Load the logits into rows for ``LANES`` outputs, with rows of zeros where there are fewer."""
     step = work.memory.step
-    name = activation_name(len(step.network.layers))
+    name, outputs = step.results[0], step.network.output_size
     to = work.pad.allocate(name, step.batch)
-    rows = step.network.layers[-1].output_size * step.batch // LANES
+    rows = outputs * step.batch // LANES
     # Outputs that the network lacks are rows of zeros; their targets of -1 keep them out of loss
     # and gradient.
     if rows < to.count:
@@ -40,7 +40,7 @@ def load_logits(work: Passes) -> Region:
 
 def _scalars(work: Passes, loss: str) -> tuple[Scalar, ...]:
     """Return what a pass takes from the exponent file, if there is one."""
-    last = activation_name(len(work.memory.step.network.layers))
+    last = work.memory.step.results[0]
     return kernels.loss_scalars(loss, work.slots[last]) if work.slots else ()
 
 
@@ -49,12 +49,11 @@ class _Loss:
         self._work = work
         self._pass, self._scalars = kernels.loss_pass(loss, exponent), _scalars(work, loss)
         step = work.memory.step
-        last = len(step.network.layers)
-        self._gradient = gradient_name(last)
+        self._gradient = step.uppers[0]
         self.blocks = step.batch // LANES
         work.constant(IDENTITY)
         self._logits = load_logits(work)
-        self._outputs = step.network.layers[-1].output_size
+        self._outputs = step.network.output_size
         self._samples, self._results = (
             work.pad.allocate(name, step.batch) for name in (SAMPLES, GRADIENTS)
         )

@@ -14,7 +14,7 @@ from trainwright.compiler.base.commands import Commands
 from trainwright.compiler.base.limits import COUNTS, MOST_COUNT, PROGRAM
 from trainwright.compiler.base.memory import Buffer, LocalMemory, Region, largest_divisor
 from trainwright.compiler.base.names import IDENTITY, ZEROS
-from trainwright.compiler.chip.exponents import ExponentSlots
+from trainwright.compiler.chip.exponents import COPY_SLOT, ExponentSlots
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.kernels import VectorPass
 from trainwright.onchip.layout import LANES
@@ -30,9 +30,6 @@ from trainwright.program.descriptors import (
 from trainwright.program.fields import Operation
 from trainwright.program.samples import Samples
 from trainwright.program.vector import THREADS, Stream, Vector
-
-COPY_SLOT = 1
-"""Statistics slot of copies by PE1."""
 
 
 class Bank(IntEnum):

@@ -13,6 +13,7 @@ from trainwright.compiler.chip.beside import Beside
 from trainwright.compiler.chip.cuts import CutRule
 from trainwright.compiler.chip.exponents import (
     ExponentSlots,
+    idle_row,
     moment_name,
     require_one_floor,
     scales,
@@ -71,8 +72,9 @@ def resident_step(
     p, programs = step.parameters, (step.forward, step.backward)
     require_one_floor(programs)
     slots = ExponentSlots.of(programs, [moment_name(part.name) for part in parts], p)
-    forward = with_slots(step.forward, slots, 0)
-    backward = with_slots(step.backward, slots, len(step.forward.tensors))
+    row = idle_row(programs, p)
+    forward = with_slots(step.forward, slots, 0, row)
+    backward = with_slots(step.backward, slots, len(step.forward.tensors), row)
     middle = loss_program(memory, loss, slots=slots).descriptors[:-1]
     beside = Beside(memory, slots, (*forward, *middle, *backward), len(forward))
     # Samples first: the update then avoids their rows where there is room for both.
@@ -110,9 +112,10 @@ def resident_evaluation(
     memory, the next step computes anew.
     """
     step, slots = memory.step, resident.slots
+    row = idle_row((step.forward,), step.parameters)
     phases = [
         Phase("samples", samples_program(memory, test, slots=slots).descriptors[:-1]),
-        Phase("forward", with_slots(step.forward, slots, 0)),
+        Phase("forward", with_slots(step.forward, slots, 0, row)),
         Phase("loss", counting_program(memory, loss, slots).descriptors[:-1]),
     ]
     p = step.parameters

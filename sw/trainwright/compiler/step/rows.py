@@ -18,14 +18,12 @@ from trainwright.compiler.forms.calls import External
 from trainwright.compiler.forms.choices import Given, Stored
 from trainwright.compiler.forms.digits import word_bytes
 from trainwright.compiler.forms.layout import ROW, Axes, Layout
-from trainwright.graph.ir import Graph
+from trainwright.graph.ir import Graph, View
 from trainwright.graph.network import result_names, upper_names
 from trainwright.network import Network
+from trainwright.network.nodes import IMAGE
 from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
-
-PIXELS = "l1.x"
-"""Name of the inputs, by the axes of the first layer."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +48,9 @@ class Rows:
 
 
 def rows_of(network: Network, graph: Graph, lanes: int) -> Rows:
-    """Return the layouts of a step of a straight network on an accelerator of ``lanes`` lanes."""
+    """Return the layouts of a step of a network on an accelerator of ``lanes`` lanes."""
     # With 8 lanes a row of the state is two rows, so rows come in pairs.
     unit = max(1, LANES // lanes)
-    last = len(network.layers)
     given, stored = {}, {}
     for n, layer in enumerate(network.layers, 1):
         for k in range(1, layer.order + 1):
@@ -65,21 +62,24 @@ def rows_of(network: Network, graph: Graph, lanes: int) -> Rows:
             axes = graph.tensors[f"l{n}.b"].axes
             inner = whole_rows(graph, axes, LANES)
             stored[f"l{n}.db"] = Layout(axes[: len(axes) - len(inner)], inner, unit=unit)
-    outputs = Layout(graph.tensors[f"l{last}.b"].axes, ("s",))
-    stored |= dict.fromkeys(result_names(network), outputs)
-    given |= dict.fromkeys(upper_names(network), Given(outputs, again=True))
-    # Inputs lie in both orders: samples along the lanes, and pixels along them.
-    *axes, samples = graph.tensors[PIXELS].axes
-    inner = whole_rows(graph, axes, lanes)
-    both = (
-        Layout(tuple(axes), (samples,)),
-        Layout((samples, *axes[: len(axes) - len(inner)]), inner),
-    )
-    given[PIXELS] = Given(parts=tuple(Given(layout, again=True) for layout in both), again=True)
-    size = word_bytes(graph.tensors[PIXELS])
+    for result, upper in zip(result_names(network), upper_names(network), strict=True):
+        *axes, samples = graph.tensors[result].axes
+        stored[result] = Layout(tuple(axes), (samples,))
+        given[upper] = Given(stored[result], again=True)
     always = {name: External(name, ROW, {}, 1) for name in (IDENTITY, ZEROS)}
-    for name, layout in zip((SAMPLES_INSIDE, SAMPLES_OUTSIDE), both, strict=True):
-        always[name] = External(PIXELS, layout, {}, size)
+    # Inputs lie in both orders: samples along the lanes, and pixels along them. Views of the image
+    # have its pixels in the same order.
+    for name in (op.out for op in graph.ops if isinstance(op, View) and op.x == IMAGE):
+        *axes, samples = graph.tensors[name].axes
+        inner = whole_rows(graph, axes, lanes)
+        both = (
+            Layout(tuple(axes), (samples,)),
+            Layout((samples, *axes[: len(axes) - len(inner)]), inner),
+        )
+        given[name] = Given(parts=tuple(Given(layout, again=True) for layout in both), again=True)
+        size = word_bytes(graph.tensors[name])
+        for buffer, layout in zip((SAMPLES_INSIDE, SAMPLES_OUTSIDE), both, strict=True):
+            always[buffer] = External(name, layout, {}, size)
     return Rows(given, stored, always)
 
 
@@ -108,9 +108,9 @@ def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters, plan: s
 def require_loop(network: Network, batch: int, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` for a step that a loop on the chip does not take."""
     what = f"{network.name}: loss and update on the chip"
-    if not network.is_straight:
+    if not network.is_line:
         raise CompileError(
-            f"{what} take layers in one line, without windows, functions and tokens; use --update "
+            f"{what} take layers in one line, without windows and tokens; use --update "
             "host for this network"
         )
     if network.coded_used or p.wide_tensors:

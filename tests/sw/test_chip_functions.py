@@ -1,0 +1,96 @@
+"""Training on the chip of networks with functions: golden model, and host by the definitions."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trainwright.accelerator.counted import counted
+from trainwright.compiler.step.rows import plan_of_loop
+from trainwright.data import load_data_set
+from trainwright.driver import Driver
+from trainwright.functions import FunctionError, FunctionKernel, Scale, Scaling, function_of, kernel
+from trainwright.functions.scalars import scalars_of
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import network_from_dict
+from trainwright.parameters import AcceleratorParameters
+from trainwright.train.host_engine import HostEngine
+from trainwright.train.resident import ResidentEngine
+from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
+from trainwright.train.state import initial_state
+from trainwright.train.trainer import Trainer
+from trainwright.train.vector_engine import VectorEngine
+
+sys.path.append(str(Path(__file__).parent))
+from test_onchip_training import same
+
+BATCH, STEPS = 16, 6
+ENGINE = AcceleratorParameters(vector_engine=1, pe1_rows=2, pe2_rows=2)
+ALONE = replace(ENGINE, exponents=64, sample_loads=1)
+SETTINGS = TrainSettings(
+    batch=BATCH, steps=STEPS, learning_rate=0.45, chip=ChipSettings(pixels=4),
+    prior=PriorSettings(weight=0.5, warmup=0.0, threshold=0.5, interval=2),
+)  # fmt: skip
+
+
+def network_with(function):
+    """Return layers of 64, 32 and 16 values with a function between them."""
+    layer = {"inputs": [8, 8], "outputs": [4, 8], "ranks": [8], "relu": False}
+    last = {"inputs": [4, 8], "outputs": [4, 4], "ranks": [4], "relu": False}
+    layers = [layer, {"name": "f", "function": function}, last]
+    return network_from_dict({"name": "f", "classes": 10, "image": [8, 8], "layers": layers})
+
+
+def trained(network, engine):
+    """Train for ``STEPS`` steps and return the trainer."""
+    whole = load_data_set("digits")
+    data = replace(whole, train=whole.train.first(3 * BATCH + 5), test=whole.test.first(20))
+    state = initial_state(network, SETTINGS)
+    trainer = Trainer(state, data, engine)
+    trainer.run()
+    return trainer
+
+
+def host(network):
+    """Return an engine whose loss and update are the definitions."""
+    golden = GoldenAccelerator(ENGINE, memory_bytes=1 << 19)
+    plan = plan_of_loop(network, BATCH, ENGINE)
+    return HostEngine(lambda network: Driver(golden, network, BATCH, plan=plan))
+
+
+@pytest.mark.parametrize("function", ["gelu", "tanh", "layer_norm", "softmax", "batch_norm(2, 4)"])
+def test_training_alone_of_a_function_equals_the_host_and_writes_nothing(function):
+    network = network_with(function)
+    expected = trained(network, host(network)).state
+    with counted(GoldenAccelerator(ALONE, memory_bytes=1 << 19)) as golden:
+        alone = trained(network, ResidentEngine(golden))
+    assert same(alone.state, expected) and alone.host_writes == 0
+    assert alone.state.model.digest != initial_state(network, SETTINGS).model.digest
+
+
+def test_training_by_four_programs_of_a_function_equals_the_host():
+    network = network_with("layer_norm")
+    engine = VectorEngine(GoldenAccelerator(ENGINE, memory_bytes=1 << 19))
+    assert same(trained(network, engine).state, trained(network, host(network)).state)
+
+
+def test_scalars_of_a_constant_hold_between_the_rules_own_bounds():
+    rules = scalars_of(function_of("gelu").forward, 8)
+    assert [rules.constants[0].at((e, 0)) for e in (9, 4, 3, -10, -59, -70)] == [
+        0,
+        0,
+        1,
+        14,
+        63,
+        63,
+    ]
+
+
+def test_scalars_of_a_scale_that_multiplies_exponents_is_an_error():
+    @kernel(scale=Scale(lambda exponents, *_: Scaling(2 * exponents[0], 2 * exponents[0], ())))
+    def squared(k, x):
+        return (x * x) >> 8
+
+    with pytest.raises(FunctionError, match=r"squared is no sum of exponents.*exponents=0"):
+        scalars_of(FunctionKernel(squared.make()), 8)
