@@ -1,16 +1,15 @@
 """The one parameter object shared by compiler, golden model, hardware and tests."""
 
-import tomllib
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta
 
 from trainwright.formats import OPERAND_WIDTH, Coded, Fixed, Format, parse_coded, parse_list
+from trainwright.support.files import packaged
 from trainwright.support.settings import POWERS, OneOf, check
 from trainwright.support.text import suggestion
 
@@ -404,12 +403,7 @@ class Preset:
     """Parameters other than their defaults."""
 
 
-PRESETS = {
-    name: Preset(**entry)
-    for name, entry in tomllib.loads(
-        Path(__file__).with_name("presets.toml").read_text(encoding="utf-8")
-    ).items()
-}
+PRESETS = {name: Preset(**entry) for name, entry in packaged(__file__, "presets.toml").items()}
 """By the name of the device."""
 
 

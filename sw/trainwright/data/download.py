@@ -7,14 +7,14 @@ fetched whole stays when another fails, so that the next attempt goes on with wh
 import hashlib
 import sys
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
 from trainwright.data.dataset import DataError
-from trainwright.support.files import write_whole
+from trainwright.support.files import packaged, write_whole
 
 TIMEOUT = 30.0
 """Seconds that a mirror may be silent."""
@@ -39,68 +39,18 @@ class Source:
 
     mirrors: Sequence[str]
     files: Sequence[RemoteFile]
+    class_names: tuple[str, ...] = ()
 
 
-SOURCES: Mapping[str, Source] = {
-    "mnist": Source(
-        (
-            "https://ossci-datasets.s3.amazonaws.com/mnist/",
-            "https://storage.googleapis.com/cvdf-datasets/mnist/",
-            "http://yann.lecun.com/exdb/mnist/",
-        ),
-        (
-            RemoteFile(
-                "train-images-idx3-ubyte.gz",
-                9912422,
-                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-            ),
-            RemoteFile(
-                "train-labels-idx1-ubyte.gz",
-                28881,
-                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-            ),
-            RemoteFile(
-                "t10k-images-idx3-ubyte.gz",
-                1648877,
-                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-            ),
-            RemoteFile(
-                "t10k-labels-idx1-ubyte.gz",
-                4542,
-                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-            ),
-        ),
-    ),
-    "fashion-mnist": Source(
-        (
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-            "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-        ),
-        (
-            RemoteFile(
-                "train-images-idx3-ubyte.gz",
-                26421880,
-                "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-            ),
-            RemoteFile(
-                "train-labels-idx1-ubyte.gz",
-                29515,
-                "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-            ),
-            RemoteFile(
-                "t10k-images-idx3-ubyte.gz",
-                4422102,
-                "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-            ),
-            RemoteFile(
-                "t10k-labels-idx1-ubyte.gz",
-                5148,
-                "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-            ),
-        ),
-    ),
+SOURCES = {
+    name: Source(
+        entry["mirrors"],
+        [RemoteFile(**file) for file in entry["files"]],
+        tuple(entry["class_names"]),
+    )
+    for name, entry in packaged(__file__, "published.toml").items()
 }
-"""Sizes and sums are those of the files as first published; their MD5 is that of torchvision."""
+"""By the name of the data set."""
 
 
 def tell_progress(name: str, done: int, total: int) -> None:

@@ -18,23 +18,6 @@ OWN = ("table", "text", "pictures")
 """Names of data of a user's own, as `own_kind` tells them apart; `npz` is one more."""
 NPZ = ".npz"
 
-_CLASS_NAMES = {
-    "mnist": tuple("0123456789"),
-    "fashion-mnist": (
-        "T-shirt/top",
-        "trouser",
-        "pullover",
-        "dress",
-        "coat",
-        "sandal",
-        "shirt",
-        "sneaker",
-        "bag",
-        "ankle boot",
-    ),
-}
-
-
 _FILES = tuple(stem for pair in STEMS.values() for stem in pair)
 
 
@@ -106,12 +89,13 @@ def load_data_set(
             )
         return load_digits_data()
     if root is not None and is_npz(root):
-        return load_npz(root, name=name, class_names=_CLASS_NAMES.get(name))
+        names = SOURCES[name].class_names if name in SOURCES else None
+        return load_npz(root, name=name, class_names=names)
     folder = _folder(name, root, fetch=fetch)
     train, test = read_split(folder, "train"), read_split(folder, "test")
     if train.images.shape[1:] != test.images.shape[1:]:
         raise DataError(f"{folder}: train and test images differ in size")
-    return DataSet(name, train, test, full_scale=255, class_names=_CLASS_NAMES[name])
+    return DataSet(name, train, test, full_scale=255, class_names=SOURCES[name].class_names)
 
 
 def _folder(name: str, root: str | os.PathLike[str] | None, *, fetch: bool) -> Path:

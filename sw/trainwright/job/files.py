@@ -27,7 +27,7 @@ from trainwright.job.record import (
     Write,
 )
 from trainwright.onchip.layout import LANES, WeightPart
-from trainwright.support.files import write_whole
+from trainwright.support.files import packaged, write_whole
 from trainwright.train.resident import ResidentEngine
 from trainwright.train.state import TrainingState
 from trainwright.train.trainer import Trainer
@@ -37,28 +37,7 @@ CONTENTS, MAP, TABLES = "contents.bin", "job.json", "trainwright_job.h"
 REGISTERS = "trainwright_registers.h"
 DRIVER = Path(__file__).with_name("driver")
 """Folder of the reference driver."""
-RULES = {
-    "start": "write PROGRAM_ADDRESS, PROGRAM_LENGTH, TIMES and STEP, then CONTROL.START; a run is "
-    "over when STATUS.BUSY is 0, and failed where STATUS.ERROR is 1",
-    "order of actions": "actions are done one after the other; a start is over before the next "
-    "action",
-    "buffers": "integers of element_bytes bytes, two's complement, little endian; the value of an "
-    "index on each axis is at address + the sum of index x stride. Axes of a layer n: ln.jk and "
-    "ln.ik outputs and inputs of factor k, ln.rk its right rank, s samples, lane repeats a value",
-    "factors": "value [i][j][k][l] = integer at byte address + i stride[0] + j stride[1] + ... , "
-    "times 2^exponent; columns of ranks that were cut are 0",
-    "samples": "record n is at address + n record_bytes: pixels of `pixels` bits, unsigned, the "
-    "first in the lowest bits, filled up to 16 bytes; then a signed byte for each of 16 classes, "
-    "1 at the label, 0 at other classes, -1 where there is no class",
-    "shifts": "floor = e_x + e_g (BIAS: the smaller of both); e_z = floor where a descriptor is "
-    "`exact`, else max(e_z, floor), at most floor + 63 and, where it `grows`, e_g + 15; shift = "
-    "e_z - floor (BIAS: x_shift = e_x - floor, g_shift = e_g - floor). Descriptors that name slots "
-    "do that themselves, from the exponent file",
-    "exponents": "SCALES adds 1 to an exponent where its sum of |q| is above `high`, and subtracts "
-    "1 where the sum is below `low`, not 0, and the exponent above its floor",
-    "loss": "the sum of the loss slot times loss_unit is the loss of all samples of a start; its "
-    "saturations are the correct samples",
-}
+RULES = packaged(__file__, "rules.toml")
 """Rules that a driver follows, or that the accelerator follows by itself."""
 
 

@@ -1,9 +1,16 @@
-"""Files that are whole or not there at all."""
+"""Files that are whole or not there at all, and tables in the package."""
 
 import os
 import tempfile
+import tomllib
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+
+def packaged(module: str, name: str) -> dict[str, Any]:
+    """Return the TOML file ``name`` next to a module, whose ``__file__`` is given."""
+    return tomllib.loads(Path(module).with_name(name).read_text(encoding="utf-8"))
 
 
 def write_whole(path: Path, content: bytes | str) -> None:

@@ -8,23 +8,11 @@ from trainwright.cli.options import accelerator_parameters
 from trainwright.cli.reproduce import runs as recipes
 from trainwright.network import Network, load_network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.files import packaged
 from trainwright.support.settings import Option
 from trainwright.support.tables import markdown
 
-_NARROW = "activation=posit(8,0),intermediate=posit(8,1)c,gradient="
-_ALL = "activation={0},intermediate={0},gradient={0}"
-FORMATS = {
-    "fixed-16": "intermediate=fixed(16),gradient=fixed(16)",
-    "fixed-8": "intermediate=fixed(8),gradient=fixed(8)",
-    "fixed-6": "intermediate=fixed(8),gradient=fixed(6)",
-    "posit-8": f"{_NARROW}posit(8,1)c",
-    "posit-4": f"factor=posit(4,0),{_NARROW}posit(8,1)c",
-    "posit-8-1": _ALL.format("posit(8,1)c"),
-    "posit-8-0": _ALL.format("posit(8,0)"),
-    "posit-8-0-never": _ALL.format("posit(8,0)") + ",underflow=never",
-    "posit-6-1": _ALL.format("posit(6,1)"),
-    "gradient-6-1": f"{_NARROW}posit(6,1)",
-}
+FORMATS = packaged(__file__, "formats.toml")
 """Formats by name: factors have 4 bits and activations 8 where a format says nothing else."""
 NARROW_WORDS = {f"{name}-words-8": FORMATS[name] for name in ("fixed-8", "posit-8")}
 """Formats on an accelerator whose words, merged and summed tensors among them, have 8 bits."""

@@ -40,6 +40,12 @@ class Recipe:
     """Epochs where fewer are better than those asked for: training without prior overfits."""
 
 
+def read(row: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of a table of a TOML file, whose options are one text."""
+    printed = PrintedResult(**row["printed"]) if "printed" in row else None
+    return Recipe(**{**row, "options": tuple(row["options"].split()), "printed": printed})
+
+
 @dataclass(frozen=True)
 class RecipeRun(Trial):
     """Training of a recipe with one seed."""

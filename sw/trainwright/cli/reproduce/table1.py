@@ -7,61 +7,15 @@ from typing import Annotated, Any
 from trainwright.cli.reproduce import runs as recipes
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.files import packaged
 from trainwright.support.settings import Option
 from trainwright.support.tables import markdown
 
-DENSE = recipes.PrintedResult(95.75, 89.27, 1.0)
+_TABLES = packaged(__file__, "table1.toml")
+DENSE = recipes.PrintedResult(**_TABLES.pop("dense"))
 """Result of the paper's dense float network, which is not trained here."""
-
-TABLE = tuple(
-    recipes.Recipe(name, title, tuple(options.split()), printed, epochs)
-    for name, title, options, printed, epochs in (
-        ("float", "TT float, no prior", "--numbers float32 --no-prior",
-         recipes.PrintedResult(92.54, 88.03, 31.4), 15),
-        ("fixed", "TT fixed, no prior", "--no-prior", recipes.PrintedResult(88.31, 86.67, 243), 15),
-        ("float-prior", "TT float, prior", "--numbers float32 --prior-weight 0.7",
-         recipes.PrintedResult(90.17, 87.88, 43.1), None),
-        ("fixed-prior", "TT fixed, prior", "--prior-weight 0.5",
-         recipes.PrintedResult(85.45, 84.86, 292), None),
-        ("fixed-strong", "TT fixed, prior, strong", "--prior-weight 4", None, None),
-    )
-)  # fmt: skip
-
-FRONTIER = tuple(
-    recipes.Recipe(f"weight-{weight}", f"prior weight {weight}", ("--prior-weight", weight))
-    for weight in ("0.25", "1", "1.5", "2.5", "3.3", "5")
-)
-"""Further prior weights, for the picture of accuracy against memory reduction."""
-
-_RECIPE = ("--prior-weight", "0.5")
-_CHANGES = (
-    ("windows", "the paper's scale ranges", "--scale-range paper"),
-    ("warmup-none", "no warm-up of the prior", "--prior-warmup 0"),
-    ("warmup-half", "prior warming up over half the run", "--prior-warmup 0.5"),
-    ("threshold-low", "columns cut at 0.005 of the strongest", "--rank-threshold 0.005"),
-    ("threshold-high", "columns cut at 0.08 of the strongest", "--rank-threshold 0.08"),
-    ("constant", "constant learning rate", "--schedule constant"),
-    ("rate-half", "half the learning rate", "--lr 2e-3"),
-    ("rate-double", "twice the learning rate", "--lr 8e-3"),
-    ("spread-half", "initial factors half as many steps wide", "--spread 1.25"),
-    ("spread-double", "initial factors twice as many steps wide", "--spread 5"),
-    ("factor-scales", "factor exponents that follow", "--factor-scales automatic"),
-    ("factor-blocks", "block scales along the bonds", "--factor-scales blocks"),
-    ("stochastic", "stochastic rounding of gradients", "--rounding-mode stochastic-gradients"),
-    ("moments-8bit", "Adam moments of 8 bits", "--moments 8bit"),
-    ("moments-factored", "factored second moments", "--moments factored"),
-    ("masters-float16x2", "master weights of two float16", "--master-weights float16x2"),
-    ("masters-float16", "master weights of one float16", "--master-weights float16"),
-    ("least", "both of the smallest", "--master-weights float16 --moments factored"),
-)
-ABLATIONS = (
-    recipes.Recipe("as-is", "the recipe", _RECIPE),
-    recipes.Recipe("form", "the paper's prior", ("--prior-form", "paper", "--prior-weight", "1.2")),
-    *(recipes.Recipe(name, title, (*_RECIPE, *change.split())) for name, title, change in _CHANGES),
-)
-"""Recipes with one choice changed each."""
-
-GROUPS = {"table": TABLE, "frontier": FRONTIER, "ablations": ABLATIONS}
+GROUPS = {name: tuple(map(recipes.read, rows)) for name, rows in _TABLES.items()}
+TABLE, FRONTIER, ABLATIONS = GROUPS.values()
 
 
 class Table1Options(recipes.RecipeOptions):
