@@ -39,16 +39,12 @@ class Source:
 
     mirrors: Sequence[str]
     files: Sequence[RemoteFile]
-    class_names: tuple[str, ...] = ()
 
 
+PUBLISHED = packaged(__file__, "published.toml")
 SOURCES = {
-    name: Source(
-        entry["mirrors"],
-        [RemoteFile(**file) for file in entry["files"]],
-        tuple(entry["class_names"]),
-    )
-    for name, entry in packaged(__file__, "published.toml").items()
+    name: Source(entry["mirrors"], [RemoteFile(**file) for file in entry["files"]])
+    for name, entry in PUBLISHED.items()
 }
 """By the name of the data set."""
 

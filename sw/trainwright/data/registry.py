@@ -5,7 +5,7 @@ from pathlib import Path
 
 from trainwright.data.dataset import DataError, DataSet
 from trainwright.data.digits import load_digits_data
-from trainwright.data.download import SOURCES, download
+from trainwright.data.download import PUBLISHED, SOURCES, download
 from trainwright.data.idx import STEMS, missing, read_split
 from trainwright.data.npz import NUMBERS_ADVICE, load_npz
 from trainwright.data.own import REGRESSION, TABLE_SUFFIXES, OwnOptions, load_own, own_kind
@@ -18,6 +18,7 @@ OWN = ("table", "text", "pictures")
 """Names of data of a user's own, as `own_kind` tells them apart; `npz` is one more."""
 NPZ = ".npz"
 
+_CLASS_NAMES = {name: tuple(entry["class_names"]) for name, entry in PUBLISHED.items()}
 _FILES = tuple(stem for pair in STEMS.values() for stem in pair)
 
 
@@ -89,13 +90,12 @@ def load_data_set(
             )
         return load_digits_data()
     if root is not None and is_npz(root):
-        names = SOURCES[name].class_names if name in SOURCES else None
-        return load_npz(root, name=name, class_names=names)
+        return load_npz(root, name=name, class_names=_CLASS_NAMES.get(name))
     folder = _folder(name, root, fetch=fetch)
     train, test = read_split(folder, "train"), read_split(folder, "test")
     if train.images.shape[1:] != test.images.shape[1:]:
         raise DataError(f"{folder}: train and test images differ in size")
-    return DataSet(name, train, test, full_scale=255, class_names=SOURCES[name].class_names)
+    return DataSet(name, train, test, full_scale=255, class_names=_CLASS_NAMES[name])
 
 
 def _folder(name: str, root: str | os.PathLike[str] | None, *, fetch: bool) -> Path:
