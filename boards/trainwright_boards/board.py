@@ -18,17 +18,20 @@ class Part:
 
     name: str
     family: str
-    """``ecp5`` or ``gw5a``: what ``trainwright_hw.arith.multiplier.DevicePlatform`` knows."""
+    """Key of ``flow.FAMILIES`` and a family of ``trainwright_hw.arith.multiplier.FAMILIES``."""
     luts: int
+    """Number of look-up tables, of 4 inputs, or of 6 for ``xc7``."""
     multipliers: int
-    """Number of 18 x 18 bit multipliers."""
+    """Number of 18 x 18 bit multipliers (25 x 18 for ``xc7``)."""
     block_rams: int
     """Number of 16 Kbit block RAMs; the parity bits of wide words are not counted."""
     options: tuple[str, ...]
     """Options that tell the place-and-route tool which device it is.
 
-    For a Gowin part, this is the beginning of its full name, before package and speed grade.
+    For other parts than an ECP5, this is the beginning of its full name, before package and speed
+    grade.
     """
+    flip_flops_per_lut: int = 1
     multiplier_rows: tuple[tuple[str, ...], ...] = ()
     """Multipliers by the names that the tool gives them, row by row, from left to right."""
     block_ram_rows: tuple[tuple[str, ...], ...] = ()
@@ -74,8 +77,6 @@ class Board:
     """The fastest rate that the bridge takes."""
     preset: str
     """Default preset, a name of ``trainwright.parameters.PRESETS``."""
-    routed: tuple[str, ...]
-    """Presets placed and routed on the board, with one of its memories (docs/results/boards.md)."""
     not_routed: tuple[str, ...] = ()
     """Presets that fit by count, and for which no routing was found with the tools as they come."""
     memory_bytes: int
@@ -156,6 +157,40 @@ ECP5_25F = Part(
 )
 # the die of the 25F under another name: the open tools use all of it
 ECP5_12F = replace(ECP5_25F, name="LFE5U-12F", options=("--12k",))
+ECP5_5G_85F = replace(ECP5_85F, name="LFE5UM5G-85F", options=("--um5g-85k",))
+LIFCL_40 = Part(
+    name="LIFCL-40",
+    family="nexus",
+    luts=32256,
+    multipliers=56,
+    block_rams=84,
+    options=("LIFCL-40",),
+)
+XC7A35T = Part(
+    name="XC7A35T",
+    family="xc7",
+    luts=20800,
+    multipliers=90,
+    block_rams=100,
+    options=("xc7a35ti",),
+    flip_flops_per_lut=2,
+)
+XC7A50T = replace(
+    XC7A35T,
+    name="XC7A50T",
+    luts=32600,
+    multipliers=120,
+    block_rams=150,
+    options=("xc7a50t",),
+)
+XC7A100T = replace(
+    XC7A35T,
+    name="XC7A100T",
+    luts=63400,
+    multipliers=240,
+    block_rams=270,
+    options=("xc7a100t",),
+)
 GW5AST_138 = Part(
     name="GW5AST-138C",
     family="gw5a",
@@ -164,7 +199,9 @@ GW5AST_138 = Part(
     block_rams=340,
     options=("GW5AST-LV138",),
 )
-PARTS = MappingProxyType(
-    {part.name: part for part in (ECP5_12F, ECP5_25F, ECP5_45F, ECP5_85F, GW5AST_138)}
+_PARTS = (
+    *(ECP5_12F, ECP5_25F, ECP5_45F, ECP5_85F, ECP5_5G_85F),
+    *(LIFCL_40, XC7A35T, XC7A50T, XC7A100T, GW5AST_138),
 )
+PARTS = MappingProxyType({part.name: part for part in _PARTS})
 """By name."""

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,10 +11,12 @@ from typing import Any
 from trainwright.support.native.tools import Progress
 from trainwright.support.waiting import waiting
 from trainwright_boards import flow, report
+from trainwright_boards.artix_tools import vivado_script
 from trainwright_boards.board import BLOCK
 from trainwright_boards.clocks import slower_mhz
+from trainwright_boards.export import SCRIPT, write_files
 from trainwright_boards.fits import needed_block_rams
-from trainwright_boards.job import NETLIST, PACK, PLACE, SYNTH, TIMING, TOP, Build, Steps
+from trainwright_boards.job import NETLIST, PACK, PLACE, STAGES, SYNTH, TIMING, TOP, Build, Steps
 from trainwright_boards.netlist import Netlist, complaints
 from trainwright_boards.tools import BuildError
 from trainwright_boards.top import CLOCK
@@ -24,13 +25,21 @@ REPORT = "report.json"
 
 
 def build(
-    job: Build, progress: Progress, *, until: str = PACK, options: tuple[str, ...] = ()
+    job: Build, progress: Progress, *, until: str | None = None, options: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """Build a bitstream, or what ``until``, one of ``job.STAGES``, makes; return the figures.
 
-    Those of a bitstream are also in ``report.json`` of the build's folder. ``options`` go to place
-    and route. Raises ``BuildError``, also where the part has no room for the netlist.
+    ``until`` is by default the last stage that the part's tools reach (``Family.last``). Figures of
+    a bitstream are also in ``report.json`` of the build's folder. ``options`` go to place and
+    route. Raises ``BuildError``, also where the part has no room for the netlist.
     """
+    tools = flow.family(job.board)
+    until = until or tools.last
+    if STAGES.index(until) > STAGES.index(tools.last):
+        raise BuildError(
+            f"wheels build for the {job.board.part.name} of {job.board.name} until {tools.last}, "
+            f"not {until}: {tools.beyond}"
+        )
     stages = {SYNTH: 1, PACK: 3}.get(until, 2)  # one run of a tool may place and route
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
@@ -43,12 +52,12 @@ def build(
             flow.synthesise(job, steps)
             checked = check_netlist(job)
         if until == SYNTH:
-            return _netlist_figures(job, steps) | checked
+            return _netlist_figures(job, steps, until) | checked
         with steps.stage("place" if until == PLACE else "place and route", 2, stages):
             flow.floorplan(job, steps)
             if until == PLACE:
                 flow.place_and_route(job, steps, options, route=False)
-                return _netlist_figures(job, steps) | checked
+                return _netlist_figures(job, steps, until) | checked
             flow.place_and_route(job, steps, options)
             report.spare_luts(
                 report.resources(report.read_timing(job.folder / TIMING), job.board.part)
@@ -57,7 +66,7 @@ def build(
             with steps.stage("pack", 3, stages):
                 flow.pack(job, steps)
                 checked["tiles"] = flow.check_bitstream(job, steps)
-        figures = _figures(job, steps) | checked
+        figures = _figures(job, steps) | checked | {"stage": until}
         if until == PACK:
             (job.folder / REPORT).write_text(json.dumps(figures, indent=1) + "\n")
     except OSError as error:
@@ -65,15 +74,31 @@ def build(
     return figures
 
 
-def _netlist_figures(job: Build, steps: Steps) -> dict[str, Any]:
+def export_sources(job: Build) -> list[Path]:
+    """Write what Vivado builds a board with a serial line from, and list the files.
+
+    Raises ``BuildError`` and ``ConversionError``.
+    """
+    tools = flow.family(job.board)
+    files = write_files(job.folder, {SCRIPT: vivado_script(job.board)})
+    flow.write_design(job)
+    return [job.folder / tools.source, job.folder / tools.pins, *files]
+
+
+def _netlist_figures(job: Build, steps: Steps, stage: str) -> dict[str, Any]:
     """Return the figures of a netlist that is not routed."""
     return {
+        "stage": stage,
         "board": job.board.name,
         "part": job.board.part.name,
         "parameters": asdict(job.parameters),
         "fingerprint": job.parameters.fingerprint,
         "multipliers": job.parameters.multipliers,
         "memory": job.memory,
+        "memory_bytes": job.memory_bytes,
+        "baud": job.baud,
+        "clock_mhz": job.clock_hz / 1e6,
+        "seed": job.seed,
         "netlist": str(job.folder / NETLIST),
         "resources": report.netlist_resources(_cells(job), job.board.part),
         "seconds": steps.seconds,
@@ -102,20 +127,6 @@ def check_netlist(job: Build) -> dict[str, Any]:
         raise BuildError(f"the netlist of {job.folder} breaks a rule: {'; '.join(broken)}")
     crossings = [asdict(crossing) for crossing in netlist.crossings({CLOCK})]
     return {"clock_nets": sorted(netlist.clocks()), "crossings": crossings}
-
-
-def append_line(path: Path, figures: Mapping[str, Any], label: str) -> None:
-    """Add what is followed over time to a file of one JSON object a line. Raises ``BuildError``."""
-    line: dict[str, Any] = {"label": label}
-    line |= {name: figures[name] for name in ("board", "fingerprint", "clock_mhz", "seed")}
-    line |= {name: usage["used"] for name, usage in figures["resources"].items()}
-    line |= {"fmax_mhz": round(figures["fmax_mhz"], 2)}
-    line |= {"seconds": round(sum(figures["seconds"].values()))}
-    try:
-        with path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-    except OSError as error:
-        raise BuildError(f"cannot write to {path}: {error.strerror}") from error
 
 
 def _figures(job: Build, steps: Steps) -> dict[str, Any]:

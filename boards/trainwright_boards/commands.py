@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ from trainwright_boards.tools import BuildError
 FOLDER = Path("build")
 FLOWS = ("vivado", "litex", "fusesoc")
 """Names in ``flows.FLOWS``, whose import would cost every command the hardware's."""
+VIVADO = tuple(name for name, board in BOARDS.items() if board.part.family == "xc7")
+"""Boards with a serial line that Vivado builds."""
+EXPORTED = (*EXPORTS, *VIVADO, REGISTERS)
 
 
 def tell(message: str) -> None:
@@ -44,12 +48,21 @@ def tell(message: str) -> None:
 
 
 def _boards_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "List the boards that bitstreams are built for, and the presets that fit."
+    parser.description = (
+        "List the boards, the runs of the tools that are recorded for each, and the presets that "
+        "fit. A board that was only described says so."
+    )
     parser.add_argument(
         "--table2",
         action="store_true",
         help="the paper's table 2 beside every finished build and estimate in --builds, and the "
         "time of a training step at the clock reached",
+    )
+    parser.add_argument(
+        "--runs",
+        action="store_true",
+        help="the boards that were run to the last step for which tools come from PyPI, with the "
+        "figures of each run, and the boards that were not",
     )
     parser.add_argument(
         "--builds", type=Path, default=FOLDER, metavar="FOLDER", help="default: build"
@@ -70,6 +83,21 @@ def _table2(folder: Path, as_json: bool) -> int:
     return 0
 
 
+def _runs(as_json: bool) -> int:
+    from trainwright_boards import runs
+
+    names = [name for name in (*BOARDS, *EXPORTS) if runs.finished(name)]
+    if as_json:
+        found = {name: [asdict(run) for run in runs.finished(name).values()] for name in names}
+        print(json.dumps({"runs": found, "not_run": runs.not_run()}))
+        return 0
+    print(runs.table(names))
+    print(f"{len(names)} boards were run to the last step for which tools come from PyPI.")
+    if runs.not_run():
+        print(f"Described and not run: {', '.join(runs.not_run())}.")
+    return 0
+
+
 NOT_ROUTED = (
     "nextpnr as it comes routed no arrays of {} multipliers on it, see docs/results/boards.md"
 )
@@ -77,6 +105,10 @@ NOT_ROUTED = (
 
 def board_figures(board: Board) -> dict[str, Any]:
     """Collect what ``trainwright boards --json`` prints about a board."""
+    from trainwright_boards.runs import finished
+
+    runs = finished(board.name)
+    built = {name for name, _ in runs}
     fitting, unrouted, unfit, beside = [], [], {}, []
     for name in PRESETS:
         reasons = obstacles(preset(name), board.part, board.memory_bytes)
@@ -99,7 +131,8 @@ def board_figures(board: Board) -> dict[str, Any]:
         "memories": board.memories,
         "block_rams": needed_block_rams(chosen, board.memory_bytes),
         "fits": fitting,
-        "routed": [name for name in fitting if name in board.routed],
+        "built": [name for name in PRESETS if name in built],
+        "runs": [asdict(run) for run in runs.values()],
         "not_routed": unrouted,
         "unrouted_multipliers": board.unrouted_multipliers,
         "does_not_fit": unfit,
@@ -111,17 +144,22 @@ def board_figures(board: Board) -> dict[str, Any]:
 def _boards(args: argparse.Namespace) -> int:
     if args.table2:
         return _table2(args.builds, args.json)
+    if args.runs:
+        return _runs(args.json)
     figures = {name: board_figures(board) for name, board in BOARDS.items()}
     if args.json:
         print(json.dumps(figures))
         return 0
+    from trainwright_boards.runs import told
+
     for name, board in figures.items():
         print(f"{name}: {board['title']}, speed grade {board['speed_grade']}")
+        print(f"  {told(name)}")
         memories = (f"{name}, {size // 1024:,} KiB" for name, size in board["memories"].items())
         print(f"  memory: {'; '.join(memories)}")
         for fitting in board["fits"]:
             more = ", the default" if fitting == board["preset"] else ""
-            known = "fits" if fitting in board["routed"] else "fits by count, not built yet"
+            known = "fits" if fitting in board["built"] else "fits by count, not built yet"
             print(f"  {fitting}: {known}{more}")
         for unrouted in board["not_routed"]:
             print(f"  {unrouted}: not routed: {NOT_ROUTED.format(board['unrouted_multipliers'])}")
@@ -130,6 +168,9 @@ def _boards(args: argparse.Namespace) -> int:
             print(f"  {other}: does not fit: needs {' and '.join(reasons)}{but}")
         if board["note"]:
             print(f"  {board['note']}")
+    for name, zynq in EXPORTS.items():
+        print(f"{name}: {zynq.title}; `trainwright export {name}`")
+        print(f"  {told(name)}")
     return 0
 
 
@@ -184,9 +225,9 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--until",
         choices=STAGES,
-        default="pack",
         help="stop after this stage: synth tells what the netlist takes of the part, in minutes; "
-        "place, route; pack (default) makes the bitstream",
+        "place, route; pack makes the bitstream (default: the last that the part's tools reach: "
+        "synth for an Artix-7, pack for the others)",
     )
     parser.add_argument(
         "--synth-only",
@@ -212,11 +253,15 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         help="default: build/BOARD, with -PRESET, -sdram and the fingerprint of sizes of your own "
         "behind it where these are chosen",
     )
+    _append_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
+
+
+def _append_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--append", type=Path, metavar="FILE", help="add a line of the figures to it, as JSON"
     )
     parser.add_argument("--label", default="", metavar="TEXT", help="of that line, say a commit")
-    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
 
 
 def _accelerator_argument(parser: argparse.ArgumentParser) -> None:
@@ -324,10 +369,10 @@ def _memory(args: argparse.Namespace, parameters: AcceleratorParameters, board: 
 
 
 def _build(args: argparse.Namespace) -> int:
-    from trainwright_boards.build import append_line, build, seeds
+    from trainwright_boards.build import build, seeds
 
-    if args.until in ("synth", "place") and (args.seeds is not None or args.append is not None):
-        raise OptionError(f"--until {args.until} routes nothing: leave --seeds and --append away")
+    if args.until in ("synth", "place") and args.seeds is not None:
+        raise OptionError(f"--until {args.until} routes nothing: omit --seeds")
     job = _job(args)
     if args.clock is not None and round(args.clock * 1e6) != job.clock_hz:
         tell(
@@ -342,10 +387,17 @@ def _build(args: argparse.Namespace) -> int:
     else:
         figures = build(job, tell, until=args.until)
         text = summary(figures)
-        if args.append is not None:
-            append_line(args.append, figures, args.label)
+        _append(args, figures)
     print(json.dumps(figures) if args.json else text)
     return 0
+
+
+def _append(args: argparse.Namespace, figures: dict[str, Any]) -> None:
+    """Add the run to the file that ``--append`` names."""
+    from trainwright_boards import runs
+
+    if args.append is not None:
+        runs.append(args.append, runs.run_of(figures, args.label))
 
 
 def resource_lines(resources: dict[str, Any]) -> list[str]:
@@ -427,11 +479,13 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write Verilog, constraints and a script for a board that only its vendor's tools build: "
         + "; ".join(f"{board.name}, {board.title}" for board in EXPORTS.values())
+        + ". For these the system with its serial line: "
+        + "; ".join(f"{name}, {BOARDS[name].title}" for name in VIVADO)
         + f". Or write the register map, '{REGISTERS}': SystemRDL, SVD and a C header for drivers. "
         "Or, with --for, the accelerator alone as a package for Vivado (IP-XACT), LiteX (a wrapper "
         "in Python) or FuseSoC (a CAPI2 core), the register map with it."
     )
-    parser.add_argument("board", metavar="BOARD", nargs="?", help=", ".join((*EXPORTS, REGISTERS)))
+    parser.add_argument("board", metavar="BOARD", nargs="?", help=", ".join(EXPORTED))
     parser.add_argument("--for", dest="flow", choices=FLOWS, help="package for this flow")
     add_options(parser, NumberOptions)
     parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
@@ -450,8 +504,9 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--estimate",
         action="store_true",
-        help="also tell what the accelerator takes of the part, by yosys (minutes)",
+        help="also tell what the design takes of the part, by yosys (minutes)",
     )
+    _append_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -509,13 +564,17 @@ def _export(args: argparse.Namespace) -> int:
         figures = {"fingerprint": parameters.fingerprint, "files": [str(file) for file in files]}
         print(json.dumps(figures) if args.json else "\n".join(figures["files"]))
         return 0
-    names = (*EXPORTS, REGISTERS)
     if args.board is None:
-        raise OptionError(f"name a board, {', '.join(names)}, or a flow, --for {'|'.join(FLOWS)}")
+        names = ", ".join(EXPORTED)
+        raise OptionError(f"name a board, {names}, or a flow, --for {'|'.join(FLOWS)}")
+    if args.append is not None and not args.estimate:
+        raise OptionError("--append takes figures, which --estimate makes")
+    if args.board in VIVADO:
+        return _export_serial(args, BOARDS[args.board])
     if args.board not in EXPORTS:
         raise OptionError(
-            f"no board {args.board!r} to export for; there are {', '.join(names)}"
-            f"{suggestion(args.board, names)}"
+            f"no board {args.board!r} to export for; there are {', '.join(EXPORTED)}"
+            f"{suggestion(args.board, EXPORTED)}"
         )
     board = EXPORTS[args.board]
     parameters = _exported(args, args.preset or board.preset)
@@ -533,8 +592,43 @@ def _export(args: argparse.Namespace) -> int:
     if args.estimate:
         from trainwright_boards.estimate import estimate
 
-        figures["resources"] = estimate(board, parameters, folder, tell)["resources"]
+        estimated = estimate(board, parameters, folder, tell)
+        figures["resources"] = estimated["resources"]
         lines += resource_lines(figures["resources"])
+        _append(args, estimated)
+    print(json.dumps(figures) if args.json else "\n".join(lines))
+    return 0
+
+
+def _export_serial(args: argparse.Namespace, board: Board) -> int:
+    """Write the system of a board with a serial line, as Vivado's sources and script."""
+    from trainwright_boards.build import build, export_sources
+    from trainwright_boards.clocks import running_hz
+    from trainwright_boards.job import Build
+
+    if args.memory_base:
+        raise OptionError(
+            f"--memory-base only applies to a processor's memory, not to {board.name}"
+        )
+    name = args.preset or board.preset
+    parameters = _exported(args, name)
+    check_fits(parameters, board, name)
+    clock_hz = running_hz(board, board.design_hz, board.baud, BLOCK)
+    job = Build(board, parameters, clock_hz, args.out or FOLDER / board.name)
+    files = export_sources(job)
+    figures = {
+        "board": board.name,
+        "part": board.part.name,
+        "multipliers": parameters.multipliers,
+        "fingerprint": parameters.fingerprint,
+        "files": [str(file) for file in files],
+    }
+    lines = list(figures["files"])
+    if args.estimate:
+        built = build(job, tell)
+        figures["resources"] = built["resources"]
+        lines += resource_lines(figures["resources"])
+        _append(args, built)
     print(json.dumps(figures) if args.json else "\n".join(lines))
     return 0
 

@@ -10,7 +10,7 @@ from trainwright_boards.family import Family, places
 from trainwright_boards.job import NETLIST, REPORT_IT, TIMING, TOP, Build, Steps
 from trainwright_boards.pll import pll_settings
 from trainwright_boards.relocate import relocate
-from trainwright_boards.spacers import add_spacers, remove_spacers
+from trainwright_boards.spacers import add_spacers, is_crowded, remove_spacers
 from trainwright_boards.top import CLOCK
 from trainwright_boards.unpack import BITSTREAM, CONFIG, check_bitstream
 from trainwright_hw.build.synthesis import ecp5_passes
@@ -39,8 +39,9 @@ ROUTER = {
 """Settings of ``router2``, which heeds them with the first alone. Its own, but for the last, 1.25
 there: the estimated way from where a search is to its goal weighs less than it costs, so that
 searches look at more and find shorter ways."""
-PLACER = ("--placer", "static")
-"""``static`` leaves wires 14 to 19 % shorter than ``heap``, and weighs no timing."""
+PLACER, CROWDED_PLACER = ("--placer", "static"), ("--placer", "heap")
+"""``static`` leaves wires 14 to 19 % shorter than ``heap``, and weighs no timing. In a crowded part
+(``spacers.is_crowded``) it found no legal places in 45 minutes, and ``heap`` did in 2."""
 SHARE = 0.93
 """Share of the clock's period that paths may take by the estimate before routing."""
 SMALLER = "A smaller --preset may fit."
@@ -78,10 +79,10 @@ class Ecp5(Family):
         return "\n".join(lines) + "\n"
 
     def passes(
-        self, rtlil: str, top: str, *, plain: bool, delay_ps: int | None = None
+        self, source: str, top: str, *, plain: bool, delay_ps: int | None = None
     ) -> str:  # fmt: skip
         """Return the synthesis script, the same as for simulating the netlist."""
-        return ecp5_passes(rtlil, top, plain=plain, delay_ps=delay_ps)
+        return ecp5_passes(source, top, plain=plain, delay_ps=delay_ps)
 
     def place_and_route(
         self, build: Build, steps: Steps, options: Sequence[str], *, route: bool = True
@@ -105,9 +106,18 @@ class Ecp5(Family):
         common += ["--freq", f"{build.clock_hz / 1e6:g}", "--router", "router2"]
         with editing(build.folder / NETLIST, TOP, to=build.folder / SPREAD) as module:
             steps.checks.begin(module)
+            crowded = is_crowded(module, board.part.luts)
             add_spacers(module, board.part.luts)
             steps.checks.held("spacers", module)
-        place = [*common, "--json", SPREAD, *PLACER, "--no-route", "--write", PLACED]
+        place = [
+            *common,
+            "--json",
+            SPREAD,
+            *(CROWDED_PLACER if crowded else PLACER),
+            "--no-route",
+            "--write",
+            PLACED,
+        ]
         steps.run("nextpnr-ecp5", place, remedy=SMALLER, step="place", stalls=True)
         if not route:
             return

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from trainwright_boards.board import BLOCK, Board
-from trainwright_boards.job import Build, Steps
+from trainwright_boards.job import PACK, RTLIL, Build, Steps
 from trainwright_boards.top import CLOCK, LAMP, RX, TX, BoardTop
 from trainwright_hw.soc import Soc
 
@@ -23,6 +23,12 @@ class Family(ABC):
     """File that place and route makes."""
     bitstream: str
     """File that is loaded."""
+    source: str = RTLIL
+    """File that synthesis reads: RTLIL, or Verilog for a vendor's tools too."""
+    last: str = PACK
+    """Last of ``job.STAGES`` that tools from PyPI reach."""
+    beyond: str = ""
+    """What takes over after ``last``, for messages."""
 
     @abstractmethod
     def top(self, board: Board, clock_hz: int) -> Callable[[Soc], BoardTop]:
@@ -41,7 +47,7 @@ class Family(ABC):
 
     @abstractmethod
     def passes(
-        self, rtlil: str, top: str, *, plain: bool, delay_ps: int | None = None
+        self, source: str, top: str, *, plain: bool, delay_ps: int | None = None
     ) -> str:  # fmt: skip
         """Return the synthesis script up to its last command, which takes ``-json FILE``."""
 

@@ -1,10 +1,14 @@
 """From a board and an accelerator to a bitstream: a folder with every step's files and logs."""
 
+import gzip
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from trainwright.support.native.cache import Cache, default_folder
+from trainwright_boards.artix_tools import Artix
 from trainwright_boards.board import SDRAM, Board
 from trainwright_boards.ecp5_tools import Ecp5
 from trainwright_boards.edit import editing
@@ -12,20 +16,23 @@ from trainwright_boards.family import Family
 from trainwright_boards.floorplan import PROGRAM_MEMORY, multiplier_places, scratchpad_places, tie
 from trainwright_boards.gowin_tools import Gowin
 from trainwright_boards.job import NETLIST, REPORT_IT, RTLIL, TOP, Build, Steps
-from trainwright_boards.tools import BuildError
+from trainwright_boards.nexus_tools import Nexus
+from trainwright_boards.tools import BuildError, tool
 from trainwright_hw.arith.multiplier import DevicePlatform
 from trainwright_hw.build.bram_registers import absorb
-from trainwright_hw.build.convert import design_to_rtlil
-from trainwright_hw.build.synthesis import write_adders
+from trainwright_hw.build.convert import design_to_rtlil, rtlil_to_verilog
+from trainwright_hw.build.synthesis import ADDERS_TEXT, write_adders
 from trainwright_hw.external.on_chip_memory import OnChipMemory
 from trainwright_hw.external.sdram.controller import SdramMemory
 from trainwright_hw.link.uart import divisor
 from trainwright_hw.soc import Soc
 
-FAMILIES = MappingProxyType({"ecp5": Ecp5(), "gw5a": Gowin()})
+FAMILIES = MappingProxyType({"ecp5": Ecp5(), "gw5a": Gowin(), "nexus": Nexus(), "xc7": Artix()})
 """By ``Part.family``."""
 YOSYS_BUG = "ERROR: Assert"
 SYSTEM = "system.json"
+KEPT = "top.json.gz"
+"""Netlist in the cache."""
 
 
 def family(board: Board) -> Family:
@@ -60,7 +67,7 @@ def _memory(build: Build) -> OnChipMemory | SdramMemory:
 
 
 def write_design(build: Build) -> None:
-    """Write ``top.il``, the constraints, and ``system.json`` for simulating the netlist.
+    """Write ``top.il`` or ``top.v``, the constraints, and ``system.json`` for a simulation.
 
     Raises ``BuildError`` for a clock that cannot be made.
     """
@@ -72,7 +79,9 @@ def write_design(build: Build) -> None:
     text = design_to_rtlil(
         top, [*top.ports.values()], name=TOP, target=DevicePlatform(board.part.family)
     )
-    (build.folder / RTLIL).write_text(text)
+    if tools.source != RTLIL:
+        text = rtlil_to_verilog(text)
+    (build.folder / tools.source).write_text(text)
     (build.folder / tools.pins).write_text(tools.constraints(board, build.memory))
     system = {
         "family": board.part.family,
@@ -85,24 +94,38 @@ def write_design(build: Build) -> None:
 
 
 def synthesise(build: Build, steps: Steps) -> None:
-    """Turn ``top.il`` into ``top.json``. Raises ``BuildError`` where a latch was inferred.
+    """Turn the design into ``top.json``. Raises ``BuildError`` where a latch was inferred.
 
     yosys 0.70 stops at an internal assertion for some designs, whatever passes came before. Plain
-    passes avoid it at the cost of more LUTs.
+    passes avoid it at the cost of more LUTs. A netlist of the same design, passes and yosys is
+    taken from the cache.
     """
-    for plain in (False, True):
-        tools, delay = family(build.board), build.delay_ps
-        passes = tools.passes(RTLIL, TOP, plain=plain, delay_ps=delay)
-        script = f"{passes} -json {NETLIST}"
+    tools, netlist = family(build.board), build.folder / NETLIST
+    scripts = [
+        f"{tools.passes(tools.source, TOP, plain=plain, delay_ps=build.delay_ps)} -json {NETLIST}"
+        for plain in (False, True)
+    ]
+    design = (build.folder / tools.source).read_text()
+    parts = json.dumps([design, ADDERS_TEXT, scripts[0], tool("yosys").version])
+    key = hashlib.sha256(parts.encode()).hexdigest()
+    cache = Cache(default_folder() / "netlists")
+    if (entry := cache.find(key)) is not None:
+        netlist.write_bytes(gzip.decompress((entry / KEPT).read_bytes()))
+        steps.progress(f"synthesis: the netlist of an earlier run, from {entry}")
+        return
+    for n, script in enumerate(scripts):
         try:
             arguments = ["-q", "-l", "synthesis.log", "-p", script]
             steps.run("yosys", arguments, remedy=REPORT_IT, told_in="synthesis.log")
         except BuildError as error:
-            if plain or YOSYS_BUG not in str(error):
+            if n or YOSYS_BUG not in str(error):
                 raise
             steps.progress(f"{error}; again with yosys's own passes, which make more LUTs")
         else:
-            return
+            break
+    with cache.building(key) as folder:
+        if folder is not None:
+            (folder / KEPT).write_bytes(gzip.compress(netlist.read_bytes(), 1))
 
 
 def floorplan(build: Build, steps: Steps) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 from trainwright_boards.board import BLOCK, Board
 from trainwright_boards.family import Family, places
-from trainwright_boards.gowin import GowinTop
 from trainwright_boards.gowin_unpack import check_bitstream
 from trainwright_boards.job import NETLIST, REPORT_IT, TIMING, Build, Steps
+from trainwright_boards.top import PinClockTop
 from trainwright_hw.build.synthesis import gowin_passes
 from trainwright_hw.soc import Soc
 
@@ -21,14 +21,14 @@ class Gowin(Family):
         self.top(board, asked_hz)
         return asked_hz
 
-    def top(self, board: Board, clock_hz: int) -> Callable[[Soc], GowinTop]:
+    def top(self, board: Board, clock_hz: int) -> Callable[[Soc], PinClockTop]:
         """Take the board's own clock. Raises ``ValueError`` for another one."""
         if clock_hz != board.clock_hz:
             raise ValueError(
                 f"{board.name} runs at {board.clock_hz / 1e6:g} MHz and not at "
                 f"{clock_hz / 1e6:g}: the open tools know no PLL of its {board.part.name}"
             )
-        return GowinTop
+        return PinClockTop
 
     def constraints(self, board: Board, memory: str = BLOCK) -> str:
         """Return the site of every pin; the clock's frequency is an option of place and route."""
@@ -39,10 +39,10 @@ class Gowin(Family):
         return "\n".join(lines) + "\n"
 
     def passes(
-        self, rtlil: str, top: str, *, plain: bool, delay_ps: int | None = None
+        self, source: str, top: str, *, plain: bool, delay_ps: int | None = None
     ) -> str:  # fmt: skip
         """Return the synthesis script, the same as for simulating the netlist."""
-        return gowin_passes(rtlil, top, "gw5a", plain=plain, delay_ps=delay_ps)
+        return gowin_passes(source, top, "gw5a", plain=plain, delay_ps=delay_ps)
 
     def place_and_route(
         self, build: Build, steps: Steps, options: Sequence[str], *, route: bool = True

@@ -7,16 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FLIP_FLOPS = {"TRELLIS_FF": ("DI", "M")} | {
-    f"DFF{edge}{reset}{enable}": ("D",)
+GOWIN_FLIP_FLOPS = tuple(
+    f"DFF{edge}{reset}{enable}"
     for edge in ("", "N")
     for reset in ("", "S", "R", "P", "C")
     for enable in ("", "E")
-}
-"""Registers, and the inputs that are stored; those of a Gowin part have their enable and reset in
-their names."""
+)
+"""Their names say which enable and reset they have."""
+NEXUS_FLIP_FLOPS = ("FD1P3BX", "FD1P3DX", "FD1P3IX", "FD1P3JX")
+XC7_FLIP_FLOPS = tuple(f"FD{kind}E{edge}" for kind in ("R", "S", "C", "P") for edge in ("", "_1"))
+FLIP_FLOPS = {"TRELLIS_FF": ("DI", "M")} | dict.fromkeys(
+    (*GOWIN_FLIP_FLOPS, *NEXUS_FLIP_FLOPS, *XC7_FLIP_FLOPS), ("D",)
+)
+"""Registers, and the inputs that are stored."""
 CLOCK_PORTS = {
-    **dict.fromkeys(FLIP_FLOPS, ("CLK",)),
+    **dict.fromkeys(("TRELLIS_FF", *GOWIN_FLIP_FLOPS), ("CLK",)),
+    **dict.fromkeys(NEXUS_FLIP_FLOPS, ("CK",)),
+    **dict.fromkeys(XC7_FLIP_FLOPS, ("C",)),
     "TRELLIS_DPR16X4": ("WCK",),
     "DP16KD": ("CLKA", "CLKB"),
     "MULT18X18D": ("CLK0", "CLK1", "CLK2", "CLK3"),
@@ -25,11 +32,21 @@ CLOCK_PORTS = {
     **dict.fromkeys(("RAM16SDP1", "RAM16SDP2", "RAM16SDP4", "SP", "SPX9"), ("CLK",)),
     **dict.fromkeys(("SDPB", "SDPX9B", "DPB", "DPX9B"), ("CLKA", "CLKB")),
     "MULTALU27X18": ("CLK",),
+    "DPR16X4": ("WCK",),
+    "PDP16K": ("CLKW", "CLKR"),
+    "PDPSC16K": ("CLK",),
+    "DP16K": ("CLKA", "CLKB"),
+    **dict.fromkeys(("MULT9X9", "MULT18X18", "MULT18X36", "MULT36X36"), ("CLK",)),
+    **dict.fromkeys(("RAM32M", "RAM64M", "RAM32X1D", "RAM64X1D", "RAM128X1D"), ("WCLK",)),
+    **dict.fromkeys(("RAMB18E1", "RAMB36E1"), ("CLKARDCLK", "CLKBWRCLK")),
+    **dict.fromkeys(("SRL16E", "SRLC32E", "DSP48E1"), ("CLK",)),
 }
-"""Clock inputs of the cells of an ECP5 and of a GW5A."""
-CONSTANTS = {"GND": ("G",), "VCC": ("V",)}
+"""Clock inputs of the cells of an ECP5, a GW5A, a CrossLink-NX and an Artix-7."""
+CONSTANTS = {"GND": ("G",), "VCC": ("V",), "VLO": ("Z",), "VHI": ("Z",)}
 LATCH = re.compile(r".*LATCH.*|DLN?[CP]?E?", re.IGNORECASE)
-PLL_OUTPUTS = {"EHXPLLL": ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3")}
+PLL_OUTPUTS = {"EHXPLLL": ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3"), "MMCME2_BASE": ("CLKOUT0",)}
+CLOCK_BUFFERS = {"BUFG"}
+INPUT_BUFFERS = {"IBUF", "IB"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +64,7 @@ class Crossing:
 
 
 class Netlist:
-    """A flat netlist of cells of an ECP5 or a GW5A, as yosys writes it in JSON."""
+    """A flat netlist of a part's cells, as yosys writes it in JSON."""
 
     def __init__(self, document: Mapping[str, Any], top: str):
         module = document["modules"][top]
@@ -90,6 +107,9 @@ class Netlist:
         for cell in self.cells.values():
             for port in PLL_OUTPUTS.get(cell["type"], ()):
                 bits += cell["connections"].get(port, ())
+        for cell in self.cells.values():
+            if cell["type"] in CLOCK_BUFFERS and cell["connections"]["I"][0] in bits:
+                bits += cell["connections"]["O"]
         return {self.name(bit) for bit in bits}
 
     def latches(self) -> list[str]:
@@ -126,7 +146,7 @@ class Netlist:
     def _inside(self, bit: int) -> int:
         """Return the net that an input pin's buffer drives, or the pin's own net."""
         for cell in self.cells.values():
-            if cell["type"] == "IBUF" and cell["connections"]["I"] == [bit]:
+            if cell["type"] in INPUT_BUFFERS and cell["connections"]["I"] == [bit]:
                 return cell["connections"]["O"][0]
         return bit
 

@@ -1,6 +1,7 @@
 """Resources and timing of a build, in the names of the design."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -22,11 +23,30 @@ CELLS = {
         "multipliers": {"MULTALU27X18": 1},
         "block_rams": {"BSRAM": 1},
     },
+    "nexus": {
+        "luts": {"OXIDE_COMB": 1},
+        "flip_flops": {"OXIDE_FF": 1},
+        "multipliers": {"MULT18_CORE": 1},
+        "block_rams": {"OXIDE_EBR": 1},
+    },
 }
 """Our names of what nextpnr counts, and how many of ours each is. On a GW5A a sum is in the place
 of a LUT; a distributed RAM has four LUTs, which are counted, and four more that nothing else may
 use."""
 GW5A_BLOCK_RAMS = ("SP", "SPX9", "SDPB", "SDPX9B", "DPB", "DPX9B", "pROM", "pROMX9")
+XILINX_CELLS = {
+    "luts": {
+        r"LUT[1-6]": 1,
+        r"SRL\w+": 1,
+        r"RAM(32|64)X1[SD]": 2,
+        r"RAM(32|64)M": 4,
+        r"RAM(32M16|64M8|32X16DR8|64X8SW)": 8,
+    },
+    "flip_flops": {r"FD[RSCP]E(_1)?": 1},
+    "multipliers": {r"DSP48E[12]": 1},
+    "block_rams": {r"RAMB36E[12]": 2, r"RAMB18E[12]": 1},
+}
+"""Cells of 7 series and UltraScale+; block RAMs of 18 Kbit."""
 NETLIST_CELLS = {
     "ecp5": {
         "luts": {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6},
@@ -40,9 +60,19 @@ NETLIST_CELLS = {
         "multipliers": {"MULTALU27X18": 1},
         "block_rams": dict.fromkeys(GW5A_BLOCK_RAMS, 1),
     },
+    "nexus": {
+        "luts": {"LUT4": 1, "CCU2": 2, "WIDEFN9": 2, "DPR16X4": 6},
+        "flip_flops": {r"FD1P3[BDIJ]X": 1},
+        "multipliers": {"MULT18X18": 1},
+        "block_rams": {"(P?DP|PDPSC)16K": 1},
+    },
+    "xc7": XILINX_CELLS,
+    "xcup": XILINX_CELLS,
 }
-"""Cells of a netlist before it is placed, when there are no fewer than these. A distributed RAM
-of an ECP5 takes the four LUTs of two slices and the slice that writes it."""
+"""Cells of a netlist before it is placed, as regular expressions; the placed design has no fewer.
+A distributed RAM of an ECP5 takes the four LUTs of two slices and the slice that writes it."""
+COUNTED = ("LUT", "RAM", "SRL", "DSP", "URAM", "MULT", "DP16K", "PDP")
+"""Beginnings of the types of cells that must not be overlooked."""
 MARKS = (
     *("$TRELLIS", "_TRELLIS_", "_LUT4", "_CCU2C", "_PFUMX", "_L6MUX"),
     *("_LUT", "_ALU", "_MUX2_", "_DFF", "_RAM16SDP", "_SDP", "_DPB", "_DPX9B", "_IBUF", "_OBUF"),
@@ -81,17 +111,33 @@ def netlist_resources(cells: Mapping[str, int], part: Part) -> dict[str, dict[st
     """
     available = {
         "luts": part.luts,
-        "flip_flops": part.luts,  # one beside each LUT
+        "flip_flops": part.luts * part.flip_flops_per_lut,
         "multipliers": part.multipliers,
         "block_rams": part.block_rams,
     }
-    return {
-        kind: {
-            "used": sum(weight * cells.get(cell, 0) for cell, weight in weights.items()),
-            "available": available[kind],
-        }
-        for kind, weights in NETLIST_CELLS[part.family].items()
-    }
+    used = count_cells(cells, part.family)
+    return {kind: {"used": used[kind], "available": available[kind]} for kind in used}
+
+
+def count_cells(cells: Mapping[str, int], family: str) -> dict[str, int]:
+    """Return the number of each kind of ``NETLIST_CELLS``; ``cells`` counts by type.
+
+    Raises ``BuildError`` for an unknown kind of LUT, memory or multiplier.
+    """
+    kinds = NETLIST_CELLS[family]
+    totals = dict.fromkeys(kinds, 0)
+    for cell, number in cells.items():
+        weights = [
+            (kind, weight)
+            for kind, patterns in kinds.items()
+            for pattern, weight in patterns.items()
+            if re.fullmatch(pattern, cell)
+        ]
+        if not weights and cell.startswith(COUNTED):
+            raise BuildError(f"cannot tell what {number} cells {cell} take: report it")
+        for kind, weight in weights:
+            totals[kind] += number * weight
+    return totals
 
 
 def check_room(

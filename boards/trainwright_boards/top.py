@@ -56,3 +56,14 @@ class BoardTop(Elaboratable, ABC):
             ports[LAMP].eq(soc.interrupt),
         ]
         return m
+
+
+class PinClockTop(BoardTop):
+    """The system at the clock that comes in, for parts whose PLL the open tools do not know.
+
+    The reset ends some cycles after configuration.
+    """
+
+    def clocking(self, m: Module, clock: Signal) -> None:
+        """Drive the clock directly from the pin."""
+        m.d.comb += clock.eq(self.ports[CLOCK])

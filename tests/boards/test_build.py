@@ -13,7 +13,7 @@ from trainwright_boards import flow
 from trainwright_boards.build import build, seeds
 from trainwright_boards.catalogue import BOARDS
 from trainwright_boards.edit import editing
-from trainwright_boards.job import NETLIST, TIMING, TOP, Build, Steps
+from trainwright_boards.job import NETLIST, RTLIL, TIMING, TOP, Build, Steps
 from trainwright_boards.spacers import remove_spacers
 from trainwright_boards.tools import BuildError
 from trainwright_boards.unpack import CONFIG as CONFIGURATION
@@ -129,6 +129,8 @@ def test_synthesis_retries_with_own_passes_when_yosys_crashes(
         raise BuildError(f"{name} failed: {complaint}. {remedy}")
 
     monkeypatch.setattr(Steps, "run", run)
+    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path))
+    (tmp_path / RTLIL).write_text("")
     with pytest.raises(BuildError, match="yosys failed"):
         job = Build(BOARDS[board], SMALL, 50_000_000, tmp_path)
         flow.synthesise(job, Steps(tmp_path, told.append))
@@ -143,12 +145,39 @@ def test_relaxed_build_passes_clock_to_mapping(board, tmp_path, monkeypatch):
     """Nothing else differs."""
     scripts = []
     monkeypatch.setattr(Steps, "run", lambda *given, **_: scripts.append(given[2][-1]))
+    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path))
+    for name in (RTLIL, NETLIST):
+        (tmp_path / name).write_text("")
     job = Build(BOARDS[board], SMALL, 50_000_000, tmp_path)
     for variant in (job, replace(job, relaxed=True)):
         flow.synthesise(variant, Steps(tmp_path, print))
     plain, relaxed = scripts
     assert " -D " not in plain and relaxed.count("-W 1000 -D 12000; clean") == 1
     assert relaxed.replace(" -D 12000", "") == plain
+
+
+def test_synthesis_of_the_same_design_comes_from_the_cache(tmp_path, monkeypatch):
+    ran, told = [], []
+
+    def run(steps, *_, **__):
+        ran.append(steps.folder.name)
+        (steps.folder / NETLIST).write_text(f"netlist of {steps.folder.name}")
+
+    monkeypatch.setattr(Steps, "run", run)
+    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path))
+
+    def netlist(name: str, design: str, **changes) -> str:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / RTLIL).write_text(design)
+        job = replace(Build(BOARDS["ulx3s-85f"], SMALL, 50_000_000, folder), **changes)
+        flow.synthesise(job, Steps(folder, told.append))
+        return (folder / NETLIST).read_text()
+
+    assert netlist("first", "a") == netlist("again", "a") == "netlist of first"
+    assert ran == ["first"] and told[-1].startswith("synthesis: the netlist of an earlier run")
+    assert netlist("other", "b") == "netlist of other"
+    assert netlist("relaxed", "a", relaxed=True) == "netlist of relaxed"
 
 
 _INPUTS = {"OCEA": ["1"], "OCEB": ["1"], "CLKA": [2], "CLKB": [2]}

@@ -11,10 +11,9 @@ from amaranth.sim import Simulator
 from trainwright.parameters import AcceleratorParameters
 from trainwright_boards import flow
 from trainwright_boards.catalogue import BOARDS
-from trainwright_boards.gowin import GowinTop
 from trainwright_boards.job import NETLIST, RTLIL, Build, Steps
 from trainwright_boards.tools import BuildError
-from trainwright_boards.top import RESET_CYCLES
+from trainwright_boards.top import RESET_CYCLES, PinClockTop
 
 BOARD = BOARDS["tang-mega-138k"]
 SMALL = AcceleratorParameters(
@@ -38,7 +37,7 @@ class Counting(Elaboratable):
 
 def test_gowin_reset_ends_after_configured_cycles():
     soc = Counting()
-    top = GowinTop(soc)  # pyright: ignore[reportArgumentType]
+    top = PinClockTop(soc)  # pyright: ignore[reportArgumentType]
     seen = []
 
     async def bench(ctx):

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
+from trainwright.parameters import preset
+from trainwright_boards import runs
 from trainwright_boards.board import ECP5_85F, GW5AST_138
-from trainwright_boards.build import append_line
 from trainwright_boards.commands import summary
 from trainwright_boards.netlist import Netlist, complaints
-from trainwright_boards.report import clocks, critical_path, resources, spare_luts
+from trainwright_boards.report import clocks, count_cells, critical_path, resources, spare_luts
 from trainwright_boards.tools import BuildError
 
 DIRECTIONS = {"CLK": "input", "DI": "input", "Q": "output", "LSR": "input"}
@@ -160,6 +161,49 @@ def test_clock_rules_of_gowin_name_violation(change, complaint):
     assert rules(GOWIN_SOUND | change) == [complaint]
 
 
+def _cell(kind: str, **pins: int) -> dict:
+    """Make a cell whose outputs are ``Q``, ``O`` and ``CLKOUT0``."""
+    outputs = {"Q", "O", "CLKOUT0"}
+    return {
+        "type": kind,
+        "connections": {pin: [bit] for pin, bit in pins.items()},
+        "port_directions": {pin: "output" if pin in outputs else "input" for pin in pins},
+    }
+
+
+ARTIX = {
+    "pad": _cell("IBUF", I=3, O=30),
+    "mmcm": _cell("MMCME2_BASE", CLKIN1=2, CLKOUT0=20),
+    "buffer": _cell("BUFG", I=20, O=4),
+    "first": _cell("FDRE", C=4, D=30, Q=5),
+    "second": _cell("FDSE", C=4, D=5, Q=6),
+    "ram": _cell("RAMB18E1", CLKARDCLK=4, CLKBWRCLK=4),
+}
+NEXUS = {
+    "clock": _cell("IB", I=2, O=4),
+    "pad": _cell("IB", I=3, O=30),
+    "first": _cell("FD1P3DX", CK=4, D=30, Q=5),
+    "second": _cell("FD1P3IX", CK=4, D=5, Q=6),
+    "ram": _cell("PDP16K", CLKW=4, CLKR=4),
+}
+
+
+@pytest.mark.parametrize("cells", [ARTIX, NEXUS], ids=["artix", "nexus"])
+def test_inputs_and_clocks_of_a_part_are_followed_through_its_buffers(cells):
+    assert rules(cells) == []
+    without = {name: cell for name, cell in cells.items() if name not in ("buffer", "clock")}
+    assert rules(without) == ["unconstrained clock n4"]
+    direct = cells | {"second": lut(5, 6, 8)}
+    assert rules(direct) == ["input rx reaches first without a synchroniser"]
+
+
+def test_cells_of_unknown_memory_are_an_error_and_not_overlooked():
+    assert count_cells({"DPR16X4": 2, "CCU2": 1, "PDP16K": 3}, "nexus")["block_rams"] == 3
+    assert count_cells({"RAMB36E1": 2, "RAMB18E1": 1}, "xc7")["block_rams"] == 5
+    with pytest.raises(BuildError, match="what 4 cells PDP99 take"):
+        count_cells({"PDP99": 4}, "nexus")
+
+
 def test_other_clocks_of_a_gowin_part_are_named():
     assert rules(GOWIN_SOUND | {"extra": gowin_flip_flop(7, 6, 3)}) == [
         "unconstrained clock n7",
@@ -234,8 +278,10 @@ def test_gowin_resources_count_sums_as_luts():
 
 def test_build_figures_append_line_to_history(tmp_path):
     figures = {
-        "board": "b",
-        "fingerprint": 7,
+        "board": "ulx3s-85f",
+        "fingerprint": preset("ecp5-85f").fingerprint,
+        "memory": "block",
+        "stage": "pack",
         "clock_mhz": 48.0,
         "seed": 1,
         "resources": resources(TIMING, ECP5_85F),
@@ -243,13 +289,31 @@ def test_build_figures_append_line_to_history(tmp_path):
         "seconds": {"yosys": 100.4, "nextpnr-ecp5": 200.4},
     }
     for label in ("one", "two"):
-        append_line(tmp_path / "lines", figures, label)
+        runs.append(tmp_path / "lines", runs.run_of(figures, label))
     first, second = map(json.loads, (tmp_path / "lines").read_text().splitlines())
     assert (first["label"], second["label"]) == ("one", "two")
     assert first["luts"] == 41820 and first["block_rams"] == 171
     assert first["fmax_mhz"] == 51.23 and first["seconds"] == 301
+    assert runs.Run(**first).complete and first["preset"] == "ecp5-85f"
+    placed = runs.run_of(figures | {"stage": "place", "fingerprint": 7}, "")
+    assert not placed.complete and placed.preset is None
     with pytest.raises(BuildError, match="cannot write to"):
-        append_line(tmp_path, figures, "a folder")
+        runs.append(tmp_path, runs.run_of(figures, "a folder"))
+
+
+def test_run_of_an_estimate_counts_block_rams_of_18_kbit():
+    counts = {"luts": 10.0, "flip_flops": 7.0, "multipliers": 4.0, "block_rams": 3.5}
+    figures = {
+        "board": "kv260",
+        "fingerprint": 7,
+        "stage": "synth",
+        "clock_mhz": 100.0,
+        "resources": {kind: {"used": used, "available": 99} for kind, used in counts.items()},
+        "seconds": {"yosys": 100.4},
+    }
+    run = runs.run_of(figures, "label")
+    assert (run.luts, run.block_rams, run.fmax_mhz, run.memory) == (10, 7, None, "")
+    assert run.complete
 
 
 def test_missing_timing_report_is_build_error(tmp_path):

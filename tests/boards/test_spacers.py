@@ -10,7 +10,7 @@ from trainwright_boards.catalogue import BOARDS
 from trainwright_boards.ecp5_tools import PLACED, ROUTER
 from trainwright_boards.flow import place_and_route
 from trainwright_boards.job import NETLIST, Build, Steps
-from trainwright_boards.spacers import SPACER, add_spacers, remove_spacers
+from trainwright_boards.spacers import SPACER, add_spacers, is_crowded, remove_spacers
 
 
 def _cell(kind: str, inputs: dict[str, int], outputs: dict[str, int], **attributes) -> dict:
@@ -68,6 +68,11 @@ def test_spacers_fill_part_up_to_limit():
     module = _netlist(40)["modules"]["top"]
     assert add_spacers(module, 50) == 0
     assert not _added(module)
+
+
+def test_part_with_room_for_under_half_of_the_spacers_is_crowded():
+    module = _netlist(40)["modules"]["top"]  # 40 LUTs should get 24 spacers, and half are 12
+    assert is_crowded(module, 77) and not is_crowded(module, 78)  # 0.675 x 77 = 51.975
 
 
 @pytest.mark.parametrize("users, spacers", [(1, 1), (3, 1), (4, 0)])

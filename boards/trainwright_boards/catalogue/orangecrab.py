@@ -15,7 +15,6 @@ ORANGECRAB_85F = Board(
     lamp_pin="M3",
     baud=3_000_000,
     preset="ecp5-85f",
-    routed=("ecp5-85f",),
     memory_bytes=1 << 17,
     design_hz=60_000_000,
     loader="orangeCrab",

@@ -15,7 +15,6 @@ TANG_MEGA_138K = Board(
     lamp_pin="P19",
     baud=2_000_000,
     preset="gw5ast-138c",
-    routed=("gw5ast-138c",),
     not_routed=("ecp5-85f-64",),
     memory_bytes=1 << 17,
     design_hz=50_000_000,

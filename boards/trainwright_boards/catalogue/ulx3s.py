@@ -36,7 +36,6 @@ ULX3S_85F = Board(
     lamp_pin="B2",
     baud=3_000_000,
     preset="ecp5-85f",
-    routed=("ecp5-85f", "ecp5-85f-alone"),
     memory_bytes=1 << 17,
     sdram=ULX3S_SDRAM,
     design_hz=60_000_000,
@@ -48,7 +47,6 @@ ULX3S_45F = replace(
     title="Radiona ULX3S with an LFE5U-45F",
     part=ECP5_45F,
     preset="lfe5u-25f",
-    routed=(),
     sdram=replace(ULX3S_SDRAM, preset="lfe5u-25f"),
     memory_bytes=1 << 16,
 )

@@ -13,8 +13,8 @@ from trainwright_hw.vendor.xilinx import dsp48e2_pair, pair_fits
 PRODUCT_CYCLES = 2
 """Cycles from operands to their registered product."""
 
-FAMILIES = ("ecp5", "gw5a", "xcup", "xc7")
-"""Device families: ECP5, GW5A, UltraScale+ and 7 series."""
+FAMILIES = ("ecp5", "gw5a", "nexus", "xcup", "xc7")
+"""Device families: ECP5, GW5A, CrossLink-NX, UltraScale+ and 7 series."""
 PRIMITIVES: dict[str, Callable[..., Signal]] = {"ecp5": mult18x18d, "gw5a": multalu27x18}
 """Functions that instantiate a registered multiplier, for families whose tools cannot infer it."""
 PAIRS: dict[str, tuple[Callable[[int, int], bool], Callable[..., list[Signal]]]] = {

@@ -45,8 +45,9 @@ def write_adders(folder: Path) -> None:
     (folder / ADDERS).write_text(ADDERS_TEXT)
 
 
-def _begin(rtlil: str, top: str) -> str:
-    return f"read_rtlil {rtlil}; hierarchy -top {top}; {NO_COLLISIONS}; proc; {NO_LATCHES}; "
+def _begin(source: str, top: str) -> str:
+    read = "read_verilog" if source.endswith(".v") else "read_rtlil"
+    return f"{read} {source}; hierarchy -top {top}; {NO_COLLISIONS}; proc; {NO_LATCHES}; "
 
 
 def _chains() -> str:
@@ -62,22 +63,30 @@ def _abc9(options: str, delay_ps: int | None) -> str:
     return f"abc9{options} -W {WIRE_PS}{target}; clean; "
 
 
-def ecp5_passes(
-    rtlil: str, top: str, *, plain: bool = False, delay_ps: int | None = None
+def lattice_passes(
+    rtlil: str, top: str, synthesis: str, *, plain: bool = False, delay_ps: int | None = None
 ) -> str:  # fmt: skip
-    """Return the script up to the netlist of an ECP5's cells; it fails if a latch is inferred.
+    """Return the script up to the netlist of a Lattice part; it fails if a latch is inferred.
 
+    ``synthesis`` is ``synth_ecp5``, or yosys's command for another part with the same steps.
     ``plain`` uses only yosys's own passes, for a design at which the others fail. ``delay_ps``: no
     path, with LUTs and nets of ``WIRE_PS``, needs to be faster than this, which saves LUTs.
     """
-    begin = _begin(rtlil, top)
+    begin, synthesis = _begin(rtlil, top), f"{synthesis} -top {top}"
     if plain:
-        return f"{begin}synth_ecp5 -top {top}"
+        return f"{begin}{synthesis}"
     return (
-        f"{begin}{_chains()}synth_ecp5 -top {top} -run :map_luts; "
+        f"{begin}{_chains()}{synthesis} -run :map_luts; "
         "check -latchonly -assert; techmap -map +/lattice/latches_map.v; "
-        f"{_abc9('', delay_ps)}synth_ecp5 -top {top} -run map_cells:"
+        f"{_abc9('', delay_ps)}{synthesis} -run map_cells:"
     )
+
+
+def ecp5_passes(
+    rtlil: str, top: str, *, plain: bool = False, delay_ps: int | None = None
+) -> str:  # fmt: skip
+    """Return the script for an ECP5; see ``lattice_passes``."""
+    return lattice_passes(rtlil, top, "synth_ecp5", plain=plain, delay_ps=delay_ps)
 
 
 def gowin_passes(
@@ -97,3 +106,8 @@ def gowin_passes(
         "read_verilog -icells -lib -specify +/abc9_model.v; "
         f"{_abc9(' -maxlut 8', delay_ps)}{synthesis} -run map_cells:"
     )
+
+
+def artix_passes(source: str, top: str) -> str:
+    """Return the script for a 7 series part: yosys's own passes, with the pins' buffers."""
+    return f"{_begin(source, top)}synth_xilinx -family xc7 -flatten -noclkbuf -top {top}"

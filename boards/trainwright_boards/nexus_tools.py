@@ -1,0 +1,83 @@
+"""A CrossLink-NX: nextpnr-nexus, and prjoxide's packing and unpacking."""
+
+from collections.abc import Callable, Sequence
+
+from trainwright_boards.board import BLOCK, Board
+from trainwright_boards.family import Family, places
+from trainwright_boards.job import NETLIST, REPORT_IT, TIMING, Build, Steps
+from trainwright_boards.tools import BuildError
+from trainwright_boards.top import CLOCK, PinClockTop
+from trainwright_hw.build.synthesis import lattice_passes
+from trainwright_hw.soc import Soc
+
+SYNTHESIS = "synth_lattice -family lifcl"
+UNPACKED, REPACKED = "unpacked.fasm", "repacked.bit"
+SMALLER = "A smaller --preset may fit."
+
+
+class Nexus(Family):
+    """Project Oxide."""
+
+    pins, placed, bitstream = "top.pdc", "top.fasm", "top.bit"
+
+    def running_hz(self, board: Board, asked_hz: int) -> int:
+        """Return the board's own clock, the only one."""
+        self.top(board, asked_hz)
+        return asked_hz
+
+    def top(self, board: Board, clock_hz: int) -> Callable[[Soc], PinClockTop]:
+        """Take the board's own clock. Raises ``ValueError`` for another one."""
+        if clock_hz != board.clock_hz:
+            raise ValueError(
+                f"{board.name} runs at {board.clock_hz / 1e6:g} MHz and not at "
+                f"{clock_hz / 1e6:g}: its design has no PLL"
+            )
+        return PinClockTop
+
+    def constraints(self, board: Board, memory: str = BLOCK) -> str:
+        """Return the site of every pin, and the frequency of the clock input."""
+        lines = []
+        for port, site in places(board).items():
+            lines.append(f"ldc_set_location -site {{{site}}} [get_ports {port}]")
+            lines.append(f"ldc_set_port -iobuf {{{board.pin_options}}} [get_ports {port}]")
+        period_ns = 1e9 / board.clock_hz
+        lines.append(f"create_clock -period {period_ns:.3f} -name {CLOCK} [get_ports {CLOCK}]")
+        return "\n".join(lines) + "\n"
+
+    def passes(
+        self, source: str, top: str, *, plain: bool, delay_ps: int | None = None
+    ) -> str:  # fmt: skip
+        """Return the synthesis script."""
+        return lattice_passes(source, top, SYNTHESIS, plain=plain, delay_ps=delay_ps)
+
+    def place_and_route(
+        self, build: Build, steps: Steps, options: Sequence[str], *, route: bool = True
+    ) -> None:
+        """Place and route; the clock that is requested is the board's."""
+        board = build.board
+        (prefix,) = board.part.options
+        arguments = ["--device", f"{prefix}-{board.speed}{board.package}", "--pdc", self.pins]
+        arguments += ["--freq", f"{build.clock_hz / 1e6:g}", "--json", NETLIST]
+        arguments += ["--fasm", self.placed, "--report", TIMING] if route else ["--no-route"]
+        arguments += ["--router", "router2", "--seed", str(build.seed), "--timing-allow-fail"]
+        arguments += options
+        steps.run("nextpnr-nexus", arguments, remedy=SMALLER, stalls=True)
+
+    def pack(self, steps: Steps, board: Board) -> None:
+        """Write the bitstream."""
+        steps.run("prjoxide", ["pack", self.placed, self.bitstream], remedy=REPORT_IT)
+
+    def check_bitstream(self, steps: Steps, board: Board) -> int:
+        """Unpack the bitstream and pack it again; count the tiles that are set.
+
+        prjoxide names defaults that nextpnr leaves out, so bits are compared: what was unpacked
+        must pack to the same bytes. Raises ``BuildError`` where it does not.
+        """
+        remedy = "The bitstream may be damaged: build it again."
+        steps.run("prjoxide", ["unpack", self.bitstream, UNPACKED], step="unpack", remedy=remedy)
+        steps.run("prjoxide", ["pack", UNPACKED, REPACKED], step="repack", remedy=remedy)
+        packed, repacked = ((steps.folder / f).read_bytes() for f in (self.bitstream, REPACKED))
+        if packed != repacked:
+            raise BuildError(f"{steps.folder / self.bitstream} unpacks to other bits: {remedy}")
+        fasm = (steps.folder / self.placed).read_text().splitlines()
+        return len({line.partition(".")[0] for line in fasm if line and line[0] not in "#{"})

@@ -1,0 +1,158 @@
+"""Record of runs: how far each board was built, and the figures that came out.
+
+A line of JSON a run, as ``--append`` of ``trainwright build`` and ``trainwright export --estimate``
+writes it. Only a run that is recorded here counts: a board without one says so.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trainwright.parameters import PRESETS, preset
+from trainwright_boards.catalogue import BOARDS
+from trainwright_boards.catalogue.zynq import EXPORTS
+from trainwright_boards.flow import family
+from trainwright_boards.job import SYNTH
+from trainwright_boards.tools import BuildError
+
+FILE = Path(__file__).with_name("runs.jsonl")
+STEPS = {
+    "synth": "synthesised",
+    "place": "placed",
+    "route": "routed",
+    "pack": "packed as a bitstream",
+}
+COLUMNS = (
+    *("board", "part", "preset", "memory", "last step", "LUTs", "FFs", "multipliers"),
+    *("block RAMs", "MHz", "date", "commit"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run of the tools for a board."""
+
+    label: str
+    """Commit that was built."""
+    date: str
+    board: str
+    preset: str | None
+    """Preset, if the sizes are those of one."""
+    fingerprint: int | None
+    memory: str
+    """Member of ``board.MEMORIES``; empty for an accelerator that uses a processor's memory."""
+    stage: str
+    """Last of ``job.STAGES`` that was run."""
+    clock_mhz: float
+    seed: int | None
+    luts: int
+    flip_flops: int | None
+    multipliers: int
+    block_rams: float
+    """Block RAMs of 16 or 18 Kbit."""
+    fmax_mhz: float | None
+    """Clock reached, where the design was routed."""
+    seconds: int | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run ended with the last stage that tools from PyPI reach for the board."""
+        return self.stage == last_stage(self.board)
+
+
+def last_stage(board: str) -> str:
+    """Return the last stage that tools from PyPI reach for a board."""
+    return family(BOARDS[board]).last if board in BOARDS else SYNTH
+
+
+def run_of(figures: Mapping[str, Any], label: str) -> Run:
+    """Return the run that figures of a build or an estimate belong to."""
+    used = {name: counts["used"] for name, counts in figures["resources"].items()}
+    if figures["board"] in EXPORTS:  # counted in block RAMs of 36 Kbit
+        used["block_rams"] *= 2
+    names = [name for name in PRESETS if preset(name).fingerprint == figures["fingerprint"]]
+    fmax = figures.get("fmax_mhz")
+    return Run(
+        label=label,
+        date=date.today().isoformat(),
+        board=figures["board"],
+        preset=names[0] if names else None,
+        fingerprint=figures["fingerprint"],
+        memory=figures.get("memory", ""),
+        stage=figures["stage"],
+        clock_mhz=figures["clock_mhz"],
+        seed=figures.get("seed"),
+        luts=round(used["luts"]),
+        flip_flops=round(used["flip_flops"]) if "flip_flops" in used else None,
+        multipliers=round(used["multipliers"]),
+        block_rams=used["block_rams"],
+        fmax_mhz=None if fmax is None else round(fmax, 2),
+        seconds=round(sum(figures["seconds"].values())),
+    )
+
+
+def append(path: Path, run: Run) -> None:
+    """Add a run to a file of one JSON object a line. Raises ``BuildError``."""
+    try:
+        with path.open("a") as file:
+            file.write(json.dumps(asdict(run)) + "\n")
+    except OSError as error:
+        raise BuildError(f"cannot write to {path}: {error.strerror}") from error
+
+
+@cache
+def recorded() -> tuple[Run, ...]:
+    """Return the runs of ``runs.jsonl``, which the package brings, in the order of the file."""
+    return tuple(Run(**json.loads(line)) for line in FILE.read_text().splitlines())
+
+
+def finished(board: str) -> dict[tuple[str | None, str], Run]:
+    """Return the newest complete run of each preset and memory of a board."""
+    return {(r.preset, r.memory): r for r in recorded() if r.board == board and r.complete}
+
+
+def not_run() -> list[str]:
+    """List the boards that no complete run is recorded of."""
+    return [name for name in (*BOARDS, *EXPORTS) if not finished(name)]
+
+
+def told(board: str) -> str:
+    """Say in a line how far a board was run."""
+    runs = finished(board).values()
+    if not runs:
+        return "not run yet: described from its documents alone"
+    return "; ".join(
+        f"{STEPS[run.stage]} on {run.date} with {run.preset or 'own sizes'}: {run.luts:,} LUTs"
+        + ("" if run.fmax_mhz is None else f", {run.fmax_mhz:g} MHz")
+        for run in runs
+    )
+
+
+def part_name(board: str) -> str:
+    """Return the name of a board's part."""
+    return BOARDS[board].part.name if board in BOARDS else EXPORTS[board].part
+
+
+def table(boards: Iterable[str]) -> str:
+    """Return the newest complete runs of some boards as a table of Markdown."""
+    from trainwright.report.tables import markdown
+
+    rows = [
+        [
+            run.board,
+            part_name(run.board),
+            run.preset or f"{run.fingerprint or 0:08x}",
+            run.memory or "processor's",
+            run.stage,
+            *(run.luts, run.flip_flops, run.multipliers, f"{run.block_rams:g}", run.fmax_mhz),
+            run.date,
+            run.label,
+        ]
+        for board in boards
+        for run in finished(board).values()
+    ]
+    return markdown(COLUMNS, rows)
