@@ -31,7 +31,7 @@ def mmcm_settings(input_hz: int, output_hz: int) -> MmcmSettings:
 
     Raises ``ValueError`` where none comes within ``MOST_ERROR``.
     """
-    found: dict[tuple[Fraction, int], MmcmSettings] = {}
+    candidates: dict[tuple[Fraction, int], MmcmSettings] = {}
     for divider in INPUT_DIVIDERS:
         if not DETECTOR_HZ[0] <= input_hz / divider <= DETECTOR_HZ[1]:
             continue
@@ -39,10 +39,12 @@ def mmcm_settings(input_hz: int, output_hz: int) -> MmcmSettings:
             oscillator = Fraction(input_hz * multiplier, divider)
             output = max(1, round(oscillator / output_hz))
             if OSCILLATOR_HZ[0] <= oscillator <= OSCILLATOR_HZ[1] and output in OUTPUT_DIVIDERS:
-                made = oscillator / output
-                key = abs(made - output_hz), -int(oscillator)
-                found.setdefault(key, MmcmSettings(divider, multiplier, output, float(made)))
-    best = found[min(found)] if found else None
+                clock_hz = oscillator / output
+                key = abs(clock_hz - output_hz), -int(oscillator)
+                candidates.setdefault(
+                    key, MmcmSettings(divider, multiplier, output, float(clock_hz))
+                )
+    best = candidates[min(candidates)] if candidates else None
     if best is None or abs(best.output_hz / output_hz - 1) > MOST_ERROR:
         raise ValueError(
             f"no MMCM setting gives {output_hz / 1e6:g} MHz from {input_hz / 1e6:g} MHz within "
@@ -61,7 +63,7 @@ class ArtixTop(BoardTop):
     def clocking(self, m: Module, clock: Signal) -> Signal:
         """Drive the clock from the MMCM, and return the MMCM's lock."""
         settings, locked = self._mmcm, Signal()
-        feedback, made = Signal(), Signal()
+        feedback, raw = Signal(), Signal()
         m.submodules.mmcm = Instance(
             "MMCME2_BASE",
             p_CLKIN1_PERIOD=1e9 / self._input_hz,
@@ -73,8 +75,8 @@ class ArtixTop(BoardTop):
             i_RST=C(0),
             i_PWRDWN=C(0),
             o_CLKFBOUT=feedback,
-            o_CLKOUT0=made,
+            o_CLKOUT0=raw,
             o_LOCKED=locked,
         )
-        m.submodules.buffer = Instance("BUFG", i_I=made, o_O=clock)
+        m.submodules.buffer = Instance("BUFG", i_I=raw, o_O=clock)
         return locked

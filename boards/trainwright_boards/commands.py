@@ -88,8 +88,8 @@ def _runs(as_json: bool) -> int:
 
     names = [name for name in (*BOARDS, *EXPORTS) if runs.finished(name)]
     if as_json:
-        found = {name: [asdict(run) for run in runs.finished(name).values()] for name in names}
-        print(json.dumps({"runs": found, "not_run": runs.not_run()}))
+        by_board = {name: [asdict(run) for run in runs.finished(name).values()] for name in names}
+        print(json.dumps({"runs": by_board, "not_run": runs.not_run()}))
         return 0
     print(runs.table(names))
     print(f"{len(names)} boards were run to the last step for which tools come from PyPI.")

@@ -28,7 +28,7 @@ class Family(ABC):
     last: str = PACK
     """Last of ``job.STAGES`` that tools from PyPI reach."""
     beyond: str = ""
-    """What takes over after ``last``, for messages."""
+    """Explanation for messages, of the tool that takes over after ``last``."""
 
     @abstractmethod
     def top(self, board: Board, clock_hz: int) -> Callable[[Soc], BoardTop]:

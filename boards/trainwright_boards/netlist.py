@@ -13,7 +13,7 @@ GOWIN_FLIP_FLOPS = tuple(
     for reset in ("", "S", "R", "P", "C")
     for enable in ("", "E")
 )
-"""Their names say which enable and reset they have."""
+"""Registers of a Gowin part, whose names tell enable and reset."""
 NEXUS_FLIP_FLOPS = ("FD1P3BX", "FD1P3DX", "FD1P3IX", "FD1P3JX")
 XC7_FLIP_FLOPS = tuple(f"FD{kind}E{edge}" for kind in ("R", "S", "C", "P") for edge in ("", "_1"))
 FLIP_FLOPS = {"TRELLIS_FF": ("DI", "M")} | dict.fromkeys(

@@ -121,7 +121,7 @@ def not_run() -> list[str]:
 
 
 def told(board: str) -> str:
-    """Say in a line how far a board was run."""
+    """Describe in a line how far a board was run."""
     runs = finished(board).values()
     if not runs:
         return "not run yet: described from its documents alone"

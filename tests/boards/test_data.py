@@ -236,12 +236,16 @@ def test_pll_settings_are_within_their_ranges(source, wanted):
 
 @pytest.mark.parametrize("source, wanted", [(source, wanted) for source, wanted in CLOCKS])
 def test_mmcm_settings_are_within_their_ranges(source, wanted):
-    made = mmcm_settings(int(source), int(wanted))
-    oscillator = Fraction(int(source) * made.multiplier, made.divider)
+    settings = mmcm_settings(int(source), int(wanted))
+    oscillator = Fraction(int(source) * settings.multiplier, settings.divider)
     assert 600_000_000 <= oscillator <= 1_200_000_000, "speed grade 1 of an Artix-7"
-    assert made.output_hz == float(oscillator / made.output)
-    assert abs(made.output_hz / wanted - 1) <= 0.01
-    assert source / made.divider >= 10e6 and 2 <= made.multiplier <= 64 and made.output <= 128
+    assert settings.output_hz == float(oscillator / settings.output)
+    assert abs(settings.output_hz / wanted - 1) <= 0.01
+    assert (
+        source / settings.divider >= 10e6
+        and 2 <= settings.multiplier <= 64
+        and settings.output <= 128
+    )
 
 
 def test_mmcm_that_makes_no_such_clock_is_rejected_by_value():
