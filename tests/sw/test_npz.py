@@ -5,6 +5,7 @@ import io
 import json
 import struct
 import zipfile
+from fractions import Fraction
 from random import Random
 
 import numpy as np
@@ -104,11 +105,14 @@ NAN[2, 3, 4] = np.nan
         ("x_train", np.zeros((0, 6, 5), np.uint8), "x_train has shape (0, 6, 5), not"),
         ("x_train", IMAGES[:11], "11 x_train but 12 y_train"),
         ("x_test", np.zeros((8, 5, 6), np.uint8), "train and test images differ in size"),
-        ("y_test", LABELS[12:] / 2, "y_test is float64; labels are integers from 0"),
-        ("y_test", LABELS[12:] - 1, "y_test has labels from -1 to 1, not within 0 to 255"),
-        ("y_test", LABELS[12:] + 255, "y_test has labels from 255 to 257, not within 0 to 255"),
+        ("y_test", LABELS[12:] - 1, "has labels from -1 to 1, not within 0 to 255: count classes"),
+        ("y_test", LABELS[12:] + 255, "has labels from 255 to 257, not within 0 to 255"),
+        ("y_test", np.full(8, np.nan), "y_test has nan at (0,); labels are finite"),
+        ("y_test", np.array(["a"] * 8), "labels are strings in one split and numbers in the other"),
+        ("x_test", np.zeros((8, 6, 15), np.uint8), "train and test images differ in size"),
         ("y_test", np.eye(8, dtype=np.int64), "y_test has shape (8, 8), not (samples,)"),
         ("y_train", np.array(7), "y_train has shape (), not (samples,)"),
+        ("y_train", LABELS[:12] * 1j, "y_train is complex128; labels are numbers or strings"),
         ("class_names", np.array(["a", "b"]), "label 2 is out of range, there are 2 classes"),
         ("class_names", np.arange(3), "class_names is int64 of shape (3,), not strings"),
         ("y_test", LABELS[12:].astype(object), "y_test holds pickled Python objects, which are n"),
@@ -118,26 +122,96 @@ def test_arrays_that_cannot_be(tmp_path, name, value, message):
     assert message in complaint(save(tmp_path / "a.npz", **{**GOOD, name: value}))
 
 
-def test_npz_numbers_to_predict_are_refused_with_a_remedy_that_works(tmp_path):
-    advice = "--data FILE --target COLUMN --task regression"
-    targets = LABELS / 2 + 0.25
-    npz = save(tmp_path / "a.npz", x=IMAGES, y=targets)
-    many = save(tmp_path / "b.npz", x=IMAGES, y=np.arange(len(IMAGES)) * 100)
-    assert advice in complaint(npz) and advice in complaint(many)
-    with pytest.raises(DataError, match=r"--task regression: .*a\.npz has classes"):
-        load_data_set("npz", npz, own=OwnOptions(task="regression"))
-    pixels = IMAGES.reshape(len(IMAGES), -1)
-    lines = [",".join([*(f"p{n}" for n in range(pixels.shape[1])), "y"])]
-    lines += [",".join(map(str, [*row, y])) for row, y in zip(pixels, targets, strict=True)]
-    table = tmp_path / "a.csv"
-    table.write_text("\n".join(lines))
-    data = load_data_set("table", table, own=OwnOptions(target="y", task="regression"))
-    assert data.scale is not None
+def test_npz_of_grey_and_rgb_splits_of_equal_width_is_refused(tmp_path):
+    arrays = {**GOOD, "x_test": np.zeros((8, 6, 15), np.uint8)}
+    arrays["x_train"] = np.zeros((12, 6, 5, 3), np.uint8)
+    assert "differ in size or colours" in complaint(save(tmp_path / "a.npz", **arrays))
+
+
+def test_npz_of_one_class_is_refused(tmp_path):
+    assert "has 1 classes" in complaint(save(tmp_path / "a.npz", x=IMAGES, y=LABELS * 0))
+
+
+@pytest.mark.parametrize("kind", [bool, np.float32, np.int8, ">i4"])
+def test_npz_labels_of_any_type_are_the_classes_that_they_count(tmp_path, kind):
+    labels = LABELS % 2
+    data = load_npz(save(tmp_path / "a.npz", x=IMAGES, y=labels.astype(kind)))
+    order = np.random.RandomState(0).permutation(20)
+    assert data.class_names == ("0", "1") and data.scale is None
+    assert data.train.labels.tolist() == labels[order[:16]].tolist()
+
+
+def test_npz_labels_that_are_strings_are_the_names_of_classes(tmp_path):
+    names = np.array(["newt", "cat", "dog"])
+    texts = {"y_train": names[LABELS[:12]], "y_test": names[[1] * 8]}
+    path = save(tmp_path / "a.npz", **{**GOOD, **texts})
+    data = load_npz(path)
+    assert data.class_names == ("cat", "dog", "newt")
+    assert data.train.labels.tolist() == [[2, 0, 1][n] for n in LABELS[:12]]
+    assert data.test.labels.tolist() == [0] * 8
+    # A file that lacks classes, read for a model, keeps the numbers that the model gives them.
+    other = save(tmp_path / "b.npz", x=IMAGES, y=names[[0, 2] * 10])
+    read = load_npz(other, preparation=data.preparation)
+    assert read.class_names == data.class_names and {*read.test.labels.tolist()} <= {1, 2}
+    fish = save(tmp_path / "c.npz", x=IMAGES, y=np.array(["fish", "cat"] * 10))
+    with pytest.raises(DataError, match="'fish' is no class of the model: cat, dog, newt"):
+        load_npz(fish, preparation=data.preparation)
+    with pytest.raises(DataError, match="the labels are strings"):
+        load_npz(path, task="regression")
+
+
+@pytest.mark.parametrize(
+    ("targets", "task"),
+    [
+        (LABELS / 2 - 3.25, None),
+        (np.arange(20) * 1e300, "regression"),
+        (LABELS, "regression"),
+        (np.arange(20).astype(np.float16), "regression"),
+    ],
+)
+def test_npz_numbers_to_predict_are_a_standardised_regression(tmp_path, targets, task):
+    path = save(tmp_path / "a.npz", x=IMAGES, y=targets)
+    data = load_data_set("npz", path, own=OwnOptions(task=task))
+    order = np.random.RandomState(0).permutation(20)
+    assert data.scale is not None and data.classes == 1
     mean, deviation = data.scale
-    restored = (
-        np.concatenate([split.labels for split in (data.train, data.test)]) * deviation + mean
+    exact = [Fraction(float(targets[n])) for n in order]
+    middle = sum(exact[:16]) / 16
+    variance = sum((value - middle) ** 2 for value in exact[:16]) / 16
+    assert mean == pytest.approx(float(middle)) and Fraction(deviation) ** 2 / variance == (
+        pytest.approx(1)
     )
-    assert np.allclose(np.sort(restored), np.sort(targets))
+    labels = np.concatenate([data.train.labels, data.test.labels])
+    assert labels * deviation + mean == pytest.approx(list(map(float, exact)))
+    # Another file is read in the units of the model, whatever its own mean is.
+    other = save(tmp_path / "b.npz", x=IMAGES, y=targets.astype(np.float64) / 2 + 1)
+    read = load_npz(other, task="regression", preparation=data.preparation)
+    assert read.scale == data.scale
+
+
+def test_npz_with_many_numbers_and_classes_asked_for_is_refused(tmp_path):
+    path = save(tmp_path / "a.npz", x=IMAGES, y=LABELS / 2)
+    with pytest.raises(DataError, match="--task classification: labels have fractions"):
+        load_data_set("npz", path, own=OwnOptions(task="classification"))
+
+
+def test_npz_regression_trains_without_a_network_and_is_evaluated_in_units(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    pytest.importorskip("matplotlib")
+    levels = np.random.RandomState(1).randint(0, 256, 120).astype(np.uint8)
+    images, targets = np.tile(levels[:, None, None], (1, 4, 4)), levels * 10.5
+    save(tmp_path / "a.npz", x=images, y=targets)
+    assert main(["train", "--data", "a.npz", "--epochs", "6", "--batch", "8", "--json"]) == 0
+    trained = json.loads(capsys.readouterr().out)
+    assert trained["test_r2"] > 0.2
+    assert main(["eval", "runs/a/model.safetensors", "--data", "a.npz", "--json"]) == 0
+    evaluated = json.loads(capsys.readouterr().out)
+    names = ("test_r2", "test_mae", "test_rmse")
+    assert [evaluated[name] for name in names] == [trained[name] for name in names]
+    held = targets[np.random.RandomState(0).permutation(120)[96:]]
+    assert 0 < evaluated["test_rmse"] < 3 * held.std()
 
 
 def test_arrays_that_are_missing(tmp_path):

@@ -611,6 +611,26 @@ def test_table_with_fractions_and_texts_as_targets_is_refused(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("row", "note"),
+    [
+        (
+            ("2", "violet"),
+            "'colour': 20 of 20 rows have categories that the training split has not",
+        ),
+        (("2000", "red"), "'size': 20 of 20 values, such as 2000, are outside"),
+        (("-2e300", "red"), "such as -2e300, are outside"),
+        (("", "red"), "'size': 20 missing, taken as the mean"),
+        (("2", "red"), None),
+    ],
+)
+def test_load_samples_unlike_those_of_training_says_so(tmp_path, row, note):
+    data = load(table(tmp_path / "t.csv", ROWS * 3))
+    table(tmp_path / "new.csv", [row] * 20, "size,colour")
+    samples = load_samples(tmp_path / "new.csv", data.preparation)
+    assert [note in text for text in samples.notes] == [True] * (note is not None)
+
+
 def test_parquet_with_decimals_and_dates_is_read_and_lists_are_ignored(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

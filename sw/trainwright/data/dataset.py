@@ -1,12 +1,16 @@
 """Data sets in memory, whatever they were read from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, pstdev
 from typing import Any
 
 import numpy.typing as npt
 
 from trainwright.support.errors import UserError
+
+CLASSIFICATION, REGRESSION = TASKS = ("classification", "regression")
+MOST_CLASSES = 256
 
 
 class DataError(UserError, ValueError):
@@ -93,3 +97,10 @@ class DataSet:
     def image(self) -> tuple[int, int]:
         """Rows and columns of an image."""
         return self.train.images.shape[1], self.train.images.shape[2]
+
+
+def moments(values: Sequence[float]) -> tuple[float, float]:
+    """Return mean and deviation, scaled by the largest so that no square overflows."""
+    largest = max(map(abs, values)) or 1.0
+    scaled = [value / largest for value in values]
+    return fmean(scaled) * largest, pstdev(scaled) * largest

@@ -1,11 +1,11 @@
-"""Any data set in a NumPy ``.npz``: arrays of images and of labels, never code.
+"""Any data set in a NumPy ``.npz``: arrays of images and of labels or numbers, never code.
 
 Names of the arrays: ``x_train``, ``y_train``, ``x_test``, ``y_test`` (Keras), ``train_images``,
 ``train_labels``, ``test_images``, ``test_labels`` (MedMNIST), or one set ``images``, ``labels`` (or
 ``x``, ``y``) that is split here. ``class_names`` (strings) may be beside them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.data.arrays import read_arrays
-from trainwright.data.dataset import DataError, DataSet, Split
+from trainwright.data.dataset import (
+    CLASSIFICATION,
+    MOST_CLASSES,
+    REGRESSION,
+    DataError,
+    DataSet,
+    Split,
+    moments,
+)
 
 SPLIT_SEED = 0
 TEST_PART = 5
 """Samples for each sample that goes into the test split, where a file has no test split."""
 FULL_SCALE = 255
-NUMBERS_ADVICE = (
-    "numbers are predicted from tables: write pixels and target as columns of a .csv or .parquet, "
-    "and give it with --data FILE --target COLUMN --task regression"
-)
 _SPLITS = (
     ("x_train", "y_train", "x_test", "y_test"),
     ("train_images", "train_labels", "test_images", "test_labels"),
@@ -33,13 +37,20 @@ _CLASS_NAMES = "class_names"
 
 
 def load_npz(
-    path: str | PathLike[str], *, name: str = "npz", class_names: Sequence[str] | None = None
+    path: str | PathLike[str],
+    *,
+    name: str = "npz",
+    class_names: Sequence[str] | None = None,
+    task: str | None = None,
+    preparation: Mapping[str, Any] | None = None,
 ) -> DataSet:
     """Read a data set from an ``.npz``.
 
     Images are uint8, or floating point from 0 to 1 and then rounded to 255 levels, half to even;
     (samples, rows, columns), with or without one channel at either place. Labels are integers from
-    0, (samples,) or (samples, 1). ``class_names`` come from the argument, the file, or are numbers.
+    0 or strings, (samples,) or (samples, 1); numbers with fractions, over 256 different ones, or
+    ``task`` make a regression. ``class_names`` come from the argument, the file, or are numbers;
+    those and the scale of a regression come from the ``preparation`` of a model, if it has one.
     A file with one set is split by ``RandomState(0).permutation``: the last fifth is the test
     split. Raises ``DataError`` in one line for anything else.
     """
@@ -47,15 +58,76 @@ def load_npz(
     known = {name for names in (*_SPLITS, *_WHOLES) for name in names} | {_CLASS_NAMES}
     arrays = read_arrays(path, known)
     splits = _splits(path, arrays)
-    if splits["train"].images.shape[1:] != splits["test"].images.shape[1:]:
-        raise DataError(f"{path}: train and test images differ in size")
-    names = class_names or _names(path, arrays, splits)
-    channels = 3 if any(map(_is_rgb, arrays.values())) else 1
-    train, test = splits["train"], splits["test"]
+    colours = {_is_rgb(array) for array in arrays.values() if array.ndim > 2}
+    if splits["train"].images.shape[1:] != splits["test"].images.shape[1:] or len(colours) > 1:
+        raise DataError(f"{path}: train and test images differ in size or colours")
+    channels = 3 if colours == {True} else 1
+    parts = [splits[part].labels for part in ("train", "test")]
+    values: npt.NDArray[Any] = np.concatenate(parts)
+    scale: tuple[float, float] | None = None
+    if _is_regression(path, values, task):
+        preparation = preparation or {"kind": "npz", "scale": _scale(path, parts[0])}
+        names, scale = ("number",), tuple(preparation["scale"])
+        labels = [part.astype(np.float64) / scale[1] - scale[0] / scale[1] for part in parts]
+    elif values.dtype.kind == "U":
+        preparation = preparation or {"kind": "npz", "classes": sorted(set(values.tolist()))}
+        names = tuple(preparation["classes"])
+        labels = [_places(path, part, names) for part in parts]
+    else:
+        labels = [_numbered(path, part) for part in parts]
+        names, preparation = tuple(class_names or _names(path, arrays, labels)), None
+    if scale is None and not 2 <= len(names) <= MOST_CLASSES:
+        raise DataError(f"{path} has {len(names):,} classes, from 2 to {MOST_CLASSES} are learnt")
+    train, test = (
+        Split(splits[part].images, values)
+        for part, values in zip(("train", "test"), labels, strict=True)
+    )
     try:
-        return DataSet(name, train, test, FULL_SCALE, tuple(names), channels=channels)
+        return DataSet(
+            name, train, test, FULL_SCALE, names, preparation, channels=channels, scale=scale
+        )
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
+
+
+def _is_regression(path: Path, values: npt.NDArray[Any], task: str | None) -> bool:
+    """Return whether numbers are to be predicted: as asked for, else as they look."""
+    if values.dtype.kind == "U":
+        if task == REGRESSION:
+            raise DataError(f"{path}: --task {REGRESSION}: the labels are strings, not numbers")
+        return False
+    are_many = bool((values % 1).any()) or len(np.unique(values)) > MOST_CLASSES
+    if task == CLASSIFICATION and are_many:
+        raise DataError(
+            f"{path}: --task {CLASSIFICATION}: labels have fractions or are over {MOST_CLASSES} "
+            "different numbers: write classes as integers from 0 or as strings"
+        )
+    return task == REGRESSION or are_many
+
+
+def _scale(path: Path, values: npt.NDArray[Any]) -> tuple[float, float]:
+    """Return mean and deviation of the targets of the training split."""
+    mean, deviation = moments(values.astype(np.float64).tolist())
+    if deviation == 0:
+        raise DataError(f"{path}: all numbers to predict are {mean:g} in the training split")
+    return mean, deviation
+
+
+def _places(path: Path, labels: npt.NDArray[Any], names: Sequence[str]) -> npt.NDArray[np.uint8]:
+    """Return the place of each label among the names."""
+    if unknown := sorted({*labels.tolist()} - {*names}):
+        raise DataError(f"{path}: {unknown[0]!r} is no class of the model: {', '.join(names[:20])}")
+    return np.array([names.index(label) for label in labels], np.uint8)
+
+
+def _numbered(path: Path, labels: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    if labels.size and not 0 <= labels.min() <= labels.max() < MOST_CLASSES:
+        raise DataError(
+            f"{path} has labels from {labels.min():g} to {labels.max():g}, not within 0 to "
+            f"{MOST_CLASSES - 1}: count classes from 0, write their names as strings, or take "
+            f"--task {REGRESSION} for numbers to predict"
+        )
+    return labels.astype(np.uint8)
 
 
 def _splits(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Split]:
@@ -67,6 +139,8 @@ def _splits(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Split]
                 for images, labels in zip(names[::2], names[1::2], strict=True)
             ]
             train, test = pairs if len(pairs) > 1 else _cut(path, pairs[0])
+            if len({split.labels.dtype.kind == "U" for split in (train, test)}) > 1:
+                raise DataError(f"{path}: labels are strings in one split and numbers in the other")
             return {"train": train, "test": test}
         if len(absent) < len(names):
             raise DataError(f"{path} has {_listed(arrays)} and lacks {', '.join(absent)}")
@@ -119,21 +193,21 @@ def _images(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.ui
     return np.rint(array.astype(np.float64) * FULL_SCALE).astype(np.uint8)
 
 
-def _labels(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+def _labels(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return labels as strings or as finite numbers."""
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        raise DataError(f"{path}: {name} has shape {array.shape}, not (samples,)")
-    if array.dtype.kind not in "iu":
         raise DataError(
-            f"{path}: {name} is {array.dtype}; labels are integers from 0; {NUMBERS_ADVICE}"
+            f"{path}: {name} has shape {array.shape}, not (samples,): of scores or one-hot rows "
+            "take the argmax"
         )
-    if array.size and not 0 <= array.min() <= array.max() <= 255:
-        raise DataError(
-            f"{path}: {name} has labels from {array.min()} to {array.max()}, not within 0 to 255; "
-            f"{NUMBERS_ADVICE}"
-        )
-    return array.astype(np.uint8)
+    if array.dtype.kind not in "biufU":
+        raise DataError(f"{path}: {name} is {array.dtype}; labels are numbers or strings")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        where = int(np.argmin(np.isfinite(array)))
+        raise DataError(f"{path}: {name} has {array[where]} at ({where},); labels are finite")
+    return array.astype(np.int64) if array.dtype.kind == "b" else array
 
 
 def cut_off_test(path: Path, samples: int) -> tuple[npt.NDArray[np.int64], int]:
@@ -157,16 +231,16 @@ def _cut(path: Path, whole: Split) -> list[Split]:
 
 
 def _names(
-    path: Path, arrays: dict[str, npt.NDArray[Any]], splits: dict[str, Split]
+    path: Path, arrays: dict[str, npt.NDArray[Any]], labels: Sequence[npt.NDArray[np.uint8]]
 ) -> tuple[str, ...]:
     if _CLASS_NAMES not in arrays:
-        least = min(int(split.labels.min(initial=255)) for split in splits.values())
+        least = min(int(part.min(initial=255)) for part in labels)
         if least > 0:
             raise DataError(
                 f"{path}: labels begin at {least}, and classes are counted from 0: subtract "
                 f"{least}, or add {_CLASS_NAMES} with a name for each number from 0 on"
             )
-        greatest = max(int(split.labels.max(initial=0)) for split in splits.values())
+        greatest = max(int(part.max(initial=0)) for part in labels)
         return tuple(map(str, range(greatest + 1)))
     names = arrays[_CLASS_NAMES]
     if names.ndim != 1 or names.dtype.kind != "U" or not names.size:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -27,7 +27,15 @@ from trainwright.data.cells import (
     number,
     read_cells,
 )
-from trainwright.data.dataset import DataError, DataSet, Split
+from trainwright.data.dataset import (
+    MOST_CLASSES,
+    REGRESSION,
+    TASKS,
+    DataError,
+    DataSet,
+    Split,
+    moments,
+)
 from trainwright.data.npz import FULL_SCALE, cut_off_test
 from trainwright.data.picture_files import (
     PICTURES,
@@ -52,6 +60,9 @@ TARGETS = ("target", "label", "class")
 REACH = 3.0
 """Standard deviations on either side of a column's mean that its 256 levels cover: 99.7 % of a
 normal distribution, and a step of 1/43 of a deviation."""
+MOST_FAR = 0.05
+"""Share of a column's values beyond `REACH` above which a note asks for their unit: of a normal
+distribution it is 0.003, of heavy tails 0.02."""
 MOST_LEVELS = 64
 """Different texts of a column of categories, each an input of its own; above, it must be text."""
 MANY_LEVELS = 8
@@ -61,8 +72,6 @@ LEAST_WORDS = 3
 PLAIN_NUMBERS = "write plain numbers such as 1234.5 if they are numbers"
 TEXT_INPUTS = 256
 """Inputs of a column of text: each word sets one of them, by its CRC-32."""
-MOST_CLASSES = 256
-CLASSIFICATION, REGRESSION = TASKS = ("classification", "regression")
 _MOST_DIGITS = 400
 """Characters of a number; longer texts are texts."""
 MOST_INPUTS = 1 << 16
@@ -108,6 +117,8 @@ class OwnSamples:
 
     images: npt.NDArray[Any]
     labels: npt.NDArray[Any] | None
+    notes: tuple[str, ...] = ()
+    """Lines for the user on cells that are unlike those of the training."""
 
 
 def own_kind(root: Path, *, sequences: bool = False) -> str | None:
@@ -149,7 +160,9 @@ def load_samples(path: Path, preparation: Preparation) -> OwnSamples:
             return OwnSamples(*load_sentence_samples(path, preparation))
         if kind == "table":
             cells = _cells(path)
-            return OwnSamples(_inputs(cells, preparation), _labels(cells, preparation))
+            images, labels = _inputs(cells, preparation), _labels(cells, preparation)
+            notes = [n for column in preparation["columns"] for n in _surprises(cells, column)]
+            return OwnSamples(images, labels, tuple(notes))
         size = preparation["rows"], preparation["columns"]
         pictures = read_pictures(
             path, size if preparation["resized"] else None, preparation["channels"]
@@ -337,20 +350,13 @@ def _target_values(cells: Cells, target: str) -> list[float]:
 def _target_scale(cells: Cells, target: str, rows: npt.NDArray[np.int64]) -> tuple[float, float]:
     """Return mean and deviation of the targets of the training split."""
     values = _target_values(cells, target)
-    mean, deviation = _moments([values[row] for row in rows])
+    mean, deviation = moments([values[row] for row in rows])
     if deviation == 0:
         raise DataError(
             f"{cells.path}: column {target!r} has one value, {mean:g}, in the training split: "
             "choose another --target"
         )
     return mean, deviation
-
-
-def _moments(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and deviation, scaled by the largest so that no square overflows."""
-    largest = max(map(abs, values)) or 1.0
-    scaled = [value / largest for value in values]
-    return fmean(scaled) * largest, pstdev(scaled) * largest
 
 
 def _doubts(columns: Sequence[Preparation]) -> list[str]:
@@ -382,6 +388,29 @@ def _class_doubts(classes: Sequence[str], labels: npt.NDArray[Any]) -> list[str]
     if absent:
         notes.append(f"the training split has no row of class {', '.join(map(repr, absent))}")
     return notes
+
+
+def _surprises(cells: Cells, column: Preparation) -> list[str]:
+    """Return notes on a column of new rows whose cells are unlike those of the training split."""
+    name, notes = column["name"], [_gaps(cells, column["name"])]
+    present = [cell for cell in cells.columns[name] if cell is not None]
+    if column["type"] == "category":
+        new = [cell for cell in present if _spelled(cell) not in column["levels"]]
+        if new:
+            notes.append(
+                f"column {name!r}: {len(new):,} of {len(cells.places):,} rows have categories that "
+                f"the training split has not, such as {shown(new[0])}: taken as no category"
+            )
+    elif column["type"] == "number" and column["deviation"] > 0:
+        mean, reach = column["mean"], REACH * column["deviation"]
+        far = [cell for cell in present if not abs((number(cell) or 0.0) - mean) <= reach]
+        if len(far) > MOST_FAR * len(present):
+            notes.append(
+                f"column {name!r}: {len(far):,} of {len(present):,} values, such as {far[0]}, are "
+                f"outside {mean:g} +- {reach:g}, the range of the training split, and are clipped "
+                "to it: check their unit"
+            )
+    return [note for note in notes if note]
 
 
 def _gaps(cells: Cells, name: str) -> str:
@@ -421,7 +450,7 @@ def _column(
         )
     if not is_category and cells.is_numeric(name):
         values = [value for text in present if (value := number(text)) is not None]
-        mean, deviation = _moments(values)
+        mean, deviation = moments(values)
         return {"name": name, "type": "number", "mean": mean, "deviation": deviation}
     if cells.path.suffix.lower() == TEXT:
         return {"name": name, "type": "text", "inputs": TEXT_INPUTS}

@@ -7,8 +7,14 @@ from trainwright.data.dataset import DataError, DataSet
 from trainwright.data.digits import load_digits_data
 from trainwright.data.download import PUBLISHED, SOURCES, download
 from trainwright.data.idx import STEMS, missing, read_split
-from trainwright.data.npz import NUMBERS_ADVICE, load_npz
-from trainwright.data.own import REGRESSION, TABLE_SUFFIXES, OwnOptions, load_own, own_kind
+from trainwright.data.npz import load_npz
+from trainwright.data.own import (
+    TABLE_SUFFIXES,
+    OwnOptions,
+    Preparation,
+    load_own,
+    own_kind,
+)
 from trainwright.data.sentences import TEXT
 from trainwright.support.native.cache import default_folder
 from trainwright.support.text import suggestion
@@ -48,6 +54,7 @@ def load_data_set(
     *,
     fetch: bool = False,
     own: OwnOptions | None = None,
+    preparation: Preparation | None = None,
 ) -> DataSet:
     """Load a data set whole.
 
@@ -55,7 +62,8 @@ def load_data_set(
     ``root``. The others are read from ``root``/``name`` or ``root`` itself, or from an ``.npz``;
     without ``root`` the environment variable TRAINWRIGHT_DATA names it, or else the user's cache
     folder does. With
-    ``fetch`` files that are not there are downloaded first. Raises ``DataError`` in one line for an
+    ``fetch`` files that are not there are downloaded first. An ``.npz`` is read with the classes
+    or the scale of a model's ``preparation``. Raises ``DataError`` in one line for an
     unknown name, a missing folder or file, and a file that is not sound.
     """
     if name not in DATA_SETS:
@@ -73,9 +81,8 @@ def load_data_set(
             }.get(name, "a folder")
             raise DataError(f"data set {name!r} is {wanted} of your own: {what}")
         return load_own(Path(root), own or OwnOptions(), name)
-    if own is not None and own.task == REGRESSION and is_npz(root):
-        raise DataError(f"--task {REGRESSION}: {root} has classes; {NUMBERS_ADVICE}")
-    if own not in (None, OwnOptions()):
+    task = own and own.task
+    if own not in (None, OwnOptions(), OwnOptions(task=task) if is_npz(root) else None):
         raise DataError(
             "--target, --ignore, --category, --task and --image-size are of tables and pictures: "
             "leave them out, or name a file with --data"
@@ -90,7 +97,9 @@ def load_data_set(
             )
         return load_digits_data()
     if root is not None and is_npz(root):
-        return load_npz(root, name=name, class_names=_CLASS_NAMES.get(name))
+        return load_npz(
+            root, name=name, class_names=_CLASS_NAMES.get(name), task=task, preparation=preparation
+        )
     folder = _folder(name, root, fetch=fetch)
     train, test = read_split(folder, "train"), read_split(folder, "test")
     if train.images.shape[1:] != test.images.shape[1:]:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.data.cells import lines_of
-from trainwright.data.dataset import DataError, DataSet, Split
+from trainwright.data.dataset import MOST_CLASSES, DataError, DataSet, Split
 from trainwright.data.npz import cut_off_test
 
 TEXT = ".txt"
@@ -26,7 +26,6 @@ PADDING, UNKNOWN, FIRST_WORD = 0, 1, 2
 """Numbers of no token, of a word outside the vocabulary, and of the most frequent word."""
 OTHER = "UNK"
 """Name of a class for labels of the test split that no training line has."""
-MOST_CLASSES = 256
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from trainwright.data import DataError, DataSet, Split
-from trainwright.data.own import TASKS
+from trainwright.data.dataset import TASKS
 from trainwright.data.sentences import PADDING, UNKNOWN
 from trainwright.fixed.quantise import quantise
 from trainwright.network import Input, Network
@@ -32,7 +32,8 @@ def check_fit(network: Network, data: DataSet) -> None:
     elif data.image != network.image:
         raise DataError(
             f"network {network.name!r} is made for images of {network.image[0]} x "
-            f"{network.image[1]}, data set {data.name!r} has {data.image[0]} x {data.image[1]}"
+            f"{network.image[1]}, data set {data.name!r} has {data.image[0]} x {data.image[1]}: "
+            f"give the network image = {list(data.image)}, or train without --network"
         )
     if (data.scale is not None) != network.is_regression:
         predicts, has, classes = "classes", "a number to predict", "classes = 1"

@@ -64,7 +64,8 @@ def _data(options: "EvaluationOptions", origin: Origin) -> tuple[DataSet, bool]:
     name = options.dataset or own_data(options.data) or origin.dataset
     preparation = origin.preparation
     if name not in OWN:
-        return load_data_set(name, options.data, fetch=options.download), True
+        known = preparation if name == origin.dataset else None
+        return load_data_set(name, options.data, fetch=options.download, preparation=known), True
     if options.data is None:
         raise DataError(
             f"{options.model} was trained on data of your own ({name}): give --data FILE"
@@ -79,6 +80,8 @@ def _data(options: "EvaluationOptions", origin: Origin) -> tuple[DataSet, bool]:
     if name == "pictures" and all(part.is_dir() for part in parts):
         path = parts[1]
     samples = load_samples(path, preparation)
+    for note in samples.notes:
+        print(note, file=sys.stderr)
     images, labels = samples.images, samples.labels
     if labels is not None and len(labels) >= TEST_PART:
         order, count = cut_off_test(path, len(labels))

@@ -25,7 +25,6 @@ from trainwright.cli.train.options import OTHER_OPTION as _AGREE
 from trainwright.cli.train.options import RunOptions, check_same, check_same_settings, make_settings
 from trainwright.data import DataSet, OwnOptions, load_data_set, own_data
 from trainwright.data.own import TABLE_SUFFIXES
-from trainwright.data.registry import OWN
 from trainwright.network import Network, NetworkError, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.report.memory import MemoryItem
@@ -202,7 +201,7 @@ def asked(args: argparse.Namespace, load: Load = load_data) -> Asked:
     own, data = own_data(args.data), None
     if pretrained is not None:
         network = pretrained.network
-    elif args.network is None and own in OWN and own != "text" and args.dataset in (None, own):
+    elif args.network is None and own not in (None, "text") and args.dataset in (None, own):
         read: dict[str, Any] = _given(args) | {"dataset": own}
         data = load(RunOptions(**read))
         network = fitting_network(data, Path(args.data).stem)

@@ -84,7 +84,7 @@ class SessionOptions(FormOptions):
     """
 
     network: Annotated[str | None, Option(metavar="NAME", note=f" {', '.join(BUILT_IN)}")] = None
-    """a TOML file (default: digits; one hidden layer of the right size for a table or pictures of
+    """a TOML file (default: digits; one hidden layer of the right size for data of
     your own), or one of"""
     initial: Annotated[str | None, Option(metavar="FILE")] = None
     """start from factors that trainwright compress made"""
