@@ -12,7 +12,7 @@ from trainwright_sim.memory import MemoryModel
 
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
 from group_cases import CASES, between, compiled, random_case, require_exact
-from sequence_networks import dropping_classifier, small_encoder
+from sequence_networks import decoder, dropping_classifier, small_encoder
 from test_vector import P
 
 NEAR, FEW = 0.05, 200
@@ -45,7 +45,13 @@ def test_random_group_kernels_are_exact_on_rtl(rtl, seed):
 
 
 @pytest.mark.parametrize(
-    ("network", "batch"), ((small_encoder(), 1), (dropping_classifier(), 2)), ids=("plain", "drops")
+    ("network", "batch"),
+    (
+        (small_encoder(), 1),
+        (dropping_classifier(), 2),
+        pytest.param(decoder(padding=True), 2, marks=pytest.mark.slow),
+    ),
+    ids=("plain", "drops", "decoder"),
 )
 def test_small_encoder_is_exact_on_rtl(rtl, network, batch):
     """Compare a step of a network of tokens with every kind of table."""

@@ -55,3 +55,32 @@ def dropping_classifier(probability=0.25):
     layers.insert(-1, {"name": "drop2", "from": "pooled", "dropout": probability})
     layers[-1]["from"] = "drop2"
     return network_from_dict(network)
+
+
+def decoder(*, positions="one-hot", **keys):
+    """Build the encoder as a decoder: causal attention, and positions that are added."""
+    tables = encoder_tables()
+    learned = {"outputs": [4, 6], "inputs": [5, 4], "ranks": [4], "bias": False, "relu": False}
+    embedding, *rest = tables["layers"]
+    if positions == "one-hot":
+        tables["inputs"] += [
+            {"name": "high", "positions": "one-hot", "size": 5, "every": 4},
+            {"name": "low", "positions": "one-hot", "size": 4},
+        ]
+        embedding, *rest = [
+            embedding,
+            {"name": "places", "product": ["high", "low"], **learned},
+            {"name": "placed", "add": ["embedding", "places"], "relu": False},
+            *rest,
+        ]
+    else:
+        tables["inputs"].append({"name": "waves", "positions": "sinusoidal", "size": 24})
+        rest.insert(0, {"name": "placed", "add": ["embedding", "waves"], "relu": False})
+    for layer in rest:
+        if layer.get("from") == "embedding":
+            layer["from"] = "placed"
+        if layer["name"] == "heads":
+            layer["causal"] = True
+        if layer["name"] == "sum1":
+            layer["add"] = ["placed", "output"]
+    return network_from_dict({**tables, "layers": [embedding, *rest], **keys})

@@ -82,7 +82,8 @@ class Driver:
         self._effort = effort
         self.accelerator = accelerator
         self._occupied = occupied or (lambda tensor: tensor.count)
-        self._pads = bool(network.padding or network.of_sequences)
+        causal = any(getattr(node, "causal", False) for node in network.nodes)
+        self._pads = bool(network.padding or network.of_sequences or causal)
         self.trace = trace
         self.step: CompiledStep = compile_step(
             network, batch, accelerator.parameters, plan=plan, input_gradients=input_gradients,

@@ -11,10 +11,12 @@ from trainwright.graph.network import (
     CONSTANT_WIDTH,
     SAMPLES,
     SHARE_EXPONENT,
+    is_masked,
     mask_name,
+    position_exponent,
     share_name,
 )
-from trainwright.network import Attention, Network, Node, TokenPool
+from trainwright.network import Attention, Network, Node, Positions, TokenPool
 
 
 def present_tokens(network: Network, inputs: torch.Tensor) -> torch.Tensor:
@@ -31,8 +33,25 @@ def token_shares(node: TokenPool, present: torch.Tensor) -> torch.Tensor:
     return counted / counted.sum(1, keepdim=True).clamp(min=1)
 
 
+def key_masks(network: Network, node: Attention, present: torch.Tensor) -> torch.Tensor:
+    """Mark the keys that each query attends to, bool (sequences, queries, keys)."""
+    masks = present[:, None].expand(-1, network.tokens, -1)
+    return masks.tril() if node.causal else masks
+
+
+def position_values(node: Positions, tokens: int) -> torch.Tensor:
+    """Return the values of a sequence's positions, float64 (tokens, size)."""
+    places = torch.arange(tokens)
+    if node.kind == "one-hot":
+        digits = places // node.every % node.size
+        return torch.nn.functional.one_hot(digits, node.size).double()
+    numbers = torch.arange(node.size)
+    angles = places[:, None] * 10000.0 ** (-(numbers // 2 * 2).double() / node.size)
+    return torch.where(numbers % 2 == 0, angles.sin(), angles.cos())
+
+
 def token_words(network: Network, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return the words of the tensors that say which tokens of ``inputs`` (batch, I) count.
+    """Return the words of the tensors that say where tokens of ``inputs`` (batch, I) are and count.
 
     Tokens of zeros are padding, where the network has any. A mask has its queries first.
     """
@@ -42,9 +61,13 @@ def token_words(network: Network, inputs: torch.Tensor) -> dict[str, torch.Tenso
         if isinstance(node, TokenPool):
             shares = token_shares(node, present)
             words[share_name(network, node)] = quantise(shares, SHARE_EXPONENT, CONSTANT_WIDTH)
-        elif isinstance(node, Attention) and network.padding:
-            keys = present.expand(network.tokens, node.heads, *present.shape)
-            words[mask_name(network, node)] = keys.long()
+        elif isinstance(node, Positions):
+            values = position_values(node, network.tokens).repeat(len(inputs), 1)
+            fmt, exponent = network.format("activation"), position_exponent(network, node)
+            words[node.name] = quantise(values, exponent, fmt, underflow=network.host_underflow)
+        elif isinstance(node, Attention) and is_masked(network, node):
+            keys = key_masks(network, node, present).transpose(0, 1)[:, None]
+            words[mask_name(network, node)] = keys.expand(-1, node.heads, -1, -1).long()
     return words
 
 
@@ -55,6 +78,8 @@ class TokenCounts:
         self._network = network
         self._lengths = present.sum(1).double()
         self._firsts = _of_first_tokens(network)
+        attentions = (node for node in network.nodes if isinstance(node, Attention))
+        self._causal = {network.prefixes[node.name] for node in attentions if node.causal}
 
     def of(self, tensor: Written) -> int:
         """Count the values of a tensor that are not 0 for want of a token."""
@@ -69,6 +94,8 @@ class TokenCounts:
             values = self._lengths.clamp(max=1) if first else self._lengths
         if keys:
             values = values * self._lengths
+        if queries and keys and prefix in self._causal and prefix not in self._firsts:
+            values = (values + self._lengths) / 2
         whole = len(values) * network.tokens ** (queries + keys)
         return max(1, round(tensor.count * float(values.sum()) / whole))
 

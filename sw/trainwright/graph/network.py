@@ -20,6 +20,7 @@ from trainwright.network import (
     Node,
     Norm,
     Pool,
+    Positions,
     Sum,
     TokenPool,
     Window,
@@ -60,11 +61,26 @@ def host_operands(network: Network) -> dict[str, int]:
     for node in network.nodes:
         if isinstance(node, TokenPool):
             names[share_name(network, node)] = SHARE_EXPONENT
-        elif isinstance(node, Attention) and network.padding:
+        elif isinstance(node, Positions):
+            names[node.name] = position_exponent(network, node)
+        elif isinstance(node, Attention) and is_masked(network, node):
             names[mask_name(network, node)] = 0
         elif isinstance(node, Dropout):
             names[keep_name(network, node)] = 0
     return names
+
+
+def is_masked(network: Network, node: Attention) -> bool:
+    """Return whether an attention leaves out keys: of padding, or of later tokens."""
+    return network.padding or node.causal
+
+
+def position_exponent(network: Network, node: Positions) -> int:
+    """Return the exponent of positions, at which a value of 1 is exact."""
+    fmt = network.format("activation")
+    # Words of one-hot values are 1: exponents follow means, and larger words of an outer product of
+    # one-hot values saturate before the mean of many zeros shows it.
+    return 0 if node.kind == "one-hot" or fmt.coded else fmt.input_exponent + 1
 
 
 def share_name(network: Network, node: TokenPool) -> str:
@@ -160,7 +176,7 @@ class _Build:
         """Append what makes a value."""
         prefix = self.prefixes[node.name]
         match node:
-            case Input():
+            case Input() | Positions():
                 # The name of the main input's axis is part of the layout of memory that the driver
                 # fills.
                 axes = ("pixel",) if node.name == "x" else (f"{node.name}.pixel",)
@@ -265,7 +281,7 @@ class _Build:
         self.ops.append(Einsum(scores, (q, k)))
         p = self.tensor(f"{prefix}.p", axes, TensorClass.ACTIVATION)
         operands = [scores]
-        if self.network.padding:
+        if is_masked(self.network, node):
             fmt = Fixed(MASK_WIDTH)
             name = mask_name(self.network, node)
             operands.append(self.give(name, axes, TensorClass.ACTIVATION, fmt))

@@ -13,6 +13,7 @@ from trainwright.network.nodes import (
     Node,
     Norm,
     Pool,
+    Positions,
     Sum,
     TokenPool,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "Norm",
     "NumberFormats",
     "Pool",
+    "Positions",
     "Sum",
     "TokenPool",
     "UserNames",

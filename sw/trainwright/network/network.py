@@ -20,6 +20,7 @@ from trainwright.network.nodes import (
     Node,
     Norm,
     Pool,
+    Positions,
     Shape,
     Sum,
     TokenPool,
@@ -103,6 +104,10 @@ class Network(Formatted):
             "attention is over the tokens of a sequence: give the network tokens = 2 or more",
         )
         require(
+            self.tokens > 1 or not any(isinstance(node, Positions) for node in self.nodes),
+            "positions are of the tokens of a sequence: give the network tokens = 2 or more",
+        )
+        require(
             self.tokens > 1
             or not (self.padding or any(isinstance(node, TokenPool) for node in self.nodes)),
             "padding and over_tokens are of the tokens of a sequence: give the network tokens = 2 "
@@ -176,7 +181,7 @@ class Network(Formatted):
         size = prod(self.shapes[node.name])
         if isinstance(node, Attention):
             scale = (size // node.heads) ** -0.5
-            name = "masked_softmax" if self.padding else "softmax"
+            name = "masked_softmax" if self.padding or node.causal else "softmax"
             return definition_of(name).make(scale).sized(self.tokens)
         return function_of("layer_norm").sized(size)
 

@@ -35,6 +35,28 @@ class Input:
 
 
 @dataclass(frozen=True)
+class Positions:
+    """Constant values of each token's place in its sequence, the same for every sequence.
+
+    ``"one-hot"``: value ``place // every % size`` is 1, the rest 0, so that a layer that reads the
+    values is a table of learned positions. ``"sinusoidal"``: sines and cosines of the place, with
+    frequencies 10000^(-2n / size), in turn.
+    """
+
+    name: str
+    kind: str
+    size: int
+    every: int = 1
+
+    CHOICES = ("one-hot", "sinusoidal")
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the values that the positions are computed from: none."""
+        return ()
+
+
+@dataclass(frozen=True)
 class Apply:
     """The layer of number ``layer`` (from 0), applied to a value.
 
@@ -87,6 +109,8 @@ class Attention(Norm):
     """Attention of queries, keys and values: softmax(q k / sqrt(size of a head)) v over tokens."""
 
     heads: int
+    causal: bool = False
+    """Whether a token attends to itself and the tokens before alone."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +133,7 @@ class Dropout:
     probability: float
 
 
-Node = Input | Apply | Sum | Pool | Map | Norm | Attention | TokenPool | Dropout
+Node = Input | Positions | Apply | Sum | Pool | Map | Norm | Attention | TokenPool | Dropout
 
 
 def layer_name(number: int) -> str:
@@ -180,6 +204,8 @@ def shapes(nodes: Sequence[Node], layers: Sequence[Layer]) -> dict[str, Shape]:
             case Input():
                 sizes = [hi - lo for lo, hi in (node.rows, node.columns)]
                 result[node.name] = (sizes[0], sizes[1] // node.channels, node.channels)
+            case Positions():
+                result[node.name] = (node.size,)
             case Apply():
                 layer = layers[node.layer]
                 first, *more = node.sources

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwright.functions import Function, function_of
 from trainwright.network.errors import NetworkError, require, row
-from trainwright.network.layer import Layer
+from trainwright.network.layer import MOST_SIZE, Layer
 from trainwright.network.nodes import (
     IMAGE,
     Apply,
@@ -18,6 +18,7 @@ from trainwright.network.nodes import (
     Node,
     Norm,
     Pool,
+    Positions,
     Sum,
     TokenPool,
     layer_name,
@@ -48,7 +49,7 @@ _KEYS: dict[str, dict[str, type]] = {
     "norm": {"name": str, "from": str, "norm": str},
     "over_tokens": {"name": str, "from": str, "over_tokens": str},
     "scale": {"name": str, "from": str, "scale": int, "bias": bool, "relu": bool},
-    "attention": {"name": str, "attention": list, "heads": int},
+    "attention": {"name": str, "attention": list, "heads": int, "causal": bool},
     "dropout": {"name": str, "from": str, "dropout": float},
     "function": {"name": str, "from": str, "function": str},
     "layer": {
@@ -114,9 +115,11 @@ def wired(
     """
     result = Wired()
     silent: dict[str, int] = {}
-    result.nodes += [_input(n, item, padded) for n, item in enumerate(inputs, 1)] or [
-        Input(IMAGE, (0, padded[0]), (0, padded[1]))
-    ]
+    given = [_input(n, item, padded) for n, item in enumerate(inputs, 1)]
+    if not any(isinstance(node, Input) for node in given):
+        given.append(Input(IMAGE, (0, padded[0]), (0, padded[1])))
+    # The first layer reads the last input by default: places come before.
+    result.nodes += sorted(given, key=lambda node: isinstance(node, Input))
     shared: list[tuple[str, str, tuple[str, ...]]] = []
     for n, item in enumerate(tables, 1):
         require(isinstance(item, Mapping), f"layer {n} must be a table, not {shown(item)}")
@@ -158,7 +161,8 @@ def wired(
             _without_relu(result, silent.get(sources[0]))
         elif kind == "attention":
             sources = texts(keys["attention"], f"layer {n}: attention")
-            result.nodes.append(Attention(name, sources, keys["heads"]))
+            causal = keys.get("causal", False)
+            result.nodes.append(Attention(name, sources, keys["heads"], causal))
             for given in sources:
                 _without_relu(result, silent.get(given))
         elif kind == "add":
@@ -217,7 +221,9 @@ def _named(name: str, where: str) -> str:
     return name
 
 
-def _input(n: int, item: Any, padded: tuple[int, int]) -> Input:
+def _input(n: int, item: Any, padded: tuple[int, int]) -> Input | Positions:
+    if isinstance(item, Mapping) and "positions" in item:
+        return _positions(n, item)
     known = {"name": str, "rows": list, "columns": list, "channels": int}
     keys = table(item, f"input {n}", known, ("name",))
     name, spans = _named(keys["name"], f"input {n}"), []
@@ -235,6 +241,27 @@ def _input(n: int, item: Any, padded: tuple[int, int]) -> Input:
         f"input {n}: channels must divide its {columns} columns, not {channels}",
     )
     return Input(name, spans[0], spans[1], channels)
+
+
+def _positions(n: int, item: Mapping[str, Any]) -> Positions:
+    where = f"input {n}"
+    known = {"name": str, "positions": str, "size": int, "every": int}
+    keys = table(item, where, known, ("name", "size"))
+    kind, size, every = keys["positions"], keys["size"], keys.get("every", 1)
+    require(
+        kind in Positions.CHOICES,
+        f"{where}: positions are {' or '.join(map(repr, Positions.CHOICES))}, not {shown(kind)}",
+    )
+    for key, value in (("size", size), ("every", every)):
+        require(
+            1 <= value <= MOST_SIZE,
+            f"{where}: {key} is from 1 to {MOST_SIZE}, not {shown(value)}",
+        )
+    require(
+        every == 1 or kind == "one-hot",
+        f"{where}: every is of one-hot positions: omit it where they are {shown(kind)}",
+    )
+    return Positions(_named(keys["name"], where), kind, size, every)
 
 
 def _window(n: int, kernel: list, keys: Mapping[str, Any], stride: list) -> Window:
@@ -293,7 +320,7 @@ def items(network: "Network") -> dict[str, Any]:
         if isinstance(node, Apply) and len(node.sources) > 1:
             link = {"product": list(node.sources)}
         match node:
-            case Input():
+            case Input() | Positions():
                 continue
             case Apply() if node.layer in done:
                 tables.append({**label, **link, "weights": owners[node.layer]})
@@ -312,7 +339,10 @@ def items(network: "Network") -> dict[str, Any]:
             case Dropout():
                 tables.append({**label, **link, "dropout": node.probability})
             case Attention():
-                tables.append({**label, "attention": list(node.sources), "heads": node.heads})
+                own = {"causal": True} if node.causal else {}
+                tables.append(
+                    {**label, "attention": list(node.sources), "heads": node.heads, **own}
+                )
             case Norm():
                 tables.append({**label, **link, "norm": "layer"})
             case TokenPool():
@@ -322,18 +352,19 @@ def items(network: "Network") -> dict[str, Any]:
     maps = (function.definition for function in used if function)
     if files := dict.fromkeys(definition.source for definition in maps if definition.source):
         result["kernels"] = list(files)
-    given = [node for node in wiring if isinstance(node, Input)]
-    if [(node.name, node.channels) for node in given] != [(IMAGE, 1)]:
-        result["inputs"] = [
-            {
-                "name": node.name,
-                "rows": list(node.rows),
-                "columns": list(node.columns),
-                **({"channels": node.channels} if node.channels > 1 else {}),
-            }
-            for node in given
-        ]
+    given = [node for node in wiring if isinstance(node, Input | Positions)]
+    default = given[-1:] == given and isinstance(given[0], Input)
+    if not default or (given[0].name, given[0].channels) != (IMAGE, 1):
+        result["inputs"] = [_input_keys(node) for node in given]
     return result | ({"heads": list(network.results)} if network.results else {})
+
+
+def _input_keys(node: Input | Positions) -> dict[str, Any]:
+    if isinstance(node, Positions):
+        own = {"every": node.every} if node.every > 1 else {}
+        return {"name": node.name, "positions": node.kind, "size": node.size, **own}
+    own = {"channels": node.channels} if node.channels > 1 else {}
+    return {"name": node.name, "rows": list(node.rows), "columns": list(node.columns), **own}
 
 
 def _is_default(node: Node, layers: int) -> bool:

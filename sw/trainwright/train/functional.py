@@ -5,8 +5,14 @@ from collections.abc import Sequence
 import torch
 
 from trainwright.driver.dropout import dropout_words, dropped
-from trainwright.driver.tokens import present_tokens, token_shares
+from trainwright.driver.tokens import (
+    key_masks,
+    position_values,
+    present_tokens,
+    token_shares,
+)
 from trainwright.functions import Function
+from trainwright.graph.network import is_masked
 from trainwright.network import (
     Apply,
     Attention,
@@ -17,6 +23,7 @@ from trainwright.network import (
     Network,
     Norm,
     Pool,
+    Positions,
     Sum,
     TokenPool,
 )
@@ -45,6 +52,8 @@ def outputs(
                 # An input node may take a part of the image: heads and branches read different
                 # windows.
                 value = whole[:, slice(*node.rows), slice(*node.columns)]
+            case Positions():
+                value = position_values(node, network.tokens).to(images).repeat(len(images), 1)
             case Apply():
                 layer = network.layers[node.layer]
                 x = below[0]
@@ -122,7 +131,7 @@ def _attended(
         x.reshape(-1, network.tokens, node.heads, x[0].numel() // node.heads).transpose(1, 2)
         for x in (q, k, v)
     )
-    masks = [present[:, None, None]] if network.padding else []
+    masks = [key_masks(network, node, present)[:, None]] if is_masked(network, node) else []
     p = network.function_at(node).forward.real(q @ k.transpose(-1, -2), *masks)
     return (p @ v).transpose(1, 2)
 
