@@ -30,7 +30,7 @@ def emitted(sizes, here, outside, ranges, *, load, element_bytes=2, digits=1):
     """
     layout, cut = here
     counts = counts_of((*layout.rows, *layout.lanes), sizes, cut)
-    storage = Storage("t", 0, BASE)
+    storage = Storage("t", 0)
     piece = Piece("t", layout, counts, cut, LANES, storage, digits=digits)
     outer = External("t", outside[0], outside[1], element_bytes, digits=digits)
     axes = (*layout.rows, *layout.lanes)
@@ -40,7 +40,8 @@ def emitted(sizes, here, outside, ranges, *, load, element_bytes=2, digits=1):
     emitter = Emitter(graph, P, {outer.name: buffer})
     engine = Engine.LOAD if load else Engine.STORE
     touched = {"writes": (piece,)} if load else {"reads": (piece,)}
-    emitter.run([Move(engine=engine, cycles=0, outer=outer, part=Part(piece, ranges), **touched)])
+    move = Move(engine=engine, cycles=0, outer=outer, part=Part(piece, ranges), **touched)
+    emitter.run([move], {storage: BASE})
     *transfers, end = emitter.descriptors
     assert isinstance(end, Halt)
     return transfers
@@ -140,11 +141,11 @@ def test_axes_that_go_on_evenly_are_one_level(counts, levels):
     """A level holds as many steps as its counter can count."""
     layout = Layout(tuple("abc"[: len(counts)]), ("l",))
     sizes = {**dict(zip(layout.rows, counts, strict=True)), "l": LANES}
-    x, z, zeros = (
-        Part(Piece("t", layout, sizes, {}, LANES, Storage("t", 0, base)), {})
-        for base in (0, 1 << 18, 1 << 19)
-    )
-    reads = x.piece, zeros.piece
-    d = copy_nest(Copy(engine=Engine.PE2, cycles=0, reads=reads, writes=(z.piece,), x=x, z=z))
+    x, z, zeros = parts = [
+        Part(Piece("t", layout, sizes, {}, LANES, Storage("t", 0)), {}) for _ in range(3)
+    ]
+    reads, bases = (x.piece, zeros.piece), (0, 1 << 18, 1 << 19)
+    at = {part.piece.storage: base for part, base in zip(parts, bases, strict=True)}
+    d = copy_nest(Copy(engine=Engine.PE2, cycles=0, reads=reads, writes=(z.piece,), x=x, z=z), at)
     assert [level.count for level in d.levels] == levels
     assert d.levels[-1].x == d.levels[-1].z == 1

@@ -9,9 +9,9 @@ import pytest
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.forms.calls import Accumulate, Call
 from trainwright.compiler.forms.choices import ProgramSpec
-from trainwright.compiler.forms.layout import Layout, Part, Piece, Storage
-from trainwright.compiler.schedule.place import Lifetime, Placement, lifetimes
-from trainwright.compiler.schedule.schedule import group_of
+from trainwright.compiler.forms.layout import Addresses, Layout, Part, Piece, Storage
+from trainwright.compiler.schedule.place import Place, Placement, places_of
+from trainwright.compiler.schedule.schedule import Issue
 from trainwright.compiler.schedule.slots import REACH, SlotPlacement, slots_of, slotted
 from trainwright.compiler.schedule.tight import MORE, tight
 from trainwright.compiler.step import lower as lower_module
@@ -28,53 +28,52 @@ def piece(name: str, rows: int) -> Piece:
     return Piece(name, layout, {"row": rows, "lane": 8}, {}, 8, Storage(name, rows))
 
 
-def sliced(count: int, *, ahead: int = 0) -> list[Call]:
-    """Build commands on slices of two tensors, b made of a and two constants.
+def sliced(count: int, *, ahead: int = 0) -> Issue:
+    """Issue commands on slices of two tensors, b made of a and two constants.
 
     ``ahead`` slices of a are made before the first slice of b.
     """
     x, y = piece("x", 32), piece("y", 24)
 
-    def made(engine: Engine, z: Piece, first: Piece, second: Piece, start: float) -> Call:
-        call = Accumulate(
+    def made(engine: Engine, z: Piece, first: Piece, second: Piece) -> Call:
+        return Accumulate(
             engine=engine, cycles=100, reads=(first, second), writes=(z,),
             x=Part(first, {}), z=Part(z, {}), last=True,
         )  # fmt: skip
-        call.start, call.end = start, start + 100
-        return call
 
     slices = [piece("a", 40) for _ in range(count)]
-    first = [made(Engine.PE1, a, x, y, 100.0 * n) for n, a in enumerate(slices)]
-    second = [made(Engine.PE2, piece("b", 16), a, x, 100.0 * (n + 1)) for n, a in enumerate(slices)]
+    first = [(100.0 * n, made(Engine.PE1, a, x, y)) for n, a in enumerate(slices)]
+    second = [(100.0 * (n + 1), made(Engine.PE2, piece("b", 16), a, x))
+              for n, a in enumerate(slices)]  # fmt: skip
     order = first[:ahead]
     for n, call in enumerate(second):
         order += [*first[ahead + n : ahead + n + 1], call]
-    return order
+    times = tuple((start, start + 100) for start, _ in order)
+    return Issue(tuple(call for _, call in order), times, 16)
 
 
 @pytest.mark.parametrize("apart", (0, 2, 5))
 def test_slices_share_places_apart(apart):
-    lives = lifetimes(sliced(12))
-    slots = slots_of(lives, apart)
-    assert sorted(id(life) for slot in slots for life in slot) == sorted(map(id, lives.values()))
+    places = places_of(sliced(12).calls)
+    slots = slots_of(places, apart)
+    assert sorted(id(place) for slot in slots for place in slot) == sorted(map(id, places))
     for slot in slots:
-        assert len({group_of(life.storage) for life in slot}) == 1
+        assert len({(place.name, place.rows) for place in slot}) == 1
         for before, after in pairwise(slot):
             assert apart < after.first - before.last <= REACH + apart
-    count = sum(slot[0].storage.name == "a" for slot in slots)
+    count = sum(slot[0].name == "a" for slot in slots)
     assert count == {0: 1, 2: 2, 5: 4}[apart]
 
 
-def overlaps(placement: Placement) -> list[tuple[str, str]]:
+def overlaps(issue: Issue, addresses: Addresses) -> list[tuple[str, str]]:
     """Return pieces that are alive together in the same rows."""
-    lives = list(placement.lives.values())
+    lives = [(place, addresses[place.storages[0]]) for place in places_of(issue.calls)]
     return [
-        (life.storage.name, other.storage.name)
-        for n, life in enumerate(lives)
-        for other in lives[:n]
-        if life.first <= other.last and other.first <= life.last
-        and life.storage.base < other.storage.base + other.storage.rows
-        and other.storage.base < life.storage.base + life.storage.rows
+        (place.name, other.name)
+        for n, (place, base) in enumerate(lives)
+        for other, beside in lives[:n]
+        if place.first <= other.last and other.first <= place.last
+        and base < beside + other.rows and beside < base + place.rows
     ]  # fmt: skip
 
 
@@ -88,10 +87,9 @@ def test_places_do_not_overlap_and_get_no_worse(seed):
     before = slots.cost
     slots.improved(200)
     assert slots.cost <= before
-    slots.apply()
-    assert overlaps(pieces) == []
+    assert overlaps(calls, slots.addresses) == []
     for place, slot in slots.slots.items():
-        assert {life.storage.base for life in slot} == {place.base}
+        assert {slots.addresses[piece.storages[0]] for piece in slot} == {place.base}
         assert 0 <= place.base <= P.scratchpad_rows - place.rows
 
 
@@ -100,17 +98,18 @@ def test_lowering_slots_one_that_has_no_room_is_placed_before_others():
     small = replace(P, scratchpad_rows=128, scratchpad_banks=2)
     calls = sliced(6)
     pieces = Placement(calls, small)
-    assert pieces.most <= 128
+    assert sum(place.rows for place in pieces.fullest) <= 128
     slots = SlotPlacement(pieces, 0)
     assert slots.packed()
-    slots.apply()
-    assert overlaps(pieces) == []
+    assert overlaps(calls, slots.addresses) == []
 
 
 def test_lowering_slots_all_ways_to_share_places_are_placements():
     calls = sliced(9)
-    rows = list(slotted(calls, P))
-    assert len(rows) == 2 and all(0 < count <= P.scratchpad_rows for count in rows)
+    placements = list(slotted(calls, P))
+    assert len(placements) == 2 and not any(overlaps(calls, at) for at in placements)
+    tops = [max(base + s.rows for s, base in at.items()) for at in placements]
+    assert all(0 < top <= P.scratchpad_rows for top in tops)
     tight_rows = replace(P, scratchpad_rows=64, scratchpad_banks=2)
     assert list(slotted(calls, tight_rows)) == []  # more rows at once than there are
 
@@ -118,7 +117,7 @@ def test_lowering_slots_all_ways_to_share_places_are_placements():
 @pytest.mark.parametrize("ahead", (0, 1, 3))
 def test_lowering_slots_array_runs_ahead_by_some_slices_alone(ahead):
     """However many rows there are, and in whatever order the operations come."""
-    calls = sliced(12, ahead=ahead)
+    calls = sliced(12, ahead=ahead).calls
     most = max_alive(calls, "a")
     (issue,) = tight(calls, 16, 1 << 16, [200])
     assert sorted(map(id, issue.calls)) == sorted(map(id, calls))
@@ -127,7 +126,7 @@ def test_lowering_slots_array_runs_ahead_by_some_slices_alone(ahead):
 
 def max_alive(calls, name: str) -> int:
     """Return the greatest number of slices of a tensor that are alive at once."""
-    lives = [life for life in lifetimes(calls).values() if life.storage.name == name]
+    lives = [place for place in places_of(calls) if place.name == name]
     return max(sum(o.first <= n <= o.last for o in lives) for n in range(len(calls)))
 
 
@@ -141,12 +140,12 @@ def test_lowering_slots_follow_memory_of_programs():
     assert predict(program, sdram) == predict(program, sdram, MemoryTiming(bandwidth=0.25))
 
 
-def life(name: str, rows: int, first: int, last: int) -> Lifetime:
-    return Lifetime(Storage(name, rows), first, last)
+def life(name: str, rows: int, first: int, last: int) -> Place:
+    return Place(name, rows, first, last, (Storage(name, rows),))
 
 
-def shared(*lives: Lifetime, apart: int = 2) -> list[list[Lifetime]]:
-    return slots_of({life.storage: life for life in lives}, apart)
+def shared(*lives: Place, apart: int = 2) -> list[list[Place]]:
+    return slots_of(lives, apart)
 
 
 def test_lowering_slots_place_that_is_free_longest_is_taken():
@@ -171,10 +170,10 @@ def slots_for(count: int, p: AcceleratorParameters = P, *, apart: int = 2) -> Sl
 
 
 def test_costs_of_places_are_those_of_their_pieces():
-    slots = slots_for(12)
-    pieces, slot_of = slots.pieces, {}
+    pieces = Placement(sliced(12), P)
+    slots, slot_of = SlotPlacement(pieces, 2), {}
     for place, slot in slots.slots.items():
-        slot_of |= dict.fromkeys((life.storage for life in slot), place)
+        slot_of |= dict.fromkeys(slot, place)
     assert any(len(slot) > 2 for slot in slots.slots.values())
     for mine, theirs in ((slots.near, pieces.near), (slots.waits, pieces.waits)):
         total = {}
@@ -186,30 +185,27 @@ def test_costs_of_places_are_those_of_their_pieces():
         by_pair = {(life, other): cost for life, costs in mine.items() for other, cost in costs}
         assert by_pair == pytest.approx(total) and total
     for place, neighbours in slots.meets.items():
-        meeting = {slot_of[o] for life in slots.slots[place] for o in pieces.meets[life.storage]}
+        meeting = {slot_of[o] for piece in slots.slots[place] for o in pieces.meets[piece]}
         assert set(neighbours) == meeting and len(neighbours) == len(meeting)
         first, last = slots.slots[place][0].first, slots.slots[place][-1].last
-        assert (slots.lives[place].first, slots.lives[place].last) == (first, last)
+        assert (place.first, place.last) == (first, last)
     assert slots.shared == pieces.shared
 
 
 def test_lowering_slots_cost_of_all_places_is_the_sum_over_them():
     slots = slots_for(12)
     assert slots.packed()
-    for place in slots.lives:  # all in two banks, so that it costs something
+    for place in slots.places:  # all in two banks, so that it costs something
         slots._put(place, place.base % 96)
-    assert sum(map(slots._cost_of, slots.lives)) / 2 + slots.shared == pytest.approx(slots.cost)
+    assert sum(map(slots._cost_of, slots.places)) / 2 + slots.shared == pytest.approx(slots.cost)
     assert any(slots.waits.values()) and slots.cost > slots.shared
 
 
-def by_hand(
-    bases: dict[str, int], rows: dict[str, int]
-) -> tuple[SlotPlacement, dict[str, Storage]]:
+def by_hand(bases: dict[str, int], rows: dict[str, int]) -> tuple[SlotPlacement, dict[str, Place]]:
     """Return places that exist at the same time."""
     slots = slots_for(1)
-    places = {name: Storage(name, rows[name], base) for name, base in bases.items()}
-    slots.lives = {place: Lifetime(place, 0, 9) for place in places.values()}
-    slots.slots = {place: [life] for place, life in slots.lives.items()}
+    places = {name: Place(name, rows[name], 0, 9, (), base) for name, base in bases.items()}
+    slots.places = list(places.values())
     slots.meets = {p: [o for o in places.values() if o is not p] for p in places.values()}
     slots.near = {place: [] for place in places.values()}
     slots.waits = {place: [] for place in places.values()}
@@ -246,7 +242,7 @@ def test_lowering_slots_evict_fewest_rows_and_rarest_moves(monkeypatch):
     slots.p, slots.size, slots.banks = small, 64, range(1)
     for place in (at["b"], at["c"]):
         slots._put(place, place.base)
-    moved: dict[Storage, int] = {}
+    moved: dict[Place, int] = {}
     assert slots._pushed(at["a"], moved) == [at["b"]]  # c leaves no room at any address: b must go
     assert at["a"].base in (0, 10) and at["b"].base == -1 and at["b"] not in slots.parts
     assert moved == {at["b"]: 1}
@@ -276,25 +272,14 @@ def test_places_come_in_order_of_rows_and_are_given_up(monkeypatch):
 def test_lowering_slots_move_that_is_worse_or_has_no_room_is_taken_back(monkeypatch):
     slots = slots_for(12)
     assert slots.packed()
-    before = {place: place.base for place in slots.lives}
-    parts = {place: list(slots.parts[place]) for place in slots.lives}
+    before = {place: place.base for place in slots.places}
+    parts = {place: list(slots.parts[place]) for place in slots.places}
     monkeypatch.setattr(slots, "_costs", lambda place: True)
     count = iter(range(1 << 20))
     monkeypatch.setattr(slots, "_cost_of", lambda place: next(count))
     slots.improved(60)  # whatever moves costs more than before
-    assert {place: place.base for place in slots.lives} == before
-    assert {place: list(slots.parts[place]) for place in slots.lives} == parts
-
-
-def test_pieces_have_the_rows_of_their_places():
-    slots = slots_for(12)
-    assert slots.packed()
-    slots.apply()
-    pieces = slots.pieces
-    assert len(slots.slots) < len(pieces.lives)
-    for storage in pieces.lives:
-        assert pieces.parts[storage] == pieces.in_banks(storage.base, storage.rows)
-    assert pieces.peak == max(place.base + place.rows for place in slots.lives)
+    assert {place: place.base for place in slots.places} == before
+    assert {place: list(slots.parts[place]) for place in slots.places} == parts
 
 
 def test_three_ways_to_compute_blocks_are_placed(monkeypatch):
@@ -307,20 +292,27 @@ def test_three_ways_to_compute_blocks_are_placed(monkeypatch):
         def best(self):
             for way in ("a", "-", "b", "c", "d"):
                 self.asked += 1
-                yield [f"{way}{room}" for room in range(2)]
+                yield [Way(f"{way}{room}") for room in range(2)]
 
         @staticmethod
         def time(way):
             return len(way)
 
-    def placed(draft, p, *, stores):
-        assert p is P and stores
-        if draft.startswith("-"):
-            raise CompileError("no")
-        return draft, {}
+    class Way(str):
+        issue = property(lambda self: self)
 
-    monkeypatch.setattr(lower_module, "_placed", placed)
+        def placed(self, addresses):
+            assert addresses == {}
+            return self
+
+    def place(issue, p, *, stores):
+        assert p is P and stores
+        if issue.startswith("-"):
+            raise CompileError("no")
+        return {}
+
+    monkeypatch.setattr(lower_module, "place", place)
     ways = Ways()
     chosen = lower_module._blocked(ways)
-    assert [way for _, _, way, _ in chosen] == ["a0", "a1", "b0", "b1", "c0", "c1"]
+    assert [way for _, _, way in chosen] == ["a0", "a1", "b0", "b1", "c0", "c1"]
     assert ways.asked == 4 and [str(error) for error in ways.problems] == ["no", "no"]

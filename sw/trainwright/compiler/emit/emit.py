@@ -28,7 +28,7 @@ from trainwright.compiler.forms.calls import (
     Transpose,
 )
 from trainwright.compiler.forms.group_passes import group_vectors
-from trainwright.compiler.forms.layout import Part, Piece, Storage
+from trainwright.compiler.forms.layout import Addresses, Part, Piece, Storage
 from trainwright.compiler.forms.nests import (
     address_of,
     contraction_nests,
@@ -69,40 +69,40 @@ class Emitter:
         """Tensor that each descriptor makes, by the descriptor's index."""
         self.slots: dict[str, int] = {}
 
-    def run(self, calls: Sequence[Call]) -> None:
-        """Emit all commands and the end of the program."""
+    def run(self, calls: Sequence[Call], at: Addresses) -> None:
+        """Emit all commands, whose pieces lie ``at`` these rows, and the end of the program."""
         for call in calls:
             match call:
                 case Contract():
                     self._check(call)
                     name = COPIES if call.part else call.op.out
-                    for d in contraction_nests(call, self.p):
+                    for d in contraction_nests(call, self.p, at):
                         self._compute(d, Product(call.op.out), (call.impl.x, call.impl.g), name)
                 case Transpose():
                     name = call.x.piece.tensor
-                    for d in transpose_nests(call, call.reads[1], self.p):
+                    for d in transpose_nests(call, self.p, at):
                         self._compute(d, Product(name, exact=True), ("", name), COPIES)
                 case Copy():
                     name, digits = call.x.piece.tensor, call.z.digits
                     width = most_bits(digits, self.p) if call.x.digits != digits else 0
                     products = Product(name, exact=True)
-                    self._compute(copy_nest(call), products, (name, ""), COPIES, width)
+                    self._compute(copy_nest(call, at), products, (name, ""), COPIES, width)
                 case Accumulate():
                     name = call.z.piece.tensor
                     slot = name if call.last else COPIES
-                    self._compute(sum_nest(call), Product(name, exact=True), (name, name), slot)
+                    self._compute(sum_nest(call, at), Product(name, exact=True), (name, name), slot)
                 case Elementwise():
                     x, g = call.op.operands
                     products = Product(call.op.out)
-                    self._compute(elementwise_nest(call), products, (x, g), call.op.out)
+                    self._compute(elementwise_nest(call, at), products, (x, g), call.op.out)
                 case PassCall():
-                    self._pass(call)
+                    self._pass(call, at)
                 case GroupCall():
-                    self._groups(call)
+                    self._groups(call, at)
                 case Move():
-                    self._move(call)
+                    self._move(call, at)
                 case Clear():
-                    self._clear(call)
+                    self._clear(call, at)
         self.descriptors.append(Halt())
 
     def _check(self, call: Contract) -> None:
@@ -112,19 +112,19 @@ class Emitter:
         # rounded.
         require_accumulator(terms, operands, self.p, call.op.out)
 
-    def _pass(self, call: PassCall) -> None:
+    def _pass(self, call: PassCall, at: Addresses) -> None:
         for code in call.passes:
             entry = self._commands.hold(code.instructions)
-            for d in pass_vectors(call, code):
+            for d in pass_vectors(call, code, at):
                 self.products[len(self.descriptors)] = Product(call.op.out)
                 self._commands.add(replace(d, entry=entry))
 
-    def _groups(self, call: GroupCall) -> None:
+    def _groups(self, call: GroupCall, at: Addresses) -> None:
         slot = 0
         if call.passes.kernel.automatic:
             self.slots.setdefault(COPIES, len(self.slots))  # slot 0 says that a pass counts nothing
             slot = self.slots.setdefault(call.op.out, len(self.slots))
-        for code, d in group_vectors(call, self.p):
+        for code, d in group_vectors(call, at):
             entry = self._commands.hold(code.instructions)
             self.products[len(self.descriptors)] = Product(call.op.out)
             self._commands.add(replace(d, entry=entry, slot=slot))
@@ -160,7 +160,7 @@ class Emitter:
             self.products[len(self.descriptors)] = product
             self._commands.add(part)
 
-    def _move(self, call: Move) -> None:
+    def _move(self, call: Move, at: Addresses) -> None:
         part, outer = call.part, call.outer
         operation = Operation.LOAD if call.writes else Operation.STORE
         buffer = self.buffers[outer.name]
@@ -169,15 +169,10 @@ class Emitter:
         if "row" in sizes:
             sizes = dict(part.piece.counts)
         placed = Piece(
-            outer.tensor, outer.layout, sizes, outer.ranges, self.p.lanes, Storage("", 0, 0),
+            outer.tensor, outer.layout, sizes, outer.ranges, self.p.lanes, Storage("", 0),
             digits=outer.digits,
         )  # fmt: skip
-        self._transfer(operation, buffer, outer, placed, part)
-
-    def _transfer(
-        self, operation: Operation, buffer: Buffer, outer: External, placed: Piece, part: Part
-    ) -> None:
-        """Emit runs of rows between a buffer and a piece."""
+        # Runs of rows go between the buffer and the piece.
         source = Part(placed, part.ranges)
         row_bytes = outer.element_bytes * self.p.lanes
         # The same rows on both sides, padding included: one run moves all of them.
@@ -210,7 +205,7 @@ class Emitter:
         if most != run:
             axes.append((run // most, most, most))
             run = most
-        self._runs(operation, buffer, outer, axes, run, row_bytes, first, address_of(part))
+        self._runs(operation, buffer, outer, axes, run, row_bytes, first, address_of(part, at))
 
     def _runs(
         self,
@@ -249,10 +244,10 @@ class Emitter:
             )
         )
 
-    def _clear(self, call: Clear) -> None:
+    def _clear(self, call: Clear, at: Addresses) -> None:
         buffer, lanes = self.buffers["zeros"], self.p.lanes
         # Zeros are loaded from one block of ``lanes`` rows in memory, again and again.
-        base = call.writes[0].storage.base + call.first
+        base = at[call.writes[0].storage] + call.first
         whole, rest = divmod(call.rows, lanes)
         for start, times, rows in ((0, whole, lanes), (whole * lanes, 1, rest)):
             if times and rows:

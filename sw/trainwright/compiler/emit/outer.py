@@ -34,7 +34,7 @@ class Packing:
         every = (*layout.rows, *layout.lanes)
         self.counts = {axis: sizes[axis] for axis in every}
         self.piece = Piece(
-            outer.tensor, layout, self.counts, {}, lanes, Storage("", 0, 0), digits=outer.digits
+            outer.tensor, layout, self.counts, {}, lanes, Storage("", 0), digits=outer.digits
         )
         self.rows = self.piece.rows
         self.size = self.rows * lanes * outer.element_bytes

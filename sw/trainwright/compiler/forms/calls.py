@@ -3,7 +3,7 @@
 ``tile`` makes them, ``schedule`` orders them, ``emit`` turns them into descriptors.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainwright.compiler.forms.impls import Impl
@@ -44,7 +44,7 @@ class External:
         return hash(self.name)
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Call:
     """Command of an engine. ``cycles`` is what the engine takes for it alone."""
 
@@ -52,9 +52,6 @@ class Call:
     cycles: float
     reads: tuple[Piece, ...] = ()
     writes: tuple[Piece, ...] = ()
-    start: float = field(default=0.0)
-    """Start by the estimate of the schedule, in cycles."""
-    end: float = field(default=0.0)
 
     @property
     def storages(self) -> tuple[Storage, ...]:
@@ -62,7 +59,7 @@ class Call:
         return tuple(piece.storage for piece in (*self.writes, *self.reads))
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Contract(Call):
     """Contraction of ``x`` and ``g`` to ``z``."""
 
@@ -76,7 +73,7 @@ class Contract(Call):
     """Whether the command computes one of several parts of a sum."""
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Accumulate(Call):
     """Addition of a part ``x`` of a sum to the sum so far in ``z``."""
 
@@ -85,7 +82,7 @@ class Accumulate(Call):
     last: bool
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Transpose(Call):
     """Transpose of ``x`` to ``z``, with other axes along the lanes."""
 
@@ -93,7 +90,7 @@ class Transpose(Call):
     z: Part
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Copy(Call):
     """Copy of ``x`` to ``z``, with the same axes along the lanes, in as many digits or more."""
 
@@ -101,7 +98,7 @@ class Copy(Call):
     z: Part
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Elementwise(Call):
     """Addition or mask of ``x`` and ``g``, on some blocks of the lanes of ``z``.
 
@@ -116,7 +113,7 @@ class Elementwise(Call):
     broadcast: bool
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PassCall(Call):
     """Passes of the vector engine: a kernel of each value of ``operands`` to ``z``."""
 
@@ -126,7 +123,7 @@ class PassCall(Call):
     z: Part
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class GroupCall(Call):
     """Passes of the vector engine for a kernel over groups of values."""
 
@@ -138,7 +135,7 @@ class GroupCall(Call):
     """Rows that join the sums of threads."""
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Move(Call):
     """Load of ``part`` from ``outer``, or store to it."""
 
@@ -146,7 +143,7 @@ class Move(Call):
     part: Part
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Clear(Call):
     """Rows of zeros for all of a piece, or only for its padding."""
 

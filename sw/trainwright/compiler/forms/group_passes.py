@@ -21,7 +21,15 @@ from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.base.limits import MOST_COUNT
 from trainwright.compiler.forms.calls import GroupCall
 from trainwright.compiler.forms.impls import up
-from trainwright.compiler.forms.layout import Axes, Layout, Part, Piece, Storage, counts_of
+from trainwright.compiler.forms.layout import (
+    Addresses,
+    Axes,
+    Layout,
+    Part,
+    Piece,
+    Storage,
+    counts_of,
+)
 from trainwright.compiler.forms.nests import address_of
 from trainwright.graph.ir import Kernel, Tensor
 from trainwright.kernels import KernelError, VectorPass
@@ -218,11 +226,12 @@ class GroupPlan:
         return THREADS * scratch_streams(self.phases(joined=True)) if joined else 0
 
 
-def group_vectors(call: GroupCall, p: AcceleratorParameters) -> Iterator[tuple[VectorPass, Vector]]:
+def group_vectors(call: GroupCall, at: Addresses) -> Iterator[tuple[VectorPass, Vector]]:
     """Make the passes of a kernel over groups, each with its instructions, in order."""
     passes = call.passes
     parts = (*call.operands, call.z)
-    bases = tuple(address_of(part) for part in parts)
+    bases = tuple(address_of(part, at) for part in parts)
+    scratch = at[call.scratch.storage] if call.scratch else 0
     for block in passes.blocks:
         inner = passes.inner(block)
         phases = passes.phases(joined=inner is None)
@@ -230,7 +239,7 @@ def group_vectors(call: GroupCall, p: AcceleratorParameters) -> Iterator[tuple[V
         for index in product(*(range(level.count) for level in outer)):
             first = _moved(bases, zip(outer, index, strict=True), block.first)
             if inner is None:
-                yield from _group(call, passes, block, phases, first, None)
+                yield from _group(call, block, phases, first, None, scratch)
                 continue
             threads = block.kept[inner]
             for start in range(0, threads.count, THREADS):
@@ -238,7 +247,7 @@ def group_vectors(call: GroupCall, p: AcceleratorParameters) -> Iterator[tuple[V
                 start = min(start, threads.count - THREADS)
                 bundle = replace(threads, count=THREADS)
                 start_rows = _moved(first, [(threads, start)])
-                yield from _group(call, passes, block, phases, start_rows, bundle)
+                yield from _group(call, block, phases, start_rows, bundle, scratch)
 
 
 def _moved(bases: Sequence[int], levels: Iterator | Sequence, rows: int = 0) -> tuple[int, ...]:
@@ -250,11 +259,10 @@ def _moved(bases: Sequence[int], levels: Iterator | Sequence, rows: int = 0) -> 
 
 
 def _group(
-    call: GroupCall, passes: GroupPlan, block: GroupBlock, phases: Sequence[GroupPass],
-    bases: Sequence[int], threads: RowLevel | None,
+    call: GroupCall, block: GroupBlock, phases: Sequence[GroupPass], bases: Sequence[int],
+    threads: RowLevel | None, scratch: int,
 ) -> Iterator[tuple[VectorPass, Vector]]:  # fmt: skip
     """Make the passes of THREADS groups side by side, or of one group where threads are joined."""
-    scratch = call.scratch.storage.base if call.scratch else 0
     once = RowLevel(1, (0,) * len(bases))
     for phase in phases:
         if phase.role is Role.FINISH:
@@ -268,7 +276,7 @@ def _group(
             }
             yield phase.code, _vector(call, phase.code, streams, THREADS if back else 1, THREADS)
         else:
-            for levels, row, tail in passes.sweeps(block, phase):
+            for levels, row, tail in call.passes.sweeps(block, phase):
                 code = phase.tail if tail and phase.tail else phase.code
                 nests = _merged(levels)
                 inner = threads

@@ -7,7 +7,7 @@ Where values are cut into digits, each row of values is as many rows.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import prod
@@ -81,10 +81,9 @@ class Piece:
         *, label: str = "", digits: int = 1,
     ) -> "Piece":  # fmt: skip
         """Return a piece in rows of its own, which have the name ``label`` if not the tensor's."""
-        storage = Storage(label or tensor, 0)
-        piece = cls(tensor, layout, counts, dict(ranges), width, storage, digits=digits)
-        storage.rows = piece.rows
-        return piece
+        unplaced = Storage(label or tensor, 0)
+        piece = cls(tensor, layout, counts, dict(ranges), width, unplaced, digits=digits)
+        return replace(piece, storage=Storage(unplaced.name, piece.rows))
 
     @cached_property
     def blocks(self) -> int:
@@ -142,13 +141,16 @@ class Piece:
         return True
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Storage:
-    """Rows of the scratchpad that hold a piece; the placement gives them their address."""
+    """Rows of the scratchpad that hold a piece; a placement returns their ``Addresses``."""
 
     name: str
     rows: int
-    base: int = -1
+
+
+Addresses = Mapping[Storage, int]
+"""First row of each storage."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from trainwright.compiler.base.digits import digit_levels, element_levels
 from trainwright.compiler.base.limits import MOST_COUNT
 from trainwright.compiler.forms.calls import Accumulate, Contract, Copy, Elementwise, Transpose
 from trainwright.compiler.forms.impls import up
-from trainwright.compiler.forms.layout import CutError, Part, Piece
+from trainwright.compiler.forms.layout import Addresses, CutError, Part
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Engine, Operation
@@ -46,11 +46,9 @@ def merged(levels: Sequence[Level], tile: Level | None = None) -> list[Level]:
     return merged_levels
 
 
-def address_of(part: Part) -> int:
+def address_of(part: Part, at: Addresses) -> int:
     """Return the first row of a part."""
-    base = part.piece.storage.base
-    assert base >= 0, part.piece.tensor
-    return base + part.offset
+    return at[part.piece.storage] + part.offset
 
 
 def _joint(part: Part, axes: tuple[str, ...]) -> int:
@@ -109,7 +107,7 @@ def _whole_and_rest(count: int, lanes: int) -> list[tuple[int, int, int]]:
     return [rows for rows in ((0, whole, lanes), (whole, 1, rest)) if rows[1] and rows[2]]
 
 
-def _outer_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
+def _outer_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
     """Make the nests of PE2's array.
 
     There are two where g has several digits and its last row is not full. The groups of a full row
@@ -142,15 +140,15 @@ def _outer_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
         nests.append(
             _nest(
                 Operation.PE3, [*outer, over_rows], tile, summed, _over(x, g, groups),
-                x=address_of(x), g=(address_of(g) + first * g.digits) * groups,
-                z=address_of(z) + first * p.lanes * step,
+                x=address_of(x, at), g=(address_of(g, at) + first * g.digits) * groups,
+                z=address_of(z, at) + first * p.lanes * step,
                 last_rows=rows - (tiles - 1) * p.pe2_rows, z_row_stride=step,
             )
         )  # fmt: skip
     return nests
 
 
-def _dot_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
+def _dot_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
     """Make the nest of PE1's array."""
     x, g, z, impl = call.x, call.g, call.z, call.impl
     count = prod(z.counts[a] for a in impl.rows)
@@ -176,7 +174,7 @@ def _dot_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
     return [
         _nest(
             Operation.PE4, outer, tile, summed, _over(x, g, 1),
-            x=address_of(x), g=address_of(g), z=address_of(z),
+            x=address_of(x, at), g=address_of(g, at), z=address_of(z, at),
             last_rows=count - (tiles - 1) * p.pe1_rows,
             x_row_stride=x_stride, z_row_stride=z_stride, g_row_stride=entry,
         )
@@ -186,12 +184,12 @@ def _dot_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
 _NESTS = {Engine.PE1: _dot_nests, Engine.PE2: _outer_nests}
 
 
-def contraction_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
+def contraction_nests(call: Contract, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
     """Make the nests of a contraction on its array."""
-    return _NESTS[call.engine](call, p)
+    return _NESTS[call.engine](call, p, at)
 
 
-def transpose_nests(call: Transpose, identity: Piece, p: AcceleratorParameters) -> list[Compute]:
+def transpose_nests(call: Transpose, p: AcceleratorParameters, at: Addresses) -> list[Compute]:
     """Make the nests of a transpose: PE1's array multiplies rows of the operand by the identity.
 
     Full rows of lanes come first, then the last one. Each digit is transposed as a row of its own.
@@ -213,8 +211,8 @@ def transpose_nests(call: Transpose, identity: Piece, p: AcceleratorParameters) 
         nests.append(
             _nest(
                 Operation.PE4, [*outer, Level(blocks, g=x.digits, z=p.lanes * step)], tile, [],
-                x=identity.storage.base, g=address_of(x) + first * x.digits,
-                z=address_of(z) + first * p.lanes * step,
+                x=at[call.reads[1].storage], g=address_of(x, at) + first * x.digits,
+                z=address_of(z, at) + first * p.lanes * step,
                 last_rows=rows - (tiles - 1) * p.pe1_rows,
                 x_row_stride=1, z_row_stride=step, g_row_stride=entry,
             )
@@ -222,7 +220,7 @@ def transpose_nests(call: Transpose, identity: Piece, p: AcceleratorParameters) 
     return nests
 
 
-def elementwise_nest(call: Elementwise) -> Compute:
+def elementwise_nest(call: Elementwise, at: Addresses) -> Compute:
     """Make the nest of an addition or a mask on PE2's array, a row a cycle."""
     x, g, z = call.x, call.g, call.z
     first, blocks = call.blocks
@@ -234,14 +232,14 @@ def elementwise_nest(call: Elementwise) -> Compute:
     assert call.op.instruction is not None
     return _elements(
         call.op.instruction, levels, element_levels(x.digits, g.digits),
-        x=address_of(x) + first * x.digits,
-        g=address_of(g) + (0 if call.broadcast else first * g.digits),
-        z=address_of(z) + first * z.digits,
+        x=address_of(x, at) + first * x.digits,
+        g=address_of(g, at) + (0 if call.broadcast else first * g.digits),
+        z=address_of(z, at) + first * z.digits,
         relu=call.op.relu,
     )  # fmt: skip
 
 
-def copy_nest(call: Copy) -> Compute:
+def copy_nest(call: Copy, at: Addresses) -> Compute:
     """Make the nest of a copy: PE2's array adds a row of zeros to the operand, a row a cycle.
 
     Each digit is copied as a row of its own, unless the result has another number of digits: then
@@ -255,11 +253,11 @@ def copy_nest(call: Copy) -> Compute:
         levels.append(Level(x.digits, x=1, z=1))
     return _elements(
         Operation.BIAS, levels, element_levels(x.digits, 1) if widened else [],
-        x=address_of(x), g=call.reads[1].storage.base, z=address_of(z),
+        x=address_of(x, at), g=at[call.reads[1].storage], z=address_of(z, at),
     )  # fmt: skip
 
 
-def sum_nest(call: Accumulate) -> Compute:
+def sum_nest(call: Accumulate, at: Addresses) -> Compute:
     """Make the nest that adds a part of a sum to the sum so far, on PE2's array."""
     x, z = call.x, call.z
     levels = [
@@ -268,5 +266,5 @@ def sum_nest(call: Accumulate) -> Compute:
     levels.append(Level(z.blocks, x=z.digits, g=x.digits, z=z.digits))
     return _elements(
         Operation.BIAS, levels, element_levels(z.digits, x.digits),
-        x=address_of(z), g=address_of(x), z=address_of(z),
+        x=address_of(z, at), g=address_of(x, at), z=address_of(z, at),
     )  # fmt: skip

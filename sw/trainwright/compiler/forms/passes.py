@@ -8,7 +8,7 @@ from itertools import product
 
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.forms.calls import PassCall
-from trainwright.compiler.forms.layout import Part
+from trainwright.compiler.forms.layout import Addresses, Part
 from trainwright.compiler.forms.nests import address_of, merged
 from trainwright.graph.ir import Kernel, Tensor
 from trainwright.kernels import VectorPass
@@ -35,7 +35,7 @@ def lowered(op: Kernel, tensors: Mapping[str, Tensor]) -> tuple[VectorPass, ...]
     return op.function.lowered(widths, tensors[op.out].width)
 
 
-def pass_vectors(call: PassCall, code: VectorPass) -> Iterator[Vector]:
+def pass_vectors(call: PassCall, code: VectorPass, at: Addresses) -> Iterator[Vector]:
     """Make the descriptors of a pass: one for every index of the levels beyond two."""
     parts = (*call.operands, call.z)
     # A level has three steps, those of an array's operands and result: enough for two operands.
@@ -53,7 +53,7 @@ def pass_vectors(call: PassCall, code: VectorPass) -> Iterator[Vector]:
     for index in product(*(range(level.count) for level in unrolled)):
         streams = {
             name: Stream(
-                base=address_of(part)
+                base=address_of(part, at)
                 + sum(n * getattr(v, step) for n, v in zip(index, unrolled, strict=True)),
                 outer=getattr(outer, step),
                 inner=getattr(inner, step),

@@ -1,18 +1,13 @@
 """Find the rows that a program needs in whatever order its commands are issued.
 
-``step.drafts`` drops a program by ``held`` before it is issued, and an order of issue by ``alive``
-before it is placed: issuing takes some 5 ms, placing and timing 30 ms.
+``step.drafts`` drops a program by ``held`` before it is issued, which takes some 5 ms.
 """
 
 from collections.abc import Sequence
 
-from trainwright.compiler.base.errors import DoesNotFitError
-from trainwright.compiler.base.limits import SCRATCHPAD
 from trainwright.compiler.forms.calls import Call
 from trainwright.compiler.forms.layout import Storage
-from trainwright.compiler.schedule.place import lifetimes
 from trainwright.compiler.schedule.schedule import dependencies
-from trainwright.parameters import AcceleratorParameters
 
 
 def held(calls: Sequence[Call]) -> list[Storage]:
@@ -67,36 +62,3 @@ def _after(needs: Sequence[Sequence[int]]) -> list[int]:
         for earlier in mine:
             later[earlier] |= later[n] | 1 << n
     return later
-
-
-def alive(calls: Sequence[Call]) -> list[Storage]:
-    """Return the pieces that are alive at the fullest moment of this order of issue."""
-    events: dict[int, int] = {}
-    lives = list(lifetimes(calls).values())
-    for life in lives:
-        # Rows change only at first and last uses: a sweep over these events finds the peak.
-        events[life.first] = events.get(life.first, 0) + life.storage.rows
-        events[life.last + 1] = events.get(life.last + 1, 0) - life.storage.rows
-    total = most = at = 0
-    for n in sorted(events):
-        total += events[n]
-        if total > most:
-            most, at = total, n
-    return [life.storage for life in lives if life.first <= at <= life.last]
-
-
-def fits(pieces: Sequence[Storage], p: AcceleratorParameters) -> bool:
-    """Return whether there are rows for all of these pieces."""
-    return sum(storage.rows for storage in pieces) <= p.scratchpad_rows
-
-
-def require_rows(pieces: Sequence[Storage], p: AcceleratorParameters) -> None:
-    """Raise ``DoesNotFitError``, naming the largest, where there are no rows for all of them."""
-    total = sum(storage.rows for storage in pieces)
-    if total > p.scratchpad_rows:
-        worst = max(pieces, key=lambda storage: (storage.rows, storage.name))
-        raise DoesNotFitError(
-            f"{worst.name} needs {worst.rows} {SCRATCHPAD.what}, there are {p.scratchpad_rows}, "
-            f"{total - worst.rows} of them needed for what is used with it",
-            SCRATCHPAD.advice(total, p),
-        )

@@ -1,6 +1,6 @@
 """Place every piece in the scratchpad, apart from the pieces that are read with it.
 
-In: commands in an order of issue with estimated times. Out: ``Storage.base`` of every piece. Two
+In: an order of issue with estimated times. Out: ``Addresses``, the first row of every piece. Two
 reads of one bank in one cycle take two cycles, so a piece has a cost in every bank: the cycles in
 which a piece in that bank is read at the same time. Pieces are placed greedily in several orders,
 then moved where they cost least. Rows that were read a moment ago cost, too: a load into them makes
@@ -8,8 +8,9 @@ the sequencer wait for the reader. ``step.lower`` times the result with the cycl
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.limits import SCRATCHPAD
@@ -23,7 +24,8 @@ from trainwright.compiler.forms.calls import (
     Move,
     Transpose,
 )
-from trainwright.compiler.forms.layout import Storage
+from trainwright.compiler.forms.layout import Addresses, Storage
+from trainwright.compiler.schedule.schedule import Issue
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.engines import ARRAYS
 from trainwright.program.fields import Engine
@@ -37,12 +39,66 @@ SWEEPS = 2
 
 
 @dataclass(eq=False)
-class Lifetime:
-    """First and last command that touch a storage."""
+class Place:
+    """Rows of a storage, or of several one after the other, and the address tried for them."""
 
-    storage: Storage
+    name: str
+    rows: int
     first: int
+    """First command that touches the rows."""
     last: int
+    storages: tuple[Storage, ...]
+    base: int = -1
+    """First row; negative while there is none."""
+
+
+def places_of(calls: Sequence[Call]) -> list[Place]:
+    """Return a place for every storage, in the order of issue."""
+    places: dict[Storage, Place] = {}
+    for n, call in enumerate(calls):
+        for storage in call.storages:
+            if storage in places:
+                places[storage].last = n
+            else:
+                places[storage] = Place(storage.name, storage.rows, n, n, (storage,))
+    return list(places.values())
+
+
+def alive(places: Sequence[Place]) -> list[Place]:
+    """Return the places that are in use at the fullest moment."""
+    events: dict[int, int] = {}
+    for place in places:
+        # Rows change only at first and last uses: a sweep over these events finds the peak.
+        events[place.first] = events.get(place.first, 0) + place.rows
+        events[place.last + 1] = events.get(place.last + 1, 0) - place.rows
+    total = most = at = 0
+    for n in sorted(events):
+        total += events[n]
+        if total > most:
+            most, at = total, n
+    return [place for place in places if place.first <= at <= place.last]
+
+
+def fits(pieces: Iterable[Place | Storage], p: AcceleratorParameters) -> bool:
+    """Return whether there are rows for all of these pieces."""
+    return sum(piece.rows for piece in pieces) <= p.scratchpad_rows
+
+
+def require_rows(pieces: Sequence[Place | Storage], p: AcceleratorParameters) -> None:
+    """Raise ``DoesNotFitError``, naming the largest, where there are no rows for all of them."""
+    if not fits(pieces, p):
+        _refuse(pieces, p)
+
+
+def _refuse(pieces: Sequence[Place | Storage], p: AcceleratorParameters) -> NoReturn:
+    """Raise ``DoesNotFitError`` that names the largest of pieces that fill the scratchpad."""
+    worst = max(pieces, key=lambda piece: (piece.rows, piece.name))
+    used = sum(piece.rows for piece in pieces) - worst.rows
+    raise DoesNotFitError(
+        f"{worst.name} needs {worst.rows} {SCRATCHPAD.what}, there are {p.scratchpad_rows}, "
+        f"{used} of them needed for what is used with it",
+        SCRATCHPAD.advice(max(used + worst.rows, p.scratchpad_rows + 1), p),
+    )
 
 
 def _rates(call: Call, p: AcceleratorParameters) -> list[tuple[Storage, float]]:
@@ -60,18 +116,8 @@ def _rates(call: Call, p: AcceleratorParameters) -> list[tuple[Storage, float]]:
     return [(piece.storage, rate) for piece, rate in zip(operands, rates, strict=True)]
 
 
-def lifetimes(calls: Sequence[Call]) -> dict[Storage, Lifetime]:
-    """Return the first and last command of every storage, in the order of issue."""
-    lives: dict[Storage, Lifetime] = {}
-    for n, call in enumerate(calls):
-        for piece in (*call.writes, *call.reads):
-            life = lives.setdefault(piece.storage, Lifetime(piece.storage, n, n))
-            life.last = n
-    return lives
-
-
 def conflicts(
-    calls: Sequence[Call], p: AcceleratorParameters, *, stores: bool = False
+    issue: Issue, p: AcceleratorParameters, *, stores: bool = False
 ) -> dict[tuple[Storage, Storage], float]:
     """Return the cycles lost if two storages lie in one bank, by pair.
 
@@ -87,17 +133,21 @@ def conflicts(
         cycles[key] = cycles.get(key, 0.0) + cost
 
     engines = (Engine.PE1, Engine.PE2, *([Engine.STORE] if stores else []))
-    busy = [(call, _rates(call, p)) for call in calls if call.engine in engines]
-    for n, (call, rates) in enumerate(busy):
+    busy = [
+        (call, times, _rates(call, p))
+        for call, times in zip(issue.calls, issue.times, strict=True)
+        if call.engine in engines
+    ]
+    for n, (call, (start, end), rates) in enumerate(busy):
         for i, (a, rate) in enumerate(rates):
             for b, other in rates[i + 1 :]:
                 add(a, b, call.cycles * min(rate, other))
-        for later, later_rates in busy[n + 1 :]:
+        for later, (later_start, later_end), later_rates in busy[n + 1 :]:
             # Commands are nearly in the order of their starts; the margin covers those that are
             # not.
-            if later.start >= call.end + 1000:
+            if later_start >= end + 1000:
                 break
-            both = min(call.end, later.end) - max(call.start, later.start)
+            both = min(end, later_end) - max(start, later_start)
             if both > 0 and later.engine is not call.engine:
                 for a, rate in rates:
                     for b, other in later_rates:
@@ -105,10 +155,8 @@ def conflicts(
     return cycles
 
 
-def waits(
-    calls: Sequence[Call], lives: dict[Storage, Lifetime]
-) -> dict[Storage, list[tuple[Storage, float]]]:
-    """Return for each storage the ones whose rows it should not take, with the cycles of waiting.
+def waits(calls: Sequence[Call], places: Sequence[Place]) -> dict[Place, list[tuple[Place, float]]]:
+    """Return for each place the ones whose rows it should not take, with the cycles of waiting.
 
     A command that writes rows is not issued before the last reader of their former piece is done.
     The sequencer waits then, and all engines with it.
@@ -124,19 +172,20 @@ def waits(
             writer.setdefault(piece.storage, n)
         for piece in (*call.reads, *call.writes):
             reader[piece.storage] = n
-    begun: dict[int, list[Storage]] = {}
-    for storage, life in lives.items():
-        begun.setdefault(writer.get(storage, life.first), []).append(storage)
-    costs: dict[Storage, list[tuple[Storage, float]]] = {storage: [] for storage in lives}
-    for old, life in lives.items():
-        last = calls[reader[old]]
-        for begins in range(life.last + 1, min(life.last + SOON + 1, len(calls))):
+    begun: dict[int, list[Place]] = {}
+    for place in places:
+        begun.setdefault(writer.get(place.storages[0], place.first), []).append(place)
+    costs: dict[Place, list[tuple[Place, float]]] = {place: [] for place in places}
+    for old in places:
+        read = reader[old.storages[0]]
+        last = calls[read]
+        for begins in range(old.last + 1, min(old.last + SOON + 1, len(calls))):
             if begins not in begun or calls[begins].engine is last.engine:
                 continue
             # An engine holds two commands. If the reader is the engine's last command issued so
             # far, the sequencer waits for all of it; with one more behind it, for half of it on
             # average; with two it is done already.
-            since = counts[begins].get(last.engine, 0) - counts[reader[old]].get(last.engine, 0)
+            since = counts[begins].get(last.engine, 0) - counts[read].get(last.engine, 0)
             cost = last.cycles * {1: 1.0, 2: 0.5}.get(since, 0.0)
             if cost:
                 for new in begun[begins]:
@@ -148,109 +197,100 @@ def waits(
 class Placement:
     """Greedy placement of storages, improved by moving each to where it costs least."""
 
-    def __init__(self, calls: Sequence[Call], p: AcceleratorParameters, *, stores: bool = False):
+    def __init__(self, issue: Issue, p: AcceleratorParameters, *, stores: bool = False):
         self.p, self.size, self.banks = p, p.bank_rows, range(p.scratchpad_banks)
-        self.lives = lifetimes(calls)
-        self.near: dict[Storage, list[tuple[Storage, float]]] = {s: [] for s in self.lives}
+        self.places = places_of(issue.calls)
+        self.fullest = alive(self.places)
+        place_of = {place.storages[0]: place for place in self.places}
+        self.near: dict[Place, list[tuple[Place, float]]] = {place: [] for place in self.places}
         self.shared = 0.0
         """Cycles lost where both arrays read one piece, whatever its address."""
-        for (a, b), cost in conflicts(calls, p, stores=stores).items():
+        for (a, b), cost in conflicts(issue, p, stores=stores).items():
             if a is b:
                 self.shared += cost
                 continue
-            self.near[a].append((b, cost))
-            self.near[b].append((a, cost))
-        self.waits = waits(calls, self.lives)
+            self.near[place_of[a]].append((place_of[b], cost))
+            self.near[place_of[b]].append((place_of[a], cost))
+        self.waits = waits(issue.calls, self.places)
         self.meets = self._meets()
-        self.parts: dict[Storage, list[tuple[int, float]]] = {}
-        """Banks of each placed storage, with the share of its rows in each."""
+        self.parts: dict[Place, list[tuple[int, float]]] = {}
+        """Banks of each place with an address, with the share of its rows in each."""
         # Seeded: a program depends on network, batch and accelerator alone.
         self.random = random.Random(1)
 
-    def _meets(self) -> dict[Storage, list[Storage]]:
-        """Return for each storage the ones that are alive at the same time."""
-        neighbours: dict[Storage, list[Storage]] = {storage: [] for storage in self.lives}
-        alive: list[Lifetime] = []
-        for life in sorted(self.lives.values(), key=lambda entry: entry.first):
-            alive = [other for other in alive if other.last >= life.first]
-            for other in alive:
-                neighbours[other.storage].append(life.storage)
-                neighbours[life.storage].append(other.storage)
-            alive.append(life)
+    def _meets(self) -> dict[Place, list[Place]]:
+        """Return for each place the ones that are in use at the same time."""
+        neighbours: dict[Place, list[Place]] = {place: [] for place in self.places}
+        in_use: list[Place] = []
+        for place in sorted(self.places, key=lambda place: place.first):
+            in_use = [other for other in in_use if other.last >= place.first]
+            for other in in_use:
+                neighbours[other].append(place)
+                neighbours[place].append(other)
+            in_use.append(place)
         return neighbours
 
     def run(self, order: str, loose: int, sweeps: int = SWEEPS, *, first: int = 0) -> None:
-        """Give every storage its address. Raises ``DoesNotFitError``.
+        """Give every place its address. Raises ``DoesNotFitError``.
 
-        Storages of at most ``loose`` rows go where they cost least, larger ones to the lowest
-        address, which keeps the free rows together. The first storage of all goes to ``first``.
+        Places of at most ``loose`` rows go where they cost least, larger ones to the lowest
+        address, which keeps the free rows together. The first place of all goes to ``first``.
         """
-        lives = list(self.lives.values())
-        count("placed", len(lives))
-        for life in lives:
-            life.storage.base = -1
-        self.parts = {}
-        lives.sort(key=lambda life: (-self._weight(life, order), life.first))
+        count("placed", len(self.places))
+        self._clear()
+        places = sorted(self.places, key=lambda place: (-self._weight(place, order), place.first))
         if first:
-            self._put(lives[0].storage, min(first, self.p.scratchpad_rows - lives[0].storage.rows))
-        for life in lives[bool(first) :]:
-            self._place(life.storage, tight=life.storage.rows > loose)
+            self._put(places[0], min(first, self.p.scratchpad_rows - places[0].rows))
+        for place in places[bool(first) :]:
+            self._place(place, tight=place.rows > loose)
         for _ in range(sweeps):
-            for life in lives:
+            for place in places:
                 # What costs nothing can only get in the way of others by moving.
-                if self._costs(life.storage):
-                    self._place(life.storage, tight=False)
+                if self._costs(place):
+                    self._place(place, tight=False)
 
-    def _costs(self, storage: Storage) -> bool:
-        """Return whether a storage costs anything where it lies."""
-        low, high, mine = storage.base, storage.base + storage.rows, self.parts[storage]
-        banks = self._banks(storage)
+    def _clear(self) -> None:
+        """Take all addresses back."""
+        for place in self.places:
+            place.base = -1
+        self.parts = {}
+
+    def _costs(self, place: Place) -> bool:
+        """Return whether a place costs anything where it lies."""
+        low, high, mine = place.base, place.base + place.rows, self.parts[place]
+        banks = self._banks(place)
         if any(banks[bank] for bank, _ in mine):
             return True
-        return any(o.base < high and low < o.base + o.rows for o, _ in self.waits[storage])
+        return any(o.base < high and low < o.base + o.rows for o, _ in self.waits[place])
 
-    def _weight(self, life: Lifetime, order: str) -> float:
+    def _weight(self, place: Place, order: str) -> float:
         if order.isdigit():
-            return self.random.random() * life.storage.rows
+            return self.random.random() * place.rows
         if order == "cost":
-            return sum(cost for _, cost in self.near[life.storage])
-        return life.storage.rows * (life.last - life.first + 1 if order == "area" else 1)
+            return sum(cost for _, cost in self.near[place])
+        return place.rows * (place.last - place.first + 1 if order == "area" else 1)
 
     @property
     def cost(self) -> float:
         """Cycles lost, by the estimate."""
         total = self.shared
-        for storage in self.lives:
-            banks, low = self._banks(storage), storage.base
-            mine = self.in_banks(low, storage.rows)
+        for place in self.places:
+            banks, low = self._banks(place), place.base
             # Every pair is counted from both of its sides.
-            total += sum(banks[bank] * part for bank, part in mine) / 2
-            for other, cost in self.waits[storage]:
-                if other.base < low + storage.rows and low < other.base + other.rows:
+            total += sum(banks[bank] * part for bank, part in self.parts[place]) / 2
+            for other, cost in self.waits[place]:
+                if other.base < low + place.rows and low < other.base + other.rows:
                     total += cost / 2
         return total
 
     @property
-    def most(self) -> int:
-        """Most rows that are alive at once."""
-        events: dict[int, int] = {}
-        for life in self.lives.values():
-            events[life.first] = events.get(life.first, 0) + life.storage.rows
-            events[life.last + 1] = events.get(life.last + 1, 0) - life.storage.rows
-        total = most = 0
-        for n in sorted(events):
-            total += events[n]
-            most = max(most, total)
-        return most
+    def addresses(self) -> Addresses:
+        """First row of every storage."""
+        return {storage: place.base for place in self.places for storage in place.storages}
 
-    @property
-    def peak(self) -> int:
-        """Highest row in use."""
-        return max((s.base + s.rows for s in self.lives), default=0)
-
-    def _gaps(self, storage: Storage) -> list[tuple[int, int]]:
-        placed = [other for other in self.meets[storage] if other.base >= 0]
-        gaps, start, rows = [], 0, storage.rows
+    def _gaps(self, place: Place) -> list[tuple[int, int]]:
+        placed = [other for other in self.meets[place] if other.base >= 0]
+        gaps, start, rows = [], 0, place.rows
         for lo, hi in sorted([(other.base, other.base + other.rows) for other in placed]):
             if lo - start >= rows:
                 gaps.append((start, lo))
@@ -259,16 +299,16 @@ class Placement:
         if self.p.scratchpad_rows - start >= rows:
             gaps.append((start, self.p.scratchpad_rows))
         if not gaps:
-            self._refuse([storage, *placed])
+            _refuse([place, *placed], self.p)
         return gaps
 
-    def _place(self, storage: Storage, *, tight: bool) -> None:
-        rows, size = storage.rows, self.size
-        gaps = self._gaps(storage)
+    def _place(self, place: Place, *, tight: bool) -> None:
+        rows, size = place.rows, self.size
+        gaps = self._gaps(place)
         if tight:
-            self._put(storage, gaps[0][0])
+            self._put(place, gaps[0][0])
             return
-        # Only the ends of gaps and of banks are tried: between them, what a storage costs in its
+        # Only the ends of gaps and of banks are tried: between them, what a place costs in its
         # banks is linear in the address, so that the least lies at an end.
         candidates: dict[int, int] = {}
         """Addresses, each with the smaller of the two rests of its gap."""
@@ -280,13 +320,13 @@ class Placement:
                     if lo <= base <= top:
                         candidates[base] = min(base - lo, top - base)
         # The present address stays a candidate, so that a sweep never makes the cost larger.
-        now = storage.base
+        now = place.base
         if now >= 0 and now not in candidates:
             candidates[now] = min(
                 min(now - lo, hi - now - rows) for lo, hi in gaps if lo <= now <= hi - rows
             )
-        banks = self._banks(storage)
-        waits = [(s.base, s.base + s.rows, c) for s, c in self.waits[storage] if s.base >= 0]
+        banks = self._banks(place)
+        waits = [(s.base, s.base + s.rows, c) for s, c in self.waits[place] if s.base >= 0]
         best = (float("inf"), 0, 0)
         for base, waste in candidates.items():
             bank, stop = base // size, base + rows
@@ -303,11 +343,11 @@ class Placement:
                 # Among gaps of equal cost take the one that leaves the fewest rows unused: large
                 # gaps stay free for large pieces.
                 best = min(best, (cost, waste, base))
-        self._put(storage, best[2])
+        self._put(place, best[2])
 
-    def _put(self, storage: Storage, base: int) -> None:
-        storage.base = base
-        self.parts[storage] = self.in_banks(base, storage.rows)
+    def _put(self, place: Place, base: int) -> None:
+        place.base = base
+        self.parts[place] = self.in_banks(base, place.rows)
 
     def in_banks(self, base: int, rows: int) -> list[tuple[int, float]]:
         """Return the banks of a range of rows, with the share of the rows in each."""
@@ -320,83 +360,75 @@ class Placement:
             for bank in range(first, last + 1)
         ]
 
-    def _banks(self, storage: Storage) -> list[float]:
-        """Return for each bank the cycles lost if a whole storage were there."""
+    def _banks(self, place: Place) -> list[float]:
+        """Return for each bank the cycles lost if a whole place were there."""
         total, parts = [0.0] * len(self.banks), self.parts
-        for other, cost in self.near[storage]:
+        for other, cost in self.near[place]:
             for bank, part in parts.get(other, ()):
                 total[bank] += cost * part
         return total
 
-    def _refuse(self, storages: Sequence[Storage]) -> None:
-        """Raise ``DoesNotFitError`` that names the largest storage of a full scratchpad."""
-        worst = max(storages, key=lambda storage: (storage.rows, storage.name))
-        used = sum(storage.rows for storage in storages) - worst.rows
-        raise DoesNotFitError(
-            f"{worst.name} needs {worst.rows} {SCRATCHPAD.what}, there are "
-            f"{self.p.scratchpad_rows}, {used} of them needed for what is used with it",
-            SCRATCHPAD.advice(max(used + worst.rows, self.p.scratchpad_rows + 1), self.p),
-        )
+
+ORDERS = ("size", "area", "cost")
+"""Orders in which places get their addresses, by ``Placement._weight``: the largest first."""
 
 
-def lost(calls: Sequence[Call], p: AcceleratorParameters, *, stores: bool = False) -> float:
-    """Estimate the cycles lost with the pieces placed once. Raises ``DoesNotFitError``."""
-    placement = Placement(calls, p, stores=stores)
+def _placed(
+    placement: Placement, orders: Sequence[str], loose: Sequence[int]
+) -> tuple[float, Addresses]:
+    """Return the cheapest addresses by some orders, for the first ``loose`` that leads to any.
+
+    Smaller values of ``loose`` pack tighter, and cost more. Raises ``DoesNotFitError``.
+    """
     problem: DoesNotFitError | None = None
-    for loose in (p.scratchpad_rows, 0):
-        try:
-            placement.run("area", loose)
-        except DoesNotFitError as error:
-            problem = error
-            continue
-        return placement.cost
+    for rows in loose:
+        placements: list[tuple[float, Addresses]] = []
+        for order in orders:
+            try:
+                placement.run(order, rows)
+            except DoesNotFitError as error:
+                problem = error
+                # No order of placing helps where more rows are in use at once than there are.
+                if len(orders) > 1 and not fits(placement.fullest, placement.p):
+                    raise
+                continue
+            placements.append((placement.cost, placement.addresses))
+        if placements:
+            return min(placements, key=lambda pair: pair[0])
     assert problem
     raise problem
 
 
-def alternatives(calls: Sequence[Call], p: AcceleratorParameters) -> Iterator[int]:
-    """Give every storage its rows in one way after the other; yield the rows used.
+def lost(issue: Issue, p: AcceleratorParameters, *, stores: bool = False) -> float:
+    """Estimate the cycles lost with the pieces placed once. Raises ``DoesNotFitError``."""
+    return _placed(Placement(issue, p, stores=stores), ("area",), (p.scratchpad_rows, 0))[0]
+
+
+def alternatives(issue: Issue, p: AcceleratorParameters) -> Iterator[Addresses]:
+    """Yield the addresses of storages in one way after the other.
 
     Some ways put the largest storage across two banks: all banks then have rows for the rest.
     """
-    placement = Placement(calls, p)
+    placement = Placement(issue, p)
     for first in (0, p.bank_rows // 2):
         for loose in (p.scratchpad_rows, p.bank_rows // 8, 0):
-            for order in ("size", "area", "cost"):
+            for order in ORDERS:
                 try:
                     placement.run(order, loose, first=first)
                 except DoesNotFitError:
                     continue
-                yield placement.peak
+                yield placement.addresses
 
 
 def place(
-    calls: Sequence[Call], p: AcceleratorParameters, *, tries: int = 0, stores: bool = False
-) -> int:
-    """Give every storage of the commands its rows; return the number of rows used.
+    issue: Issue, p: AcceleratorParameters, *, tries: int = 0, stores: bool = False
+) -> Addresses:
+    """Return the address of every storage of the commands.
 
     Next to the three usual orders, ``tries`` orders at random are tried. ``stores`` says whether a
     piece that is stored keeps apart from what arrays read. Raises ``DoesNotFitError`` naming the
     tensor.
     """
-    placement = Placement(calls, p, stores=stores)
-    problem: DoesNotFitError | None = None
-    placements: list[tuple[float, dict[Storage, int]]] = []
-    for loose in (p.scratchpad_rows, p.bank_rows // 8, 0):
-        for order in ("size", "area", "cost", *map(str, range(tries))):
-            try:
-                placement.run(order, loose)
-            except DoesNotFitError as error:
-                problem = error
-                if placement.most > p.scratchpad_rows:
-                    raise  # no order of placing can help
-                continue
-            placements.append((placement.cost, {s: s.base for s in placement.lives}))
-        if placements:  # smaller values of ``loose`` pack tighter, and cost more
-            break
-    if not placements:
-        assert problem
-        raise problem
-    for storage, base in min(placements, key=lambda pair: pair[0])[1].items():
-        storage.base = base
-    return placement.peak
+    placement = Placement(issue, p, stores=stores)
+    orders = (*ORDERS, *map(str, range(tries)))
+    return _placed(placement, orders, (p.scratchpad_rows, p.bank_rows // 8, 0))[1]

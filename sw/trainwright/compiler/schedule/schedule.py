@@ -12,6 +12,7 @@ from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 from trainwright.compiler.base.progress import count
@@ -30,6 +31,8 @@ It keeps commands roughly in the order of the slices, in which few pieces are al
 ARRAYS = (Engine.PE1, Engine.PE2)
 
 
+Times = tuple[float, float]
+"""Start and end of a command, in cycles."""
 Group = tuple[str, int]
 """Slices of a tensor that are equally large: the tensor's name, and the rows of each."""
 
@@ -267,17 +270,16 @@ class _ListScheduler:
         if self.exact and call.engine in ARRAYS:
             start = self._room(n, start)
             del self.leaving[: _first_after(self.leaving, start)]
-        call.start, call.end = start, start + call.cycles
-        self.end[n] = self.free[call.engine] = call.end
+        self.end[n] = self.free[call.engine] = end = start + call.cycles
         for later in self.after[n]:
             self.missing[later].remove(n)
             self.arrays[later] -= self.array[n]
-            self.ready[later] = max(self.ready[later], call.end)
+            self.ready[later] = max(self.ready[later], end)
         if call.engine in ARRAYS:
-            self.running[call.engine] = call.end, self.reads[n]
+            self.running[call.engine] = end, self.reads[n]
         order.append(n)
         for piece in (*call.reads, *call.writes):
-            self._touch(piece.storage, call.end)
+            self._touch(piece.storage, end)
         for store in self.stores.get(n, ()):
             if all(b in self.end for b in self.before[store]):
                 self._issue(store, order)
@@ -298,25 +300,31 @@ class _ListScheduler:
                 insort(self.leaving, (end, storage.rows))
 
 
-def _times(calls: Sequence[Call], before: Sequence[Sequence[int]], loads: dict[int, float]) -> None:
-    """Set start and end of every command; ``loads`` says when loads start, else at once."""
+def _times(
+    calls: Sequence[Call], before: Sequence[Sequence[int]], loads: Mapping[int, float]
+) -> list[Times]:
+    """Return the times of every command; ``loads`` says when loads start, else at once."""
     free: dict[Engine, float] = {}
+    times: list[Times] = []
     for n, call in enumerate(calls):
-        start = max((calls[b].end + AFTER for b in before[n]), default=0.0)
+        start = max((times[b][1] + AFTER for b in before[n]), default=0.0)
         if call.engine is Engine.LOAD:
-            call.start = max(start, loads.get(n, 0.0))
-            call.end = call.start + call.cycles
-            continue
-        call.start = max(start, free.get(call.engine, 0.0))
-        call.end = free[call.engine] = call.start + call.cycles
+            start = max(start, loads.get(n, 0.0))
+        else:
+            start = max(start, free.get(call.engine, 0.0))
+            free[call.engine] = start + call.cycles
+        times.append((start, start + call.cycles))
+    return times
 
 
-def _loads(calls: Sequence[Call], before: Sequence[Sequence[int]]) -> dict[int, float]:
+def _loads(
+    calls: Sequence[Call], before: Sequence[Sequence[int]], times: Sequence[Times]
+) -> dict[int, float]:
     """Return when each load starts: as late as keeps no array waiting, one load after the other."""
     needed: dict[int, float] = {}
-    for n, call in enumerate(calls):
+    for n, (start, _) in enumerate(times):
         for b in before[n]:
-            needed[b] = min(needed.get(b, float("inf")), call.start)
+            needed[b] = min(needed.get(b, float("inf")), start)
     every = [n for n, call in enumerate(calls) if call.engine is Engine.LOAD]
     # First needed, first loaded: the memory port takes one load at a time.
     every.sort(key=lambda n: (needed.get(n, float("inf")), n))
@@ -330,7 +338,7 @@ def _loads(calls: Sequence[Call], before: Sequence[Sequence[int]]) -> dict[int, 
     free = 0.0
     # Forwards: a latest time before zero, or before its source is stored, pushes later loads back.
     for n in every:
-        stored = max((calls[b].end for b in before[n]), default=0.0)
+        stored = max((times[b][1] for b in before[n]), default=0.0)
         latest[n] = free = max(latest[n], free if not before[n] else 0.0, stored, 0.0)
         free += calls[n].cycles
     return latest
@@ -365,24 +373,17 @@ def _readers(calls: Sequence[Call]) -> dict[int, list[int]]:
 
 @dataclass(frozen=True)
 class Issue:
-    """Commands in an order of issue, the times of each, and the end of the last."""
+    """Commands in an order of issue, and the estimated times of each."""
 
-    source: Sequence[Call]
-    """The commands in the order of the operations."""
     calls: tuple[Call, ...]
-    times: tuple[tuple[float, float], ...]
-    cycles: float
+    times: tuple[Times, ...]
     lookahead: int
     """Commands of its own among which an array chose the next."""
 
-    def timed(self) -> tuple[Call, ...]:
-        """Set the times of this order on the commands, and return them.
-
-        Orders of one program share their commands, which have the times of the order used last.
-        """
-        for call, (start, end) in zip(self.calls, self.times, strict=True):
-            call.start, call.end = start, end
-        return self.calls
+    @cached_property
+    def cycles(self) -> float:
+        """End of the last command."""
+        return max(end for _, end in self.times)
 
 
 def scheduled(source: Sequence[Call], lookahead: int, rows: int, *, freed: bool = False) -> Issue:
@@ -406,10 +407,10 @@ def scheduled(source: Sequence[Call], lookahead: int, rows: int, *, freed: bool 
     for n, follows in lists.extra.items():
         before[place[n]] += [place[b] for b in follows]
     # Latest times of loads follow from starts of commands, and those from loads: two rounds settle.
-    _times(calls, before, {})
+    times = _times(calls, before, {})
     for _ in range(2):
-        _times(calls, before, _loads(calls, before))
-    order = sorted(range(len(calls)), key=lambda n: (calls[n].start, n))
+        times = _times(calls, before, _loads(calls, before, times))
+    order = sorted(range(len(calls)), key=lambda n: (times[n][0], n))
     placed: set[int] = set()
     result: list[int] = []
     for n in order:
@@ -427,5 +428,4 @@ def scheduled(source: Sequence[Call], lookahead: int, rows: int, *, freed: bool 
                 placed.add(top)
                 result.append(top)
     ordered = tuple(calls[n] for n in result)
-    times = tuple((call.start, call.end) for call in ordered)
-    return Issue(source, ordered, times, max(call.end for call in calls), lookahead)
+    return Issue(ordered, tuple(times[n] for n in result), lookahead)

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from trainwright.compiler.base.errors import DoesNotFitError
 from trainwright.compiler.base.progress import count
-from trainwright.compiler.forms.calls import Call
-from trainwright.compiler.forms.layout import Storage
-from trainwright.compiler.schedule.place import Lifetime, Placement
+from trainwright.compiler.forms.layout import Addresses
+from trainwright.compiler.schedule.place import Place, Placement, fits
+from trainwright.compiler.schedule.schedule import Group, Issue
 from trainwright.parameters import AcceleratorParameters
 
 APART = (2, 3)
@@ -30,22 +30,22 @@ TRIES = 2000
 LOOK = 50
 """Moves after which the slots that cost something are listed again."""
 
-Slot = list[Lifetime]
-"""Pieces that use the same rows in turn."""
+Slot = list[Place]
+"""Places of pieces that use the same rows in turn."""
 
 
-def slots_of(lives: Mapping[Storage, Lifetime], apart: int) -> list[Slot]:
+def slots_of(places: Sequence[Place], apart: int) -> list[Slot]:
     """Return slots for the pieces of each tensor, as few as possible."""
-    groups: dict[tuple[str, int], list[Slot]] = {}
-    for life in sorted(lives.values(), key=lambda entry: (entry.first, entry.last)):
-        mine = groups.setdefault((life.storage.name, life.storage.rows), [])
-        free = [slot for slot in mine if apart < life.first - slot[-1].last <= REACH + apart]
+    groups: dict[Group, list[Slot]] = {}
+    for place in sorted(places, key=lambda place: (place.first, place.last)):
+        mine = groups.setdefault((place.name, place.rows), [])
+        free = [slot for slot in mine if apart < place.first - slot[-1].last <= REACH + apart]
         if free:
             # Take the slot that has been idle longest: its last reader is the least likely to
             # delay the new slice.
-            min(free, key=lambda slot: slot[-1].last).append(life)
+            min(free, key=lambda slot: slot[-1].last).append(place)
         else:
-            mine.append([life])
+            mine.append([place])
     return [slot for slots in groups.values() for slot in slots]
 
 
@@ -53,43 +53,42 @@ class SlotPlacement(Placement):
     """Placement of slots, as if each was a piece that is alive from its first to its last use."""
 
     def __init__(self, pieces: Placement, apart: int):
-        self.pieces, self.p, self.size = pieces, pieces.p, pieces.size
-        self.banks, self.random, self.parts = pieces.banks, pieces.random, {}
-        self.shared = pieces.shared
-        self.slots: dict[Storage, Slot] = {}
-        self.lives: dict[Storage, Lifetime] = {}
-        for slot in slots_of(pieces.lives, apart):
-            # A slot is placed like a piece that is alive from the first use to the last; its own
-            # ``Storage`` keeps the address until ``apply``.
-            place = Storage(slot[0].storage.name, slot[0].storage.rows)
-            self.slots[place] = slot
-            self.lives[place] = Lifetime(place, slot[0].first, slot[-1].last)
-        place_of = {life.storage: place for place, slot in self.slots.items() for life in slot}
-        self.near = self._joined(place_of, pieces.near)
-        self.waits = self._joined(place_of, pieces.waits)
+        self.p, self.size, self.banks = pieces.p, pieces.size, pieces.banks
+        self.random, self.shared, self.fullest = pieces.random, pieces.shared, pieces.fullest
+        self.parts = {}
+        self.slots: dict[Place, Slot] = {}
+        """Places of the pieces of each slot, by the place of the slot."""
+        for slot in slots_of(pieces.places, apart):
+            storages = tuple(place.storages[0] for place in slot)
+            first, last = slot[0], slot[-1]
+            joined = Place(first.name, first.rows, first.first, last.last, storages)
+            self.slots[joined] = slot
+        self.places = list(self.slots)
+        slot_of = {place: joined for joined, slot in self.slots.items() for place in slot}
+        self.near = self._joined(slot_of, pieces.near)
+        self.waits = self._joined(slot_of, pieces.waits)
         # Two slots may share rows if no pieces of theirs are alive at the same time, even where the
         # spans from first to last use overlap.
         self.meets = {
-            place: list(dict.fromkeys(
-                place_of[other] for life in slot for other in pieces.meets[life.storage]
-            )) for place, slot in self.slots.items()
+            joined: list(dict.fromkeys(
+                slot_of[other] for place in slot for other in pieces.meets[place]
+            )) for joined, slot in self.slots.items()
         }  # fmt: skip
 
     @staticmethod
     def _joined(
-        place_of: Mapping[Storage, Storage],
-        costs: Mapping[Storage, Sequence[tuple[Storage, float]]],
-    ) -> dict[Storage, list[tuple[Storage, float]]]:
+        slot_of: Mapping[Place, Place], costs: Mapping[Place, Sequence[tuple[Place, float]]]
+    ) -> dict[Place, list[tuple[Place, float]]]:
         """Sum the costs of pairs of pieces to costs of pairs of slots."""
-        sums: dict[Storage, dict[Storage, float]] = {place: {} for place in place_of.values()}
-        for piece, neighbours in costs.items():
-            place = place_of[piece]
-            mine = sums[place]
+        sums: dict[Place, dict[Place, float]] = {joined: {} for joined in slot_of.values()}
+        for place, neighbours in costs.items():
+            joined = slot_of[place]
+            mine = sums[joined]
             for other, cost in neighbours:
-                target = place_of[other]
-                if target is not place:
+                target = slot_of[other]
+                if target is not joined:
                     mine[target] = mine.get(target, 0.0) + cost
-        return {place: list(mine.items()) for place, mine in sums.items()}
+        return {joined: list(mine.items()) for joined, mine in sums.items()}
 
     def packed(self) -> bool:
         """Place all slots, the largest first; return whether that was possible.
@@ -98,11 +97,9 @@ class SlotPlacement(Placement):
         for their turn. A slot that was pushed out often counts as more expensive, so that two slots
         do not push each other out for ever.
         """
-        for place in self.lives:
-            place.base = -1
-        self.parts = {}
-        waiting = sorted(self.lives, key=lambda place: (-place.rows, self.lives[place].first))
-        moved: dict[Storage, int] = {}
+        self._clear()
+        waiting = sorted(self.places, key=lambda place: (-place.rows, place.first))
+        moved: dict[Place, int] = {}
         # Bounded, as slots may push each other out in a circle.
         for _ in range(len(waiting) * MOVES):
             if not waiting:
@@ -110,7 +107,7 @@ class SlotPlacement(Placement):
             waiting += self._pushed(waiting.pop(0), moved)
         return not waiting
 
-    def _pushed(self, place: Storage, moved: dict[Storage, int]) -> list[Storage]:
+    def _pushed(self, place: Place, moved: dict[Place, int]) -> list[Place]:
         """Place a slot where it costs least, and return the slots that had to make room."""
         try:
             self._place(place, tight=False)
@@ -128,7 +125,7 @@ class SlotPlacement(Placement):
             )
             return self._moved(place, best, moved)
 
-    def _moved(self, place: Storage, base: int, moved: dict[Storage, int]) -> list[Storage]:
+    def _moved(self, place: Place, base: int, moved: dict[Place, int]) -> list[Place]:
         """Place a slot at ``base``, and return the slots that lay there, now without an address."""
         gone = self._under(place, base)
         for other in gone:
@@ -138,7 +135,7 @@ class SlotPlacement(Placement):
         self._put(place, base)
         return sorted(gone, key=lambda other: -other.rows)
 
-    def _bases(self, place: Storage) -> list[int]:
+    def _bases(self, place: Place) -> list[int]:
         """Return addresses next to other slots and at the ends of banks."""
         rows, top = place.rows, self.p.scratchpad_rows
         ends = {*range(0, top + 1, self.size)}
@@ -148,18 +145,18 @@ class SlotPlacement(Placement):
         bases = {end for end in ends if end + rows <= top} | {e - rows for e in ends if e >= rows}
         return sorted(bases)
 
-    def _under(self, place: Storage, base: int) -> list[Storage]:
+    def _under(self, place: Place, base: int) -> list[Place]:
         """Return the slots that would share rows with a slot at ``base`` at the same time."""
         stop = base + place.rows
         return [o for o in self.meets[place] if 0 <= o.base < stop and base < o.base + o.rows]
 
     def improved(self, tries: int) -> None:
         """Move slots that cost something, and those in their way, as long as costs fall."""
-        costly: list[Storage] = []
+        costly: list[Place] = []
         count("placed", tries)
         for number in range(tries):
             if number % LOOK == 0:
-                costly = [place for place in self.lives if self._costs(place)]
+                costly = [place for place in self.places if self._costs(place)]
             if not costly:
                 return
             place = self.random.choice(costly)
@@ -180,30 +177,21 @@ class SlotPlacement(Placement):
                 for slot, base in before.items():
                     self._put(slot, base)
 
-    def _cost_of(self, place: Storage) -> float:
+    def _cost_of(self, place: Place) -> float:
         """Return the cycles that a slot costs where it lies."""
         low, high = place.base, place.base + place.rows
         banks = self._banks(place)
         waits = sum(c for o, c in self.waits[place] if o.base < high and low < o.base + o.rows)
         return sum(banks[bank] * part for bank, part in self.parts[place]) + waits
 
-    def apply(self) -> None:
-        """Give the pieces the rows of their slots."""
-        for place, slot in self.slots.items():
-            for life in slot:
-                life.storage.base = place.base
-        storages = self.pieces.lives
-        self.pieces.parts = {s: self.pieces.in_banks(s.base, s.rows) for s in storages}
 
-
-def slotted(calls: Sequence[Call], p: AcceleratorParameters) -> Iterator[int]:
-    """Give every piece the rows of a slot, for each distance of ``APART``; yield the rows used."""
-    pieces = Placement(calls, p)
-    if pieces.most > p.scratchpad_rows:
+def slotted(issue: Issue, p: AcceleratorParameters) -> Iterator[Addresses]:
+    """Yield addresses that give each piece the rows of a slot, for each distance of ``APART``."""
+    pieces = Placement(issue, p)
+    if not fits(pieces.fullest, p):
         return
     for apart in APART:
         slots = SlotPlacement(pieces, apart)
         if slots.packed():
             slots.improved(TRIES)
-            slots.apply()
-            yield pieces.peak
+            yield slots.addresses

@@ -7,14 +7,17 @@ at once. Out: ``Issue`` for each distance of ``earlier``; ``step.drafts`` estima
 
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
+from itertools import accumulate
 
 from trainwright.compiler.forms.calls import Call
 from trainwright.compiler.forms.choices import AFTER
 from trainwright.compiler.forms.layout import Storage
+from trainwright.compiler.schedule.place import places_of
 from trainwright.compiler.schedule.schedule import (
     ARRAYS,
     Group,
     Issue,
+    Times,
     dependencies,
     group_of,
     reordered,
@@ -35,23 +38,13 @@ Where nothing else can start the scheduler exceeds its limit; under a lower one 
 """
 
 
-def _used(calls: Sequence[Call]) -> tuple[list[int], dict[Storage, int]]:
-    """Return the rows in use during each command, and the first command of each storage."""
-    first: dict[Storage, int] = {}
-    last: dict[Storage, int] = {}
-    for n, call in enumerate(calls):
-        for storage in call.storages:
-            first.setdefault(storage, n)
-            last[storage] = n
+def _used(calls: Sequence[Call]) -> list[int]:
+    """Return the rows in use during each command."""
     change = [0] * (len(calls) + 1)
-    for storage, n in first.items():
-        change[n] += storage.rows
-        change[last[storage] + 1] -= storage.rows
-    used, total = [], 0
-    for delta in change[:-1]:
-        total += delta
-        used.append(total)
-    return used, first
+    for place in places_of(calls):
+        change[place.first] += place.rows
+        change[place.last + 1] -= place.rows
+    return list(accumulate(change))[:-1]
 
 
 def _most(calls: Sequence[Call]) -> dict[Group, int]:
@@ -65,8 +58,8 @@ def _early(calls: list[Call], rows: int, most: Mapping[Group, int], early: float
         id(call): {id(calls[n]) for n in earlier}
         for call, earlier in zip(calls, dependencies(calls), strict=True)
     }
-    used, first = _used(calls)
-    new = {id(calls[n]): storage for storage, n in first.items()}
+    used = _used(calls)
+    new = {id(calls[place.first]): place.storages[0] for place in places_of(calls)}
     slices = _slices(calls)
     order = list(calls)
     for place, call in enumerate(calls):
@@ -103,16 +96,10 @@ def _early(calls: list[Call], rows: int, most: Mapping[Group, int], early: float
 
 def _slices(calls: Sequence[Call]) -> dict[Group, list[int]]:
     """Return for each group how many slices are alive during each command."""
-    first: dict[Storage, int] = {}
-    last: dict[Storage, int] = {}
-    for n, call in enumerate(calls):
-        for storage in call.storages:
-            first.setdefault(storage, n)
-            last[storage] = n
     slices: dict[Group, list[int]] = {}
-    for storage, start in first.items():
-        counts = slices.setdefault(group_of(storage), [0] * len(calls))
-        for n in range(start, last[storage] + 1):
+    for place in places_of(calls):
+        counts = slices.setdefault((place.name, place.rows), [0] * len(calls))
+        for n in range(place.first, place.last + 1):
             counts[n] += 1
     return slices
 
@@ -125,7 +112,7 @@ def _late(calls: list[Call], rows: int) -> list[Call]:
     sequencer from issuing it.
     """
     order = list(calls)
-    used, _ = _used(order)
+    used = _used(order)
     last = {storage: n for n, call in enumerate(order) for storage in call.storages}
     makers = {p.storage: call.engine for call in order for p in call.writes}
     read = {
@@ -159,8 +146,8 @@ def _late(calls: list[Call], rows: int) -> list[Call]:
     return order
 
 
-def _timed(calls: Sequence[Call], rows: int) -> float:
-    """Set start and end of every command, and return the last end.
+def _times(calls: Sequence[Call], rows: int) -> list[Times]:
+    """Return the times of every command.
 
     Commands are issued strictly in order: a command that has to wait for rows, until a piece is no
     longer read, delays all later ones, as the sequencer does.
@@ -169,9 +156,10 @@ def _timed(calls: Sequence[Call], rows: int) -> float:
     last = {storage: n for n, call in enumerate(calls) for storage in call.storages}
     alive: set[Storage] = set()
     leaving: list[tuple[float, int]] = []
+    times: list[Times] = []
     used = 0
     for n, call in enumerate(calls):
-        start = max((calls[b].end + AFTER for b in before[n]), default=0.0)
+        start = max((times[b][1] + AFTER for b in before[n]), default=0.0)
         issued = max(start, free.get(call.engine, 0.0), issued)
         new = {piece.storage for piece in call.writes} - alive
         alive |= new
@@ -181,13 +169,13 @@ def _timed(calls: Sequence[Call], rows: int) -> float:
         while used > rows and leaving:
             end, less = heappop(leaving)
             issued, used = max(issued, end), used - less
-        call.start = issued
-        call.end = free[call.engine] = issued + call.cycles
+        end = free[call.engine] = issued + call.cycles
+        times.append((issued, end))
         for storage in set(call.storages):
             if last[storage] == n:
                 alive.discard(storage)
-                heappush(leaving, (call.end, storage.rows))
-    return max(call.end for call in calls)
+                heappush(leaving, (end, storage.rows))
+    return times
 
 
 def tight(
@@ -199,11 +187,11 @@ def tight(
     begin.
     """
     fixed, most = list(calls), _most(calls)
-    fits = max(_used(fixed)[0]) <= rows
+    fits = max(_used(fixed)) <= rows
     if fits:
         for part in ROOMS:
             order = reordered(calls, lookahead, round(part * rows), most)
-            if max(_used(order)[0]) <= rows:
+            if max(_used(order)) <= rows:
                 fixed = order
                 break
     seen: set[tuple[int, ...]] = set()
@@ -213,6 +201,4 @@ def tight(
         if numbers in seen:  # mostly where there are no rows for any load to come earlier
             continue
         seen.add(numbers)
-        cycles = _timed(order, rows)
-        times = tuple((call.start, call.end) for call in order)
-        yield Issue(calls, tuple(order), times, cycles, lookahead)
+        yield Issue(tuple(order), tuple(_times(order, rows)), lookahead)

@@ -167,7 +167,7 @@ class Blocks:
         """Estimate the cycles of a sample; ``None`` where the body does not fit."""
         try:
             draft = self._draft(self._sized(FEW * body.size), body)
-            return (draft.cycles + lost(draft.calls, self.spec.p, stores=True)) / (FEW * body.size)
+            return (draft.cycles + lost(draft.issue, self.spec.p, stores=True)) / (FEW * body.size)
         except CompileError as error:
             self.problems.append(error)
             return None
@@ -182,8 +182,7 @@ class Blocks:
         for count in (FEW, MORE):
             try:
                 draft = self._draft(self._sized(count * body.size), body)
-                rows = place(draft.calls, self.spec.p, stores=True)
-                cycles.append(self.time(draft.lowered(rows)))
+                cycles.append(self.time(draft.placed(place(draft.issue, self.spec.p, stores=True))))
             except CompileError as error:
                 self.problems.append(error)
                 return float("inf")

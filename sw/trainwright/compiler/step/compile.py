@@ -99,7 +99,7 @@ class StepPrograms:
 
 def _emit(lowered: Lowered, p: AcceleratorParameters, memory: MemoryMap, which: str) -> Emitted:
     emitter = Emitter(lowered.graph, p, memory.buffers)
-    emitter.run(lowered.calls)
+    emitter.run(lowered.calls, lowered.addresses)
     address = memory.buffers[f"program.{which}"].address
     descriptors, slots = tuple(emitter.descriptors), tuple(emitter.slots)
     return Emitted(lowered, descriptors, emitter.products, slots, address)

@@ -14,11 +14,10 @@ from trainwright.compiler.base.progress import HOPELESS, count, is_spent
 from trainwright.compiler.choose.divide import variants
 from trainwright.compiler.cut.slices import Stage
 from trainwright.compiler.cut.stages import Stages
-from trainwright.compiler.forms.calls import Call
 from trainwright.compiler.forms.choices import Chosen, ProgramSpec
-from trainwright.compiler.forms.layout import CutError
-from trainwright.compiler.schedule.least import alive, fits, held, require_rows
-from trainwright.compiler.schedule.place import lost
+from trainwright.compiler.forms.layout import Addresses, CutError
+from trainwright.compiler.schedule.least import held
+from trainwright.compiler.schedule.place import Place, alive, fits, lost, places_of, require_rows
 from trainwright.compiler.schedule.schedule import Issue, scheduled
 from trainwright.compiler.schedule.tight import tight
 from trainwright.compiler.tile.tile import Lowered, tiled
@@ -57,14 +56,14 @@ class Draft:
     """Program with its commands in the order of the operations."""
     issue: Issue
 
-    @property
-    def calls(self) -> tuple[Call, ...]:
-        """Commands in the order of issue, with their times."""
-        return self.issue.timed()
+    def placed(self, addresses: Addresses) -> Lowered:
+        """Return the program with its pieces at these addresses."""
+        return replace(self.program, calls=self.issue.calls, addresses=addresses)
 
-    def lowered(self, rows: int) -> Lowered:
-        """Return the program in so many rows of the scratchpad."""
-        return replace(self.program, calls=self.calls, rows=rows)
+    @property
+    def fullest(self) -> list[Place]:
+        """Places that are in use at the fullest moment."""
+        return alive(places_of(self.issue.calls))
 
 
 @dataclass
@@ -94,12 +93,13 @@ class Drafts:
                 continue
             rows = round(TIGHT * p.scratchpad_rows)
             for issue in tight(program.calls, LOOKAHEADS[-1], rows, EARLIER) if self.short else ():
+                draft = Draft(issue.cycles, program, issue)
                 try:
-                    require_rows(alive(issue.calls), p)
+                    require_rows(draft.fullest, p)
                 except DoesNotFitError as error:
                     self.problems.append(error)
                     break
-                self._issued.append(Draft(issue.cycles, program, issue))
+                self._issued.append(draft)
             for lookahead in () if self.short else LOOKAHEADS:
                 self._issued.append(self._draft(program, lookahead, ROOMS[0]))
 
@@ -135,7 +135,7 @@ class Drafts:
                     total = self._cycles(draft)
                 except DoesNotFitError as error:
                     self.problems.append(error)
-                    if not fits(alive(draft.issue.calls), self.spec.p):
+                    if not fits(draft.fullest, self.spec.p):
                         continue
                     total = float("inf")  # ``place`` tries more orders than ``lost`` does
             least = min(least, total)
@@ -147,8 +147,8 @@ class Drafts:
 
         Raises ``DoesNotFitError``.
         """
-        require_rows(alive(draft.issue.calls), self.spec.p)
-        return draft.cycles + lost(draft.calls, self.spec.p)
+        require_rows(draft.fullest, self.spec.p)
+        return draft.cycles + lost(draft.issue, self.spec.p)
 
     def _options(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
         """Yield cuts of the stages, each with the tensors that go through external memory."""

@@ -18,11 +18,11 @@ from trainwright.compiler.choose.choose import choose
 from trainwright.compiler.choose.huge import sliced_axes
 from trainwright.compiler.emit.emit import Emitter
 from trainwright.compiler.emit.outer import Packing
-from trainwright.compiler.forms.calls import Call
 from trainwright.compiler.forms.choices import ProgramSpec, SearchMode
 from trainwright.compiler.forms.impls import up
-from trainwright.compiler.forms.layout import CutError, Storage
+from trainwright.compiler.forms.layout import Addresses, CutError
 from trainwright.compiler.schedule.place import alternatives, place
+from trainwright.compiler.schedule.schedule import Issue
 from trainwright.compiler.schedule.slots import slotted
 from trainwright.compiler.step.blocks import Blocks
 from trainwright.compiler.step.drafts import Draft, Drafts
@@ -104,9 +104,8 @@ MOST_TIMED = 3
 """Programs that are placed and timed by the cycle model: the fastest by the estimate."""
 
 
-Addresses = dict[Storage, int]
-_Timed = tuple[int, Draft, Lowered, Addresses]
-"""Predicted cycles of a program, and how it is placed."""
+_Timed = tuple[int, Draft, Lowered]
+"""Predicted cycles of a program, and the program with addresses."""
 
 
 def lower(spec: ProgramSpec) -> Lowered:
@@ -123,18 +122,13 @@ def lower(spec: ProgramSpec) -> Lowered:
     timed += _whole(spec, problems)
     if not timed:
         raise _refusal(graph, p, problems)
-    cycles, draft, program, addresses = min(timed, key=lambda entry: entry[0])
-    try:
-        # Only the winner is placed in random orders, too: placing and timing all of them would take
-        # longer than it gains.
-        better, _ = _placed(draft, p, tries=PLACEMENTS)
+    cycles, draft, program = min(timed, key=lambda entry: entry[0])
+    # Only the winner is placed in random orders, too: placing and timing all of them would take
+    # longer than it gains. It may fit only with its largest piece across two banks.
+    with suppress(DoesNotFitError):
+        better = draft.placed(place(draft.issue, p, tries=PLACEMENTS))
         if alone(better, p, which) <= cycles:
             return better
-    except DoesNotFitError as error:  # it fits only with its largest piece across two banks
-        problems.append(error)
-    # Drafts share their pieces, so the last placement that was tried is still in them.
-    for storage, base in addresses.items():
-        storage.base = base
     return program
 
 
@@ -179,8 +173,8 @@ def _timed(
                 timed.append(_shortest(draft, p, which))
                 since = since + 1 if timed[1:] and timed[-1][0] >= least else 0
             else:
-                program, addresses = _placed(draft, p)
-                timed.append((alone(program, p, which), draft, program, addresses))
+                program = draft.placed(place(draft.issue, p))
+                timed.append((alone(program, p, which), draft, program))
         except (CutError, DoesNotFitError, ResourceError) as error:
             problems.append(error)
         if since == PATIENCE or (len(timed) == MOST_TIMED and not short) or (timed and is_spent()):
@@ -228,8 +222,8 @@ def _blocked(blocks: Blocks) -> list[_Timed]:
         before = len(timed)
         for draft in drafts:
             try:
-                program, addresses = _placed(draft, blocks.spec.p, stores=True)
-                timed.append((blocks.time(program), draft, program, addresses))
+                program = draft.placed(place(draft.issue, blocks.spec.p, stores=True))
+                timed.append((blocks.time(program), draft, program))
             except CompileError as error:
                 blocks.problems.append(error)
         bodies += len(timed) > before
@@ -238,43 +232,26 @@ def _blocked(blocks: Blocks) -> list[_Timed]:
     return timed
 
 
-def _placed(
-    draft: Draft, p: AcceleratorParameters, tries: int = 0, *, stores: bool = False
-) -> tuple[Lowered, Addresses]:
-    """Return a program with rows for its pieces, and their addresses. Raises ``DoesNotFitError``.
-
-    Addresses are returned apart: drafts of one order of operations share their pieces.
-    """
-    calls = draft.calls
-    rows = place(calls, p, tries=tries, stores=stores)
-    addresses = {storage: storage.base for call in calls for storage in call.storages}
-    return draft.lowered(rows), addresses
-
-
 def _shortest(draft: Draft, p: AcceleratorParameters, which: str) -> _Timed:
     """Return a program with the best of several placements, and its predicted cycles."""
-    best: _Timed | None = None
-    calls = draft.calls
+    timed: list[_Timed] = []
     for placements in (slotted, _usual, alternatives):
         # The costly last resort, for pieces that the first two cannot place.
-        if placements is alternatives and best is not None:
+        if placements is alternatives and timed:
             break
-        for rows in placements(calls, p):
-            program = draft.lowered(rows)
-            cycles = alone(program, p, which)
-            if best is None or cycles < best[0]:
-                bases = {storage: storage.base for call in calls for storage in call.storages}
-                best = cycles, draft, program, bases
-    if best is None:
-        program, addresses = _placed(draft, p)
-        return alone(program, p, which), draft, program, addresses
-    return best
+        for addresses in placements(draft.issue, p):
+            program = draft.placed(addresses)
+            timed.append((alone(program, p, which), draft, program))
+    if not timed:
+        program = draft.placed(place(draft.issue, p))
+        timed.append((alone(program, p, which), draft, program))
+    return min(timed, key=lambda entry: entry[0])
 
 
-def _usual(calls: Sequence[Call], p: AcceleratorParameters) -> Iterator[int]:
-    """Yield the rows of a placement as where rows are not short, if there are enough."""
+def _usual(issue: Issue, p: AcceleratorParameters) -> Iterator[Addresses]:
+    """Yield the addresses of a placement as where rows are not short, if there are enough."""
     with suppress(DoesNotFitError):
-        yield place(calls, p, tries=PLACEMENTS)
+        yield place(issue, p, tries=PLACEMENTS)
 
 
 def _refusal(
@@ -313,7 +290,7 @@ def descriptors_of(lowered: Lowered, p: AcceleratorParameters, which: str) -> li
         memory.add(outer.name, (Packing(lowered.graph, outer, p.lanes).size,))
     alias(lowered, memory)
     emitter = Emitter(lowered.graph, p, memory.buffers)
-    emitter.run(lowered.calls)
+    emitter.run(lowered.calls, lowered.addresses)
     count("timed", len(emitter.descriptors))
     STREAMED.require(len(emitter.descriptors), p, f"the {which} program")
     return emitter.descriptors

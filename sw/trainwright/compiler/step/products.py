@@ -111,6 +111,6 @@ def compile_products(
     alias(lowered, memory)
     require_memory(memory.top, p)
     emitter = Emitter(lowered.graph, p, memory.buffers)
-    emitter.run(lowered.calls)
+    emitter.run(lowered.calls, lowered.addresses)
     program = Program(tuple(emitter.descriptors), p.fingerprint, tuple(emitter.slots))
     return ProductPrograms(p, lowered, program, memory.buffers, memory.top)

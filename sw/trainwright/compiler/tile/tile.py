@@ -8,7 +8,7 @@ and appends a command.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import prod
 
@@ -28,6 +28,7 @@ from trainwright.compiler.forms.group_passes import GroupPlan
 from trainwright.compiler.forms.impls import Impl, contraction_cycles
 from trainwright.compiler.forms.layout import (
     ROW,
+    Addresses,
     Axes,
     CutError,
     Part,
@@ -59,8 +60,13 @@ class Lowered:
     calls: tuple[Call, ...]
     outer: Mapping[str, External]
     macs: int
-    rows: int = 0
-    """Rows of the scratchpad in use; 0 before pieces are placed."""
+    addresses: Addresses = field(default_factory=dict)
+    """First rows of the pieces; none before they are placed."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the scratchpad in use."""
+        return max((base + storage.rows for storage, base in self.addresses.items()), default=0)
 
 
 def _used(calls: Sequence[Call]) -> list[Call]:
