@@ -73,6 +73,50 @@ def test_input_that_is_not_finite_is_an_error_with_a_remedy(compiled):
         model(torch.full((2, 64), float("nan")))
 
 
+def _overflow(model, factor):
+    loss = model(torch.rand(16, 64)).sum() * factor
+    loss.backward()
+    return list(model.parameters())
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradient_scaler_skips_the_steps_whose_gradients_overflow(compiled):
+    torch.manual_seed(0)
+    model = compile(_module(), batch=16) if compiled else _module()
+    x, y = torch.rand(16, 64), torch.randint(0, 10, (16,))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)  # 100 times the loss overflows
+    before = copy.deepcopy(model.state_dict())
+    for _ in range(12):
+        optimizer.zero_grad()
+        scaler.scale(100 * torch.nn.functional.cross_entropy(model(x), y)).backward()
+        skipped = any(not bool(p.grad.isfinite().all()) for p in model.parameters())
+        scaler.step(optimizer)
+        scaler.update()
+        now = dict(model.named_parameters())
+        assert skipped == all(torch.equal(before[name], value) for name, value in now.items())
+        if not skipped:
+            break
+    assert scaler.get_scale() < 2.0**127
+    assert not skipped
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("factor", [float("nan"), float("inf")])
+def test_step_with_gradients_that_overflowed_is_one_error_and_changes_nothing(factor, compiled):
+    model = compile(_module(), batch=16) if compiled else _module()
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    before = [value.detach().clone() for value in _overflow(model, factor)]
+    assert not any(bool(value.grad.isfinite().all()) for value in model.parameters())
+    with pytest.raises(ValueError, match=r"NaN or infinite values .*: look at the loss"):
+        optimizer.step()
+    optimizer.zero_grad()
+    _overflow(model, 0.01)
+    assert all(map(torch.equal, before, model.parameters()))
+    optimizer.step()  # finite gradients take the next step
+    assert not any(map(torch.equal, before, model.parameters()))
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("value", [[[0.0] * 64], np.zeros((2, 64)), None, "text"])
 def test_input_that_is_no_tensor_is_a_type_error_with_a_remedy(value, compiled):

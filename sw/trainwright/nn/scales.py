@@ -1,4 +1,4 @@
-"""Exponents of a layer's inputs and outputs: buffers that follow the values."""
+"""Exponents of a layer's inputs, outputs and factors: buffers that follow the values."""
 
 import warnings
 from math import frexp
@@ -7,9 +7,11 @@ import torch
 
 from trainwright.fixed.health import SCALE, LossReason, LostTensorWarning, TensorHealth, loss_of
 from trainwright.fixed.quantise import extremes, quantise
-from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
+from trainwright.fixed.scale import LOST_SHARE, Scales, TensorClass, TensorStatistics
 from trainwright.formats import Format
-from trainwright.nn.straight_through import straight_through
+from trainwright.nn.straight_through import rounded, straight_through
+from trainwright.train.connect import clip
+from trainwright.train.pretrained import quantisation
 
 LEAST = -100
 """Least exponent: below it the numbers of float32 end."""
@@ -249,3 +251,32 @@ def _is_lost(counted: TensorStatistics) -> bool:
     if counted.format.coded and counted.mean_fraction > 7 / 8:
         return True
     return counted.is_lost
+
+
+FAINT_SHARE = 0.25
+"""Error of rounding, as a share of a factor's norm, above which its exponent changes.
+
+Normal factors begin with a deviation of 3 steps and an error of 0.11; with 1.1 steps it is 0.25."""
+FAINT_STEPS = 4
+"""Steps at 4 bits below which the largest value must be for the error to be measured: to save time.
+It is 4 where a deviation of 1.1 steps has over a thousand values."""
+
+
+def factor_exponent(values: torch.Tensor, exponent: int, fmt: Format) -> int:
+    """Return the exponent of a factor of ``values``: ``exponent`` unless that loses the factor.
+
+    A factor keeps the exponent it began with, as in the trainer. It is lost where over a quarter
+    of its values lie beyond the words, or rounding takes that of its norm: the exponent then
+    changes to the one that loses least, and in the first case by at least 1.
+    """
+    greatest = largest(values)
+    if not greatest or not greatest < float("inf"):
+        return exponent
+    held = clip(values, exponent, fmt)
+    if int((held != values).sum()) > LOST_SHARE * values.numel():
+        return max(exponent + 1, quantisation(values, fmt))
+    if greatest < FAINT_STEPS * fmt.step * 2.0**exponent:
+        error = _length(rounded(values, exponent, fmt) - values)
+        if error > FAINT_SHARE * _length(values):
+            return quantisation(values, fmt)
+    return exponent

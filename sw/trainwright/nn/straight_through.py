@@ -4,6 +4,8 @@ Values are words x 2^exponent, rounded half to even and saturated, as ``trainwri
 them; they are exact in float32, which holds all integers of up to 24 bits, and all coded formats'.
 """
 
+from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 import torch
@@ -52,12 +54,22 @@ class _StraightThrough(torch.autograd.Function):
         return node(_StraightThrough, *args), in_dims[0]  # element by element
 
 
+Overflowed = Callable[[float], None]
+"""Takes the largest value of a gradient that is not finite."""
+
+
 class _RoundedAtItsScale(torch.autograd.Function):
     """A gradient rounded at the exponent that suits its largest value."""
 
     @staticmethod
-    def forward(gradient: torch.Tensor, fmt: Format, underflow: str) -> torch.Tensor:
+    def forward(
+        gradient: torch.Tensor, fmt: Format, underflow: str, overflowed: Overflowed | None
+    ) -> torch.Tensor:
         if not gradient.numel():
+            return gradient.clone()
+        greatest = float(gradient.abs().max())
+        if overflowed is not None and not isfinite(greatest):
+            overflowed(greatest)
             return gradient.clone()
         exponent = fitting_exponent(gradient, fmt)
         return rounded(gradient, exponent, fmt, underflow=underflow)
@@ -68,7 +80,7 @@ class _RoundedAtItsScale(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0], None, None
+        return gradients[0], None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[torch.Tensor, int]:
@@ -79,16 +91,18 @@ class _GradientRounded(torch.autograd.Function):
     """The identity, whose gradient is rounded."""
 
     @staticmethod
-    def forward(values: torch.Tensor, fmt: Format, underflow: str) -> torch.Tensor:
+    def forward(
+        values: torch.Tensor, fmt: Format, underflow: str, overflowed: Overflowed | None
+    ) -> torch.Tensor:
         return values.clone()  # torch lets no view out of a function be modified in place
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.fmt, ctx.underflow = inputs[1:]
+        ctx.options = inputs[1:]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return node(_RoundedAtItsScale, gradients[0], ctx.fmt, ctx.underflow), None, None
+        return node(_RoundedAtItsScale, gradients[0], *ctx.options), None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
@@ -115,10 +129,16 @@ def straight_through(
     return node(_StraightThrough, values, exponent, fmt, underflow)
 
 
-def gradient_rounded(values: torch.Tensor, fmt: Format, *, underflow: str = "zero") -> torch.Tensor:
+def gradient_rounded(
+    values: torch.Tensor,
+    fmt: Format,
+    *,
+    underflow: str = "zero",
+    overflowed: Overflowed | None = None,
+) -> torch.Tensor:
     """Return ``values``; round their gradient at the exponent that suits its largest value.
 
-    In fixed point it is the finest exponent that saturates nothing. Backward raises ``ValueError``
-    for a gradient that is not finite.
+    In fixed point it is the finest exponent that saturates nothing. A gradient that is not finite
+    passes as it is, and ``overflowed`` is called; without ``overflowed`` it is a ``ValueError``.
     """
-    return node(_GradientRounded, values, fmt, underflow)
+    return node(_GradientRounded, values, fmt, underflow, overflowed)

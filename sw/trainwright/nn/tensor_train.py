@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, Self
 
 import torch
@@ -13,9 +13,10 @@ from trainwright.formats import Fixed, Format
 from trainwright.network import FLOAT32, Layer, NetworkError, NumberFormats, Widths
 from trainwright.nn.computed_weight import computed, unwritable
 from trainwright.nn.contraction import Matrix, contract
+from trainwright.nn.overflow import note_overflow
 from trainwright.nn.prior import cut_state, prior, replace_data
 from trainwright.nn.processes import warn_of_own_exponents
-from trainwright.nn.scales import InputQuantiser, OutputQuantiser
+from trainwright.nn.scales import InputQuantiser, OutputQuantiser, factor_exponent
 from trainwright.nn.shapes import bond_ranks, check_sizes, factor_sizes, likely, require_sizes
 from trainwright.nn.straight_through import gradient_rounded, straight_through
 from trainwright.nn.untyped import (
@@ -241,6 +242,20 @@ class TensorTrain(torch.nn.Module):
             + (self.rows if self.bias is not None else 0) * self.widths.bias
         )
 
+    @property
+    def used_outputs(self) -> list[int]:
+        """How many of the first slices of each J_n rows of the matrix read; padding reads more."""
+        return _read_slices(self.rows, self.outputs)
+
+    @property
+    def _read_parts(self) -> list[torch.Tensor]:
+        """Parts of the factors that rows and columns of the matrix read, without gradients."""
+        columns = _read_slices(self.columns, self.inputs)
+        return [
+            factor.detach()[:, :j, :i].to(self._real)
+            for factor, j, i in zip(self.all_factors, self.used_outputs, columns, strict=True)
+        ]
+
     def reset_parameters(self) -> None:
         """Draw normal factors that give W the variance 2/columns before a ReLU, else 1/columns.
 
@@ -264,13 +279,33 @@ class TensorTrain(torch.nn.Module):
         self.clip()
 
     def clip(self) -> None:
-        """Hold the factors within the range of their bits; beyond it they would run away."""
+        """Hold the factors within the range of their bits; beyond it they would run away.
+
+        The exponents of factors that are lost move to the values (``used_exponents``).
+        """
         if not self._is_rounded:
             return
-        fmt = self._factor_format()
-        for factor, exponent in zip(self.all_factors, integers(self.factor_exponents), strict=True):
+        fmt, exponents = self._factor_format(), self.used_exponents()
+        if exponents != integers(self.factor_exponents):
+            self.factor_exponents.copy_(torch.tensor(exponents, dtype=torch.int32))
+        for factor, exponent in zip(self.all_factors, exponents, strict=True):
             if is_parameter(factor):
                 factor.data = clip(factor.data, exponent, fmt)
+
+    def used_exponents(self) -> list[int]:
+        """Return the exponents that a forward pass rounds the factors with.
+
+        They are ``factor_exponents``, unless a factor would be lost: it was set from outside, or
+        its values have left the range in training (``factor_exponent``).
+        """
+        exponents = integers(self.factor_exponents)
+        if transforming():  # values may be hidden
+            return exponents
+        fmt = self._factor_format()
+        return [
+            factor_exponent(part, exponent, fmt)
+            for part, exponent in zip(self._read_parts, exponents, strict=True)
+        ]
 
     def used_factors(self) -> list[torch.Tensor]:
         """Return the factors of a forward pass: rounded to their bits, or as they are."""
@@ -279,10 +314,11 @@ class TensorTrain(torch.nn.Module):
         factors = [factor.to(self._real) for factor in self.all_factors]
         if not self._is_rounded:
             return factors
+        exponents = integers(self.factor_exponents) if self.training else self.used_exponents()
         fmt, underflow = self._factor_format(), self.numbers.host_underflow
         return [
             straight_through(factor, exponent, fmt, underflow=underflow)
-            for factor, exponent in zip(factors, integers(self.factor_exponents), strict=True)
+            for factor, exponent in zip(factors, exponents, strict=True)
         ]
 
     def used_bias(self) -> torch.Tensor | None:
@@ -460,8 +496,17 @@ class TensorTrain(torch.nn.Module):
         """Return a layer's output in its numbers; its gradient is rounded too."""
         if not self._is_rounded:
             return y
-        fmt, underflow = self.numbers.format("gradient"), self._underflow("gradient")
-        return gradient_rounded(self.quantise_output(y), fmt, underflow=underflow)
+        return gradient_rounded(
+            self.quantise_output(y),
+            self.numbers.format("gradient"),
+            underflow=self._underflow("gradient"),
+            overflowed=self._note_overflow,
+        )
+
+    def _note_overflow(self, greatest: float) -> None:
+        note_overflow(
+            f"{type(self).__name__}({self.columns}, {self.rows})", self.parameters(), greatest
+        )
 
     @torch.no_grad()
     def load_dense(
@@ -618,6 +663,12 @@ class TensorTrain(torch.nn.Module):
             f"{self.rows} x {self.columns}, outputs={self.outputs}, inputs={self.inputs}, "
             f"ranks={self.ranks}, bias={self.bias is not None}, numbers={numbers}"
         )
+
+
+def _read_slices(size: int, sizes: Sequence[int]) -> list[int]:
+    """Return how many indices of each axis of ``sizes`` the first ``size`` places take."""
+    strides = [prod(sizes[n:]) for n in range(1, len(sizes) + 1)]
+    return [min(own, -(-size // stride)) for own, stride in zip(sizes, strides, strict=True)]
 
 
 @outside_graphs

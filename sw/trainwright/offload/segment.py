@@ -16,11 +16,11 @@ from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics, ranges_of
 from trainwright.network import Network, NetworkError, NumberFormats, UserNames
 from trainwright.nn import TTConv2d, TTLinear
+from trainwright.nn.overflow import note_overflow
 from trainwright.nn.processes import warn_of_own_exponents
 from trainwright.nn.scales import MOST_PASSES, InputQuantiser, in_backward, largest, pass_key
-from trainwright.nn.untyped import integers
 from trainwright.offload.machine import AcceleratorHandle
-from trainwright.offload.padding import Padding
+from trainwright.offload.padding import Padding, without_unused_rows
 from trainwright.offload.stretch import Stretch
 from trainwright.train.connect import quantised_model
 
@@ -170,8 +170,11 @@ class Segment:
         """Return the layers' factors and biases as the driver takes them."""
         return quantised_model(
             network,
-            [[_on_host(factor) for factor in layer] for layer in factors],
-            [integers(layer.factor_exponents) for layer in self.layers],
+            [
+                without_unused_rows(layer, [_on_host(factor) for factor in own])
+                for layer, own in zip(self.layers, factors, strict=True)
+            ],
+            [layer.used_exponents() for layer in self.layers],
             [_padded_bias(layer) for layer in self.layers],
         )
 
@@ -323,10 +326,7 @@ class Segment:
         whole, ends = self._whole(call, gradients)
         greatest = largest(whole)
         if not greatest < float("inf"):
-            raise ValueError(
-                f"gradients of the outputs of {', '.join(self.stretch.names)} have NaN or infinite "
-                f"values (the largest value is {greatest}): look at the loss"
-            )
+            return self._overflowed(call, greatest, self.stretch.reaching(ends))
         if settling is not None:
             self._mark(ends)
             back = settling.backward(done, whole, self.scales, samples=call.samples)
@@ -425,6 +425,21 @@ class Segment:
                 if value is not None
             ],
             inputs=None if back.inputs is None else self._inputs(back.inputs[: call.samples]),
+        )
+
+    def _overflowed(
+        self, call: ForwardCall, greatest: float, reached: frozenset[int]
+    ) -> "Gradients":
+        """Return gradients of NaN, as torch makes of gradients of outputs that are not finite."""
+        layers = [layer for n, layer in enumerate(self.layers) if n in reached]
+        parameters = [parameter for layer in layers for parameter in layer.parameters()]
+        note_overflow(", ".join(self.stretch.names), parameters, greatest)
+        lost = {id(p): torch.full_like(p, torch.nan, dtype=torch.float64) for p in parameters}
+        rows = torch.full_like(call.done.inputs[: call.samples], torch.nan, dtype=torch.float64)
+        return Gradients(
+            factors=[lost.get(id(factor)) for own in self._factors() for factor in own],
+            biases=[lost.get(id(one.bias)) for one in self.layers if one.bias is not None],
+            inputs=self._inputs(rows) if self.input_gradients else None,
         )
 
     def _inputs(self, rows: torch.Tensor) -> torch.Tensor:
