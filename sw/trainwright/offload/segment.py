@@ -438,7 +438,7 @@ class Segment:
         rows = torch.full_like(call.done.inputs[: call.samples], torch.nan, dtype=torch.float64)
         return Gradients(
             factors=[lost.get(id(factor)) for own in self._factors() for factor in own],
-            biases=[lost.get(id(one.bias)) for one in self.layers if one.bias is not None],
+            biases=[lost.get(id(layer.bias)) for layer in self.layers if layer.bias is not None],
             inputs=self._inputs(rows) if self.input_gradients else None,
         )
 
