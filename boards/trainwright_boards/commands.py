@@ -15,7 +15,7 @@ from trainwright.cli.command import CommandBody
 from trainwright.cli.declare import add_options, number, positive
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import NumberOptions, accelerator_parameters, with_formats
-from trainwright.network import Network, load_network
+from trainwright.network import BUILT_IN, Network, load_network
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.support.text import suggestion
 from trainwright_boards.board import BLOCK, MEMORIES, SDRAM, Board
@@ -441,6 +441,113 @@ def summary(figures: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+# --- fit ----------------------------------------------------------------------------------------
+
+
+def _fit_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Find the largest preset that fits a board, and the networks that it trains. Presets are "
+        "tried from the largest array down: first multipliers and block RAMs are counted, then "
+        "yosys makes the netlist, whose LUTs and registers are compared with the part (10 % of the "
+        "LUTs are left free). Netlists are cached: the second run takes seconds. For each network "
+        "the compiler finds the largest batch, halved from --batch, that the memory holds."
+    )
+    parser.epilog = (
+        "examples: trainwright fit ulx3s-12f; trainwright fit arty-a7-35t --network digits --json; "
+        "trainwright fit colorlight-i9 --accelerator preset=lfe5u-25f --accelerator "
+        "scratchpad_rows=4096. The preset then goes to `trainwright build BOARD --preset NAME`."
+    )
+    parser.add_argument("board", metavar="BOARD", help="see `trainwright boards`")
+    parser.add_argument(
+        "--memory", metavar="NAME", help="memory of the accelerator (default: the board's largest)"
+    )
+    parser.add_argument(
+        "--accelerator",
+        metavar="NAME=N",
+        action="append",
+        help="try these sizes instead of the presets, such as preset=lfe5u-25f or lanes=8 "
+        "(repeatable; names and ranges: `trainwright check --help`)",
+    )
+    parser.add_argument(
+        "--network",
+        metavar="NAME",
+        action="append",
+        help="network to compile (repeatable; default: every built-in one)",
+    )
+    parser.add_argument(
+        "--batch", type=positive, default=64, metavar="N", help="largest batch (default: 64)"
+    )
+    parser.add_argument(
+        "--by-count",
+        action="store_true",
+        help="synthesise nothing: compare multipliers and block RAMs alone, in seconds",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="for netlists and logs (default: build/fit)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _fit(args: argparse.Namespace) -> int:
+    from trainwright_boards import fit
+
+    target = fit.target_of(args.board)
+    memory = args.memory or max(target.memories, key=lambda name: target.memories[name])
+    if memory not in target.memories:
+        raise OptionError(
+            f"--memory: {args.board} has no {memory!r}, but {' and '.join(target.memories)}"
+            f"{suggestion(memory, target.memories)}"
+        )
+    names = args.network or [*BUILT_IN]
+    for name in names:
+        load_network(name)  # before synthesis, which takes minutes
+    candidates = fit.presets_for(memory)
+    if args.accelerator:
+        sizes = accelerator_parameters(args.accelerator)
+        candidates = [fit.Candidate(name="own-sizes", parameters=sizes, memory=memory)]
+    folder = args.out or FOLDER / "fit"
+    result = fit.find(target, candidates, folder, tell, synthesise=not args.by_count)
+    chosen = result.chosen
+    trained = []
+    if chosen is not None:
+        for name in names:
+            tell(f"{name}: compiling for batches from {args.batch} down")
+            trained.append(fit.largest_step(chosen, target.memories[memory], name, args.batch))
+    figures = {
+        "board": args.board,
+        "part": target.part.name,
+        "memory": memory,
+        "memory_bytes": target.memories[memory],
+        "preset": None if chosen is None else chosen.name,
+        "parameters": None if chosen is None else asdict(chosen.parameters),
+        "counted": "by synthesis" if result.resources else "by multipliers and block RAMs alone",
+        "resources": result.resources,
+        "too_large": result.rejected,
+        "networks": trained,
+    }
+    print(json.dumps(figures) if args.json else "\n".join(_fit_lines(figures)))
+    return 0 if chosen is not None else 1
+
+
+def _fit_lines(figures: dict[str, Any]) -> list[str]:
+    """Describe the result of a search for people."""
+    lines = [f"{name}: {reason}" for name, reason in figures["too_large"].items()]
+    if figures["preset"] is None:
+        return [*lines, f"nothing fits the {figures['part']} of {figures['board']}"]
+    has = f"{figures['memory']}, {figures['memory_bytes'] // 1024:,} KiB"
+    lines.append(f"{figures['preset']}: fits the {figures['part']} {figures['counted']}; {has}")
+    lines += resource_lines(figures["resources"])
+    for step in figures["networks"]:
+        takes = f"{step['network']}: does not fit: {step.get('reason')}"
+        if step["batch"] is not None:
+            takes = (
+                f"{step['network']}: batches of {step['batch']}, {step['cycles']:,} cycles a step, "
+                f"{step['memory_bytes']:,} bytes"
+            )
+        lines.append(f"  {takes}")
+    return lines
+
+
 # --- load ---------------------------------------------------------------------------------------
 
 
@@ -636,4 +743,5 @@ def _export_serial(args: argparse.Namespace, board: Board) -> int:
 export_command = CommandBody(_export_arguments, _export)
 boards = CommandBody(_boards_arguments, _boards)
 build_command = CommandBody(_build_arguments, _build)
+fit_command = CommandBody(_fit_arguments, _fit)
 load_command = CommandBody(_load_arguments, _load)

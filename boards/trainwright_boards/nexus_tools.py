@@ -1,10 +1,12 @@
 """A CrossLink-NX: nextpnr-nexus, and prjoxide's packing and unpacking."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from trainwright_boards.board import BLOCK, Board
+from trainwright_boards.edit import editing
 from trainwright_boards.family import Family, places
-from trainwright_boards.job import NETLIST, REPORT_IT, TIMING, Build, Steps
+from trainwright_boards.job import NETLIST, REPORT_IT, TIMING, TOP, Build, Steps
 from trainwright_boards.tools import BuildError
 from trainwright_boards.top import CLOCK, PinClockTop
 from trainwright_hw.build.synthesis import lattice_passes
@@ -13,6 +15,27 @@ from trainwright_hw.soc import Soc
 SYNTHESIS = "synth_lattice -family lifcl"
 UNPACKED, REPACKED = "unpacked.fasm", "repacked.bit"
 SMALLER = "A smaller --preset may fit."
+
+
+FEED_IN = {"INIT0": "0xFFFF", "INIT1": "0x00AA", "INJECT": "NO"}
+"""Parameters of the CCU2 at which yosys begins a carry chain: its carry is input A1 alone."""
+
+
+def open_feed_ins(module: dict[str, Any]) -> int:
+    """Remove the carry input from each cell that begins a chain; count the cells.
+
+    The cell ignores this input. yosys 0.70 ties it to a constant, and nextpnr-nexus 0.11 takes a
+    chain's beginning to be a cell without one.
+    """
+    begins = [
+        cell
+        for cell in module["cells"].values()
+        if cell["type"] == "CCU2" and FEED_IN.items() <= cell["parameters"].items()
+    ]
+    for cell in begins:
+        cell["connections"].pop("CIN", None)
+        cell["port_directions"].pop("CIN", None)
+    return len(begins)
 
 
 class Nexus(Family):
@@ -55,6 +78,8 @@ class Nexus(Family):
     ) -> None:
         """Place and route; the clock that is requested is the board's."""
         board = build.board
+        with editing(build.folder / NETLIST, TOP) as module:
+            open_feed_ins(module)
         (prefix,) = board.part.options
         arguments = ["--device", f"{prefix}-{board.speed}{board.package}", "--pdc", self.pins]
         arguments += ["--freq", f"{build.clock_hz / 1e6:g}", "--json", NETLIST]

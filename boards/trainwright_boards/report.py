@@ -82,6 +82,10 @@ LEAST_SPARE = 0.1
 """Share of the LUTs that a build leaves free."""
 
 
+class RoomError(BuildError):
+    """A netlist has more cells than its part has places."""
+
+
 def read_timing(path: Path) -> dict[str, Any]:
     """Return the report of place and route. Raises ``BuildError`` if it cannot be read."""
     try:
@@ -143,7 +147,7 @@ def count_cells(cells: Mapping[str, int], family: str) -> dict[str, int]:
 def check_room(
     cells: Mapping[str, int], part: Part, reckoned: Mapping[str, int] = MappingProxyType({})
 ) -> None:
-    """Raise ``BuildError`` where a netlist has more cells than a part has places.
+    """Raise ``RoomError`` where a netlist has more cells than a part has places.
 
     ``cells`` counts them by type. Placers notice late or never: one of them goes on for ever.
     ``reckoned``: what was expected, by kind of ``NETLIST_CELLS``, for the message.
@@ -159,7 +163,7 @@ def check_room(
             name = kind.replace("_", " ").replace("luts", "LUTs").replace("rams", "RAMs")
             lacking.append(f"{used} {name}{expected}, the {part.name} has {available}{spare}")
     if lacking:
-        raise BuildError(
+        raise RoomError(
             f"the netlist does not fit: it has {' and '.join(lacking)}; choose a smaller --preset"
         )
 

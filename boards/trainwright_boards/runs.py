@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.parameters import PRESETS, preset
+from trainwright.support.tables import markdown
 from trainwright_boards.catalogue import BOARDS
 from trainwright_boards.catalogue.zynq import EXPORTS
 from trainwright_boards.flow import family
@@ -139,8 +140,6 @@ def part_name(board: str) -> str:
 
 def table(boards: Iterable[str]) -> str:
     """Return the newest complete runs of some boards as a table of Markdown."""
-    from trainwright.report.tables import markdown
-
     rows = [
         [
             run.board,

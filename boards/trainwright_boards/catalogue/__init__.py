@@ -1,5 +1,6 @@
 """The boards, one file a family; a board is data."""
 
+from collections.abc import Iterable
 from types import MappingProxyType
 
 from trainwright.support.text import suggestion
@@ -21,11 +22,15 @@ BOARDS = MappingProxyType({board.name: board for board in _ALL})
 """By name."""
 
 
-def find_board(name: str) -> Board:
-    """Return a board by its name. Raises ``BuildError`` for an unknown name."""
+def find_board(name: str, *, also: Iterable[str] = ()) -> Board:
+    """Return a board by its name.
+
+    Raises ``BuildError`` for an unknown name; ``also`` are other names that it proposes.
+    """
     if name not in BOARDS:
+        known = (*BOARDS, *also)
         raise BuildError(
-            f"no board {name!r}; there are {', '.join(BOARDS)} (`trainwright boards`)"
-            f"{suggestion(name, BOARDS)}"
+            f"no board {name!r}; there are {', '.join(known)} (`trainwright boards`)"
+            f"{suggestion(name, known)}"
         )
     return BOARDS[name]
