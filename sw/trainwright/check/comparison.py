@@ -1,6 +1,6 @@
 """Comparison, value by value, of the results of two executions of a program."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -60,6 +60,20 @@ def mismatch_text(at: dict[str, Any]) -> str:
     if at["cycles"] is not None:
         line += ", which ran in cycles {:,} to {:,}".format(*at["cycles"])
     return line
+
+
+def closing_lines(figures: Mapping[str, Any]) -> list[str]:
+    """Describe the first mismatch of a check and the costs on hardware, where there are any."""
+    lines = []
+    if figures["first_mismatch"]:
+        lines.append(f"first mismatch: {mismatch_text(figures['first_mismatch'])}")
+    if figures["cycles"]:
+        lines += [
+            f"{figures['cycles']:,} cycles for {figures['macs']:,} multiply-accumulates on "
+            f"{figures['multipliers']} multipliers: {figures['mac_utilisation']:.1%} utilisation",
+            f"{figures['bytes_read']:,} bytes read, {figures['bytes_written']:,} written",
+        ]
+    return lines
 
 
 @dataclass

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from trainwright.accelerator import Accelerator, AcceleratorError, Counters, Run
 from trainwright.ape.residues import TYPES, Exponents, ResidueType, exponents
-from trainwright.check.comparison import Comparison, RunProgram, compare_runs, mismatch_text
+from trainwright.check.comparison import Comparison, RunProgram, closing_lines, compare_runs
 from trainwright.check.step import HARDWARE, KERNEL, compare_buffers, is_kernel
 from trainwright.compiler.base.errors import CompileError
 from trainwright.compiler.step.products import ProductPrograms, compile_products
@@ -291,12 +291,4 @@ def summary(figures: Mapping[str, Any], compared: str = HARDWARE) -> str:
         f"largest error {figures['error']:.2g} of an element's sum of |a b|; "
         f"that of the type's own product {figures['native_error']:.2g}",
     ]
-    if figures["first_mismatch"]:
-        lines.append(f"first mismatch: {mismatch_text(figures['first_mismatch'])}")
-    if figures["cycles"]:
-        lines += [
-            f"{figures['cycles']:,} cycles for {figures['macs']:,} multiply-accumulates: "
-            f"{figures['mac_utilisation']:.1%} utilisation",
-            f"{figures['bytes_read']:,} bytes read, {figures['bytes_written']:,} written",
-        ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *closing_lines(figures)])

@@ -20,8 +20,8 @@ from trainwright.check.comparison import (
     Comparison,
     Mismatch,
     RunProgram,
+    closing_lines,
     compare_runs,
-    mismatch_text,
 )
 from trainwright.compiler import CompiledStep
 from trainwright.compiler.base.compiled import AUTO
@@ -188,15 +188,10 @@ class StepCheck:
             "multipliers": p.multipliers,
             "seconds": self.seconds,
             "rtl_blocks": list(self.rtl_blocks),
+            "cycles": cycles or None,
+            "mac_utilisation": self.step.macs / (p.multipliers * cycles) if cycles else None,
+            "sim_cycles_per_second": cycles / self.seconds if cycles else None,
         }
-        if cycles:
-            figures |= {
-                "cycles": cycles,
-                "mac_utilisation": self.step.macs / (p.multipliers * cycles),
-                "sim_cycles_per_second": cycles / self.seconds,
-            }
-        else:
-            figures |= {"cycles": None, "mac_utilisation": None, "sim_cycles_per_second": None}
         return figures | {
             name: value for name, value in vars(self.counters).items() if name != "cycles"
         }
@@ -301,13 +296,7 @@ def summary(figures: Mapping[str, Any], compared: str = HARDWARE) -> str:
     ]
     if figures["hazard_values"]:
         lines.append(f"of programs of hazards: {figures['hazard_values']:,} values more")
-    if figures["first_mismatch"]:
-        lines.append(f"first mismatch: {mismatch_text(figures['first_mismatch'])}")
+    lines += closing_lines(figures)
     if figures["cycles"]:
-        lines += [
-            f"{figures['cycles']:,} cycles for {figures['macs']:,} multiply-accumulates on "
-            f"{figures['multipliers']} multipliers: {figures['mac_utilisation']:.1%} utilisation",
-            f"{figures['bytes_read']:,} bytes read, {figures['bytes_written']:,} written",
-            f"simulated at {figures['sim_cycles_per_second']:,.0f} cycles a second",
-        ]
+        lines.append(f"simulated at {figures['sim_cycles_per_second']:,.0f} cycles a second")
     return "\n".join(lines)

@@ -1,14 +1,14 @@
 """The trainer's Adam as a torch optimiser: the same bits on every machine."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from trainwright.support.optimizer import ClosureOptimizer
 from trainwright.train.adam import Parameter
 
 
-class Adam(torch.optim.Optimizer):
+class Adam(ClosureOptimizer):
     """Adam (0.9, 0.999, 1e-8) with one rounding to float32 an operation, as the trainer has it.
 
     ``torch.optim.Adam`` does as well, but for bits that depend on the machine's vector
@@ -33,25 +33,14 @@ class Adam(torch.optim.Optimizer):
             for value in group["params"]:
                 value.grad = None
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Update all parameters that have a gradient; return the result of ``closure``."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for value in (p for p in group["params"] if p.grad is not None):
-                self._update(value, group["lr"])
-        return loss
-
-    def _update(self, value: torch.Tensor, rate: float) -> None:
-        state = self.state[value]
+    def update(self, parameter: torch.Tensor, group: dict[str, Any]) -> None:
+        """Update a parameter by a step of Adam."""
+        state = self.state[parameter]
         if not state:
-            state |= {"step": 0, "first": torch.zeros_like(value)}
-            state["second"] = torch.zeros_like(value)
+            state |= {"step": 0, "first": torch.zeros_like(parameter)}
+            state["second"] = torch.zeros_like(parameter)
         state["step"] += 1
-        parameter = Parameter(value, state["first"], state["second"])
-        assert value.grad is not None
-        value.sub_(parameter.move(value.grad, rate, state["step"]))
-        state["first"], state["second"] = parameter.first, parameter.second
+        own = Parameter(parameter, state["first"], state["second"])
+        assert parameter.grad is not None
+        parameter.sub_(own.move(parameter.grad, group["lr"], state["step"]))
+        state["first"], state["second"] = own.first, own.second

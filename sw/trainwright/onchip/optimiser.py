@@ -22,6 +22,7 @@ from trainwright.onchip.choices import OPTIMISERS
 from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, WIDEST
 from trainwright.onchip.rates import GREATEST_SHIFT, RATE_WIDTH, digits
 from trainwright.onchip.update_pass import PartUpdate, updated_rows
+from trainwright.support.optimizer import ClosureOptimizer
 
 GRADIENT_WIDTH = 16
 GRADIENT_RANGE = ScaleRanges().gradient
@@ -29,7 +30,7 @@ SPREAD = 2.5
 """Standard deviation of a parameter at the start, in steps at 4 bits."""
 
 
-class IntegerSGD(torch.optim.Optimizer):
+class IntegerSGD(ClosureOptimizer):
     """``esgd`` and ``momentum`` of ``trainwright.onchip.update``, without a rank prior.
 
     ``lr`` (under 8, rounded to 4 bits and a power of two at every step) and ``width`` (2 to 10 bits
@@ -61,16 +62,8 @@ class IntegerSGD(torch.optim.Optimizer):
             if not 2 <= group["width"] <= WIDEST:
                 raise ValueError(f"width must be from 2 to {WIDEST} bits, not {group['width']!r}")
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        """Update every parameter once; parameters without a gradient stay as they are.
-
-        ``closure`` is torch's: it computes the loss again, which is returned.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def update_all(self) -> None:
+        """Update every parameter once; parameters without a gradient stay as they are."""
         parameters = [(p, group) for group in self.param_groups for p in group["params"]]
         rows = [-(-p.numel() // LANES) for p, _ in parameters]
         number = self.param_groups[0].setdefault("steps", 0)
@@ -81,7 +74,6 @@ class IntegerSGD(torch.optim.Optimizer):
                 self._update(p, group, [stream[first : first + own] for stream in bits])
             first += own
         self.param_groups[0]["steps"] = number + 1
-        return loss
 
     def _update(self, p: torch.Tensor, group: dict[str, Any], random: list[update.Words]) -> None:
         assert p.grad is not None

@@ -145,15 +145,8 @@ class History:
         # Names become numbers so that a table has one type; a name would repeat with each record.
         numbers = {name: float(number) for number, name in enumerate(names)}
         scales = [
-            (
-                float(r.step),
-                numbers[r.tensor],
-                float(r.exponent),
-                r.mean,
-                r.saturated,
-                r.underflowed,
-            )
-            for r in self.scales
+            (float(step), numbers[name], *map(float, counts))
+            for step, name, *counts in map(astuple, self.scales)
         ]
         return {
             "history.steps": torch.tensor(steps, dtype=torch.float64),

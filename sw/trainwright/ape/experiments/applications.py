@@ -1,6 +1,5 @@
 """Accuracy of the applications in every type, against the same code in float64 (Figure 13)."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from trainwright.ape.accumulate import NEAREST, TENSOR_CORE
 from trainwright.ape.apps import neighbours, pca, quantum, transformer
 from trainwright.ape.enabled import enabled
 from trainwright.data.digits import load_digits_data
+from trainwright.support.finding import Progress, silent, tracked
 
 WAYS = ("fp32", "fp32-f", "fp32-t", "fp32-b", "fp32-m", "auto", "fp32-f nearest", "fp16")
 """Types compared, with accumulators that truncate like tensor cores' except for ``nearest``.
@@ -133,15 +133,11 @@ def run_transformer(way: str) -> list[ApplicationError]:
     ]
 
 
-def run(
-    ways: tuple[str, ...] = WAYS, progress: Callable[[int, int], None] | None = None
-) -> list[ApplicationError]:
+def run(ways: tuple[str, ...] = WAYS, progress: Progress = silent) -> list[ApplicationError]:
     """Measure every application in every type; ``fp16`` only for the circuits."""
     rows = []
-    for number, way in enumerate(ways):
+    for way in tracked(ways, progress):
         rows += run_quantum(way)
         if way != "fp16":
             rows += run_pca(way) + run_neighbours(way) + run_transformer(way)
-        if progress:
-            progress(number + 1, len(ways))
     return rows

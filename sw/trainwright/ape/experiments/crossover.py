@@ -1,6 +1,5 @@
 """Figure 8: time against the share of blocks that need fp32-b, and the decider's choice."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +10,7 @@ from trainwright.ape.decider import Decision, ProductKind, block_kinds, jobs_of
 from trainwright.ape.performance import PerformanceModel, measure
 from trainwright.ape.products import product
 from trainwright.ape.schemes import scheme
+from trainwright.support.finding import Progress, silent, tracked
 from trainwright.support.stopwatch import least_seconds
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -77,7 +77,7 @@ def run(
     seed: int = 0,
     device: torch.device | None = None,
     model: PerformanceModel | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = silent,
 ) -> tuple[list[CrossoverPoint], PerformanceModel, float]:
     """Return points over ``SHARES``, the model, and the measured seconds of fp32-f for everything.
 
@@ -87,9 +87,7 @@ def run(
     model = model or PerformanceModel.calibrate(device)
     adapter = Adapter(blocks=(block, block, block), strict=False, model=model)
     rows = []
-    for number, share in enumerate(SHARES):
+    for share in tracked(SHARES, progress):
         a, b = (x.to(device) for x in matrices(size, block, share, seed))
         rows.append(_row(a, b, share, adapter, model, repeats))
-        if progress:
-            progress(number + 1, len(SHARES))
     return rows, model, measure("fp32-f", size, size, size, device, repeats)

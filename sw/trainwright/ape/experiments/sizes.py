@@ -1,6 +1,5 @@
 """Figure 15: error of matrix products against the length of their sums."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +7,7 @@ import torch
 from trainwright.ape.accumulate import Accumulation
 from trainwright.ape.gemm import gemm
 from trainwright.ape.schemes import NATIVE
+from trainwright.support.finding import Progress, silent
 
 TYPES = ("fp32-f", "fp32-t", "fp32-b", "fp32-m")
 SIZES = tuple(2**n for n in range(6, 14))
@@ -30,7 +30,7 @@ def run(
     sizes: tuple[int, ...] = SIZES,
     side: int = 32,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = silent,
 ) -> list[LengthErrors]:
     """Measure a ``side`` x ``side`` sample of products of n x n uniform (0, 1) matrices.
 
@@ -54,6 +54,5 @@ def run(
                 LengthErrors(name, rounding, block, size, float(error.max()), float(error.mean()))
             )
             done += size
-            if progress:
-                progress(done, total)
+            progress(done, total)
     return rows

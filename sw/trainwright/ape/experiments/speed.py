@@ -14,7 +14,7 @@ from trainwright.ape.adapter import Adapter
 from trainwright.ape.conv import conv2d
 from trainwright.ape.decider import counted_kinds
 from trainwright.ape.gemm import gemm
-from trainwright.support.finding import Finding, Tell
+from trainwright.support.finding import Finding, Progress, Tell, silent, tracked
 from trainwright.support.stopwatch import least_seconds
 from trainwright.support.tables import markdown, table
 
@@ -140,11 +140,12 @@ def run_conv(
     batch: int = 1,
     repeats: int = 1,
     types: Sequence[str] = ("fp32-f", "fp32-b"),
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = silent,
 ) -> list[ProductTiming]:
     """Measure ResNet-18's convolution shapes, forward, with the error against float64."""
     rows = []
-    for number, (channels, size, filters, kernel, stride) in enumerate(RESNET18):
+    shapes = list(enumerate(RESNET18))
+    for number, (channels, size, filters, kernel, stride) in tracked(shapes, progress):
         random = torch.Generator().manual_seed(number)
         x = torch.rand(batch, channels, size, size, generator=random).to(device)
         weight = torch.randn(filters, channels, kernel, kernel, generator=random).to(device)
@@ -163,8 +164,6 @@ def run_conv(
             return float((result.to(torch.float64) - exact).abs().max() / largest)
 
         rows += _rows(device, what, operations, ways, error, repeats)
-        if progress:
-            progress(number + 1, len(RESNET18))
     return rows
 
 

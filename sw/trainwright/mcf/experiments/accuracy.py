@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from trainwright import mcf
+from trainwright.support.finding import Progress, silent, tracked
 
 _PRECISION = 600
 """Bits of the reference, which holds sums and products of three components exactly."""
@@ -161,14 +162,13 @@ def run(
     components: tuple[int, ...] = (1, 2, 3),
     only: tuple[str, ...] = (),
     *,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> list[Accuracy]:
     """Measure the worst of ``count`` rows for every operator on float32 components."""
     chosen = [name for name in OPERATORS if not only or name in only]
     rows = []
-    for done, name in enumerate(chosen):
+    for name in tracked(chosen, progress):
         rows += [measured(name, nc, count) for nc in components]
-        progress(done + 1, len(chosen))
     return rows
 
 

@@ -5,7 +5,6 @@ the slow start are those of its published code. Negatives are drawn uniformly, w
 from the nouns other than the noun itself and its ancestors.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from trainwright import mcf
 from trainwright.mcf.experiments.halfspace import RiemannianSGD, distance
 from trainwright.mcf.experiments.hierarchy import Hierarchy, Reconstruction, reconstruction
 from trainwright.support.files import write_whole
+from trainwright.support.finding import Progress, silent
 from trainwright.support.tensor_file import CheckpointError, decode, encode
 
 FORMAT = "trainwright-mcf-halfspace-2"
@@ -116,7 +116,7 @@ def train(
     checkpoint: Path | None = None,
     *,
     every: int = 10,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> EmbeddingResult:
     """Train until there are ``epochs``; save a checkpoint after every ``every`` epochs.
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from trainwright import mcf
+from trainwright.support.finding import Progress, silent, tracked
 
 PRECISION = 3000
 """Bits of the reference."""
@@ -91,13 +92,13 @@ def run(
     magnitudes: tuple[int, ...] = MAGNITUDES,
     seed: int = 0,
     *,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> list[ErrorPoint]:
     """Measure every operation with 1, 2 and 3 components at every magnitude."""
     points: list[ErrorPoint] = []
     draw = np.random.default_rng(seed)
     with mpmath.workprec(PRECISION):
-        for done, magnitude in enumerate(magnitudes):
+        for magnitude in tracked(magnitudes, progress):
             x, same = (drawn(magnitude, count, draw) for _ in range(2))
             for figure, second in ((8, same), (9, drawn(HELD, count, draw))):
                 for nc in (1, 2, 3):
@@ -109,5 +110,4 @@ def run(
                         points.append(
                             ErrorPoint(figure, operation, way, magnitude, mean, max(errors))
                         )  # fmt: skip
-            progress(done + 1, len(magnitudes))
     return points

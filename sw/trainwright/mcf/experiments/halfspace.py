@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainwright.mcf.nn.optim import ClosureOptimizer
 from trainwright.mcf.tensor import MCTensor
+from trainwright.support.optimizer import ClosureOptimizer
 
 
 def _plain(x: Any) -> Tensor:

@@ -19,6 +19,7 @@ from trainwright import mcf
 from trainwright.mcf.experiments.data import Data
 from trainwright.mcf.nn import MCSGD
 from trainwright.mcf.tensor import MCTensor
+from trainwright.support.finding import Progress, silent, tracked
 
 WIDE = ", float32 gradients"
 """Suffix of a type whose parameters have float32 gradients instead of float16."""
@@ -26,7 +27,6 @@ WAYS = (
     "float16", "float32", "float64", "mcf float16 nc=1", "mcf float16 nc=2", "mcf float16 nc=3",
     "mcf float16 nc=2" + WIDE,
 )  # fmt: skip
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,7 @@ def _targets(kind: str, y: Tensor) -> Tensor:
     return (2 * y.double() - 1).unsqueeze(-1) if kind == "binary" else y
 
 
-def train(
-    task: Task, data: Data, way: str, progress: Progress = lambda done, total: None
-) -> LearningResult:
+def train(task: Task, data: Data, way: str, progress: Progress = silent) -> LearningResult:
     """Train one type from the start."""
     network = TypedNetwork(task, way)
     make: Any = MCSGD if network.nc else torch.optim.SGD
@@ -154,7 +152,7 @@ def train(
         return (torch.rand(shape, generator=draw) >= task.dropout) / (1 - task.dropout)
 
     losses, accuracies = [], []
-    for epoch in range(task.epochs):
+    for _ in tracked(range(task.epochs), progress):
         total = 0.0
         for rows in _batches(len(data.x), task.batch, draw):
             optimiser.zero_grad()
@@ -167,7 +165,6 @@ def train(
         if len(data.test_x):
             with torch.no_grad():
                 accuracies.append(_correct(task.loss, _in_float64(network(test_x)), test_y))
-        progress(epoch + 1, task.epochs)
     return LearningResult(
         way, losses[-1], accuracies[-1] if accuracies else None, losses, accuracies
     )

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from trainwright import mcf
 from trainwright.mcf.experiments.peer import Published
+from trainwright.support.finding import Progress, silent, tracked
 
 MULTI, PLAIN = "mc", "plain"
 OPERATIONS: tuple[tuple[str, str, tuple[tuple[str, tuple[int, ...]], ...]], ...] = (
@@ -81,14 +82,13 @@ def run(
     peer: Published | None = None,
     only: tuple[str, ...] = (),
     *,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> list[OperationTiming]:
     """Measure every operation in every implementation; the peer at nc = 2."""
     rows: list[OperationTiming] = []
     chosen = [each for each in OPERATIONS if not only or each[0] in only]
-    for number, (name, function, kinds) in enumerate(chosen):
+    for name, function, kinds in tracked(chosen, progress):
         rows += _operation(name, function, kinds, repeat, peer)
-        progress(number + 1, len(chosen))
     return rows
 
 
@@ -115,15 +115,11 @@ def large(
     sizes: tuple[int, ...],
     repeat: int = 5,
     *,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> list[LargeTiming]:
     """Measure square products and products with a vector, against torch's in the same run."""
     cases = [(name, *kind, n) for n in sizes for kind in LARGE for name in ("matmul", "mv")]
-    rows: list[LargeTiming] = []
-    for number, (name, dtype, nc, n) in enumerate(cases):
-        rows.append(_large(name, dtype, nc, n, repeat))
-        progress(number + 1, len(cases))
-    return rows
+    return [_large(*case, repeat) for case in tracked(cases, progress)]
 
 
 @dataclass(frozen=True)

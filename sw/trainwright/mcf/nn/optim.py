@@ -5,15 +5,15 @@ wider type; nothing computed from it is rounded to one component before it reach
 Plain parameters in the same group count as one component.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from trainwright.mcf.expansion import padded
 from trainwright.mcf.tensor import MCTensor, tensor, wrap
+from trainwright.support.optimizer import ClosureOptimizer
 
 
 def _checked(**values: float) -> None:
@@ -47,27 +47,6 @@ def _as_numbers(parameter: Any) -> Any:
     if isinstance(parameter, MCTensor):
         return parameter.detach()
     return wrap(parameter.detach().unsqueeze(-1))
-
-
-class ClosureOptimizer(Optimizer):
-    """Optimiser that updates each parameter with a gradient independently."""
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self.update(parameter, group)
-        return loss
-
-    def update(self, parameter: Any, group: dict[str, Any]) -> None:
-        """Change ``parameter``, which has a gradient, in place by the options of its group."""
-        raise NotImplementedError
 
 
 class MCSGD(ClosureOptimizer):

@@ -18,7 +18,7 @@ from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.native import usable
 from trainwright.posit.products import Mode
 from trainwright.posit.rounding import codes_of, decode, round_to
-from trainwright.support.finding import Finding, Tell
+from trainwright.support.finding import Finding, Progress, Tell, silent, tracked
 from trainwright.support.native import without
 from trainwright.support.stopwatch import least_seconds
 from trainwright.support.tables import table
@@ -99,14 +99,12 @@ def run(
     repeat: int = 5,
     peer: SoftPosit | None = None,
     *,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> list[Timing]:
     """Measure every implementation of four tasks on standard normal numbers."""
     rows: list[Timing] = []
-    tasks = _tasks(fmt, count, size, peer)
-    for number, task in enumerate(tasks):
+    for task in tracked(_tasks(fmt, count, size, peer), progress):
         rows += task.rows(fmt, repeat)
-        progress(number + 1, len(tasks))
     return rows
 
 

@@ -1,6 +1,6 @@
 """Spectral clustering of stochastic block models by subspace iteration, with every QR."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 
 from trainwright.qr.experiments.variants import Variant, variants
 from trainwright.qr.result import QRError
+from trainwright.support.finding import Progress, silent
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def run(
     *,
     steps: int = 60,
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> list[Clustering]:
     """Cluster every model with every variant."""
     chosen = variants(blocks=(2,), levels=(2,))

@@ -1,13 +1,14 @@
 """QR of matrices of chosen condition: every variant, block widths, TSQR levels, and LAPACK."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from trainwright.qr.experiments.variants import Variant, variants
 from trainwright.qr.measure import orthogonality, residual
+from trainwright.support.finding import Progress, silent
 
 ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
@@ -84,7 +85,7 @@ def run(
     alphas: Sequence[float] = ALPHAS,
     blocks: tuple[int, ...] = (4, 8, 16, 32, 64),
     levels: tuple[int, ...] = (1, 2, 3, 4, 5),
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> list[ConditionErrors]:
     """Measure every variant on one matrix per alpha, omitting levels that leave too few rows."""
     levels = tuple(level for level in levels if m >> level >= n)

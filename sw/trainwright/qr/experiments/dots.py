@@ -1,12 +1,12 @@
 """Tables 2 and 3 of the draft: the reach of gamma, and dot products in half precision."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from trainwright.precision import dot_mixed, dot_rounded, get_format
 from trainwright.qr import bounds
+from trainwright.support.finding import Progress, silent
 
 PRINTED = {"normal": (1.627e-4, 1.640e-4, 2.838e-3), "uniform": (2.599e-3, 1.854e-3, 1.399e-2)}
 """Mean, standard deviation and maximum in the draft's Table 3."""
@@ -61,7 +61,7 @@ def dot_errors(
     vectors: int = 2_000_000,
     length: int = 512,
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> DotErrors:
     """Measure the errors of ``vectors`` dot products of ``length`` elements."""
     generator = torch.Generator().manual_seed(seed)

@@ -12,7 +12,7 @@ import torch
 from trainwright.qr import block_qr, householder_qr, tsqr
 from trainwright.qr.experiments.variants import variants
 from trainwright.qr.measure import orthogonality, residual
-from trainwright.support.finding import Finding, Tell
+from trainwright.support.finding import Finding, Progress, Tell, silent
 from trainwright.support.tables import table
 
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -86,7 +86,7 @@ def run(
     n: int,
     repeat: int = 7,
     *,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> list[RoutineTiming]:
     """Measure every routine on one random matrix; low-precision simulations run at most twice."""
     a = torch.randn(m, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
