@@ -86,15 +86,14 @@ def _table2(folder: Path, as_json: bool) -> int:
 def _runs(as_json: bool) -> int:
     from trainwright_boards import runs
 
-    names = [name for name in (*BOARDS, *EXPORTS) if runs.finished(name)]
     if as_json:
-        by_board = {name: [asdict(run) for run in runs.finished(name).values()] for name in names}
+        by_board = {
+            name: [asdict(run) for run in runs.finished(name).values()]
+            for name in runs.boards_run()
+        }
         print(json.dumps({"runs": by_board, "not_run": runs.not_run()}))
         return 0
-    print(runs.table(names))
-    print(f"{len(names)} boards were run to the last step for which tools come from PyPI.")
-    if runs.not_run():
-        print(f"Described and not run: {', '.join(runs.not_run())}.")
+    print(runs.summary())
     return 0
 
 

@@ -62,6 +62,8 @@ class Target:
     """Synthesis; raises ``RoomError`` where the part is too small."""
 
 
+NETWORK_BITS = 16
+"""Bits of the words that networks need without ``--formats``."""
 PROCESSOR = "processor"
 """Memory of a Zynq: the processor's."""
 PROCESSOR_BYTES = 1 << 29
@@ -149,6 +151,13 @@ def find(
         on_chip = target.on_chip[candidate.memory]
         if reasons := obstacles(candidate.parameters, target.part, on_chip):
             rejected[candidate.name] = "needs " + " and ".join(reasons)
+            continue
+        if candidate.name in PRESETS and candidate.parameters.word_width < NETWORK_BITS:
+            rejected[candidate.name] = (
+                f"words of {candidate.parameters.word_width} bits, and networks have gradients of "
+                f"{NETWORK_BITS} unless --formats narrows them: --accelerator "
+                f"preset={candidate.name} tries it"
+            )
             continue
         if candidate.name in PRESETS and target.is_unrouted(candidate.name):
             rejected[candidate.name] = "fits by count, and no routing was found for arrays as large"

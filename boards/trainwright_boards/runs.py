@@ -116,6 +116,11 @@ def finished(board: str) -> dict[tuple[str | None, str], Run]:
     return {(r.preset, r.memory): r for r in recorded() if r.board == board and r.complete}
 
 
+def boards_run() -> list[str]:
+    """List the boards that a complete run is recorded of."""
+    return [name for name in (*BOARDS, *EXPORTS) if finished(name)]
+
+
 def not_run() -> list[str]:
     """List the boards that no complete run is recorded of."""
     return [name for name in (*BOARDS, *EXPORTS) if not finished(name)]
@@ -155,3 +160,10 @@ def table(boards: Iterable[str]) -> str:
         for run in finished(board).values()
     ]
     return markdown(COLUMNS, rows)
+
+
+def summary() -> str:
+    """Return the table of all boards that were run, their number, and the names of the others."""
+    count = f"{len(boards_run())} boards were run to the last step for which tools come from PyPI."
+    described = f" Described and not run: {', '.join(not_run())}." if not_run() else ""
+    return f"{table(boards_run())}\n{count}{described}"

@@ -10,8 +10,11 @@ from trainwright.cli.core import Parser
 from trainwright.cli.errors import OptionError
 from trainwright.parameters import AcceleratorParameters
 from trainwright_boards import commands as cli
+from trainwright_boards.catalogue import BOARDS
 from trainwright_boards.catalogue.zynq import EXPORTS, PYNQ_Z2, ULTRA96_V2
 from trainwright_boards.export import constraints, export, script
+from trainwright_boards.flow import family
+from trainwright_boards.tools import BuildError
 from trainwright_hw.build.convert import TOP
 from trainwright_hw.build.package import port_list
 
@@ -85,3 +88,76 @@ def test_export_with_formats_is_of_an_accelerator_that_has_them(tmp_path, capsys
         cli.export_command.run(parser.parse_args(line))
         fingerprints.append(json.loads(capsys.readouterr().out)["fingerprint"])
     assert len(set(fingerprints)) == 2
+
+
+def evaluated(text: str) -> list[list[str]]:
+    """Evaluate Tcl with every command of Vivado recorded, and return the calls.
+
+    A parser of its own would accept what Tcl does not: unbalanced braces, a lost backslash, an
+    option that swallows the next line.
+    """
+    tkinter = pytest.importorskip("tkinter")
+    interpreter, calls = tkinter.Tcl(), []
+
+    def record(*words: str) -> str:
+        calls.append([*words])
+        return f"<{words[0]}>"
+
+    interpreter.createcommand("record", record)
+    interpreter.eval("proc unknown {args} {record {*}$args}")
+    interpreter.eval(text)
+    return calls
+
+
+@pytest.mark.parametrize("board", EXPORTS.values(), ids=EXPORTS)
+def test_export_script_of_a_processor_is_tcl_that_connects_every_interface(board):
+    calls = evaluated(script(board))
+    assert [calls[0][0], calls[-1][0]] == ["create_project", "report_timing_summary"]
+    named = [words[0] for words in calls]
+    assert named.count("connect_bd_intf_net") == 4 and "validate_bd_design" in named
+    (settings,) = (
+        words[2]
+        for words in calls
+        if words[:2] == ["set_property", "-dict"] and "<get_bd_cells>" in words[3]
+    )
+    pairs = dict(zip(*[iter(settings.split())] * 2, strict=True))
+    assert all(name.startswith("CONFIG.") for name in pairs)
+    assert f"{board.clock_mhz:g}" in pairs.values()
+    assert evaluated(constraints(board))[-1][:2] == ["create_clock", "-period"]
+
+
+@pytest.mark.parametrize("name", cli.VIVADO)
+def test_export_of_a_serial_board_is_tcl_over_its_own_files_and_ports(name, tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(
+        "trainwright_boards.flow.write_design", lambda job: written.append(job.board.name)
+    )
+    parser = Parser()
+    cli.export_command.add_arguments(parser)
+    assert cli.export_command.run(parser.parse_args([name, "--out", str(tmp_path)])) == 0
+    assert written == [name]
+    board = BOARDS[name]
+    calls = evaluated((tmp_path / "build.tcl").read_text())
+    part = {words[words.index("-part") + 1] for words in calls if "-part" in words}
+    assert len(part) == 1 and part.pop().startswith(board.part.options[0] + board.package)
+    assert ["read_verilog", "top.v"] in calls and ["read_xdc", "top.xdc"] in calls
+    ports = {"clk_in", "rx", "tx", "lamp"}
+    placed = evaluated(family(board).constraints(board))
+    assert {words[1] for words in placed if words[0] == "get_ports"} == ports
+    sites = [words[2].split() for words in placed if words[0] == "set_property"]
+    assert all(len(site) == 4 and site[::2] == ["PACKAGE_PIN", "IOSTANDARD"] for site in sites)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["arty-a7-35t", "--memory-base", "0x1000"], "--memory-base only applies to a processor"),
+        (["kv260", "--append", "x"], "--append takes figures, which --estimate makes"),
+        (["arty-a7-35t", "--preset", "zu3eg"], "does not fit the XC7A35T .*--preset lfe5u-25f"),
+    ],
+)
+def test_export_of_options_that_do_not_apply_names_the_option(arguments, message, tmp_path):
+    parser = Parser()
+    cli.export_command.add_arguments(parser)
+    with pytest.raises((OptionError, BuildError), match=message):
+        cli.export_command.run(parser.parse_args([*arguments, "--out", str(tmp_path)]))

@@ -32,7 +32,7 @@ def test_presets_are_tried_from_the_largest_array_down():
     "board, memory, chosen",
     [
         ("ulx3s-12f", "sdram", "lfe5u-25f"),
-        ("ulx3s-85f", "block", "ecp5-85f-w8"),
+        ("ulx3s-85f", "block", "ecp5-85f"),
         ("tang-mega-138k", "block", "gw5ast-138c"),
         ("pynq-z2", "processor", "lfe5u-85f"),
     ],
